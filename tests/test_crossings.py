@@ -202,3 +202,17 @@ def test_all_pictures_that_are_offered_of_parties_can_be_drawn(tmp_path):
     assert not {"means", "errors"} & set(offered)
     for picture in offered:
         assert result.plot(picture, tmp_path / f"{picture}.svg", shards=parties).exists()
+
+
+@every(("command", "ending"), [("transform", "npy"), ("score", "csv"), ("report", "html")])
+def test_a_result_of_parties_is_told_how_their_folder_is_projected(tmp_path, capsys, command, ending):
+    people = [f"{i:03d}" for i in range(60)]
+    (tmp_path / "parties").mkdir(exist_ok=True)
+    for name, columns in (("hospital", "uvw"), ("laboratory", "xyz")):
+        table = pd.DataFrame(TABLES[0][:, :3], columns=list(columns)).assign(patient=people)
+        table.to_csv(tmp_path / f"parties/{name}.csv", index=False)
+    folder, out = str(tmp_path / "parties"), str(tmp_path / "out")
+    assert cli.main(["run", folder, "--split", "columns", "--ids", "patient", "--components", "1", "--out", out]) == 0
+    capsys.readouterr()
+    assert cli.main([command, f"{out}/result.npz", folder, "-o", str(tmp_path / f"o.{ending}")]) == 2
+    assert "flower-pca transform flower_pca-own-0.npz FILE" in capsys.readouterr().err

@@ -63,6 +63,8 @@ def run_transform(given: argparse.Namespace) -> int:
             then="Write -o scores.npy.",
         )
     result: PCAResult | Projection = _part(given) or common.result_of(given.result, missing=given.missing)
+    if isinstance(result, PCAResult):
+        require_whole_rows(given.data, result)
     wanted = labels.tuple_of(result.feature_names_in_)
     scores, site = _scores(given, result, sources.make(given.data, wanted))
     n, k = scores.shape
@@ -237,6 +239,7 @@ def sites_of(given: argparse.Namespace, result: PCAResult) -> tuple[dict[Any, An
     """The rows of each site, by its name; and the column that names them, where it was found and not asked for."""
     from flower_pca.data import partition
 
+    require_whole_rows(given.data, result)
     needed, found = None if given.partition is None else partition.column(given.partition), ""
     beside = () if needed is None else (needed,)
     table = _with_ids(given.data, result, beside)
@@ -249,6 +252,17 @@ def sites_of(given: argparse.Namespace, result: PCAResult) -> tuple[dict[Any, An
     parts = partition.deal(table, f"by_column({found!r})" if found else given.partition)
     numbered = enumerate(parts)
     return {getattr(part, "site", "") or i: part for i, part in numbered}, found
+
+
+def require_whole_rows(data: str, result: PCAResult) -> None:
+    """Refuse a folder of parties' tables, no one of which has all columns of such a result."""
+    if result.asked.get("split") == "columns" and Path(data).expanduser().is_dir():
+        raise ConfigError(
+            "DATA of a run over columns",
+            must="one table of all columns",
+            got=f"the folder {data}",
+            then="Project each party's file by its own: flower-pca transform flower_pca-own-0.npz FILE.",
+        )
 
 
 def _with_ids(data: str, result: PCAResult, beside: Sequence[str]) -> Any:

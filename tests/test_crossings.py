@@ -10,7 +10,8 @@ from cases import every
 
 from flower_pca import ConfigError, FederatedPCA, Projection, cli, plots, simulate, to_sklearn, track
 from flower_pca.analysis import influence
-from flower_pca.base.errors import DataError
+from flower_pca.base.errors import DataError, Reading
+from flower_pca.data import sources
 from flower_pca.simulation.ranks import alternatives, rank_table
 
 RNG = np.random.default_rng(0)
@@ -216,3 +217,17 @@ def test_a_result_of_parties_is_told_how_their_folder_is_projected(tmp_path, cap
     capsys.readouterr()
     assert cli.main([command, f"{out}/result.npz", folder, "-o", str(tmp_path / f"o.{ending}")]) == 2
     assert "flower-pca transform flower_pca-own-0.npz FILE" in capsys.readouterr().err
+
+
+@every("blank", [" ", "\u00a0", "\u2009", "\u202f", "'"])
+def test_the_remedy_for_blanks_between_thousands_reads_the_numbers(tmp_path, blank):
+    """Where no other cell shows which mark stands before decimals."""
+    numbers = [1234.5, 7382.5, 9001.0, 2500.25]
+    cells = [f"{number:,.2f}".replace(".", ";").replace(",", blank).replace(";", ",") for number in numbers]
+    lines = [f"{cell};{i}" for i, cell in enumerate(cells)]
+    (tmp_path / "a.csv").write_text("\n".join(["x;y", *lines]), encoding="utf-8")
+    with pytest.raises(DataError, match="Read what stands between thousands") as refused:
+        sources.table(f"csv(path='{tmp_path}/a.csv')").whole()
+    (reading,) = (part for part in refused.value.words.parts if isinstance(part, Reading))
+    found = sources.table(f"csv(path='{tmp_path}/a.csv', thousands={reading.value!r})")
+    np.testing.assert_array_equal(found.whole().values[:, 0], numbers)

@@ -39,7 +39,7 @@ from flower_pca.base.linalg import Array
 # among numbers they are no levels, and may be written in any case
 _WORDS: Final = {**{word.lower(): np.nan for word in GAPS}, "true": 1.0, "false": 0.0}
 # as they stand in thousands
-_BLANKS: Final = str.maketrans({"\u00a0": " ", "\u202f": " ", "\u2019": "'"})
+_BLANKS: Final = str.maketrans({"\u00a0": " ", "\u202f": " ", "\u2009": " ", "\u2019": "'"})
 _BETWEEN: Final = (".", ",", "'", " ")  # what may stand between thousands
 _SEPARATORS: Final = (",", ";", "\t", "|")
 SAMPLE: Final = 200  # lines by which the separator is found
@@ -49,8 +49,9 @@ _NUMBERS: Final = {  # how a number is written, and what that says of its marks
     "thousands have commas": re.compile(r"[1-9]\d{0,2}(,\d{3}){2,}(\.\d*)?|[1-9]\d{0,2},\d{3}\.\d*"),
     "either, by a point": re.compile(r"[1-9]\d{0,2}\.\d{3}"),
     "either, by a comma": re.compile(r"[1-9]\d{0,2},\d{3}"),
-    "decimals have points": re.compile(r"\d*\.\d*(e[-+]?\d+)?", re.IGNORECASE),
-    "decimals have commas": re.compile(r"\d*,\d*(e[-+]?\d+)?", re.IGNORECASE),
+    # Blanks and apostrophes part thousands only, so that the mark behind them is that of decimals.
+    "decimals have points": re.compile(r"(\d*|[1-9]\d{0,2}([ ']\d{3})+)\.\d*(e[-+]?\d+)?", re.IGNORECASE),
+    "decimals have commas": re.compile(r"(\d*|[1-9]\d{0,2}([ ']\d{3})+),\d*(e[-+]?\d+)?", re.IGNORECASE),
     "whole": re.compile(r"\d{1,3}"),
 }
 _CLEAR: Final = {
@@ -215,7 +216,7 @@ class Marks:
 
     def add(self, line: int, place: int, cell: str) -> None:
         """Look at a cell."""
-        digits = cell.strip().lstrip("+-")
+        digits = cell.strip().translate(_BLANKS).lstrip("+-")
         if not digits or (not digits[0].isdigit() and digits[0] not in ".,"):
             return
         # In their order: 1.008, which may be either, is written as decimals are, too.

@@ -230,4 +230,4 @@ def test_the_remedy_for_blanks_between_thousands_reads_the_numbers(tmp_path, bla
         sources.table(f"csv(path='{tmp_path}/a.csv')").whole()
     (reading,) = (part for part in refused.value.words.parts if isinstance(part, Reading))
     found = sources.table(f"csv(path='{tmp_path}/a.csv', thousands={reading.value!r})")
-    np.testing.assert_array_equal(found.whole().values[:, 0], numbers)
+    np.testing.assert_array_equal(found.rows[:, 0], numbers)

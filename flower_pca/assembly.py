@@ -14,7 +14,7 @@ from flower_pca import registry
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
 from flower_pca.core import compatible
-from flower_pca.core.algorithm import Algorithm, Telling
+from flower_pca.core.algorithm import Algorithm, Noisy, Telling
 from flower_pca.core.layer import Layer
 from flower_pca.core.model import Model
 from flower_pca.core.question import MISSING, AskedHere, Question
@@ -138,11 +138,13 @@ def _has_ranges(question: Question) -> bool:
 
 def _beforehand(question: Question) -> tuple[Algorithm[Any], dict[str, str]]:
     """The algorithm that a run begins with, and why, if it is another than the one asked for."""
-    if question.dp is None and question.channel is None:
-        return question.algorithm, {}
-    from flower_pca.algorithms.covariance import beforehand
-
-    return beforehand(question.algorithm, question.dp is not None, question.channel is not None, _has_ranges(question))
+    algorithm, why = question.algorithm, ""
+    private, over_air = question.dp is not None, question.channel is not None
+    if (private or over_air) and isinstance(algorithm, Noisy):
+        algorithm, why = algorithm.under_noise(private=private, over_air=over_air, known=_has_ranges(question))
+    if why:
+        return algorithm, {"algorithm": why}
+    return algorithm, {}
 
 
 def _public(question: Question) -> Frame:

@@ -213,8 +213,17 @@ def register(
     Rayleigh-Ritz step, or `Oblique` where its components are not orthonormal.
 
     Raises:
-        ConfigError: If the closing stage would turn components that are not orthonormal.
+        ConfigError: If the closing stage would turn components that are not orthonormal, or a name
+            of its arrays has a dot.
     """
+    if dotted := [name for name in algorithm.asks if "." in name]:
+        # as names of a layer, of the frame or of masks would be
+        raise ConfigError(
+            f"The arrays of {algorithm.name}",
+            must="of names without a dot",
+            got=", ".join(dotted),
+            then="Rename them.",
+        )
     closing = closing or _usual(algorithm)
     if issubclass(closing, RayleighRitz) and not algorithm.orthonormal:
         raise ConfigError(

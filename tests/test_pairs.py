@@ -19,7 +19,7 @@ from builders import Array, StopError, sine
 from cases import every, slow_if
 from fake_grid import Error, FakeGrid, Message, config_of, hosts_of
 
-from flower_pca import ConfigError, make, registry, simulate, track
+from flower_pca import ConfigError, PersonalResult, make, registry, simulate, track
 from flower_pca.algorithms.one_shot import Average
 from flower_pca.core import compatible
 from flower_pca.core.algorithm import Iterative
@@ -114,9 +114,9 @@ OPTIONS = {
     "checkpoint": Option("checkpoint", {"checkpoint": True}, same=1e-9),
 }
 FEW = {
-    "consensus_rpca": {"gamma": 0.5, "max_rounds": 15},
-    "dcf_pca": {"max_rounds": 15},
-    "per_pca": {"local_components": 1, "max_rounds": 30, "eta": 0.002},
+    "consensus_rpca": {"max_rounds": 400},
+    "dcf_pca": {"tol": 2e-3, "max_rounds": 300},
+    "per_pca": {"local_components": 1, "max_rounds": 600, "eta": 0.01, "tol": 1e-4},
     "exact_per_pca": {"local_components": 1, "max_rounds": 60},
     "triple_pca": {"local_components": 1, "max_rounds": 12},
     "faps": {"tol": 1e-5, "inner_steps": 3},
@@ -298,7 +298,10 @@ def assert_right(found: Any, stage: Any, shards: list[Array], asked: dict[str, A
         plain = plainly(stage, F.tobytes(), tuple(ends.tolist()), limit, F.shape[1])
         if not stage.measured:  # rounding decides which entry is an outlier, and what is own: see their own tests
             near = 0.3
-        if found.status.ok and plain.status.ok:  # where neither has come to rest, rounding decides where both are
+        # what clients share cannot be told from own components that all of them have
+        alike = isinstance(found, PersonalResult) and all(np.array_equal(X, shards[0]) for X in shards)
+        # where neither has come to rest, rounding decides where both are
+        if found.status.ok and plain.status.ok and not alike:
             assert sine(found.components_, plain.components_) <= near
         Q = found.components_ @ found.components_.T
         np.testing.assert_allclose(

@@ -17,6 +17,7 @@ from cases import every
 from fake_grid import grid_of
 
 from flower_pca import ConfigError, registry, simulate
+from flower_pca.core.kinds import BLOCK
 from flower_pca.stages.ritz import RayleighRitz
 from flower_pca.strategies import PCAStrategy
 
@@ -148,6 +149,30 @@ def test_components_that_are_not_orthonormal_are_not_turned_at_the_end(stranger)
         r"Got ritz\. Leave it out\.",
     ):
         registry.register(stranger, closing=RayleighRitz)
+
+
+@pytest.mark.slow
+@every("n_components", [2, 0.8])
+def test_a_basis_that_is_wider_than_what_is_wanted_is_cut(stranger, n_components):
+    class Wide(stranger):
+        def finish(self, state, model):
+            lean = np.eye(state.basis.shape[1])
+            lean[0, 1:], lean[1:, 1:] = 0.5, np.sqrt(0.75) * np.eye(len(lean) - 1)
+            return replace(model, basis=state.basis @ lean, product=None)
+
+    result = simulate(Wide(max_rounds=400), SHARDS, n_components=n_components, monitor=True, evaluate=True)
+    k = result.n_components_
+    assert result.cross_.shape == (k, k)
+    F = np.vstack(SHARDS) - result.mean_
+    Q = np.linalg.qr(result.components_.T)[0]
+    assert result.reconstruction_error(np.vstack(SHARDS)) == pytest.approx(np.sum((F - F @ Q @ Q.T) ** 2) / len(F))
+    assert result.mse_ == pytest.approx(np.sum((F - F @ Q @ Q.T) ** 2) / len(F))
+
+
+def test_names_of_arrays_have_no_dot(stranger):
+    dotted = type("Dotted", (stranger,), {"name": "dotted", "asks": {"frame.mean": BLOCK}})
+    with pytest.raises(ConfigError, match=r"The arrays of dotted must be of names without a dot\. Got frame\.mean"):
+        registry.register(dotted)
 
 
 def test_arrays_that_it_does_not_name_are_refused_by_name(stranger):

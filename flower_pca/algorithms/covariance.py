@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from flower_pca.algorithms.krylov import AUTO, MESSAGE, Krylov
+from flower_pca.algorithms.krylov import AUTO, MESSAGE, Krylov, noise_of
 from flower_pca.base import labels, linalg
 from flower_pca.base.errors import DataError
 from flower_pca.base.history import Outcome, Status
@@ -147,31 +147,6 @@ def unpack(vector: Array) -> Array:
 _DIGITS: Final = 16  # of double precision
 
 
-def beforehand(
-    algorithm: Algorithm[Any], private: bool, over_air: bool, known: bool = False
-) -> tuple[Algorithm[Any], dict[str, str]]:
-    """The algorithm that a run begins with, and why: for auto under noise, Krylov.
-
-    Where the columns are `known` before the run, it is covariance under a budget: of all that may
-    take noise it finds most, as it spends the budget on one message.
-    """
-    if isinstance(algorithm, Auto) and private and known and not over_air:
-        return Covariance(oversample=algorithm.narrow.oversample), {
-            "algorithm": "auto took covariance, as a budget spent on one message finds more than "
-            "one dealt out to several"
-        }
-    if not isinstance(algorithm, Krylov) or not (private or over_air):
-        return algorithm, {}
-    what = "over a channel"
-    if private:
-        what = "with dp, whose noise is dealt out before columns are known"
-    if isinstance(algorithm, Auto):
-        return algorithm.krylov.narrow, {"algorithm": f"auto took krylov, as always {what}"}
-    if algorithm.narrow is algorithm:
-        return algorithm, {}
-    return algorithm.narrow, {"algorithm": f"krylov took narrow blocks, as always {what}"}
-
-
 @dataclass(frozen=True, kw_only=True)
 class Auto(Krylov):
     """Krylov, unless one message of covariance is fewer messages, and no more numbers, than Krylov is expected to take.
@@ -203,6 +178,13 @@ class Auto(Krylov):
     def krylov(self) -> Krylov:
         """What is taken where covariance is not."""
         return Krylov(**{f.name: getattr(self, f.name) for f in fields(Krylov)})
+
+    def under_noise(self, *, private: bool, over_air: bool, known: bool) -> tuple[Algorithm[Any], str]:
+        """Covariance under a budget where columns are known, as it spends all on one message; else Krylov."""
+        if private and known and not over_air:
+            one = "auto took covariance, as a budget spent on one message finds more than one dealt out to several"
+            return Covariance(oversample=self.narrow.oversample), one
+        return self.krylov.narrow, f"auto took krylov, as always {noise_of(private)}"
 
     def settle(self, model: Model) -> tuple[Any, str]:
         d, wide = model.d, self.oversample == AUTO

@@ -18,7 +18,7 @@ from flower_pca.base import checks, labels, linalg
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
-from flower_pca.core.algorithm import Iterative, Progress
+from flower_pca.core.algorithm import Algorithm, Iterative, Progress
 from flower_pca.core.kinds import BLOCK, Ask, Kind, Part
 from flower_pca.core.model import Model, fraction_rank
 from flower_pca.core.stage import Arrays
@@ -111,6 +111,12 @@ class Krylov(Iterative[KrylovState]):
         if self.oversample != AUTO:
             return self
         return replace(self, oversample=_NARROW)
+
+    def under_noise(self, *, private: bool, over_air: bool, known: bool) -> tuple[Algorithm[Any], str]:
+        """With narrow blocks, whatever is known: noise on wide ones would be more."""
+        if self.narrow is self:
+            return self, ""
+        return self.narrow, f"krylov took narrow blocks, as always {noise_of(private)}"
 
     @property
     def alternative(self) -> str:
@@ -310,3 +316,10 @@ class WideKrylov(Krylov):
         if more <= 0 or state.block.shape[1] == 0:
             return state
         return replace(state, block=self._fresh(state, state.Q, state.block, more))
+
+
+def noise_of(private: bool) -> str:
+    """In words, where noise on answers comes from."""
+    if private:
+        return "with dp, whose noise is dealt out before columns are known"
+    return "over a channel"

@@ -136,6 +136,14 @@ class Choosing(Protocol):
         """The algorithm to go on with, and why."""
 
 
+@runtime_checkable
+class Noisy(Protocol):
+    """An algorithm that is another one where its answers have noise on them, as that is settled before the run."""
+
+    def under_noise(self, *, private: bool, over_air: bool, known: bool) -> tuple[Algorithm[Any], str]:
+        """The algorithm to begin with, and why, if it is another one; `known`: columns are, with their ranges."""
+
+
 @dataclass(frozen=True)
 class Progress:
     """Where an iteration stands: rounds done, the error against tol, whether it still falls."""

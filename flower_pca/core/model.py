@@ -260,7 +260,8 @@ class Model:
         cross = self.left.get("cross")
         if cross is None:
             return Z, self.values[: self.k]
-        return linalg.span_axes(Z, cross)
+        # the basis may be wider than what is wanted
+        return linalg.span_axes(Z, cross[: self.k, : self.k])
 
     @property
     def columns(self) -> Array:

@@ -610,7 +610,7 @@ def fields_of(model: Model) -> dict[str, Any]:
         "site_loading_errors_": model.left.get("site_loading_errors"),
         "site_variance_errors_": model.left.get("site_variance_errors"),
         "noise_thresholds_": None if "noise_thresholds" not in model.left else model.left["noise_thresholds"] / ddof,
-        "cross_": None if "cross" not in model.left else model.left["cross"] / ddof,
+        "cross_": None if "cross" not in model.left else model.left["cross"][:k, :k] / ddof,
         "feature_names_in_": labels.array_of(names),
         "feature_digest": model.feature_digest,
         "choices": tuple(model.choices.values()),

@@ -124,6 +124,7 @@ def folder(tmp_path):
         pd.DataFrame(X, columns=list("uvwxyz")).to_csv(place / f"{name}.csv", index=False)
     (place / "c.csv.gz").write_bytes(b"")
     (place / "notes.md").write_text("of the sites")
+    (place / "~$a.xlsx").write_bytes(b"")  # as Excel lays it beside an open table
     return place
 
 
@@ -134,6 +135,7 @@ def test_a_folder_names_what_it_does_not_read(folder, tmp_path, capsys, command)
     said = "".join(capsys.readouterr())
     assert f"{folder} has files that are not read, which may be sites: c.csv.gz" in said
     assert "notes.md" not in said
+    assert "xlsx" not in said
 
 
 def test_a_result_among_the_sites_is_said_to_be_one(folder, tmp_path, capsys):
@@ -143,10 +145,12 @@ def test_a_result_among_the_sites_is_said_to_be_one(folder, tmp_path, capsys):
     assert "result.npz must be one of rows. Got a file that flower_pca has saved. Keep it elsewhere, or leave" in said
 
 
-def test_an_output_among_the_sites_is_refused(folder, capsys):
-    assert cli.main(["run", str(folder), "--components", "1", "--out", str(folder)]) == 2
+@every("command", ["run", "compare", "audit", "track"])
+def test_an_output_among_the_sites_is_refused(folder, capsys, command):
+    more = ["--batch", "5"] if command == "track" else []
+    assert cli.main([command, str(folder), "--components", "1", "--out", str(folder), *more]) == 2
     assert "The folder for the output must be another than that of the data" in capsys.readouterr().err
-    assert sorted(file.name for file in folder.iterdir()) == ["a.csv", "b.csv", "c.csv.gz", "notes.md"]
+    assert sorted(file.name for file in folder.iterdir()) == ["a.csv", "b.csv", "c.csv.gz", "notes.md", "~$a.xlsx"]
 
 
 @pytest.fixture
@@ -160,12 +164,14 @@ def people_file(tmp_path):
     return tmp_path
 
 
-@every("source", ["{0}", "csv(path='{0}', ids='patient')"])
+@every("source", ["{0}/people.csv", "csv(path='{0}/people.csv', ids='patient')", "folder(path='{0}', pattern='*.csv')"])
 @every("command", ["transform", "score"])
 def test_scores_have_the_ids_of_their_rows_as_they_are_written(people_file, command, source):
-    data = source.format(people_file / "people.csv")
-    assert cli.main([command, str(people_file / "out/result.npz"), data, "-o", str(people_file / "scores.csv")]) == 0
-    written = pd.read_csv(people_file / "scores.csv", dtype=str)
+    data = source.format(people_file)
+    assert (
+        cli.main([command, str(people_file / "out/result.npz"), data, "-o", str(people_file / "out/scores.csv")]) == 0
+    )
+    written = pd.read_csv(people_file / "out/scores.csv", dtype=str)
     assert written["id"].tolist()[:3] == ["000", "001", "002"]
 
 

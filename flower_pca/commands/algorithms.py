@@ -47,7 +47,7 @@ def add_compare(commands: Any) -> None:
 
 def run_compare(given: argparse.Namespace) -> int:
     """Compare, write the files, print the table."""
-    place = common.folder(given.out)
+    place = common.folder(given.out, data=given.data)
     specs = specs_in(_DEFAULT if given.algorithms is None else given.algorithms)
     for spec in specs:
         registry.make(spec)  # before the data is read, which may take long

@@ -175,9 +175,19 @@ def _without(shards: list[Any], patterns: Sequence[str]) -> list[Any]:
     return [shard for shard, site in named if not matching([site], patterns)]
 
 
-def folder(path: Path) -> Path:
-    """The folder to write to, which may be a new one: what would keep it from being written is found before the run."""
-    place = path.expanduser().absolute()
+def folder(path: Path, *, data: str) -> Path:
+    """The folder to write to, which may be a new one: what would keep it from being written is found before the run.
+
+    It is none of `data`: what is written among sites would be read as sites by the next run.
+    """
+    place, source = path.expanduser().absolute(), Path(data).expanduser()
+    if place.is_dir() and source.is_dir() and place.samefile(source):
+        raise ConfigError(
+            "The folder for the output",
+            must="another than that of the data",
+            got=place,
+            then="Name another with --out.",
+        )
     if place.exists() and not place.is_dir():
         rule, got = "a folder", f"a file, {place}"
         raise ConfigError("The folder for the output", must=rule, got=got, then="Name another.")

@@ -36,18 +36,6 @@ _OF_ITS_RUN: Final = "Give those of its run."
 _CLOSE: Final = 1e-6  # products of components, to 0 or 1
 
 
-def require_elsewhere(place: Path, data: str) -> None:
-    """Refuse to write among the sites of a folder: what is written would be read as sites by the next run."""
-    folder = Path(data).expanduser()
-    if folder.is_dir() and place.exists() and place.samefile(folder):
-        raise ConfigError(
-            "The folder for the output",
-            must="another than that of the data",
-            got=place,
-            then="Name another with --out.",
-        )
-
-
 def require_own(algorithm: Any, split: str = "rows") -> None:
     """Require an algorithm that leaves clients something of their own."""
     from flower_pca import registry
@@ -194,11 +182,8 @@ def row_labels(data: str, features: Sequence[str] | None) -> dict[str, list[str]
         table = sources.table_with(data, features, beside=tuple(names.values()))
     there = {label: table.beside[name] for label, name in names.items() if name in table.beside}
     columns = {label: list(map(ids.as_text, cells.tolist())) for label, cells in there.items()}
-    known = table.ids
-    if known is None and "id" in columns:
-        known = sources.whose(data, names["id"])
-    if known is not None:
-        columns["id"] = list(map(ids.as_text, known))
+    if table.ids is not None:
+        columns["id"] = list(map(ids.as_text, table.ids))
     if table.origin is not None:
         columns["file"] = [Path(part.file).name for part in table.origin.stretches for _ in range(part.n)]
     if table.sites:

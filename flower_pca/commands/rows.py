@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -276,8 +276,7 @@ def _with_ids(data: str, result: PCAResult, beside: Sequence[str]) -> Any:
     called = [name for name in output.columns_beside(data, features) if labels.is_called_identifier(name)]
     with suppress(ConfigError):  # of files whose columns cannot go beside the rows
         for name in called[:1]:
-            found = sources.table_with(data, features, beside=(*beside, name)).with_ids(name)
-            return replace(found, ids=sources.whose(data, name) or found.ids)
+            return sources.table_with(data, features, beside=(*beside, name)).with_ids(name)
     return table
 
 

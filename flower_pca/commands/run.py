@@ -131,8 +131,7 @@ def run(given: argparse.Namespace) -> int:
     from flower_pca import assembly
     from flower_pca.simulation import simulate
 
-    place = common.folder(given.out)
-    output.require_elsewhere(place, given.data)
+    place = common.folder(given.out, data=given.data)
     question = _question(given)  # before the data is read, which may take long
     if given.own:
         output.require_own(question.algorithm, given.split)

@@ -176,7 +176,7 @@ def run(given: argparse.Namespace) -> int:
     _check(given)
     if given.steps is not None:
         checks.integer("--steps", given.steps, least=1)
-    place, checkpoint = common.folder(given.out), _checkpoint(given)
+    place, checkpoint = common.folder(given.out, data=given.data), _checkpoint(given)
     tracker = _tracker(given)
     title = f"The subspace of {common.title(given.data)}"
     _write(_result(given, tracker, checkpoint, title), tracker, place, title)

@@ -102,7 +102,7 @@ def run_audit(given: argparse.Namespace) -> int:
     """Run the audit, write the files, print the table."""
     from flower_pca.audit import audit
 
-    place = common.folder(given.out)
+    place = common.folder(given.out, data=given.data)
     registry.make(given.algorithm)  # before the data is read, which may take long
     if given.missing != "error":
         raise ConfigError(

@@ -278,7 +278,7 @@ class Model:
 
 
 class Result(Protocol):
-    """What a finished run is returned as, as whoever drives it sees it: a dataclass that knows what the run asked."""
+    """What a finished run is returned as, as whoever drives it sees it: a dataclass with the messages of its run."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 

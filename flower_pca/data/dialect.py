@@ -126,10 +126,17 @@ class Cells:
         return True
 
     def plain(self, cells: Sequence[str]) -> Array:
-        """Labels as numbers where all of them are, else as text."""
+        """Labels as numbers where all of them are, else as text; so are codes such as 007, which no number says."""
         if all(self.number(cell) and cell.strip() for cell in cells):
-            return np.array([self.value(cell) for cell in cells])
+            values = [self.value(cell) for cell in cells]
+            if all(_says(value, cell.strip()) for value, cell in zip(values, cells, strict=True)):
+                return np.array(values)
         return np.array(cells)
+
+
+def _says(value: float, cell: str) -> bool:
+    """Whether a number says what stands in a cell: no zeros in front are lost, and no digits beyond 2^53."""
+    return not (cell.isascii() and cell.isdigit()) or f"{value:.0f}" == cell
 
 
 def separator_above(line: str) -> str:

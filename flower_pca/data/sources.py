@@ -39,13 +39,6 @@ ENDINGS: Final[dict[str, Callable[..., Table]]] = {
     ".svmlight": svmlight,
     ".libsvm": svmlight,
 }
-# of files that may hold a table in a form that is not read, so that a site may be meant
-_UNREAD: Final = (
-    *(".txt", ".tsv", ".tab", ".dat", ".xls", ".xlsx", ".ods", ".gz", ".bz2", ".xz", ".zip"),
-    *(".feather", ".arrow", ".orc", ".sav", ".dta", ".sas7bdat", ".rds", ".rdata"),
-    *(".sqlite", ".db", ".json", ".jsonl", ".h5", ".hdf5"),
-)
-_WORDS: Final = ("readme", "license", "licence", "notes")  # which such files are called that hold no table
 
 
 def folder(
@@ -169,6 +162,12 @@ _OTHERS: Final = {  # endings of files that are no source, and what to do with t
     **dict.fromkeys((".gz", ".zip", ".bz2", ".xz", ".zst", ".7z", ".tar"), "Unpack it first."),
     **dict.fromkeys((".xls", ".xlsx", ".ods"), "Save it as csv first."),
 }
+# of files that may hold a table, so that a site may be meant
+_UNREAD: Final = (
+    *(*_SEPARATORS, *_OTHERS, ".feather", ".arrow", ".orc", ".sav", ".dta", ".sas7bdat", ".rds", ".rdata"),
+    *(".sqlite", ".db", ".json", ".jsonl", ".h5", ".hdf5"),
+)
+_WORDS: Final = ("readme", "license", "licence", "notes")  # which such files are called that hold no table
 
 SOURCES: Final[dict[str, Callable[..., Table]]] = {
     source.__name__: source
@@ -259,15 +258,6 @@ def table_with(spec: str, needed: Sequence[str] | None, *, beside: Sequence[str]
         with suppress(ConfigError):  # of a file without such columns, which has those that are needed
             return _of_all_or(spec, [name for name in names if not source_of(name)], beside, words)
     return _of_all_or(spec, names, beside)
-
-
-def whose(spec: str, column: str) -> tuple[Any, ...] | None:
-    """Whose each row is by this column, as it is written, 007 and not 7; None of a source that has no ids."""
-    load = _source(spec)
-    if "ids" not in inspect.signature(load).parameters:
-        return None
-    with private():
-        return load(ids=column).ids
 
 
 def _of_all_or(spec: str, names: Sequence[str], beside: Sequence[str], words: Sequence[str] = ()) -> Table:
@@ -369,9 +359,10 @@ def files_of(path: str, pattern: str, without: Sequence[str] = ()) -> tuple[Path
 
 def _warn_of_others(folder: Path, files: Sequence[Path]) -> None:
     """Warn of files that may be tables, by how they end, and are not read: a site would be missing without a word."""
-    others = (file for file in files if file.suffix.lower() in _UNREAD and file.stem.lower() not in _WORDS)
-    unread = sorted(file.name for file in others if not is_table(file))
-    if unread:
+    # names of other programs' own files begin so: of a lock on an open table, say
+    seen = [file for file in files if not file.name.startswith((".", "~"))]
+    others = [file for file in seen if file.suffix.lower() in _UNREAD and file.stem.lower() not in _WORDS]
+    if unread := sorted(file.name for file in others):
         warnings.warn(
             f"{folder} has files that are not read, which may be sites: {enumeration(unread)}. "
             f"Write them as one of {', '.join(ENDINGS)}.",

@@ -120,9 +120,7 @@ def _check_dealt(node: Mapping[str, Any], spec: str) -> None:
                 then="Ask for fewer.",
             )
         logging.getLogger("flwr").warning(
-            "This node has no data of its own: it plays part %s of %s.",
-            node["partition-id"],
-            spec,
+            "This node has no data of its own: it plays part %s of %s.", node["partition-id"], spec
         )
 
 

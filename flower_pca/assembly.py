@@ -55,14 +55,7 @@ class AskedSteps(TypedDict, total=False):
     channel: Layer | str | None
 
 
-STEPS: Final[AskedSteps] = {
-    "steps": None,
-    "start": None,
-    "columns": None,
-    "seed": 0,
-    "mask": False,
-    "channel": None,
-}
+STEPS: Final[AskedSteps] = {"steps": None, "start": None, "columns": None, "seed": 0, "mask": False, "channel": None}
 
 
 class AskedScaling(TypedDict, total=False):
@@ -348,14 +341,7 @@ def tracking(
     r, masked, names = int(n_components), masks is not None, names_in(columns)
     basis, names = (None, names) if start is None else starts.basis(start, r, names)
     model = Model(
-        n_components=r,
-        center=False,
-        scale=None,
-        seed=int(seed),
-        steps=steps,
-        summed=masked,
-        wanted=names,
-        basis=basis,
+        n_components=r, center=False, scale=None, seed=int(seed), steps=steps, summed=masked, wanted=names, basis=basis
     )
     plain: Mapping[str, Any] = {"n_components": r, "seed": int(seed), "steps": steps, "min_clients": min_clients}
     plain = {**plain, "columns": None if names is None else list(names)}
@@ -393,10 +379,7 @@ def standardizing(
     model = Model(n_components=1, center=True, scale="deviation", seed=0, missing=missing, summed=summed, wanted=names)
     roll = Roll(min_clients=min_clients, seed=0, summed=summed)
     settings = {"missing": missing, "min_clients": min_clients, "columns": None if names is None else list(names)}
-    return _under(
-        masks,
-        Run((opening, Standardize()), model=model, roll=roll, result=Scaling, question=settings),
-    )
+    return _under(masks, Run((opening, Standardize()), model=model, roll=roll, result=Scaling, question=settings))
 
 
 def _under(masks: MaskedSums | None, made: Run) -> AnyRun:

@@ -104,10 +104,7 @@ def _vacant(target: Path) -> None:
         if target.is_dir():
             got = f"{target}, which has files in it"
         raise ConfigError(
-            "The folder for keys",
-            must="new or empty",
-            got=got,
-            then="Choose another folder; nothing was written.",
+            "The folder for keys", must="new or empty", got=got, then="Choose another folder; nothing was written."
         )
 
 
@@ -162,10 +159,7 @@ def _subject(name: str) -> x509.Name:
 
 
 def _certificate(
-    subject: x509.Name,
-    issuer: x509.Name,
-    key: ec.EllipticCurvePublicKey,
-    signer: ec.EllipticCurvePublicKey,
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, signer: ec.EllipticCurvePublicKey
 ) -> x509.CertificateBuilder:
     now = datetime.now(UTC)
     return (

@@ -122,10 +122,7 @@ _LINES: Final = {
     "dist_pca": _Line("algorithms.one_shot:DistPCA"),
     "fed_oapm": _Line("algorithms.fed_oapm:FedOAPM"),
     "median_pca": _Line(
-        "algorithms.median_pca:MedianPCA",
-        "medians",
-        "results.robust:MedianResult",
-        "stages.weighing:MedianOpening",
+        "algorithms.median_pca:MedianPCA", "medians", "results.robust:MedianResult", "stages.weighing:MedianOpening"
     ),
     "covariance": _Line("algorithms.covariance:Covariance"),
     "sparse_pca": _Line("algorithms.sparse_pca:SparsePCA", "oblique"),
@@ -135,10 +132,7 @@ _LINES: Final = {
     "exact_per_pca": _Line("algorithms.personal.exact_per_pca:ExactPerPCA", *_PERSONAL),
     "triple_pca": _Line("algorithms.personal.triple_pca:TriplePCA", "triple", "results.personal:TripleResult"),
 }
-_TRACKERS: Final = {
-    "st_miss": "tracking.st_miss:STMiss",
-    "robust_tracking": "tracking.st_miss:RobustTracking",
-}
+_TRACKERS: Final = {"st_miss": "tracking.st_miss:STMiss", "robust_tracking": "tracking.st_miss:RobustTracking"}
 _BESIDE: Final = {"monitor": "stages.histograms:Histograms", "errors": "stages.errors:Errors"}
 # Stages that may follow the closing one, by the field of a question that asks for them, in their
 # order.
@@ -202,10 +196,7 @@ for _name, _line in _LINES.items():
 
 
 def register(
-    algorithm: type[Algorithm[Any]],
-    *,
-    closing: type[Stage[Any]] | None = None,
-    result: ResultClass | None = None,
+    algorithm: type[Algorithm[Any]], *, closing: type[Stage[Any]] | None = None, result: ResultClass | None = None
 ) -> None:
     """Add an algorithm to the table from elsewhere, as an `Entry`, at server and every node.
 
@@ -219,10 +210,7 @@ def register(
     if dotted := [name for name in algorithm.asks if "." in name]:
         # as names of a layer, of the frame or of masks would be
         raise ConfigError(
-            f"The arrays of {algorithm.name}",
-            must="of names without a dot",
-            got=", ".join(dotted),
-            then="Rename them.",
+            f"The arrays of {algorithm.name}", must="of names without a dot", got=", ".join(dotted), then="Rename them."
         )
     closing = closing or _usual(algorithm)
     if issubclass(closing, RayleighRitz) and not algorithm.orthonormal:

@@ -17,14 +17,8 @@ PAPERS: Final = {
         "FAPS",
         'Wang, Liu, Zhang, "Seeking consensus on subspaces in federated principal component analysis", 2022',
     ),
-    "personal": (
-        "PerPCA",
-        'Shi, Kontar, "Personalized PCA: decoupling shared and unique features", JMLR 2024',
-    ),
-    "robust": (
-        "DCF-PCA",
-        'Chu, "Distributed robust principal component analysis"',
-    ),
+    "personal": ("PerPCA", 'Shi, Kontar, "Personalized PCA: decoupling shared and unique features", JMLR 2024'),
+    "robust": ("DCF-PCA", 'Chu, "Distributed robust principal component analysis"'),
     "over_air": (
         "Over-air tracking",
         'Narayanamurthy, Vaswani, Ramamoorthy, "Federated over-air subspace tracking from incomplete and corrupted '
@@ -79,17 +73,7 @@ _LP: Final = (
     Item("local_power", "Table 1", "final errors, p=4", "local_power/table1", _MAIN_SETS, 4, sets=7, had=4),
     Item("local_power", "Table 2", "final errors with decay", "local_power/table2", _MAIN_SETS, 1, sets=7, had=4),
     Item("local_power", "Table 3", "eta by clients", "local_power/table3", _MAIN_SETS, 1, sets=7, had=4),
-    Item(
-        "local_power",
-        "Table 4",
-        "the sets",
-        "local_power/table4",
-        _ALL_SETS,
-        1,
-        seeds=1,
-        sets=15,
-        had=11,
-    ),
+    Item("local_power", "Table 4", "the sets", "local_power/table4", _ALL_SETS, 1, seeds=1, sets=15, had=11),
     Item("local_power", "Table 5", "eta by clients", "local_power/table5", _SETS, 5, sets=15, had=11),
     Item("local_power", "Table 6", "final errors, p=4", "local_power/table6", _SETS, 14, sets=15, had=11),
     Item("local_power", "Table 7", "final errors with decay", "local_power/table7", _SETS, 4, sets=15, had=11),

@@ -60,17 +60,7 @@ def pytest_make_collect_report(collector):
     return report
 
 
-NETWORK = {
-    "cluster",
-    "superlink",
-    "federation",
-    "tab",
-    "address",
-    "terminal",
-    "containers",
-    "images",
-    "ray",
-}
+NETWORK = {"cluster", "superlink", "federation", "tab", "address", "terminal", "containers", "images", "ray"}
 
 
 @pytest.hookimpl(tryfirst=True)

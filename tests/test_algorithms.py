@@ -40,8 +40,7 @@ def long(name: str, check: checks.Check) -> tuple[pytest.MarkDecorator, ...]:
 
 
 @pytest.mark.parametrize(
-    ("name", "check"),
-    [pytest.param(n, c, id=f"{n}-{c.__name__}", marks=long(n, c)) for n, c in CASES],
+    ("name", "check"), [pytest.param(n, c, id=f"{n}-{c.__name__}", marks=long(n, c)) for n, c in CASES]
 )
 def test_check(name: str, check: checks.Check, tmp_path: Path) -> None:
     check(name, seed(name), tmp_path)

@@ -108,10 +108,7 @@ def test_a_masked_grid_too():
     assert_close(there, simulate("covariance", FEW, n_components=2))
 
 
-DECLINED = [
-    ({"allow": ("krylov", "ssi")}, "it serves krylov, ssi"),
-    ({"max_columns": 59}, "its max_columns is 59"),
-]
+DECLINED = [({"allow": ("krylov", "ssi")}, "it serves krylov, ssi"), ({"max_columns": 59}, "its max_columns is 59")]
 
 
 @pytest.mark.slow

@@ -184,12 +184,7 @@ MALFORMED = {
         {},
         "Z of a message must be a matrix. Got shape (1, 10, 10)",
     ),
-    "no text": (
-        "masked",
-        {"mask.step": 2, "mask.stage": BYTES},
-        {},
-        "Got '\ufffd",
-    ),
+    "no text": ("masked", {"mask.step": 2, "mask.stage": BYTES}, {}, "Got '\ufffd"),
     "two clips": ("ssi", {**NOISED, "dp.clip": [1.0, 1.0]}, FLOOR, "must be one number each. Got several in clip."),
     "a clip in words": ("ssi", {**NOISED, "dp.clip": "x"}, FLOOR, "dp.clip of a message must be"),
     "a clip beyond all": ("ssi", {**NOISED, "dp.clip": 1e300}, FLOOR, "dp.clip of a message must be at most 1e+150"),

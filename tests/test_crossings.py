@@ -55,8 +55,7 @@ def test_a_start_that_would_be_ignored_is_refused(algorithm):
 
 
 @every(
-    ("algorithm", "asked"),
-    [("triple_pca(local_components=1, max_rounds=3)", {}), ("consensus_rpca(max_rounds=3)", {})],
+    ("algorithm", "asked"), [("triple_pca(local_components=1, max_rounds=3)", {}), ("consensus_rpca(max_rounds=3)", {})]
 )
 @every("use", [lambda result: result.to_record(), to_sklearn])
 def test_what_takes_far_entries_out_is_no_projection(algorithm, asked, use):

@@ -25,10 +25,7 @@ from flower_pca.estimator import federated
 
 @pytest.mark.slow
 @parametrize_with_checks(
-    [
-        FederatedPCA(),
-        FederatedPCA(1, algorithm="ssi", missing="mean", whiten=True, scale="max_abs"),
-    ]
+    [FederatedPCA(), FederatedPCA(1, algorithm="ssi", missing="mean", whiten=True, scale="max_abs")]
 )
 def test_scikit_learns_own_checks(estimator, check):
     check(estimator)

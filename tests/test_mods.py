@@ -13,11 +13,7 @@ from flower_pca.strategies import PCAStrategy
 
 pytest.importorskip("flwr")
 from flwr.clientapp import ClientApp
-from flwr.clientapp.mod import (
-    LocalDpMod,
-    arrays_size_mod,
-    message_size_mod,
-)
+from flwr.clientapp.mod import LocalDpMod, arrays_size_mod, message_size_mod
 
 pytestmark = pytest.mark.usefixtures("lines")
 SHARDS = [np.random.default_rng(i).standard_normal((30 + i, 5)) * np.arange(5, 0, -1) for i in range(3)]

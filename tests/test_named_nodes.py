@@ -171,11 +171,7 @@ def test_a_heading_that_cannot_be_is_refused():
         grid.tamper = tamper
         return refusal_of_run(grid)
 
-    for changes in (
-        {"columns": '["a", "b", "c", "d"]'},
-        {"columns.count": -1},
-        {"columns.digest": "x" * 1000},
-    ):
+    for changes in ({"columns": '["a", "b", "c", "d"]'}, {"columns.count": -1}, {"columns.digest": "x" * 1000}):
         assert "The columns of an answer must be those of its digest. Got others." in tampered(**changes)
     for names in ("{}", '["a", "a"]', "[", '[""]', f'["{"a" * 201}"]'):
         text = tampered(columns=names)

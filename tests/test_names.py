@@ -8,16 +8,7 @@ from builders import falling
 from cases import every, paired
 from scipy import sparse
 
-from flower_pca import (
-    PCAResult,
-    Stream,
-    TrackingResult,
-    from_frame,
-    registry,
-    report,
-    simulate,
-    track,
-)
+from flower_pca import PCAResult, Stream, TrackingResult, from_frame, registry, report, simulate, track
 from flower_pca.core.algorithm import Iterative
 from flower_pca.data import partition, sources
 from flower_pca.names.columns import Columns, Heading, digest

@@ -5,16 +5,7 @@ Each peer's formula is first shown to be right where its assumption holds, so th
 
 import numpy as np
 import pytest
-from builders import (
-    equal_clients,
-    evenly,
-    pooled,
-    separated,
-    shifted_clients,
-    sign_flipped,
-    sine,
-    three_clients,
-)
+from builders import equal_clients, evenly, pooled, separated, shifted_clients, sign_flipped, sine, three_clients
 from cases import every
 
 from flower_pca import simulate

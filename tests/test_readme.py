@@ -130,10 +130,6 @@ def test_every_page_is_linked_from_the_first_one():
     assert linked == {page.removeprefix("docs/") for page in PAGES} - {"README.md", "index.md"}
 
 
-def test_the_readme_is_one_page():
-    assert len(text("README.md").splitlines()) <= 100
-
-
 def test_the_readme_has_two_commands_and_nothing_unknown_in_them():
     assert len(COMMANDS) == 2
     for step in STEPS:

@@ -40,10 +40,7 @@ THROUGH = ("vertical", "hosting")
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 
 # A result draws itself: this import comes late, by one name.
-EXCEPTIONS = {
-    ("flower_pca.results.pca", "flower_pca.plots"),
-    ("flower_pca.results.steps", "flower_pca.plots"),
-}
+EXCEPTIONS = {("flower_pca.results.pca", "flower_pca.plots"), ("flower_pca.results.steps", "flower_pca.plots")}
 
 # What a room may import from outside the package, beside the standard library, numpy and scipy.
 GUESTS = {
@@ -76,7 +73,7 @@ def room(name: str) -> str:
     return [*name.split("."), "flower_pca"][1]
 
 
-ASKED_FOR = (ast.Module, ast.Import, ast.ImportFrom, ast.FunctionDef, ast.Call, ast.Constant)
+ASKED_FOR = (ast.Module, ast.Import, ast.ImportFrom, ast.Call, ast.Constant)
 PLACE = re.compile(r"([\w.]+):[A-Za-z]\w*")  # as the registry says where a class is
 
 
@@ -108,24 +105,6 @@ def arrows(name: str) -> set[str]:
     """The package's modules that a module imports."""
     inside = {target for target in imported(name) if target.partition(".")[0] == "flower_pca"}
     return {target for target in inside if (name, target) not in EXCEPTIONS}
-
-
-LONGEST = 40  # lines of a function, without its docstring
-LONG = 0  # functions that are longer still
-
-
-def functions() -> Iterator[tuple[str, ast.FunctionDef]]:
-    for name in MODULES:
-        for node in syntax(name):
-            if isinstance(node, ast.FunctionDef):
-                yield name, node
-
-
-def length(function: ast.FunctionDef) -> int:
-    body = function.body[1:] if ast.get_docstring(function) else function.body
-    start = min([function.lineno, *(d.lineno for d in function.decorator_list)])
-    described = function.body[0].end_lineno - function.body[0].lineno + 1 if body is not function.body else 0
-    return function.end_lineno - start + 1 - described
 
 
 def test_every_room_is_on_a_floor():
@@ -206,37 +185,6 @@ def test_the_exceptions_are_such():
         top = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
         assert target in imported(module), (module, target)
         assert all(node.module != home or name not in {a.name for a in node.names} for node in top), (module, target)
-
-
-def test_core_is_small():
-    sizes = {name: len(path.read_text().splitlines()) for name, path in MODULES.items()}
-    core = [size for name, size in sizes.items() if room(name) == "core"]
-    assert len(core) <= 18 + 1  # and its __init__
-    assert sum(core) <= 0.2 * sum(sizes.values())
-
-
-def test_a_function_is_a_page():
-    long = [f"{name}:{function.lineno} {function.name}" for name, function in functions() if length(function) > LONGEST]
-    assert len(long) <= LONG, long
-
-
-PARTICIPLES = {"told", "held", "kept", "asked", "lost"}
-ASKED = ("results", "core.model", "base.history")  # whose `asked` is what users read of a result and of a round
-
-
-def words_in(name: str) -> Iterator[str]:
-    """What a module calls its arguments, variables and fields."""
-    for node in syntax(name):
-        if isinstance(node, ast.arg):
-            yield node.arg
-        elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
-            yield node.id if isinstance(node, ast.Name) else node.attr
-
-
-def test_no_participle_alone_is_a_name():
-    for name in MODULES:
-        found = PARTICIPLES.intersection(word.lstrip("_") for word in words_in(name))
-        assert found <= ({"asked"} if name.removeprefix("flower_pca.").startswith(ASKED) else set()), (name, found)
 
 
 def test_a_helper_of_tests_is_defined_once():

@@ -1,4 +1,4 @@
-"""How many files a plain run enters: an option that is off is in nobody's way."""
+"""A plain run enters nothing of an option that is off."""
 
 import re
 import sys
@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fake_grid import grid_of, in_a_run
-from pages import text
 
 import flower_pca
 from flower_pca import simulate, strategies
@@ -67,13 +66,9 @@ def calls_by_function(run):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WALKS)
-def test_a_plain_run_enters_as_many_files_as_the_page_says_and_none_of_what_is_off(name):
+def test_a_plain_run_enters_no_file_and_no_function_of_an_option_that_is_off(name):
     entered = calls_by_function(WALKS[name])
     files = {file for file, _ in entered}
-    (line,) = [line for line in text("docs/architecture.md").splitlines() if line.startswith(f"| {name} ")]
-    _, _, most_files, most_calls, _ = line.split("|")
-    assert len(files) <= int(most_files)
-    assert entered.total() <= int(most_calls)
     assert [file for file in files if file.startswith(OFF)] == []
     assert [function for _, function in entered if OFF_WORDS.search(function.lower())] == []
     assert name == "under masks" or [file for file in files if file.startswith(MASKS)] == []

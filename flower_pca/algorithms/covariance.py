@@ -216,10 +216,7 @@ class Auto(Krylov):
         fewer = "it takes no more messages, and no more numbers"
         if rounds > 1:
             fewer = "that is fewer messages"
-        return (
-            Covariance(oversample=self.narrow.oversample),
-            f"auto took covariance, as {fewer}: {both}",
-        )
+        return (Covariance(oversample=self.narrow.oversample), f"auto took covariance, as {fewer}: {both}")
 
     def forecast(self, model: Model) -> tuple[int, int]:
         """Rounds that Krylov is expected to take after the opening, and numbers sent both ways."""

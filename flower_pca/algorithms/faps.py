@@ -445,12 +445,7 @@ def _multiplier(product: Callable[[Array], Array], X: Array) -> Array:
 
 
 def _solve(
-    product: Callable[[Array], Array],
-    memory: Arrays,
-    hold: Callable[[Array], Array],
-    *,
-    steps: int,
-    tol: float,
+    product: Callable[[Array], Array], memory: Arrays, hold: Callable[[Array], Array], *, steps: int, tol: float
 ) -> Array:
     """The top eigenspace of H = C_i + XW' + WX' + the hold, by warm subspace iteration from X."""
     V = X = memory["X"]

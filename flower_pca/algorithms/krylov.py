@@ -96,12 +96,7 @@ class Krylov(Iterative[KrylovState]):
         if self.oversample == AUTO:
             _ = self.narrow  # whose other parameters are checked
         elif isinstance(got := self.oversample, str):
-            raise ConfigError(
-                "oversample of krylov",
-                must=f'a whole number, or "{AUTO}"',
-                got=repr(got),
-                then="Use 2.",
-            )
+            raise ConfigError("oversample of krylov", must=f'a whole number, or "{AUTO}"', got=repr(got), then="Use 2.")
         else:
             super().__post_init__()
 

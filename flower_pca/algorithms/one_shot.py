@@ -67,22 +67,14 @@ class Average(Algorithm[OneShotState]):
     def inspect(self, state: OneShotState, reply: Arrays) -> None:
         columns, remedy = reply["V"].shape[1], "Check the client."
         if columns > state.rank:
-            raise ProtocolError(
-                "The columns of V",
-                must=f"at most {state.rank}",
-                got=columns,
-                then=remedy,
-            )
+            raise ProtocolError("The columns of V", must=f"at most {state.rank}", got=columns, then=remedy)
         if columns and np.abs(reply["V"].T @ reply["V"] - np.eye(columns)).max() > _SKEW:
             raise ProtocolError("The columns of V", must="orthonormal", got="others", then=remedy)
         if self.weighted and (len(reply["S"]) != columns or (reply["S"] < 0.0).any()):
             negative = int((reply["S"] < 0.0).sum())
             rule = f"{columns}, none negative"
             raise ProtocolError(
-                "The weights S",
-                must=rule,
-                got=f"{len(reply['S'])}, of which {negative} are negative",
-                then=remedy,
+                "The weights S", must=rule, got=f"{len(reply['S'])}, of which {negative} are negative", then=remedy
             )
 
     def merging(self, state: OneShotState) -> Merge:
@@ -101,8 +93,7 @@ class Average(Algorithm[OneShotState]):
         if state.Z is None:
             return None
         return Status(
-            Outcome.ONE_SHOT,
-            "its one round was answered: the residuals say how far its components are from exact ones",
+            Outcome.ONE_SHOT, "its one round was answered: the residuals say how far its components are from exact ones"
         )
 
     def finish(self, state: OneShotState, model: Model) -> Model:

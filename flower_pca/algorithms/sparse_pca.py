@@ -86,10 +86,7 @@ class SparsePCA(Iterative[SparseState]):
     def width(self, n_components: int | float) -> int:
         if not isinstance(n_components, int):
             raise ConfigError(
-                f"n_components of {self.name}",
-                must="a whole number",
-                got=n_components,
-                then="Name a number.",
+                f"n_components of {self.name}", must="a whole number", got=n_components, then="Name a number."
             )
         if isinstance(self.cardinality, tuple) and len(self.cardinality) != n_components:
             raise ConfigError(

@@ -88,10 +88,7 @@ def _square(rho: Array) -> Array:
     rho = np.asarray(rho, dtype=np.float64)
     if rho.ndim != 2 or rho.shape[0] != rho.shape[1] or not np.allclose(rho, rho.T, atol=1e-12):
         raise errors.ConfigError(
-            "rho",
-            must="a symmetric matrix",
-            got=f"shape {rho.shape}",
-            then="Use what `distances` returns.",
+            "rho", must="a symmetric matrix", got=f"shape {rho.shape}", then="Use what `distances` returns."
         )
     return rho
 

@@ -167,12 +167,7 @@ def influence(result: PCAResult) -> list[Influence]:
             then=Words("Run with ", Setting("influence", True), "."),
         )
     if len(result.influence_) < 2:
-        raise ConfigError(
-            "The clients of the run",
-            must="at least 2",
-            got=1,
-            then="Leave influence out.",
-        )
+        raise ConfigError("The clients of the run", must="at least 2", got=1, then="Leave influence out.")
     names, figures = names_of(result), result.influence_
     if figures.shape[1] < len(COLUMNS):  # of a file that holds no chance
         figures = np.column_stack([figures, chances(*figures.T[:2])])

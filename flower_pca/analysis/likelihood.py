@@ -119,12 +119,7 @@ def _positive(result: PCAResult) -> tuple[Array, float]:
         remedy = "Ask for fewer components than the rank of the rows, which leaves noise for the rest."
         if not result.projects:
             remedy = "What is left of rows without their outliers has no noise: a PCA such as krylov's has."
-        raise DataError(
-            "The rank of the covariance",
-            must=f"{d}, that of the columns",
-            got=rank,
-            then=remedy,
-        )
+        raise DataError("The rank of the covariance", must=f"{d}, that of the columns", got=rank, then=remedy)
     return variances, 1.0 / noise if result.n_components_ < d else 0.0
 
 

@@ -115,12 +115,7 @@ class Monitor:
                 then="Score against a result without a budget.",
             )
         if n_components is not None:
-            checks.integer(
-                "n_components of a Monitor",
-                n_components,
-                least=1,
-                most=result.n_components_,
-            )
+            checks.integer("n_components of a Monitor", n_components, least=1, most=result.n_components_)
         # which a run has not whose clients keep their loadings
         self._result, _ = result, result.frame
         axes, variances = result.axes
@@ -128,12 +123,7 @@ class Monitor:
         self._all = max(histograms.meaningful(variances), 1)
         self._k = min(self._all, n_components or self._all)
         if variances[0] <= 0.0:
-            raise ConfigError(
-                what,
-                must="of rows that vary",
-                got="variances of 0",
-                then="Check the rows of the run.",
-            )
+            raise ConfigError(what, must="of rows that vary", got="variances of 0", then="Check the rows of the run.")
         self._Z = np.ascontiguousarray(axes[:, : self._k], dtype=np.float64)
         self._variances = np.asarray(variances[: self._k], dtype=np.float64)
 

@@ -50,13 +50,7 @@ def with_parts(result: RobustResult, shards: Sequence[Any]) -> RobustResult:
     missing = {i: X for i, X in enumerate(shards) if i not in result.own}
     if not missing:
         return result
-    found = {
-        i: {
-            "L": result.low_rank_part(X),
-            "S": result.sparse_part(X),
-        }
-        for i, X in missing.items()
-    }
+    found = {i: {"L": result.low_rank_part(X), "S": result.sparse_part(X)} for i, X in missing.items()}
     return replace(result, own={**result.own, **found})
 
 

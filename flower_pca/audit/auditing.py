@@ -91,17 +91,7 @@ class Audit:
     def table(self) -> str:
         """The client known best after each message, and how the components converge, as text."""
         sines = {point.message: f"{point.sine:.1e}" for point in self.convergence}
-        heads = (
-            "message",
-            "stage",
-            "client",
-            "numbers",
-            "least norm",
-            "symmetric",
-            "exact only",
-            "angle",
-            "pca sine",
-        )
+        heads = ("message", "stage", "client", "numbers", "least norm", "symmetric", "exact only", "angle", "pca sine")
         lines = ["  ".join(f"{head:>10}" for head in heads)]
         for leak in self.worst():
             known = f"{leak.numbers / leak.unknowns:.1%}"
@@ -127,13 +117,7 @@ class Audit:
         """Draw errors of the reconstruction and convergence of the components into an SVG or PNG; returns the path."""
         kind = style.suffix(path)
         drawn = style.figure(SIZE)
-        course(
-            drawn.subplots(),
-            self.worst(),
-            self.convergence,
-            algorithm=self.algorithm,
-            masked=self.masked,
-        )
+        course(drawn.subplots(), self.worst(), self.convergence, algorithm=self.algorithm, masked=self.masked)
         style.key(drawn)
         with files.replacing(path) as file:
             style.write(drawn, file, kind)
@@ -171,13 +155,7 @@ def course(
     points = [point.message for point in convergence]
     kkt = [max(point.kkt, style.FLOOR) for point in convergence]
     ax.semilogy(points, kkt, "--", lw=1.4, color=style.INK, label="PCA, violation of optimality")
-    ax.axhline(
-        worst[-1].guess,
-        color=style.FAINT,
-        lw=1.0,
-        ls=":",
-        label="client, guessed from the sum",
-    )
+    ax.axhline(worst[-1].guess, color=style.FAINT, lw=1.0, ls=":", label="client, guessed from the sum")
     title = f"What {algorithm} tells about a client"
     if masked:
         title += ", answers summed"
@@ -243,13 +221,7 @@ def audit(
     checks.integer("n_components of an audit", n_components, least=1)
     checks.choice("masked", masked, (True, False))
     question = assembly.question(
-        algorithm,
-        n_components=n_components,
-        center=center,
-        scale=scale,
-        seed=seed,
-        tol=tol,
-        max_rounds=max_rounds,
+        algorithm, n_components=n_components, center=center, scale=scale, seed=seed, tol=tol, max_rounds=max_rounds
     )
     if masked and not question.algorithm.additive:
         raise ConfigError(
@@ -273,12 +245,7 @@ def _measure(
     """What a run of these clients tells, at most, of those under attack."""
     k, d = int(question.n_components), data[0].d
     if d > _WIDEST:
-        raise DataError(
-            "The columns in an audit",
-            must=f"at most {_WIDEST}",
-            got=d,
-            then="Take fewer.",
-        )
+        raise DataError("The columns in an audit", must=f"at most {_WIDEST}", got=d, then="Take fewer.")
     checks.at_most(k, sum(c.n for c in data), d)
     there = _Observer(data, range(len(data)) if masked else attacked)
     result = cast(PCAResult, drive(assembly.run(question), there, watchers=[OnRound(there.after(on_round))]))
@@ -293,19 +260,9 @@ def _measure(
 def _attack(clients: Sequence[int] | None, n: int) -> list[int]:
     chosen = range(n) if clients is None else clients
     for client in chosen:
-        checks.integer(
-            "Every client to attack",
-            client,
-            most=n - 1,
-            remedy="Name positions in shards.",
-        )
+        checks.integer("Every client to attack", client, most=n - 1, remedy="Name positions in shards.")
     if not len(chosen):
-        raise ConfigError(
-            "The clients to attack",
-            must="at least one",
-            got="none",
-            then="Leave clients out.",
-        )
+        raise ConfigError("The clients to attack", must="at least one", got="none", then="Leave clients out.")
     return [int(client) for client in chosen]
 
 

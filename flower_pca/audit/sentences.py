@@ -85,11 +85,7 @@ SEEN: Final = (
         lambda r: r.min_noise is not None,
         "Noise on every answer, under masks on every sum: its deviation is {min_noise} times the clip squared or more.",
     ),
-    Line(
-        ("max_clip",),
-        lambda r: r.max_clip is not None,
-        "Rows clipped to a length of {max_clip} at most, and noise.",
-    ),
+    Line(("max_clip",), lambda r: r.max_clip is not None, "Rows clipped to a length of {max_clip} at most, and noise."),
     Line(
         ("min_noise", "max_epsilon"),
         lambda r: r.allow_noise and not has_noise(r),
@@ -129,11 +125,7 @@ SEEN: Final = (
         "What its columns are called, and its own name: with share_names=False only how many columns, and a digest.",
     ),
     *(_of_rule(f.name, f.metadata[TELLS]) for f in fields(Rules) if TELLS in f.metadata),
-    Line(
-        ("share_names",),
-        lambda r: not r.share_names,
-        "How many columns it has, and a digest of their names.",
-    ),
+    Line(("share_names",), lambda r: not r.share_names, "How many columns it has, and a digest of their names."),
     Line(
         ("split_columns",),
         lambda r: bool(r.split_columns) and not has_noise(r),
@@ -209,11 +201,7 @@ LASTING: Final = (
         "Single rows, under masks too, by {compares}: they compare rows by design. allow leaves them out.",
         left_open=True,
     ),
-    Line(
-        ("missing",),
-        lambda r: r.missing == "own_mean",
-        "Nothing by its missing values: its own means fill them.",
-    ),
+    Line(("missing",), lambda r: r.missing == "own_mean", "Nothing by its missing values: its own means fill them."),
     Line(
         ("missing", "min_rows"),
         lambda r: r.missing == "mean",
@@ -247,11 +235,7 @@ LASTING: Final = (
         left_open=True,
     ),
     Line(("max_messages",), lambda r: r.max_messages is not None, "{messages} a run at most."),
-    Line(
-        ("max_messages_ever",),
-        lambda r: r.max_messages_ever is not None,
-        "{messages_ever} at most, over all runs.",
-    ),
+    Line(("max_messages_ever",), lambda r: r.max_messages_ever is not None, "{messages_ever} at most, over all runs."),
     Line(
         ("min_rows", "rare_columns"),
         lambda r: r.min_rows > 1 and r.rare_columns is not True,

@@ -37,12 +37,7 @@ def integer(
             upper = ""
         else:
             upper = f" and at most {most}"
-        raise ConfigError(
-            what,
-            must=f"a whole number of at least {least}{upper}",
-            got=repr(value),
-            then=remedy,
-        )
+        raise ConfigError(what, must=f"a whole number of at least {least}{upper}", got=repr(value), then=remedy)
 
 
 def number(
@@ -55,12 +50,7 @@ def number(
             upper = f" and at most {most:g}"
         else:
             upper = ""
-        raise ConfigError(
-            what,
-            must=f"a finite number of at least {least:g}{upper}",
-            got=repr(value),
-            then=remedy,
-        )
+        raise ConfigError(what, must=f"a finite number of at least {least:g}{upper}", got=repr(value), then=remedy)
 
 
 def share(value: Any) -> Any:
@@ -79,12 +69,7 @@ def share(value: Any) -> Any:
 def proportion(what: str, value: object) -> None:
     """Require a share, in (0, 1]."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0.0 < value <= 1.0:
-        raise ConfigError(
-            what,
-            must="above 0 and at most 1",
-            got=repr(value),
-            then="Use 1.0 for all of them.",
-        )
+        raise ConfigError(what, must="above 0 and at most 1", got=repr(value), then="Use 1.0 for all of them.")
 
 
 def choices(of: object, allowed: Mapping[str, tuple[Any, ...]]) -> None:
@@ -111,12 +96,7 @@ def parent(what: str, path: str | os.PathLike[str]) -> None:
     """Require that the folder a file is to go into exists: better before a run than after."""
     folder = Path(path).absolute().parent
     if not folder.is_dir():
-        raise ConfigError(
-            f"The folder of {what}",
-            must="there",
-            got=f"none at {folder}",
-            then="Make it first.",
-        )
+        raise ConfigError(f"The folder of {what}", must="there", got=f"none at {folder}", then="Make it first.")
 
 
 def components(n_components: object, *, words: Sequence[str] = ()) -> int | float:
@@ -131,24 +111,14 @@ def components(n_components: object, *, words: Sequence[str] = ()) -> int | floa
         return float(n_components)
     rule = "a whole number of at least 1, or a fraction of the variance strictly between 0 and 1"
     rule = ", or ".join((rule, *(f'"{word}"' for word in words)))
-    raise ConfigError(
-        "n_components",
-        must=rule,
-        got=repr(given),
-        then='Ask for 2 to see a plane, or for 0.9 or "90%".',
-    )
+    raise ConfigError("n_components", must=rule, got=repr(given), then='Ask for 2 to see a plane, or for 0.9 or "90%".')
 
 
 def at_most(n_components: int | float | str, n: int, d: int) -> None:
     """Require that as many components exist as are asked for."""
     if isinstance(n_components, int) and n_components > min(n, d):
         rule = f"at most min(n_samples, n_features) = min({n}, {d}) = {min(n, d)}"
-        raise ConfigError(
-            "n_components",
-            must=rule,
-            got=n_components,
-            then="Ask for fewer components.",
-        )
+        raise ConfigError("n_components", must=rule, got=n_components, then="Ask for fewer components.")
 
 
 def finite(
@@ -228,9 +198,4 @@ def parameters(owner: str, given: Mapping[str, object], known: Iterable[str]) ->
                 rule = f"among {', '.join(names)}"
             else:
                 rule = "absent, as there are none"
-            raise ConfigError(
-                f"Every parameter of {owner}",
-                must=rule,
-                got=repr(name),
-                then=did_you_mean(name, names),
-            )
+            raise ConfigError(f"Every parameter of {owner}", must=rule, got=repr(name), then=did_you_mean(name, names))

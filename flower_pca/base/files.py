@@ -306,12 +306,7 @@ def replacing(path: str | os.PathLike[str], *, private: bool = False) -> Iterato
 
 
 def write(
-    path: str | os.PathLike[str],
-    kind: str,
-    header: dict[str, Any],
-    arrays: dict[str, Array],
-    *,
-    private: bool = False,
+    path: str | os.PathLike[str], kind: str, header: dict[str, Any], arrays: dict[str, Array], *, private: bool = False
 ) -> Path:
     """Write a file of this kind, whole or not at all."""
     with replacing(path, private=private) as file:
@@ -363,10 +358,7 @@ def from_bytes(kind: str, packed: bytes) -> tuple[dict[str, Any], dict[str, Arra
     except Exception as error:  # bytes from elsewhere: numpy and zipfile raise nearly anything on them
         got = f"bytes that cannot be read as one ({type(error).__name__})"
         raise DataError(
-            f"The bytes of a {kind}",
-            must=f"a {kind} that flower_pca has packed",
-            got=got,
-            then="Check the sender.",
+            f"The bytes of a {kind}", must=f"a {kind} that flower_pca has packed", got=got, then="Check the sender."
         ) from error
     return header, arrays
 
@@ -390,10 +382,7 @@ def refuse_others(path: str | os.PathLike[str], kind: str) -> Iterator[None]:
     except Exception as error:
         got = f"a file that cannot be read as one ({type(error).__name__})"
         raise DataError(
-            str(path),
-            must=f"{_a(kind)} that flower_pca has saved",
-            got=got,
-            then="Check the path.",
+            str(path), must=f"{_a(kind)} that flower_pca has saved", got=got, then="Check the path."
         ) from error
 
 

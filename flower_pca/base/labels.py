@@ -217,9 +217,7 @@ _FEWEST: Final = 20
 _LOOK: Final = 64  # rows of each client that tell most columns from an identifier
 _STD: Final = Setting("scale", "std")
 _SCALE_IT: Final = Words(
-    "Leave it out if it numbers the rows, or use ",
-    _STD,
-    " if it is measured in other units than the rest.",
+    "Leave it out if it numbers the rows, or use ", _STD, " if it is measured in other units than the rest."
 )
 _OUT: Final = Words("Leave it out if it numbers the rows: name the others with ", Setting("columns", [...]), ".")
 _NUMBERS: Final = "It holds whole numbers, no two alike, as an identifier does: leave it out."

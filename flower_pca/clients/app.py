@@ -115,12 +115,7 @@ _CACHED: Final = 8  # nodes of one process that are kept ready
 
 
 def client_app(
-    load: Load,
-    *,
-    rules: Given = None,
-    hosts: Hosts | None = None,
-    mods: Sequence[Any] = (),
-    **keywords: Any,
+    load: Load, *, rules: Given = None, hosts: Hosts | None = None, mods: Sequence[Any] = (), **keywords: Any
 ) -> ClientApp:
     """A ClientApp that serves PCA.
 

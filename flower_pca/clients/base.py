@@ -66,11 +66,7 @@ def node_rows(data: Any, rules: Rules) -> LocalData | Stream:
         rows = coding.of_node(rows, rules.columns_of_words, least=rules.min_rows, who=checks.NODE)
     rows = rows.quiet()
     # whether NaN may be says the message
-    return LocalData(
-        replace(rows, site=rows.site if rules.share_names else ""),
-        who=checks.NODE,
-        missing=True,
-    )
+    return LocalData(replace(rows, site=rows.site if rules.share_names else ""), who=checks.NODE, missing=True)
 
 
 def notice(data: LocalData | Stream, loaded: Any) -> None:
@@ -113,12 +109,7 @@ def select(data: LocalData | Stream, request: wire.Request, rules: Rules) -> Loc
     if not rules.share_names and (some := some_only(checks.NODE, names, data.names)):
         raise some.error(RefusalError, "Name all of them, or none, or ask the node's operator.")
     if texts := [name for name in names if name in data.words]:
-        raise RefusalError(
-            _OURS,
-            must="numbers",
-            got=f"text in column {enumeration(texts)}",
-            then="Name others.",
-        )
+        raise RefusalError(_OURS, must="numbers", got=f"text in column {enumeration(texts)}", then="Name others.")
     if absent := lacking(checks.NODE, _not_of_words(data, names), data.names):
         raise absent.error(RefusalError, "Ask the node's operator, or name others.")
     return data.arrange(names)
@@ -173,12 +164,7 @@ class PCAClient(NumPyClient):
     algorithms: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
-        self,
-        data: Any,
-        *,
-        context: Context | None = None,
-        rules: Rules | None = None,
-        **keywords: Any,
+        self, data: Any, *, context: Context | None = None, rules: Rules | None = None, **keywords: Any
     ) -> None:
         self._rules = Rules.of(rules, keywords)
         # the class may name them itself
@@ -250,11 +236,7 @@ class PCAClient(NumPyClient):
         columns = data.d or 0
         if node.only_columns(self._rules):
             columns = 0
-        return {
-            "n_features": columns,
-            "algorithms": ",".join(sorted(self._served & there)),
-            **wire.SPOKEN,
-        }
+        return {"n_features": columns, "algorithms": ",".join(sorted(self._served & there)), **wire.SPOKEN}
 
     def _answer(self, request: wire.Request) -> tuple[Arrays, int, wire.Config]:
         """The answer to a message, the number of rows that it is told to come from, and what is said of memory."""
@@ -364,11 +346,7 @@ class PCAClient(NumPyClient):
             header = {"algorithm": request.algorithm, "run": request.run, **node.names_of(data)}
             with folders.lock(self._own_file):
                 files.write(
-                    folders.own_place(self._own_file, request.algorithm),
-                    "own result",
-                    header,
-                    own,
-                    private=True,
+                    folders.own_place(self._own_file, request.algorithm), "own result", header, own, private=True
                 )
 
     def _settle(self, context: Context | None) -> None:
@@ -393,11 +371,7 @@ class PCAClient(NumPyClient):
                     self._lots.data.write_to(self._own_file.with_suffix(""))
         self._fixed: Callable[[LocalData], FixedData] | None = None
         if rules.answers == "fixed":
-            self._fixed = functools.partial(
-                FixedData.of,
-                path=statistics,
-                gaps=rules.missing == "mean",
-            )
+            self._fixed = functools.partial(FixedData.of, path=statistics, gaps=rules.missing == "mean")
         self._grain: Grain = system_grain
         if rules.noise_seed is not None:
             self._grain = functools.partial(seeded_grain, rules.noise_seed, max(self._key, 0))

@@ -65,16 +65,7 @@ def run_compare(given: argparse.Namespace) -> int:
         common.print_json(figures)
         sys.stderr.write(why)
         return 0
-    head = [
-        "algorithm",
-        "rounds",
-        "messages",
-        "bytes up",
-        "bytes down",
-        "seconds",
-        "angle to pooled",
-        "ended",
-    ]
+    head = ["algorithm", "rounds", "messages", "bytes up", "bytes down", "seconds", "angle to pooled", "ended"]
     common.table(head, list(map(_row, figures)), text=(0, 7))
     picture = output.words_of_picture("comparison.svg")
     sys.stdout.write(f"{why}Wrote comparison.csv, comparison.json {picture} to {place}\n")
@@ -139,13 +130,7 @@ def specs_in(text: str) -> list[str]:
 
 def _row(course: dict[str, Any]) -> list[str]:
     counts = [f"{course[name]:,}" for name in ("rounds", "messages", "bytes_up", "bytes_down")]
-    return [
-        course["algorithm"],
-        *counts,
-        f"{course['seconds']:.3g}",
-        f"{course['angle']:.2e}",
-        course["outcome"],
-    ]
+    return [course["algorithm"], *counts, f"{course['seconds']:.3g}", f"{course['angle']:.2e}", course["outcome"]]
 
 
 def add_listing(commands: Any) -> None:

@@ -54,10 +54,7 @@ def write_own(result: PCAResult, folder: Path, shards: Sequence[Any]) -> list[st
     from flower_pca.vertical.result import ColumnsResult
 
     for key, arrays in result.own.items():
-        header: dict[str, Any] = {
-            "algorithm": result.algorithm,
-            "site": result.site_names.get(key, ""),
-        }
+        header: dict[str, Any] = {"algorithm": result.algorithm, "site": result.site_names.get(key, "")}
         names = result.feature_names_in_
         if isinstance(result, ColumnsResult):
             names = result.loadings(key).feature_names_in_
@@ -99,23 +96,13 @@ def own_components(path: str, result: PersonalResult) -> tuple[Array, str]:
     specs = (header["algorithm"], result.algorithm)
     made, wanted = (str(spec).partition("(")[0] for spec in specs)
     if made != wanted:
-        raise DataError(
-            path,
-            must=f"own components of {wanted}",
-            got=f"those of {made}",
-            then=_OF_ITS_RUN,
-        )
+        raise DataError(path, must=f"own components of {wanted}", got=f"those of {made}", then=_OF_ITS_RUN)
     columns, names = header["columns"], result.feature_names_in_
     own = arrays.get(OWN, np.zeros(0))
     there = own.dtype.kind == "f" and own.shape[1:] == (result.n_features_in_,)
     others = columns is not None and names is not None and sorted(columns) != sorted(names)
     if not there or others:
-        raise DataError(
-            path,
-            must="own components for the columns of the result",
-            got="others",
-            then=_OF_ITS_RUN,
-        )
+        raise DataError(path, must="own components for the columns of the result", got="others", then=_OF_ITS_RUN)
     if columns is not None and names is not None:
         own = own[:, [columns.index(name) for name in names]]
     _require_beside(path, own, result)

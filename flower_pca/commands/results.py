@@ -10,14 +10,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
 
-from flower_pca.analysis.influence import (
-    Influence,
-    cheap,
-    has_influence,
-    influence,
-    of_rows,
-    warnings,
-)
+from flower_pca.analysis.influence import Influence, cheap, has_influence, influence, of_rows, warnings
 from flower_pca.analysis.monitor import Monitor
 from flower_pca.analysis.rotation import Rotation
 from flower_pca.base import checks, labels
@@ -146,10 +139,7 @@ def _traffic(result: PCAResult | TrackingResult) -> str:
 def add_report(commands: Any) -> None:
     """Add the command to the parser."""
     parser = common.parser(
-        commands,
-        "report",
-        "write the report of a result, with its clients where their rows are given",
-        run_report,
+        commands, "report", "write the report of a result, with its clients where their rows are given", run_report
     )
     parser.add_argument("result", metavar="RESULT", help="the result.npz of a run")
     parser.add_argument(
@@ -161,13 +151,7 @@ def add_report(commands: Any) -> None:
     rows.argument_of_sites(parser)
     common.argument_of_gaps(parser)
     common.argument_of_rotation(parser)
-    parser.add_argument(
-        "-o",
-        "--out",
-        type=Path,
-        metavar="FILE",
-        help="the page (default: report.html beside RESULT)",
-    )
+    parser.add_argument("-o", "--out", type=Path, metavar="FILE", help="the page (default: report.html beside RESULT)")
 
 
 def run_report(given: argparse.Namespace) -> int:
@@ -178,22 +162,14 @@ def run_report(given: argparse.Namespace) -> int:
     path = path.expanduser().absolute()
     checks.parent("the report", path)
     if path.suffix.lower() not in (".html", ".htm"):
-        raise ConfigError(
-            "The file for the report",
-            must="one that ends in .html",
-            got=path.name,
-            then="Name it so.",
-        )
+        raise ConfigError("The file for the report", must="one that ends in .html", got=path.name, then="Name it so.")
     result = common.any_result_of(given.result, missing=given.missing)
     rotation = common.rotation_of(given, result)
     shards, source = None, given.result
     if given.data is not None:
         if not isinstance(result, PCAResult):
             raise ConfigError(
-                "DATA",
-                must="left out of a run of steps, whose rows have gone by",
-                got=given.data,
-                then="Leave it out.",
+                "DATA", must="left out of a run of steps, whose rows have gone by", got=given.data, then="Leave it out."
             )
         sites, _ = rows.sites_of(given, result)
         result = _by_position(result, list(sites))

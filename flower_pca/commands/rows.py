@@ -24,10 +24,7 @@ from flower_pca.results.projection import Projection
 def add_transform(commands: Any) -> None:
     """Add the command to the parser."""
     parser = common.parser(
-        commands,
-        "transform",
-        "write the coordinates of rows along the components of a run",
-        run_transform,
+        commands, "transform", "write the coordinates of rows along the components of a run", run_transform
     )
     parser.add_argument("result", metavar="RESULT", help="the result.npz of a run; or the own file of a party")
     parser.add_argument("data", metavar="DATA", help="a path or a spec, as for run")
@@ -57,10 +54,7 @@ def run_transform(given: argparse.Namespace) -> int:
     kind = path.suffix.lower()
     if kind not in (".npy", ".csv"):
         raise ConfigError(
-            "The file for the scores",
-            must="one that ends in .npy or .csv",
-            got=path.name,
-            then="Write -o scores.npy.",
+            "The file for the scores", must="one that ends in .npy or .csv", got=path.name, then="Write -o scores.npy."
         )
     result: PCAResult | Projection = _part(given) or common.result_of(given.result, missing=given.missing)
     if isinstance(result, PCAResult):
@@ -200,13 +194,7 @@ def run_score(given: argparse.Namespace) -> int:
     out = given.out and _file(given.out, (".csv",))
     picture = given.picture and _file(given.picture, (".svg", ".png"))
     if given.most is not None:
-        checks.number(
-            "--most",
-            given.most,
-            least=0.0,
-            most=1.0,
-            remedy="Give a share, such as 0.05.",
-        )
+        checks.number("--most", given.most, least=0.0, most=1.0, remedy="Give a share, such as 0.05.")
     result = common.result_of(given.result, missing=given.missing)
     monitor = Monitor(result, n_components=given.components)
     limits = monitor.limits(given.level, source=given.limits, trained=given.trained)
@@ -304,12 +292,7 @@ def _file(path: Path, endings: Sequence[str]) -> Path:
     checks.parent(place.name, place)
     if place.suffix.lower() not in endings:
         rule = f"one that ends in {' or '.join(endings)}"
-        raise ConfigError(
-            "The file for the scores",
-            must=rule,
-            got=place.name,
-            then=f"Write scores{endings[0]}.",
-        )
+        raise ConfigError("The file for the scores", must=rule, got=place.name, then=f"Write scores{endings[0]}.")
     return place
 
 

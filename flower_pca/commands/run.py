@@ -26,10 +26,7 @@ from flower_pca.results.pca import PCAResult
 def add(commands: Any) -> None:
     """Add the command to the parser."""
     parser = common.parser(
-        commands,
-        "run",
-        "simulate a federation on one machine; write result.npz, history.csv and report.html",
-        run,
+        commands, "run", "simulate a federation on one machine; write result.npz, history.csv and report.html", run
     )
     common.arguments_of_data(parser)
     common.argument_of_algorithm(parser)
@@ -48,11 +45,7 @@ def _arguments_of_figures(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="also count rows by T2 and SPE, for limits from all of them: see flower-pca score",
     )
-    parser.add_argument(
-        "--errors",
-        action="store_true",
-        help="also measure standard errors of loadings and variances",
-    )
+    parser.add_argument("--errors", action="store_true", help="also measure standard errors of loadings and variances")
     parser.add_argument(
         "--influence",
         action=argparse.BooleanOptionalAction,

@@ -117,10 +117,7 @@ def _add_detection(parser: argparse.ArgumentParser) -> None:
     """Whether changes are looked for, and what counts as one."""
     parser.add_argument("--detect", action="store_true", help="look for changes")
     parser.add_argument(
-        "--threshold",
-        type=float,
-        metavar="W",
-        help="the statistic that is a change (default: learnt from the rows)",
+        "--threshold", type=float, metavar="W", help="the statistic that is a change (default: learnt from the rows)"
     )
     parser.add_argument(
         "--alarm-rate",
@@ -138,10 +135,7 @@ def _add_detection(parser: argparse.ArgumentParser) -> None:
 def _add_files(parser: argparse.ArgumentParser) -> None:
     """Where steps, the page, the state and the result are written to."""
     parser.add_argument(
-        "--events",
-        type=Path,
-        metavar="FILE",
-        help="append a line of JSON to this file once a step is over",
+        "--events", type=Path, metavar="FILE", help="append a line of JSON to this file once a step is over"
     )
     parser.add_argument(
         "--live",
@@ -163,11 +157,7 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
         help="go on from the checkpoint, and append to the events; where there is no checkpoint yet, begin",
     )
     parser.add_argument(
-        "--out",
-        type=Path,
-        default=Path("out"),
-        metavar="DIR",
-        help="folder to write to (default: out)",
+        "--out", type=Path, default=Path("out"), metavar="DIR", help="folder to write to (default: out)"
     )
 
 
@@ -247,21 +237,13 @@ def _check(given: argparse.Namespace) -> None:
         checks.integer("--batch", given.batch, least=1)
     if given.clients is not None and given.follow:
         raise ConfigError(
-            "--clients",
-            must="left out with --follow, where each site is one",
-            got=given.clients,
-            then="Leave it out.",
+            "--clients", must="left out with --follow, where each site is one", got=given.clients, then="Leave it out."
         )
     if given.clients is not None:
         checks.integer("--clients", given.clients, least=1, most=given.batch)
     for what, value in (("--interval", given.interval), ("--sites", given.sites)):
         if value is not None and not given.follow:
-            raise ConfigError(
-                what,
-                must="given with --follow",
-                got=value,
-                then="Add it, or leave this out.",
-            )
+            raise ConfigError(what, must="given with --follow", got=value, then="Add it, or leave this out.")
 
 
 def _tracker(given: argparse.Namespace) -> Tracker:
@@ -374,12 +356,7 @@ def _checkpoint(given: argparse.Namespace) -> Path | None:
     """Where the state is kept, if anywhere; nothing is begun over one that is there, and none goes on by mistake."""
     if given.checkpoint is None:
         if given.resume:
-            raise ConfigError(
-                "--resume",
-                must="given with --checkpoint",
-                got="it alone",
-                then="Add --checkpoint FILE.",
-            )
+            raise ConfigError("--resume", must="given with --checkpoint", got="it alone", then="Add --checkpoint FILE.")
         return None
     path: Path = given.checkpoint.expanduser().absolute()
     checks.parent("the checkpoint", path)

@@ -25,16 +25,9 @@ _PAIR: Final = re.compile(r"""(\S+?)=('[^']*'|"[^"]*"|\S+)""")
 def add_rules(commands: Any) -> None:
     """Add the command to the parser."""
     parser = common.parser(
-        commands,
-        "rules",
-        "say what a node with given rules can be made to tell, and what they leave open",
-        run_rules,
+        commands, "rules", "say what a node with given rules can be made to tell, and what they leave open", run_rules
     )
-    parser.add_argument(
-        "--profile",
-        metavar="NAME",
-        help="begin with the rules of this name: open, masked or private",
-    )
+    parser.add_argument("--profile", metavar="NAME", help="begin with the rules of this name: open, masked or private")
     parser.add_argument(
         "rules",
         nargs="*",
@@ -106,10 +99,7 @@ def run_audit(given: argparse.Namespace) -> int:
     registry.make(given.algorithm)  # before the data is read, which may take long
     if given.missing != "error":
         raise ConfigError(
-            "missing in an audit",
-            must='"error"',
-            got=repr(given.missing),
-            then="Impute before the audit.",
+            "missing in an audit", must='"error"', got=repr(given.missing), then="Impute before the audit."
         )
     with common.progress("starting") as on_round:
         found = audit(
@@ -303,10 +293,5 @@ def _tell(given: argparse.Namespace, found: list[dict[str, Any]], lines: list[st
     if given.yes:
         said = ["Erased:", *listed, *remarks]
     else:
-        said = [
-            "To be erased:",
-            *listed,
-            *remarks,
-            "Nothing is erased yet. Run it again with --yes.",
-        ]
+        said = ["To be erased:", *listed, *remarks, "Nothing is erased yet. Run it again with --yes."]
     sys.stdout.write("\n".join(said) + "\n")

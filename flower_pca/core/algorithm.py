@@ -258,8 +258,7 @@ class Iterative(Algorithm[I]):
         true = float(model.residuals[: model.k].max()) / first
         if true > 2.0 * tol:
             return Status(
-                Outcome.STALLED,
-                f"the rounds settled, but the true residual {true:.2g} is above tol={tol:.2g}",
+                Outcome.STALLED, f"the rounds settled, but the true residual {true:.2g} is above tol={tol:.2g}"
             )
         above = int(np.sum(model.values[: model.k] >= tol * first))
         small = range(above + 1, model.span + 1)

@@ -58,9 +58,7 @@ PRODUCTS: Final = Property(
     "needs more than products", "that needs nothing but products", lambda stage: stage.products_only
 )
 LOOSE: Final = Property(
-    "belongs to one set of clients",
-    "whose rounds may go to other clients each time",
-    lambda stage: not stage.fixed_set,
+    "belongs to one set of clients", "whose rounds may go to other clients each time", lambda stage: not stage.fixed_set
 )
 FORGETTING: Final = Property(
     "clients must remember",
@@ -78,9 +76,7 @@ MEASURED: Final = Property(
     lambda stage: stage.measured,
 )
 TOLERANT: Final = Property(
-    "rounding builds up",
-    "in which no rounding builds up in what clients keep",
-    lambda stage: stage.tolerant,
+    "rounding builds up", "in which no rounding builds up in what clients keep", lambda stage: stage.tolerant
 )
 ORTHONORMAL: Final = Property(
     "components are not orthonormal", "whose components are orthonormal", lambda stage: stage.orthonormal
@@ -287,10 +283,7 @@ def _check_budget(on: On) -> None:
         raise ConfigError("reach of dp with a scale", must="given", got="none", then=_REACH)
     if mask is not None and mask.bound is not None:
         raise ConfigError(
-            "bound of the masks",
-            must="left out with dp",
-            got=mask.bound,
-            then="It follows from the noise.",
+            "bound of the masks", must="left out with dp", got=mask.bound, then="It follows from the noise."
         )
     if mask is not None and not mask.self_masks:
         raise ConfigError(
@@ -319,10 +312,7 @@ def _check_numbers(stage: Stage[Any], on: On) -> None:
         what = Words("tol of ", stage.name, " with ", Setting("wire", on["wire"]))
         got = f"{stage.tol:g}"
         raise ConfigError(
-            what,
-            must=f"at least {least:g}",
-            got=got,
-            then=Words("Raise it, or use ", Setting("wire", "auto"), "."),
+            what, must=f"at least {least:g}", got=got, then=Words("Raise it, or use ", Setting("wire", "auto"), ".")
         )
 
 

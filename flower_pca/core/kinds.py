@@ -65,10 +65,7 @@ class Message(dict[str, Array]):
 
     def __missing__(self, name: str) -> Array:
         raise ProtocolError(
-            "The arrays of a message",
-            must=f"with {name}",
-            got="none",
-            then="Install the same flower_pca everywhere.",
+            "The arrays of a message", must=f"with {name}", got="none", then="Install the same flower_pca everywhere."
         )
 
 
@@ -319,19 +316,10 @@ _TABLE: Final = {
     # One number for each column of the rows: sums, and sums of squares. The opening, which has means
     # and squared deviations, is held against its own squares.
     "COLUMNS": Kind(
-        "columns",
-        "of each column the mean and the sum of squared deviations",
-        bound=_of_columns,
-        by_column=True,
+        "columns", "of each column the mean and the sum of squared deviations", bound=_of_columns, by_column=True
     ),
     # The largest |x| of each column: an entry of a row, which no other figure says anything of.
-    "PEAKS": Kind(
-        "peaks",
-        "one true entry of each column",
-        bound=_of_columns,
-        by_column=True,
-        single=True,
-    ),
+    "PEAKS": Kind("peaks", "one true entry of each column", bound=_of_columns, by_column=True, single=True),
     # Count, sums and squares of clipped rows in one vector.
     "MOMENTS": Kind("moments", "the count, sums and squares of clipped rows"),
     # C_i Z, with Z the array that the part names as the one that it is made with.
@@ -421,11 +409,7 @@ _TABLE: Final = {
         "estimate", "a d x p matrix made of C or of its rows, step by step", bound=None, within_trace=True, rounded=True
     ),
     # p x p, second moments of coordinates in the basis.
-    "SCORES": Kind(
-        "scores",
-        "second moments of its rows' coordinates in a basis of the server's",
-        bound=None,
-    ),
+    "SCORES": Kind("scores", "second moments of its rows' coordinates in a basis of the server's", bound=None),
     # A client's own components, beside those that all share.
     "COMPONENTS": Kind(
         "components",
@@ -509,12 +493,7 @@ def fault(arrays: Mapping[str, Array], parts: Mapping[str, Part]) -> tuple[str, 
 def require_finite(answer: Mapping[str, Array]) -> None:
     """Raise DataError, in words that tell nothing of it, unless an answer can be sent."""
     if not all(np.isfinite(a).all() for a in answer.values()):
-        raise DataError(
-            "The answer of this node",
-            must="finite",
-            got="others",
-            then="Check the frame and the block.",
-        )
+        raise DataError("The answer of this node", must="finite", got="others", then="Check the frame and the block.")
 
 
 def _fits(found: tuple[int, ...], shape: Shape) -> bool:

@@ -150,10 +150,7 @@ class Judge:
                 if known is not None and int(up[name]) != own.n:
                     what = f"The answer of client {client}, {name},"
                     raise ProtocolError(
-                        what,
-                        must=f"{own.n}, as in its answer to the opening",
-                        got=f"{up[name]}",
-                        then=_REMEDY,
+                        what, must=f"{own.n}, as in its answer to the opening", got=f"{up[name]}", then=_REMEDY
                     )
                 continue
             size = part.kind.size(np.asarray(up[name], dtype=np.float64))
@@ -463,10 +460,7 @@ def columns_of(telling: Iterable[str], arrays: Arrays, d: int | None) -> int:
 def unusable(error: np.linalg.LinAlgError) -> DataError:
     """What to say of sums of which LAPACK cannot make anything."""
     return DataError(
-        "The sums of a round",
-        must="of usual size",
-        got=f"ones on which LAPACK fails ({error})",
-        then="Scale the data.",
+        "The sums of a round", must="of usual size", got=f"ones on which LAPACK fails ({error})", then="Scale the data."
     )
 
 
@@ -474,26 +468,13 @@ def check(reply: Reply, sent: Broadcast, answered: Collection[int]) -> None:
     """Raise ProtocolError, naming the client, unless this is its one answer to the message sent."""
     what = f"The answer of client {reply.client}"
     if reply.client not in sent.addressees:
-        raise UnawaitedError(
-            what,
-            must="asked for",
-            got="one of a client not asked",
-            then="It was not counted.",
-        )
+        raise UnawaitedError(what, must="asked for", got="one of a client not asked", then="It was not counted.")
     if reply.number != sent.number:
         raise UnawaitedError(
-            what,
-            must=f"one to message {sent.number}",
-            got=f"one to message {reply.number}",
-            then="It came late.",
+            what, must=f"one to message {sent.number}", got=f"one to message {reply.number}", then="It came late."
         )
     if reply.client in answered:
-        raise UnawaitedError(
-            what,
-            must="a single one",
-            got="another one",
-            then="It was not counted.",
-        )
+        raise UnawaitedError(what, must="a single one", got="another one", then="It was not counted.")
 
 
 def check_arrays(reply: Reply, expected: Mapping[str, Part]) -> None:
@@ -502,10 +483,7 @@ def check_arrays(reply: Reply, expected: Mapping[str, Part]) -> None:
         rule = f"made of {', '.join(sorted(expected))}"
         got = ", ".join(sorted(reply.arrays)) or "nothing"
         raise ProtocolError(
-            f"The answer of client {reply.client}",
-            must=rule,
-            got=got,
-            then="Install the same flower_pca everywhere.",
+            f"The answer of client {reply.client}", must=rule, got=got, then="Install the same flower_pca everywhere."
         )
     if wrong := fault(reply.arrays, expected):
         name, rule, got = wrong

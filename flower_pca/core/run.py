@@ -80,13 +80,7 @@ class Run:
         place, state = int(roll.opens), stages[0].start(model)
         while place + 1 < len(stages) and not isinstance(stages[place], Algorithm):
             place += 1
-        self.standing = Standing(
-            stages=tuple(stages),
-            model=model,
-            state=state,
-            place=place,
-            opens=roll.opens,
-        )
+        self.standing = Standing(stages=tuple(stages), model=model, state=state, place=place, opens=roll.opens)
         self.roll, self.layers = roll, tuple(layers)
         self._question = dict(question or {})
         self._result = result
@@ -210,12 +204,7 @@ class Run:
         state, history = self.standing.state, in_brief(self.history)
         if steps and isinstance(state, Recorder) and state.record:
             arrays["steps"] = state.lines(len(state.record))
-        header = {
-            "layout": LAYOUT,
-            "run": self._identity(),
-            "asked": self._question,
-            "history": history,
-        }
+        header = {"layout": LAYOUT, "run": self._identity(), "asked": self._question, "history": history}
         return {**header, "roll": self.roll.to_json(), **self.standing.to_json(arrays)}, arrays
 
     def restore(self, header: Mapping[str, Any], arrays: dict[str, Array]) -> None:

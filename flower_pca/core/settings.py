@@ -81,28 +81,14 @@ class MaskedSums:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "threshold", checks.share(self.threshold))
-        checks.number(
-            "threshold of the masks",
-            self.threshold,
-            least=0.5,
-            most=0.99,
-            remedy="Use 0.5.",
-        )
+        checks.number("threshold of the masks", self.threshold, least=0.5, most=0.99, remedy="Use 0.5.")
         if self.bound is not None:
             checks.number("bound of the masks", self.bound, least=1e-300, remedy="Leave it out.")
         if self.neighbours is not None:
-            checks.integer(
-                "neighbours of the masks",
-                self.neighbours,
-                least=2,
-                remedy="Leave it out.",
-            )
+            checks.integer("neighbours of the masks", self.neighbours, least=2, remedy="Leave it out.")
             if self.neighbours % 2:
                 raise ConfigError(
-                    "neighbours of the masks",
-                    must="even",
-                    got=self.neighbours,
-                    then=f"Use {self.neighbours + 1}.",
+                    "neighbours of the masks", must="even", got=self.neighbours, then=f"Use {self.neighbours + 1}."
                 )
         checks.choice("self_masks of the masks", self.self_masks, (True, False))
 
@@ -194,17 +180,8 @@ class DP:
     def __post_init__(self) -> None:
         if self.ranges is not None:
             object.__setattr__(self, "ranges", public.of(self.ranges))
-            object.__setattr__(
-                self,
-                "clip",
-                self.clip or gaussian.usual_clip(len(self.public_ranges)),
-            )
-        checks.number(
-            "clip of dp",
-            self.clip,
-            least=1e-9,
-            remedy="Give it, or public ranges that it follows from.",
-        )
+            object.__setattr__(self, "clip", self.clip or gaussian.usual_clip(len(self.public_ranges)))
+        checks.number("clip of dp", self.clip, least=1e-9, remedy="Give it, or public ranges that it follows from.")
         for name in ("epsilon", *([] if self.reach is None else ["reach"])):
             checks.number(f"{name} of dp", getattr(self, name), least=1e-9)
         checks.number("delta of dp", self.delta, least=1e-30)
@@ -311,9 +288,7 @@ class Certainty:
             f"Alone it can give a component a variance of {self.floor:.2g}.",
         ]
         if clear:
-            times = labels.series(
-                [f"{ratio:.{int(ratio < 10.0)}f}" for ratio in self.signal if ratio > 1.0],
-            )
+            times = labels.series([f"{ratio:.{int(ratio < 10.0)}f}" for ratio in self.signal if ratio > 1.0])
             verb = "has" if len(clear) == 1 else "have"
             said.append(f"{_components(clear)} {verb} {times} times as much.")
         if rest:
@@ -323,15 +298,7 @@ class Certainty:
 
 
 def certainty(
-    spent: Spent,
-    dp: DP | None,
-    frame: Frame,
-    *,
-    rows: int,
-    columns: int,
-    answered: int,
-    variances: Array,
-    total: float,
+    spent: Spent, dp: DP | None, frame: Frame, *, rows: int, columns: int, answered: int, variances: Array, total: float
 ) -> Certainty:
     """What can be said of the variances of a run with noise.
 

@@ -229,14 +229,7 @@ class Standing:
         elif self.role is Role.ALGORITHM:
             now = now._end(status, layers)
             # members that are away count by their last answers
-            if (
-                self.opens
-                and not binding
-                and roll.has_changed(
-                    here,
-                    counted=self.algorithm.caches and not roll.summed,
-                )
-            ):
+            if self.opens and not binding and roll.has_changed(here, counted=self.algorithm.caches and not roll.summed):
                 return now.reopen(self.algorithm.restart(now.model), roll)
         elif self.role is Role.CLOSING:
             if now._too_narrow:
@@ -274,12 +267,7 @@ class Standing:
     def _at_next(self) -> Standing:
         index = (self.place if self.last else self.index) + 1
         if index < len(self.stages):
-            return replace(
-                self,
-                index=index,
-                state=self.stages[index].start(self.model),
-                last=False,
-            )
+            return replace(self, index=index, state=self.stages[index].start(self.model), last=False)
         return replace(self, index=index, last=False)
 
     def restart(self, roll: Roll, *, whole: bool) -> Standing:
@@ -337,22 +325,12 @@ class Standing:
 
     def to_json(self, arrays: dict[str, Array]) -> dict[str, Any]:
         """As plain values; arrays go into `arrays`."""
-        packed = {
-            name: files.pack(
-                getattr(self, name),
-                arrays,
-                name,
-            )
-            for name in ("model", "state")
-        }
+        packed = {name: files.pack(getattr(self, name), arrays, name) for name in ("model", "state")}
         return packed | {name: getattr(self, name) for name in _PLACE}
 
     def restore(self, header: Mapping[str, Any], arrays: dict[str, Array]) -> Standing:
         """Where a run of the same stages stood, by `to_json`; what it had chosen follows from what it knew."""
-        there = replace(
-            self,
-            **{name: files.unpack(kind, header[name], {}) for name, kind in _PLACE.items()},
-        )
+        there = replace(self, **{name: files.unpack(kind, header[name], {}) for name, kind in _PLACE.items()})
         if not 0 <= there.index <= len(there.stages):
             raise ValueError("a stage that is none of the run's")
         model = files.unpack(Model, header["model"], arrays)

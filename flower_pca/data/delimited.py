@@ -362,7 +362,4 @@ def _warn_of_tail(sheet: Sheet) -> None:
     place, are = f"Line {first}", "holds"
     if last > first:
         place, are = f"Lines {first} to {last}", "hold"
-    warnings.warn(
-        f"{place} of {sheet.file} {are} separators only, as Excel leaves them: no rows.",
-        stacklevel=4,
-    )
+    warnings.warn(f"{place} of {sheet.file} {are} separators only, as Excel leaves them: no rows.", stacklevel=4)

@@ -54,12 +54,7 @@ _NUMBERS: Final = {  # how a number is written, and what that says of its marks
     "decimals have commas": re.compile(r"(\d*|[1-9]\d{0,2}([ ']\d{3})+),\d*(e[-+]?\d+)?", re.IGNORECASE),
     "whole": re.compile(r"\d{1,3}"),
 }
-_CLEAR: Final = {
-    "thousands have points",
-    "thousands have commas",
-    "decimals have points",
-    "decimals have commas",
-}
+_CLEAR: Final = {"thousands have points", "thousands have commas", "decimals have points", "decimals have commas"}
 
 
 @dataclass(frozen=True)
@@ -152,12 +147,7 @@ def check_marks(sep: object, decimal: object, thousands: object) -> None:
     if sep is not None and (not isinstance(sep, str) or len(sep) != 1 or sep in '"\r\n'):
         raise ConfigError("sep", must="one character", got=repr(sep), then="Write sep=';'.")
     if decimal not in (None, ".", ","):
-        raise ConfigError(
-            "decimal",
-            must="'.' or ','",
-            got=repr(decimal),
-            then="Write decimal=','.",
-        )
+        raise ConfigError("decimal", must="'.' or ','", got=repr(decimal), then="Write decimal=','.")
     if thousands not in (None, "", *_BETWEEN) or (thousands and thousands == decimal):
         raise ConfigError(
             "thousands",
@@ -385,12 +375,7 @@ def text_of(file: Path, encoding: str | None) -> Iterator[TextIO]:
     except UnicodeError as error:
         got = _place(file, used) or f"bytes that are none ({getattr(error, 'reason', error)})"
         remedy = f"{option(file, encoding=_OTHER.get(used, 'latin-1'))}, or the encoding that it has."
-        raise DataError(
-            f"The data file {file}",
-            must=f"text in {_words(used)}",
-            got=got,
-            then=remedy,
-        ) from error
+        raise DataError(f"The data file {file}", must=f"text in {_words(used)}", got=got, then=remedy) from error
 
 
 def option(file: Path, **options: Any) -> str:
@@ -422,12 +407,7 @@ def _require_text(file: Path, start: bytes, used: str, *, given: bool) -> None:
     marked = (name for mark, name in _PACKED.items() if start.startswith(mark))
     packed = next(marked, None)
     if packed is not None:
-        raise DataError(
-            f"The data file {file}",
-            must="plain text",
-            got=f"one packed by {packed}",
-            then="Unpack it.",
-        )
+        raise DataError(f"The data file {file}", must="plain text", got=f"one packed by {packed}", then="Unpack it.")
     # There zeros belong to letters.
     if "16" in used or "32" in used or b"\0" not in start:
         return
@@ -440,12 +420,7 @@ def _require_text(file: Path, start: bytes, used: str, *, given: bool) -> None:
             order = "utf-16-le"
         remedy = f"{option(file, encoding=order)} if it is in UTF-16."
     line = start[: start.index(0)].count(b"\n") + 1
-    raise DataError(
-        f"The data file {file}",
-        must="text",
-        got=f"a zero byte in line {line}",
-        then=remedy,
-    )
+    raise DataError(f"The data file {file}", must="text", got=f"a zero byte in line {line}", then=remedy)
 
 
 def _place(file: Path, used: str) -> str:

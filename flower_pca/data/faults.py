@@ -50,8 +50,7 @@ _REPEATED: Final = [sign * digit * (10.0**k - 1) / 9 for digit in (7, 8, 9) for 
 # that files write for a gap
 _CODES: Final = np.array([*np.rint(_REPEATED), -1.0, -9.0, 99.9, 999.9, -99.9, -32768.0, 2.0**31 - 1])
 _TIME: Final = re.compile(
-    r"dat(e|um)|time|zeit|\btag\b|\bday\b|birth|geburt|admission|admitted|aufnahme|dob",
-    re.IGNORECASE,
+    r"dat(e|um)|time|zeit|\btag\b|\bday\b|birth|geburt|admission|admitted|aufnahme|dob", re.IGNORECASE
 )
 # columns beyond which they are wave lengths, genes or pixels, and some look odd by accident
 _WIDE: Final = 500

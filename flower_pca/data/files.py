@@ -53,10 +53,7 @@ def npz(*, path: str, key: str = "X", beside: Sequence[str] = (), ids: str | Non
             named = tuple(np.asarray(archive[of_names]).tolist())
     for name, column in columns.items():
         if column.shape != rows.shape[:1]:
-            rule, got = (
-                f"{labels.count(len(rows), 'value')}, one for each row",
-                f"shape {column.shape}",
-            )
+            rule, got = (f"{labels.count(len(rows), 'value')}, one for each row", f"shape {column.shape}")
             raise DataError(f"{name} of {file}", must=rule, got=got, then="Choose another column.")
     if named and (rows.ndim != 2 or len(named) != rows.shape[1]):
         raise DataError(

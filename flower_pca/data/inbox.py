@@ -279,8 +279,7 @@ class Inbox:
                     yield _site(place), place
         except OSError as error:  # a share that is gone for a while
             self._once(
-                f"The folder {self._path} cannot be read: {error.strerror}. The run waits for it.",
-                str(self._path),
+                f"The folder {self._path} cannot be read: {error.strerror}. The run waits for it.", str(self._path)
             )
 
     def _sites_there(self) -> tuple[str, ...]:

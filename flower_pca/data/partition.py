@@ -143,13 +143,7 @@ def by_size(n_rows: int, n_clients: int, *, sizes: Sequence[float]) -> list[Arra
 
 def power_law(n_rows: int, n_clients: int, *, exponent: float = 1.0) -> list[Array]:
     """Runs of rows in their order; client i gets (i + 1)^-exponent, relative to the others."""
-    checks.number(
-        "exponent",
-        exponent,
-        least=0.0,
-        most=20.0,
-        remedy="Use 1; 0 makes all clients equal.",
-    )
+    checks.number("exponent", exponent, least=0.0, most=20.0, remedy="Use 1; 0 makes all clients equal.")
     weights = np.arange(1, n_clients + 1) ** -float(exponent)
     return _runs(sizes_by_weight(n_rows, weights))
 
@@ -189,12 +183,7 @@ def dirichlet(
     may stay empty. Reference: Hsu, Qi, Brown 2019.
     """
     checks.number("alpha", alpha, least=1e-3, most=1e6, remedy="Try 0.3.")
-    checks.integer(
-        "min_rows",
-        min_rows,
-        most=max(len(labels) // n_clients, 0),
-        remedy="Ask for fewer, or use 1.",
-    )
+    checks.integer("min_rows", min_rows, most=max(len(labels) // n_clients, 0), remedy="Ask for fewer, or use 1.")
     checks.integer("seed", seed)
     rng, codes = np.random.default_rng(seed), _codes(labels)
     parts: list[list[Array]] = [[] for _ in range(n_clients)]

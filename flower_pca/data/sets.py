@@ -150,12 +150,7 @@ def synthetic(
     for what, amount in {"means": means, "sizes": sizes, "spectra": spectra, "tilt": tilt}.items():
         checks.number(what, amount, least=0.0, most=_MOST[what], remedy="Use 0 for clients that are alike.")
     if n < clients:
-        raise ConfigError(
-            "n",
-            must=f"at least {clients}, one row for each client",
-            got=n,
-            then="Use fewer clients.",
-        )
+        raise ConfigError("n", must=f"at least {clients}, one row for each client", got=n, then="Use fewer clients.")
     rng = np.random.default_rng(seed)
     common = np.linalg.qr(rng.standard_normal((d, d)))[0]
     weights = 1.0 / np.arange(1, clients + 1) ** float(sizes)

@@ -130,20 +130,12 @@ def parties(
             found = _parties_of_folder(path, pattern, ids, given, drop, without)
             if clients is not None and clients != len(found):
                 raise ConfigError(
-                    "The number of clients",
-                    must=f"{len(found)}, one for each file",
-                    got=clients,
-                    then="Leave it out.",
+                    "The number of clients", must=f"{len(found)}, one for each file", got=clients, then="Leave it out."
                 )
             return found
         if ids is not None:
             if "ids" not in inspect.signature(load).parameters:
-                raise ConfigError(
-                    "ids",
-                    must="of a csv, parquet or npz file",
-                    got=repr(ids),
-                    then="Leave them out.",
-                )
+                raise ConfigError("ids", must="of a csv, parquet or npz file", got=repr(ids), then="Leave them out.")
             load = partial(load, ids=ids)
         whole = _load(load, spec, (), None, drop).whole()
         d = int(whole.rows.shape[1])
@@ -171,10 +163,7 @@ _WORDS: Final = ("readme", "license", "licence", "notes")  # which such files ar
 
 SOURCES: Final[dict[str, Callable[..., Table]]] = {
     source.__name__: source
-    for source in (
-        *(npy, npz, sparse, csv, parquet, svmlight, folder, sklearn, hugging_face),
-        *DRAWN,
-    )
+    for source in (*(npy, npz, sparse, csv, parquet, svmlight, folder, sklearn, hugging_face), *DRAWN)
 }
 
 
@@ -271,11 +260,7 @@ def _of_all_or(spec: str, names: Sequence[str], beside: Sequence[str], words: Se
 
 
 def _load(
-    load: partial[Table],
-    spec: str,
-    beside: tuple[str, ...],
-    columns: Sequence[str] | None,
-    drop: Sequence[str],
+    load: partial[Table], spec: str, beside: tuple[str, ...], columns: Sequence[str] | None, drop: Sequence[str]
 ) -> Table:
     known = inspect.signature(load).parameters
     if columns is not None and "columns" in known and known["columns"].default is None:
@@ -377,12 +362,7 @@ def _tables(files: Sequence[Path], options: Mapping[str, Any], drop: Sequence[st
     tables = [table.without(matching(table.columns, drop)) for table in tables]
     for table, file in zip(tables, files, strict=True):
         if table.words and then:
-            raise DataError(
-                f"The columns of {file}",
-                must="numbers",
-                got=enumeration(table.words.values()),
-                then=then,
-            )
+            raise DataError(f"The columns of {file}", must="numbers", got=enumeration(table.words.values()), then=then)
         if table.words:
             raise no_numbers(file, table.words)
         if table.parts[0].ndim == 2 and table.parts[0].shape[0] == 0:

@@ -36,33 +36,17 @@ def reading(path: object, rule: str) -> Iterator[Path]:
         yield file
     except FileNotFoundError as error:
         raise DataError(
-            what,
-            must="there",
-            got="no such file",
-            then="Check its path; a relative one starts where the process runs.",
+            what, must="there", got="no such file", then="Check its path; a relative one starts where the process runs."
         ) from error
     except IsADirectoryError as error:
-        raise DataError(
-            what,
-            must="a file",
-            got="a folder",
-            then=f"Write folder(path={path!r}).",
-        ) from error
+        raise DataError(what, must="a file", got="a folder", then=f"Write folder(path={path!r}).") from error
     except PermissionError as error:
-        raise DataError(
-            what,
-            must="readable",
-            got="no permission",
-            then="Ask whoever owns it.",
-        ) from error
+        raise DataError(what, must="readable", got="no permission", then="Ask whoever owns it.") from error
     except (ConfigError, DataError):
         raise
     except (OSError, ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile, csv.Error) as error:
         raise DataError(
-            what,
-            must=rule,
-            got=in_one_line(error),
-            then="Check the file, or name another source.",
+            what, must=rule, got=in_one_line(error), then="Check the file, or name another source."
         ) from error
 
 
@@ -80,12 +64,7 @@ def texts(what: str, value: object) -> tuple[str, ...]:
     """Names of columns: a list of text."""
     if isinstance(value, list | tuple) and all(isinstance(name, str) for name in value):
         return tuple(map(clean, value))
-    raise ConfigError(
-        what,
-        must="a list of names",
-        got=repr(value),
-        then=f"Write {what}=['a', 'b'].",
-    )
+    raise ConfigError(what, must="a list of names", got=repr(value), then=f"Write {what}=['a', 'b'].")
 
 
 def matching(names: Iterable[str], patterns: Iterable[str]) -> list[str]:
@@ -100,12 +79,7 @@ def require_matches(what: str, names: Iterable[str], patterns: Iterable[str]) ->
     for pattern in patterns:
         if not matching(there, [pattern]):
             remedy = checks.did_you_mean(pattern, there, "Leave it out.")
-            raise ConfigError(
-                what,
-                must=f"among {enumeration(there)}",
-                got=repr(pattern),
-                then=remedy,
-            )
+            raise ConfigError(what, must=f"among {enumeration(there)}", got=repr(pattern), then=remedy)
 
 
 def with_ids(beside: Any, ids: object) -> Any:
@@ -114,10 +88,7 @@ def with_ids(beside: Any, ids: object) -> Any:
         return beside
     if not isinstance(ids, str) or not ids:
         raise ConfigError(
-            "ids",
-            must="the name of a column",
-            got=repr(ids),
-            then=Words("Write ", Setting("ids", "patient"), "."),
+            "ids", must="the name of a column", got=repr(ids), then=Words("Write ", Setting("ids", "patient"), ".")
         )
     return [*texts("beside", beside), *(() if ids in beside else (ids,))]
 

@@ -39,18 +39,7 @@ from flower_pca.results.pca import PCAResult
 from flower_pca.results.start import Start
 from flower_pca.simulation import Ray, simulate
 
-_PASSED_ON: Final = (
-    "center",
-    "scale",
-    "missing",
-    "levels",
-    "tol",
-    "max_rounds",
-    "mask",
-    "dp",
-    "backend",
-    "checkpoint",
-)
+_PASSED_ON: Final = ("center", "scale", "missing", "levels", "tol", "max_rounds", "mask", "dp", "backend", "checkpoint")
 _FITTED: Final = (
     "components_",
     "explained_variance_",
@@ -317,12 +306,7 @@ def components_to_ask(n_components: Any, n: int, d: int, *, private: bool) -> An
     if n_components is not None and not estimated:
         return n_components
     if private:
-        raise ConfigError(
-            "n_components with dp",
-            must="a whole number",
-            got=repr(n_components),
-            then="Name a number.",
-        )
+        raise ConfigError("n_components with dp", must="a whole number", got=repr(n_components), then="Name a number.")
     if estimated and n < d:
         raise DataError(
             'The rows for n_components="mle"',

@@ -199,12 +199,7 @@ def _with_words(
     """The rows with what stands in their columns of words, which the run codes, and checks as it does all rows."""
     if labels(X) is None:
         remedy = f"Give data frames, or leave {coding.field} out."
-        raise ConfigError(
-            coding.field,
-            must="of tables with names",
-            got=f"a {type(X).__name__} without",
-            then=remedy,
-        )
+        raise ConfigError(coding.field, must="of tables with names", got=f"a {type(X).__name__} without", then=remedy)
     X = pick(X, None, who=who)
     if reset:
         names = dict.fromkeys(clean(name) for name in (*(columns or labels(X) or ()), *coding.words))
@@ -238,12 +233,7 @@ def _checked_rows(estimator: Any, X: SiteRows, *, reset: bool, who: str, finite:
         return rows
     values = pick(X, list(known), who=who).values
     return check_array(
-        values,
-        estimator=estimator,
-        input_name="X",
-        accept_sparse="csr",
-        dtype=DTYPES,
-        ensure_all_finite=finite,
+        values, estimator=estimator, input_name="X", accept_sparse="csr", dtype=DTYPES, ensure_all_finite=finite
     )
 
 

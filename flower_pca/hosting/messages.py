@@ -228,35 +228,20 @@ def read_sum(content: Content, kind: str) -> NodeSum:
 def _failure(said: object) -> tuple[str, bool]:
     """Why a client has not answered, and whether it will not in this run."""
     if not isinstance(said, list) or len(said) != 2:
-        raise ProtocolError(
-            _ANSWER,
-            must="one that says why a client is not in it",
-            got="another",
-            then=_CHECK,
-        )
+        raise ProtocolError(_ANSWER, must="one that says why a client is not in it", got="another", then=_CHECK)
     return harmless(_text(said[0])), bool(said[1])
 
 
 def _text(said: object) -> str:
     if not isinstance(said, str):
-        raise ProtocolError(
-            _ANSWER,
-            must="one with texts",
-            got=f"a {type(said).__name__}",
-            then=_CHECK,
-        )
+        raise ProtocolError(_ANSWER, must="one with texts", got=f"a {type(said).__name__}", then=_CHECK)
     return said
 
 
 def _by_client(values: Mapping[str, Any], name: str) -> Iterator[tuple[int, object]]:
     for client, said in _json(values, name, dict).items():
         if not client.isdecimal():
-            raise ProtocolError(
-                _ANSWER,
-                must="one that names clients by number",
-                got="another",
-                then=_CHECK,
-            )
+            raise ProtocolError(_ANSWER, must="one that names clients by number", got="another", then=_CHECK)
         yield int(client), said
 
 
@@ -277,12 +262,7 @@ def _list_of(values: Mapping[str, Any], name: str, kind: type[Any], *, who: str 
     found = values.get(name)
     # by its very type: to isinstance True is an int
     if not isinstance(found, list) or any(type(item) is not kind for item in found):
-        raise ProtocolError(
-            who,
-            must=f"one with {name}, a list ({kind.__name__})",
-            got="another",
-            then=_sender(who),
-        )
+        raise ProtocolError(who, must=f"one with {name}, a list ({kind.__name__})", got="another", then=_sender(who))
     return found
 
 
@@ -308,12 +288,7 @@ def read_properties(content: Content) -> tuple[int, ...]:
         return ()
     clients = _list_of(properties, _PLAYED, int)
     if len(set(clients)) != len(clients) or min(clients, default=0) < 0:
-        raise ProtocolError(
-            "The clients of a node",
-            must="listed by number, each once",
-            got="others",
-            then=_CHECK,
-        )
+        raise ProtocolError("The clients of a node", must="listed by number, each once", got="others", then=_CHECK)
     return tuple(clients)
 
 

@@ -46,36 +46,16 @@ class AirChannel(Layer):
     gain_error: float = 0.0
 
     def __post_init__(self) -> None:
-        checks.number(
-            "noise_std of the channel",
-            self.noise_std,
-            least=0.0,
-            remedy="Use 0 for a silent one.",
-        )
+        checks.number("noise_std of the channel", self.noise_std, least=0.0, remedy="Use 0 for a silent one.")
         checks.integer("seed of the channel", self.seed)
-        checks.number(
-            "gain_error of the channel",
-            self.gain_error,
-            least=0.0,
-            remedy="Use 0 for perfect inversion.",
-        )
+        checks.number("gain_error of the channel", self.gain_error, least=0.0, remedy="Use 0 for perfect inversion.")
         gains = self.gain
         if not isinstance(gains, tuple):
             gains = (gains,)
         for gain in gains:
-            checks.number(
-                "Every gain of the channel",
-                gain,
-                least=1e-12,
-                remedy="Use 1 for all clients.",
-            )
+            checks.number("Every gain of the channel", gain, least=1e-12, remedy="Use 1 for all clients.")
         if not gains:
-            raise ConfigError(
-                "The gains of the channel",
-                must="there",
-                got="none",
-                then="Use 1 for all clients.",
-            )
+            raise ConfigError("The gains of the channel", must="there", got="none", then="Use 1 for all clients.")
 
     @classmethod
     def of(cls, given: object) -> AirChannel | None:

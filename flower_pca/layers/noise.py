@@ -404,29 +404,18 @@ def _check_bounded(work: Work) -> None:
             continue
         if Z.ndim != 2:
             raise ProtocolError(
-                f"{name} with noise",
-                must="a matrix",
-                got=labels.count(Z.ndim, "dimension"),
-                then=_SENDER,
+                f"{name} with noise", must="a matrix", got=labels.count(Z.ndim, "dimension"), then=_SENDER
             )
         norm = linalg.norm2(np.asarray(Z, dtype=np.float64))
         if norm > 1.0 + _ROUNDING:
-            raise ProtocolError(
-                f"The norm of {name} with noise",
-                must="at most 1",
-                got=f"{norm:g}",
-                then=_SENDER,
-            )
+            raise ProtocolError(f"The norm of {name} with noise", must="at most 1", got=f"{norm:g}", then=_SENDER)
 
 
 def _instruction(says: Arrays) -> tuple[float, float, float]:
     if strange := says.keys() - _SAID:
         rule = f"made of {', '.join(sorted(_SAID))}"
         raise ProtocolError(
-            "What a message with noise says",
-            must=rule,
-            got=", ".join(sorted(strange))[:100],
-            then=_SENDER,
+            "What a message with noise says", must=rule, got=", ".join(sorted(strange))[:100], then=_SENDER
         )
     # float() raises on several numbers, and what it raises is no refusal
     if several := [name for name in says if np.ndim(says[name])]:

@@ -66,20 +66,14 @@ def require(what: str, numbers: Apart, names: Sequence[str]) -> None:
             raise ConfigError(f"Every client in {what}", must=known, got=repr(client), then=remedy)
         if at in places:
             raise ConfigError(
-                f"Every client in {what}",
-                must="given once",
-                got=f"client {at} twice",
-                then="Leave one out.",
+                f"Every client in {what}", must="given once", got=f"client {at} twice", then="Leave one out."
             )
         places.add(at)
     if OTHERS not in numbers and len(places) < len(names):
         first = next(i for i in range(len(names)) if i not in places)
         who = labels.client_name({first: names[first]} if names[first] else {}, first)
         raise ConfigError(
-            what,
-            must="complete",
-            got=f"none for {who}",
-            then=f"Give it one, or all that are left by '{OTHERS}'.",
+            what, must="complete", got=f"none for {who}", then=f"Give it one, or all that are left by '{OTHERS}'."
         )
 
 

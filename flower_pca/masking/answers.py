@@ -132,10 +132,7 @@ def require_sum(run: Run, message: Broadcast) -> None:
         )
     if len(message.to) > fixed.MOST_CLIENTS:
         raise ConfigError(
-            "The clients under masks",
-            must=f"at most {fixed.MOST_CLIENTS}",
-            got=len(message.to),
-            then="Ask fewer.",
+            "The clients under masks", must=f"at most {fixed.MOST_CLIENTS}", got=len(message.to), then="Ask fewer."
         )
 
 
@@ -233,10 +230,7 @@ def _check(
     """Raise ProtocolError, naming the client, unless this is its one answer to the message sent."""
     if reply.number == sent.number and "mask.lost" in reply.arrays:
         raise UnawaitedError(
-            f"The secrets of client {reply.client}",
-            must="there",
-            got="lost, or of an older set-up",
-            then="Wait.",
+            f"The secrets of client {reply.client}", must="there", got="lost, or of an older set-up", then="Wait."
         )
     # who does not sign sends none
     width = SIGNATURE if reply.arrays.get("mask.signature", raw(b"")).size else 0

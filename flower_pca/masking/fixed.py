@@ -68,12 +68,7 @@ def bounds_with_noise(parts: Mapping[str, Part], deviation: float, clients: int)
     return {name: np.array(one) for name, one in most.items()}
 
 
-def encode(
-    arrays: Arrays,
-    bounds: Mapping[str, Array],
-    clients: int,
-    bits: Bits = own_bits,
-) -> Array:
+def encode(arrays: Arrays, bounds: Mapping[str, Array], clients: int, bits: Bits = own_bits) -> Array:
     """One client's arrays, by names in order, as numbers mod 2^64, with noise of these bits."""
     names = sorted(arrays)
     words = [_words(n, arrays[n], bounds[n], clients, bits) for n in names]
@@ -117,11 +112,7 @@ def check_noise(arrays: Arrays, parts: Mapping[str, Part], noise: Arrays, summed
     own = bounds_with_noise(parts, asked_share(noise, summed), int(arrays["mask.clients"]))
     for name, bound in messages.bounds(arrays).items():
         if name not in own or not np.array_equal(own[name], bound):
-            raise _refusal(
-                "The bounds of a sum with noise",
-                "those that follow from the noise",
-                "others",
-            )
+            raise _refusal("The bounds of a sum with noise", "those that follow from the noise", "others")
 
 
 def encode_answer(arrays: Arrays, up: Arrays, own: Arrays, bits: Bits) -> Array:

@@ -41,12 +41,7 @@ class Group:
             rule, got = f"at least {least}", len(answers)
             if audience > 1:
                 rule += f" of the {audience} asked"
-            raise NotEnoughNodes(
-                "The clients of a masked sum",
-                must=rule,
-                got=got,
-                then="Start more.",
-            )
+            raise NotEnoughNodes("The clients of a masked sum", must=rule, got=got, then="Start more.")
         self.setup, self.number = setup, 0
         self.clients = tuple(answers)
         self.position = {client: i for i, client in enumerate(self.clients)}
@@ -161,10 +156,7 @@ class Group:
     def unmask_message(self, client: int) -> Arrays:
         """Who of a client's peers has survived, and who has not."""
         survived, dropped = self._fates[self.position[client]]
-        return {
-            "mask.survived": np.array(survived, dtype=np.int64),
-            "mask.dropped": np.array(dropped, dtype=np.int64),
-        }
+        return {"mask.survived": np.array(survived, dtype=np.int64), "mask.dropped": np.array(dropped, dtype=np.int64)}
 
     def answer_shapes(self, step: Phase, client: int, length: int) -> dict[str, tuple[int, ...]]:
         """Names and shapes of a client's answer; `length` is that of an upload."""

@@ -107,9 +107,7 @@ class Identity:
                 )
             if signer in seen:
                 raise _refusal(
-                    "of another node each, and not of this one",
-                    f"{printable(signer)} again",
-                    "Ask the server.",
+                    "of another node each, and not of this one", f"{printable(signer)} again", "Ask the server."
                 )
             if not _holds(self.trusted[signer], text, signature[NAME:]):
                 raise _refusal(
@@ -160,12 +158,7 @@ def _holds(key: ec.EllipticCurvePublicKey, text: bytes, numbers: bytes) -> bool:
 
 def _path(what: str, given: object) -> Path:
     if not isinstance(given, str | os.PathLike) or not os.fspath(given):
-        raise ConfigError(
-            what,
-            must="the path of a file",
-            got=repr(given),
-            then="Name one, or leave it out.",
-        )
+        raise ConfigError(what, must="the path of a file", got=repr(given), then="Name one, or leave it out.")
     return Path(given).expanduser()
 
 

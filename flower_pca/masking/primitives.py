@@ -59,10 +59,7 @@ def agree(key: X25519PrivateKey, other: bytes) -> bytes:
         return key.exchange(X25519PublicKey.from_public_bytes(other))
     except ValueError as error:  # a point of small order, which fixes the result
         raise ProtocolError(
-            "A public key",
-            must="a proper one",
-            got="one that gives no secret",
-            then="Check the sender.",
+            "A public key", must="a proper one", got="one that gives no secret", then="Check the sender."
         ) from error
 
 

@@ -72,12 +72,7 @@ class Columns:
                     then="Rename them, or give an array.",
                 )
         if twice := doubles(self.names):
-            raise DataError(
-                f"The columns of {self.who}",
-                must="named differently",
-                got=twice,
-                then="Rename them.",
-            )
+            raise DataError(f"The columns of {self.who}", must="named differently", got=twice, then="Rename them.")
 
     @functools.cached_property
     def in_order(self) -> tuple[str, ...]:
@@ -185,10 +180,7 @@ class Heading:
         # Headings are compared by their digests: a client could name other columns than these.
         if not right or (names is not None and (len(names) != count or digest(names) != known)):
             raise ProtocolError(
-                "The columns of an answer",
-                must="those of its digest",
-                got="others",
-                then="Check the sender.",
+                "The columns of an answer", must="those of its digest", got="others", then="Check the sender."
             )
         return cls(count, str(known), names, bool(plain.get(_PEOPLE, False)))
 
@@ -321,12 +313,7 @@ def read_names(who: str, plain: Mapping[str, Any]) -> tuple[str, ...] | None:
         rule = f"different names of at most {LONGEST} characters"
         if odd:
             rule = f"{rule}, in normal form (NFC) and without control characters"
-        raise ProtocolError(
-            f"The columns of {who.lower()}",
-            must=rule,
-            got="others",
-            then="Check the sender.",
-        )
+        raise ProtocolError(f"The columns of {who.lower()}", must=rule, got="others", then="Check the sender.")
     return tuple(names)
 
 
@@ -407,12 +394,7 @@ def names_in(columns: Any) -> tuple[str, ...] | None:
             then=Words("Write ", Setting("columns", ["a", "b"]), "."),
         )
     if twice := doubles(names):
-        raise ConfigError(
-            "columns",
-            must="different names",
-            got=twice,
-            then="Name each of them once.",
-        )
+        raise ConfigError("columns", must="different names", got=twice, then="Name each of them once.")
     return tuple(map(str, names))
 
 

@@ -38,23 +38,13 @@ def order(ids: Sequence[str], who: str) -> Array:
     with private():
         what = f"The ids of the rows of {who}"
         if empty := sum(not name for name in ids):
-            raise DataError(
-                what,
-                must="there for every row",
-                got=f"{empty} empty",
-                then="Fill them, or drop the rows.",
-            )
+            raise DataError(what, must="there for every row", got=f"{empty} empty", then="Fill them, or drop the rows.")
         twice = [name for name, count in Counter(ids).items() if count > 1]
         if twice:
             got = ", ".join(map(double, twice[:_LISTED]))
             if len(twice) > _LISTED:
                 got = f"{got} and {len(twice) - _LISTED} more"
-            raise DataError(
-                what,
-                must="different ones",
-                got=got,
-                then="Keep one row for each person.",
-            )
+            raise DataError(what, must="different ones", got=got, then="Keep one row for each person.")
     keys: Sequence[Any] = ids
     # Python takes other signs for digits too, such as ², of which int makes no number.
     if all(name.isascii() and name.isdigit() for name in ids):

@@ -49,11 +49,7 @@ SIGN: Final = "="
 _BETWEEN: Final = re.compile(r"(?<=[^\W\d_])[\s_-]+(?=\w)|(?<=\w)[\s_-]+(?=[^\W\d_])")
 _NUMBER: Final = re.compile(r"[-+\d.,'eE\s]+")  # in whatever dialect
 _EXAMPLE: Final = Words(
-    "Write ",
-    Setting("levels", ["ward"]),
-    ", or ",
-    Setting("levels", {"ward": ["surgery", "medicine"]}),
-    ".",
+    "Write ", Setting("levels", ["ward"]), ", or ", Setting("levels", {"ward": ["surgery", "medicine"]}), "."
 )
 
 
@@ -68,28 +64,13 @@ def read_levels(given: Any) -> Levels | None:
         return None
     pairs = _pairs(given)
     if not pairs or not all(isinstance(name, str) and name for name, _ in pairs):
-        raise ConfigError(
-            "levels",
-            must="names of columns of words",
-            got=repr(given),
-            then=_EXAMPLE,
-        )
+        raise ConfigError("levels", must="names of columns of words", got=repr(given), then=_EXAMPLE)
     found = tuple((clean(name), _list_of(name, some)) for name, some in pairs)
     if twice := doubles(name for name, _ in found):
-        raise ConfigError(
-            "levels",
-            must="of different columns",
-            got=twice,
-            then="Name each of them once.",
-        )
+        raise ConfigError("levels", must="of different columns", got=twice, then="Name each of them once.")
     for name, _ in found:
         if SIGN in name:
-            raise ConfigError(
-                "A column of levels",
-                must=f"named without {SIGN!r}",
-                got=repr(name),
-                then="Rename it.",
-            )
+            raise ConfigError("A column of levels", must=f"named without {SIGN!r}", got=repr(name), then="Rename it.")
     return found
 
 
@@ -118,20 +99,10 @@ def _list_of(column: str, given: Any) -> tuple[str, ...] | None:
                 then="Leave it out: such rows have no value.",
             )
     if not levels or None in levels:
-        raise ConfigError(
-            f"The levels of {column}",
-            must="a list of texts",
-            got=repr(given),
-            then=_EXAMPLE,
-        )
+        raise ConfigError(f"The levels of {column}", must="a list of texts", got=repr(given), then=_EXAMPLE)
     texts = tuple(map(str, levels))
     if twice := doubles(texts):
-        raise ConfigError(
-            f"The levels of {column}",
-            must="different",
-            got=twice,
-            then="Name each of them once.",
-        )
+        raise ConfigError(f"The levels of {column}", must="different", got=twice, then="Name each of them once.")
     return texts
 
 

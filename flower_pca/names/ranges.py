@@ -75,12 +75,7 @@ def _of_file(path: Path) -> Sequence[Sequence[str]]:
         with path.open(newline="", encoding="utf-8-sig") as file:
             lines = [line for line in csv.reader(file) if line]
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(
-            "The ranges of columns",
-            must="readable",
-            got=f"{path}: {error}",
-            then=_HOW,
-        ) from None
+        raise ConfigError("The ranges of columns", must="readable", got=f"{path}: {error}", then=_HOW) from None
     if lines and lines[0][1:] == ["low", "high"]:  # a heading, as a table has it
         return lines[1:]
     return lines

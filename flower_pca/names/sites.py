@@ -174,10 +174,7 @@ class SiteRows:
             if len(self.ids) != len(self):
                 got = f"{len(self.ids)} for {count(len(self), 'row')}"
                 raise DataError(
-                    "The ids of rows",
-                    must="one for each row",
-                    got=got,
-                    then="Give as many as there are rows.",
+                    "The ids of rows", must="one for each row", got=got, then="Give as many as there are rows."
                 )
 
     @classmethod
@@ -263,10 +260,7 @@ def _of_frame(frame: Any, who: str, site: str) -> SiteRows:
     if any(texts) and not all(texts):
         got = f"{names[texts.index(True)]!r} and {names[texts.index(False)]!r}"
         raise DataError(
-            f"The names of the columns of {who}",
-            must="all text, or none of them",
-            got=got,
-            then="Rename the others.",
+            f"The names of the columns of {who}", must="all text, or none of them", got=got, then="Rename the others."
         )
     # else one would give several columns
     unique = Columns(tuple(clean(text_of_label(name)) for name in names), who).names

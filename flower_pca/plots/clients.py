@@ -248,14 +248,7 @@ def _beside(names: Sequence[str]) -> str:
     return "" if names else "client"
 
 
-def bars(
-    drawn: style.Figure,
-    values: Array,
-    names: list[str],
-    *,
-    title: str,
-    words: str,
-) -> style.Axes:
+def bars(drawn: style.Figure, values: Array, names: list[str], *, title: str, words: str) -> style.Axes:
     """A bar for each client."""
     tall = max(2.2, 1.1 + 0.26 * len(names))
     ax, bar, side = start(drawn, names, tall=tall)
@@ -265,14 +258,7 @@ def bars(
     return ax
 
 
-def pairs(
-    drawn: style.Figure,
-    values: Mapping[str, Array],
-    names: list[str],
-    *,
-    title: str,
-    words: str,
-) -> None:
+def pairs(drawn: style.Figure, values: Mapping[str, Array], names: list[str], *, title: str, words: str) -> None:
     """Two bars for each client, one above the other, or side by side without room for names."""
     count = len(next(iter(values.values())))
     tall = max(2.4, 1.4 + 0.4 * count)
@@ -300,14 +286,7 @@ def rows(shards: Sequence[Any]) -> list[int]:
     return [shard.shape[0] if hasattr(shard, "shape") else len(shard) for shard in shards]
 
 
-def _cloud(
-    ax: style.Axes,
-    points: Array,
-    client: Array,
-    count: int,
-    *,
-    bar: list[str] | None,
-) -> None:
+def _cloud(ax: style.Axes, points: Array, client: Array, count: int, *, bar: list[str] | None) -> None:
     """Points in their clients' colours; with a bar of which these are, by name or number."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import ListedColormap, Normalize

@@ -56,10 +56,7 @@ def traffic(drawn: style.Figure, result: PCAResult) -> None:
     _curve(ax, history, sent / size)
     ax.set_xlim(0.0, 1.04 * sent[-1] / size)
     style.tidy(
-        ax,
-        "Convergence against bytes",
-        f"{unit} sent so far, by all, both ways",
-        "error, as the run measures it",
+        ax, "Convergence against bytes", f"{unit} sent so far, by all, both ways", "error, as the run measures it"
     )
     if len(history.of("opening")) > 1:
         style.legend(ax)
@@ -137,13 +134,7 @@ def compare(courses: Sequence[Course], path: str | os.PathLike[str]) -> Path:
     # colours that are much alike are told apart by dashes too
     dashes = itertools.cycle(("-", "--", ":") if len(courses) > len(style.COLOURS) else ("-",))
     every = [np.maximum(np.array(course.angles), style.FLOOR) for course in courses]
-    for course, angles, colour, dash in zip(
-        courses,
-        every,
-        style.curves(len(courses)),
-        dashes,
-        strict=False,
-    ):
+    for course, angles, colour, dash in zip(courses, every, style.curves(len(courses)), dashes, strict=False):
         size = style.sized(len(angles), 4.0, 0.0)
         for ax, place in ((left, course.messages), (right, course.traffic)):
             style.log_curve(ax, place, angles, colour=colour, size=size, label=course.algorithm, width=1.7, dash=dash)

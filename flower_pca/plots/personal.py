@@ -41,10 +41,7 @@ def client_map(
     for what, given in (("labels", labels), ("names", names)):
         if given is not None and len(given) != len(rho):
             raise ConfigError(
-                what,
-                must=f"as many as clients, {len(rho)}",
-                got=len(given),
-                then="Give one for each client.",
+                what, must=f"as many as clients, {len(rho)}", got=len(given), then="Give one for each client."
             )
     figure = style.figure((11.0, 4.6))
     left, right = figure.subplots(1, 2, width_ratios=(1.0, 1.25))
@@ -124,13 +121,7 @@ def split(drawn: style.Figure, result: PersonalResult, shards: Sequence[Any]) ->
     for (word, part), colour in zip(parts.items(), (style.PLUS, style.COLOURS[5], style.FAINT), strict=True):
         bar(range(count), part / whole, thick, before, color=colour, label=word)
         before = before + part / whole
-    clients.tidy(
-        ax,
-        count,
-        names,
-        title="What rows consist of",
-        words="share of the mean square of a row",
-    )
+    clients.tidy(ax, count, names, title="What rows consist of", words="share of the mean square of a row")
     style.percent(ax, axis=side)
     ax.set(**{f"{side}lim": (0.0, 1.0)})
     style.key(drawn, ncols=3)
@@ -142,13 +133,7 @@ def _names(result: PersonalResult, keys: Sequence[str | int]) -> list[str]:
 
 def _matrix(ax: style.Axes, rho: Array, order: Array, words: str) -> None:
     ordered = rho[np.ix_(order, order)]
-    image = ax.imshow(
-        ordered,
-        cmap=style.scale("share"),
-        vmin=0.0,
-        vmax=1.0,
-        interpolation="nearest",
-    )
+    image = ax.imshow(ordered, cmap=style.scale("share"), vmin=0.0, vmax=1.0, interpolation="nearest")
     style.tidy(ax, "Distance of own components", words, "client", grid="")
     ax.xaxis.set_major_locator(style.integers())
     ax.yaxis.set_major_locator(style.integers())
@@ -160,14 +145,7 @@ def _plane(ax: style.Axes, points: Array, names: Sequence[str], group: Array) ->
     of_group = [colours[g] for g in group]
     ax.scatter(points[:, 0], points[:, 1], c=of_group, s=34, edgecolors=style.WHITE)
     for word, place in zip(map(style.name_of, names), points, strict=False):
-        mark = ax.annotate(
-            word,
-            place,
-            xytext=(4, 4),
-            textcoords="offset points",
-            fontsize=8,
-            color=style.INK,
-        )
+        mark = ax.annotate(word, place, xytext=(4, 4), textcoords="offset points", fontsize=8, color=style.INK)
         mark.set_fontfamily(style.family(word))
     ax.set_aspect("equal", adjustable="datalim")
     ax.margins(0.16)
@@ -192,22 +170,13 @@ def pictures(parts: Sequence[Parts], path: str | os.PathLike[str], *, shape: tup
         else:
             got = f"{sorted({line.shape[1] for line in lines})} numbers each"
         raise ConfigError(
-            "The parts",
-            must=f"pictures of {shape[0]} x {shape[1]}",
-            got=got,
-            then="Give the shape of one picture.",
+            "The parts", must=f"pictures of {shape[0]} x {shape[1]}", got=got, then="Give the shape of one picture."
         )
     figure = style.figure((8.0, 2.0 * len(lines) + 0.3))
     for axes, line in zip(figure.subplots(len(lines), 4, squeeze=False), lines, strict=True):
         reach = float(np.abs(line).max()) or 1.0
         for ax, part in zip(axes, line.reshape(4, *shape), strict=True):
-            ax.imshow(
-                part,
-                cmap=style.scale("signed"),
-                vmin=-reach,
-                vmax=reach,
-                interpolation="nearest",
-            )
+            ax.imshow(part, cmap=style.scale("signed"), vmin=-reach, vmax=reach, interpolation="nearest")
             ax.set_axis_off()
     for ax, title in zip(figure.axes[:4], _COLUMNS, strict=True):
         ax.set_title(title, fontsize=10.5, color=style.INK)

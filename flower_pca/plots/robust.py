@@ -41,13 +41,7 @@ def by_client(drawn: style.Figure, result: RobustResult, shards: Sequence[Any] |
     table = result.clients_
     share = _entries(result, shards).by_client if table is None else table[:, 1]
     names = clients.names_of(result, range(len(share)))
-    ax = clients.bars(
-        drawn,
-        share,
-        names,
-        title="Entries taken out, by client",
-        words="share of the entries",
-    )
+    ax = clients.bars(drawn, share, names, title="Entries taken out, by client", words="share of the entries")
     style.percent(ax, axis=clients.side_of(names))
 
 

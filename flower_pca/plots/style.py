@@ -66,10 +66,7 @@ def suffix(path: str | os.PathLike[str]) -> str:
     ending = Path(path).suffix.lower().removeprefix(".")
     if ending not in _FORMATS:
         raise errors.ConfigError(
-            "The name of a picture",
-            must="one that ends in .svg or .png",
-            got=repr(str(path)),
-            then="Write scree.svg.",
+            "The name of a picture", must="one that ends in .svg or .png", got=repr(str(path)), then="Write scree.svg."
         )
     return ending
 

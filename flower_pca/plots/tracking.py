@@ -52,9 +52,7 @@ def summary(result: TrackingResult) -> str:
     return f"{labels.count(result.totals_['steps'], 'step')}  ·  {size}  ·  {result.algorithm}"
 
 
-def alone(
-    panel: Callable[[style.Axes, TrackingResult], None],
-) -> Callable[[style.Figure, TrackingResult], None]:
+def alone(panel: Callable[[style.Axes, TrackingResult], None]) -> Callable[[style.Figure, TrackingResult], None]:
     """A panel as a picture of its own."""
 
     def draw(drawn: style.Figure, result: TrackingResult) -> None:
@@ -114,14 +112,7 @@ def _curve(ax: style.Axes, x: Array, y: Array, colour: int, label: str) -> None:
     style.log_curve(ax, x, heights, colour=style.COLOURS[colour], size=size, label=label)
 
 
-def _steps(
-    ax: style.Axes,
-    result: TrackingResult,
-    title: str,
-    words: str,
-    *,
-    label: bool = True,
-) -> None:
+def _steps(ax: style.Axes, result: TrackingResult, title: str, words: str, *, label: bool = True) -> None:
     style.events(ax, result.changes_, "change" if label else None)
     style.tidy(ax, title, "step", words)
     ax.set_xlim(result.first_ - 0.6, result.first_ + result.steps - 0.4)

@@ -50,12 +50,7 @@ def enough(result: PCAResult) -> bool:
     return result.n_components_ <= PANELS and result.n_features_in_ <= BARS
 
 
-def _panels(
-    drawn: style.Figure,
-    components: Array,
-    names: list[str],
-    errors: Array | None = None,
-) -> None:
+def _panels(drawn: style.Figure, components: Array, names: list[str], errors: Array | None = None) -> None:
     off = facts.INTERVAL * (np.zeros_like(components) if errors is None else errors)
     shown = min(len(components), PANELS)
     most = min(components.shape[1], BARS)
@@ -78,15 +73,7 @@ def _panels(
     drawn.supxlabel(words, fontsize=9.5, color=style.INK)
 
 
-def one(
-    ax: style.Axes,
-    row: Array,
-    names: list[str],
-    title: str,
-    *,
-    reach: float,
-    off: Array | None = None,
-) -> None:
+def one(ax: style.Axes, row: Array, names: list[str], title: str, *, reach: float, off: Array | None = None) -> None:
     """The columns that weigh most in one component, and how far each may be `off`."""
     order = labels.leading(row, BARS)
     colours = np.where(row[order] > 0, style.PLUS, style.MINUS).tolist()

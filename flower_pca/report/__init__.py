@@ -82,11 +82,7 @@ def _names(result: plots.Result, shards: Sequence[Any] | None) -> list[str]:
     return []
 
 
-def pictures(
-    result: plots.Result,
-    shards: Sequence[Any] | None,
-    chosen: Sequence[str] | None = None,
-) -> str:
+def pictures(result: plots.Result, shards: Sequence[Any] | None, chosen: Sequence[str] | None = None) -> str:
     """These pictures, or all that tell of a result; without matplotlib, that it is not there."""
     if not errors.there("matplotlib"):
         return html.paragraph(str(errors.lacking("matplotlib", "to draw")), "how")

@@ -52,12 +52,7 @@ class Live:
         self._path, self._title = Path(path).expanduser().absolute(), title
         checks.number("every", every, least=0.1, remedy="Try 5.")
         if self._path.suffix.lower() not in _ENDINGS:
-            raise ConfigError(
-                "The live page",
-                must="a file that ends in .html",
-                got=self._path,
-                then="Name it so.",
-            )
+            raise ConfigError("The live page", must="a file that ends in .html", got=self._path, then="Name it so.")
         checks.parent("the live page", self._path)
         self._every, self._due = every, 0.0
         self._reloads = max(round(every), 1)
@@ -69,10 +64,7 @@ class Live:
             self._write("The run has started. No step is over since then.", self._reloads)
         except OSError as error:
             raise ConfigError(
-                "The live page",
-                must="writable",
-                got=f"{self._path} ({error.strerror})",
-                then="Name another.",
+                "The live page", must="writable", got=f"{self._path} ({error.strerror})", then="Name another."
             ) from error
         return self
 
@@ -178,22 +170,9 @@ def _ending(newest: StepRecord | None, error: BaseException | None) -> str:
 def _parts(record: StepRecord, alarms: Sequence[str]) -> list[str]:
     """The newest step and its clients, and what a report has of all steps that are kept."""
     result = record.result_so_far()
-    newest = [
-        ("rows of this step", f"{record.rows:,}"),
-        *zip(_CLIENTS[2:4], _shares(record), strict=True),
-    ]
+    newest = [("rows of this step", f"{record.rows:,}"), *zip(_CLIENTS[2:4], _shares(record), strict=True)]
     shown = {"statistic": ".3g", "level": ".3g", "movement": ".1e", "residual": ".1e"}
-    newest += [
-        (
-            name,
-            html.figure(
-                getattr(record, name),
-                form,
-                "none",
-            ),
-        )
-        for name, form in shown.items()
-    ]
+    newest += [(name, html.figure(getattr(record, name), form, "none")) for name, form in shown.items()]
     return [
         html.facts(Fact("", words, None, text) for words, text in newest),
         html.section("Alarms", *(html.paragraph(words, "ended") for words in alarms)),
@@ -208,17 +187,9 @@ def _clients(record: StepRecord) -> str:
     if not record.clients:
         return html.paragraph("What single clients have had is seen in sums only.", "said")
     rows = [
-        [
-            own.site or f"client {key}",
-            f"{own.rows:,}",
-            *_shares(own),
-            html.figure(own.residual, ".1e", "none"),
-        ]
+        [own.site or f"client {key}", f"{own.rows:,}", *_shares(own), html.figure(own.residual, ".1e", "none")]
         # those without rows first, as a table shows the first and the last of many
-        for key, own in sorted(
-            record.clients.items(),
-            key=lambda client: (client[1].rows > 0, client[0]),
-        )
+        for key, own in sorted(record.clients.items(), key=lambda client: (client[1].rows > 0, client[0]))
     ]
     return html.table(f"Clients in step {record.step}", _CLIENTS, rows, words=[0])
 

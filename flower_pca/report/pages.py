@@ -74,29 +74,14 @@ def robust_tables(result: RobustResult, shards: Sequence[Any] | None) -> list[st
     taken = dict(zip(known.clients, known.by_client, strict=True))
     taken |= {key: share for key, (_, share, _) in _by_key(result).items()}
     rows = [
-        [
-            labels.client_name(result.site_names, key),
-            f"{n:,}",
-            f"{taken[key]:.2%}",
-            f"{low:.4g}",
-            f"{sparse:.4g}",
-        ]
-        for key, n, low, sparse in zip(
-            known.clients,
-            known.rows,
-            known.low_rank,
-            known.sparse,
-            strict=True,
-        )
+        [labels.client_name(result.site_names, key), f"{n:,}", f"{taken[key]:.2%}", f"{low:.4g}", f"{sparse:.4g}"]
+        for key, n, low, sparse in zip(known.clients, known.rows, known.low_rank, known.sparse, strict=True)
     ]
     if shards is not None:
         head.append("mean squared error of a row, far entries included")
         errors = clients.errors_of(result, shards)
         rows = [[*row, f"{errors[key]:.4g}"] for row, key in zip(rows, known.clients, strict=True)]
-    return [
-        html.table("Clients: what was taken out", head, rows, words=[0]),
-        _columns(result),
-    ]
+    return [html.table("Clients: what was taken out", head, rows, words=[0]), _columns(result)]
 
 
 def _by_key(result: RobustResult) -> dict[int, Array]:
@@ -140,9 +125,7 @@ def personal_words(result: PersonalResult) -> list[str]:
             sentence = f"Theta is {result.theta_:.2g}, away from 0: shared and own components can be told apart."
         said.append(sentence)
         if not result.own:
-            said.append(
-                "The own components stay with the clients: this page was made without them.",
-            )
+            said.append("The own components stay with the clients: this page was made without them.")
     return [html.paragraph(" ".join(said), "said")]
 
 
@@ -292,14 +275,7 @@ def _clients(result: PCAResult, shards: Shards) -> list[str]:
     order = np.arange(len(errors))
     if len(errors) > html.SHOWN:
         order = np.argsort(-errors, kind="stable")[: html.SHOWN]
-    rows = [
-        [
-            labels.client_name(result.site_names, int(i)),
-            f"{sizes[i]:,}",
-            f"{errors[i]:.4g}",
-        ]
-        for i in order
-    ]
+    rows = [[labels.client_name(result.site_names, int(i)), f"{sizes[i]:,}", f"{errors[i]:.4g}"] for i in order]
     title = facts.heading("Clients", len(order), len(errors), "with the largest error")
     table = html.table(title, ["client", "rows", "mean squared error of a row"], rows, words=[0])
     if result.privacy is not None:

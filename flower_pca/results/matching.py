@@ -44,10 +44,7 @@ def match(X: Any, frame: Frame, d: int, *, digest: str = "") -> LocalData:
         data.require_whole(new=True)
     if data.d != d:
         raise ConfigError(
-            "The number of columns",
-            must=str(d),
-            got=data.d,
-            then="Give the features that the run had, in its order.",
+            "The number of columns", must=str(d), got=data.d, then="Give the features that the run had, in its order."
         )
     return data
 
@@ -104,10 +101,7 @@ def _check(rows: SiteRows, names: tuple[str, ...], wanted: tuple[str, ...] | Non
     if wanted is None:
         own = Heading.of_names(names, len(names))
         if own.digest != known:
-            raise own.mismatch(_WHO, Heading(len(names), known), "the result").error(
-                ConfigError,
-                _FEATURES,
-            )
+            raise own.mismatch(_WHO, Heading(len(names), known), "the result").error(ConfigError, _FEATURES)
         return
     if len(wanted) > 1:
         rule = f"the {len(wanted)} of the result, by name"

@@ -318,10 +318,7 @@ class PCAResult:
         """Refuse this use of a result whose `transform` is more than a projection."""
         if not self.projects:
             raise ConfigError(
-                f"The result for {use}",
-                must="one that projects rows",
-                got=type(self).__name__,
-                then=remedy,
+                f"The result for {use}", must="one that projects rows", got=type(self).__name__, then=remedy
             )
 
     def angle_to(self, other: PCAResult | Array) -> float:
@@ -554,9 +551,7 @@ class PCAResult:
             found.append(Fact("", "largest residual", None, f"{residual:.1e}", run=True))
         if self.is_pooled and sine is not None:
             words = "at most about" if private else "about"
-            found.append(
-                Fact("", f"sine of the angle left, {words}", None, f"{sine:.1e}", run=True),
-            )
+            found.append(Fact("", f"sine of the angle left, {words}", None, f"{sine:.1e}", run=True))
         if mse is None:
             return [*found, facts.plain("mse", None)]
         return [*found, Fact("mse", "mean squared error", mse, f"{mse:.4g}")]

@@ -68,10 +68,7 @@ class Packet(ABC):
     def to_bytes(self) -> bytes:
         """All of it as bytes, which `from_bytes` reads again: numpy's format, no pickles."""
         counts = {name: getattr(self, name) for name in self.counts}
-        names = {
-            "feature_names": labels.tuple_of(self.feature_names_in_),
-            "feature_digest": self.feature_digest,
-        }
+        names = {"feature_names": labels.tuple_of(self.feature_names_in_), "feature_digest": self.feature_digest}
         return files.to_bytes(self.kind, {**counts, **names}, self._arrays())
 
     def _arrays(self) -> dict[str, Array]:
@@ -92,34 +89,21 @@ class Packet(ABC):
         digest: Any = header.get("feature_digest")
         if not set(cls.needed) <= set(arrays) <= {*cls.needed, *cls.optional}:
             got = harmless(", ".join(sorted(arrays)) or "none")
-            raise DataError(
-                f"The arrays of a {cls.kind}",
-                must="those of its fields",
-                got=got,
-                then=_REMEDY,
-            )
+            raise DataError(f"The arrays of a {cls.kind}", must="those of its fields", got=got, then=_REMEDY)
         texts = [digest]
         if isinstance(names, list):
             texts += names
         elif names is not None:
             texts.append(names)
         if not all(isinstance(text, str) for text in texts):
-            raise DataError(
-                f"The names of a {cls.kind}",
-                must="texts",
-                got=harmless(repr(texts)),
-                then=_REMEDY,
-            )
+            raise DataError(f"The names of a {cls.kind}", must="texts", got=harmless(repr(texts)), then=_REMEDY)
         counts: dict[str, int] = {}
         for name in cls.counts:
             count = header.get(name)
             # True is an int to Python.
             if not isinstance(count, int) or isinstance(count, bool) or count < 1:
                 raise DataError(
-                    f"{name} of a {cls.kind}",
-                    must="a number of rows",
-                    got=harmless(repr(count)),
-                    then=_REMEDY,
+                    f"{name} of a {cls.kind}", must="a number of rows", got=harmless(repr(count)), then=_REMEDY
                 )
             counts[name] = count
         return cls._unpacked(arrays, counts, labels.array_of(names), digest)

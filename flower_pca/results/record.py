@@ -240,10 +240,7 @@ class Events:
             size = os.fstat(self._handle).st_size
         except OSError as error:
             raise ConfigError(
-                "The file of events",
-                must="writable",
-                got=f"{self._path} ({error.strerror})",
-                then="Name another.",
+                "The file of events", must="writable", got=f"{self._path} ({error.strerror})", then="Name another."
             ) from error
         if size and not resume:
             raise ConfigError(

@@ -141,12 +141,7 @@ def class_of(path: str | os.PathLike[str], header: Mapping[str, Any], kinds: Map
         _import_results(module)
     if name not in kinds:
         remedy = f"Import {module}."
-        raise DataError(
-            f"The result in {path}",
-            must="of a class that is known here",
-            got=f"a {name}",
-            then=remedy,
-        )
+        raise DataError(f"The result in {path}", must="of a class that is known here", got=f"a {name}", then=remedy)
     return kinds[name]
 
 
@@ -187,11 +182,7 @@ def from_run(header: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def fields(
-    path: str | os.PathLike[str],
-    header: Mapping[str, Any],
-    arrays: Mapping[str, Array],
-    *,
-    kind: type[Any],
+    path: str | os.PathLike[str], header: Mapping[str, Any], arrays: Mapping[str, Array], *, kind: type[Any]
 ) -> dict[str, Any]:
     """The fields of the result in a file, which is of this class."""
     names, numbers = _field_names(kind, arrays=True), _field_names(kind, arrays=False)

@@ -106,8 +106,5 @@ def components_of(start: Start) -> Components:
 
 def _refusal(rule: str, rows: Array) -> ConfigError:
     return ConfigError(
-        "The basis to start from",
-        must=rule,
-        got=f"shape {rows.shape}",
-        then="Give one component per row.",
+        "The basis to start from", must=rule, got=f"shape {rows.shape}", then="Give one component per row."
     )

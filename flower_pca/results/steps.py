@@ -273,10 +273,7 @@ class TrackingResult:
             Fact("", "changes", None, f"{totals['changed']:,}"),
             Fact("", "entries taken for outliers", None, f"{totals['outliers']:,}"),
             Fact("", "rows with too many gaps", None, f"{totals['deficient']:,}"),
-            facts.plain(
-                "largest_weights",
-                [facts.weights(row, names) for row in self.components_[-1]],
-            ),
+            facts.plain("largest_weights", [facts.weights(row, names) for row in self.components_[-1]]),
             *facts.of_messages(self.history),
             facts.of_answers(masked=bool(self.asked.get("mask"))),
             facts.plain("seed", self.seed),

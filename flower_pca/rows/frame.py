@@ -212,12 +212,7 @@ def as_stored(X: Any, who: str) -> Any:
     """The rows in the form they are kept in: a C-ordered array, a memory-mapped one as it is, or canonical CSR."""
     if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
         got = f"{int(np.ma.getmaskarray(X).sum())} masked entries"
-        raise DataError(
-            f"The data of {who}",
-            must="whole",
-            got=got,
-            then="Fill them before the run.",
-        )
+        raise DataError(f"The data of {who}", must="whole", got=got, then="Fill them before the run.")
     rows: Any = X
     if not (isinstance(X, np.memmap) or hasattr(X, "tocsr")):
         rows = np.asarray(X)

@@ -37,12 +37,7 @@ def rows_with_gaps(X: Any, who: str, missing: Any = None) -> Array:
     rows = rows.astype(np.float64, order="C")
     if np.isinf(rows).any():
         got = f"{int(np.isinf(rows).sum())} infinite entries"
-        raise DataError(
-            f"The data of {who}",
-            must="finite or NaN",
-            got=got,
-            then="Make them NaN to leave them out.",
-        )
+        raise DataError(f"The data of {who}", must="finite or NaN", got=got, then="Make them NaN to leave them out.")
     if missing is not None:
         mask = np.asarray(missing)
         if mask.shape != rows.shape or mask.dtype != bool:

@@ -106,12 +106,7 @@ class StoredRows:
             what = f"The data of {self.who}"
             if self.source:
                 what += f", {self.source},"
-            raise DataError(
-                what,
-                must="at least one row and one column",
-                got=self._X.shape,
-                then="Leave it out.",
-            )
+            raise DataError(what, must="at least one row and one column", got=self._X.shape, then="Leave it out.")
         self.known: dict[Any, Any] = {}
         self.missing = self._require_finite(allowed=missing)
         self.origin = self  # type: ignore[assignment]  # of the same class, whatever that is
@@ -123,10 +118,7 @@ class StoredRows:
         if given.shape[1:] != (len(whole.names),):
             got = f"shape {given.shape} and {labels.count(len(whole.names), 'name')}"
             raise DataError(
-                f"The columns of {self._file}",
-                must="of all that have names",
-                got=got,
-                then="Name each column.",
+                f"The columns of {self._file}", must="of all that have names", got=got, then="Name each column."
             )
         if whole.names == whole.in_order:
             return whole, None

@@ -130,12 +130,7 @@ class Stream:
             self._source = self._rows_to_cut(source)
             checks.integer("The batch of a stream that is an array", batch, least=1, remedy="Try 60.")
         elif batch is not None:
-            raise ConfigError(
-                "batch",
-                must="given with an array only",
-                got=repr(batch),
-                then="Leave it out.",
-            )
+            raise ConfigError("batch", must="given with an array only", got=repr(batch), then="Leave it out.")
         self._check_mask(cut)
 
     def _rows_to_cut(self, source: Any) -> Any:

@@ -167,10 +167,7 @@ class Ray:
     def __post_init__(self) -> None:
         if self.clients_per_node != "auto":
             checks.integer(
-                "clients_per_node",
-                self.clients_per_node,
-                least=1,
-                remedy='Use "auto", or 1 for a message per client.',
+                "clients_per_node", self.clients_per_node, least=1, remedy='Use "auto", or 1 for a message per client.'
             )
         checks.choice("answers of Ray", self.answers, ("stacked", "summed"))
         if self.clients_per_node == 1 and self.answers != "stacked":

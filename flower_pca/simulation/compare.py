@@ -114,10 +114,7 @@ def compare(
     """
     if isinstance(algorithms, str) or len(algorithms) == 0:
         raise ConfigError(
-            "algorithms",
-            must="a list with at least one",
-            got=repr(algorithms),
-            then='Write ["krylov", "ssi"].',
+            "algorithms", must="a list with at least one", got=repr(algorithms), then='Write ["krylov", "ssi"].'
         )
     chosen = [_stopping(registry.make(algorithm), tol, max_rounds) for algorithm in algorithms]
     k = checks.components(n_components)

@@ -179,9 +179,7 @@ def _require_clients(question: Question, sites: Sequence[SiteRows]) -> list[Loca
         from flower_pca.layers import single
 
         single.require(
-            f"local_components of {algorithm.name}",
-            algorithm.by_client,
-            [client.site for client in clients],
+            f"local_components of {algorithm.name}", algorithm.by_client, [client.site for client in clients]
         )
     if question.dp is not None:
         # of what a budget leaves to be seen, before any of it is spent
@@ -217,10 +215,7 @@ def _presence(participation: Callable[[int], Iterable[int]], n_clients: int) -> 
         named: Any = participation(number)
         if not isinstance(named, Iterable):
             raise ConfigError(
-                "What participation returns",
-                must="clients",
-                got=repr(named),
-                then="Return positions in shards.",
+                "What participation returns", must="clients", got=repr(named), then="Return positions in shards."
             )
         here = list(dict.fromkeys(int(client) for client in named))
         for client in here:
@@ -308,12 +303,7 @@ def _streams(streams: Any, batch: int | None) -> list[Stream]:
         got = "none"
         if not isinstance(streams, list | tuple):
             got = f"a {type(streams).__name__}"
-        raise DataError(
-            "streams",
-            must="a list, one per client",
-            got=got,
-            then="Use [X] for one client.",
-        )
+        raise DataError("streams", must="a list, one per client", got=got, then="Use [X] for one client.")
     made = []
     for i, source in enumerate(streams):
         if isinstance(source, Stream):

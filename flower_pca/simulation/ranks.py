@@ -120,10 +120,7 @@ def alternatives(
 def _personal(result: object) -> PersonalResult:
     if not isinstance(result, PersonalResult):
         raise ConfigError(
-            "The run",
-            must="of a personalized algorithm",
-            got=f"a {type(result).__name__}",
-            then='Use "exact_per_pca".',
+            "The run", must="of a personalized algorithm", got=f"a {type(result).__name__}", then='Use "exact_per_pca".'
         )
     return result
 

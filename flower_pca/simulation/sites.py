@@ -68,12 +68,7 @@ def from_frame(frame: Any, *, by: Any) -> list[SiteRows]:
     require_site(whose.tolist(), str(by) if _is_name(by) else "")
     for side, noun in zip(_shape(rest), ("row", "column beside the sites"), strict=True):
         if not side:
-            raise DataError(
-                "The table",
-                must=f"of at least one {noun}",
-                got="none",
-                then="Check how it was made.",
-            )
+            raise DataError("The table", must=f"of at least one {noun}", got="none", then="Check how it was made.")
     rows = SiteRows.of(rest, who="the table")
     # Labels of several types have no order among themselves.
     found, which = np.unique(whose.astype(str) if whose.dtype == object else whose, return_inverse=True)
@@ -186,12 +181,7 @@ def sites_of(shards: Any) -> list[SiteRows]:
         got = _kind(shards)
         if several:
             got = "none"
-        raise DataError(
-            "shards",
-            must="a list of arrays, one per client",
-            got=got,
-            then="Use [X] for one client.",
-        )
+        raise DataError("shards", must="a list of arrays, one per client", got=got, then="Use [X] for one client.")
     return [SiteRows.of(X, who=f"client {i}") for i, X in enumerate(shards)]
 
 
@@ -244,12 +234,7 @@ def room(clients: Sequence[LocalData]) -> Iterator[None]:
 def handed_over(private: Collection[int], n_clients: int) -> list[int]:
     """The clients whose own results are handed over: all but those in `private`."""
     for client in private:
-        checks.integer(
-            "Every client in private",
-            client,
-            most=n_clients - 1,
-            remedy="Give positions in shards.",
-        )
+        checks.integer("Every client in private", client, most=n_clients - 1, remedy="Give positions in shards.")
     return sorted({*range(n_clients)} - {*private})
 
 

@@ -178,10 +178,7 @@ class Errors(Stage[ErrorsState]):
     def inspect(self, state: ErrorsState, reply: Arrays) -> None:
         if any((reply[name] < 0.0).any() for name in (*_WITHIN, *_BETWEEN)):
             raise ProtocolError(
-                "The errors of an answer",
-                must="sums of squares",
-                got="negative ones",
-                then="Check the client's data.",
+                "The errors of an answer", must="sums of squares", got="negative ones", then="Check the client's data."
             )
 
     def server(self, state: ErrorsState, total: Arrays, answered: frozenset[int]) -> ErrorsState:

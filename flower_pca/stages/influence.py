@@ -128,10 +128,7 @@ class Influence(Stage[InfluenceState]):
         most = (1.0 + _SLACK) * float(reply["n"]) * reply["squares"]
         if (reply["squares"] < 0.0).any() or (reply["sum"] ** 2 > most + np.finfo(float).tiny).any():
             raise ProtocolError(
-                "The sums of an answer",
-                must="as its squares allow",
-                got="larger ones",
-                then="Check the client's data.",
+                "The sums of an answer", must="as its squares allow", got="larger ones", then="Check the client's data."
             )
 
     def merging(self, state: InfluenceState) -> Merge:

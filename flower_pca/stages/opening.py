@@ -95,12 +95,7 @@ def require_variance(squares: Array, mean: Array, n: int, eps: float) -> None:
         raise DataError(what, must="different from one another", got=got, then="Check the columns.")
     if squares.sum() < least:
         got = f"squares of {squares.sum():.1e} together"
-        raise DataError(
-            what,
-            must=f"of usual size, {np.sqrt(least):.0e} at least",
-            got=got,
-            then="Scale the data.",
-        )
+        raise DataError(what, must=f"of usual size, {np.sqrt(least):.0e} at least", got=got, then="Scale the data.")
 
 
 _STD: Final = Setting("scale", "std")
@@ -282,12 +277,7 @@ class Opening(Stage[OpeningState]):
 
     def inspect(self, state: OpeningState, reply: Arrays) -> None:
         if not reply["m2"].min(initial=0.0) >= 0.0:
-            raise ProtocolError(
-                "Squared deviations",
-                must="at least 0",
-                got="negative ones",
-                then=_CLIENT,
-            )
+            raise ProtocolError("Squared deviations", must="at least 0", got="negative ones", then=_CLIENT)
         if "count" in reply and not ((reply["count"] >= 0) & (reply["count"] <= reply["n"])).all():
             raise ProtocolError("The counts", must="between 0 and n", got="others", then=_CLIENT)
         eps = float(reply["eps"])

@@ -263,11 +263,7 @@ def _sources(names: Sequence[str] | None, d: int) -> tuple[Array, int]:
 
 
 def _flips(
-    bases: Sequence[tuple[Array, Array]],
-    draws: int,
-    data: LocalData,
-    *,
-    key: bytes,
+    bases: Sequence[tuple[Array, Array]], draws: int, data: LocalData, *, key: bytes
 ) -> Iterator[tuple[int, Array]]:
     """Blocks of rows by table: as they are, for the first, and as in every draw of each rank."""
     sources, width = _sources(data.names, data.d)

@@ -90,10 +90,7 @@ class PrivateOpening(Stage[PrivateOpeningState]):
         # a message may leave the noise out: moments of rows as they are would go out
         if not isinstance(data, ClippedRows):
             raise ProtocolError(
-                "The rows of a private opening",
-                must="clipped",
-                got="rows that are not",
-                then="Check the sender.",
+                "The rows of a private opening", must="clipped", got="rows that are not", then="Check the sender."
             )
         R, d = data.clip, data.d
         sums, squares = np.zeros(d), np.zeros(d)
@@ -110,10 +107,7 @@ class PrivateOpening(Stage[PrivateOpeningState]):
     def inspect(self, state: PrivateOpeningState, reply: Arrays) -> None:
         if len(reply["moments"]) < 2:
             raise ProtocolError(
-                "The moments of an answer",
-                must="at least 2",
-                got=len(reply["moments"]),
-                then="Check the client.",
+                "The moments of an answer", must="at least 2", got=len(reply["moments"]), then="Check the client."
             )
 
     def server(self, state: PrivateOpeningState, total: Arrays, answered: frozenset[int]) -> PrivateOpeningState:
@@ -134,10 +128,7 @@ class PrivateOpening(Stage[PrivateOpeningState]):
         n = int(np.round(v[0]))
         if n < 2:
             raise DataError(
-                "The number of rows, with noise,",
-                must="at least 2",
-                got=n,
-                then="Take more rows, or a larger epsilon.",
+                "The number of rows, with noise,", must="at least 2", got=n, then="Take more rows, or a larger epsilon."
             )
         mean = np.zeros(d)
         if state.sums:

@@ -37,9 +37,7 @@ def _strategy(name: str) -> type[PCAStrategy]:
         PCAStrategy.__init__(self, registry.make(stage.name, **parameters), **keywords)
 
     return type(
-        name,
-        (PCAStrategy,),
-        {"name": stage.name, "__doc__": stage.__doc__, "__module__": __name__, "__init__": start},
+        name, (PCAStrategy,), {"name": stage.name, "__doc__": stage.__doc__, "__module__": __name__, "__init__": start}
     )
 
 

@@ -319,13 +319,9 @@ def arrays_of(result: PCAResult | TrackingResult | Scaling) -> ArrayRecord:
         return records.with_names({"mean": result.mean_, "scale": result.scale_})
     if isinstance(result, TrackingResult):
         return records.with_names(
-            {"components": result.components_, "values": result.values_, "changes": result.changes_},
+            {"components": result.components_, "values": result.values_, "changes": result.changes_}
         )
-    arrays = {
-        "components": result.components_,
-        "explained_variance": result.explained_variance_,
-        "mean": result.mean_,
-    }
+    arrays = {"components": result.components_, "explained_variance": result.explained_variance_, "mean": result.mean_}
     if isinstance(result, ColumnsResult):
         arrays["scores"] = result.scores_
     if result.scale_ is not None:

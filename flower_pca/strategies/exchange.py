@@ -34,12 +34,7 @@ _LEAST: Final = 1.0
 
 
 def exchange(
-    grid: Grid,
-    nodes: Sequence[int],
-    compose: Callable[[int], Message],
-    *,
-    timeout: float,
-    window: int = WINDOW,
+    grid: Grid, nodes: Sequence[int], compose: Callable[[int], Message], *, timeout: float, window: int = WINDOW
 ) -> Iterator[tuple[int, Message | str]]:
     """Ask every node, and yield (node, reply) in the order of `nodes`, or why there is none.
 

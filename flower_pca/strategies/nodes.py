@@ -302,9 +302,7 @@ class Nodes:
         if error.code in EXPIRED:
             waited = f"no answer within {self.waits.round_timeout:g} s"
             return self._fail(
-                node,
-                self._silence(node, waited, "the process of its ClientApp may have died"),
-                silent=True,
+                node, self._silence(node, waited, "the process of its ClientApp may have died"), silent=True
             )
         lines = (error.reason or "").strip().splitlines() or ["no reason given"]
         return self._fail(node, f"error {error.code}: {harmless(lines[-1])}", silent=error.code == _GONE)

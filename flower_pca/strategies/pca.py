@@ -141,10 +141,7 @@ class PCAStrategy(FlowerStrategy[PCAResult]):
         if fraction is not None:
             if "fraction" in keywords:
                 raise ConfigError(
-                    "fraction_train beside fraction",
-                    must="left out",
-                    got=fraction,
-                    then="Keep one of them.",
+                    "fraction_train beside fraction", must="left out", got=fraction, then="Keep one of them."
                 )
             keywords["fraction"] = fraction
         least = Waits.min_nodes
@@ -236,10 +233,7 @@ class TrackingStrategy(FlowerStrategy[TrackingResult]):
         keywords.setdefault("n_components", _COMPONENTS)
         # what is left are settings of tracking alone
         self._steps = partial(  # type: ignore[misc]
-            assembly.tracking,
-            self._tracker,
-            min_clients=waits.min_nodes,
-            **keywords,
+            assembly.tracking, self._tracker, min_clients=waits.min_nodes, **keywords
         )
         self._check_run()
         if self._waits.hosted == SUMMED:

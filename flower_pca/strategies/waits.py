@@ -59,12 +59,7 @@ class Waits:
         checks.number("round_timeout", self.round_timeout, least=0.1, remedy="Give seconds.")
         checks.number("interval", self.interval, least=0.0, remedy="Give seconds.")
         if self.action is not None and not self.action.isidentifier():
-            raise ConfigError(
-                "action",
-                must="a Python identifier",
-                got=repr(self.action),
-                then='Use "pca".',
-            )
+            raise ConfigError("action", must="a Python identifier", got=repr(self.action), then='Use "pca".')
         checks.choice("hosted", self.hosted, (None, "stacked", SUMMED))
 
     @classmethod

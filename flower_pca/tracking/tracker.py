@@ -189,21 +189,11 @@ class Tracker(Stage[TrackState]):
     def inspect(self, state: TrackState, reply: Arrays) -> None:
         if rule := fault_of(reply):
             counts = [float(reply[name]) for name in COUNTS if name in reply]
-            raise ProtocolError(
-                "The counts of an answer",
-                must=rule,
-                got=counts,
-                then="Check the client.",
-            )
+            raise ProtocolError("The counts of an answer", must=rule, got=counts, then="Check the client.")
         if state.solver is None and not state.closing and len(reply["S"]):
             d, width = reply["S"].shape
             if width != min(self._width(state), d):
-                raise ProtocolError(
-                    "The columns of S",
-                    must="as many as asked",
-                    got=width,
-                    then="Check the client.",
-                )
+                raise ProtocolError("The columns of S", must="as many as asked", got=width, then="Check the client.")
 
     def merging(self, state: TrackState) -> Merge:
         if state.summed or state.closing:
@@ -333,12 +323,7 @@ class Tracker(Stage[TrackState]):
         return self._end_step(state, basis, values, outside, solver)
 
     def _end_step(
-        self,
-        state: TrackState,
-        basis: Array,
-        values: Array,
-        outside: tuple[float, ...],
-        solver: Solver | None = None,
+        self, state: TrackState, basis: Array, values: Array, outside: tuple[float, ...], solver: Solver | None = None
     ) -> TrackState:
         now = moment(state, self._detector, basis, outside)
         alarm, watch = self._detector.judge(state.watch, now)

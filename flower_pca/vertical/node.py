@@ -42,12 +42,7 @@ def check(request: wire.Request, rules: Rules) -> None:
         )
     if stage is not None and not _serves(stage):
         rule = f"one of {', '.join(sorted(filter(_serves, registry.STAGES)))}"
-        raise ProtocolError(
-            "The stage of a message about columns",
-            must=rule,
-            got=stage,
-            then=_SENDER,
-        )
+        raise ProtocolError("The stage of a message about columns", must=rule, got=stage, then=_SENDER)
     _check_layout(request)
     scale = None if rules.split_columns is True else rules.split_columns
     if scale not in (ANY, split.scale):
@@ -80,12 +75,7 @@ def _check_layout(request: wire.Request) -> None:
 def _check_rows(stage: str | None, rules: Rules) -> None:
     """Refuse a message about rows whose stage is one of columns, or of which the node tells its columns only."""
     if stage in _OWN:
-        raise ProtocolError(
-            f"A message of {stage}",
-            must="one about columns",
-            got="another",
-            then=_SENDER,
-        )
+        raise ProtocolError(f"A message of {stage}", must="one about columns", got="another", then=_SENDER)
     if stage is not None and only_columns(rules):
         raise RefusalError(
             "A message to this node",
@@ -112,10 +102,7 @@ def rows_or_columns(data: LocalData | Stream, request: wire.Request) -> LocalDat
         return data
     if isinstance(data, Stream):
         raise RefusalError(
-            "The data of a run over columns",
-            must="rows at rest",
-            got="a Stream",
-            then="Serve rows at rest.",
+            "The data of a run over columns", must="rows at rest", got="a Stream", then="Serve rows at rest."
         )
     newest: PartyColumns | None = data.known.get(_NEWEST)
     if newest is None or replace(newest.split, salt=split.salt) != split:

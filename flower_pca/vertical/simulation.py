@@ -83,10 +83,7 @@ class Parties:
                 unlike = difference(party.row_ids or (), first.row_ids or ())
                 got = f"{party.d:,}, {unlike}"
                 raise DataError(
-                    f"The ids of the rows of {party.who}",
-                    must=f"those of {first.who}",
-                    got=got,
-                    then=_SAME,
+                    f"The ids of the rows of {party.who}", must=f"those of {first.who}", got=got, then=_SAME
                 )
         return cls(columns)
 

@@ -51,9 +51,6 @@ class Split:
         salted = isinstance(split.salt, str) and len(split.salt) <= _LONGEST
         if not flags or not salted or split.scale not in (None, "std", "max_abs"):
             raise ProtocolError(
-                "The split of a message",
-                must="one of columns",
-                got="another",
-                then="Check the sender.",
+                "The split of a message", must="one of columns", got="another", then="Check the sender."
             )
         return split

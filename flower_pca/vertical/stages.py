@@ -73,12 +73,7 @@ class ColumnsOpening(Stage[ColumnsState]):
 
     def inspect(self, state: ColumnsState, reply: Arrays) -> None:
         if float(reply["squares"]) < 0.0:
-            raise ProtocolError(
-                "Sums of squares",
-                must="at least 0",
-                got="negative ones",
-                then="Check the client.",
-            )
+            raise ProtocolError("Sums of squares", must="at least 0", got="negative ones", then="Check the client.")
 
     def merging(self, state: ColumnsState) -> Merge:
         if state.summed:

@@ -152,12 +152,7 @@ def open_request(content: RecordDict, kind: str) -> tuple[list[Array], Config]:
     arrays, configs = content.array_records, content.config_records
     if f"{ins}.parameters" not in arrays or f"{ins}.config" not in configs:
         rule, got = f"made of {ins}.parameters and .config", ", ".join(sorted(content)) or "nothing"
-        raise ProtocolError(
-            f"A message to {kind}",
-            must=rule,
-            got=got,
-            then="Send it with a strategy of flower_pca.",
-        )
+        raise ProtocolError(f"A message to {kind}", must=rule, got=got, then="Send it with a strategy of flower_pca.")
     return read_arrays(arrays[f"{ins}.parameters"]), dict(configs[f"{ins}.config"])  # type: ignore[arg-type]
 
 
@@ -281,10 +276,7 @@ def as_config(values: object) -> Config:
         return dict(records.ConfigRecord(values))  # type: ignore[arg-type]
     except (AttributeError, TypeError, ValueError) as error:
         raise ProtocolError(
-            _ANSWER,
-            must="one whose figures are plain values",
-            got="others",
-            then="Check the sender.",
+            _ANSWER, must="one whose figures are plain values", got="others", then="Check the sender."
         ) from error
 
 
@@ -332,15 +324,7 @@ def read_answer(
         site = harmless(value_of(_ANSWER, metrics, SITE, str))[:LONGEST]
     if "refusal" in metrics:
         why = harmless(value_of(_ANSWER, metrics, "refusal", str))
-        return Answer(
-            number,
-            key,
-            {},
-            num_examples,
-            why,
-            bool(metrics.get(_LASTING, True)),
-            site=site,
-        )
+        return Answer(number, key, {}, num_examples, why, bool(metrics.get(_LASTING, True)), site=site)
     if kind == EVALUATE:
         names = value_of(_ANSWER, metrics, "names", str).split(",")
         return Answer(

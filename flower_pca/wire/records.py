@@ -40,12 +40,7 @@ SENDER: Final = "Check the sender."
 def read_arrays(record: ArrayRecord | None) -> list[Array]:
     """The arrays in a record, none of which may be a pickle or longer than its bytes."""
     if record is None:
-        raise ProtocolError(
-            "An answer",
-            must="made of fitres.parameters",
-            got="none",
-            then="Check the client.",
-        )
+        raise ProtocolError("An answer", must="made of fitres.parameters", got="none", then="Check the client.")
     try:
         return [read_array(array) for name, array in record.items() if name != _EMPTY]
     except Exception as error:  # bytes from elsewhere: numpy raises nearly anything on them
@@ -70,12 +65,7 @@ def by_name(who: str, arrays: Sequence[Array], config: Mapping[str, Any]) -> Arr
     if "names" in config:
         text = value_of(who, config, "names", str)
     if len(text) > _NAMES:
-        raise ProtocolError(
-            who,
-            must=f"one with names of at most {_NAMES} characters",
-            got=len(text),
-            then="Check it.",
-        )
+        raise ProtocolError(who, must=f"one with names of at most {_NAMES} characters", got=len(text), then="Check it.")
     names = list[str]()
     if text:
         names = text.split(",")
@@ -103,10 +93,7 @@ def check_spoken(who: str, config: Mapping[str, Any], stranger: str, *, newest: 
         got = f"that of {stranger}"
     remedy = f"Install flower_pca {newest} everywhere."
     raise ProtocolError(
-        who,
-        must=f"of layout {LAYOUT} and flower_pca {VERSION}",
-        got=harmless(got),
-        then=harmless(remedy),
+        who, must=f"of layout {LAYOUT} and flower_pca {VERSION}", got=harmless(got), then=harmless(remedy)
     )
 
 
@@ -128,10 +115,7 @@ def word_of(who: str, config: Mapping[str, Any], name: str) -> str:
     if len(text) > _WORD or not text.isprintable():
         got = harmless(repr(text))
         raise ProtocolError(
-            who,
-            must=f"one whose {name} is a printable text of at most {_WORD} characters",
-            got=got,
-            then=SENDER,
+            who, must=f"one whose {name} is a printable text of at most {_WORD} characters", got=got, then=SENDER
         )
     return text
 

@@ -7,17 +7,7 @@ from typing import Final
 import numpy as np
 
 from sims.common import problems, report
-from sims.local_power.known import (
-    CLIENTS,
-    MAIN,
-    SETS,
-    SIZES,
-    TABLE5,
-    TABLE6,
-    TABLE6_METHODS,
-    TABLE7,
-    TABLE7_METHODS,
-)
+from sims.local_power.known import CLIENTS, MAIN, SETS, SIZES, TABLE5, TABLE6, TABLE6_METHODS, TABLE7, TABLE7_METHODS
 from sims.local_power.sets import FINAL, Bench, K, benches, mean_std
 
 OPT: Final = "local_power(oversample=0, local_steps=4, decay=False)"

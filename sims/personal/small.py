@@ -27,10 +27,7 @@ def fig1(opts: report.Options) -> report.Found:
         S, sizes = methods.covariances(split.shards), [len(X) for X in split.shards]
         U, V = fit("per_pca(eta=0.1, max_rounds=2000)", split.shards, 1, seed=seed + 500)
         common = methods.cpca(S, sizes, 2)
-        for name, shared, own in (
-            ("PerPCA", U, V),
-            ("one PCA for all", common[0][:, :1], [B[:, 1:] for B in common]),
-        ):
+        for name, shared, own in (("PerPCA", U, V), ("one PCA for all", common[0][:, :1], [B[:, 1:] for B in common])):
             errors = problems.error(split, shared, own)
             rebuilt = float(np.mean(methods.rebuilt(split.shards, methods.joined(shared, own))))
             found.setdefault(name, []).append((*errors, rebuilt))

@@ -33,18 +33,7 @@ LOCAL: Final = (1, 2, 5, 10)
 
 def fig1(opts: report.Options) -> report.Found:
     """Error against rounds and time."""
-    header = [
-        "n",
-        "method",
-        "err<1e-4",
-        "err<1e-5",
-        "relL<1e-6",
-        "rounds",
-        "err",
-        "relL",
-        "s to 1e-2",
-        "s",
-    ]
+    header = ["n", "method", "err<1e-4", "err<1e-5", "relL<1e-6", "rounds", "err", "relL", "s to 1e-2", "s"]
     rows: list[list[object]] = [header]
     panels: dict[str, report.Curves] = {}
     for n in (500, 1000, WIDE) if opts.paper else (200, 500):

@@ -105,11 +105,7 @@ def test_a_malformed_header_of_a_result_is_a_data_error(kind, tmp_path):
 @pytest.mark.parametrize(
     ("name", "times", "words"),
     [
-        (
-            "product",
-            1e3,
-            "product of an answer to the opening must be as small as the squared deviations beside it",
-        ),
+        ("product", 1e3, "product of an answer to the opening must be as small as the squared deviations beside it"),
         ("Y", 1e100, ", Y, must be as small as its own rows allow. Got larger entries"),
         ("Y", 1e6, ", Y, must be as small as its own rows allow. Got larger entries"),
     ],

@@ -58,11 +58,7 @@ def fail(*_):
 
 @pytest.mark.parametrize(
     ("owner", "name", "failure"),
-    [
-        (np.lib.format, "write_array", half_written),
-        (os, "fsync", fail),
-        (os, "replace", fail),
-    ],
+    [(np.lib.format, "write_array", half_written), (os, "fsync", fail), (os, "replace", fail)],
     ids=["writing", "syncing", "replacing"],
 )
 def test_a_failing_write_leaves_the_old_file_and_no_other(tmp_path, monkeypatch, owner, name, failure):

@@ -24,10 +24,7 @@ SHARDS = [RNG.standard_normal((n, D)) * size + 0.3 for n, size in ((40, 3.0), (5
 SMALL = 2  # the client whose answers are spoilt
 NAMES = sorted(registry.ALGORITHMS)
 # What no inequality bounds: factors that steps may make longer.
-UNBOUNDED = {
-    "dcf_pca": {"U", "weight", "reach"},
-    "low_rank": {"G"},
-}
+UNBOUNDED = {"dcf_pca": {"U", "weight", "reach"}, "low_rank": {"G"}}
 
 
 class Spoilt(Shards):

@@ -26,12 +26,9 @@ BOUNDED = [name for name, stage in registry.STAGES.items() if stage.bounded]
 def bounded_message(stage, d, p=3, seed=0, size=1.0):
     Z = size * np.linalg.qr(np.random.default_rng([seed, 9]).standard_normal((d, min(p, d))))[0]
     flags = {"sums": np.array(bool(seed % 2)), "columns": np.array(bool(seed % 3))}
-    return {
-        "ssi": {"Z": Z},
-        "krylov": {"B": Z},
-        "covariance": {"columns": np.array(d)},
-        "private_opening": flags,
-    }[stage]
+    return {"ssi": {"Z": Z}, "krylov": {"B": Z}, "covariance": {"columns": np.array(d)}, "private_opening": flags}[
+        stage
+    ]
 
 
 def clean(stage, arrays, X, clip, frame):

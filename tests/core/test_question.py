@@ -35,10 +35,7 @@ def test_plain_values_ask_the_same_again(case):
 
 def test_the_short_form_says_what_a_question_says():
     long = Question(
-        make("ssi", max_rounds=4),
-        n_components=2,
-        mask=MaskedSums(),
-        dp=DP(epsilon=1.0, delta=1e-6, clip=10.0),
+        make("ssi", max_rounds=4), n_components=2, mask=MaskedSums(), dp=DP(epsilon=1.0, delta=1e-6, clip=10.0)
     )
     short = {"mask": True, "dp": "dp(epsilon=1.0, delta=1e-6, clip=10.0)"}
     assert assembly.question("ssi", n_components=2, max_rounds=4, **short) == long

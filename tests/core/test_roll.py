@@ -29,12 +29,7 @@ def opened_roll(**rules):
     return roll
 
 
-AUDIENCES = {
-    Call.OPENING: (0, 1, 2, 3, 5),
-    Call.OPENED: (0, 1, 2),
-    Call.MEMBERS: (0, 1, 2),
-    Call.ANYONE: (0, 1, 2, 5),
-}
+AUDIENCES = {Call.OPENING: (0, 1, 2, 3, 5), Call.OPENED: (0, 1, 2), Call.MEMBERS: (0, 1, 2), Call.ANYONE: (0, 1, 2, 5)}
 
 
 @every("call", AUDIENCES)

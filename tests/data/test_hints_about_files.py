@@ -459,13 +459,7 @@ def test_a_site_without_a_value_hides_no_other_in_other_units():
     frames = {name: pd.DataFrame(patients_of(i), columns=NAMES) for i, name in enumerate(names)}
     frames["bonn"]["glucose"] = np.nan
     frames["jena"]["glucose"] /= 18.016
-    found = simulate(
-        "krylov",
-        list(frames.values()),
-        n_components=2,
-        scale="std",
-        missing="mean",
-    )
+    found = simulate("krylov", list(frames.values()), n_components=2, scale="std", missing="mean")
     (said,) = [hint for hint in found.hints if "units" in hint]
     assert said.startswith("Column glucose looks as if client 1 had other units: its median is 5.")
 

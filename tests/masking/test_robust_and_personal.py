@@ -12,14 +12,7 @@ from masked import gone
 from results import assert_close_own
 from spoilt import ROWS, SMALL
 
-from flower_pca import (
-    ExactPerPCA,
-    NotEnoughNodes,
-    Outcome,
-    make,
-    simulate,
-    strategies,
-)
+from flower_pca import ExactPerPCA, NotEnoughNodes, Outcome, make, simulate, strategies
 from flower_pca.core.model import Model
 from flower_pca.rows.local import LocalData
 
@@ -48,13 +41,7 @@ def test_the_size_of_an_entry_is_the_same_whoever_holds_the_rows(name):
     assert found.pop() == pytest.approx(1.4826 * np.median(np.abs(ROWS)), rel=5e-3)
 
 
-ONCE = {
-    "its counts": 6,
-    "the first round": 8,
-    "the last one": 86,
-    "the proof": 88,
-    "the closing": 90,
-}
+ONCE = {"its counts": 6, "the first round": 8, "the last one": 86, "the proof": 88, "the closing": 90}
 
 
 @pytest.mark.parametrize("when", ONCE)

@@ -10,16 +10,7 @@ from fake_grid import FakeGrid, app_of, grid_of, metrics_of
 from masked import Run, gone
 from scipy.stats import chi2, kstest
 
-from flower_pca import (
-    DP,
-    MaskedSums,
-    NotEnoughNodes,
-    Outcome,
-    PCAResult,
-    ProtocolError,
-    answering,
-    simulate,
-)
+from flower_pca import DP, MaskedSums, NotEnoughNodes, Outcome, PCAResult, ProtocolError, answering, simulate
 from flower_pca.clients.books.folders import StateStore
 from flower_pca.dp import gaussian
 from flower_pca.layers import noise

@@ -213,11 +213,7 @@ def test_keys_signed_before_under_the_same_name_get_no_upload(signing_run):
 
 # The group.
 
-APART = {
-    "another threshold": {"mask.needed": np.array(4)},
-    "another member": {"mask.members": None},
-    "another run": {},
-}
+APART = {"another threshold": {"mask.needed": np.array(4)}, "another member": {"mask.members": None}, "another run": {}}
 
 
 @pytest.mark.parametrize("how", APART)

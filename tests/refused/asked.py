@@ -92,10 +92,7 @@ OF_ROWS = [
     ],
     *[
         refused_by_node(
-            {
-                "stage": "exact_per_pca",
-                "arrays": {"B": BASIS, "samples": False, **message, "auto": True},
-            },
+            {"stage": "exact_per_pca", "arrays": {"B": BASIS, "samples": False, **message, "auto": True}},
             "The own components that a client chooses must be up to 10",
         )
         for message in (

@@ -214,8 +214,7 @@ ARCHIVE = [
 ARRAY_FILE = [
     Refused({"npy": OBJECTS}, "x.npy must be ", DataError),
     Refused(
-        {"npy": SQUARES, "columns": ["size"]},
-        "^columns must be left out of data without names of columns. Got size.",
+        {"npy": SQUARES, "columns": ["size"]}, "^columns must be left out of data without names of columns. Got size."
     ),
 ]
 BROKEN_FILE = [
@@ -264,11 +263,7 @@ FOLDER = [
                 "^The data file .*x.csv must be a file. Got a folder. Write folder(path=",
             ),
             *(
-                (
-                    {**AGE, "b.csv": text},
-                    {},
-                    "^The data file /.*/b.csv must be one with rows. Got none. Mend it, or",
-                )
+                ({**AGE, "b.csv": text}, {}, "^The data file /.*/b.csv must be one with rows. Got none. Mend it, or")
                 for text in ("", "age,bmi\n")
             ),
             (
@@ -279,8 +274,7 @@ FOLDER = [
         )
     ],
     Refused(
-        {"files": AGE_AND_ARRAY, "spec": "folder(path='{}', columns=['age'])"},
-        "^columns of .*c.npy must be left out.",
+        {"files": AGE_AND_ARRAY, "spec": "folder(path='{}', columns=['age'])"}, "^columns of .*c.npy must be left out."
     ),
     Refused(
         {

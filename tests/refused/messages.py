@@ -147,10 +147,7 @@ def misspelt(who: str) -> list[Refused]:
     ]
 
 
-FOREIGN = (
-    (RecordDict(), "nothing"),
-    (RecordDict({"x": ConfigRecord({"a": 1})}), "x"),
-)
+FOREIGN = ((RecordDict(), "nothing"), (RecordDict({"x": ConfigRecord({"a": 1})}), "x"))
 UNREAD = "^A message must be made of numpy arrays without pickles. Got bytes that numpy cannot read (ValueError). Check"
 LAYOUT = "^A message must be of layout .* and flower_pca .*. Got "
 EXPONENTS = "a.exponents of a message must be of numbers of 32 or 16 bits, one"
@@ -271,9 +268,7 @@ BITS = [
     for asked in (np.array(8), np.array([32]))
 ]
 KEY = [protocol({"key": bytes(32)}, "A public key must be a proper one.")]
-TOTAL = [
-    protocol({"words": np.random.default_rng(0).integers(0, 2**64, 40, dtype=np.uint64)}, "looks like noise"),
-]
+TOTAL = [protocol({"words": np.random.default_rng(0).integers(0, 2**64, 40, dtype=np.uint64)}, "looks like noise")]
 DOORS: dict[str, tuple[Callable[..., Any], list[Refused]]] = {
     "request": (read_request, REQUEST),
     "reply": (read_reply, REPLY),

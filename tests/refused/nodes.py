@@ -61,10 +61,7 @@ STRATEGY = [
             {"fraction": 0.0},
         )
     ],
-    Refused(
-        {"algorithm": "covariance", "dp": SEEDED},
-        "noise_seed of dp at nodes must be None. Got 3.",
-    ),
+    Refused({"algorithm": "covariance", "dp": SEEDED}, "noise_seed of dp at nodes must be None. Got 3."),
     *[Refused({"hosted": way}, "hosted must be one of None, 'stacked', 'summed'") for way in ("sums", 3, True)],
     Refused(
         {"algorithm": "uda", "hosted": "summed"},

@@ -98,10 +98,7 @@ ALGORITHM = [
         Refused({"algorithm": "exact_per_pca", "local_components": value}, sentence)
         for value, sentence in (
             (-1, f"{OWN}must be a whole number of at least 0. Got -1."),
-            (
-                1.5,
-                "must be a whole number of at least 0, or a mapping from clients to such numbers. Got 1.5. Write {",
-            ),
+            (1.5, "must be a whole number of at least 0, or a mapping from clients to such numbers. Got 1.5. Write {"),
             ("three", "or a mapping from clients to such numbers. Got 'three'."),
             ({}, "must be a whole number of at least 0, or a mapping .* Got {}."),
             ({0: -1}, f"{OWN}for client 0 must be a whole number of at least 0. Got -1."),
@@ -212,10 +209,7 @@ TRACKER = [
         for rate in (0.0, 0.5, "often")
     ],
     *[
-        Refused(
-            {"monitor": True, **given},
-            "monitor of st_miss must be given with detect=True, and without a thresh",
-        )
+        Refused({"monitor": True, **given}, "monitor of st_miss must be given with detect=True, and without a thresh")
         for given in ({}, {"detect": True, "threshold": 1.0})
     ],
 ]

@@ -124,19 +124,13 @@ PROJECTION = [
             "The arrays of a projection must be those of its fields. Got mean_. Check the sender",
         ),
         (packed(components_=np.ones(3)), "The shapes of a projection must be (k, d) for components_ and weights_, and"),
-        (
-            packed(components_=np.eye(2), mean_=np.ones(3)),
-            "Got {'components_': (2, 2), 'mean_': (3,)}. Take it of",
-        ),
+        (packed(components_=np.eye(2), mean_=np.ones(3)), "Got {'components_': (2, 2), 'mean_': (3,)}. Take it of"),
         (packed({"feature_names": ["a"]}, components_=np.eye(2)), "'feature_names_in_': (1,)}"),
         (
             files.to_bytes("projection", {}, {"components_": np.eye(2)}),
             "The names of a projection must be texts. Got [None, None]",
         ),
-        (
-            packed({"feature_names": 3}, components_=np.eye(2)),
-            "The names of a projection must be texts. Got ['', 3]",
-        ),
+        (packed({"feature_names": 3}, components_=np.eye(2)), "The names of a projection must be texts. Got ['', 3]"),
         (
             packed(components_=np.eye(2) * np.nan),
             "components_ of a projection must be finite numbers. Got others. Take",
@@ -162,11 +156,7 @@ SCALING_PARTS = [
         "The arrays of a scaling must be finite numbers for each column",
         DataError,
     )
-    for wrong in (
-        {"scale_": np.array([1.0, 0.0, 1.0, 1.0])},
-        {"mean_": np.zeros(3)},
-        {"scale_": np.full(4, np.nan)},
-    )
+    for wrong in ({"scale_": np.array([1.0, 0.0, 1.0, 1.0])}, {"mean_": np.zeros(3)}, {"scale_": np.full(4, np.nan)})
 ]
 THING = "must be a thing that flower_pca has saved"
 FILE_OF = [Refused({"kind": "other"}, f"^/.*/file {THING}. Got an other. Check the path.$", DataError)]

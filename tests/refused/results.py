@@ -14,15 +14,7 @@ import pandas as pd
 import people
 from builders import shards
 
-from flower_pca import (
-    DataError,
-    PCAResult,
-    Projection,
-    TrackingResult,
-    simulate,
-    to_sklearn,
-    track,
-)
+from flower_pca import DataError, PCAResult, Projection, TrackingResult, simulate, to_sklearn, track
 from flower_pca.analysis.groups import distances, embed
 from flower_pca.analysis.influence import influence
 from flower_pca.analysis.monitor import Monitor

@@ -105,11 +105,7 @@ OF_RUN = [
         for settings in ({}, {"mask": True}, {"answers": "fixed"})
     ],
     *[
-        Refused(
-            {"data": [kind(part) for part in constant_columns(value)], "scale": "std"},
-            CONSTANT,
-            DataError,
-        )
+        Refused({"data": [kind(part) for part in constant_columns(value)], "scale": "std"}, CONSTANT, DataError)
         for value in (0.0, 1.0, 0.1, 1e5 + 0.1, -1e-30)
         for kind in (np.asarray, sp.csr_array)
     ],
@@ -169,9 +165,7 @@ OF_RUN = [
 OF_PARTIES = [Refused({"tables": np.split(TENTH, [5, 6], axis=1)}, "The data of client 0 must be finite", DataError)]
 OF_ESTIMATOR = [
     Refused(
-        {"data": [GAPPY, GOOD]},
-        '^The data of client 0 must be finite. Got 1 NaN .* use missing="mean".$',
-        DataError,
+        {"data": [GAPPY, GOOD]}, '^The data of client 0 must be finite. Got 1 NaN .* use missing="mean".$', DataError
     )
 ]
 OF_STEPS = [
@@ -271,11 +265,7 @@ DENSITY = [
         DataError,
     )
     for X, rank in ((GOOD[:4], 3), (GOOD[:, [0, 1, 1]], 2))
-    for use in (
-        lambda pca, X: pca.score(X),
-        lambda pca, X: pca.score_samples(X),
-        lambda pca, X: pca.get_precision(),
-    )
+    for use in (lambda pca, X: pca.score(X), lambda pca, X: pca.score_samples(X), lambda pca, X: pca.get_precision())
 ]
 SIGNAL = [Refused({"columns": 30_000}, "must be at most 25575. Got 30000", DataError)]
 DOORS: dict[str, tuple[Callable[..., Any], list[Refused]]] = {

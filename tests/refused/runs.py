@@ -707,8 +707,7 @@ TRACKED = [
     ),
     Refused({}, "^streams must be a list, one per client. Got none", Exception),
     Refused(
-        {"streams": [np.ones((60, 4))], "batch": None},
-        "^The batch of a stream that is an array must be a whole number",
+        {"streams": [np.ones((60, 4))], "batch": None}, "^The batch of a stream that is an array must be a whole number"
     ),
     Refused(
         {"streams": [np.ones((60, 4))], "start": np.ones((3, 4))},
@@ -718,10 +717,7 @@ TRACKED = [
     *[
         Refused({"streams": [np.ones((60, 4))], "tracker": spec}, sentence)
         for spec, sentence in (
-            (
-                "st_mis",
-                "^The tracker must be one of st_miss, robust_tracking. Got 'st_mis'. Did you mean 'st_miss'?",
-            ),
+            ("st_mis", "^The tracker must be one of st_miss, robust_tracking. Got 'st_mis'. Did you mean 'st_miss'?"),
             ("st_miss(reuse=-1)", "^reuse of st_miss must be a whole number of at least 0."),
             ("st_miss(solver='svd')", "^solver of st_miss must be one of 'krylov', 'power'. Got 'svd'."),
             ("robust_tracking(smallest_outlier=0)", "^smallest_outlier of robust_tracking must be a finite number"),

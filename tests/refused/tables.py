@@ -94,8 +94,7 @@ def names_of_rows(ids: Any) -> None:
 
 FRAME = [
     Refused(
-        {"frame": TABLE, "by": "Site"},
-        "^by must be a column of the table, such as age, bmi, pulse, site. Got 'Site'.",
+        {"frame": TABLE, "by": "Site"}, "^by must be a column of the table, such as age, bmi, pulse, site. Got 'Site'."
     ),
     Refused(
         {"frame": TABLE, "by": None},
@@ -118,11 +117,7 @@ FRAME = [
     *[
         Refused({"frame": frame, "by": by}, f"^{sentence}", DataError)
         for frame, by, sentence in (
-            (
-                TABLE.replace("west", None),
-                "site",
-                "The site of every row, site, must be there. Got none in 1 row.",
-            ),
+            (TABLE.replace("west", None), "site", "The site of every row, site, must be there. Got none in 1 row."),
             *(
                 (TABLE.assign(site=gap), "site", "The site of every row, site, must be there. Got none in 1 row.")
                 for gap in (pd.array([*SITES[:8], None], dtype="string"), [*range(8), np.nan])
@@ -134,21 +129,9 @@ FRAME = [
             ),
             (BARE, [*SITES[:7], np.nan, " "], "The site of every row must be there. Got none in 2 rows."),
             (TABLE.iloc[:0], "site", "The table must be of at least one row. Got none."),
-            (
-                TABLE[["site"]],
-                "site",
-                "The table must be of at least one column beside the sites. Got none.",
-            ),
-            (
-                TABLE.set_axis(["a", "site", "b", "site"], axis=1),
-                "site",
-                "The columns of the table must be named",
-            ),
-            (
-                TABLE.groupby("site"),
-                "site",
-                "The table must be of rows and columns. Got a DataFrameGroupBy. Give a",
-            ),
+            (TABLE[["site"]], "site", "The table must be of at least one column beside the sites. Got none."),
+            (TABLE.set_axis(["a", "site", "b", "site"], axis=1), "site", "The columns of the table must be named"),
+            (TABLE.groupby("site"), "site", "The table must be of rows and columns. Got a DataFrameGroupBy. Give a"),
         )
     ],
 ]

@@ -74,10 +74,7 @@ TEXT_FILE = [
             ),
             (f"a,b\n1,{'x' * 99}\n", f"Got '{'x' * 26}…{'x' * 13}' in column b (line 2)."),
             ("a,b\n1,2\n3,\0\n", "must be text. Got a zero byte in line 3. Mend the line, or name the "),
-            (
-                "a,b\n1 234.5,2\n",
-                "Got '1 234.5' in column a (line 2). Read what .* with thousands=' '.",
-            ),
+            ("a,b\n1 234.5,2\n", "Got '1 234.5' in column a (line 2). Read what .* with thousands=' '."),
             ("a,b,\n1,2,\n", "Got column 3 without a name. .* with beside=[''], or name the "),
             (
                 LETTERS.encode("latin-1"),
@@ -112,8 +109,7 @@ TEXT_FILE = [
         for options in ("sep=';'", "sep=';', decimal=','", "decimal=','")
     ],
     Refused(
-        {"content": "a,b\n1,2\n", "options": "header='yes'"},
-        "^header must be one of True, False, None. Got 'yes'.",
+        {"content": "a,b\n1,2\n", "options": "header='yes'"}, "^header must be one of True, False, None. Got 'yes'."
     ),
     Refused(
         {"content": "1.5,2.5\n3.5,1\n", "options": "columns=['age']"},
@@ -155,11 +151,7 @@ TEXT_FILE = [
             ),
             ("a;b\n1,5;2\n12.34,5;2\n", "decimal=','", "must be numbers. Got '12.34,5' in column a (line 3)."),
             (INDEXED, None, INDEX),
-            (
-                pd.DataFrame(NUMBERED).to_csv(),
-                None,
-                "clearly names, or clearly values. Got an empty cell and whole n",
-            ),
+            (pd.DataFrame(NUMBERED).to_csv(), None, "clearly names, or clearly values. Got an empty cell and whole n"),
             (TWICE, "columns=['a']", "named differently. Got 'a' more than once. Name them, each"),
             (TWICE, "beside=['a']", "named differently. Got 'a' more than once. Name them, each"),
             *(
@@ -208,7 +200,7 @@ ROWS_OF_TEXT = [
             ),
             ({"content": INDEXED}, INDEX),
         )
-    ],
+    ]
 ]
 ARRAY_OF_TEXT = [
     Refused({"content": INDEXED}, INDEX, DataError),

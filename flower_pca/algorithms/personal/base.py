@@ -228,9 +228,7 @@ class Personalized(Iterative[S]):
             self._check_auto(self.local_components)
         elif not isinstance(self.local_components, int | np.integer):
             object.__setattr__(
-                self,
-                "local_components",
-                apart.check(f"local_components of {self.name}", self.local_components),
+                self, "local_components", apart.check(f"local_components of {self.name}", self.local_components)
             )
         else:
             checks.integer(f"local_components of {self.name}", self.local_components)
@@ -294,11 +292,7 @@ class Personalized(Iterative[S]):
                 none = np.empty((d, 0))
                 way = Start(none, none, block if self.init == "projection" else none)
         common = PersonalState(
-            U,
-            way,
-            Probe.random(d, model.seed + 2),
-            theta=np.nan,
-            progress=Progress.begin(self.tol, model),
+            U, way, Probe.random(d, model.seed + 2), theta=np.nan, progress=Progress.begin(self.tol, model)
         )
         return self.first(common, model)
 

@@ -67,13 +67,7 @@ def within(V: Array, U: Array, span: Array) -> Array:
 
 
 def own_basis(
-    data: LocalData,
-    U: Array,
-    r: int,
-    *,
-    steps: int = 0,
-    start: Array | None = None,
-    span: Array = WHOLE,
+    data: LocalData, U: Array, r: int, *, steps: int = 0, start: Array | None = None, span: Array = WHOLE
 ) -> Array:
     """The leading eigenvectors of (I - UU')S(I - UU'), d x min(r, rank).
 

@@ -390,10 +390,7 @@ class ExactPerPCA(Personalized[ExactState]):
         words = state.gains.reason_to_end(self.gain_tol)
         if not words:
             return None
-        return Status(
-            Outcome.SETTLED,
-            f"{words}, after {labels.count(state.progress.rounds, 'round')}",
-        )
+        return Status(Outcome.SETTLED, f"{words}, after {labels.count(state.progress.rounds, 'round')}")
 
     def metrics(self, state: ExactState) -> dict[str, float]:
         metrics = super().metrics(state)
@@ -405,9 +402,4 @@ class ExactPerPCA(Personalized[ExactState]):
         U = state.U
         if np.isfinite(state.best):
             U = state.known
-        return replace(
-            model,
-            basis=U,
-            product=None,
-            left=self.leave(state, exact=True, steps=self.local_steps),
-        )
+        return replace(model, basis=U, product=None, left=self.leave(state, exact=True, steps=self.local_steps))

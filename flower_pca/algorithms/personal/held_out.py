@@ -209,10 +209,7 @@ def require_room(own: int, *, full: bool = False) -> None:
     """
     if own != MOST and not (full and 0 <= own < MOST):
         raise ProtocolError(
-            "The own components that a client chooses",
-            must=f"up to {MOST}",
-            got=own,
-            then="Check the sender.",
+            "The own components that a client chooses", must=f"up to {MOST}", got=own, then="Check the sender."
         )
 
 

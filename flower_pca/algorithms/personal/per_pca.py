@@ -112,12 +112,7 @@ class PerPCA(Personalized[PerState]):
         if self.step is not None:
             checks.number(f"step of {self.name}", self.step, least=1e-12, remedy="Leave it out.")
         if self.eta is not None:
-            checks.number(
-                f"eta of {self.name}",
-                self.eta,
-                least=1e-300,
-                remedy="Leave it out for a scale-free step.",
-            )
+            checks.number(f"eta of {self.name}", self.eta, least=1e-300, remedy="Leave it out for a scale-free step.")
         if self.choice == 2 and self.retraction == "qr":
             raise ConfigError(
                 f"retraction of {self.name}",
@@ -231,12 +226,7 @@ class PerPCA(Personalized[PerState]):
         return metrics
 
     def finish(self, state: PerState, model: Model) -> Model:
-        return replace(
-            model,
-            basis=state.U,
-            product=None,
-            left=self.leave(state, exact=False, steps=0),
-        )
+        return replace(model, basis=state.U, product=None, left=self.leave(state, exact=False, steps=0))
 
 
 def _largest(total: float | None, client: int, reply: Arrays) -> float:

@@ -28,17 +28,7 @@ import numpy as np
 
 from flower_pca.algorithms.cached import CachedSums
 from flower_pca.algorithms.robust import proof
-from flower_pca.algorithms.robust.attempt import (
-    MOST_NOISE,
-    Attempt,
-    Phase,
-    Problem,
-    advance,
-    gap,
-    mend,
-    release,
-    widen,
-)
+from flower_pca.algorithms.robust.attempt import MOST_NOISE, Attempt, Phase, Problem, advance, gap, mend, release, widen
 from flower_pca.algorithms.robust.base import scale_start
 from flower_pca.algorithms.robust.proof import Verdict
 from flower_pca.algorithms.robust.sizes import TINY
@@ -194,8 +184,7 @@ class Book:
             return Status(Outcome.CONVERGED, "; ".join((words, *verdict.exceptions)))
         if self.agree and verdict.lacking:
             return Status(
-                Outcome.CONVERGED,
-                f"{words}; structure of {verdict.structure:.1%} is left, as two attempts agree",
+                Outcome.CONVERGED, f"{words}; structure of {verdict.structure:.1%} is left, as two attempts agree"
             )
         if self.agree:
             return Status(Outcome.CONVERGED, f"{words}; two attempts agree on it")
@@ -318,12 +307,7 @@ class ConsensusState:
         if (attempt.phase, attempt.tag) != (before.phase, before.tag):
             # Answers that are held belong to another basis, or to another V.
             cache = replace(cache, last=None)
-        state = replace(
-            self,
-            attempt=attempt,
-            cache=cache,
-            progress=self.progress.step(attempt.stop),
-        )
+        state = replace(self, attempt=attempt, cache=cache, progress=self.progress.step(attempt.stop))
         if attempt.phase is Phase.LOST:
             return state._end(abandon(attempt, problem))
         if attempt.phase is Phase.PROVING:

@@ -151,12 +151,7 @@ class Robust(Iterative[S]):
         super().__post_init__()
         checks.integer(f"inner_steps of {self.name}", self.inner_steps, least=1)
         if self.sigma is not None:
-            checks.number(
-                f"sigma of {self.name}",
-                self.sigma,
-                least=sizes.TINY,
-                remedy="Give the size of an entry.",
-            )
+            checks.number(f"sigma of {self.name}", self.sigma, least=sizes.TINY, remedy="Give the size of an entry.")
 
     def width(self, n_components: int | float) -> int:
         if not isinstance(n_components, int):

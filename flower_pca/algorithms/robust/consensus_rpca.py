@@ -364,13 +364,7 @@ class ConsensusRPCA(Robust[ConsensusState]):
                 then="Leave it out to have it estimated.",
             )
         checks.integer("restarts of consensus_rpca", self.restarts)
-        checks.number(
-            "gamma of consensus_rpca",
-            self.gamma,
-            least=0.01,
-            most=0.999,
-            remedy="Try 0.9.",
-        )
+        checks.number("gamma of consensus_rpca", self.gamma, least=0.01, most=0.999, remedy="Try 0.9.")
         checks.number("ridge of consensus_rpca", self.ridge, least=1e-6, remedy="Try 0.3.")
 
     def start(self, model: Model) -> ConsensusState:

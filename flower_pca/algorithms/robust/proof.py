@@ -300,13 +300,7 @@ def power_step(G: Array, x: Array, image: Array) -> tuple[Array, Array]:
     return after / np.sqrt(np.maximum(squares, TINY)), weak
 
 
-def verdict(
-    attempt: Attempt,
-    problem: Problem,
-    *,
-    total: Mapping[str, Array],
-    weak: Array,
-) -> Verdict:
+def verdict(attempt: Attempt, problem: Problem, *, total: Mapping[str, Array], weak: Array) -> Verdict:
     """What the last message of a proof comes to."""
     error = sizes.scale(total["counts"][1], problem.top)  # how far hidden entries are off
     seen, unseen = (float(c.sum()) for c in total["counts"])

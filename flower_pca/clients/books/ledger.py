@@ -211,14 +211,7 @@ class Account:
         if named and rules.keeps_ledger:
             # Without trusted keys a server can name peers as it likes, and groups say nothing.
             admits = admit
-        return Demands(
-            rules.identity,
-            rules.min_peers,
-            rules.max_colluders,
-            admits,
-            request.run,
-            named,
-        )
+        return Demands(rules.identity, rules.min_peers, rules.max_colluders, admits, request.run, named)
 
     def lose(self) -> None:
         """Count a masked sum without an answer of this node's: to say so tells of it alone."""
@@ -247,10 +240,7 @@ class Account:
         if book.spent > most * (1.0 + _ROUNDING):
             rule = f"at most {self._rules.max_epsilon:g} at {self._rules.max_delta:g}: that is its max_epsilon"
             raise RefusalError(
-                "The epsilon that this node spends on its rows",
-                must=rule,
-                got="more with this message",
-                then=OPERATOR,
+                "The epsilon that this node spends on its rows", must=rule, got="more with this message", then=OPERATOR
             )
 
     def _weigh_columns(

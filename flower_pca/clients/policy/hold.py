@@ -185,12 +185,7 @@ class Policy:
         most, budget = self._rules.budget, noise.named_budget(says)
         if most is not None and budget > most * (1.0 + _ROUNDING):
             rule = f"at most what max_epsilon={self._rules.max_epsilon:g} at {self._rules.max_delta:g} allows"
-            raise RefusalError(
-                "The budget of a run at this node",
-                must=rule,
-                got="more",
-                then=OPERATOR,
-            )
+            raise RefusalError("The budget of a run at this node", must=rule, got="more", then=OPERATOR)
         # Under noise rows are clipped, and compared so: with next to none, answers would tell
         # single rows.
         if self._rules.answers != "rows" and budget > _LOUDEST:

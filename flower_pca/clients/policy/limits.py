@@ -83,10 +83,7 @@ class Demand:
         numbers, strange = single.tables(request.layers[SINGLE])
         if strange:
             raise ProtocolError(
-                "The numbers for single clients",
-                must="tables",
-                got=", ".join(sorted(strange))[:100],
-                then=_SENDER,
+                "The numbers for single clients", must="tables", got=", ".join(sorted(strange))[:100], then=_SENDER
             )
         return cls(stage, asks, Message({**arrays, **numbers}), frozenset(numbers), masked)
 
@@ -105,12 +102,7 @@ class Demand:
             ask = self.asks[name]
             for one in a if ask.each and name in self.tables and a.ndim == 1 else [a]:
                 if wrong := ask.fault(np.asarray(one)):
-                    raise ProtocolError(
-                        f"{name} of a message",
-                        must=wrong[0],
-                        got=wrong[1],
-                        then=_SENDER,
-                    )
+                    raise ProtocolError(f"{name} of a message", must=wrong[0], got=wrong[1], then=_SENDER)
         loops = [name for name in self.arrays if self.asks[name].repeats]
         # Loops that are within each other multiply: each of them may be within its own range.
         steps = math.prod(max(1.0, float(self.arrays[name])) for name in loops)
@@ -144,10 +136,7 @@ class Demand:
                 )
             if ask.by_column and a.ndim == 2 and np.max(np.abs(a), initial=0.0) > LONGEST:
                 raise ProtocolError(
-                    f"{name} of a message",
-                    must=f"at most {LONGEST:g} in size",
-                    got="larger entries",
-                    then=_SENDER,
+                    f"{name} of a message", must=f"at most {LONGEST:g} in size", got="larger entries", then=_SENDER
                 )
             if ask.makes_columns and d is not None and n is not None:
                 room = widest(n, d, made=_BLOCKS[self.masked or ask.own])
@@ -207,26 +196,13 @@ def check(request: wire.Request) -> None:
             got = "NaN or infinite entries"
             if a.dtype.kind not in "fiub":
                 got = f"dtype {a.dtype}"
-            raise ProtocolError(
-                f"{name} of a message",
-                must="real and finite",
-                got=got,
-                then=_SENDER,
-            )
+            raise ProtocolError(f"{name} of a message", must="real and finite", got=got, then=_SENDER)
         # LAPACK knows no others
         if a.dtype.kind == "f" and a.dtype.itemsize not in (4, 8):
-            raise ProtocolError(
-                f"{name} of a message",
-                must="of 32 or 64 bits",
-                got=f"{a.dtype}",
-                then=_SENDER,
-            )
+            raise ProtocolError(f"{name} of a message", must="of 32 or 64 bits", got=f"{a.dtype}", then=_SENDER)
         if a.dtype.kind == "f" and np.max(np.abs(a), initial=0.0) > LARGEST:
             raise ProtocolError(
-                f"{name} of a message",
-                must=f"at most {LARGEST:g} in size",
-                got="larger entries",
-                then=_SENDER,
+                f"{name} of a message", must=f"at most {LARGEST:g} in size", got="larger entries", then=_SENDER
             )
     if request.frame.arrays and Demand.of(request).stage in _OPENINGS:
         # An opening's products are of raw rows, whatever the frame: what follows from them must be
@@ -251,12 +227,7 @@ def check_arrays(request: wire.Request) -> None:
             )
         for name, ask in messages.SENT.items():
             if name in request.arrays and (wrong := ask.fault(request.arrays[name])):
-                raise ProtocolError(
-                    f"{name} of a message",
-                    must=wrong[0],
-                    got=wrong[1],
-                    then=_SENDER,
-                )
+                raise ProtocolError(f"{name} of a message", must=wrong[0], got=wrong[1], then=_SENDER)
     demand = Demand.of(request)
     if demand.stage:
         answering.stage_of(demand.stage)  # one that is not known is refused by its name
@@ -352,18 +323,8 @@ def _check_frame(request: wire.Request, d: int | None) -> None:
     for name, a in framed.items():
         if a.shape != (d,) or a.dtype.kind != "f":
             got = f"shape {a.shape} and dtype {a.dtype}"
-            raise ProtocolError(
-                f"The {name} of a message",
-                must=f"{d} numbers",
-                got=got,
-                then=_SENDER,
-            )
+            raise ProtocolError(f"The {name} of a message", must=f"{d} numbers", got=got, then=_SENDER)
     if "scale" in framed and not (framed["scale"] > 0.0).all():
         raise ProtocolError("The scale of a message", must="above 0", got="others", then=_SENDER)
     if "scale" in framed and framed["scale"].min() < SMALLEST:
-        raise ProtocolError(
-            "The scale of a message",
-            must=f"at least {SMALLEST:g}",
-            got="less",
-            then=_SENDER,
-        )
+        raise ProtocolError("The scale of a message", must=f"at least {SMALLEST:g}", got="less", then=_SENDER)

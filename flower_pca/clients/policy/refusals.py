@@ -38,12 +38,7 @@ def words_for_server(error: Exception, *, discreet: bool) -> str:
         log.error("This node cannot answer: %s (%s)", harmless(text), _place(error))
         # A server may cause as many as it likes: each takes one line of the log, unless asked for.
         log.debug("Where it failed:", exc_info=error)
-        return sentence(
-            "This node",
-            "able to answer",
-            f"an error ({_kind(error)}), which its own log has",
-            OPERATOR,
-        )
+        return sentence("This node", "able to answer", f"an error ({_kind(error)}), which its own log has", OPERATOR)
     if error.private:
         in_one_line = text.replace("\n", " ")
         log.warning("The rows or the rules of this node cannot be used: %s", in_one_line)
@@ -113,9 +108,7 @@ def naming(request: wire.Request) -> Iterator[None]:
         raise
     except Exception as error:  # whatever a message makes of numpy, scipy or Python: it shall not end the node
         logging.getLogger("flwr").error(
-            "This node cannot work on a message: %s (%s)",
-            harmless(str(error)),
-            _place(error),
+            "This node cannot work on a message: %s (%s)", harmless(str(error)), _place(error)
         )
         logging.getLogger("flwr").debug("Where it failed:", exc_info=error)
         got = type(error).__name__

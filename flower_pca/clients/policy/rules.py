@@ -390,12 +390,7 @@ class Rules:
         """
         names = {f.name.replace("_", "-"): f.name for f in fields(cls)}
         for key in config:
-            near = difflib.get_close_matches(
-                key.replace("_", "-").lower(),
-                names,
-                n=1,
-                cutoff=_NEAR,
-            )
+            near = difflib.get_close_matches(key.replace("_", "-").lower(), names, n=1, cutoff=_NEAR)
             if near and key not in names:
                 raise ConfigError(
                     "A rule of this node",

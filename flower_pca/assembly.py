@@ -253,7 +253,8 @@ def _opening(question: Question, width: int, budget: Budget | None, alone: Calla
 
 def _cap(opening: Stage[Any], share: float) -> tuple[Stage[Any], list[Layer]]:
     """An opening in which no client counts for more than a share, and what scales later answers."""
-    from flower_pca.stages.weighing import CappedOpening, MaxShare, WeighingOpening
+    from flower_pca.layers.max_share import MaxShare
+    from flower_pca.stages.weighing import CappedOpening, WeighingOpening
 
     assert isinstance(opening, Opening)
     if isinstance(opening, WeighingOpening):

@@ -144,7 +144,7 @@ _OTHERS: Final = {
     "private_opening": "stages.summed_opening:PrivateOpening",
     "summed_opening": "stages.summed_opening:SummedOpening",
     "ritz": "stages.ritz:RayleighRitz",
-    "oblique": "stages.ritz:Oblique",
+    "oblique": "stages.oblique:Oblique",
     "evaluate": "stages.histograms:Evaluate",
     "influence": "stages.influence:Influence",
     "names": "stages.agreed:Naming",

@@ -1,0 +1,84 @@
+"""The closing stage of components that are not orthonormal: what they explain, and how far rows vary along them.
+
+A Rayleigh-Ritz step would turn the components, and turning spoils what they were made for. What is
+said of rows is said of the components' span, on the orthonormal axes along which rows vary most
+there: see `Model.axes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar, Final
+
+import numpy as np
+
+from flower_pca.base import linalg
+from flower_pca.base.history import Status
+from flower_pca.base.linalg import Array
+from flower_pca.core.kinds import BLOCK, Ask, Kind, Part
+from flower_pca.core.model import Model
+from flower_pca.core.stage import Arrays, Stage, end_if
+from flower_pca.rows.local import LocalData
+
+CROSS: Final = "cross"  # the name under which the model keeps Z'CZ
+
+
+@dataclass(frozen=True)
+class ObliqueState:
+    """The components and, once it is known, their product with C."""
+
+    Z: Array
+    Y: Array | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Oblique(Stage[ObliqueState]):
+    """Z'CZ, and the variance that each component adds to the span of those before it. No message where C Z is known.
+
+    Cost: 4 n_i d k flops; k columns of d floats each way; once.
+    """
+
+    name: ClassVar[str] = "oblique"
+    asks: ClassVar[Mapping[str, Ask]] = {"Z": BLOCK}
+    fixed_set: ClassVar[bool] = True
+
+    def start(self, model: Model) -> ObliqueState:
+        return ObliqueState(model.columns, model.product)
+
+    def broadcast(self, state: ObliqueState) -> Arrays:
+        return {"Z": state.Z}
+
+    @staticmethod
+    def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
+        return {"Y": Part(arrays["Z"].shape, Kind.PRODUCT)}
+
+    @staticmethod
+    def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
+        return {"Y": data.matmat(arrays["Z"])}, memory
+
+    def server(self, state: ObliqueState, total: Arrays, answered: frozenset[int]) -> ObliqueState:
+        return replace(state, Y=total["Y"])
+
+    def status(self, state: ObliqueState) -> Status | None:
+        return end_if(state.Y is not None)
+
+    def finish(self, state: ObliqueState, model: Model) -> Model:
+        assert state.Y is not None
+        Z = linalg.fix_signs(state.Z)
+        turned = np.sum(Z * state.Z, axis=0) < 0.0
+        Y = state.Y * np.where(turned, -1.0, 1.0)
+        A = Z.T @ Y
+        cross = (A + A.T) / 2.0
+        widths = range(Z.shape[1] + 1)
+        spans = [_trace_within(Z[:, :j], cross[:j, :j]) for j in widths]
+        quotients = np.diag(cross) / np.sum(Z * Z, axis=0)
+        residuals = linalg.column_norms(Y - Z * quotients)
+        values = np.maximum(np.diff(spans), 0.0)
+        left = {**model.left, CROSS: cross}
+        return replace(model, basis=Z, product=Y, values=values, residuals=residuals, left=left)
+
+
+def _trace_within(Z: Array, cross: Array) -> float:
+    """The trace of C on the span of these columns, of which `cross` is Z'CZ."""
+    return float(np.trace(np.linalg.pinv(Z.T @ Z) @ cross))

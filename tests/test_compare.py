@@ -10,6 +10,7 @@ from cases import every
 from scipy import sparse
 
 from flower_pca import ConfigError, DataError, cli, make, registry, simulate
+from flower_pca.names.sites import SiteRows
 from flower_pca.simulation import compare, lengthy
 from flower_pca.simulation.compare import pool as reference
 
@@ -59,6 +60,46 @@ def test_the_reference_is_lapacks_in_every_frame(center, scale):
     for kind in (np.asarray, sparse.csr_array):
         Z = reference([kind(X) for X in shards], 3, center=center, scale=scale, missing="error")
         assert sine(Z[:, :3].T, truth) <= 1e-10
+
+
+LAYOUTS = {
+    "sites that share an order, out of the alphabet": [[3, 0, 2, 1, 4]] * 3,
+    "sites in three orders": [[3, 0, 2, 1, 4], [0, 1, 2, 3, 4], [4, 3, 2, 1, 0]],
+    "names in the order of the alphabet": [[0, 1, 2, 3, 4]] * 3,
+}
+
+
+def sites_in(layout):
+    """Sites whose columns lie in these orders, and LAPACK's components of the pooled rows, columns by name."""
+    rng = np.random.default_rng(7)
+    names = np.array(["age", "bmi", "crp", "hba1c", "ldl"])
+    rows = [rng.standard_normal((n, 5)) * [1.0, 9.0, 4.0, 2.0, 6.0] + rng.normal(size=5) for n in (40, 25, 31)]
+    sites = [SiteRows(X[:, order], tuple(names[order])) for X, order in zip(rows, layout, strict=True)]
+    return sites, dict(zip(names, pooled(rows).components[:2].T, strict=True))
+
+
+@every("layout", LAYOUTS)
+@every("limit", [4096, 2])
+def test_angles_are_true_in_whatever_order_columns_lie(layout, limit, monkeypatch):
+    monkeypatch.setattr(sys.modules[reference.__module__], "_GRAM", limit)
+    sites, truth = sites_in(LAYOUTS[layout])
+    for course in compare(sites, algorithms=["covariance", "krylov", "ssi", "uda"], n_components=2):
+        columns = [truth[name] for name in course.result.feature_names_in_]
+        true = sine(course.result.components_, np.array(columns).T)
+        assert true <= (1e-4 if course.algorithm != "uda" else 0.5)
+        np.testing.assert_allclose([np.sin(course.angle), np.sin(course.angles[-1])], true, atol=1e-10)
+
+
+@every("layout", LAYOUTS)
+def test_the_command_measures_true_angles_in_whatever_order_columns_lie(layout, tmp_path, capsys):
+    sites, _ = sites_in(LAYOUTS[layout])
+    for i, site in enumerate(sites):
+        path = tmp_path / "sites" / f"site{i}.csv"
+        path.parent.mkdir(exist_ok=True)
+        np.savetxt(path, site.values, delimiter=",", header=",".join(site.names), comments="")
+    words = ["compare", str(tmp_path / "sites"), "--components", "2", "--out", str(tmp_path / "out"), "--json"]
+    assert cli.main([*words, "--algorithms", "krylov,covariance"]) == 0
+    assert max(course["angle"] for course in json.loads(capsys.readouterr().out)) <= 1e-7
 
 
 def test_the_reference_of_wide_and_of_missing_values(monkeypatch):

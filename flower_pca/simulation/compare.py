@@ -22,7 +22,7 @@ from flower_pca.results.pca import PCAResult
 from flower_pca.rows.frame import Frame, merge
 from flower_pca.rows.local import LocalData
 from flower_pca.simulation.here import simulate
-from flower_pca.simulation.sites import clients_of
+from flower_pca.simulation.sites import clients_as_run
 
 LONG: Final = 1000  # rounds
 # columns up to which the reference is the eigenproblem of one d x d matrix
@@ -205,7 +205,8 @@ def pooled_eigenpairs(
     shards: Sequence[Any], n_components: int | float, *, center: bool, scale: str | None, missing: str
 ) -> tuple[Array, Array]:
     """The leading eigenvalues of X'X of all rows in one place, two more than components at least, and directions."""
-    clients = clients_of(shards, missing=missing != "error")
+    # In the order of columns that the components of a run have, because angles are taken by position.
+    clients = clients_as_run(shards, missing=missing != "error")
     own = Frame(own=missing == "own_mean")
     total = functools.reduce(merge, (client.in_frame(own).moments() for client in clients))
     divisor: Array | None = None

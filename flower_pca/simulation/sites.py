@@ -194,6 +194,12 @@ def common_order(sites: Sequence[SiteRows]) -> tuple[str, ...] | None:
     return names
 
 
+def clients_as_run(shards: Any, *, missing: bool) -> list[LocalData]:
+    """The shards as the clients of a run see them if it names no columns: in the order that all sites have, if any."""
+    sites = sites_of(shards)
+    return rows_of(sites, missing=missing, columns=common_order(sites))
+
+
 def clients_of(shards: Any, *, missing: bool, columns: tuple[str, ...] | None = None) -> list[LocalData]:
     """The shards as the clients see them, all with the same columns: those named, or all."""
     return rows_of(sites_of(shards), missing=missing, columns=columns)

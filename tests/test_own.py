@@ -3,15 +3,16 @@
 import re
 import subprocess
 import sys
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import pytest
 from builders import StopError, deal, pooled, rows, sine
 from fake_grid import FakeGrid, app_of, in_a_run
+from numpy.typing import NDArray
 
-from flower_pca import PCAResult, registry, simulate
+from flower_pca import ConfigError, PCAResult, registry, simulate
 from flower_pca.algorithms.ssi import SSI
 from flower_pca.base.linalg import Array
 from flower_pca.stages.ritz import RayleighRitz
@@ -42,10 +43,15 @@ class KeptResult(PCAResult):
 
     answer: int
     digits_: Array
+    counts_: NDArray[np.int64]
+    halves_: Annotated[np.ndarray, "a note"]
+    none_: "NDArray[Any] | None" = None
+    words: list[str] | None = None
 
     @classmethod
     def _fields(cls, model):
-        return {**super()._fields(model), "answer": int(model.left["answer"]), "digits_": np.array([4, 2])}
+        arrays = {"digits_": np.array([4, 2]), "counts_": np.array([1]), "halves_": np.array([[0.5]])}
+        return {**super()._fields(model), "answer": int(model.left["answer"]), "words": ["a"], **arrays}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,9 +128,23 @@ def test_the_class_of_a_result_is_saved_and_read_back(tmp_path):
         assert (back.answer, back.own) == (42, {})
         np.testing.assert_array_equal(back.components_, result.components_)
         np.testing.assert_array_equal(back.digits_, [4, 2])
+        np.testing.assert_array_equal(back.counts_, [1])
+        np.testing.assert_array_equal(back.halves_, [[0.5]])
+        assert (back.none_, back.words) == (None, ["a"])
     plain = simulate("ssi", SHARDS, n_components=2)
     assert type(PCAResult.load(plain.save(tmp_path / "p.npz"))) is PCAResult
     assert repr(result).startswith("KeptResult(2 components of 90 x 5 by keeper")
+
+
+def test_a_result_whose_annotations_cannot_be_read_is_refused_by_name(tmp_path):
+    @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+    class Unreadable(PCAResult):
+        more_: "Unheard | None" = None  # noqa: F821
+
+    result = simulate("ssi", SHARDS, n_components=2)
+    there = {field.name: getattr(result, field.name) for field in fields(result)}
+    with pytest.raises(ConfigError, match="The fields of .*Unreadable cannot be saved, .*'Unheard' is not defined"):
+        Unreadable(**there).save(tmp_path / "r.npz")
 
 
 FRESH = """

@@ -10,6 +10,8 @@ import pkgutil
 import re
 import sys
 import tempfile
+import types
+import typing
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
@@ -17,7 +19,7 @@ from typing import Any, Final, Protocol, TypeVar
 import numpy as np
 
 from flower_pca.base import files, labels
-from flower_pca.base.errors import DataError, Words
+from flower_pca.base.errors import ConfigError, DataError, Words
 from flower_pca.base.history import History, Outcome, Status
 from flower_pca.base.linalg import Array
 from flower_pca.core.settings import Spent
@@ -33,7 +35,6 @@ _OTHERWISE: Final = (
 # what a header has of a run, and of a result beside the fields of its own
 _RUN: Final = ("asked", "status", "settings_of_status", "history", "feature_names", "feature_digest", "site_names")
 _RESULT: Final = ("class", "module", "privacy", "choices", "hints", "settings")
-_ARRAY_TYPES: Final = ("Array", "numpy.ndarray")  # in annotations, as texts
 _FINITE: Final = ("components_", "explained_variance_", "mean_", "scale_", "fill_")
 
 
@@ -84,23 +85,63 @@ class OfClients(OfRun, Protocol):
         """What looks odd in the data."""
 
 
-def _field_names(kind: Any, *, arrays: bool) -> list[str]:
-    """The fields of a result that files have under their own names: those that are typed as arrays, or all others."""
-    plain = [f for f in dataclasses.fields(kind) if f.name not in _OTHERWISE]
-    # the type itself where annotations are not strings
-    return [f.name for f in plain if str(f.type).startswith(_ARRAY_TYPES) == arrays]
+@dataclasses.dataclass(frozen=True)
+class _Fields:
+    """The fields of a result that a file has under their own names, told apart by their types."""
+
+    arrays: tuple[str, ...]
+    optional: frozenset[str]  # the arrays that may be None
+    plain: tuple[str, ...]
+
+    @classmethod
+    def of(cls, kind: type[Any]) -> _Fields:
+        """The fields of a class of results.
+
+        Raises:
+            ConfigError: If an annotation of the class names what its module does not have.
+        """
+        try:
+            hints = typing.get_type_hints(kind)
+        except NameError as error:
+            raise ConfigError(
+                f"The fields of {kind.__qualname__} cannot be saved, because {kind.__module__} lacks a name that their "
+                f"annotations use: {error}. Import it there when the program runs, not for type checkers alone."
+            ) from error
+        named = [f.name for f in dataclasses.fields(kind) if f.name not in _OTHERWISE]
+        members = {name: _members(hints[name]) for name in named}
+        arrays = tuple(name for name in named if np.ndarray in members[name])
+        return cls(
+            arrays,
+            frozenset(name for name in arrays if type(None) in members[name]),
+            tuple(name for name in named if name not in arrays),
+        )
+
+
+def _members(annotation: Any) -> set[Any]:
+    """The classes that an annotation allows, without their parameters: numpy.ndarray for NDArray[float64]."""
+    # From Python 3.12 on, numpy's NDArray is an alias that holds the type in `__value__`.
+    if hasattr(annotation, "__value__"):
+        return _members(annotation.__value__)
+    origin = typing.get_origin(annotation)
+    if origin in (typing.Union, types.UnionType):
+        return set().union(*map(_members, typing.get_args(annotation)))
+    if origin is typing.Annotated:
+        return _members(annotation.__origin__)
+    if origin is None:
+        return {annotation}
+    return _members(origin)
 
 
 def arrays_of(result: object) -> dict[str, Array]:
     """The arrays that a result has, by name."""
-    found = {name: getattr(result, name) for name in _field_names(result, arrays=True)}
+    found = {name: getattr(result, name) for name in _Fields.of(type(result)).arrays}
     return {name: a for name, a in found.items() if a is not None}
 
 
 def header(result: OfClients) -> dict[str, Any]:
     """What is known of a result beside its arrays, as plain values."""
     return {
-        **{name: getattr(result, name) for name in _field_names(result, arrays=False)},
+        **{name: getattr(result, name) for name in _Fields.of(type(result)).plain},
         "class": type(result).__name__,
         "module": type(result).__module__,
         "privacy": None if result.privacy is None else dataclasses.asdict(result.privacy),
@@ -185,16 +226,15 @@ def fields(
     path: str | os.PathLike[str], header: Mapping[str, Any], arrays: Mapping[str, Array], *, kind: type[Any]
 ) -> dict[str, Any]:
     """The fields of the result in a file, which is of this class."""
-    names, numbers = _field_names(kind, arrays=True), _field_names(kind, arrays=False)
-    typed = {f.name: str(f.type) for f in dataclasses.fields(kind)}
-    needed = [name for name in names if not typed[name].endswith("| None")]
-    require_whole(path, "result", {*numbers, *_RESULT, *needed}, {*header, *arrays})
+    own = _Fields.of(kind)
+    needed = {*own.arrays} - own.optional
+    require_whole(path, "result", {*own.plain, *_RESULT, *needed}, {*header, *arrays})
     _require_sound(path, arrays, header["feature_names"])
     spent = header["privacy"]
     hints = zip(header["hints"], header["settings"], strict=True)
     return {
-        **{name: arrays.get(name) for name in names},
-        **{name: header[name] for name in numbers},
+        **{name: arrays.get(name) for name in own.arrays},
+        **{name: header[name] for name in own.plain},
         "choices": tuple(header["choices"]),
         "hints": tuple(Words.about(*hint) for hint in hints),
         "privacy": None if spent is None else files.unpack(Spent, spent, {}),

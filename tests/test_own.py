@@ -143,7 +143,7 @@ def test_a_result_whose_annotations_cannot_be_read_is_refused_by_name(tmp_path):
 
     result = simulate("ssi", SHARDS, n_components=2)
     there = {field.name: getattr(result, field.name) for field in fields(result)}
-    with pytest.raises(ConfigError, match="The fields of .*Unreadable cannot be saved, .*'Unheard' is not defined"):
+    with pytest.raises(ConfigError, match=r"The fields of .*Unreadable cannot be saved, .*'Unheard' is not defined"):
         Unreadable(**there).save(tmp_path / "r.npz")
 
 

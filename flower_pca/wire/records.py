@@ -29,6 +29,7 @@ LAYOUT_KEY, VERSION_KEY = "flower_pca", "flower_pca.version"
 LAYOUT: Final = 2  # of the messages; both sides must speak the same one
 # of this package, x.y; both sides must have the same one
 VERSION: Final = ".".join(__version__.split(".")[:2])
+SPOKEN: Final[dict[str, Any]] = {LAYOUT_KEY: LAYOUT, VERSION_KEY: VERSION}
 _NAMES: Final = 10_000  # characters of the names of all arrays of a message, at most
 # characters of the name of an array, a stage or an algorithm, at most
 _WORD: Final = 100

@@ -1,0 +1,156 @@
+"""A node's answer to a message, or its refusal: how the node writes it, and how the server reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from flwr.app import MetricRecord, RecordDict
+
+from flower_pca.base.errors import ProtocolError, harmless
+from flower_pca.base.linalg import Array
+from flower_pca.core.stage import Arrays
+from flower_pca.names.columns import LONGEST, Heading
+from flower_pca.wire import packing, records
+from flower_pca.wire.kinds import EVALUATE, Config, verb
+from flower_pca.wire.records import SPOKEN, VERSION, by_name, check_spoken, read_arrays, value_of
+
+NO_KEY: Final = -1  # of a client without a partition-id
+# what a node is called; why it would not serve what may be asked instead later
+SITE, DECLINES = "site", "declines"
+# whether a node had kept something of the run; whether it does now
+_RECALLS, _KEEPS = "recalls", "keeps"
+_LASTING: Final = "lasting"  # whether a refusal is one of all further messages
+_ANSWER: Final = "An answer"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A client's answer as the server reads it; `refusal` says why there is none, `lasting` whether it stays so."""
+
+    number: int
+    key: int
+    arrays: Arrays
+    num_examples: int
+    refusal: str | None = None
+    lasting: bool = False
+    heading: Heading | None = None
+    site: str = ""
+    declines: str = ""
+    recalls: bool = False  # something that it had kept of the run
+    keeps: bool = False  # something for the messages to come
+
+
+def write_fit(
+    arrays: Arrays,
+    num_examples: int,
+    number: int,
+    key: int,
+    about: Config | None = None,
+    *,
+    layers: Mapping[str, Arrays] | None = None,
+) -> tuple[list[Array], int, Config]:
+    """What a NumPyClient's fit returns for these arrays; `about` is what the client says of itself.
+
+    `layers` are those of the message.
+    """
+    if layers:
+        arrays = packing.pack(arrays, layers)
+    metrics: Config = {**(about or {}), **SPOKEN, "number": number, "key": key, "names": ",".join(arrays)}
+    return [np.asarray(a) for a in arrays.values()], num_examples, records.without_empty(metrics)
+
+
+def write_memory(before: Arrays, after: Arrays) -> Config:
+    """What a client says of its memory: whether it had kept something of the run, and whether it does now."""
+    return {name: True for name, arrays in ((_RECALLS, before), (_KEEPS, after)) if arrays}
+
+
+def write_evaluate(arrays: Arrays, num_examples: int, number: int, key: int) -> tuple[float, int, Config]:
+    """What a NumPyClient's evaluate returns: single numbers, which travel as metrics; the loss is a mean."""
+    numbers: Config = {name: a.item() for name, a in arrays.items()}
+    metrics: Config = {**numbers, **SPOKEN, "number": number, "key": key, "names": ",".join(arrays)}
+    return float(arrays["squares"]) / num_examples, num_examples, metrics
+
+
+def refusal(reason: str, number: int, key: int, about: Config | None = None, *, lasting: bool = True) -> Config:
+    """The metrics of a client that gives no answer, and says why; `lasting` if no message of the run gets one."""
+    said: Config = {"number": number, "key": key, "names": "", "refusal": reason, _LASTING: lasting}
+    return records.without_empty({**(about or {}), **SPOKEN, **said})
+
+
+def write_reply(kind: str, first: Any, num_examples: int, metrics: Config) -> RecordDict:
+    """The records that Flower would make of what fit or evaluate returned."""
+    res, content = f"{verb(kind)}res", RecordDict()
+    records.put_values(content, f"{res}.metrics", metrics)
+    content.metric_records[f"{res}.num_examples"] = MetricRecord({"num_examples": num_examples})
+    if kind == EVALUATE:
+        content.metric_records[f"{res}.loss"] = MetricRecord({"loss": first})
+    else:
+        records.put_arrays(content, f"{res}.parameters", first)
+    records.put_values(content, f"{res}.status", {"code": 0, "message": "Success"})
+    return content
+
+
+def is_reply(content: RecordDict, kind: str) -> bool:
+    """Whether it holds what a single client answers, or says."""
+    return f"{verb(kind)}res.metrics" in content.config_records
+
+
+def as_config(values: object) -> Config:
+    """Values that came otherwise than in a record, if a record could hold them."""
+    try:
+        return dict(records.ConfigRecord(values))  # type: ignore[arg-type]
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ProtocolError(
+            _ANSWER, must="one whose figures are plain values", got="others", then="Check the sender."
+        ) from error
+
+
+def read_reply(content: RecordDict, kind: str) -> Answer:
+    """A client's answer in the records of its reply."""
+    res = f"{verb(kind)}res"
+    if f"{res}.metrics" not in content.config_records or f"{res}.num_examples" not in content.metric_records:
+        got = ", ".join(sorted(content)) or "nothing"
+        raise ProtocolError(
+            _ANSWER,
+            must=f"made of {res}.metrics and {res}.num_examples",
+            got=got,
+            then="Serve it with a client of flower_pca.",
+        )
+    examples = value_of(_ANSWER, content.metric_records[f"{res}.num_examples"], "num_examples", int)
+    metrics = content.config_records[f"{res}.metrics"]
+    return read_answer(kind, metrics, examples, lambda: read_arrays(content.array_records.get(f"{res}.parameters")))
+
+
+def read_answer(
+    kind: str, metrics: Mapping[str, Any], num_examples: int, parameters: Callable[[], Sequence[Array]]
+) -> Answer:
+    """A client's answer in what its fit or evaluate has returned."""
+    # of a refusal too: it may be why
+    check_spoken(_ANSWER, metrics, "another client", newest=VERSION)
+    number = value_of(_ANSWER, metrics, "number", int)
+    key = value_of(_ANSWER, metrics, "key", int)
+    site = ""
+    if SITE in metrics:
+        site = harmless(value_of(_ANSWER, metrics, SITE, str))[:LONGEST]
+    if "refusal" in metrics:
+        why = harmless(value_of(_ANSWER, metrics, "refusal", str))
+        return Answer(number, key, {}, num_examples, why, bool(metrics.get(_LASTING, True)), site=site)
+    if kind == EVALUATE:
+        names = value_of(_ANSWER, metrics, "names", str).split(",")
+        return Answer(
+            number, key, {n: np.array(value_of(_ANSWER, metrics, n, int, float)) for n in names}, num_examples
+        )
+    # read only now, as a refusal has none
+    arrays = packing.unpack(by_name(_ANSWER, parameters(), metrics))
+    declines = ""
+    if DECLINES in metrics:
+        declines = harmless(value_of(_ANSWER, metrics, DECLINES, str))
+    recalls = bool(metrics.get(_RECALLS, False))
+    keeps = bool(metrics.get(_KEEPS, False))
+    heading = Heading.of(metrics)
+    return Answer(
+        number, key, arrays, num_examples, heading=heading, site=site, declines=declines, recalls=recalls, keeps=keeps
+    )

@@ -1,0 +1,28 @@
+"""A "projection" or a "scaling" in a record of Flower's, for messages of a user's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from flower_pca.base.errors import ProtocolError, harmless
+from flower_pca.wire import records
+
+
+def write_packed(kind: str, packed: bytes) -> records.ConfigRecord:
+    """The record that carries a "projection" or a "scaling"."""
+    return records.ConfigRecord({f"flower_pca.{kind}": packed})
+
+
+def read_packed(kind: str, record: Mapping[str, Any]) -> bytes:
+    """The one in a record, or in the config of a NumPyClient, that has it beside whatever else."""
+    packed = record.get(f"flower_pca.{kind}")
+    if not isinstance(packed, bytes):
+        got = harmless(", ".join(map(str, record)) or "nothing")
+        raise ProtocolError(
+            "The record",
+            must=f"one with a {kind} in it",
+            got=got,
+            then="Send result.to_record() as a train_config, or in one.",
+        )
+    return packed

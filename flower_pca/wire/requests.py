@@ -1,0 +1,151 @@
+"""A message of the server: how it is written for a node, and how the node reads it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+from flwr.app import RecordDict
+
+from flower_pca.base.errors import ProtocolError
+from flower_pca.base.linalg import Array
+from flower_pca.core.kinds import Message
+from flower_pca.core.layer import flat, split
+from flower_pca.core.stage import Arrays, Broadcast
+from flower_pca.layers import NAMED, PARTIES
+from flower_pca.names.columns import COLUMNS, read_names
+from flower_pca.rows.frame import Frame
+from flower_pca.vertical.split import NAME as SPLIT
+from flower_pca.vertical.split import Split
+from flower_pca.wire import packing, records
+from flower_pca.wire.kinds import Config, verb
+from flower_pca.wire.records import (
+    LAYOUT_KEY,
+    SPOKEN,
+    VERSION,
+    VERSION_KEY,
+    by_name,
+    check_spoken,
+    read_arrays,
+    value_of,
+    word_of,
+)
+
+_FRAME: Final = {"frame.mean": "mean", "frame.scale": "scale", "frame.fill": "fill"}
+_OWN: Final = "frame.own"
+# whether the names of columns are asked for; what may be asked instead later
+_ASKS, _ALTERNATIVE = "asks_names", "alternative"
+
+
+@dataclass(frozen=True)
+class Request:
+    """A message of the server as a client reads it."""
+
+    algorithm: str
+    stage: str
+    run: str
+    number: int
+    arrays: Arrays
+    frame: Frame
+    # what the layers of the run say, by their names
+    layers: Mapping[str, Arrays] = field(default_factory=dict)
+    # whether the server wants to know what the columns are called
+    asks_names: bool = False
+    alternative: str = ""  # the algorithm that the server may go on with instead
+
+    @property
+    def every(self) -> Arrays:
+        """All arrays of the message, those of layers by the layer's name, a dot, and their own."""
+        if self.layers:
+            return {**self.arrays, **flat(self.layers)}
+        return self.arrays
+
+
+def write_request(
+    message: Broadcast,
+    client: int,
+    *,
+    algorithm: str,
+    run: str,
+    extra: Mapping[str, Any],
+    asks_names: bool = False,
+    alternative: str = "",
+) -> RecordDict:
+    """The records of a message for one client; `extra` is the caller's own configuration."""
+    arrays = dict(message.arrays_for(client))
+    arrays |= {f"frame.{part}": a for part, a in message.frame.arrays.items()}
+    if message.layers:
+        arrays = {**packing.pack(arrays, message.layers), **flat(message.layers)}
+    if message.frame.own:
+        arrays[_OWN] = np.array(True)
+    config = {
+        # the caller's own come first, so that they take the place of nothing that is ours
+        **extra,
+        **SPOKEN,
+        "algorithm": algorithm,
+        "stage": message.stage,
+        "run": run,
+        "number": message.number,
+        "names": ",".join(arrays),
+        _ASKS: asks_names,
+        _ALTERNATIVE: alternative,
+    }
+    if message.frame.names is not None:
+        config[COLUMNS] = json.dumps(message.frame.names)
+    if message.frame.split is not None:
+        config.update(message.frame.split.plain())
+    ins, content = f"{verb(message.stage)}ins", RecordDict()
+    records.put_arrays(content, f"{ins}.parameters", arrays.values())
+    records.put_values(content, f"{ins}.config", records.without_empty(config))
+    return content
+
+
+def open_request(content: RecordDict, kind: str) -> tuple[list[Array], Config]:
+    """The parameters and the config that Flower would hand to a NumPyClient's fit or evaluate."""
+    ins = f"{verb(kind)}ins"
+    arrays, configs = content.array_records, content.config_records
+    if f"{ins}.parameters" not in arrays or f"{ins}.config" not in configs:
+        rule, got = f"made of {ins}.parameters and .config", ", ".join(sorted(content)) or "nothing"
+        raise ProtocolError(f"A message to {kind}", must=rule, got=got, then="Send it with a strategy of flower_pca.")
+    return read_arrays(arrays[f"{ins}.parameters"]), dict(configs[f"{ins}.config"])  # type: ignore[arg-type]
+
+
+def read_request(parameters: Sequence[Array], config: Mapping[str, Any]) -> Request:
+    """The message in what a NumPyClient's fit or evaluate gets."""
+    check_spoken("A message", config, "another strategy", newest=str(config.get(VERSION_KEY, VERSION)))
+    arrays = packing.unpack(by_name("A message", parameters, config))
+    own = bool(np.any(arrays.pop(_OWN, False)))
+    parts = {part: _double(arrays.pop(name)) for name, part in _FRAME.items() if name in arrays}
+    names, columns = read_names("A message", config), None
+    if SPLIT in config:
+        columns = Split.of(config)
+    frame = Frame(parts.get("mean"), parts.get("scale"), parts.get("fill"), own=own, names=names, split=columns)
+    layers: dict[str, Arrays] = {}
+    if "." in "".join(arrays):  # as in the names of layers' arrays alone
+        arrays, layers = split(arrays, NAMED)
+        # refused now, before anything is done for an answer that could not be sent
+        packing.bits(layers)
+    if columns is not None:
+        layers[PARTIES] = {}
+    algorithm = word_of("A message", config, "algorithm")
+    stage = word_of("A message", config, "stage")
+    run = value_of("A message", config, "run", str)
+    number = value_of("A message", config, "number", int)
+    asks = bool(config.get(_ASKS, False))
+    instead = str(config.get(_ALTERNATIVE, ""))
+    return Request(algorithm, stage, run, number, Message(arrays), frame, layers, asks, instead)
+
+
+def is_request(config: Mapping[str, Any]) -> bool:
+    """Whether the config of a NumPyClient's fit or evaluate is a message of this package."""
+    return LAYOUT_KEY in config
+
+
+def _double(part: Array) -> Array:
+    """A part of a frame in double precision: the same numbers are one frame, of any kind."""
+    if part.dtype.kind != "f":
+        return part
+    return part.astype(np.float64, copy=False)

@@ -3,7 +3,7 @@
 import gc
 import inspect
 import re
-import sys
+import typing
 import weakref
 from dataclasses import fields
 from pathlib import Path
@@ -21,12 +21,9 @@ from results import assert_same_bits
 
 from flower_pca import clients, registry, simulate, strategies, wire
 from flower_pca.stages.ritz import RayleighRitz
-from flower_pca.strategies import PCAStrategy, arrays_of
+from flower_pca.strategies import PCAStrategy, TrackingStrategy, arrays_of, pca
 from flower_pca.strategies.exchange import exchange
 from flower_pca.strategies.nodes import Nodes
-
-sys.path.insert(0, str(Path(__file__).parents[1] / ".ci"))
-import classes  # where what writes them lies, which is no package
 
 ROOT = Path(__file__).parents[1]
 pytestmark = pytest.mark.usefixtures("lines")
@@ -350,15 +347,47 @@ def test_arrays_of_a_result():
 
 
 @pytest.mark.slow
-def test_the_classes_in_source_are_those_of_the_registry():
-    pytest.importorskip("ruff", reason="it puts what is written into form")
-    stale = [path for path, text in classes.written().items() if (ROOT / path).read_text(encoding="utf-8") != text]
-    assert stale == [], "run: python .ci/classes.py"
-
-
-@pytest.mark.slow
 @every("name", [*registry.ALGORITHMS, *registry.TRACKERS])
 def test_an_editor_finds_each_class_in_source(name):
     for cls in (NAMED[name], CLIENTS[name]):
         assert f"class {cls.__name__}(" in inspect.getsource(cls)
-        assert inspect.getdoc(registry.STAGES[name]).splitlines()[0] in cls.__doc__
+    assert inspect.getdoc(registry.STAGES[name]) in NAMED[name].__doc__
+
+
+@every("name", [*registry.ALGORITHMS, *registry.TRACKERS])
+def test_type_checkers_are_told_the_parameters_that_an_algorithm_has(name):
+    cls = NAMED[name]
+    (keywords,) = typing.get_args(typing.get_type_hints(cls.__init__)["keywords"])
+    base = pca.StepKeywords if issubclass(cls, TrackingStrategy) else pca.PCAKeywords
+    own = {
+        field: kind.__forward_arg__
+        for field, kind in keywords.__annotations__.items()
+        if field not in base.__annotations__
+    }
+    wanted = {field.name: field.type.replace("apart.", "") for field in fields(registry.STAGES[name])}
+    assert own.keys() == wanted.keys()
+    assert all(wanted[field] in (kind, "Any") for field, kind in own.items())
+
+
+@pytest.mark.slow
+def test_a_type_checker_takes_parameters_and_keywords_and_refuses_a_misspelt_one(tmp_path, monkeypatch):
+    api = pytest.importorskip("mypy.api", reason="it reads the types")
+    calls = {
+        "strategies.Krylov(n_components=3, oversample=4)": "",
+        'strategies.Krylov(oversample="auto", mask=True, min_nodes=3).question': "",
+        "strategies.STMiss(n_components=3, reuse=1, interval=2.0)": "",
+        "strategies.Krylov(n_components=3, oversampel=4)": 'Unexpected keyword argument "oversampel" for "Krylov"',
+        "strategies.UDA(max_rounds=3)": 'Unexpected keyword argument "max_rounds" for "UDA"',
+        "strategies.STMiss(fraction=0.5)": 'Unexpected keyword argument "fraction" for "STMiss"',
+        "strategies.LocalPower(align=3)": 'Argument "align" to "LocalPower" has incompatible type "int"',
+    }
+    snippet = tmp_path / "snippet.py"
+    snippet.write_text("\n".join(["from flower_pca import strategies", *calls]), encoding="utf-8")
+    monkeypatch.setenv("MYPYPATH", str(ROOT))
+    settings = ["--config-file", str(ROOT / "pyproject.toml"), "--cache-dir", str(ROOT / ".mypy_cache")]
+    told, trouble, _ = api.run([*settings, str(snippet)])
+    assert trouble == ""
+    lines = dict(re.findall(r"^.*snippet\.py:(\d+): error: (.*)$", told, re.MULTILINE))
+    wrong = {str(number): words for number, words in enumerate(calls.values(), start=2) if words}
+    assert lines.keys() == wrong.keys()
+    assert all(lines[number].startswith(words) for number, words in wrong.items())

@@ -1,14 +1,16 @@
 """Flower's server side: PCAStrategy, TrackingStrategy, and a Strategy for each algorithm.
 
-Those of the package stand in `named`, which is imported when one of them is first asked for. An
-algorithm that was registered elsewhere gets its Strategy then.
+The strategies of the package's own algorithms stand in `named`, which is imported when one of them
+is first asked for. An algorithm that was registered elsewhere gets its Strategy then.
 """
 
 import importlib
+import inspect
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from flower_pca import registry
+from flower_pca.core.stage import Stage
 from flower_pca.strategies.base import arrays_of
 from flower_pca.strategies.pca import PCAStrategy, Standardize, TrackingStrategy
 
@@ -22,22 +24,40 @@ __all__ += sorted(registry.public())
 def __getattr__(name: str) -> Any:
     if name not in registry.public():
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    stage = registry.public()[name]
     named = importlib.import_module("flower_pca.strategies.named")
-    globals()[name] = found = getattr(named, name, None) or _strategy(name)
+    found = getattr(named, name, None)
+    if found is None:  # the algorithm was registered elsewhere
+        found = _strategy(name, stage.name, named.AlgorithmStrategy)
+    _describe(found, stage)
+    globals()[name] = found
     return found
 
 
-def _strategy(name: str) -> type[PCAStrategy]:
-    """The Strategy of an algorithm that was registered elsewhere: its parameters, and those of every strategy."""
-    stage: Any = registry.public()[name]
-    own = [field.name for field in fields(stage)]
+def _strategy(name: str, stage: str, base: type[PCAStrategy]) -> type[PCAStrategy]:
+    """Make the Strategy of an algorithm, as the class statements in `named` do."""
 
     def start(self: PCAStrategy, **keywords: Any) -> None:
-        parameters = {key: keywords.pop(key) for key in own if key in keywords}
-        PCAStrategy.__init__(self, registry.make(stage.name, **parameters), **keywords)
+        base.__init__(self, **keywords)
 
-    return type(
-        name, (PCAStrategy,), {"name": stage.name, "__doc__": stage.__doc__, "__module__": __name__, "__init__": start}
+    members = {"name": stage, "__doc__": "PCA by an algorithm that was registered elsewhere."}
+    return type(name, (base,), {**members, "__module__": __name__, "__init__": start})
+
+
+def _describe(strategy: Any, stage: type[Stage[Any]]) -> None:
+    """Give a Strategy the signature and the docstring that follow from its algorithm, for `help`."""
+    base = TrackingStrategy if stage.name in registry.TRACKERS else PCAStrategy
+    _, *common = inspect.signature(base).parameters.values()
+    own = [
+        inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type)
+        for field in fields(stage)
+    ]
+    signature = inspect.signature(strategy.__init__)
+    this = signature.parameters["self"]
+    strategy.__init__.__signature__ = signature.replace(parameters=[this, *own, *common])
+    strategy.__doc__ = (
+        f"{strategy.__doc__}\n\nThe other keywords are those of `{base.__name__}`. "
+        f"The algorithm:\n\n{inspect.getdoc(stage)}"
     )
 
 

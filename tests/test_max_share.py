@@ -119,7 +119,7 @@ def test_one_client_turns_the_components_by_no_more_than_the_status_says(foe, sh
     turn = np.rad2deg(linalg.principal_angles(result.components_.T, linalg.eigh_descending(others)[1][:, :K]).max())
     share_of_gap = model.counted.most * model.trace / model.gap
     assert share <= model.counted.most * 1.2 <= 1.44 * share / (1.0 - share)
-    stated = result.status.words.rpartition("by more than ")[2].partition(" degrees")[0]
+    stated = result.status.words.rpartition("by at most ")[2].partition(" degrees")[0]
     if share_of_gap >= 1.0:
         assert "does not bound the turn" in result.status.words
     else:

@@ -186,8 +186,8 @@ LASTING: Final = (
     Line(
         ("max_epsilon", "max_delta"),
         lambda r: r.max_epsilon is not None,
-        "Of any single row epsilon {max_epsilon} at delta {max_delta} at most, over all runs; under masks with "
-        "trusted_keys as long as those that it counts on are honest.",
+        "Of any single row epsilon {max_epsilon} at delta {max_delta} at most, over all runs that one ledger counts; "
+        "under masks with trusted_keys as long as those that it counts on are honest.",
     ),
     Line(
         ("max_epsilon",),
@@ -251,8 +251,44 @@ LASTING: Final = (
     Line(
         ("min_change", "pending"),
         lambda r: r.min_change is not None,
-        "Of rows that come or go, what {min_change} or more of them tell together; until then {until}. A stream's "
-        "batches are told as they come.",
+        "Of rows that come or go while nothing else changes, what {min_change} or more of them tell together; until "
+        "then {until}. A stream's batches are told as they come.",
+    ),
+    Line(
+        ("min_change",),
+        lambda r: r.min_change is not None and not has_noise(r),
+        "One row that comes or goes on a day on which other cells change too, or as a difference of several versions: "
+        "min_change does not hold against either. Protection against changes over time needs noise.",
+        left_open=True,
+    ),
+    Line(
+        ("min_rows",),
+        lambda r: not has_noise(r),
+        "A person who differs from all others in a combination of columns, such as one who has diabetes and takes no "
+        "insulin: C tells the sum over the people of every such combination. Leave one of the columns out, or merge "
+        "them.",
+        left_open=True,
+    ),
+    Line(
+        ("masked_only",),
+        lambda r: r.masked_only and not has_noise(r),
+        "Columns that no other node has measured: of these a sum is this node's own. Let all sites agree on columns "
+        "that every site has measured.",
+        left_open=True,
+    ),
+    Line(
+        ("max_epsilon", "levels", "rare_columns"),
+        lambda r: r.max_epsilon is not None and (bool(r.levels) or r.rare_columns is not True),
+        "Whether one row is there, as it decides whether the node answers: levels, and rare_columns if it is not "
+        "true, look at the rows.",
+        left_open=True,
+    ),
+    Line(
+        ("data_name",),
+        lambda r: r.keeps_ledger,
+        "The same again under another partition-id, or with another memory_dir, as the ledger is named by these: "
+        "give every node that serves these rows the same memory_dir and data_name.",
+        left_open=True,
     ),
     Line(
         ("min_change",),

@@ -64,6 +64,7 @@ class MaxShare(Layer):
         if counted.most * model.trace < model.gap:
             sine = counted.most * model.trace / model.gap
             degrees = f"{np.rad2deg(np.arcsin(sine)):.2g} degrees"
-            return f"no rows of one client turn the components by more than {degrees} (max_share={self.share:g})"
+            alone = f"any one client alone turns the components by at most {degrees}"
+            return f"{alone}, several together by more (max_share={self.share:g})"
         part = f"{counted.most:.2g} of the squares, which one client may have"
         return f"max_share={self.share:g} does not bound the turn: {part}, are more than the gap"

@@ -456,7 +456,7 @@ CLAIMS = {
         always_the_same_ones,
         rows_come_in_lots,
     ),
-    "Of any single row, all answers of all runs": (
+    "Of any single row, all answers that this node": (
         epsilon_over_all_runs,
         nothing_without_noise,
         no_row_moves_an_answer_by_more_than_its_clip,

@@ -18,10 +18,13 @@ PROMISES: Final[Mapping[str, str]] = {
     "open": "A server can learn of this node's rows how many there are, their means, C, the names, where values are "
     "missing at all, and the largest value of each column; what does not follow from these it cannot learn.",
     "masked": "No answer of this node is seen but in a sum with {min_peers} others at least of its own list, always "
-    "the same ones, and rows come to and go from these sums {min_change} at a time or more.",
-    "private": "Of any single row, all answers of all runs together tell no more than epsilon {max_epsilon} at delta "
-    "{max_delta} says; beside them only how many columns there are, a digest of their names, whether there are "
-    "{min_rows} rows that can be used, whether {min_change} have come or gone, and whether values are missing.",
+    "the same ones. A column that no other node has measured is told as this node's own. A few people who differ in "
+    "a combination of columns are told as they are. Rows that come, go or change are told by the difference of two "
+    "runs: protection against changes over time needs noise.",
+    "private": "Of any single row, all answers that this node's ledger counts together tell no more than epsilon "
+    "{max_epsilon} at delta {max_delta} says; beside them only how many columns there are, a digest of their names, "
+    "whether there are {min_rows} rows that can be used, whether {min_change} have come or gone, and whether values "
+    "are missing. Each of these can hang on one row.",
 }
 # What a rule that is not as the profile has it leaves open.
 _OPEN: Final[Mapping[str, str]] = {
@@ -29,7 +32,7 @@ _OPEN: Final[Mapping[str, str]] = {
     "allow": "single rows, by algorithms that compare rows",
     "min_rows": "rows and columns of fewer people",
     "rare_columns": "the carriers of rare values",
-    "min_change": "rows that come or go, as the difference of two runs",
+    "min_change": "rows that come or go while nothing else changes, as the difference of two runs",
     "pending": "that rows have come or gone, be it one",
     "allow_noise": "single rows, by many runs with little noise each",
     "masked_only": "its own answers",

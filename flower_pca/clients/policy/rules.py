@@ -148,14 +148,17 @@ class Rules:
             answered from: of two sums before and after a person came, the difference is that
             person's row. It then keeps the rows that it has released beside its ledger, a copy of
             them all. Their order, precision and storage are no change. Not for streams, whose
-            batches are answered from as they come. At least min_rows.
+            batches are answered from as they come. At least min_rows. It does not protect one row
+            if other cells change on the same day, nor against sums over several versions:
+            protection against changes over time needs noise.
         pending: What it does while fewer have changed: "answer" from the version that it has, or
             "refuse".
         memory_dir: A folder of the node's own for its memory, instead of Flower's context: it
             outlives restarts.
         data_name: What the operator calls the data, for the ledger of what has left the node over
             all runs. Nodes of the same machine with the same name have one ledger. Left out, it is
-            one for each partition-id, or for the node.
+            one for each partition-id, or for the node: the same rows under another partition-id
+            then have another ledger. So name the data, wherever several nodes serve it.
         output_dir: A folder of the node's own for the result that its algorithm gives the node
             itself, if any: the file flower_pca-own-KEY.npz, KEY its partition-id or node id.
             Nothing of it goes to the server. Of a Stream, a folder of that name: an npz for every
@@ -189,7 +192,8 @@ class Rules:
             answer.
         max_epsilon: The privacy, at most, that all answers with noise cost, over all runs, whatever
             becomes of its rows and whatever budget a run names: with it the node answers only runs
-            with dp. Goes with max_delta.
+            with dp. Goes with max_delta. Leave levels out beside it, and set rare_columns=True:
+            both look at the rows to decide whether the node answers.
         max_delta: The probability at which max_epsilon is accounted.
         max_colluders: Under masks, how many of the others may be in league with the server: no
             fewer must remain honest than noise is shared out among.

@@ -109,7 +109,7 @@ def test_show_names_the_sites(tmp_path, capsys):
     simulate("krylov", sites, n_components=2).save(tmp_path / "r.npz")
     assert "sites: north, south\n" in flower_pca(capsys, "show", tmp_path / "r.npz")[1]
     simulate("krylov", list(sites.values()), n_components=2).save(tmp_path / "r.npz")
-    assert "sites" not in flower_pca(capsys, "show", tmp_path / "r.npz")[1]
+    assert "sites:" not in flower_pca(capsys, "show", tmp_path / "r.npz")[1]
 
 
 @pytest.mark.usefixtures("unillustrated")

@@ -11,6 +11,7 @@ import pytest
 from fake_grid import grid_of, in_a_run
 
 from flower_pca.data import faults
+from flower_pca.rows.frame import Frame
 from flower_pca.stages import opening
 from flower_pca.strategies import PCAStrategy
 
@@ -69,9 +70,12 @@ def test_sums_of_answers_tell_nothing_of_it() -> None:
 @pytest.mark.parametrize(("sites", "columns"), [(2, 2**14 + 1), (300, 200)])
 def test_a_run_does_not_carry_the_means_of_very_many(sites: int, columns: int) -> None:
     said = {i: {"n": np.array(30), "mean": np.ones(columns), "m2": np.ones(columns)} for i in range(sites)}
-    assert opening._sites(opening.OpeningState(0, 1, peaks=False, said=said)) == {}
+    found = opening._sites(opening.OpeningState(0, 1, peaks=False, said=said), Frame())
+    assert opening.SITE_MEANS not in found
+    assert found[opening.SITE_SUMS].shape == (sites, columns)
     few = {i: {name: a if a.ndim == 0 else a[:50] for name, a in said[i].items()} for i in range(2)}
-    assert opening._sites(opening.OpeningState(0, 1, peaks=False, said=few))[opening.SITE_MEANS].shape == (2, 50)
+    found = opening._sites(opening.OpeningState(0, 1, peaks=False, said=few), Frame())
+    assert found[opening.SITE_MEANS].shape == (2, 50)
 
 
 @pytest.mark.slow

@@ -23,6 +23,8 @@ from flower_pca.results.matching import in_order, match
 from flower_pca.results.projection import Projection
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
+from flower_pca.stages.opening import SITE_ROWS
+from flower_pca.stages.site_share import SITE_SHARE, hints_of_sites
 
 # its name stands in brackets where it is known
 _CALLED: Final = re.compile(r"\bclient (\d+)\b(?! \()")
@@ -78,6 +80,11 @@ class PCAResult:
         noise_thresholds_: Of each component, and of the one that would follow, the variance that
             noise alone would reach, (k + 1,), where n_components="signal" was asked for; else None.
             See `stages.signal`.
+        site_share_: The share of each component's variance that lies between sites, (k,): the
+            eta squared of an analysis of variance of the scores by site. None if the server cannot
+            know it: under masks, noise and max_share, for robust, personalized and sparse
+            components, and for very many sites of many columns.
+        sites_: The number of sites that these shares compare, or None.
         feature_names_in_: Names of the columns, in the order of all that has columns here, (d,);
             None where columns go by position.
         feature_digest: SHA-256 of the sorted names, which clients tell that keep the names to
@@ -123,6 +130,8 @@ class PCAResult:
     site_loading_errors_: Array | None = None
     site_variance_errors_: Array | None = None
     noise_thresholds_: Array | None = None
+    site_share_: Array | None = None
+    sites_: int | None = None
     feature_names_in_: Array | None = None
     feature_digest: str = ""
     site_names: Mapping[int, str] = field(default_factory=dict)
@@ -466,6 +475,8 @@ class PCAResult:
             sizes = facts.with_errors(sizes, self.variance_errors_)
         if known is None and self.is_pooled:
             columns["residual"] = [f"{residual:.1e}" for residual in self.residuals_]
+        if self.site_share_ is not None:
+            columns["between sites"] = [f"{share:.1%}" for share in self.site_share_]
         columns["largest weights"] = self._heaviest(facts.names_of(self))
         numbers = [f"{j}" for j in range(1, len(sizes) + 1)]
         lines = [list(line) for line in zip(numbers, sizes, *columns.values(), strict=True)]
@@ -518,6 +529,7 @@ class PCAResult:
             facts.plain("explained_variance", self.explained_variance_.tolist()),
             facts.plain("variance_errors", off if off is None else off.tolist()),
             facts.plain("noise_thresholds", noise if noise is None else noise.tolist()),
+            facts.plain("site_share", None if self.site_share_ is None else self.site_share_.tolist()),
             facts.plain("largest_weights", [facts.weights(row, names) for row in self.components_]),
             facts.plain("total_variance", self.total_variance_),
         ]
@@ -580,6 +592,8 @@ def fields_of(model: Model) -> dict[str, Any]:
     sizes: Sequence[str] = ()
     if model.frame.scale is None and model.sizes is not None:
         sizes = labels.hints_of_sizes(model.sizes, names)
+    site_share = model.left.get(SITE_SHARE)
+    sites = None if site_share is None else len(model.left[SITE_ROWS])
     return {
         "components_": np.ascontiguousarray(linalg.fix_signs(model.columns[:, :k]).T),
         "explained_variance_": model.values[:k] / ddof,
@@ -605,9 +619,15 @@ def fields_of(model: Model) -> dict[str, Any]:
         "site_loading_errors_": model.left.get("site_loading_errors"),
         "site_variance_errors_": model.left.get("site_variance_errors"),
         "noise_thresholds_": None if "noise_thresholds" not in model.left else model.left["noise_thresholds"] / ddof,
+        "site_share_": site_share,
+        "sites_": sites,
         "cross_": None if "cross" not in model.left else model.left["cross"][:k, :k] / ddof,
         "feature_names_in_": labels.array_of(names),
         "feature_digest": model.feature_digest,
         "choices": tuple(model.choices.values()),
-        "hints": (*labels.hints_of_mean(model.offset, model.values[0]), *sizes),
+        "hints": (
+            *labels.hints_of_mean(model.offset, model.values[0]),
+            *sizes,
+            *hints_of_sites(site_share, sites, model.n),
+        ),
     }

@@ -178,7 +178,9 @@ _CLIENT: Final = "Check the client."
 _SAYINGS: Final = "said"
 # in the model, of single clients
 SITE_KEYS, SITE_ROWS, SITE_MEANS, SITE_DEVIATIONS = "site_keys", "site_rows", "site_means", "site_deviations"
-_COMPARED: Final = 2**15  # numbers at most by which clients are compared: a run carries them to its end
+SITE_SUMS: Final = "site_sums"  # of the rows of each client, in the frame
+_COMPARED: Final = 2**15  # the most numbers by which the server compares columns of clients with each other
+_SUMMED: Final = 2**20  # the most numbers that the server keeps to measure differences between clients by
 SAID: Final = ("n", "eps", "mean", "m2", "count")  # of that
 
 
@@ -290,15 +292,17 @@ class Opening(Stage[OpeningState]):
     def merging(self, state: OpeningState) -> Merge:
         def merge(total: dict[str, Any] | None, client: int, reply: Arrays) -> dict[str, Any]:
             said = (total or {}).get(_SAYINGS, {})
-            if self.judged:
+            if self.judged or (said is not None and (len(said) + 1) * len(reply["mean"]) <= _SUMMED):
                 said[client] = {name: reply[name] for name in SAID if name in reply}
+            else:  # too many clients to compare, so nothing is kept of any
+                said = None
             return {**_both(state, total, reply), _SAYINGS: said}
 
         return merge
 
     def server(self, state: OpeningState, total: dict[str, Any], answered: frozenset[int]) -> OpeningState:
         arrays = dict(total)
-        said = {i: own for i, own in arrays.pop(_SAYINGS, {}).items() if i in answered}
+        said = {i: own for i, own in (arrays.pop(_SAYINGS, None) or {}).items() if i in answered}
         return replace(state, total=arrays, said=said)
 
     def status(self, state: OpeningState) -> Status | None:
@@ -324,7 +328,7 @@ class Opening(Stage[OpeningState]):
         return after_opening(
             model,
             frame=frame,
-            claims={client: claim(said, frame) for client, said in state.said.items()},
+            claims={client: claim(said, frame) for client, said in state.said.items()} if self.judged else {},
             answers="rows" if total["rows"] > 0 else "fixed",
             n=n,
             d=d,
@@ -332,29 +336,34 @@ class Opening(Stage[OpeningState]):
             eps=float(total["eps"]),
             trace=float(np.sum(squares / frame.divisor**2)),
             offset=n * float(np.sum((off / frame.divisor) ** 2)),
-            left={**model.left, **_sites(state)},
+            left={**model.left, **_sites(state, frame)},
             # a start without a product may as well have a power step behind it
             basis=Q if known else linalg.orth(product),
             product=np.linalg.solve(R.T, product.T).T if known else None,
         )
 
 
-def _sites(state: OpeningState) -> Arrays:
-    """What is seen of single clients, to compare them by: rows, means and deviations; nothing of a great many."""
-    said = state.said
-    keys = sorted(said)
-    if len(keys) < 2 or len(keys) * len(said[keys[0]]["mean"]) > _COMPARED:
+def _sites(state: OpeningState, frame: Frame) -> Arrays:
+    """What the server knows of single clients to compare them by, unless there are too many clients or columns.
+
+    The number of rows and the sum of the rows in the frame; of fewer clients also the means and
+    deviations of their columns.
+    """
+    keys = sorted(state.said)
+    if len(keys) < 2 or len(keys) * len(state.said[keys[0]]["mean"]) > _SUMMED:
         return {}
-    sites = [said[key] for key in keys]
-    rows = [np.maximum(np.asarray(site.get("count", site["n"])), 1) for site in sites]
-    pairs = zip(sites, rows, strict=True)
-    squares = [site["m2"] / n for site, n in pairs]
-    return {
+    sites = [state.said[key] for key in keys]
+    moments = [Moments(int(site["n"]), site["mean"], site["m2"], site.get("count")) for site in sites]
+    found = {
         SITE_KEYS: np.array(keys, dtype=np.uint64),
-        SITE_ROWS: np.array([int(site["n"]) for site in sites]),
-        SITE_MEANS: np.array([site["mean"] for site in sites]),
-        SITE_DEVIATIONS: np.sqrt(np.array(squares)),
+        SITE_ROWS: np.array([own.n for own in moments]),
+        SITE_SUMS: np.array([own.sums(frame)[0] for own in moments]),
     }
+    if found[SITE_SUMS].size > _COMPARED:
+        return found
+    found[SITE_MEANS] = np.array([own.mean for own in moments])
+    found[SITE_DEVIATIONS] = np.sqrt(np.array([own.m2 / np.maximum(own.seen, 1) for own in moments]))
+    return found
 
 
 def after_opening(model: Model, **known: Any) -> Model:

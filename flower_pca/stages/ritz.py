@@ -20,6 +20,7 @@ from flower_pca.core.kinds import BLOCK, Ask, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Stage, end_if
 from flower_pca.rows.local import LocalData
+from flower_pca.stages.site_share import with_site_share
 
 # How often the bound on each column's rest is applied, each time with a better sum.
 _TIMES: Final = 3
@@ -82,6 +83,7 @@ class RayleighRitz(Stage[RitzState]):
         elif state.image is not None and state.image.shape[1]:
             next_value = float(state.beside[:, 0] @ state.image[:, 0])
             model = replace(model, next_value=next_value)
+        model = with_site_share(model)
         if model.sizes is None:
             return model
         squares = model.n * (model.sizes / model.frame.divisor) ** 2

@@ -295,7 +295,7 @@ _FEWEST_ROWS: Final = 20  # of a site whose mean is compared
 
 def _other_units(model: Model, names: Mapping[int, str]) -> list[str]:
     """Sites with columns as if in other units, where means and deviations are seen."""
-    if SITE_KEYS not in model.left:
+    if SITE_MEANS not in model.left:
         return []
     enough = model.left[SITE_ROWS] >= _FEWEST_ROWS
     sites = [labels.client_name(names, int(key)) for key in model.left[SITE_KEYS][enough]]

@@ -1,0 +1,83 @@
+"""How much of each component is the difference between sites: the analysis of variance of its scores by site.
+
+The opening tells the number and the sum of each site's rows, so the shares need no message of their
+own where the server sees single answers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+from scipy.special import fdtrc
+
+from flower_pca.base import labels
+from flower_pca.base.linalg import Array
+from flower_pca.core.model import Model
+from flower_pca.stages.opening import SITE_ROWS, SITE_SUMS
+
+SITE_SHARE: Final = "site_share"  # by which name the model keeps the shares, (k,)
+_LEVEL: Final = 0.001  # of the F test, over all components together
+_LEAST: Final = 0.1  # of a component's variance, from which a difference between sites matters
+_ROUNDING: Final = 1e-9  # by which rounding may lift a share above 1
+
+
+def with_site_share(model: Model) -> Model:
+    """The model with the share of each component's sum of squares that lies between sites, if it can be known.
+
+    The share is eta^2_j = sum_s n_s (z_j'(m_s - m))^2 / sum_i (z_j'(x_i - m))^2 with the means m_s
+    of the sites, and m of all rows, in the frame. It is not known under masks and noise, where no
+    site's mean is seen, where sites do not count by their rows (`max_share`), and where every site
+    has a single row.
+    """
+    if SITE_SUMS not in model.left or (model.counted is not None and model.counted.weights):
+        return model
+    assert model.values is not None
+    rows, sums = model.left[SITE_ROWS].astype(np.float64), model.left[SITE_SUMS]
+    n = rows.sum()
+    if n != model.n or n <= len(rows):
+        return model
+    means = sums @ model.columns[:, : model.k] / rows[:, None]
+    mean = rows @ means / n
+    between = rows @ (means - mean) ** 2
+    within_frame = model.values[: model.k] - n * mean**2
+    share = np.where(within_frame > 0.0, between / np.maximum(within_frame, np.finfo(float).tiny), 0.0)
+    if (share > 1.0 + _ROUNDING).any():  # the rows of the opening are not those of the last message
+        return model
+    return replace(model, left={**model.left, SITE_SHARE: np.minimum(share, 1.0)})
+
+
+def beyond_chance(share: Array, sites: int, rows: int) -> Array:
+    """Of which components sites explain more than chance does, and enough to matter, (k,).
+
+    The scores of Gaussian rows that are alike at all sites are a random rotation, so the F test with
+    S - 1 and n - S degrees of freedom is exact for any number of rows and columns. A share alone
+    would mislead: by chance 100 sites of 3 rows each explain a third.
+    """
+    if sites < 2 or rows <= sites:
+        return np.zeros(len(share), dtype=bool)
+    rest = np.maximum(1.0 - share, np.finfo(float).tiny)
+    F = (share / (sites - 1)) / (rest / (rows - sites))
+    p = fdtrc(sites - 1, rows - sites, F)
+    adjusted = 1.0 - (1.0 - share) * (rows - 1) / (rows - sites)
+    return np.asarray((p < _LEVEL / len(share)) & (adjusted >= _LEAST))
+
+
+def hints_of_sites(share: Array | None, sites: int | None, rows: int) -> list[str]:
+    """A hint about the components that differ between sites, if there are any."""
+    if share is None or sites is None:
+        return []
+    far = np.flatnonzero(beyond_chance(share, sites, rows))
+    if not len(far):
+        return []
+    which = labels.series([str(j + 1) for j in far])
+    shares = labels.series([f"{share[j]:.0%}" for j in far])
+    components, them = ("Component", "it") if len(far) == 1 else ("Components", "them")
+    verb = "differs" if len(far) == 1 else "differ"
+    chance = (sites - 1) / (rows - 1)
+    return [
+        f"{components} {which} {verb} between sites: {shares} of the variance along {them} lies between the {sites} "
+        f"sites, and chance explains {chance:.1%}. Compare rows of the same site only, or subtract each site's means "
+        "from its rows before the run."
+    ]

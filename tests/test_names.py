@@ -1,6 +1,7 @@
 """Names of columns and sites, from data frames and files to the result: whatever the order of the columns."""
 
 import dataclasses
+import unicodedata
 
 import numpy as np
 import pytest
@@ -9,10 +10,13 @@ from cases import every, paired
 from scipy import sparse
 
 from flower_pca import PCAResult, Stream, TrackingResult, from_frame, registry, report, simulate, track
+from flower_pca.base import labels
+from flower_pca.base.errors import ConfigError
 from flower_pca.core.algorithm import Iterative
 from flower_pca.data import partition, sources
 from flower_pca.names.columns import Columns, Heading, digest
 from flower_pca.names.sites import SiteRows
+from flower_pca.results import matching
 from flower_pca.rows import statistics
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.frame import Frame
@@ -172,6 +176,49 @@ def test_transform_goes_by_name(tmp_path):
     np.testing.assert_allclose(result.transform(str(path)), scores, atol=1e-12)
     loaded = PCAResult.load(result.save(tmp_path / "result.npz"))
     np.testing.assert_array_equal(loaded.transform(new), result.transform(new))
+
+
+class Unsearched(tuple):
+    """Names that nobody may look through one by one: of a million that takes hours."""
+
+    def __contains__(self, name):
+        raise AssertionError("a name was searched for among all")
+
+
+def test_no_name_is_searched_for_among_all_of_them():
+    names = tuple(f"gene{j}" for j in range(50))
+    rows = SiteRows(np.ones((2, 50)), names)
+    matching._check(rows, Unsearched(names), Unsearched(reversed(names)), "")
+    with pytest.raises(ConfigError, match="gene99"):
+        matching._check(rows, Unsearched(names), Unsearched((*names, "gene99")), "")
+
+
+def test_a_frame_of_one_kind_is_taken_whole_and_others_column_by_column(monkeypatch):
+    pd = pytest.importorskip("pandas")
+    for kind in (np.float32, np.float64, np.int16, bool):
+        frame = pd.DataFrame(X.astype(kind), columns=NAMES)
+        by_column = SiteRows(np.column_stack([frame[name].to_numpy() for name in NAMES]), NAMES)
+        with monkeypatch.context() as patched:
+            patched.setattr(pd.DataFrame, "__getitem__", lambda self, name: pytest.fail(f"took {name} by itself"))
+            whole = SiteRows.of(frame)
+        assert whole.names == NAMES
+        assert whole.dtype == by_column.dtype
+        assert np.array_equal(whole.values, by_column.values)
+    mixed = pd.DataFrame({"age": [1, 2], "size": [1.5, np.nan], "ward": ["north", "south"]})
+    assert SiteRows.of(mixed).names == ("age", "size")
+    assert list(SiteRows.of(mixed).words) == ["ward"]
+    texts = pd.DataFrame({"age": ["old", "young"], "ward": ["north", "south"]})
+    assert list(SiteRows.of(texts).words) == ["age", "ward"]
+
+
+@pytest.mark.parametrize(
+    "name", ["age", "Ölstand", " age", "age\n", "blood  pressure", "a\x1b[2J", "e\u0301", "", "\ta"]
+)
+def test_a_clean_name_is_not_changed_and_any_other_is_brought_into_one_form(name):
+    line = " ".join(unicodedata.normalize("NFC", name).split())
+    printable = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+    assert labels.clean(name) == printable
+    assert labels.clean(printable) == printable
 
 
 def test_transform_says_so_where_it_goes_by_position():

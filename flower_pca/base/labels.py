@@ -36,6 +36,8 @@ INDEX: Final = "column 1 without a name (it looks like the index that pandas wri
 
 def clean(name: str) -> str:
     """The name in normal form (NFC), single blanks within it, and nothing unprintable."""
+    if name.isascii() and name.isprintable() and "  " not in name and name == name.strip():
+        return str(name)  # Most names are clean, and a table may have a million of them.
     line = " ".join(unicodedata.normalize("NFC", name).split())
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
 

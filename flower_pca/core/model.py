@@ -15,7 +15,7 @@ from flower_pca.base.labels import range_of
 from flower_pca.base.linalg import Array
 from flower_pca.names.columns import Heading
 from flower_pca.rows.frame import Frame
-from flower_pca.vertical.split import Split
+from flower_pca.rows.split import Split
 
 _ROUNDING: Final = 1e-12  # of a share of the variance
 _TIED: Final = 1e-12  # of the first eigenvalue, a gap that is none

@@ -264,6 +264,8 @@ def _of_frame(frame: Any, who: str, site: str) -> SiteRows:
         )
     # else one would give several columns
     unique = Columns(tuple(clean(text_of_label(name)) for name in names), who).names
+    if (whole := _of_one_kind(frame)) is not None:
+        return SiteRows(whole, unique, site=site, ids=_index(frame))
     pairs = zip(unique, names, strict=True)
     parts = {text: _numbers(frame[name]) for text, name in pairs}
     numbers = {name: part for name, part in parts.items() if isinstance(part, np.ndarray)}
@@ -278,6 +280,16 @@ def _of_frame(frame: Any, who: str, site: str) -> SiteRows:
     else:
         values = np.empty((len(next(iter(cells.values()))), 0))
     return SiteRows(values, tuple(numbers), words, site=site, ids=_index(frame), texts=cells)
+
+
+def _of_one_kind(frame: Any) -> Array | None:
+    """The values of a data frame whose columns all have one dtype, of numbers; None of any other."""
+    if len(set(getattr(frame, "dtypes", ()))) != 1:
+        return None
+    values = np.asarray(frame.to_numpy())
+    if values.dtype.kind not in "fiub":
+        return None
+    return values
 
 
 def _index(frame: Any) -> tuple[Any, ...] | None:

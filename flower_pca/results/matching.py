@@ -107,7 +107,7 @@ def _check(rows: SiteRows, names: tuple[str, ...], wanted: tuple[str, ...] | Non
         rule = f"the {len(wanted)} of the result, by name"
     else:
         rule = "that of the result, by name"
-    there = {*names, *rows.texts}
-    needed = [name for name in wanted if name in names or source_of(name) not in there]
+    columns, there = {*names}, {*names, *rows.texts}
+    needed = [name for name in wanted if name in columns or source_of(name) not in there]
     if absent := lacking(_WHO, needed, names, rows.words, rule):
         raise absent.error(ConfigError, _FEATURES)

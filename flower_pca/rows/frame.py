@@ -19,7 +19,7 @@ import numpy as np
 from flower_pca.base import labels
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
-from flower_pca.vertical.split import Split
+from flower_pca.rows.split import Split
 
 
 @dataclass(frozen=True)

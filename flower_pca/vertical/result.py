@@ -29,9 +29,9 @@ from flower_pca.results.matching import read
 from flower_pca.results.pca import PCAResult, fields_of
 from flower_pca.results.projection import Projection
 from flower_pca.rows.frame import Frame
+from flower_pca.rows.split import Split
 from flower_pca.stages.ritz import RayleighRitz
 from flower_pca.vertical.rows import PartyCounts
-from flower_pca.vertical.split import Split
 from flower_pca.vertical.stages import ColumnsOpening, Loadings
 
 BY_POSITION: Final = (

@@ -25,8 +25,8 @@ from flower_pca.names import ids
 from flower_pca.names.columns import Heading
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
+from flower_pca.rows.split import Split
 from flower_pca.stages.opening import in_brief
-from flower_pca.vertical.split import Split
 
 _CONSTANT: Final = 8.0  # a deviation within so many roundings of the mean is none
 _LEAST: Final = 1e-145  # the square of what is smaller has lost its digits

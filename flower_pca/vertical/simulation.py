@@ -21,11 +21,11 @@ from flower_pca.core.question import Question
 from flower_pca.names.columns import difference
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.local import LocalData
+from flower_pca.rows.split import Split
 from flower_pca.simulation.backend import Conduct, Shards, Watch
 from flower_pca.simulation.sites import handed_over, sites_of
 from flower_pca.vertical.result import ColumnsResult
 from flower_pca.vertical.rows import PartyColumns
-from flower_pca.vertical.split import Split
 from flower_pca.vertical.stages import Loadings
 
 _SAME: Final = "Keep the rows of the same people at every party; their order does not matter."

@@ -18,8 +18,8 @@ from flower_pca.core.stage import Arrays, Broadcast
 from flower_pca.layers import NAMED, PARTIES
 from flower_pca.names.columns import COLUMNS, read_names
 from flower_pca.rows.frame import Frame
-from flower_pca.vertical.split import NAME as SPLIT
-from flower_pca.vertical.split import Split
+from flower_pca.rows.split import NAME as SPLIT
+from flower_pca.rows.split import Split
 from flower_pca.wire import packing, records
 from flower_pca.wire.kinds import Config, verb
 from flower_pca.wire.records import (

@@ -6,7 +6,7 @@ from dishonest import Node, RefusedError, Sums, error_of, signed
 
 from flower_pca import ProtocolError
 from flower_pca.rows.frame import Frame
-from flower_pca.vertical.split import Split
+from flower_pca.rows.split import Split
 
 pytestmark = pytest.mark.usefixtures("home")
 

@@ -10,9 +10,9 @@ from flower_pca import SiteRows, wire
 from flower_pca.clients import Rules
 from flower_pca.names import ids
 from flower_pca.rows.frame import Frame
+from flower_pca.rows.split import Split
 from flower_pca.vertical import node as node_columns
 from flower_pca.vertical import rows
-from flower_pca.vertical.split import Split
 
 N, D = 60, 4
 RNG = np.random.default_rng(3)

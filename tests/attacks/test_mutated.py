@@ -22,10 +22,10 @@ from flower_pca.masking.messages import Phase
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
+from flower_pca.rows.split import Split
 from flower_pca.simulation.backend import InProcess, Shards
 from flower_pca.vertical import stages as vertical
 from flower_pca.vertical.rows import PartyColumns
-from flower_pca.vertical.split import Split
 
 pytestmark = pytest.mark.usefixtures("home")
 

@@ -25,7 +25,7 @@ from flower_pca.layers import noise
 from flower_pca.masking import fixed
 from flower_pca.names.sites import SiteRows
 from flower_pca.rows.frame import Frame
-from flower_pca.vertical.split import Split
+from flower_pca.rows.split import Split
 
 pytestmark = pytest.mark.usefixtures("home")
 

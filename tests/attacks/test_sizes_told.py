@@ -9,7 +9,7 @@ from flower_pca.masking import messages
 from flower_pca.masking.group import identity
 from flower_pca.masking.messages import Phase
 from flower_pca.rows.frame import Frame
-from flower_pca.vertical.split import Split
+from flower_pca.rows.split import Split
 
 D = 3000
 RNG = np.random.default_rng(4)

@@ -10,7 +10,7 @@ from dishonest import Node, RefusedError
 
 from flower_pca import Stream
 from flower_pca.rows.frame import Frame
-from flower_pca.vertical.split import Split
+from flower_pca.rows.split import Split
 from refused import Refused
 
 ROWS = np.random.default_rng(0).standard_normal((20, 3)) * [1.0, 2.0, 5.0] + [3.0, 0.0, -1.0]

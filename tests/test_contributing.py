@@ -127,7 +127,7 @@ def test_the_command_line_runs_and_lists_it(momentum, tmp_path, capsys):
     assert found["algorithm"] == "momentum(oversample=4)"
     assert main(["list", "--json"]) == 0
     (listed,) = [one for one in json.loads(capsys.readouterr().out) if one["algorithm"] == "momentum"]
-    assert listed["takes"] == ["mask", "dp", "channel"]
+    assert listed["takes"] == ["mask", "dp"]
     assert listed["prefer"].startswith("as an exercise")
 
 

@@ -72,6 +72,7 @@ class FedOAPM(Iterative[FedOAPMState]):
 
     name: ClassVar[str] = "fed_oapm"
     asks: ClassVar[Mapping[str, Ask]] = {"U": BLOCK}
+    over_air: ClassVar[bool] = True
     products_only: ClassVar[bool] = True
     by_power: ClassVar[bool] = True  # a round is a power step
 

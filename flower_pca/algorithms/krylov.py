@@ -83,6 +83,7 @@ class Krylov(Iterative[KrylovState]):
 
     name: ClassVar[str] = "krylov"
     asks: ClassVar[Mapping[str, Ask]] = {"B": BLOCK}
+    over_air: ClassVar[bool] = True
     products_only: ClassVar[bool] = True
     fixed_set: ClassVar[bool] = True
     bounded: ClassVar[bool] = True

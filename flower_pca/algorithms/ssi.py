@@ -130,6 +130,7 @@ class SSI(Iterative[SSIState]):
 
     name: ClassVar[str] = "ssi"
     asks: ClassVar[Mapping[str, Ask]] = {"Z": BLOCK}
+    over_air: ClassVar[bool] = True
     products_only: ClassVar[bool] = True
     bounded: ClassVar[bool] = True
     by_power: ClassVar[bool] = True  # a round is a power step

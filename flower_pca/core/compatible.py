@@ -45,6 +45,7 @@ def by_medians(stage: Stage[Any]) -> bool:
 
 
 ADDITIVE: Final = Property("answers do not add up", "whose answers add up", lambda stage: stage.additive)
+OVER_AIR: Final = Property("no air channel", "that the air channel is for", lambda stage: stage.over_air)
 PLAIN: Final = Property(
     "single answers count",
     "whose clients get one message and send sums",
@@ -116,9 +117,7 @@ WORDS: Final[dict[str, str]] = {
 # What options need of an algorithm; of two, where both are on.
 NEEDS: Final[tuple[tuple[tuple[str, ...], Property], ...]] = (
     (("mask",), ADDITIVE),
-    (("channel",), ADDITIVE),
-    (("channel",), MEASURED),
-    (("channel",), ORTHONORMAL),
+    (("channel",), OVER_AIR),
     (("dp",), BOUNDED),
     (("split",), PRODUCTS),
     (("split",), ORTHONORMAL),

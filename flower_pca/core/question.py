@@ -73,7 +73,8 @@ class Question:
         dp: The privacy budget. Clients then clip their rows and add noise: each in full, or in
             shares under `mask`. For algorithms whose answers no row can change by more than a
             bound. In short: a string such as "dp(epsilon=1.0, delta=1e-6, clip=10.0)".
-        channel: What the server hears the sums of the replies through; None for an ideal one.
+        channel: What the server hears the sums of the replies through; None for an ideal one. For
+            krylov, ssi and fed_oapm.
         wire: With how many bits blocks and products travel: "float64"; "float32", for a `tol` of
             1e-7 at least; "float16", column by column, for one of 1e-3; or "auto", the fewest of
             these that go with `tol`. With `dp` or a channel it is float64, and for algorithms in

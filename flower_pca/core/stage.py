@@ -188,6 +188,8 @@ class Stage(ABC, Generic[S]):
         measured: Whether the components are all there is to say of a row, and the closing message
             measures them.
         orthonormal: Whether the components are.
+        over_air: Whether the air channel is for it: its answers are sums of matrices, and the
+            algorithm has been studied under the noise of the channel.
         tolerant: Whether answers may be rounded, as nothing builds up in what clients keep.
         additive_with: Parameters with which answers add up, as in a spec, where they do not with
             the usual ones.
@@ -204,6 +206,7 @@ class Stage(ABC, Generic[S]):
     remembers: ClassVar[bool] = False
     measured: ClassVar[bool] = True
     orthonormal: ClassVar[bool] = True
+    over_air: ClassVar[bool] = False
     tolerant: ClassVar[bool] = True
     additive_with: ClassVar[str] = ""
 

@@ -77,6 +77,7 @@ class Tracker(Stage[TrackState]):
     """
 
     by_row: ClassVar[bool] = True
+    over_air: ClassVar[bool] = True
     asks: ClassVar[Mapping[str, Ask]] = {
         "step": index(2**53),
         "lap": index(MOST_STEPS),

@@ -154,9 +154,9 @@ TOGETHER = [
     *[
         Refused(
             {"algorithm": name, "channel": "air(noise_std=1.0)"},
-            "The algorithm over the air must be one whose answers add up: krylov, .* Got",
+            "The algorithm over the air must be one that the air channel is for: krylov, ssi, fed_oapm. Got",
         )
-        for name in ("uda", "dr_svd", "dist_pca", "wda", "local_power")
+        for name in ("uda", "faps", "covariance", "median_pca", "consensus_rpca")
     ],
     *[
         Refused({"private": [wrong]}, "Every client in private must be a whole number of at least 0 and at")

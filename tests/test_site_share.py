@@ -128,6 +128,13 @@ def test_table_json_file_and_hint_have_the_share(tmp_path):
     assert hint in again.hints
 
 
+def test_a_hint_about_an_identifier_leaves_the_hint_about_sites():
+    shards = [np.column_stack([rows, np.arange(len(rows)) * 1000.0]) for rows in scanners(7, offsets=(0.0, 5.0, -5.0))]
+    hints = simulate("krylov", shards, n_components=2).hints
+    assert [hint for hint in hints if "column 12 alone" in hint or "Column 12 alone" in hint]
+    assert [hint for hint in hints if "between sites" in hint]
+
+
 def hinted(shards, k):
     """Whether the rule finds a difference between sites, by the components of LAPACK."""
     pooled = np.vstack(shards)

@@ -30,6 +30,7 @@ from flower_pca.names.sites import SiteRows, require_site
 from flower_pca.results.pca import PCAResult
 from flower_pca.rows.frame import Frame, merge
 from flower_pca.rows.local import LocalData
+from flower_pca.stages.site_share import hints_of_sites
 
 
 def from_frame(frame: Any, *, by: Any) -> list[SiteRows]:
@@ -260,14 +261,15 @@ def looked_at(result: PCAResult, clients: Sequence[LocalData], frame: Frame) -> 
     if names is None:
         most = faults.BARE
     odd = faults.find(clients, names, most=most)
-    if not result.hints:
-        return replace(result, hints=(*lines, *labels.hints_of_identifiers(found, names), *odd))
+    of_sites = hints_of_sites(result.site_share_, result.sites_, result.n_samples_)
+    of_columns = tuple(hint for hint in result.hints if hint not in of_sites)
+    if not of_columns:
+        return replace(result, hints=(*lines, *labels.hints_of_identifiers(found, names), *odd, *of_sites))
     m = functools.reduce(merge, (client.in_frame(frame, keep=False).moments() for client in clients))
     sizes = np.sqrt(m.m2 / m.seen + (0.0 if result.centered else m.mean**2))
-    first = labels.hints_of_largest(sizes, names, clients) or result.hints
-    return replace(
-        result, hints=(*lines, *first, *labels.hints_of_identifiers(found, names, labels.column_alone(sizes)), *odd)
-    )
+    first = labels.hints_of_largest(sizes, names, clients) or of_columns
+    identifiers = labels.hints_of_identifiers(found, names, labels.column_alone(sizes))
+    return replace(result, hints=(*lines, *first, *identifiers, *odd, *of_sites))
 
 
 def by_agreement(question: Question, coding: Coding, sites: Sequence[SiteRows]) -> tuple[Question, list[SiteRows]]:

@@ -131,7 +131,8 @@ def test_other_arrays_are_left_aside_with_a_warning(lines):
 
 def test_a_strategy_has_flowers_names_for_what_it_has():
     ours = PCAStrategy("ssi", fraction=0.5, min_nodes=3)
-    for given in ({"min_available_nodes": 3}, {"min_train_nodes": 3}, {"min_available_nodes": 2, "min_train_nodes": 3}):
+    both = {"min_available_nodes": 2, "min_train_nodes": 3}
+    for given in ({"min_available_nodes": 3}, {"min_train_nodes": 3}, {"min_evaluate_nodes": 3}, both):
         assert PCAStrategy("ssi", fraction_train=0.5, **given).question == ours.question
     assert strategies.SSI(fraction_train=0.5, min_available_nodes=3).question == ours.question
 

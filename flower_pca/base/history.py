@@ -26,6 +26,11 @@ class Round:
     notes: dict[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
+        return f"round {self.number} ({self.stage}): {self.words}"
+
+    @property
+    def words(self) -> str:
+        """How many clients answered, what was measured, and what was sent."""
         numbers = "".join(f", {name} {_figure(value)}" for name, value in self.metrics.items())
         if self.failures:
             failed = f", {len(self.failures)} failed"
@@ -33,7 +38,7 @@ class Round:
             failed = ""
         traffic = f"{labels.size(self.bytes_down)} down, {labels.size(self.bytes_up)} up"
         clients = f"{self.answered}/{labels.count(self.asked, 'client')}"
-        return f"round {self.number} ({self.stage}): {clients}{failed}{numbers}, {traffic}"
+        return f"{clients}{failed}{numbers}, {traffic}"
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 from flower_pca.base import files
 from flower_pca.base.history import History, Round
@@ -162,10 +162,22 @@ class OnRound(Watcher):
             self.function(run)
 
 
-def rounds(run: Driven, transport: Transport) -> Iterator[Broadcast]:
-    """Carry a run's messages one by one: each comes out once its answers are taken."""
+Step: TypeAlias = Callable[[Broadcast], object]
+
+
+def rounds(run: Driven, transport: Transport, step: Step | None = None) -> Iterator[Broadcast]:
+    """Carry a run's messages one by one: each comes out once its answers are taken.
+
+    Args:
+        run: The run.
+        transport: How messages travel.
+        step: Sends a message and has the run advance, in place of the transport's `ask`.
+    """
     while (message := run.pending(transport.present())) is not None:
-        run.advance(transport.ask(message))
+        if step is None:
+            run.advance(transport.ask(message))
+        else:
+            step(message)
         yield message
 
 
@@ -175,6 +187,7 @@ def drive(
     *,
     checkpoint: str | os.PathLike[str] | None = None,
     watchers: Sequence[Watcher] = (),
+    step: Step | None = None,
 ) -> Result:
     """Carry a run's messages to its end, and return its result.
 
@@ -185,9 +198,10 @@ def drive(
             there at the start, the run goes on from it; a finished run removes it. Another run at
             the same file is refused meanwhile.
         watchers: Who hears of every message, in their order.
+        step: See `rounds`.
     """
     if checkpoint is None:
-        for _ in rounds(run, transport):
+        for _ in rounds(run, transport, step):
             for watcher in watchers:
                 watcher.before_keeping(run)
             for watcher in watchers:
@@ -195,10 +209,12 @@ def drive(
         return run.result()
     path = Path(checkpoint)
     with files.lock(path, wait=False):
-        return _drive_with_checkpoint(run, transport, path, watchers)
+        return _drive_with_checkpoint(run, transport, path, watchers, step)
 
 
-def _drive_with_checkpoint(run: Driven, transport: Transport, path: Path, watchers: Sequence[Watcher]) -> Result:
+def _drive_with_checkpoint(
+    run: Driven, transport: Transport, path: Path, watchers: Sequence[Watcher], step: Step | None
+) -> Result:
     """Likewise, with the state of run and transport in a file until the run is finished."""
     trail = files.Trail(path)
     if path.exists():
@@ -211,7 +227,7 @@ def _drive_with_checkpoint(run: Driven, transport: Transport, path: Path, watche
                 arrays |= trail.read(header, state.keep)
             transport.resume(header, arrays)
             run.restore(header, arrays)
-    for _ in rounds(run, transport):
+    for _ in rounds(run, transport, step):
         for watcher in watchers:
             watcher.before_keeping(run)
         # before the checkpoint, which speaks of them

@@ -1,18 +1,24 @@
 """FlowerStrategy: a run as a Flower Strategy. Flower's verbs over the nodes of a grid; all mathematics is in stages.
 
-`fit` and `start` drive a run over `Nodes` to its end. `configure_train`, `aggregate_train` and
-their like take single steps of one for a caller with a loop of its own.
+`fit` and `start` drive a run over `Nodes` to its end. The four hooks, `configure_train`,
+`aggregate_train`, `configure_evaluate` and `aggregate_evaluate`, take single steps of a run. Flower's
+own loop calls them, and so do `fit` and `start` if a subclass overrides one of them.
+
+Every message of a run is a round, and the opening is round 1. The closing evaluation is a round of its
+own, in which nothing is trained.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from logging import INFO, WARNING
 from pathlib import Path
-from typing import Any, Final, Generic, TypeVar, cast
+from typing import Any, Final, Generic, TypeAlias, TypeVar, cast
 
 import numpy as np
 from flwr.app import Message
@@ -22,11 +28,12 @@ from flwr.serverapp.strategy import Result, Strategy
 from flower_pca import registry, wire
 from flower_pca.assembly import AnyRun
 from flower_pca.base import checks, labels
+from flower_pca.base.errors import ConfigError
 from flower_pca.base.history import Round
 from flower_pca.base.linalg import fix_signs
 from flower_pca.core.drive import Driven, OnRound, Watcher, drive
 from flower_pca.core.model import Model
-from flower_pca.core.stage import Broadcast
+from flower_pca.core.stage import Broadcast, Failure, Reply, Sum
 from flower_pca.data import faults
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.projection import Scaling
@@ -34,14 +41,18 @@ from flower_pca.results.start import Components, Start
 from flower_pca.results.steps import TrackingResult
 from flower_pca.stages.opening import SITE_DEVIATIONS, SITE_KEYS, SITE_MEANS, SITE_ROWS
 from flower_pca.strategies.exchange import log
-from flower_pca.strategies.nodes import Nodes
-from flower_pca.strategies.waits import Waits
+from flower_pca.strategies.nodes import Nodes, StoppedError
+from flower_pca.strategies.waits import Waits, take_fixed
 from flower_pca.vertical.result import ColumnsResult
 from flower_pca.wire import records
 from flower_pca.wire.records import ArrayRecord, ConfigRecord, MetricRecord
 
 # of a round's figures: whether the components after it have their order
 IN_ORDER: Final = "in_order"
+HOOKS: Final = ("configure_train", "aggregate_train", "configure_evaluate", "aggregate_evaluate")
+
+EvaluateFn: TypeAlias = Callable[[int, ArrayRecord], MetricRecord | None]
+ShouldStop: TypeAlias = Callable[[int, Result], bool]
 
 R = TypeVar("R", PCAResult, TrackingResult, Scaling)
 
@@ -63,9 +74,13 @@ class FlowerStrategy(Strategy, Generic[R]):
         self._nodes: Nodes | None = None  # of the steps that a caller takes by hand
         self._message: Broadcast | None = None
         self._watching: list[Watcher] = []  # likewise
+        self._returned: ArrayRecord | None = None  # by the last `aggregate_train`
+        self._driven = False  # whether `fit` or `start` calls the hooks, and not a loop of Flower's
+        self._trained = 0  # the round of Flower's loop that the newest message of training was in
 
     def _check_keywords(self, keywords: Mapping[str, object], known: Iterable[str]) -> None:
         """Refuse keywords neither `known` nor of the algorithm that the strategy is named after."""
+        take_fixed(keywords)
         stage = registry.STAGES.get(getattr(self, "name", ""))
         own: list[str] = []
         if stage:
@@ -103,7 +118,7 @@ class FlowerStrategy(Strategy, Generic[R]):
             NotEnoughNodes: If fewer than min_nodes nodes are there within node_timeout, or answer.
             DataError: If the rows of all nodes together cannot be used.
         """
-        return self._run(_nodes(grid, self._begin(), self._waits), OnRound(on_round))
+        return self._run(_nodes(grid, self._begin(), self._waits), OnRound(on_round), Outcome())
 
     def start(
         self,
@@ -113,7 +128,8 @@ class FlowerStrategy(Strategy, Generic[R]):
         timeout: float | None = None,
         train_config: ConfigRecord | None = None,
         evaluate_config: ConfigRecord | None = None,
-        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+        evaluate_fn: EvaluateFn | None = None,
+        should_stop: ShouldStop | None = None,
     ) -> Result:
         """Run as Flower's strategies do, but end on convergence.
 
@@ -121,35 +137,65 @@ class FlowerStrategy(Strategy, Generic[R]):
             grid: The grid.
             initial_arrays: Components to begin with, as rows, named components: what `arrays_of`
                 makes of an earlier result, say. Others are left aside, with a warning.
-            num_rounds: At most so many rounds of the algorithm; 0 leaves that to the algorithm.
+            num_rounds: The opening and at most so many rounds less one of the algorithm; 0 leaves
+                that to the algorithm. An algorithm that needs a closing message, and an evaluation,
+                take a round more each.
             timeout: Seconds to wait for the answers of a round; round_timeout if left out.
             train_config: Sent to the nodes beside our own configuration.
             evaluate_config: Likewise, with an evaluation.
-            evaluate_fn: Called with the number of the message and the components after it.
+            evaluate_fn: Called with the number of the round and the arrays after it; before the
+                first round too, with 0, if `initial_arrays` has components.
+            should_stop: Called after each round with its number and the Result so far. If it returns
+                True, no further message is sent, and the Result has the components as they are.
 
         Returns:
             Flower's Result: arrays are those of `arrays_of`, metrics those of the history, by
                 round.
         """
-        outcome = _Outcome(evaluate_fn)
-        made = self._begin(num_rounds=num_rounds, start=_start_of(initial_arrays))
+        began = time.monotonic()
+        start = _start_of(initial_arrays)
+        outcome = Outcome(evaluate_fn, should_stop)
+        made = self._begin(num_rounds=num_rounds, start=start)
         waits = self._waits
         if timeout is not None:
             waits = replace(waits, round_timeout=timeout)
         configs: dict[str, Mapping[str, Any]] = {"train": train_config or {}, wire.EVALUATE: evaluate_config or {}}
-        outcome.result.arrays = arrays_of(self._run(_nodes(grid, made, waits, configs), outcome))
+        if start is not None and initial_arrays is not None:
+            outcome.arrays = initial_arrays
+            outcome.evaluate(0)
+        nodes = _nodes(grid, made, waits, configs)
+        nodes.num_rounds, outcome.nodes = num_rounds, nodes
+        try:
+            arrays = arrays_of(self._run(nodes, outcome, outcome))
+            outcome.result.arrays = outcome.arrays if outcome.changed else arrays
+        except StoppedError:
+            log(INFO, "should_stop has ended the run after round %d.", nodes.run.history[-1].number + 1)
+        log(INFO, "")
+        log(INFO, "Strategy execution finished in %.2fs", time.monotonic() - began)
+        log(INFO, "")
+        log(INFO, "Final results:")
+        log(INFO, "")
+        for line in str(outcome.result).splitlines():
+            log(INFO, "\t%s", line)
+        log(INFO, "")
         return outcome.result
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """The messages of the coming round; none of an evaluation, or once the run has ended."""
-        return self._configure(config, grid, "train")
+        self._trained = 0
+        messages = self._configure(config, grid, "train")
+        if messages:
+            self._trained = server_round
+        return messages
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """The messages of the closing evaluation; none before it."""
+        """The messages of the closing evaluation; none before it, nor in a round in which something was trained."""
+        if self._trained == server_round:
+            return []
         return self._configure(config, grid, wire.EVALUATE)
 
     def aggregate_train(
@@ -165,7 +211,8 @@ class FlowerStrategy(Strategy, Generic[R]):
         if done is None:
             return None, None
         run, record = done
-        return _components(run), records.figures({**record.metrics, IN_ORDER: int(_in_order(run))})
+        self._returned = _arrays_so_far(run)
+        return self._returned, records.figures({**record.metrics, IN_ORDER: int(_in_order(run))})
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """The figures of the closing evaluation; nothing before it."""
@@ -184,15 +231,22 @@ class FlowerStrategy(Strategy, Generic[R]):
         """Who watches the run of these nodes, whoever drives it."""
         return []
 
-    def _run(self, nodes: Nodes, watcher: Watcher) -> R:
+    def _run(self, nodes: Nodes, watcher: Watcher, outcome: Outcome) -> R:
         log(INFO, "Starting %s strategy:", type(self).__name__)
         self.summary()
         self._nodes = self._message = None
         nodes.checkpoint = self._checkpoint
+        step = None
+        if any(getattr(type(self), hook) is not getattr(FlowerStrategy, hook) or hook in vars(self) for hook in HOOKS):
+            train, evaluate = (records.config(nodes.configs.get(kind, {})) for kind in ("train", wire.EVALUATE))
+            step = partial(self._step, nodes, outcome, train, evaluate)
 
         report = OnRound(lambda run: nodes.report(run.history[-1]))
         watchers = [report, *self._watchers(nodes), watcher]
-        result: R = cast(R, drive(nodes.run, nodes, checkpoint=self._checkpoint, watchers=watchers))
+        try:
+            result: R = cast(R, drive(nodes.run, nodes, checkpoint=self._checkpoint, watchers=watchers, step=step))
+        finally:
+            self._nodes, self._message, self._driven = None, None, False
         result = replace(result, site_names=nodes.site_names)
         if isinstance(result, PCAResult):
             units: list[str] = _other_units(nodes.run.standing.model, nodes.site_names)
@@ -208,17 +262,44 @@ class FlowerStrategy(Strategy, Generic[R]):
                 log(WARNING, "%s", hint)
         return result
 
+    def _step(
+        self, nodes: Nodes, outcome: Outcome, train: ConfigRecord, evaluate: ConfigRecord, message: Broadcast
+    ) -> None:
+        """One round of the run, through the hooks as Flower's own loop calls them."""
+        nodes.begin(message)
+        self._driven, self._nodes, self._message = True, nodes, message
+        number, grid = message.number + 1, nodes.grid
+        replies = nodes.deliver(self.configure_train(number, outcome.arrays, train, grid))
+        arrays, figures = self.aggregate_train(number, replies)
+        self._require_taken("aggregate_train", wire.kind(message.stage) == "train")
+        if arrays is not None:
+            outcome.arrays, outcome.changed = arrays, arrays is not self._returned
+        replies = nodes.deliver(self.configure_evaluate(number, outcome.arrays, evaluate, grid))
+        errors = self.aggregate_evaluate(number, replies)
+        self._require_taken("aggregate_evaluate", True)
+        outcome.told = figures, errors
+
+    def _require_taken(self, hook: str, due: bool) -> None:
+        """Require of a hook that the answers to the message have reached the run: else it would ask for ever."""
+        if due and self._message is not None:
+            name = type(self).__name__
+            raise ConfigError(
+                f"{name}.{hook} has not handed the replies on, so the run cannot go on. Call super().{hook}("
+                f"server_round, replies) in it, and return what that returns."
+            )
+
     def _configure(self, config: ConfigRecord, grid: Grid, kind: str) -> list[Message]:
         if self._nodes is None:
             self._nodes = _nodes(grid, self._begin(), self._waits)
             self._watching = self._watchers(self._nodes)
         nodes = self._nodes
         nodes.grid = grid
-        if self._message is None:
+        if self._message is None and not self._driven:
             self._message = nodes.run.pending(nodes.present())
         if self._message is None or wire.kind(self._message.stage) != kind:
             return []
         nodes.configs[kind] = dict(config)
+        nodes.log_sample(self._message)
         return list(map(nodes.composer(self._message), nodes.carriers(self._message)))
 
     def _aggregate(self, replies: Iterable[Message], kind: str) -> tuple[Driven, Round] | None:
@@ -226,39 +307,81 @@ class FlowerStrategy(Strategy, Generic[R]):
         if nodes is None or message is None or wire.kind(message.stage) != kind:
             return None
         came = {reply.metadata.src_node_id: reply for reply in replies}
-        carriers = nodes.carriers(message)
-        answers = [answer for n in carriers for answer in nodes.answers(n, came.get(n, "no answer"), message)]
+        answers = list[Reply | Sum | Failure]()
+        for carrier in nodes.carriers(message):
+            if self._driven and carrier not in came:
+                answers += nodes.missing(carrier, message)
+            else:
+                answers += nodes.answers(carrier, came.get(carrier, "no answer"), message)
         self._message = None
         record = nodes.run.advance(nodes.in_order(answers))
-        nodes.report(record)
-        for watcher in self._watching:
-            watcher.before_keeping(nodes.run)
+        if not self._driven:
+            nodes.report(record)
+            for watcher in self._watching:
+                watcher.before_keeping(nodes.run)
         return nodes.run, record
 
 
 @dataclass
-class _Outcome(Watcher):
+class Outcome(Watcher):
     """Flower's Result of a run, which grows with every message.
 
     Args:
-        evaluate_fn: The caller's, called with the components after every message.
+        evaluate_fn: The caller's, called with the arrays after every message.
+        should_stop: The caller's, called with the Result after every message.
+
+    Attributes:
+        result: The Result.
+        nodes: The nodes of the run.
+        arrays: The newest arrays: as the run has them, or as a subclass's hook has returned them.
+        told: The figures that a subclass's hooks have returned for the newest message; None if no
+            hook is called.
+        changed: Whether a subclass's hook has returned other arrays than the run has.
     """
 
-    evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None
+    evaluate_fn: EvaluateFn | None = None
+    should_stop: ShouldStop | None = None
     result: Result = field(default_factory=Result)
+    nodes: Nodes | None = None
+    arrays: ArrayRecord = field(default_factory=ArrayRecord)
+    told: tuple[MetricRecord | None, MetricRecord | None] | None = None
+    changed: bool = False
 
     def after_message(self, run: Driven) -> None:
+        """Take the figures and arrays of the message in, and ask the caller's functions about them."""
         record = run.history[-1]
-        metrics = self.result.train_metrics_clientapp
-        if record.stage == wire.EVALUATE:
-            metrics = self.result.evaluate_metrics_clientapp
-        if record.metrics:
-            metrics[record.number] = records.figures(record.metrics)
-        if self.evaluate_fn is None or (arrays := _components(run)) is None:
+        number = record.number + 1
+        metrics, trained = self.result.evaluate_metrics_clientapp, self.result.train_metrics_clientapp
+        if self.told is not None:
+            figures, errors = self.told
+            if figures is not None:
+                trained[number] = figures
+            if errors is not None:
+                metrics[number] = errors
+        elif record.metrics:
+            of_kind = metrics if record.stage == wire.EVALUATE else trained
+            of_kind[number] = records.figures(record.metrics)
+        if self.evaluate_fn is None and self.should_stop is None:
             return
-        figures = self.evaluate_fn(record.number, arrays)
+        if self.told is None and (arrays := _arrays_so_far(run)) is not None:
+            self.arrays = arrays
+        self.result.arrays = self.arrays
+        self.evaluate(number)
+        if self.should_stop is not None and self.should_stop(number, self.result) and self.nodes:
+            self.nodes.stopped = True
+
+    def evaluate(self, number: int) -> None:
+        """Have the caller evaluate the arrays, if there are some, after the round of this number."""
+        if self.evaluate_fn is None or not self.arrays:
+            return
+        figures = self.evaluate_fn(number, self.arrays)
+        if number:
+            log(INFO, "Global evaluation")
+            log(INFO, "\t└──> MetricRecord: %s", figures)
+        else:
+            log(INFO, "Initial global evaluation results: %s", figures)
         if figures is not None:
-            self.result.evaluate_metrics_serverapp[record.number] = figures
+            self.result.evaluate_metrics_serverapp[number] = figures
 
 
 def _nodes(grid: Grid, run: AnyRun, waits: Waits, configs: Mapping[str, Mapping[str, Any]] | None = None) -> Nodes:
@@ -281,13 +404,21 @@ def _start_of(arrays: ArrayRecord | None) -> Components | None:
     return Components(known["components"], known.get("scale"))
 
 
-def _components(run: Driven) -> ArrayRecord | None:
-    """The components as they stand, as rows: as many as are asked for, which may not be the best of their span yet."""
+def _arrays_so_far(run: Driven) -> ArrayRecord | None:
+    """The components as they are, as rows, with mean and scale: what `arrays_of` gives of a result, as far as known.
+
+    There are as many components as are wanted, which may not be the best of their span yet.
+    """
     Z = run.estimate()
     if Z is None:
         return None
-    wanted = Z[:, : run.standing.model.k]
-    return records.with_names({"components": np.ascontiguousarray(fix_signs(wanted).T)})
+    arrays = {"components": np.ascontiguousarray(fix_signs(Z[:, : run.standing.model.k]).T)}
+    model = run.standing.model_now(whole=run.roll.whole)
+    if run.standing.opens and model.split is None:
+        arrays["mean"] = np.zeros(model.d) if model.frame.mean is None else model.frame.mean
+        if model.frame.scale is not None:
+            arrays["scale"] = model.frame.scale
+    return records.with_names(arrays)
 
 
 _FEWEST_ROWS: Final = 20  # of a site whose mean is compared

@@ -99,7 +99,12 @@ _POLL: Final = 0.2  # seconds between two looks for nodes
 # Flower's codes of errors where no answer will come, for want of a node
 EXPIRED, _GONE, _CRASHED = (3, 4), 5, 8
 _MUTE: Final = "it has answered no message of this run, and its own log says whether its processes begin"
+_UNASKED: Final = "the strategy's own hooks have not asked it, or have not counted its reply"
 _UNKNOWN: Final = 2**63  # a node's key before its first answer: after all partition ids
+
+
+class StoppedError(Exception):
+    """The run has a message to send, but the caller's should_stop has ended it."""
 
 
 @dataclass
@@ -125,6 +130,7 @@ class Nodes:
     waits: Waits
     configs: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     checkpoint: Path | None = None
+    num_rounds: int = 0  # at most so many, for the log; 0 if the caller has not said
     # of the run: nodes tell its memory from another's
     name: str = field(default_factory=lambda: uuid.uuid4().hex)
     keys: dict[int, int] = field(default_factory=dict)
@@ -135,6 +141,9 @@ class Nodes:
     # those that were registered with a name
     _called: dict[int, str] = field(default_factory=dict)
     _patience: Patience = field(default_factory=Patience)
+    stopped: bool = False  # whether the caller wants no further message to be sent
+    connected: int = 0  # how many clients could be reached before the newest message
+    _unanswered: dict[int, str] = field(default_factory=dict)  # why a node that was asked has not answered
     _step: int = -1  # the tracker's step that was begun last
     _began: float = 0.0
 
@@ -150,6 +159,7 @@ class Nodes:
         least, deadline = self.waits.min_nodes, time.monotonic() + self.waits.node_timeout
         while True:
             connected = self.reachable(within=deadline - time.monotonic())
+            self.connected = len(connected)
             self.run.readmit(self._patience.back(connected))
             nodes = sorted(connected.keys() - self.run.roll.banned, key=self.order)
             late, crowd = time.monotonic() >= deadline, len(connected) >= least
@@ -194,12 +204,53 @@ class Nodes:
     def ask(self, message: Broadcast) -> Iterator[Reply | Sum | Failure]:
         """Answers in the order of the nodes' keys, whatever the order they came in."""
         timeout = self.waits.round_timeout
+        self.begin(message)
+        self.log_sample(message)
         ordered = exchange(self.grid, self.carriers(message), self.composer(message), timeout=timeout)
         answers = (answer for node, reply in ordered for answer in self.answers(node, reply, message))
         if all(node in self.keys for node in message.to):
             yield from answers
         else:  # keys come with the first answer, so these wait for one another
             yield from self.in_order(answers)
+
+    def begin(self, message: Broadcast) -> None:
+        """Log that a round begins, as Flower's own strategies do. A closing round may follow those of `num_rounds`.
+
+        Raises:
+            StoppedError: If the caller wants no further message to be sent.
+        """
+        if self.stopped:
+            raise StoppedError
+        number = message.number + 1
+        log(INFO, "")
+        if number <= self.num_rounds:
+            log(INFO, "[ROUND %d/%d]", number, self.num_rounds)
+        else:
+            log(INFO, "[ROUND %d]", number)
+
+    def log_sample(self, message: Broadcast) -> None:
+        """Log how many nodes are asked, likewise."""
+        asked = len(self.carriers(message))
+        log(INFO, "configure_%s: Sampled %d nodes (out of %d)", wire.kind(message.stage), asked, self.connected)
+
+    def deliver(self, messages: Iterable[Message]) -> list[Message]:
+        """Send messages that a hook has returned, and return the replies that have come."""
+        given = list(messages)
+        self._unanswered = {}
+        if not given:
+            return []
+        came = list[Message]()
+        timeout = self.waits.round_timeout
+        for place, reply in exchange(self.grid, range(len(given)), given.__getitem__, timeout=timeout):
+            if isinstance(reply, str):
+                self._unanswered[given[place].metadata.dst_node_id] = reply
+            else:
+                came.append(reply)
+        return came
+
+    def missing(self, node: int, message: Broadcast) -> Iterable[Reply | Sum | Failure]:
+        """What stands for the answers of a node whose reply a hook was not given."""
+        return self.answers(node, self._unanswered.get(node, _UNASKED), message)
 
     def in_order(self, answers: Iterable[Reply | Sum | Failure]) -> list[Reply | Sum | Failure]:
         """In the order of the nodes' keys."""
@@ -227,7 +278,9 @@ class Nodes:
 
     def report(self, record: Round) -> None:
         """Log what a message came to; nodes are named as their operators know them."""
-        log(INFO, "%s", record)
+        kind, failures = wire.kind(record.stage), len(record.failures)
+        log(INFO, "aggregate_%s: Received %d results and %d failures", kind, record.answered, failures)
+        log(INFO, "\t└──> %s: %s", record.stage, record.words)
         for node, reason in record.failures.items():
             log(WARNING, "\t%s %s%s was left out: %s", self.noun, node, self._known_as(int(node)), reason)
         for node, note in record.notes.items():
@@ -294,6 +347,8 @@ class Nodes:
         Some errors mean that nobody is there to answer: that is silence.
         """
         if isinstance(reply, str):
+            if reply == _UNASKED:
+                return self._fail(node, reply)
             return self._fail(node, self._silence(node, reply), silent=True)
         error = reply.error
         # Flower answers in place of a dead process, but late: each time costs the whole timeout.

@@ -28,7 +28,7 @@ from flower_pca.results.record import Following, StepRecord
 from flower_pca.results.start import Start
 from flower_pca.results.steps import TrackingResult
 from flower_pca.stages.opening import Standardize as Stage
-from flower_pca.strategies.base import FlowerStrategy
+from flower_pca.strategies.base import FlowerStrategy, Outcome
 from flower_pca.strategies.exchange import log
 from flower_pca.strategies.nodes import Nodes
 from flower_pca.strategies.waits import NODE_DEFAULTS, SUMMED, NodeKeywords, Waits, take_out
@@ -113,7 +113,8 @@ class PCAStrategy(FlowerStrategy[PCAResult]):
             where each node is a client.
         checkpoint: File to keep the state of the run in after every round. If it is there at the
             start, the run goes on from it; a finished run removes it.
-        min_available_nodes, min_train_nodes: What Flower calls `min_nodes`; the larger one holds.
+        min_available_nodes, min_train_nodes, min_evaluate_nodes: Flower's names of `min_nodes`. The
+            largest of them holds.
         start: Components to begin with, for an algorithm that iterates: an earlier result, its
             file, or components as rows.
         fraction_train: What Flower calls `fraction`.
@@ -177,7 +178,8 @@ class PCAStrategy(FlowerStrategy[PCAResult]):
     def _new_run(self, *, num_rounds: int = 0, start: Start | None = None) -> AnyRun:
         question = self.question
         if num_rounds and isinstance(question.algorithm, Iterative):
-            question = replace(question, algorithm=registry.make(question.algorithm, max_rounds=num_rounds))
+            # the opening is the first of them
+            question = replace(question, algorithm=registry.make(question.algorithm, max_rounds=max(num_rounds - 1, 1)))
         # of a sum nothing is known of a single client
         judged = self._waits.hosted != SUMMED
         return assembly.run(question, judged=judged, start=self._start if start is None else start)
@@ -248,8 +250,8 @@ class TrackingStrategy(FlowerStrategy[TrackingResult]):
         result = replace(cast(TrackingResult, found), site_names=self._newest.site_names)
         return result.with_keys(self._newest.lasting_keys)
 
-    def _run(self, nodes: Nodes, watcher: Watcher) -> TrackingResult:
-        return super()._run(nodes, watcher).with_keys(nodes.lasting_keys)
+    def _run(self, nodes: Nodes, watcher: Watcher, outcome: Outcome) -> TrackingResult:
+        return super()._run(nodes, watcher, outcome).with_keys(nodes.lasting_keys)
 
     @property
     def algorithm(self) -> Tracker:

@@ -11,7 +11,39 @@ from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
 
 SUMMED: Final = "summed"
-_FLOWERS: Final = ("min_available_nodes", "min_train_nodes")  # names of min_nodes
+_FLOWERS: Final = ("min_available_nodes", "min_train_nodes", "min_evaluate_nodes")  # Flower's names of min_nodes
+# parameters of Flower's strategies that mean something for PCA with these values alone, and why
+_FIXED: Final[dict[str, tuple[tuple[Any, ...], str]]] = {
+    "fraction_evaluate": (
+        (1.0, None),
+        "The closing evaluation adds up the errors of all nodes, so fraction_evaluate can only be 1.0. To do without "
+        "the evaluation, leave out evaluate=True.",
+    ),
+    "weighted_by_key": (
+        ("num-examples", None),
+        'PCA weighs all rows alike, so weighted_by_key can only be "num-examples". Leave it out.',
+    ),
+    "arrayrecord_key": (
+        ("arrays", None),
+        'Nodes of flower_pca read the arrays of a message in its record "arrays", so arrayrecord_key can have no other '
+        "value. Leave it out.",
+    ),
+    "configrecord_key": (
+        ("config", None),
+        'Nodes of flower_pca read the settings of a message in its record "config", so configrecord_key can have no '
+        "other value. Leave it out.",
+    ),
+    "train_metrics_aggr_fn": (
+        (None,),
+        "The strategy itself adds up what nodes answer, so there is nothing for train_metrics_aggr_fn to do. Read the "
+        "figures of each round in train_metrics_clientapp of the Result, or override aggregate_train.",
+    ),
+    "evaluate_metrics_aggr_fn": (
+        (None,),
+        "The strategy itself adds up the errors of all nodes, so there is nothing for evaluate_metrics_aggr_fn to do. "
+        "Read the error in evaluate_metrics_clientapp of the Result, or override aggregate_evaluate.",
+    ),
+}
 
 
 class NodeKeywords(TypedDict, total=False):
@@ -25,6 +57,20 @@ class NodeKeywords(TypedDict, total=False):
     checkpoint: str | os.PathLike[str] | None
     min_available_nodes: int | None
     min_train_nodes: int | None
+    min_evaluate_nodes: int | None
+
+
+def take_fixed(keywords: Any) -> None:
+    """Take those parameters of Flower's strategies out of a strategy's keywords that change nothing for PCA.
+
+    Raises:
+        ConfigError: If one of them has a value that the strategy could not keep to.
+    """
+    if not keywords.get("evaluate") and keywords.get("fraction_evaluate") == 0.0:
+        keywords.pop("fraction_evaluate")  # as the run has no evaluation
+    for name, (values, sentence) in _FIXED.items():
+        if name in keywords and keywords.pop(name) not in values:
+            raise ConfigError(sentence)
 
 
 def take_out(keywords: Any) -> NodeKeywords:
@@ -69,7 +115,7 @@ class Waits:
         given = keywords.get("min_nodes")
         if least and given is not None:
             raise ConfigError(
-                "min_available_nodes or min_train_nodes beside min_nodes",
+                "min_available_nodes, min_train_nodes or min_evaluate_nodes beside min_nodes",
                 must="left out",
                 got=max(least),
                 then="Keep one of them.",

@@ -129,6 +129,11 @@ def with_names(arrays: Mapping[str, Array]) -> ArrayRecord:
     return ArrayRecord({name: FlowerArray(a) for name, a in arrays.items()})
 
 
+def config(values: Mapping[str, Any]) -> ConfigRecord:
+    """Values by name, as a caller's hooks get them, and may add to them."""
+    return ConfigRecord(dict(values))
+
+
 def figures(metrics: Mapping[str, Any]) -> MetricRecord:
     """Figures by name, likewise."""
     return MetricRecord(dict(metrics))

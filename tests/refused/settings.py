@@ -286,7 +286,7 @@ BESIDE = [
     ),
     Refused(
         {"algorithm": "ssi", "min_nodes": 2, "min_train_nodes": 3},
-        "min_train_nodes beside min_nodes must be left out. Got 3. Keep one",
+        "min_train_nodes or min_evaluate_nodes beside min_nodes must be left out. Got 3. Keep one",
     ),
 ]
 LEAK = [Refused({"name": "leak.pdf"}, "must be one that ends in .svg or .png")]

@@ -1,0 +1,360 @@
+"""What Flower's users expect of a Strategy: hooks that are called, rounds that are counted, parameters, logs."""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+import numpy as np
+import pytest
+from builders import pooled, unequal
+from fake_grid import config_of, grid_of
+from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord
+from flwr.serverapp.strategy import FedAvg, Result, Strategy
+
+from flower_pca import ConfigError, simulate, strategies
+from flower_pca.strategies import Krylov, PCAStrategy, Standardize, arrays_of
+
+pytestmark = pytest.mark.usefixtures("lines")
+SHARDS = unequal()
+
+
+def named_arrays(arrays):
+    return {name: a.numpy() for name, a in arrays.items()}
+
+
+def assert_arrays_equal(a, b):
+    a, b = named_arrays(a), named_arrays(b)
+    assert a.keys() == b.keys()
+    for name in a:
+        np.testing.assert_array_equal(a[name], b[name], err_msg=name)
+
+
+class Loud(Krylov):
+    """Overrides all hooks, as Flower's users do."""
+
+    def __init__(self, **keywords):
+        super().__init__(**keywords)
+        self.calls = []
+
+    def configure_train(self, server_round, arrays, config, grid):
+        config["lr"] = 1.0 / server_round
+        messages = list(super().configure_train(server_round, arrays, config, grid))
+        self.calls.append(("configure_train", server_round, len(messages), sorted(arrays)))
+        return messages
+
+    def aggregate_train(self, server_round, replies):
+        replies = list(replies)
+        arrays, metrics = super().aggregate_train(server_round, replies)
+        self.calls.append(("aggregate_train", server_round, len(replies), sorted(arrays or ())))
+        return arrays, metrics if metrics is None else MetricRecord({**metrics, "loud": 1})
+
+    def configure_evaluate(self, server_round, arrays, config, grid):
+        messages = list(super().configure_evaluate(server_round, arrays, config, grid))
+        self.calls.append(("configure_evaluate", server_round, len(messages), sorted(arrays)))
+        return messages
+
+    def aggregate_evaluate(self, server_round, replies):
+        metrics = super().aggregate_evaluate(server_round, replies)
+        self.calls.append(("aggregate_evaluate", server_round, len(replies), sorted(metrics or ())))
+        return metrics
+
+
+@pytest.mark.slow
+def test_start_calls_the_hooks_of_a_subclass_as_flowers_own_loop_does():
+    strategy, grid = Loud(n_components=2, evaluate=True), grid_of(SHARDS)
+    result = strategy.start(grid, evaluate_config=ConfigRecord({"batch": 3}))
+    plain = Krylov(n_components=2, evaluate=True).start(grid_of(SHARDS))
+    assert_arrays_equal(result.arrays, plain.arrays)
+    known, rounds = ["components", "mean"], max(plain.train_metrics_clientapp)
+    assert rounds > 1
+    trained = [
+        [
+            ("configure_train", n, 5, known if n > 1 else []),
+            ("aggregate_train", n, 5, known),
+            ("configure_evaluate", n, 0, known),
+            ("aggregate_evaluate", n, 0, []),
+        ]
+        for n in range(1, rounds + 1)
+    ]
+    assert strategy.calls == [
+        *(call for calls in trained for call in calls),
+        ("configure_train", rounds + 1, 0, known),
+        ("aggregate_train", rounds + 1, 0, []),
+        ("configure_evaluate", rounds + 1, 5, known),
+        ("aggregate_evaluate", rounds + 1, 5, ["mse"]),
+    ]
+    told = {(c["stage"], c.get("lr"), c.get("batch")) for c in map(config_of, grid.sent)}
+    rates = {("krylov", 1.0 / n, None) for n in range(2, rounds + 1)}
+    assert told == {("opening", 1.0, None), *rates, ("evaluate", None, 3)}
+    assert {n: m["loud"] for n, m in result.train_metrics_clientapp.items()} == dict.fromkeys(range(1, rounds + 1), 1)
+    assert result.train_metrics_clientapp[rounds]["error"] == plain.train_metrics_clientapp[rounds]["error"]
+    assert [m["mse"] for m in result.evaluate_metrics_clientapp.values()] == [
+        m["mse"] for m in plain.evaluate_metrics_clientapp.values()
+    ]
+
+
+@pytest.mark.slow
+def test_flowers_own_loop_counts_rounds_as_start_does():
+    strategy = Loud(n_components=2, evaluate=True)
+    result = Strategy.start(strategy, grid_of(SHARDS), ArrayRecord(), num_rounds=4)
+    other = Loud(n_components=2, evaluate=True)
+    ours = other.start(grid_of(SHARDS))
+    assert [call[:3] for call in strategy.calls[: len(other.calls)]] == [call[:3] for call in other.calls]
+    assert result.train_metrics_clientapp.keys() == ours.train_metrics_clientapp.keys()
+    assert result.evaluate_metrics_clientapp == ours.evaluate_metrics_clientapp
+    mean = pooled(SHARDS).mean
+    np.testing.assert_allclose(result.arrays["mean"].numpy(), mean, rtol=0, atol=1e-12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("given", [{}, {"mask": True}, {"scale": "std", "fraction": 1.0}])
+def test_fit_calls_the_hooks_too_and_gives_the_same_bits(given, tmp_path):
+    strategy = Loud(n_components=2, checkpoint=tmp_path / "run.ckpt", **given)
+    result = strategy.fit(grid_of(SHARDS))
+    plain = Krylov(n_components=2, **given).fit(grid_of(SHARDS))
+    assert [name for name, *_ in strategy.calls].count("aggregate_train") == len(result.history)
+    if not given.get("mask"):  # fixed point under masks depends on keys that are drawn anew
+        np.testing.assert_array_equal(result.components_, plain.components_)
+    np.testing.assert_allclose(result.components_, plain.components_, rtol=0, atol=1e-7)
+    assert not (tmp_path / "run.ckpt").exists()
+
+
+@pytest.mark.slow
+def test_a_strategy_of_steps_calls_hooks():
+    from flower_pca import Stream
+
+    class Heard(strategies.STMiss):
+        heard = 0
+
+        def aggregate_train(self, server_round, replies):
+            self.heard += 1
+            return super().aggregate_train(server_round, replies)
+
+    rng = np.random.default_rng(0)
+    rows = [rng.standard_normal((40, 4)) * [3.0, 2.0, 0.1, 0.1] for _ in range(2)]
+    grid = lambda: grid_of([Stream(X, batch=10) for X in rows])  # noqa: E731
+    heard = Heard(n_components=2, steps=3)
+    result = heard.fit(grid())
+    assert heard.heard == len(result.history)
+    plain = strategies.STMiss(n_components=2, steps=3).fit(grid())
+    np.testing.assert_array_equal(result.components_, plain.components_)
+
+
+def test_a_subclass_chooses_the_nodes_that_count():
+    class Without(Krylov):
+        refused = None
+
+        def configure_train(self, server_round, arrays, config, grid):
+            messages = super().configure_train(server_round, arrays, config, grid)
+            return [m for m in messages if m.metadata.dst_node_id != self.refused]
+
+    grid = grid_of(SHARDS)
+    strategy = Without(n_components=2)
+    strategy.refused = grid.node(1)
+    result = strategy.fit(grid)
+    others = [X for i, X in enumerate(SHARDS) if i != 1]
+    assert result.n_samples_ == sum(map(len, others))
+    np.testing.assert_allclose(result.components_, simulate("krylov", others, n_components=2).components_, atol=1e-10)
+    assert grid.counts[strategy.refused] == 0
+    why = {r.failures[str(strategy.refused)] for r in result.history if str(strategy.refused) in r.failures}
+    assert why == {"the strategy's own hooks have not asked it, or have not counted its reply"}
+
+
+def test_a_subclass_drops_a_reply():
+    class Dropping(Krylov):
+        dropped = None
+
+        def aggregate_train(self, server_round, replies):
+            return super().aggregate_train(server_round, [r for r in replies if r.metadata.src_node_id != self.dropped])
+
+    grid = grid_of(SHARDS)
+    strategy = Dropping(n_components=2)
+    strategy.dropped = grid.node(0)
+    assert strategy.fit(grid).n_samples_ == sum(map(len, SHARDS[1:]))
+
+
+def test_arrays_that_a_hook_returns_are_those_of_the_result():
+    class Flipped(Krylov):
+        def aggregate_train(self, server_round, replies):
+            arrays, metrics = super().aggregate_train(server_round, replies)
+            return ArrayRecord({"flipped": Array(-arrays["components"].numpy())}), metrics
+
+    result = Flipped(n_components=2).start(grid_of(SHARDS))
+    plain = Krylov(n_components=2).start(grid_of(SHARDS))
+    np.testing.assert_allclose(result.arrays["flipped"].numpy(), -plain.arrays["components"].numpy(), atol=1e-12)
+
+
+def test_a_hook_that_hands_nothing_on_is_named():
+    class Deaf(Krylov):
+        def aggregate_train(self, server_round, replies):
+            return None, None
+
+    with pytest.raises(ConfigError, match=r"^Deaf.aggregate_train has not handed the replies on.* Call super\(\)"):
+        Deaf(n_components=2).fit(grid_of(SHARDS))
+
+
+def test_hooks_of_a_strategy_whose_nodes_host_clients():
+    from fake_grid import hosts_of
+
+    strategy = Loud(n_components=2, hosted="stacked")
+    result = strategy.fit(hosts_of(SHARDS, each=2))
+    np.testing.assert_array_equal(
+        result.components_, Krylov(n_components=2, hosted="stacked").fit(hosts_of(SHARDS, each=2)).components_
+    )
+    assert strategy.calls[0][2] == 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("hooked", [False, True])
+@pytest.mark.parametrize("after", [1, 2, 3])
+def test_should_stop_ends_the_run_after_that_round(after, hooked, lines):
+    asked = []
+
+    def should_stop(server_round, result):
+        asked.append((server_round, sorted(result.arrays), sorted(result.train_metrics_clientapp)))
+        return server_round == after
+
+    kind = type("Hooked", (strategies.SSI,), {"summary": strategies.SSI.summary})
+    if hooked:
+        kind.aggregate_train = lambda self, number, replies: strategies.SSI.aggregate_train(self, number, replies)
+    grid = grid_of(SHARDS)
+    result = kind(n_components=2).start(grid, should_stop=should_stop)
+    assert [number for number, *_ in asked] == list(range(1, after + 1))
+    assert set(grid.counts.values()) == {after}
+    assert isinstance(result, Result)
+    found = named_arrays(result.arrays)
+    np.testing.assert_allclose(found["mean"], pooled(SHARDS).mean, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(found["components"] @ found["components"].T, np.eye(2), atol=1e-12)
+    assert f"should_stop has ended the run after round {after}." in lines
+    # Flower's own loop, stopped there, has the same
+    own = Strategy.start(kind(n_components=2), grid_of(SHARDS), ArrayRecord(), num_rounds=after)
+    assert_arrays_equal(own.arrays, result.arrays)
+
+
+@pytest.mark.slow
+def test_should_stop_after_the_last_round_leaves_a_whole_result():
+    plain = Krylov(n_components=2).start(grid_of(SHARDS))
+    last = max(plain.train_metrics_clientapp)
+    result = Krylov(n_components=2).start(grid_of(SHARDS), should_stop=lambda number, result: number == last)
+    assert_arrays_equal(result.arrays, plain.arrays)
+    assert "explained_variance" in result.arrays
+
+
+class Newer(Strategy):
+    """Flower's Strategy from 1.43 on, by its documentation: `start` takes should_stop, and asks it after each round."""
+
+    def start(
+        self,
+        grid,
+        initial_arrays,
+        num_rounds=3,
+        timeout=3600,
+        train_config=None,
+        evaluate_config=None,
+        evaluate_fn=None,
+        should_stop=None,
+    ):
+        result = Result()
+        for number in range(1, num_rounds + 1):
+            sent = self.configure_train(number, initial_arrays, ConfigRecord(), grid)
+            arrays, metrics = self.aggregate_train(number, grid.send_and_receive(sent, timeout=timeout))
+            result.arrays = result.arrays if arrays is None else arrays
+            if metrics is not None:
+                result.train_metrics_clientapp[number] = metrics
+            sent = self.configure_evaluate(number, initial_arrays, ConfigRecord(), grid)
+            self.aggregate_evaluate(number, grid.send_and_receive(sent, timeout=timeout))
+            if should_stop is not None and should_stop(number, result):
+                break
+        return result
+
+
+def test_start_has_the_parameters_of_flowers_start_old_and_new():
+    ours = inspect.signature(PCAStrategy.start).parameters
+    for theirs in (Strategy.start, Newer.start):
+        names = list(inspect.signature(theirs).parameters)
+        assert list(ours)[: len(names)] == names
+    assert list(ours) == list(inspect.signature(Newer.start).parameters)
+
+
+@pytest.mark.slow
+def test_the_loop_of_a_newer_flower_stops_where_start_does():
+    stop = lambda number, result: number == 2  # noqa: E731
+    theirs = Newer.start(strategies.SSI(n_components=2), grid_of(SHARDS), ArrayRecord(), 9, should_stop=stop)
+    ours = strategies.SSI(n_components=2).start(grid_of(SHARDS), num_rounds=9, should_stop=stop)
+    assert_arrays_equal(theirs.arrays, ours.arrays)
+
+
+@pytest.mark.parametrize("num_rounds", [1, 2, 4])
+def test_num_rounds_counts_the_opening(num_rounds):
+    grid = grid_of(SHARDS)
+    result = strategies.LocalPower(n_components=2, tol=1e-14).start(grid, num_rounds=num_rounds)
+    stages = [config_of(m)["stage"] for m in grid.sent[:: len(SHARDS)]]
+    assert stages == ["opening", *["local_power"] * max(num_rounds - 1, 1), "ritz"]
+    assert "explained_variance" in result.arrays
+
+
+def test_initial_arrays_are_evaluated_before_the_first_round():
+    earlier = simulate("krylov", SHARDS, n_components=2)
+    seen = []
+    result = Krylov(n_components=2).start(
+        grid_of(SHARDS), arrays_of(earlier), evaluate_fn=lambda n, arrays: seen.append(n) or MetricRecord({"n": n})
+    )
+    assert seen == list(range(len(seen)))
+    assert result.evaluate_metrics_serverapp[0]["n"] == 0
+
+
+def test_the_log_has_flowers_own_lines(lines):
+    result = strategies.LocalPower(n_components=2, tol=1e-14).start(grid_of(SHARDS), num_rounds=3)
+    own = ["[ROUND 1/3]", "[ROUND 2/3]", "[ROUND 3/3]", "[ROUND 4]"]
+    assert [line for line in lines if line.startswith("[ROUND")] == own
+    for kind in ("configure_train: Sampled 5 nodes (out of 5)", "aggregate_train: Received 5 results and 0 failures"):
+        assert lines.count(kind) == 4
+    assert any(re.fullmatch(r"Strategy execution finished in \d+\.\d\ds", line) for line in lines)
+    whole = lines[lines.index("Final results:") + 2 : -1]
+    assert [line.strip() for line in whole] == [line.strip() for line in str(result).splitlines()]
+
+
+NATURAL = {
+    "fraction_train": 1.0,
+    "fraction_evaluate": 1.0,
+    "min_train_nodes": 2,
+    "min_evaluate_nodes": 2,
+    "min_available_nodes": 2,
+    "weighted_by_key": "num-examples",
+    "arrayrecord_key": "arrays",
+    "configrecord_key": "config",
+    "train_metrics_aggr_fn": None,
+    "evaluate_metrics_aggr_fn": None,
+}
+
+
+def test_every_parameter_of_fedavg_is_taken_with_the_value_that_it_has_there():
+    assert set(NATURAL) >= set(inspect.signature(FedAvg).parameters)
+    assert Krylov(**NATURAL).question == Krylov().question
+    for kind in (strategies.STMiss, Standardize):
+        kind(**{name: value for name, value in NATURAL.items() if name != "fraction_train"})
+
+
+def test_no_evaluation_is_what_flower_calls_a_fraction_of_none():
+    assert Krylov(fraction_evaluate=0.0).question == Krylov().question
+    with pytest.raises(ConfigError, match=r"fraction_evaluate can only be 1.0. .* leave out evaluate=True\.$"):
+        Krylov(fraction_evaluate=0.0, evaluate=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("fraction_evaluate", 0.5),
+        ("weighted_by_key", "loss"),
+        ("arrayrecord_key", "model"),
+        ("configrecord_key", "settings"),
+        ("train_metrics_aggr_fn", print),
+        ("evaluate_metrics_aggr_fn", print),
+    ],
+)
+def test_a_parameter_of_flowers_that_pca_cannot_keep_to_is_refused_in_a_sentence(name, value):
+    with pytest.raises(ConfigError) as caught:
+        Krylov(**{name: value})
+    assert name in str(caught.value)
+    assert len(str(caught.value)) < 300

@@ -2,8 +2,8 @@
 
 `python -m benchmarks.ray_rounds 300 1000`: so many virtual clients, 784 x 20 float64 each way, medians of the rounds,
 of the wall's time and of the processors' (of all processes of the run). The barest one: a plain ClientApp that sends
-the array back, and Flower's own send_and_receive. Ours: clients that virtual nodes host, whose answers are stacked or
-summed, and a message for each client. With `--ours` the barest one and the messages for each client are left out, whose
+the array back, and Flower's own send_and_receive. Ours: clients that virtual nodes host, and a message for each
+client. With `--ours` the barest one and the messages for each client are left out, whose
 time grows with the square of the clients.
 """
 
@@ -98,13 +98,12 @@ if __name__ == "__main__":
     words = sys.argv[1:]
     alone, rows = "--ours" in words, []
     for number in [int(word) for word in words if word.isdigit()] or [100]:
-        ways = {"stacked": Ray(), "summed": Ray(answers="summed")}
         found = (
             {}
             if alone
             else {"barest": median(barest(number)), "one each": median(ours(number, Ray(clients_per_node=1)))}
         )
-        found |= {way: median(ours(number, backend)) for way, backend in ways.items()}
+        found["stacked"] = median(ours(number, Ray()))
         first = found.get("barest", (float("nan"),) * 2)
         rows += [
             [number, way, f"{wall:.2f}", f"{cpu:.2f}", f"{wall / first[0]:.2f}", f"{cpu / first[1]:.2f}"]

@@ -359,7 +359,6 @@ def standardizing(
     columns: Sequence[str] | str | None = None,
     min_clients: int = 1,
     mask: bool | MaskedSums | str | None = None,
-    judged: bool = True,
 ) -> AnyRun:
     """A run of the opening alone, whose result is the `Scaling` of all rows together.
 
@@ -368,13 +367,12 @@ def standardizing(
         columns: Names of the columns to use, in the order of the result.
         min_clients: Clients that must be present.
         mask: Whether sums are masked, or how.
-        judged: Whether answers are held against what clients say of their rows.
     """
     checks.choice("missing", missing, MISSING)
     checks.integer("min_clients", min_clients, least=1)
     masks, names = MaskedSums.of(mask), names_in(columns)
     summed = masks is not None
-    opening: Stage[Any] = Opening(width=0, judged=judged)
+    opening: Stage[Any] = Opening(width=0)
     if summed:
         opening = SummedOpening(width=0)
     model = Model(n_components=1, center=True, scale="deviation", seed=0, missing=missing, summed=summed, wanted=names)

@@ -72,9 +72,8 @@ def deployed(folder, n=3, **node_config):
     return [{"data": str(folder / f"{i}.npy"), **node_config} for i in range(n)], shards
 
 
-@pytest.mark.parametrize("how", ["stacked", "summed"])
-def test_a_simulation_hosts_as_many_clients_in_a_node_as_the_run_config_says(app_run, how):
-    result, lines = app_run(simulated(2), shards_per_node=3, shard_answers=how, min_nodes=6)
+def test_a_simulation_hosts_as_many_clients_in_a_node_as_the_run_config_says(app_run):
+    result, lines = app_run(simulated(2), shards_per_node=3, min_nodes=6)
     assert is_pca_of(result, [sources.make(DATA)])
     assert any("6/6 clients" in line for line in lines)
     assert [record.asked for record in result.history] == [6] * len(result.history)

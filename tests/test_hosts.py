@@ -26,10 +26,8 @@ def uneven_shards(dtype: Any = np.float64, apart: float = 0.1) -> list[np.ndarra
     return [(part + apart * i).astype(dtype) for i, part in enumerate(np.split(X, np.cumsum(sizes)[:-1]))]
 
 
-def fitted_over_hosts(
-    algorithm: str, grid: fake_grid.FakeGrid, *, n: int = N, hosted: str = "stacked", **settings: Any
-) -> Any:
-    return PCAStrategy(algorithm, n_components=3, min_nodes=n, hosted=hosted, **settings).fit(grid)
+def fitted_over_hosts(algorithm: str, grid: fake_grid.FakeGrid, *, n: int = N, **settings: Any) -> Any:
+    return PCAStrategy(algorithm, n_components=3, min_nodes=n, hosted="stacked", **settings).fit(grid)
 
 
 @pytest.mark.slow
@@ -66,11 +64,10 @@ def test_each_client_keeps_a_state_and_a_ledger_of_its_own(tmp_path: Any) -> Non
     assert len(list(tmp_path.glob("flower_pca-ledger-*.npz"))) == N
 
 
-@pytest.mark.parametrize("hosted", ["stacked", "summed"])
-def test_a_client_that_fails_is_one_client_by_its_name(lines: list[str], hosted: str) -> None:
+def test_a_client_that_fails_is_one_client_by_its_name(lines: list[str]) -> None:
     rows = uneven_shards()
     rows[5][0, 0] = np.nan
-    result = PCAStrategy("krylov", n_components=3, min_nodes=2, hosted=hosted).fit(fake_grid.hosts_of(rows))
+    result = PCAStrategy("krylov", n_components=3, min_nodes=2, hosted="stacked").fit(fake_grid.hosts_of(rows))
     assert result.n_samples_ == sum(len(X) for i, X in enumerate(rows) if i != 5)
     assert any("client 5 was left out" in line and "NaN" in line for line in lines)
     assert set(result.history[0].failures) == {"5"}
@@ -124,43 +121,7 @@ def test_the_steps_of_a_caller_reach_hosted_clients() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("algorithm", "settings"),
-    [
-        ("krylov", {"evaluate": True, "monitor": True, "scale": "max_abs"}),
-        ("ssi(max_rounds=5)", {"fraction": 0.5, "scale": "std", "missing": "mean"}),
-        ("faps(max_rounds=4)", {}),
-        ("fed_oapm(max_rounds=4)", {}),
-        ("auto", {}),
-    ],
-)
-def test_sums_of_nodes_give_the_result_of_the_loop_in_process(algorithm: str, settings: dict[str, Any]) -> None:
-    rows = uneven_shards(apart=0.0)
-    if "missing" in settings:
-        rows[2][3, 4] = np.nan
-    there = fitted_over_hosts(algorithm, fake_grid.hosts_of(rows), hosted="summed", **settings)
-    here = simulate(algorithm, rows, n_components=3, **settings)
-    np.testing.assert_allclose(there.components_, here.components_, rtol=0, atol=1e-12)
-    np.testing.assert_allclose(there.explained_variance_, here.explained_variance_, rtol=1e-12)
-    np.testing.assert_allclose(there.mean_, here.mean_, rtol=1e-12)
-    assert there.algorithm == here.algorithm
-    assert [record.answered for record in there.history] == [record.answered for record in here.history]
-    assert [record.bytes_up for record in there.history] == [record.bytes_up for record in here.history]
-
-
-@pytest.mark.slow
-def test_one_answer_of_each_node_is_in_the_memory_of_a_server_that_gets_sums() -> None:
-    grid, most = fake_grid.hosts_of(uneven_shards()), []
-    grid.tamper = lambda message, reply: (
-        most.append(sum(len(a.data) for r in reply.content.array_records.values() for a in r.values())) or reply
-    )
-    fitted_over_hosts("krylov", grid, hosted="summed")
-    product = 12 * 13 * 8
-    assert max(most) < 2 * product  # of one client, though a node hosts four
-
-
-@pytest.mark.slow
-def test_a_wrong_answer_is_found_by_the_node(lines: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_answer_of_one_client_leaves_that_client_out(lines: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     from flower_pca.clients import PCAClient
 
     fit = PCAClient.fit
@@ -172,7 +133,7 @@ def test_a_wrong_answer_is_found_by_the_node(lines: list[str], monkeypatch: pyte
         return arrays, n, metrics
 
     monkeypatch.setattr(PCAClient, "fit", wrong)
-    result = PCAStrategy("krylov", n_components=3, min_nodes=2, hosted="summed").fit(
+    result = PCAStrategy("krylov", n_components=3, min_nodes=2, hosted="stacked").fit(
         fake_grid.hosts_of(uneven_shards())
     )
     assert result.n_samples_ == sum(len(X) for i, X in enumerate(uneven_shards()) if i != 6)
@@ -180,16 +141,15 @@ def test_a_wrong_answer_is_found_by_the_node(lines: list[str], monkeypatch: pyte
 
 
 @pytest.mark.slow
-def test_clients_with_names_are_named_in_sums_too() -> None:
+def test_clients_with_names_are_named_too() -> None:
     from flower_pca.names.sites import SiteRows
 
     names = tuple(f"column {j:02d}" for j in range(12))
     rows = [SiteRows(X, names, site=f"site {i}") for i, X in enumerate(uneven_shards())]
-    for hosted in ("stacked", "summed"):
-        result = fitted_over_hosts("krylov", fake_grid.hosts_of(rows), hosted=hosted)
-        assert result.feature_names_in_ is not None
-        assert tuple(result.feature_names_in_) == names
-        assert result.site_names == {i: f"site {i}" for i in range(N)}
+    result = fitted_over_hosts("krylov", fake_grid.hosts_of(rows))
+    assert result.feature_names_in_ is not None
+    assert tuple(result.feature_names_in_) == names
+    assert result.site_names == {i: f"site {i}" for i in range(N)}
 
 
 @pytest.mark.slow

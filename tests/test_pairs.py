@@ -17,7 +17,6 @@ import pandas
 import pytest
 from builders import Array, StopError, sine
 from cases import every, slow_if
-from fake_grid import Error, FakeGrid, Message, config_of, hosts_of
 
 from flower_pca import ConfigError, PersonalResult, make, registry, simulate, track
 from flower_pca.algorithms.one_shot import Average
@@ -25,7 +24,6 @@ from flower_pca.core import compatible
 from flower_pca.core.algorithm import Iterative
 from flower_pca.core.stage import Stage
 from flower_pca.names.levels import read_levels
-from flower_pca.strategies import PCAStrategy
 
 pytestmark = [pytest.mark.usefixtures("lines"), pytest.mark.filterwarnings("ignore:theta must be")]
 
@@ -111,7 +109,6 @@ OPTIONS = {
     "signal": Option("signal", {"n_components": "signal"}),
     "shared": Option("shared", {"n_components": "shared"}),
     "levels": Option("levels", {"levels": {"kind": ["high", "low"]}}),
-    "hosted": Option("hosted", {"hosted": "summed"}),
     "checkpoint": Option("checkpoint", {"checkpoint": True}, same=1e-9),
 }
 FEW = {
@@ -146,38 +143,14 @@ def finds_what_lapack_does(stage: Stage[Any]) -> bool:
     return stage.measured and stage.orthonormal and not compatible.by_medians(stage) and not isinstance(stage, Average)
 
 
-def without_the_second_node(grid: FakeGrid) -> FakeGrid:
-    """The grid, whose second node is not there for message 2, as Flower says it."""
-    gone = grid.node(1)
-
-    def away(message: Message, reply: Message) -> Message:
-        if message.metadata.dst_node_id == gone and config_of(message).get("number") == 2:
-            return Message(Error(code=3, reason="Message unavailable"), reply_to=message)
-        return reply
-
-    grid.tamper = away
-    return grid
-
-
 def run(stage: Any, shards: list[Array], asked: dict[str, Any], folder: Any) -> Any:
     asked = {"n_components": K, **asked}
     if asked.get("split") == "columns":
         shards = [np.hstack(shards_of) for shards_of in _columns(shards)]
-    rules = {}
     if "levels" in asked and asked.get("split") != "columns":
-        shards, rules = with_words(shards), {"levels": "kind"}
-        asked |= {"columns": NAMES[:6]} if asked.get("hosted") else {}
+        shards = with_words(shards)
         asked |= {"start": np.eye(8)[:K] + 0.1} if "start" in asked else {}
     path = folder / f"{len(list(folder.iterdir()))}.npz" if asked.pop("checkpoint", False) else None
-    if asked.pop("hosted", None):
-        waits = {name: asked.pop(name) for name in ("start", "fraction") if name in asked}
-        dp = {"dp": asked["dp"].replace(", noise_seed=3", "")} if "dp" in asked else {}
-        rules |= {"answers": asked.pop("answers")} if "answers" in asked else {}
-        grid = hosts_of(shards, each=2, **rules)
-        if asked.pop("participation", None):
-            grid, waits = without_the_second_node(grid), {**waits, "min_nodes": 1}
-        strategy = PCAStrategy(stage, hosted="summed", checkpoint=path, **{**asked, **waits, **dp})
-        return strategy.fit(grid)
     if path is None:
         return simulate(stage, shards, **asked)
 

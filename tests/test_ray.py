@@ -95,13 +95,6 @@ def test_an_error_of_the_server_reaches_the_caller_as_itself(cluster: str) -> No
         simulate("krylov", shards, n_components=1, scale="std", backend=Ray(address=cluster))
 
 
-def test_sums_that_virtual_nodes_take_are_the_result_to_rounding(cluster: str) -> None:
-    backend = Ray(clients_per_node=3, answers="summed", address=cluster)
-    rows = deal(synthetic(sum(SIZES), 24, 0.8 ** np.arange(24), seed=5), SIZES)  # of means that hide no variance
-    there, here = (simulate("krylov", rows, n_components=3, backend=where) for where in (backend, "in_process"))
-    np.testing.assert_allclose(there.components_, here.components_, rtol=0, atol=1e-12)
-
-
 def test_without_ray_the_error_says_what_to_install() -> None:
     code = (
         "import importlib.util as u; find = u.find_spec;"

@@ -159,7 +159,7 @@ def register(
         hosts: In simulations, from the context of a virtual node to the numbers of the clients that
             it hosts, or to none if it is one client itself. Each of them has a context of its own
             for `load` and `rules`, with its number as partition-id. The strategy is one with
-            hosted="stacked" or "summed".
+            hosted="stacked".
         mods: Flower's mods around these functions, beside those of the whole app. They have to
             leave answers as they are, as `message_size_mod` does.
         **keywords: The same, rule by rule: in place of those in `rules`, if both are given. See

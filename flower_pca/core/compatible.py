@@ -17,7 +17,6 @@ from flower_pca.base.errors import ConfigError, Setting, Words
 from flower_pca.core.algorithm import Iterative
 from flower_pca.core.settings import BITS, FLOORS
 from flower_pca.core.stage import Stage
-from flower_pca.names.levels import Coding
 
 # the options that are on, by the names of a question's fields, with their values
 On: TypeAlias = Mapping[str, Any]
@@ -46,12 +45,6 @@ def by_medians(stage: Stage[Any]) -> bool:
 
 ADDITIVE: Final = Property("answers do not add up", "whose answers add up", lambda stage: stage.additive)
 OVER_AIR: Final = Property("no air channel", "that the air channel is for", lambda stage: stage.over_air)
-PLAIN: Final = Property(
-    "single answers count",
-    "whose clients get one message and send sums",
-    # A closing stage that does not measure components says something of single clients.
-    lambda stage: type(stage).merging is Stage.merging and type(stage).personal is Stage.personal and stage.measured,
-)
 BOUNDED: Final = Property(
     "no bound on a row's part", "whose answers no row can change by more than a bound", lambda stage: stage.bounded
 )
@@ -111,7 +104,6 @@ WORDS: Final[dict[str, str]] = {
     "signal": Words("with ", Setting("n_components", "signal")),
     "shared": Words("with ", Setting("n_components", "shared")),
     "start": "with a start",
-    "hosted": 'with hosted="summed"',
     "max_share": "with max_share",
 }
 # What options need of an algorithm; of two, where both are on.
@@ -138,7 +130,6 @@ NEEDS: Final[tuple[tuple[tuple[str, ...], Property], ...]] = (
     (("wire",), TOLERANT),
     (("start",), ITERATES),
     (("start",), MEASURED),
-    (("hosted",), PLAIN),
     (("max_share",), SHAREABLE),
 )
 
@@ -159,8 +150,6 @@ def _is_number(n_components: Any) -> bool:
 
 
 _SINGLE: Final = "as nobody sees the answer of a single client"
-_SUMMED: Final = "left out where the answers of clients are summed"
-_STACKED: Final = 'Leave it out, or use "stacked".'
 RULES: Final[tuple[Rule, ...]] = (
     Rule("channel", "mask", "left out", _ONE),
     Rule("influence", "mask", f"False, {_SINGLE}", _ONE),
@@ -190,7 +179,6 @@ RULES: Final[tuple[Rule, ...]] = (
         "left out, as each party has columns of its own",
         "Name them where each party reads its table.",
     ),
-    Rule("levels", "hosted", _SUMMED, _STACKED, lambda levels: Coding(levels).is_known),
     Rule("levels", "split", "left out, as each party codes columns of its own", "Code them where it reads its table."),
     Rule("fraction", "split", "1.0, as no other party has the columns of one that is not asked"),
     Rule("evaluate", "split", "False, as the variance left out says it exactly", "Read left_out_variance_."),
@@ -198,15 +186,10 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule("influence", "split", "False, as without a client there are no columns of its own to compare"),
     Rule("errors", "split", "False, as the loadings stay with the parties"),
     Rule("wire", "split", '"float64", as loadings are made of the scores that are sent'),
-    Rule("hosted", "split", "left out, as each party is a node of its own"),
     Rule("start", "split", "left out, as it begins with scores of people, not with columns"),
-    Rule("mask", "hosted", _SUMMED, _STACKED),
-    Rule("channel", "hosted", _SUMMED, _STACKED),
-    Rule("influence", "hosted", _SUMMED, _STACKED),
     Rule("max_share", "mask", f"left out, {_SINGLE}", _ONE),
     Rule("max_share", "dp", "left out, as answers have noise on them, which would be scaled too"),
     Rule("max_share", "channel", f"left out, {_SINGLE}", _ONE),
-    Rule("max_share", "hosted", _SUMMED, _STACKED),
     Rule("max_share", "split", "left out, as each party has columns of its own"),
     Rule("scale", "max_share", "None or 'std'", "A largest value is one client's.", lambda scale: scale == "std"),
     Rule("monitor", "max_share", "False, as limits count whole rows"),

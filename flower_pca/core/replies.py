@@ -317,8 +317,6 @@ class Tally:
         group = self._groups.setdefault((columns, ""), _Group())
         group.total = self._merge(group.total, reply.clients[0], reply.arrays)
         group.clients.extend(reply.clients)
-        self._bytes += reply.nbytes
-        self._heading = self._heading or reply.heading
         self._answered.update(reply.clients)
         self._declined = self._declined or reply.declined
 

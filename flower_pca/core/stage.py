@@ -136,14 +136,12 @@ class Reply:
 
 @dataclass(frozen=True)
 class Sum:
-    """What several clients answered, already added up: `nbytes` of them, if that counts; `declined` by the first."""
+    """What several clients answered, already added up under masks; `declined` is what the first that declines says."""
 
     clients: tuple[int, ...]
     number: int
     arrays: Arrays
     declined: str = ""
-    heading: Heading | None = None
-    nbytes: int = 0
 
 
 @dataclass(frozen=True)

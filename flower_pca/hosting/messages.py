@@ -17,10 +17,9 @@ from typing import Any, Final
 import numpy as np
 
 from flower_pca import wire
-from flower_pca.base.errors import ProtocolError, harmless
+from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
-from flower_pca.core.stage import Broadcast, Sum
-from flower_pca.names.columns import LONGEST, Heading
+from flower_pca.core.stage import Broadcast
 from flower_pca.wire import records
 from flower_pca.wire.records import Content
 
@@ -28,8 +27,7 @@ from flower_pca.wire.records import Content
 _HOSTED: Final = "hosted"
 # the numbers of the clients that a virtual node hosts, among its properties
 _PLAYED: Final = "clients"
-_NAMES, _ARRAYS, _SUMMED = "names", "arrays", "summed"
-_FAILURES, _SITES = "failures", "sites"
+_NAMES, _ARRAYS = "names", "arrays"
 _ANSWER, _CHECK = "The answer of a node", "Check the node."
 _MESSAGE: Final = "A message for the clients that a node hosts"
 LACKING: Final = ProtocolError(_ANSWER, must="one for each client", got="none", then=_CHECK)
@@ -46,32 +44,16 @@ class Delivery:
     metrics: wire.Config
 
 
-@dataclass(frozen=True)
-class NodeSum:
-    """The sum of the answers of a node's clients, and why some of them are not in it.
-
-    Attributes:
-        sum: The sum; None if no client has answered.
-        failures: Why there is no answer, and whether there will be none in this run, by client.
-        sites: What clients are called, of those that say so.
-    """
-
-    sum: Sum | None
-    failures: Mapping[int, tuple[str, bool]]
-    sites: Mapping[int, str]
-
-
 class Writer:
     """Writes one message for the clients of virtual nodes one by one; what is common, once.
 
     Args:
         message: The message.
-        summed: Whether their answers shall come as a sum.
         **settings: As of `wire.write_request`.
     """
 
-    def __init__(self, message: Broadcast, *, summed: bool = False, **settings: Any) -> None:
-        self._single, self._summed = message.personal, summed
+    def __init__(self, message: Broadcast, **settings: Any) -> None:
+        self._single = message.personal
         self._common = wire.write_request(replace(message, personal={}), message.to[0], **settings)
 
     def request(self, clients: Sequence[int]) -> Content:
@@ -82,14 +64,9 @@ class Writer:
             if single := self._single.get(client):
                 records.put_arrays(content, f"{_HOSTED}.{client}", single.values())
                 names[client] = list(single)
-        beside = {_PLAYED: list(clients), _NAMES: json.dumps(names), _SUMMED: self._summed}
+        beside = {_PLAYED: list(clients), _NAMES: json.dumps(names)}
         records.put_values(content, _HOSTED, beside)
         return content
-
-
-def asks_sum(content: Content) -> bool:
-    """Whether the answers to a message shall come as a sum."""
-    return bool(records.values_in(content, _HOSTED).get(_SUMMED, False))
 
 
 def clients_of(content: Content) -> Sequence[object]:
@@ -187,62 +164,6 @@ def _read(read: Callable[[], wire.Answer]) -> wire.Answer | ProtocolError:
         return read()
     except ProtocolError as error:
         return error
-
-
-def write_sum(added: NodeSum) -> Content:
-    """The records of the sum of the answers of a node's clients."""
-    content = Content()
-    failures, sites = json.dumps(added.failures), json.dumps(added.sites)
-    beside: dict[str, Any] = {_FAILURES: failures, _SITES: sites}
-    if (total := added.sum) is not None:
-        beside |= {_PLAYED: list(total.clients), "number": total.number, "nbytes": total.nbytes}
-        beside |= {_NAMES: ",".join(total.arrays), "declined": total.declined}
-        if total.heading is not None:
-            beside |= total.heading.plain()
-        records.put_arrays(content, _ARRAYS, total.arrays.values())
-    records.put_values(content, _SUMMED, records.without_empty(beside))
-    return content
-
-
-def read_sum(content: Content, kind: str) -> NodeSum:
-    """The sum in the records of a node's reply.
-
-    Raises:
-        ProtocolError: If it is none; in the node's own words, where it says why.
-    """
-    if wire.is_reply(content, kind):
-        answer = wire.read_reply(content, kind)
-        raise LACKING if answer.refusal is None else ProtocolError(answer.refusal)
-    beside = records.values_in(content, _SUMMED)
-    sites = {client: harmless(_text(site))[:LONGEST] for client, site in _by_client(beside, _SITES)}
-    failures = {client: _failure(said) for client, said in _by_client(beside, _FAILURES)}
-    if _PLAYED not in beside:
-        return NodeSum(None, failures, sites)
-    clients = tuple(_list_of(beside, _PLAYED, int))
-    number, nbytes = (wire.value_of(_ANSWER, beside, name, int) for name in ("number", "nbytes"))
-    arrays = wire.by_name(_ANSWER, records.arrays_in(content, _ARRAYS), beside)
-    declined = harmless(str(beside.get("declined", "")))
-    return NodeSum(Sum(clients, number, arrays, declined, Heading.of(beside), max(nbytes, 0)), failures, sites)
-
-
-def _failure(said: object) -> tuple[str, bool]:
-    """Why a client has not answered, and whether it will not in this run."""
-    if not isinstance(said, list) or len(said) != 2:
-        raise ProtocolError(_ANSWER, must="one that says why a client is not in it", got="another", then=_CHECK)
-    return harmless(_text(said[0])), bool(said[1])
-
-
-def _text(said: object) -> str:
-    if not isinstance(said, str):
-        raise ProtocolError(_ANSWER, must="one with texts", got=f"a {type(said).__name__}", then=_CHECK)
-    return said
-
-
-def _by_client(values: Mapping[str, Any], name: str) -> Iterator[tuple[int, object]]:
-    for client, said in _json(values, name, dict).items():
-        if not client.isdecimal():
-            raise ProtocolError(_ANSWER, must="one that names clients by number", got="another", then=_CHECK)
-        yield int(client), said
 
 
 def _json(values: Mapping[str, Any], name: str, kind: type[Any], *, who: str = _ANSWER) -> Any:

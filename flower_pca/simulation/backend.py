@@ -135,8 +135,8 @@ def _line(reached: float, words: str) -> str:
 
 # of each worker in a round, so that none waits long for the last of the others
 _TURNS: Final = 4
-# clients of a node; stacked, their answers are in memory together
-_MOST: Final = {"stacked": 64, "summed": 2048}
+# The most clients of a node, whose answers are in memory together.
+_MOST: Final = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,10 +148,6 @@ class Ray:
             its own, so that one for many clients costs little more than one for one: all of a
             node's get one message, and their answers come back together. 1 for a message per
             client, as in a deployment; "auto" for several nodes for each core.
-        answers: "stacked": the server gets every client's answer, and checks it. "summed": nodes
-            check and add them up, so that those of 100,000 clients never meet in memory; the result
-            differs in its last bits. Not for masks, channels, trackers, and algorithms with
-            messages or answers that are a client's own.
         num_cpus_per_client: The cores that one client at work takes.
         address: The cluster to use. If left out, that of this process, or a new one on this
             machine. Rows go through Ray's object store where its machines do not share the folder
@@ -160,7 +156,6 @@ class Ray:
     """
 
     clients_per_node: int | str = "auto"
-    answers: str = "stacked"
     num_cpus_per_client: float = 1.0
     address: str | None = None
 
@@ -169,28 +164,20 @@ class Ray:
             checks.integer(
                 "clients_per_node", self.clients_per_node, least=1, remedy='Use "auto", or 1 for a message per client.'
             )
-        checks.choice("answers of Ray", self.answers, ("stacked", "summed"))
-        if self.clients_per_node == 1 and self.answers != "stacked":
-            raise ConfigError(
-                "answers of Ray",
-                must="stacked where each client is a node",
-                got=self.answers,
-                then="Leave clients_per_node out.",
-            )
         checks.number("num_cpus_per_client", self.num_cpus_per_client, least=0.01, remedy="Use 1.")
 
     def each(self, clients: int, actors: int) -> int:
         """How many of so many clients a node hosts, if so many can be at work at the same time."""
         if isinstance(self.clients_per_node, int):
             return self.clients_per_node
-        return min(max(1, -(-clients // (_TURNS * actors))), _MOST[self.answers])
+        return min(max(1, -(-clients // (_TURNS * actors))), _MOST)
 
     @property
     def hosted(self) -> str | None:
         """How clients answer for a strategy: None where each of them is a node."""
         if self.clients_per_node == 1:
             return None
-        return self.answers
+        return "stacked"
 
     @classmethod
     def of(cls, backend: str | Ray) -> Ray | None:

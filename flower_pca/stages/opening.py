@@ -383,13 +383,6 @@ def eps_of(total: Arrays) -> float:
     return float(np.finfo(np.float32 if total["single"] > 0 else np.float64).eps)
 
 
-def adding(arrays: Arrays) -> Merge:
-    """How answers to an opening's message come together before they are sent: those of a virtual node's clients."""
-    seed, width = (int(arrays.get(name, 0)) for name in ("seed", "width"))
-    state = OpeningState(seed, width, bool(arrays["peaks"]), "gaps" in arrays, arrays.get("block"))
-    return lambda total, client, reply: _both(state, total, reply)
-
-
 def block_of(arrays: Arrays, d: int) -> Array:
     """The block that an opening asks for: as it is, or by a Gaussian's width and seed."""
     if "block" in arrays:

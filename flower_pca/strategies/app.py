@@ -112,5 +112,5 @@ def _settings(context: Context) -> dict[str, Any]:
     each = context.run_config.get(EACH, 1)
     checks.integer(EACH, each, least=1, remedy="Use 1 for a client in each node.")
     if int(each) > 1:
-        settings["hosted"] = context.run_config.get("shard-answers", "stacked")
+        settings["hosted"] = "stacked"
     return settings

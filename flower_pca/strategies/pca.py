@@ -17,7 +17,6 @@ from flower_pca.assembly import AnyRun, AskedScaling, AskedSteps
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.spec import spelt_out
-from flower_pca.core import compatible
 from flower_pca.core.algorithm import Algorithm, Iterative
 from flower_pca.core.drive import Watcher
 from flower_pca.core.question import AskedHere, Question, QuestionOptions
@@ -31,7 +30,7 @@ from flower_pca.stages.opening import Standardize as Stage
 from flower_pca.strategies.base import FlowerStrategy, Outcome
 from flower_pca.strategies.exchange import log
 from flower_pca.strategies.nodes import Nodes
-from flower_pca.strategies.waits import NODE_DEFAULTS, SUMMED, NodeKeywords, Waits, take_out
+from flower_pca.strategies.waits import NODE_DEFAULTS, NodeKeywords, Waits, take_out
 from flower_pca.tracking.tracker import Tracker
 
 _COMPONENTS: Final = 2  # where the caller does not say
@@ -66,8 +65,6 @@ class Standardize(FlowerStrategy[Scaling]):
         self._missing = keywords.get("missing", "error")
         super().__init__(Waits.of(keywords), keywords.get("checkpoint"))
         self._check_run()
-        if self._waits.hosted == SUMMED and self._mask:
-            compatible.check_options({"hosted": SUMMED, "mask": self._mask})
 
     @property
     def algorithm(self) -> Stage:
@@ -76,11 +73,7 @@ class Standardize(FlowerStrategy[Scaling]):
 
     def _new_run(self, *, num_rounds: int = 0, start: Start | None = None) -> AnyRun:
         return assembly.standardizing(
-            missing=self._missing,
-            columns=self._columns,
-            min_clients=self._waits.min_nodes,
-            mask=self._mask,
-            judged=self._waits.hosted != SUMMED,
+            missing=self._missing, columns=self._columns, min_clients=self._waits.min_nodes, mask=self._mask
         )
 
 
@@ -108,9 +101,8 @@ class PCAStrategy(FlowerStrategy[PCAResult]):
         round_timeout: Seconds to wait for the answers of a round; nodes that have not answered are
             left out of it.
         action: Flower's name of the nodes' functions, where they were added by `clients.register`.
-        hosted: In simulations whose virtual nodes host many clients, how these answer: "stacked",
-            each for itself in one message, or "summed", checked and added up by the node. None
-            where each node is a client.
+        hosted: "stacked" in simulations whose virtual nodes host many clients each: the answers of
+            a node's clients come back in one message. None if each node is a client.
         checkpoint: File to keep the state of the run in after every round. If it is there at the
             start, the run goes on from it; a finished run removes it.
         min_available_nodes, min_train_nodes, min_evaluate_nodes: Flower's names of `min_nodes`. The
@@ -167,8 +159,6 @@ class PCAStrategy(FlowerStrategy[PCAResult]):
         if start is not None:
             self._start = starts.components_of(start)
         self._check_run()
-        if waits.hosted == SUMMED:
-            assembly.check(question, hosted=waits.hosted)
 
     @property
     def algorithm(self) -> Algorithm[Any]:
@@ -180,9 +170,7 @@ class PCAStrategy(FlowerStrategy[PCAResult]):
         if num_rounds and isinstance(question.algorithm, Iterative):
             # the opening is the first of them
             question = replace(question, algorithm=registry.make(question.algorithm, max_rounds=max(num_rounds - 1, 1)))
-        # of a sum nothing is known of a single client
-        judged = self._waits.hosted != SUMMED
-        return assembly.run(question, judged=judged, start=self._start if start is None else start)
+        return assembly.run(question, start=self._start if start is None else start)
 
 
 class StepKeywords(NodeKeywords, AskedSteps, total=False):
@@ -238,8 +226,6 @@ class TrackingStrategy(FlowerStrategy[TrackingResult]):
             assembly.tracking, self._tracker, min_clients=waits.min_nodes, **keywords
         )
         self._check_run()
-        if self._waits.hosted == SUMMED:
-            compatible.check(self._tracker, {"hosted": SUMMED}, registry.TRACKERS)
 
     def result_so_far(self) -> TrackingResult | None:
         """The result of those steps of the newest run that are over; None before one is. While the run goes on, or

@@ -10,7 +10,6 @@ from typing import Any, Final, TypedDict, cast
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
 
-SUMMED: Final = "summed"
 _FLOWERS: Final = ("min_available_nodes", "min_train_nodes", "min_evaluate_nodes")  # Flower's names of min_nodes
 # parameters of Flower's strategies that mean something for PCA with these values alone, and why
 _FIXED: Final[dict[str, tuple[tuple[Any, ...], str]]] = {
@@ -89,8 +88,8 @@ class Waits:
         round_timeout: Seconds to wait for their answers.
         interval: Seconds from the start of a tracker's step to that of the next, at least.
         action: Flower's name of the nodes' functions, where they have one.
-        hosted: How virtual nodes that host many clients answer for them; None where each node is a
-            client.
+        hosted: "stacked" if virtual nodes host many clients each, whose answers come back together;
+            None if each node is a client.
     """
 
     min_nodes: int = 2
@@ -106,7 +105,7 @@ class Waits:
         checks.number("interval", self.interval, least=0.0, remedy="Give seconds.")
         if self.action is not None and not self.action.isidentifier():
             raise ConfigError("action", must="a Python identifier", got=repr(self.action), then='Use "pca".')
-        checks.choice("hosted", self.hosted, (None, "stacked", SUMMED))
+        checks.choice("hosted", self.hosted, (None, "stacked"))
 
     @classmethod
     def of(cls, keywords: Mapping[str, Any], *, min_nodes: int = 2, interval: float = 0.0) -> Waits:

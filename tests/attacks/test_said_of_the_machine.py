@@ -98,7 +98,7 @@ def test_a_host_of_many_clients_tells_no_words_either():
     """Not even those of the message."""
     app_of_hosts = client_app(lambda context: X, hosts=lambda context: range(3))
     content = wire.write_request(Broadcast("opening", 7, OPENING, Frame(), (1,)), 1, algorithm="ssi", run="r", extra={})
-    content.config_records["hosted"] = ConfigRecord({"clients": [0], "names": "Geheim", "summed": False})
+    content.config_records["hosted"] = ConfigRecord({"clients": [0], "names": "Geheim"})
     with in_a_run(), pytest.raises(RefusalError) as error:
         app_of_hosts(Message(content, dst_node_id=5, message_type="train"), Context(1, 5, {}, RecordDict(), {}))
     rule = "A message for the clients that a node hosts must be one with names in JSON."

@@ -12,9 +12,9 @@ from flwr.app import RecordDict
 
 from flower_pca import NotEnoughNodes, strategies
 from flower_pca.app import client_app, server_app
-from flower_pca.strategies import PCAStrategy, Standardize, TrackingStrategy
+from flower_pca.strategies import PCAStrategy, Standardize
 from refused import Refused
-from refused.runs import BUDGET, LEFT_OUT, SEEDED, SUMMED
+from refused.runs import BUDGET, SEEDED
 
 
 def made_strategy(algorithm: Any = "krylov", **options: Any) -> None:
@@ -62,17 +62,7 @@ STRATEGY = [
         )
     ],
     Refused({"algorithm": "covariance", "dp": SEEDED}, "noise_seed of dp at nodes must be None. Got 3."),
-    *[Refused({"hosted": way}, "hosted must be one of None, 'stacked', 'summed'") for way in ("sums", 3, True)],
-    Refused(
-        {"algorithm": "uda", "hosted": "summed"},
-        f"The algorithm {SUMMED}one whose clients get one message and send sums: .* Got uda",
-    ),
-    Refused({"algorithm": "dr_svd", "hosted": "summed"}, "Got dr_svd. Use krylov."),
-    Refused({"algorithm": "consensus_rpca", "hosted": "summed"}, "Got consensus_rpca"),
-    Refused({"algorithm": "per_pca", "hosted": "summed"}, "Got per_pca"),
-    Refused({"hosted": "summed", "mask": True}, f"mask {SUMMED}{LEFT_OUT}. Got Masked"),
-    Refused({"algorithm": "ssi", "hosted": "summed", "channel": "air(noise_std=0.1)"}, f"channel {SUMMED}{LEFT_OUT}"),
-    Refused({"hosted": "summed", "influence": True}, f"influence {SUMMED}left out where the answers"),
+    *[Refused({"hosted": way}, "hosted must be one of None, 'stacked'") for way in ("summed", 3, True)],
 ]
 STRATEGIES = [
     Refused(
@@ -83,20 +73,8 @@ STRATEGIES = [
     Refused({"name": "STMiss", "interval": -1.0}, "interval must be"),
     Refused({"name": "STMiss", "oversampel": 2}, "'oversampel'.*Did you mean 'oversample'"),
 ]
-STANDARDIZE = [
-    Refused({"missing": "median"}, "missing must be one of 'error', 'own_mean', 'mean'"),
-    Refused({"hosted": "summed", "mask": True}, f"mask {SUMMED}{LEFT_OUT}"),
-]
-TRACKING = [
-    Refused(
-        {"tracker": "st_miss", "n_components": 2, "hosted": "summed"},
-        f"The algorithm {SUMMED}one whose clients .* Got st_miss",
-    )
-]
-HOSTS = [
-    Refused({}, "must be one for the clients that this node hosts", Exception),
-    Refused({"max_share": 0.2, "hosted": "summed"}, SUMMED),
-]
+STANDARDIZE = [Refused({"missing": "median"}, "missing must be one of 'error', 'own_mean', 'mean'")]
+HOSTS = [Refused({}, "must be one for the clients that this node hosts", Exception)]
 NODES = [Refused({"hosted": "stacked"}, "Every node must be one that hosts clients where hosted='stacked'. Got")]
 NOISE_AT_NODES = [
     Refused({"rules": rules, "dp": dp, **asked}, sentence, NotEnoughNodes)
@@ -121,7 +99,6 @@ DOORS: dict[str, tuple[Callable[..., Any], list[Refused]]] = {
     "strategy": (made_strategy, STRATEGY),
     "strategies by name": (strategy_by_name, STRATEGIES),
     "standardize": (Standardize, STANDARDIZE),
-    "tracking": (TrackingStrategy, TRACKING),
     "nodes that host clients": (over_hosts, HOSTS),
     "nodes that are clients": (over_nodes, NODES),
     "nodes that ask for noise": (insisting, NOISE_AT_NODES),

@@ -309,11 +309,6 @@ RAY = [
         Refused({"num_cpus_per_client": cpus}, "num_cpus_per_client must be a finite number of at least 0.01. Got")
         for cpus in (0.0, -1, True, float("nan"), "2")
     ],
-    Refused(
-        {"clients_per_node": 1, "answers": "summed"},
-        "answers of Ray must be stacked where each client is a node. Got summed",
-    ),
-    Refused({"answers": "rows"}, "answers of Ray must be one of 'stacked', 'summed'"),
 ]
 CHANNEL = [
     Refused({"noise_std": -1.0}, "^noise_std of the channel must be a finite number of at least 0"),

@@ -23,7 +23,6 @@ from flower_pca import (
     MaskedSums,
     NotEnoughNodes,
     Question,
-    Ray,
     assembly,
     make,
     registry,
@@ -47,8 +46,6 @@ MASKED = "The algorithm under masks must be one whose answers add up: "
 SHARE = "^max_share must be "
 PRODUCTS = "^The algorithm with max_share must be one in which a client can count for"
 WITH_SHARE = "with max_share must be|max_share .* must be left out"
-SUMMED = 'with hosted="summed" must be '
-LEFT_OUT = "left out where the answers of clients are summed"
 PARTLY = ", with its other parameters as they usually are"
 SAMPLED = "The algorithm under masks and with a fraction .* needs no last answers .* Got "
 
@@ -361,9 +358,6 @@ SIMULATE = [
     Refused({"backend": "spark"}, "backend must be one of 'in_process', 'ray'"),
     Refused({"backend": "ray", "participation": lambda number: (0,)}, "participation with Ray must be a fraction"),
     Refused({"backend": {"num_cpus_per_client": 2}}, "backend must be 'in_process', 'ray' or a Ray(...). Got {"),
-    Refused(
-        {"mask": True, "backend": Ray(answers="summed")}, "must be left out where the answers of clients are summed"
-    ),
     Refused({"data": [*two_lead(5), np.full((4, 8), np.nan)], "mask": True}, "missing=", DataError),
     Refused(
         {"data": [np.eye(4), np.zeros((60, 4)), np.zeros((60, 4))], "center": False, "max_share": 0.34},

@@ -9,11 +9,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from fake_grid import hosts_of
 
 from flower_pca import DataError, simulate
 from flower_pca.data import sources
-from flower_pca.strategies import PCAStrategy
 from refused import Refused
 from refused.runs import ran
 
@@ -45,11 +43,6 @@ def files_of_words(tables: dict[str, pd.DataFrame], **asked: Any) -> None:
             table.to_csv(Path(folder) / f"{site}.csv", index=False)
             shards.append(sources.make(str(Path(folder) / f"{site}.csv"), words=("ward", "sex")))
         simulate("covariance", shards, n_components=2, **asked)
-
-
-def hosting(**asked: Any) -> None:
-    grid = hosts_of(list(TABLES.values()), 2, levels="ward,sex")
-    PCAStrategy("covariance", n_components=2, levels="ward,sex", scale="std", node_timeout=0.1, **asked).fit(grid)
 
 
 GAP_OF_WARD = "Got 1 NaN and 0 infinite entries. The first is in {}, column ward. "
@@ -111,9 +104,7 @@ FILES_OF_WORDS = [
         DataError,
     )
 ]
-HOSTING = [Refused({"hosted": "summed"}, "levels .*left out where the answers of clients are summed")]
 DOORS: dict[str, tuple[Callable[..., Any], list[Refused]]] = {
     "simulate, with levels": (ran, LEVELS),
     "files of words": (files_of_words, FILES_OF_WORDS),
-    "nodes that host levels": (hosting, HOSTING),
 }

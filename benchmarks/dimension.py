@@ -1,5 +1,8 @@
 """How often n_components="signal" finds as many components as are planted: `python -m benchmarks.dimension [draws]`.
 
+`python -m benchmarks.dimension noise [draws]` measures how often it finds a component in rows without any; half as many
+draws if there are more than 200 columns.
+
 Three sites share the rows. A draw is in where each planted eigenvalue is at least 1.2 times the threshold it is held
 against (a pooled one: that of tables with flipped signs less the planted components before it) and at most ten times
 the next: planted ones are drawn with up to four times the next; with a third argument, up to so many times.
@@ -38,6 +41,47 @@ def by_site(rng, n, d):
 
 def heavy(rng, n, d):
     return rng.standard_t(5, (n, d)) / np.sqrt(5.0 / 3.0)
+
+
+def elliptical(freedom):
+    """Rows of Student's law: normal ones, each divided by a length of its own."""
+
+    def student(rng, n, d):
+        return rng.standard_normal((n, d)) / np.sqrt(rng.chisquare(freedom, (n, 1)) / freedom)
+
+    return student
+
+
+def scaled(spread):
+    """Normal rows, each multiplied by exp(spread z)."""
+
+    def rows(rng, n, d):
+        return rng.standard_normal((n, d)) * np.exp(spread * rng.standard_normal((n, 1)))
+
+    return rows
+
+
+def entries(rng, n, d):
+    """Entries of Student's law with three degrees of freedom."""
+    return rng.standard_t(3, (n, d))
+
+
+def contaminated(rng, n, d):
+    """One row of twenty is five times as long as the others."""
+    return rng.standard_normal((n, d)) * np.where(rng.random((n, 1)) < 0.05, 5.0, 1.0)
+
+
+NOISE = {
+    "Gaussian": equal,
+    "elliptical t, 3 degrees": elliptical(3),
+    "elliptical t, 5 degrees": elliptical(5),
+    "elliptical t, 8 degrees": elliptical(8),
+    "rows times exp(.3 z)": scaled(0.3),
+    "rows times exp(z)": scaled(1.0),
+    "entries t, 3 degrees": entries,
+    "contaminated": contaminated,
+}
+NOISE_SIZES = ((60, 10), (60, 100), (2000, 20), (200, 300), (120, 400))
 
 
 def edge(X):
@@ -96,6 +140,21 @@ def share(noise, n, d, k, *, draws=DRAWS, seed=0, steep=STEEP):
     return len(off), int(np.sum(off == 0)), int(np.sum(off > 0)), int(np.sum(off > 1)), np.mean(messages), max(messages)
 
 
+def false_components(noise, n, d, *, draws=DRAWS, seed=0):
+    """The share of draws of rows without components in which one is found."""
+    rng = np.random.default_rng([seed, n, d])
+    return float(np.mean([counted(noise(rng, n, d), draw)[0] > 0 for draw in range(draws)]))
+
+
+def of_noise(draws=DRAWS):
+    lines = []
+    for name, noise in NOISE.items():
+        shares = [false_components(noise, n, d, draws=draws if d < 200 else draws // 2) for n, d in NOISE_SIZES]
+        lines.append([name, *(f"{share:.1%}" for share in shares)])
+        print(*lines[-1], file=sys.stderr, flush=True)
+    print(table(["rows", *(f"{n:,} x {d}" for n, d in NOISE_SIZES)], lines))
+
+
 def main(draws=DRAWS, columns=0, steep=STEEP):
     lines = []
     for noise in (equal, by_column, by_site, heavy):
@@ -111,4 +170,7 @@ def main(draws=DRAWS, columns=0, steep=STEEP):
 
 
 if __name__ == "__main__":
-    main(*(int(given) for given in sys.argv[1:]))
+    if sys.argv[1:2] == ["noise"]:
+        of_noise(*(int(given) for given in sys.argv[2:]))
+    else:
+        main(*(int(given) for given in sys.argv[1:]))

@@ -112,6 +112,29 @@ def test_a_column_of_large_noise_is_no_component() -> None:
             simulate("krylov", np.array_split(X, 3), n_components="signal", seed=seed)
 
 
+def long_rows(seed: int) -> Array:
+    """Noise of Student's law by row: the largest direction is along the longest row."""
+    rng = np.random.default_rng([seed, 5])
+    return rng.standard_normal((60, 100)) / np.sqrt(rng.chisquare(5, (60, 1)) / 5.0)
+
+
+def one_row_of_twenty_is_long(seed: int) -> Array:
+    rng = np.random.default_rng([seed, 6])
+    return rng.standard_normal((60, 100)) * np.where(rng.random((60, 1)) < 0.05, 5.0, 1.0)
+
+
+@pytest.mark.parametrize("noise", [long_rows, one_row_of_twenty_is_long])
+def test_a_long_row_is_no_component(noise: Any) -> None:
+    """A level of 5 %: 4 of 20 draws or more would be a chance of 1.6 %."""
+    found = 0
+    for seed in range(20):
+        try:
+            found += simulate("krylov", np.array_split(noise(seed), 3), n_components="signal", seed=seed).n_components_
+        except DataError as failed:
+            assert "above what noise alone would give" in str(failed)  # noqa: PT017
+    assert found <= 3
+
+
 @pytest.mark.slow
 def test_few_columns_take_two_messages_whatever_the_number() -> None:
     for strengths in ((5.0,), (30.0, 9.0, 4.0, 3.0, 2.5, 2.0)):

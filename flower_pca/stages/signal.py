@@ -15,14 +15,27 @@ c, as principal factors tell it of C (the diagonal of C less its k leading facto
 weighed by w_c = sqrt(min psi / psi_c), which makes noise equal; of X diag(w) the k leading
 directions W are taken out, and in the flipped tables' second moments column c is divided by w_c
 sqrt(1 - |W_c|^2): of the noise in a column, |W_c|^2 went with the directions. The factor
-n / (n - k) is for the rows.
+n / (n - 1 - k) is for the rows: the rows have lost the mean and k directions, and flips spread what
+was lost. For one long row this is the same share of its square, 1/n, which all other rows have had
+to take up when the mean was taken out.
 
-A component in few columns is itself a large part of what is flipped, and would shadow itself. So
-the first that is not above counts all the same, if it is above what is to be expected of tables
-that it has been taken out of, too. As the direction that is taken out is the largest, noise that
-has had the edge t in m directions has lost more than its share: the threshold is given back
-(1 - 1/m) / (1 - t/m), with t in means of its eigenvalues, and a margin. One that lies by more than
-half in one column is none that columns share.
+If few columns are left, a component is itself a large part of the entries that are flipped, so it
+raises the threshold that it is held against. Therefore the first component that is not above its
+threshold gets a second test: it still counts if its eigenvalue is above a threshold from tables
+that the component itself was taken out of. The direction that was taken out is the largest one, so
+noise whose edge is t in m directions has lost more than its share. The threshold is given back
+(1 - 1/m) / (1 - t/m), with t in means of the eigenvalues, and a margin of a tenth.
+
+In the second test, a single row must not hold most of the component. If a few rows are much longer
+than the others, the largest direction of noise is along such a row, and lies far above tables
+without it. How long a row can be follows from the flipped tables: the square of an entry (c, e)
+beside the diagonal is, on average over the flips, the sum over rows of x_c^2 x_e^2. Divided by
+(C_cc C_ee + 2 C_ce^2) / n and summed over all pairs of columns, this is 1 for rows of a normal law,
+and 1 + n p^2 at least if one row has the share p of the trace. So the eigenvalue must also be three times
+the largest square that a row can have. Of many columns, a component is a small part of the entries,
+so there is no second test by products.
+
+A component of which more than half lies in one column is not a component that columns share.
 
 One message asks for the flipped tables of several ranks, as many as go into `ROOM` numbers: few
 columns need two, one for C and rank 0, one for all others. The clients' flips are their own:
@@ -74,6 +87,7 @@ _MOST_DRAWS: Final = 1000
 _ROUNDED: Final = 2.0**-50  # for each column, of the largest eigenvalue: what is smaller is rounding
 _MARGIN: Final = 1.1  # above the threshold of tables that a component itself was taken out of
 _ALONE: Final = 0.5  # of a direction, in one column
+_OF_ONE_ROW: Final = 3.0  # times what one row holds at most, so that no row is most of the component
 _MOST_LOST: Final = 0.9  # of noise, that its largest direction has
 _ABOVE: Final = 1.0 + 1e-9  # times the threshold, as of columns that are orthogonal no flip changes anything
 _SIGNS, _TABLES = "signs", "sign_tables"  # in a client's memory, its key, and which tables it is for
@@ -105,7 +119,8 @@ class SignalState:
     """What is asked next, for ranks from `first` on; the thresholds so far; C with its eigenpairs, once it is known.
 
     `counted` components count so far; `found` once that is all of them. The next is `short` of this
-    threshold, if it is any, and may count all the same. Of more columns than go into tables there
+    threshold, if it is any, and may count all the same, unless the `longest` row holds much of it. Of
+    more columns than go into tables there
     is a `search` by products under way; C is known by its `diagonal` and by its products CV then.
     """
 
@@ -117,6 +132,7 @@ class SignalState:
     counted: int = 0
     found: bool = False
     short: float = 0.0
+    longest: float = 0.0
     messages: int = 0
     thresholds: Array | None = None
     C: Array | None = None
@@ -215,7 +231,7 @@ class Signal(Stage[SignalState]):
 
         def noise(j: int, weights: Array, W: Array) -> _Noise:
             own = tables[j * DRAWS : (j + 1) * DRAWS]
-            return _Noise.of_tables(own, weights, W, state.n)
+            return _Noise.of_tables(own, weights, W, state)
 
         return _asking(_count(state, noise))
 
@@ -327,8 +343,8 @@ def _count(state: SignalState, noise_of: Callable[[int, Array, Array], _Noise]) 
         if short:
             assert state.V is not None
             itself = np.column_stack([W[:, -1], state.V[:, k]])
-            own = max(noise.without(rank, len(W)), nothing)
-            if _alone(itself, state.sources):
+            own = max(noise.without(rank, len(W)), _OF_ONE_ROW * state.longest, nothing)
+            if _alone(itself, state.sources) or state.search is not None:
                 own = np.inf
             if values[k] <= own:
                 return replace(state, counted=k, thresholds=np.append(before[:k], short), found=True)
@@ -338,6 +354,7 @@ def _count(state: SignalState, noise_of: Callable[[int, Array, Array], _Noise]) 
         before = np.append(before, np.full(more - k, noise.threshold))
         if more == k:
             short = max(noise.threshold, nothing)
+            state = replace(state, longest=noise.longest)
         k = more
     return replace(state, counted=k, short=short, thresholds=before)
 
@@ -346,21 +363,28 @@ def _count(state: SignalState, noise_of: Callable[[int, Array, Array], _Noise]) 
 class _Noise:
     """What is to be expected of noise alone: the `threshold` of its largest eigenvalue.
 
-    The `edge` is the mean of that one, in means of all eigenvalues.
+    The `edge` is the mean of that one, in means of all eigenvalues. The `longest` row has a square
+    of at most this, as far as flipped tables are known.
     """
 
     threshold: float
     edge: float
+    longest: float = 0.0
 
     @classmethod
-    def of_tables(cls, tables: Array, weights: Array, W: Array, n: int) -> _Noise:
+    def of_tables(cls, tables: Array, weights: Array, W: Array, state: SignalState) -> _Noise:
         """From flipped tables without these directions."""
         d, rank = W.shape
+        assert state.C is not None
         back = give_back(weights, W)
         whole = [_symmetric(table, d) * np.outer(back, back) for table in tables]
         largest = np.array([linalg.eigh_leading(table, 1)[0][0] for table in whole])
         trace = float(np.mean([np.trace(table) for table in whole]))
-        return cls.of(largest, trace / d, rank, n)
+        noise = cls.of(largest, trace / d, rank, state.n)
+        without = np.eye(d) - W @ W.T
+        C = without @ (state.C * np.outer(weights, weights)) @ without
+        excess = max(_unequal(tables, C, state) - 1.0, 0.0)
+        return replace(noise, longest=trace * float(np.sqrt(excess / state.n)))
 
     @classmethod
     def of(cls, largest: Array, usual: float, rank: int, n: int) -> _Noise:
@@ -368,7 +392,7 @@ class _Noise:
         mean = float(np.mean(largest))
         level = mean + DEVIATIONS * float(np.std(largest, ddof=1))
         edge = mean / max(usual, np.finfo(np.float64).tiny)
-        return cls(level * n / max(n - rank, 1), edge)
+        return cls(level * n / max(n - 1 - rank, 1), edge)
 
     def without(self, rank: int, d: int) -> float:
         """The threshold for the last of so many directions, which has been taken out itself."""
@@ -376,6 +400,21 @@ class _Noise:
         loss = min(self.edge / there, _MOST_LOST)
         above = _MARGIN * self.threshold * (1.0 - 1.0 / there)
         return float(above / (1.0 - loss))
+
+
+def _unequal(tables: Array, C: Array, state: SignalState) -> float:
+    """How unequal the lengths of the rows are, which have these second moments C and these flipped tables.
+
+    It is about 1 for rows of a normal law.
+    """
+    upper = np.triu_indices(len(C))
+    pairs = state.sources[upper[0]] != state.sources[upper[1]]
+    products = np.multiply.outer(np.diagonal(C), np.diagonal(C)) + 2.0 * C**2
+    expected = float(products[upper][pairs].sum())
+    if expected <= 0.0:  # the columns have nothing to share
+        return 1.0
+    found = float(np.mean(tables[:, pairs] ** 2, axis=0).sum())
+    return state.n * found / expected
 
 
 def _alone(directions: Array, sources: Array) -> bool:

@@ -179,7 +179,7 @@ def run(question: Question, *, judged: bool = True, start: Start | None = None) 
     if question.split == "columns":
         return _under(question.mask, vertical.run(question, algorithm, choices))
     bits, tol = 64, None
-    if algorithm.tolerant:
+    if algorithm.tolerant and not algorithm.basic:
         bits, tol = question.bits, question.tol
     if question.wire == "auto":
         choices |= {"wire": why_bits(bits, tol)}

@@ -54,10 +54,10 @@ PLAIN = [n for n, entry in TABLE.items() if entry.result is PCAResult and entry.
 ROBUST = [name for name, entry in TABLE.items() if issubclass(entry.result, RobustResult | TripleResult)]
 
 
-def with_the_property(wanted: compatible.Property) -> list[str]:
-    """The algorithms that have it, and find the pooled answer."""
+def suiting(option: str) -> list[str]:
+    """The algorithms that go with the option, and find the pooled answer."""
     kinds = {name: entry.algorithm() for name, entry in TABLE.items() if entry.result is PCAResult}
-    return [name for name, stage in kinds.items() if wanted.holds(stage) and not averages(name)]
+    return [name for name, stage in kinds.items() if not compatible.missing(stage, option) and not averages(name)]
 
 
 def averages(name: str) -> bool:

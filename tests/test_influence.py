@@ -53,7 +53,7 @@ def measured_without(shards, i, k, *, center=True, scale=None, components=None):
 FRAMES = {"centred": {}, "scaled": {"scale": "std"}, "not centred": {"center": False}}
 
 
-OTHERS = [("covariance", "scaled"), ("ssi", "not centred"), ("uda", "centred"), ("faps", "scaled")]
+OTHERS = [("covariance", "scaled"), ("ssi", "not centred"), ("faps", "scaled")]
 
 
 @pytest.mark.slow

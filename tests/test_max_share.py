@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 from builders import Array, StopError, sine
 from cases import every
-from checks import exact, with_the_property
+from checks import exact, suiting
 from fake_grid import grid_of, hosts_of
 
 from flower_pca import ConfigError, simulate
 from flower_pca.assembly import question, run
 from flower_pca.base import linalg
-from flower_pca.core import compatible
 from flower_pca.core.drive import drive
 from flower_pca.core.model import Model
 from flower_pca.rows.local import LocalData
@@ -23,7 +22,7 @@ from flower_pca.strategies import PCAStrategy
 pytestmark = pytest.mark.usefixtures("lines")
 D, K = 8, 2
 SIZES = np.array([6.0, 5.0, *0.5 * 0.9 ** np.arange(D - 2)])
-SUMS = [*map(exact, with_the_property(compatible.SHAREABLE)), "auto"]
+SUMS = [*map(exact, suiting("max_share")), "auto"]
 
 
 def sized_rows(seed: int, n: int = 60) -> Array:

@@ -5,18 +5,17 @@ import pandas as pd
 import pytest
 from builders import leading, pooled, rows, shards, sine, two_lead
 from cases import every
-from checks import EXACT_WITH, with_the_property
+from checks import EXACT_WITH, suiting
 from fake_grid import grid_of
 from flwr.app import Array, ArrayRecord
 
 from flower_pca import PCAResult, cli, make, simulate, strategies
-from flower_pca.core import compatible
 from flower_pca.strategies import PCAStrategy, arrays_of
 
 K, DEVIATIONS = 4, 0.93 ** np.arange(30)
 OLD = shards([300] * 4, DEVIATIONS, seed=1)
 NEW = [np.vstack([shard, rows(15, DEVIATIONS, seed=9 + i)]) for i, shard in enumerate(OLD)]
-ITERATING = [make(name, **EXACT_WITH.get(name, {})) for name in with_the_property(compatible.ITERATES)]
+ITERATING = [make(name, **EXACT_WITH.get(name, {})) for name in suiting("start")]
 
 
 @pytest.fixture(scope="module")

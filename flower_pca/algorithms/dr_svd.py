@@ -56,6 +56,7 @@ class DRSVD(Algorithm[DRSVDState]):
     """
 
     name: ClassVar[str] = "dr_svd"
+    basic: ClassVar[bool] = True
     asks: ClassVar[Mapping[str, Ask]] = {"step": index(2), "block": BLOCK, "part": MATRIX}
     fixed_set: ClassVar[bool] = True
 

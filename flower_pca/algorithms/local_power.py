@@ -61,7 +61,7 @@ class LocalPower(Iterative[LocalPowerState]):
 
     name: ClassVar[str] = "local_power"
     asks: ClassVar[Mapping[str, Ask]] = {"Z": BLOCK, "steps": STEPS, "aligned": FLAG}
-    additive_with: ClassVar[str] = "align='none'"
+    basic: ClassVar[bool] = True
     products_only: ClassVar[bool] = True
     by_power: ClassVar[bool] = True  # a round is a power step
     quantity: ClassVar[str] = "error (residual, or angle still to go)"
@@ -119,10 +119,6 @@ class LocalPower(Iterative[LocalPowerState]):
         if self._stacks(state):
             return stack
         return add
-
-    @property
-    def additive(self) -> bool:
-        return self.align == "none" or self.local_steps == 1
 
     def server(self, state: LocalPowerState, total: Any, answered: frozenset[int]) -> LocalPowerState:
         if self.q(state) == 1:

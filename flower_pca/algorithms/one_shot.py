@@ -120,6 +120,7 @@ class UDA(Average):
     """
 
     name: ClassVar[str] = "uda"
+    basic: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,6 +137,7 @@ class WDA(Average):
     """
 
     name: ClassVar[str] = "wda"
+    basic: ClassVar[bool] = True
     weighted: ClassVar[bool] = True
 
 
@@ -158,6 +160,7 @@ class DistPCA(Average):
     """
 
     name: ClassVar[str] = "dist_pca"
+    basic: ClassVar[bool] = True
 
     local_components: int | None = None
 

@@ -44,6 +44,7 @@ def by_medians(stage: Stage[Any]) -> bool:
 
 
 ADDITIVE: Final = Property("answers do not add up", "whose answers add up", lambda stage: stage.additive)
+RICH: Final = Property("basic options only", "that takes more than the basic options", lambda stage: not stage.basic)
 OVER_AIR: Final = Property("no air channel", "that the air channel is for", lambda stage: stage.over_air)
 BOUNDED: Final = Property(
     "no bound on a row's part", "whose answers no row can change by more than a bound", lambda stage: stage.bounded
@@ -106,8 +107,13 @@ WORDS: Final[dict[str, str]] = {
     "start": "with a start",
     "max_share": "with max_share",
 }
+# The options that are more than basic.
+_NOT_BASIC: Final = (
+    "mask", "dp", "wire", "split", "monitor", "influence", "errors", "signal", "shared", "max_share",
+)  # fmt: skip
 # What options need of an algorithm; of two, where both are on.
 NEEDS: Final[tuple[tuple[tuple[str, ...], Property], ...]] = (
+    *(((option,), RICH) for option in _NOT_BASIC),
     (("mask",), ADDITIVE),
     (("channel",), OVER_AIR),
     (("dp",), BOUNDED),
@@ -231,9 +237,10 @@ def require(what: str, stage: Stage[Any], wanted: Property, best: Iterator[str],
 
 
 def missing(stage: Stage[Any], *options: str) -> list[Property]:
-    """The properties that these options need, and the algorithm has not."""
+    """The properties that these options need, and the algorithm has not; of a basic algorithm, that it is basic."""
     names = set(options)
-    return [wanted for named, wanted in NEEDS if set(named) <= names and not wanted.holds(stage)]
+    lacks = [wanted for named, wanted in NEEDS if set(named) <= names and not wanted.holds(stage)]
+    return [RICH] if RICH in lacks else lacks
 
 
 def check_options(on: On) -> None:

@@ -186,6 +186,8 @@ class Stage(ABC, Generic[S]):
         measured: Whether the components are all there is to say of a row, and the closing message
             measures them.
         orthonormal: Whether the components are.
+        basic: Whether only the basic options go with it: center, scale, missing, columns, levels,
+            fraction, evaluate, a checkpoint, fixed answers and, if it iterates, a start.
         over_air: Whether the air channel is for it: its answers are sums of matrices, and the
             algorithm has been studied under the noise of the channel.
         tolerant: Whether answers may be rounded, as nothing builds up in what clients keep.
@@ -204,6 +206,7 @@ class Stage(ABC, Generic[S]):
     remembers: ClassVar[bool] = False
     measured: ClassVar[bool] = True
     orthonormal: ClassVar[bool] = True
+    basic: ClassVar[bool] = False
     over_air: ClassVar[bool] = False
     tolerant: ClassVar[bool] = True
     additive_with: ClassVar[str] = ""

@@ -195,8 +195,7 @@ def messages_of_a_run(name, profile):
         run = assembly.run(assembly.question("exact_per_pca(max_rounds=3)", n_components=name, mask=masked))
     else:
         short = {"max_rounds": 3} if hasattr(make(name), "max_rounds") else {}
-        adds_up = {"local_power": "local_power(align='none')", "per_pca": "per_pca(eta=0.1)"}
-        spec = adds_up.get(name, name) if masked else name
+        spec = "per_pca(eta=0.1)" if masked and name == "per_pca" else name
         run = assembly.run(assembly.question(spec, n_components=2, mask=masked, **short, **more))
     for message in rounds(run, Shards([LocalData(rows) for rows in (A, *BESIDE)])):
         arrays = message.arrays_for(0)

@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from cases import every, paired
-from checks import with_the_property
+from checks import suiting
 from scipy import sparse
 
 from flower_pca import assembly, make, registry, simulate
 from flower_pca.base.errors import ProtocolError
-from flower_pca.core import compatible, replies
+from flower_pca.core import replies
 from flower_pca.core.drive import drive
 from flower_pca.core.kinds import Kind
 from flower_pca.layers import precision
@@ -100,7 +100,7 @@ def test_a_part_that_is_too_large_is_refused_and_names_its_client(name, stage, p
         )
 
 
-@every("name", with_the_property(compatible.SHAREABLE))
+@every("name", suiting("max_share"))
 def test_what_all_rows_together_allow_is_not_enough(name):
     """Twice what its own rows can give, which is far less than what the others have."""
     rows = SHARDS[SMALL] - np.mean(np.vstack(SHARDS), axis=0)

@@ -3,14 +3,13 @@
 import numpy as np
 import pytest
 from builders import two_lead
-from checks import with_the_property
+from checks import suiting
 from fake_grid import grid_of
 from masked import Run, gone
 from spoilt import ROWS
 
 from flower_pca import ConfigError, MaskedSums, make, registry, simulate, strategies
 from flower_pca.algorithms.ssi import SSI
-from flower_pca.core import compatible
 from flower_pca.masking.letters import Secrets
 from flower_pca.masking.messages import NOTHING, counting, course, onwards
 from flower_pca.report import pages
@@ -25,8 +24,7 @@ KEEPERS = {
     "exact_per_pca": "exact_per_pca(local_components=1, local_steps=2, max_rounds=3)",
     "triple_pca": "triple_pca(local_components=1, max_rounds=3)",
 }
-OTHERS = [name for name in with_the_property(compatible.ADDITIVE) if name not in KEEPERS]
-OTHERS += ["local_power(align='none')"]
+OTHERS = [name for name in suiting("mask") if name not in KEEPERS]
 
 
 def course_of(run, i):

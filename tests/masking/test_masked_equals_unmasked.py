@@ -53,7 +53,6 @@ CASES["ssi, in a ring"] = Case("ssi", masks="masks(neighbours=4)", **ring)
 CASES["krylov, in a ring, without self-masks"] = Case("krylov", masks="masks(neighbours=4, self_masks=False)", **ring)
 for name in ("krylov", "ssi"):
     CASES[f"{name}, to its end"] = Case(name, ends=True)
-CASES["local power of one product"] = Case("local_power(local_steps=4, align='none', max_rounds=3)")
 for i, (name, spec) in enumerate(SPECS.items()):
     few = {"max_rounds": 8, **({"start_rounds": 1} if "per_pca" in name else {})}
     n = (5, 2)[i % 2]

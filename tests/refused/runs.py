@@ -36,6 +36,7 @@ GOOD = rows(60, [5.0, 3.0, 2.0, 1.0, 0.5], seed=0)
 TABLE = rows(20, [3.0, 2.0, 1.0, 0.5, 0.2], seed=0)
 NAMED = dict(zip(("Aachen", "Bonn", "Trier"), two_lead(3), strict=True))
 AIR = AirChannel(noise_std=1e-3)
+BASIC = ("local_power", "uda", "wda", "dr_svd", "dist_pca")
 BUDGET = DP(epsilon=2.0, delta=1e-6, clip=3.0)
 HARDLY = DP(epsilon=1e6, delta=1e-6, clip=6.0, noise_seed=3)
 COLLUDING = DP(epsilon=2.0, delta=1e-6, clip=3.0, colluding=3)
@@ -176,10 +177,22 @@ def tables_with(**columns: Any) -> dict[str, Any]:
 
 
 SIMULATE = [
-    *[Refused({"algorithm": name, "mask": True}, MASKED + "krylov, .*Use krylov.") for name in ("uda", "wda")],
-    *[Refused({"algorithm": name, "mask": True}, MASKED + ".*Use krylov.") for name in ("dist_pca", "dr_svd")],
-    Refused({"algorithm": "local_power", "mask": True}, "under masks must be .*Use local_power(align='none'), with"),
-    Refused({"algorithm": "local_power(align='sign')", "mask": True}, "Use local_power(align='none'), with"),
+    *[
+        Refused(
+            {"algorithm": name, **asked}, f"{how} must be one that takes more than the basic options: .* Got {name}"
+        )
+        for name in BASIC
+        for how, asked in (
+            ("under masks", {"mask": True}),
+            ("with dp", {"dp": BUDGET}),
+            ("with fewer bits", {"wire": "float32"}),
+            ("with influence", {"influence": True}),
+            ("with monitor", {"monitor": True}),
+            ("with errors", {"errors": True}),
+            ("with max_share", {"max_share": 0.5}),
+            ('n_components="signal"', {"n_components": "signal"}),
+        )
+    ],
     *[
         Refused({"algorithm": f"exact_per_pca({given})", "mask": True}, f"{MASKED}.*Use exact_per_pca{PARTLY}")
         for given in ("init='upload'", "init='qu'", "collect=True")
@@ -220,10 +233,7 @@ SIMULATE = [
     ),
     *[Refused({"max_share": share}, f"{SHARE}at least 1/5, as there are 5 clients. Got 0.") for share in (0.19, "19%")],
     *[Refused({"max_share": share}, f"{SHARE}above 0 and at most 1.") for share in (0.0, -0.1, 1.5, "much", True)],
-    *[
-        Refused({"algorithm": name, "max_share": 0.6}, PRODUCTS)
-        for name in ("faps", "uda", "dcf_pca", "exact_per_pca", "local_power")
-    ],
+    *[Refused({"algorithm": name, "max_share": 0.6}, PRODUCTS) for name in ("faps", "dcf_pca", "exact_per_pca")],
     *[
         Refused({"max_share": 0.6, **other}, WITH_SHARE)
         for other in (
@@ -563,11 +573,8 @@ BY_COLUMNS = [
         DataError,
     ),
     Refused({"n_components": 13}, "n_components must be at most min(n_samples, n_features) = min(90, 12)"),
-    Refused(
-        {"algorithm": "faps"},
-        "must be one that needs nothing but products: krylov, ssi, local_power, fed_oapm, covariance",
-    ),
-    *[Refused({"algorithm": name}, f"Got {name}. Use krylov.") for name in ("dcf_pca", "per_pca", "wda")],
+    Refused({"algorithm": "faps"}, "must be one that needs nothing but products: krylov, ssi, fed_oapm, covariance"),
+    *[Refused({"algorithm": name}, f"Got {name}. Use krylov.") for name in ("dcf_pca", "per_pca")],
     Refused(
         {"algorithm": "ssi", "max_rounds": 5, "dp": "dp(epsilon=1, delta=1e-6, clip=1)"}, "left out, as to hide one per"
     ),
@@ -604,7 +611,7 @@ QUESTION = [
         {"algorithm": make("ssi"), "fraction": "half"},
         "fraction of clients must be above 0 and at most 1. Got 'half'. Use 1.0",
     ),
-    Refused({"algorithm": make("uda"), "mask": MaskedSums()}, "^The algorithm under masks must be one whose"),
+    Refused({"algorithm": make("median_pca"), "mask": MaskedSums()}, "^The algorithm under masks must be one whose"),
     Refused({"scale": "max_abs", "mask": MaskedSums()}, "^scale under masks must be None or 'std'"),
     Refused({"dp": DP(epsilon=1.0, delta=1e-6, clip=1.0)}, "^max_rounds with dp must be at most 100, as every"),
     Refused(

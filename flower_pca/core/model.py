@@ -105,6 +105,8 @@ class Model:
         declined: The first client that has declined the algorithm's alternative in the opening, and
             why.
         choices: What the run has chosen by itself, in words, by what it was chosen for.
+        sites: What the opening tells of single clients, by name: see `stages.opening`; empty if the
+            server does not see their answers.
         left: What the algorithm leaves to its closing stage and to its result, by names that these
             agree on.
     """
@@ -150,6 +152,7 @@ class Model:
     histograms: Array | None = None
     declined: str = ""
     choices: dict[str, str] = field(default_factory=dict)
+    sites: dict[str, Array] = field(default_factory=dict)
     left: dict[str, Array] = field(default_factory=dict)
 
     @cached_property

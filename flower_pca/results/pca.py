@@ -23,7 +23,8 @@ from flower_pca.results.matching import in_order, match
 from flower_pca.results.projection import Projection
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
-from flower_pca.stages.opening import SITE_ROWS
+from flower_pca.stages import outlying_sites
+from flower_pca.stages.opening import OUTLYING, SITE_KEYS, SITE_ROWS
 from flower_pca.stages.site_share import SITE_SHARE, hints_of_sites
 
 # its name stands in brackets where it is known
@@ -232,7 +233,8 @@ class PCAResult:
             return Words(words).with_texts(lambda text: _CALLED.sub(name, text))
 
         status = replace(self.status, words=called(self.status.words))
-        return replace(self, status=status, choices=tuple(map(called, self.choices)))
+        choices, hints = (tuple(map(called, sentences)) for sentences in (self.choices, self.hints))
+        return replace(self, status=status, choices=choices, hints=hints)
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
         """Names of what `transform` returns: pc1, pc2, ...; `input_features` changes nothing."""
@@ -592,8 +594,11 @@ def fields_of(model: Model) -> dict[str, Any]:
     sizes: Sequence[str] = ()
     if model.frame.scale is None and model.sizes is not None:
         sizes = labels.hints_of_sizes(model.sizes, names)
+    outlying: list[str] = []
+    if OUTLYING in model.sites:
+        outlying = outlying_sites.hints_of(model.sites[OUTLYING], model.sites[SITE_KEYS], names)
     site_share = model.left.get(SITE_SHARE)
-    sites = None if site_share is None else len(model.left[SITE_ROWS])
+    sites = None if site_share is None else len(model.sites[SITE_ROWS])
     return {
         "components_": np.ascontiguousarray(linalg.fix_signs(model.columns[:, :k]).T),
         "explained_variance_": model.values[:k] / ddof,
@@ -629,5 +634,6 @@ def fields_of(model: Model) -> dict[str, Any]:
             *labels.hints_of_mean(model.offset, model.values[0]),
             *sizes,
             *hints_of_sites(site_share, sites, model.n),
+            *outlying,
         ),
     }

@@ -30,6 +30,7 @@ from flower_pca.core.replies import check_opening, claim
 from flower_pca.core.stage import Arrays, Merge, Stage, end_if
 from flower_pca.rows.frame import Frame, Moments, merge
 from flower_pca.rows.local import LocalData
+from flower_pca.stages import outlying_sites
 
 _CONSTANT: Final = 8.0  # a deviation within so many roundings of the mean is none
 _ALIKE: Final = 64.0  # likewise, where it is so in all columns
@@ -176,9 +177,10 @@ _COARSEST: Final = float(np.finfo(np.float32).eps)
 _CLIENT: Final = "Check the client."
 # beside the merged arrays: what each client has said of itself
 _SAYINGS: Final = "said"
-# in the model, of single clients
+# of single clients, in the model
 SITE_KEYS, SITE_ROWS, SITE_MEANS, SITE_DEVIATIONS = "site_keys", "site_rows", "site_means", "site_deviations"
 SITE_SUMS: Final = "site_sums"  # of the rows of each client, in the frame
+OUTLYING: Final = "outlying_sites"  # a line for each site that lies far from most: its place, kind, column and how far
 _COMPARED: Final = 2**15  # the most numbers by which the server compares columns of clients with each other
 _SUMMED: Final = 2**20  # the most numbers that the server keeps to measure differences between clients by
 SAID: Final = ("n", "eps", "mean", "m2", "count")  # of that
@@ -294,6 +296,8 @@ class Opening(Stage[OpeningState]):
             said = (total or {}).get(_SAYINGS, {})
             if self.judged or (said is not None and (len(said) + 1) * len(reply["mean"]) <= _SUMMED):
                 said[client] = {name: reply[name] for name in SAID if name in reply}
+                if (len(said) + 1) * reply["product"].size <= _SUMMED:
+                    said[client]["product"] = reply["product"]
             else:  # too many clients to compare, so nothing is kept of any
                 said = None
             return {**_both(state, total, reply), _SAYINGS: said}
@@ -336,7 +340,7 @@ class Opening(Stage[OpeningState]):
             eps=float(total["eps"]),
             trace=float(np.sum(squares / frame.divisor**2)),
             offset=n * float(np.sum((off / frame.divisor) ** 2)),
-            left={**model.left, **_sites(state, frame)},
+            sites=_sites(state, frame),
             # a start without a product may as well have a power step behind it
             basis=Q if known else linalg.orth(product),
             product=np.linalg.solve(R.T, product.T).T if known else None,
@@ -363,7 +367,19 @@ def _sites(state: OpeningState, frame: Frame) -> Arrays:
         return found
     found[SITE_MEANS] = np.array([own.mean for own in moments])
     found[SITE_DEVIATIONS] = np.sqrt(np.array([own.m2 / np.maximum(own.seen, 1) for own in moments]))
+    found[OUTLYING] = _outlying(state, sites, found)
     return found
+
+
+def _outlying(state: OpeningState, sites: Sequence[Arrays], found: Arrays) -> Array:
+    """The sites that lie far from most others, a line each."""
+    block, products = None, None
+    complete = all("product" in site and "count" not in site for site in sites)
+    if complete and sites[0]["product"].size:  # with missing values, products have zeros for them
+        block = _block(state, found[SITE_MEANS].shape[1])
+        products = np.array([site["product"] for site in sites], dtype=np.float64)
+    far = outlying_sites.find(found[SITE_ROWS], found[SITE_MEANS], found[SITE_DEVIATIONS], block, products)
+    return outlying_sites.as_array(far)
 
 
 def after_opening(model: Model, **known: Any) -> Model:

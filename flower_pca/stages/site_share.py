@@ -31,10 +31,10 @@ def with_site_share(model: Model) -> Model:
     site's mean is seen, where sites do not count by their rows (`max_share`), and where every site
     has a single row.
     """
-    if SITE_SUMS not in model.left or (model.counted is not None and model.counted.weights):
+    if SITE_SUMS not in model.sites or (model.counted is not None and model.counted.weights):
         return model
     assert model.values is not None
-    rows, sums = model.left[SITE_ROWS].astype(np.float64), model.left[SITE_SUMS]
+    rows, sums = model.sites[SITE_ROWS].astype(np.float64), model.sites[SITE_SUMS]
     n = rows.sum()
     if n != model.n or n <= len(rows):
         return model

@@ -426,12 +426,12 @@ _FEWEST_ROWS: Final = 20  # of a site whose mean is compared
 
 def _other_units(model: Model, names: Mapping[int, str]) -> list[str]:
     """Sites with columns as if in other units, where means and deviations are seen."""
-    if SITE_MEANS not in model.left:
+    if SITE_MEANS not in model.sites:
         return []
-    enough = model.left[SITE_ROWS] >= _FEWEST_ROWS
-    sites = [labels.client_name(names, int(key)) for key in model.left[SITE_KEYS][enough]]
+    enough = model.sites[SITE_ROWS] >= _FEWEST_ROWS
+    sites = [labels.client_name(names, int(key)) for key in model.sites[SITE_KEYS][enough]]
     columns = model.feature_names or [f"column {j}" for j in range(model.d)]
-    rows, means, deviations = (model.left[name][enough] for name in (SITE_ROWS, SITE_MEANS, SITE_DEVIATIONS))
+    rows, means, deviations = (model.sites[name][enough] for name in (SITE_ROWS, SITE_MEANS, SITE_DEVIATIONS))
     return faults.of_moments(sites, rows, means, deviations, columns)
 
 

@@ -1,0 +1,205 @@
+"""Sites whose rows lie far from those of most sites: other units, other columns, the same row again and again.
+
+The opening tells the number of rows, the means and the deviations of each site, and the product of
+its covariance with one block. Each of these is compared with the median over sites, which no
+minority of sites can move far. So any number of bad sites below half is named, where leaving out one
+site at a time would let them hide each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+import numpy as np
+
+from flower_pca.base.linalg import Array
+
+FEWEST_ROWS: Final = 20  # of a site that is compared
+_FEWEST_SITES: Final = 3
+_FAR: Final = 3.0  # deviations within a site, from which a mean is far from the usual one
+_WIDE: Final = 7.0  # ratio of deviations, from which a column is spread otherwise
+_CELL: Final = 70.0  # deviations by which one single cell may lie off, so that it alone widens a small site
+_SEVERAL: Final = 3  # columns spread otherwise, some more and some less, as swapped columns are
+_SWAPPED: Final = 1.5  # ratio of deviations, from which each of these is
+_ACCIDENT: Final = 0.01  # probability of constant rows
+_TURNED: Final = 0.5  # of the size of a column's usual covariances, from which they differ
+# Multiples of the usual difference between sites, or of that by chance, whichever is larger.
+_SURE_OF_MEAN, _SURE_OF_SPREAD, _SURE_OF_COVARIANCES = 6.0, 5.0, 4.0
+_MAD: Final = 1.4826  # by which the median absolute deviation of normal values is one deviation
+_ROUNDING: Final = 64.0 * np.finfo(float).eps  # of the mean, up to which a deviation is none
+_NAMED: Final = 3  # sites that have a sentence each
+
+
+class OutlyingKind(IntEnum):
+    """In which way a site lies far from most others."""
+
+    MEAN = 0
+    SPREAD = 1
+    ORDER = 2
+    CORRELATIONS = 3
+    CONSTANT = 4
+
+
+@dataclass(frozen=True)
+class OutlyingSite:
+    """A site that lies far from most others: in which way, in which column, and how far.
+
+    Attributes:
+        site: Its place among the sites.
+        kind: In which way.
+        column: The column in which the site differs most.
+        times: Deviations from the usual mean, or the ratio to the usual deviation.
+    """
+
+    site: int
+    kind: OutlyingKind
+    column: int
+    times: float
+
+
+def find(
+    rows: Array, means: Array, deviations: Array, block: Array | None = None, products: Array | None = None
+) -> list[OutlyingSite]:
+    """The sites that lie far from the median of all sites, the furthest first.
+
+    A site counts as far if it differs from the median by much (three deviations, a factor of seven),
+    and by several times as much as sites usually differ, or as chance makes sites of its size
+    differ. If half of the sites or more differ so, nobody is usual, and nobody is named.
+
+    Args:
+        rows: How many rows they have, (S,).
+        means: The mean of each column at each site, (S, d).
+        deviations: The standard deviations, (S, d).
+        block: A random block B, (d, p), if its products are known.
+        products: X'X B of the rows of each site less their own mean, (S, d, p).
+    """
+    enough = np.flatnonzero(rows >= FEWEST_ROWS)
+    if len(enough) < _FEWEST_SITES:
+        return []
+    n, means, deviations = rows[enough].astype(np.float64)[:, None], means[enough], deviations[enough]
+    deviations = np.where(deviations > _ROUNDING * np.abs(means), deviations, 0.0)
+    usual = np.median(deviations, axis=0)
+    varies = usual > 0.0
+    if not varies.any():
+        return []
+    unit = np.where(varies, usual, 1.0)
+    ratio = np.where((deviations > 0.0) & varies, deviations / unit, 1.0)
+    off = np.where(varies, np.abs(means - np.median(means, axis=0)) / unit, 0.0)
+    by_chance = np.maximum(ratio, 1.0) / np.sqrt(n)
+    spread = np.abs(np.log(ratio))
+    scores = {
+        OutlyingKind.MEAN: np.minimum(off / _FAR, _times(off, by_chance) / _SURE_OF_MEAN),
+        OutlyingKind.SPREAD: np.minimum(
+            spread / np.log(np.maximum(_WIDE, _CELL / np.sqrt(n))), _times(spread, np.sqrt(2.0 / n)) / _SURE_OF_SPREAD
+        ),
+    }
+    scores[OutlyingKind.ORDER] = _in_other_order(np.log(ratio), _times(spread, np.sqrt(2.0 / n)) / _SURE_OF_SPREAD)
+    if block is not None and products is not None:
+        scores[OutlyingKind.CORRELATIONS] = _turned(n, ratio, deviations, block, products[enough])
+    still = deviations[:, varies] == 0.0
+    # by how often each column is constant at the other sites, as rare entries are
+    by_accident = np.prod((still.sum(axis=0) - still + 1.0) / (len(enough) + 1.0), axis=1)
+    constant = still.all(axis=1) & (by_accident < _ACCIDENT)
+    found = []
+    for i, site in enumerate(enough.tolist()):
+        if constant[i]:
+            found.append((np.inf, OutlyingSite(site, OutlyingKind.CONSTANT, 0, 0.0)))
+            continue
+        kind = max(scores, key=lambda kind: float(scores[kind][i].max()))
+        j = int(np.argmax(scores[kind][i]))
+        if scores[kind][i, j] > 1.0:
+            times = float(off[i, j] if kind == OutlyingKind.MEAN else ratio[i, j])
+            found.append((float(scores[kind][i, j]), OutlyingSite(site, kind, j, times)))
+    if 2 * len(found) >= len(enough):
+        return []
+    return [site for _, site in sorted(found, key=lambda one: -one[0])]
+
+
+def _times(off: Array, by_chance: Array) -> Array:
+    """Distances as multiples of the usual one of all sites, or of what chance explains."""
+    return np.asarray(off / np.maximum(_MAD * np.median(off, axis=0), by_chance))
+
+
+def _in_other_order(logarithms: Array, sure: Array) -> Array:
+    """How clearly several columns are spread more and others less than usual: a score at the first of them, (S, d)."""
+    found: Array = np.minimum(np.abs(logarithms) / np.log(_SWAPPED), sure)
+    both = ((found > 1.0) & (logarithms > 0.0)).any(axis=1) & ((found > 1.0) & (logarithms < 0.0)).any(axis=1)
+    scores = np.zeros(found.shape)
+    if found.shape[1] >= _SEVERAL:
+        rows = np.arange(len(found))
+        scores[rows, np.argmax(found, axis=1)] = np.where(both, np.sort(found, axis=1)[:, -_SEVERAL], 0.0)
+    return scores
+
+
+def _turned(n: Array, ratio: Array, deviations: Array, block: Array, products: Array) -> Array:
+    """How far the correlations of each column with all others are from the usual ones, as a score, (S, d).
+
+    A turned sign, or columns in another order, change these and may leave means and deviations
+    alone. They are the correlations of a column with the columns of X B. By chance each has a
+    variance of about 1 / n, or more if rows have heavy tails; deviations then differ between sites
+    by more than 1 / sqrt(2 n) too. A site with single extreme rows is not judged.
+    """
+    along = np.sqrt(np.maximum(np.einsum("jl,sjl->sl", block, products), np.finfo(float).tiny))
+    own = np.where(deviations > 0.0, deviations, np.inf) * np.sqrt(n)
+    correlations = products / own[:, :, None] / along[:, None, :]
+    usual = np.median(correlations, axis=0)
+    off = np.linalg.norm(correlations - usual, axis=2)
+    width = block.shape[1]
+    heavy = np.maximum(np.sqrt(2.0 * n) * _MAD * np.median(np.abs(np.log(ratio))), 1.0)
+    by_chance = heavy * np.sqrt(width / n)
+    much = np.maximum(_TURNED * np.linalg.norm(usual, axis=1), np.finfo(float).tiny)
+    found = np.minimum(off / much, _times(off, by_chance) / _SURE_OF_COVARIANCES)
+    extreme = (np.abs(np.log(ratio)) > np.log(1.25)).any(axis=1)
+    return np.asarray(np.where(extreme[:, None], 0.0, found))
+
+
+def as_array(sites: Sequence[OutlyingSite]) -> Array:
+    """The sites as a line of numbers each, (m, 4)."""
+    return np.array([[one.site, one.kind, one.column, one.times] for one in sites]).reshape(-1, 4)
+
+
+def hints_of(found: Array, keys: Array, names: Sequence[str] | None) -> list[str]:
+    """A sentence for each of the first sites, and what to do; "client 3" in them stands for its name.
+
+    Args:
+        found: What `as_array` has made of the sites.
+        keys: The keys of all sites.
+        names: Names of the columns, if they have any.
+    """
+    said = [
+        _sentence(f"client {keys[int(site)]}", OutlyingKind(int(kind)), int(column), times, names)
+        for site, kind, column, times in found[:_NAMED].tolist()
+    ]
+    if len(found) > _NAMED:
+        more = len(found) - _NAMED
+        said.append(f"{more} more {'site lies' if more == 1 else 'sites lie'} far from most sites.")
+    if said:
+        said[-1] += (
+            " Look at the file of each site that is named: its units, the order of its columns, its missing values. "
+            "median_pca finds what most sites share."
+        )
+    return said
+
+
+def _sentence(who: str, kind: OutlyingKind, place: int, times: float, names: Sequence[str] | None) -> str:
+    column = f"column {place if names is None else names[place]}"
+    match kind:
+        case OutlyingKind.CONSTANT:
+            return f"All rows of {who} are the same."
+        case OutlyingKind.MEAN:
+            return f"The mean of {column} at {who} lies {times:.0f} standard deviations from its mean at most sites."
+        case OutlyingKind.SPREAD:
+            more, times = ("larger", times) if times > 1.0 else ("smaller", 1.0 / times)
+            return f"The standard deviation of {column} at {who} is {times:.0f} times {more} than at most sites."
+        case OutlyingKind.ORDER:
+            return (
+                f"Several columns at {who} have standard deviations unlike those at most sites, {column} first: "
+                "columns may be in another order."
+            )
+    return (
+        f"The correlations of {column} with the other columns at {who} differ from those at most sites: its sign may "
+        "be turned, or columns may be swapped."
+    )

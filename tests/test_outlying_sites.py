@@ -1,0 +1,209 @@
+"""Sites that lie far from most others are named, however many of them there are below half."""
+
+import numpy as np
+import pytest
+from fake_grid import grid_of, in_a_run
+
+from flower_pca import PCAResult, simulate
+from flower_pca.stages.outlying_sites import OutlyingKind, find
+from flower_pca.strategies import PCAStrategy
+
+COLUMNS = 8
+SPREAD = np.linspace(2.0, 8.0, COLUMNS)
+
+
+def hospitals(rng, sites, rows):
+    """Rows of sites that differ by chance and by a little in their means."""
+    correlation = 0.4 + 0.6 * np.eye(COLUMNS)
+    mix = np.linalg.cholesky(correlation).T * SPREAD
+    return [rng.standard_normal((rows, COLUMNS)) @ mix + 50.0 + rng.standard_normal(COLUMNS) for _ in range(sites)]
+
+
+def ten_times(rows, j):
+    rows[:, j] *= 10.0
+
+
+def hundred_times(rows, j):
+    rows[:, j] *= 100.0
+
+
+def ten_times_as_wide(rows, j):
+    rows[:, j] = 50.0 + (rows[:, j] - 50.0) * 10.0
+
+
+def other_units(rows, j):
+    rows[:, j] /= 18.016
+
+
+def one_row_again_and_again(rows, j):
+    rows[:] = rows[0]
+
+
+def elsewhere(rows, j):
+    rows += 5.0 * SPREAD.max()
+
+
+def turned_sign_and_mean(rows, j):
+    rows[:, j] *= -1.0
+
+
+def turned_sign(rows, j):
+    rows[:, j] = 100.0 - rows[:, j]
+
+
+def other_order(rows, j):
+    rows[:] = np.roll(rows, 3, axis=1)
+
+
+def outlying(shards, rng, width=6):
+    """The places that are named, from the same figures that an opening has."""
+    block = rng.standard_normal((COLUMNS, width))
+    rows = np.array([len(X) for X in shards])
+    means = np.array([X.mean(axis=0) for X in shards])
+    deviations = np.array([X.std(axis=0) for X in shards])
+    products = np.array([(X - X.mean(axis=0)).T @ ((X - X.mean(axis=0)) @ block) for X in shards])
+    return [one.site for one in find(rows, means, deviations, block, products)]
+
+
+FAULTS = [ten_times, hundred_times, ten_times_as_wide, other_units, one_row_again_and_again, elsewhere]
+
+
+@pytest.mark.parametrize("fault", [*FAULTS, turned_sign_and_mean])
+@pytest.mark.parametrize(("sites", "bad"), [(20, 2), (20, 8), (6, 2), (5, 1), (3, 1)])
+def test_bad_sites_below_half_are_all_named_and_nobody_else_is(fault, sites, bad):
+    rng = np.random.default_rng(1)
+    right = 0
+    for _ in range(20):
+        shards = hospitals(rng, sites, 100)
+        for rows in shards[:bad]:
+            fault(rows, 3)
+        right += sorted(outlying(shards, rng)) == list(range(bad))
+    assert right >= 19
+
+
+@pytest.mark.parametrize("fault", [turned_sign, other_order])
+@pytest.mark.parametrize(("sites", "bad"), [(20, 2), (6, 2), (3, 1)])
+def test_a_turned_sign_and_another_order_of_columns_are_named_at_sites_of_many_rows(fault, sites, bad):
+    """Means tell nothing here, as all columns have the same mean, about which the sign is turned."""
+    rng = np.random.default_rng(2)
+    right = 0
+    for _ in range(20):
+        shards = hospitals(rng, sites, 600)
+        for rows in shards[:bad]:
+            fault(rows, 3)
+        right += sorted(outlying(shards, rng)) == list(range(bad))
+    assert right >= 19
+
+
+DRAWS = {
+    "normal": lambda rng, shape: rng.standard_normal(shape),
+    "exponential": lambda rng, shape: rng.standard_exponential(shape),
+    "lognormal": lambda rng, shape: np.exp(rng.standard_normal(shape)),
+    "heavy tails": lambda rng, shape: rng.standard_t(5, shape),
+    "rare": lambda rng, shape: (rng.random(shape) < 0.05).astype(float),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("draw", DRAWS)
+@pytest.mark.parametrize("sites", [3, 6, 20])
+def test_sites_that_are_alike_are_not_named(draw, sites):
+    rng, accused = np.random.default_rng(3), 0
+    for rows in (25, 100):
+        for _ in range(100):
+            accused += bool(outlying(np.split(DRAWS[draw](rng, (rows * sites, COLUMNS)), sites), rng))
+    assert accused <= 2  # of 200
+
+
+def test_many_sites_that_differ_much_are_not_named():
+    """139 schools, whose means differ by as much as their pupils do."""
+    rng = np.random.default_rng(4)
+    shards = [
+        rng.standard_normal((int(rng.integers(20, 60)), COLUMNS)) * np.exp(0.3 * rng.standard_normal(COLUMNS))
+        + rng.standard_normal(COLUMNS)
+        for _ in range(139)
+    ]
+    assert outlying(shards, rng) == []
+
+
+def test_nobody_is_named_if_half_of_the_sites_are_odd():
+    rng = np.random.default_rng(5)
+    shards = hospitals(rng, 6, 100)
+    for rows in shards[:3]:
+        rows[:, 2] *= 100.0
+    assert outlying(shards, rng) == []
+
+
+def test_sites_of_few_rows_are_not_compared():
+    rng = np.random.default_rng(5)
+    shards = hospitals(rng, 6, 19)
+    shards[0] *= 100.0
+    assert outlying(shards, rng) == []
+
+
+def two_of_six(seed=6):
+    names = ["bonn", "jena", "trier", "ulm", "kiel", "mainz"]
+    shards = dict(zip(names, hospitals(np.random.default_rng(seed), 6, 80), strict=True))
+    for name in ("jena", "kiel"):
+        other_units(shards[name], 4)
+    return shards
+
+
+def about_outlying(result):
+    return [hint for hint in result.hints if "at most sites" in hint]
+
+
+def test_both_of_six_hospitals_with_other_units_are_named_in_a_simulation(tmp_path):
+    result = simulate("krylov", two_of_six(), n_components=2)
+    hints = about_outlying(result)
+    assert len(hints) == 2
+    assert sorted(name for hint in hints for name in ("jena", "kiel") if f"at {name} " in hint) == ["jena", "kiel"]
+    assert all("column 4" in hint for hint in hints)
+    assert "its units" in hints[-1]
+    assert about_outlying(PCAResult.load(result.save(tmp_path / "r.npz"))) == hints
+
+
+@pytest.mark.parametrize("algorithm", ["median_pca", "covariance", "uda", "dcf_pca"])
+@pytest.mark.filterwarnings("ignore")
+def test_they_are_named_by_every_algorithm(algorithm):
+    assert len(about_outlying(simulate(algorithm, two_of_six(), n_components=2, center=True))) == 2
+
+
+@pytest.mark.slow
+def test_they_are_named_over_flower():
+    with in_a_run():
+        result = PCAStrategy("krylov", n_components=2, min_nodes=6).fit(grid_of(list(two_of_six().values())))
+    assert len(about_outlying(result)) == 2
+
+
+def test_they_are_not_named_under_masks_where_nobody_sees_a_site():
+    assert about_outlying(simulate("krylov", two_of_six(), n_components=2, mask=True)) == []
+
+
+def test_gaps_do_not_hide_them():
+    shards = two_of_six()
+    rng = np.random.default_rng(7)
+    for rows in shards.values():
+        rows[rng.random(rows.shape) < 0.1] = np.nan
+    assert len(about_outlying(simulate("krylov", shards, n_components=2, missing="mean"))) == 2
+
+
+def test_kinds_say_what_differs():
+    rng = np.random.default_rng(8)
+    shards = hospitals(rng, 7, 300)
+    elsewhere(shards[0], 3)
+    ten_times_as_wide(shards[1], 3)
+    one_row_again_and_again(shards[2], 3)
+    figures = (
+        np.array([len(X) for X in shards]),
+        np.array([X.mean(axis=0) for X in shards]),
+        np.array([X.std(axis=0) for X in shards]),
+    )
+    found = {one.site: one for one in find(*figures)}
+    assert {site: one.kind for site, one in found.items()} == {
+        0: OutlyingKind.MEAN,
+        1: OutlyingKind.SPREAD,
+        2: OutlyingKind.CONSTANT,
+    }
+    assert found[1].column == 3
+    assert 7.0 < found[1].times < 13.0

@@ -17,6 +17,7 @@ from flower_pca import registry
 from flower_pca.base.bits import Bits, system_bits
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
+from flower_pca.base.shown import shown
 from flower_pca.core.kinds import require_finite
 from flower_pca.core.layer import NOBODY, Layer, Sayings, Who, Work
 from flower_pca.core.stage import KEY, Arrays, Stage
@@ -137,7 +138,7 @@ def _layers_of(says: Mapping[str, Arrays]) -> list[type[Layer]]:
         raise ProtocolError(
             "The layers of a message",
             must=f"of {', '.join(registry.LAYERS)}",
-            got=repr(unknown[0]),
+            got=shown(unknown[0]),
             then="Install the same flower_pca everywhere.",
         )
     return [registry.LAYERS[name] for name in registry.LAYERS if name in says]
@@ -151,7 +152,7 @@ def stage_of(name: str) -> type[Stage[Any]]:
         raise ProtocolError(
             "The stage",
             must=f"one of {', '.join(registry.STAGES)}",
-            got=repr(name),
+            got=shown(name),
             then="Install the same flower_pca everywhere.",
         ) from None
 

@@ -102,6 +102,8 @@ def question(algorithm: str | Algorithm[Any] | Question, **settings: Any) -> Que
             )
         return check(algorithm)
     checks.parameters("a question", settings, AskedHere.__annotations__)
+    if "n_components" not in settings:
+        raise ConfigError("n_components is missing. Add it, for example n_components=2.")
     made = registry.make(algorithm, **{name: settings[name] for name in _STOPPING if settings.get(name) is not None})
     for name in _STOPPING:
         settings.pop(name, None)

@@ -20,6 +20,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
+from flower_pca.base.shown import shown
 
 LOCAL: Final = ("localhost", "127.0.0.1", "::1")  # always among the server's names
 DAYS: Final = 365
@@ -118,7 +119,7 @@ def _names(hosts: Iterable[str]) -> list[x509.GeneralName]:
                 raise ConfigError(
                     "Every host",
                     must="a name such as superlink.example.org, or an address such as 192.0.2.1",
-                    got=repr(host),
+                    got=shown(host),
                     then="Leave out scheme and port.",
                 ) from None
             names.append(x509.DNSName(host))

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from flower_pca.base import checks, spec
 from flower_pca.base.errors import ConfigError
+from flower_pca.base.shown import shown
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.layer import Layer
 from flower_pca.core.model import ResultClass
@@ -293,7 +294,7 @@ def _make(what: str, example: str, table: Mapping[str, Any], base: type[Any], gi
         name, own = spec.parse(given, what=what, rule=f'a name, an instance, or a spec such as "{example}"')
         if name not in table:
             remedy = checks.did_you_mean(name, table)
-            raise ConfigError(what, must=f"one of {', '.join(table)}", got=repr(name), then=remedy)
+            raise ConfigError(what, must=f"one of {', '.join(table)}", got=shown(name), then=remedy)
         kind = table[name]
     if own or parameters:
         checks.parameters(name, {**own, **parameters}, _parameters(kind))

@@ -18,6 +18,7 @@ from flower_pca.base import checks, labels, linalg
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
+from flower_pca.base.shown import shown
 from flower_pca.core.algorithm import Algorithm, Iterative, Progress
 from flower_pca.core.kinds import BLOCK, Ask, Kind, Part
 from flower_pca.core.model import Model, fraction_rank
@@ -97,7 +98,9 @@ class Krylov(Iterative[KrylovState]):
         if self.oversample == AUTO:
             _ = self.narrow  # whose other parameters are checked
         elif isinstance(got := self.oversample, str):
-            raise ConfigError("oversample of krylov", must=f'a whole number, or "{AUTO}"', got=repr(got), then="Use 2.")
+            raise ConfigError(
+                "oversample of krylov", must=f'a whole number, or "{AUTO}"', got=shown(got), then="Use 2."
+            )
         else:
             super().__post_init__()
 

@@ -12,7 +12,9 @@ from typing import Any, Final
 import numpy as np
 
 from flower_pca.base.errors import ConfigError, DataError, Filling, Setting, Words
+from flower_pca.base.shown import shown
 
+_LONGEST_PATH: Final = 4095  # characters, as Linux has it: a longer text is no path
 NODE: Final = "this node"  # whose rows a sentence of a node is about
 
 
@@ -37,7 +39,7 @@ def integer(
             upper = ""
         else:
             upper = f" and at most {most}"
-        raise ConfigError(what, must=f"a whole number of at least {least}{upper}", got=repr(value), then=remedy)
+        raise ConfigError(what, must=f"a whole number of at least {least}{upper}", got=shown(value), then=remedy)
 
 
 def number(
@@ -50,7 +52,7 @@ def number(
             upper = f" and at most {most:g}"
         else:
             upper = ""
-        raise ConfigError(what, must=f"a finite number of at least {least:g}{upper}", got=repr(value), then=remedy)
+        raise ConfigError(what, must=f"a finite number of at least {least:g}{upper}", got=shown(value), then=remedy)
 
 
 def share(value: Any) -> Any:
@@ -69,7 +71,7 @@ def share(value: Any) -> Any:
 def proportion(what: str, value: object) -> None:
     """Require a share, in (0, 1]."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0.0 < value <= 1.0:
-        raise ConfigError(what, must="above 0 and at most 1", got=repr(value), then="Use 1.0 for all of them.")
+        raise ConfigError(what, must="above 0 and at most 1", got=shown(value), then="Use 1.0 for all of them.")
 
 
 def choices(of: object, allowed: Mapping[str, tuple[Any, ...]]) -> None:
@@ -89,11 +91,13 @@ def choice(what: str, value: object, allowed: tuple[Any, ...]) -> None:
         if names:
             remedy = did_you_mean(str(value), names)
         rule = f"one of {', '.join(map(repr, allowed))}"
-        raise ConfigError(what, must=rule, got=repr(value), then=remedy)
+        raise ConfigError(what, must=rule, got=shown(value), then=remedy)
 
 
 def parent(what: str, path: str | os.PathLike[str]) -> None:
     """Require that the folder a file is to go into exists: better before a run than after."""
+    if not isinstance(path, str | os.PathLike) or (isinstance(path, str) and len(path) > _LONGEST_PATH):
+        raise ConfigError(f"The path of {what} must be a text. Got {shown(path)}. Name a file.")
     folder = Path(path).absolute().parent
     if not folder.is_dir():
         raise ConfigError(f"The folder of {what}", must="there", got=f"none at {folder}", then="Make it first.")
@@ -111,7 +115,9 @@ def components(n_components: object, *, words: Sequence[str] = ()) -> int | floa
         return float(n_components)
     rule = "a whole number of at least 1, or a fraction of the variance strictly between 0 and 1"
     rule = ", or ".join((rule, *(f'"{word}"' for word in words)))
-    raise ConfigError("n_components", must=rule, got=repr(given), then='Ask for 2 to see a plane, or for 0.9 or "90%".')
+    raise ConfigError(
+        "n_components", must=rule, got=shown(given), then='Ask for 2 to see a plane, or for 0.9 or "90%".'
+    )
 
 
 def at_most(n_components: int | float | str, n: int, d: int) -> None:
@@ -198,4 +204,4 @@ def parameters(owner: str, given: Mapping[str, object], known: Iterable[str]) ->
                 rule = f"among {', '.join(names)}"
             else:
                 rule = "absent, as there are none"
-            raise ConfigError(f"Every parameter of {owner}", must=rule, got=repr(name), then=did_you_mean(name, names))
+            raise ConfigError(f"Every parameter of {owner}", must=rule, got=shown(name), then=did_you_mean(name, names))

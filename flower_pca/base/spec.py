@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
+from flower_pca.base.shown import shown
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -89,7 +90,7 @@ def _unreadable(text: object, what: str, rule: str) -> ConfigError:
         remedy = "Give parameters by name, as plain values."
     else:
         remedy = "Choose one of these."
-    return ConfigError(what, must=rule, got=repr(text), then=remedy)
+    return ConfigError(what, must=rule, got=shown(text), then=remedy)
 
 
 def bind(text: object, table: Mapping[str, Callable[..., T]], *, what: str, rule: str) -> Callable[..., T]:
@@ -102,7 +103,7 @@ def bind(text: object, table: Mapping[str, Callable[..., T]], *, what: str, rule
         # else the names are not what the choice is between
         if len(set(table.values())) > 1:
             rule = f"one of {', '.join(table)}"
-        raise ConfigError(what, must=rule, got=repr(name), then=checks.did_you_mean(name, table))
+        raise ConfigError(what, must=rule, got=shown(name), then=checks.did_you_mean(name, table))
     parameters = [p for p in inspect.signature(table[name]).parameters.values() if p.kind is p.KEYWORD_ONLY]
     if first:
         if not parameters or parameters[0].name in values:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from flower_pca.base import checks, files, spec
 from flower_pca.base.errors import Apart, ConfigError, DataError, Filling, Mention, Name, Reading, Setting, Words
+from flower_pca.base.shown import shown
 from flower_pca.core.drive import Driven
 from flower_pca.core.question import MISSING, SCALES, SPLITS, Question
 from flower_pca.core.settings import COUNTED, COUNTING
@@ -145,7 +146,7 @@ def clients_of(given: argparse.Namespace) -> list[Any]:
     if getattr(given, "ids", None) is not None:
         remedy = "Write --split columns, or leave it out."
         rule = "used with --split columns"
-        raise ConfigError("--ids", must=rule, got=repr(given.ids), then=remedy)
+        raise ConfigError("--ids", must=rule, got=shown(given.ids), then=remedy)
     if given.partition is None:
         needed = None
     else:

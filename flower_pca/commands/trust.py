@@ -16,6 +16,7 @@ from typing import Any, Final
 from flower_pca import registry
 from flower_pca.base import checks, errors, files, labels
 from flower_pca.base.errors import ConfigError
+from flower_pca.base.shown import shown
 from flower_pca.commands import common, output
 
 # as a SuperNode reads its --node-config
@@ -62,7 +63,7 @@ def config(words: list[str]) -> dict[str, Any]:
             raise ConfigError(
                 "Rules of a node",
                 must="given as key=value",
-                got=repr(left),
+                got=shown(left),
                 then="Write 'min-rows=50 masked-only=true'.",
             )
         text = "\n".join(f"{key} = {value}" for key, value in _PAIR.findall(whole))
@@ -99,7 +100,7 @@ def run_audit(given: argparse.Namespace) -> int:
     registry.make(given.algorithm)  # before the data is read, which may take long
     if given.missing != "error":
         raise ConfigError(
-            "missing in an audit", must='"error"', got=repr(given.missing), then="Impute before the audit."
+            "missing in an audit", must='"error"', got=shown(given.missing), then="Impute before the audit."
         )
     with common.progress("starting") as on_round:
         found = audit(

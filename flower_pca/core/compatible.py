@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from flower_pca.base.errors import ConfigError, Setting, Words
+from flower_pca.base.shown import shown
 from flower_pca.core.algorithm import Iterative
 from flower_pca.core.settings import BITS, FLOORS
 from flower_pca.core.stage import Stage
@@ -254,7 +255,7 @@ def check_options(on: On) -> None:
         constant = rule.option == "missing" and on["missing"] == "mean" and on["dp"].public_ranges
         if not (apart or constant):
             what = Words(rule.option, " ", WORDS[rule.beside])
-            raise ConfigError(what, must=rule.must, got=repr(on[rule.option]), then=rule.then)
+            raise ConfigError(what, must=rule.must, got=shown(on[rule.option]), then=rule.then)
     if "dp" in on:
         _check_budget(on)
 
@@ -265,7 +266,7 @@ def _check_budget(on: On) -> None:
         raise ConfigError(
             "scale with ranges of dp",
             must="left out, as columns are counted in halves of their ranges",
-            got=repr(on["scale"]),
+            got=shown(on["scale"]),
             then="Leave scale out.",
         )
     if "scale" in on and dp.reach is None:

@@ -17,6 +17,7 @@ from typing import Any, Final, TypedDict
 
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
+from flower_pca.base.shown import shown
 from flower_pca.core import compatible
 from flower_pca.core.algorithm import Algorithm, Iterative
 from flower_pca.core.layer import Layer
@@ -121,7 +122,7 @@ class Question:
                 raise ConfigError(
                     f"{name} of a Question",
                     must=f"of class {kind.__name__}",
-                    got=repr(given),
+                    got=shown(given),
                     then="Use the short form to give it as a string.",
                 )
         checks.choices(self, _CHOICES)
@@ -147,7 +148,7 @@ class Question:
                     then="Leave center out: what is divided by the root of a share is what differs from that share.",
                 )
             plain["levels"] = read_levels(self.levels)
-        if self.n_components not in COUNTING:
+        if not (isinstance(self.n_components, str) and self.n_components in COUNTING):
             plain["n_components"] = checks.components(self.n_components, words=COUNTING)
         for name, value in plain.items():
             object.__setattr__(self, name, value)

@@ -35,6 +35,7 @@ import numpy as np
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.labels import GAPS
 from flower_pca.base.linalg import Array
+from flower_pca.base.shown import shown
 
 # among numbers they are no levels, and may be written in any case
 _WORDS: Final = {**{word.lower(): np.nan for word in GAPS}, "true": 1.0, "false": 0.0}
@@ -145,14 +146,14 @@ def separator_above(line: str) -> str:
 def check_marks(sep: object, decimal: object, thousands: object) -> None:
     """Refuse a separator, or marks in numbers, that are none."""
     if sep is not None and (not isinstance(sep, str) or len(sep) != 1 or sep in '"\r\n'):
-        raise ConfigError("sep", must="one character", got=repr(sep), then="Write sep=';'.")
+        raise ConfigError("sep", must="one character", got=shown(sep), then="Write sep=';'.")
     if decimal not in (None, ".", ","):
-        raise ConfigError("decimal", must="'.' or ','", got=repr(decimal), then="Write decimal=','.")
+        raise ConfigError("decimal", must="'.' or ','", got=shown(decimal), then="Write decimal=','.")
     if thousands not in (None, "", *_BETWEEN) or (thousands and thousands == decimal):
         raise ConfigError(
             "thousands",
             must="'.', ',', \"'\" or ' ', and another mark than decimal",
-            got=repr(thousands),
+            got=shown(thousands),
             then="Write thousands='.'.",
         )
 
@@ -396,7 +397,7 @@ def _codec(encoding: object) -> str:
         raise ConfigError(
             "encoding",
             must="a name such as 'utf-8', 'latin-1' or 'utf-16'",
-            got=repr(encoding),
+            got=shown(encoding),
             then="Write encoding='latin-1'.",
         ) from error
     return {"iso8859-1": "latin-1"}.get(found.name, found.name)

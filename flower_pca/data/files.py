@@ -11,6 +11,7 @@ import numpy as np
 from flower_pca.base import checks, files, labels
 from flower_pca.base.errors import ConfigError, DataError, needing
 from flower_pca.base.linalg import Array
+from flower_pca.base.shown import shown
 from flower_pca.data.table import Table, chosen, reading, texts, with_ids
 from flower_pca.names.columns import Columns, no_numbers
 
@@ -68,7 +69,7 @@ def npz(*, path: str, key: str = "X", beside: Sequence[str] = (), ids: str | Non
 def _require_member(archive: Any, what: str, name: str, then: str) -> None:
     """Refuse the name of an array that is not in a file of several."""
     if name not in archive:
-        raise ConfigError(what, must=f"one of {', '.join(archive)}", got=repr(name), then=then)
+        raise ConfigError(what, must=f"one of {', '.join(archive)}", got=shown(name), then=then)
 
 
 def sparse(*, path: str) -> Table:

@@ -14,6 +14,7 @@ from flower_pca.base import spec as specs
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.labels import clean
 from flower_pca.base.linalg import Array
+from flower_pca.base.shown import shown
 from flower_pca.data.table import Table, no_rows, take
 from flower_pca.names.ids import as_text
 from flower_pca.names.sites import require_site
@@ -135,7 +136,7 @@ def by_size(n_rows: int, n_clients: int, *, sizes: Sequence[float]) -> list[Arra
         raise ConfigError(
             "sizes",
             must=f"{n_clients} positive numbers, one for each client",
-            got=repr(sizes),
+            got=shown(sizes),
             then="Write by_size(sizes=[3, 2, 1]).",
         )
     return _runs(sizes_by_weight(n_rows, weights))
@@ -254,7 +255,7 @@ def _column(deal: partial[list[Array]], beside: Mapping[str, Array]) -> Array:
     rule, remedy = "one that the data has beside its rows", "Use data with such a column, or iid."
     if beside:
         rule, remedy = f"one of {', '.join(beside)}", f"Write {kind}(..., column='...')."
-    raise ConfigError(f"The column of {kind}", must=rule, got=repr(name), then=remedy)
+    raise ConfigError(f"The column of {kind}", must=rule, got=shown(name), then=remedy)
 
 
 def _natural(deal: partial[list[Array]], values: Array | None) -> int:

@@ -22,6 +22,7 @@ import numpy as np
 from flower_pca.base import checks, labels
 from flower_pca.base import spec as specs
 from flower_pca.base.errors import ConfigError, DataError, Setting, Words, private
+from flower_pca.base.shown import shown
 from flower_pca.data.delimited import csv
 from flower_pca.data.files import npy, npz, npz_or_sparse, parquet, sparse, svmlight
 from flower_pca.data.sets import arithmetic, geometric, hugging_face, sklearn, synthetic
@@ -135,7 +136,7 @@ def parties(
             return found
         if ids is not None:
             if "ids" not in inspect.signature(load).parameters:
-                raise ConfigError("ids", must="of a csv, parquet or npz file", got=repr(ids), then="Leave them out.")
+                raise ConfigError("ids", must="of a csv, parquet or npz file", got=shown(ids), then="Leave them out.")
             load = partial(load, ids=ids)
         whole = _load(load, spec, (), None, drop).whole()
         d = int(whole.rows.shape[1])
@@ -379,7 +380,7 @@ def _read(file: Path, options: Mapping[str, Any]) -> Table:
             raise ConfigError(
                 f"{name} of {file}",
                 must="left out",
-                got=repr(options[name]),
+                got=shown(options[name]),
                 then="Leave it out, or use files with named columns.",
             )
     return reader(path=str(file), **options)

@@ -21,6 +21,7 @@ from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, DataError, Setting, Words
 from flower_pca.base.labels import clean, double, nameless, unlike
 from flower_pca.base.linalg import Array
+from flower_pca.base.shown import shown
 from flower_pca.names.columns import Columns, enumeration, no_numbers
 from flower_pca.names.sites import Origin, SiteRows
 
@@ -29,7 +30,7 @@ from flower_pca.names.sites import Origin, SiteRows
 def reading(path: object, rule: str) -> Iterator[Path]:
     """The file to read; what goes wrong with it becomes a DataError that names it."""
     if not isinstance(path, str):
-        raise ConfigError("path", must="text", got=repr(path), then="Put it in quotes.")
+        raise ConfigError("path", must="text", got=shown(path), then="Put it in quotes.")
     file = Path(path).expanduser().absolute()
     what = f"The data file {file}"
     try:
@@ -64,7 +65,7 @@ def texts(what: str, value: object) -> tuple[str, ...]:
     """Names of columns: a list of text."""
     if isinstance(value, list | tuple) and all(isinstance(name, str) for name in value):
         return tuple(map(clean, value))
-    raise ConfigError(what, must="a list of names", got=repr(value), then=f"Write {what}=['a', 'b'].")
+    raise ConfigError(what, must="a list of names", got=shown(value), then=f"Write {what}=['a', 'b'].")
 
 
 def matching(names: Iterable[str], patterns: Iterable[str]) -> list[str]:
@@ -79,7 +80,7 @@ def require_matches(what: str, names: Iterable[str], patterns: Iterable[str]) ->
     for pattern in patterns:
         if not matching(there, [pattern]):
             remedy = checks.did_you_mean(pattern, there, "Leave it out.")
-            raise ConfigError(what, must=f"among {enumeration(there)}", got=repr(pattern), then=remedy)
+            raise ConfigError(what, must=f"among {enumeration(there)}", got=shown(pattern), then=remedy)
 
 
 def with_ids(beside: Any, ids: object) -> Any:
@@ -88,7 +89,7 @@ def with_ids(beside: Any, ids: object) -> Any:
         return beside
     if not isinstance(ids, str) or not ids:
         raise ConfigError(
-            "ids", must="the name of a column", got=repr(ids), then=Words("Write ", Setting("ids", "patient"), ".")
+            "ids", must="the name of a column", got=shown(ids), then=Words("Write ", Setting("ids", "patient"), ".")
         )
     return [*texts("beside", beside), *(() if ids in beside else (ids,))]
 

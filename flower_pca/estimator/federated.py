@@ -30,6 +30,7 @@ from flower_pca.analysis import likelihood
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
+from flower_pca.base.shown import shown
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.settings import COUNTING, DP, MaskedSums
 from flower_pca.estimator import tables
@@ -306,7 +307,7 @@ def components_to_ask(n_components: Any, n: int, d: int, *, private: bool) -> An
     if n_components is not None and not estimated:
         return n_components
     if private:
-        raise ConfigError("n_components with dp", must="a whole number", got=repr(n_components), then="Name a number.")
+        raise ConfigError("n_components with dp", must="a whole number", got=shown(n_components), then="Name a number.")
     if estimated and n < d:
         raise DataError(
             'The rows for n_components="mle"',

@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_array, validate_data
 from flower_pca.base.checks import finite
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.labels import clean, count, is_gap
+from flower_pca.base.shown import shown
 from flower_pca.names.coding import Coding
 from flower_pca.names.columns import Columns, Heading, names_in, no_numbers, usual_place
 from flower_pca.names.sites import SiteRows, text_of_label
@@ -104,8 +105,8 @@ def dealt(rows: Any, sites: Any) -> tuple[list[Any], dict[int, str]]:
         raise ConfigError(
             "sites",
             must="the site of each row",
-            got=repr(sites),
-            then=f"Give sites=X[{sites!r}], and name the columns to use by columns=[...].",
+            got=shown(sites),
+            then="Give the column itself, as in sites=X['ward'], and name the columns to use by columns=[...].",
         )
     whose = column_or_1d(sites, warn=True)
     check_consistent_length(rows, whose)

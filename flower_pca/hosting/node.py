@@ -13,6 +13,7 @@ from flwr.app import Context
 from flower_pca import wire
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
+from flower_pca.base.shown import shown
 from flower_pca.hosting import messages as hosted
 from flower_pca.hosting.messages import Delivery
 from flower_pca.wire.records import Content
@@ -50,7 +51,7 @@ def _check(named: Sequence[object], clients: frozenset[int]) -> None:
             raise ProtocolError(
                 "Every client of a message",
                 must=f"one of the {len(clients)} that this node hosts, named once",
-                got=repr(client)[:50],
+                got=shown(client)[:50],
                 then="Check the strategy.",
             )
         seen.add(client)

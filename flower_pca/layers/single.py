@@ -19,6 +19,7 @@ import numpy as np
 from flower_pca.base import checks, labels
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
+from flower_pca.base.shown import shown
 from flower_pca.core.kinds import Message
 from flower_pca.core.layer import Layer, Who, Work
 from flower_pca.core.model import Model
@@ -37,7 +38,7 @@ def check(what: str, numbers: object) -> dict[int | str, int]:
         raise ConfigError(
             what,
             must="a whole number of at least 0, or a mapping from clients to such numbers",
-            got=repr(numbers),
+            got=shown(numbers),
             then=f"Write {{0: 3, '{OTHERS}': 1}}, say.",
         )
     for client, number in numbers.items():
@@ -63,7 +64,7 @@ def require(what: str, numbers: Apart, names: Sequence[str]) -> None:
             remedy = "Leave it out."
             if close:
                 remedy = f"Did you mean {close[0]!r}?"
-            raise ConfigError(f"Every client in {what}", must=known, got=repr(client), then=remedy)
+            raise ConfigError(f"Every client in {what}", must=known, got=shown(client), then=remedy)
         if at in places:
             raise ConfigError(
                 f"Every client in {what}", must="given once", got=f"client {at} twice", then="Leave one out."

@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 from cryptography.hazmat.primitives.hashes import SHA384
 
 from flower_pca.base.errors import ConfigError, ProtocolError
+from flower_pca.base.shown import shown
 
 _CURVES: Final = (ec.SECP256R1, ec.SECP384R1, ec.SECP521R1)  # those that OpenSSH has
 _RULE: Final = "ECDSA, on the curve P-256, P-384 or P-521"
@@ -158,7 +159,7 @@ def _holds(key: ec.EllipticCurvePublicKey, text: bytes, numbers: bytes) -> bool:
 
 def _path(what: str, given: object) -> Path:
     if not isinstance(given, str | os.PathLike) or not os.fspath(given):
-        raise ConfigError(what, must="the path of a file", got=repr(given), then="Name one, or leave it out.")
+        raise ConfigError(what, must="the path of a file", got=shown(given), then="Name one, or leave it out.")
     return Path(given).expanduser()
 
 

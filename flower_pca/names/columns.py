@@ -36,6 +36,7 @@ from flower_pca.base.errors import (
 )
 from flower_pca.base.labels import INDEX, clean, double, unlike
 from flower_pca.base.linalg import Array
+from flower_pca.base.shown import shown
 from flower_pca.names import ids
 
 # what names are called in messages; and what else is said of columns
@@ -68,7 +69,7 @@ class Columns:
                 raise DataError(
                     f"The names of the columns of {self.who}",
                     must="text, for all of them or for none",
-                    got=repr(name),
+                    got=shown(name),
                     then="Rename them, or give an array.",
                 )
         if twice := doubles(self.names):
@@ -390,7 +391,7 @@ def names_in(columns: Any) -> tuple[str, ...] | None:
         raise ConfigError(
             "columns",
             must="names of columns",
-            got=repr(columns),
+            got=shown(columns),
             then=Words("Write ", Setting("columns", ["a", "b"]), "."),
         )
     if twice := doubles(names):

@@ -34,6 +34,7 @@ import numpy as np
 from flower_pca.base.errors import ConfigError, DataError, Setting, Words
 from flower_pca.base.labels import clean, is_gap
 from flower_pca.base.linalg import Array
+from flower_pca.base.shown import shown
 from flower_pca.names.columns import LONGEST, doubles, enumeration
 from flower_pca.names.ids import as_text
 from flower_pca.names.sites import SiteRows
@@ -64,13 +65,13 @@ def read_levels(given: Any) -> Levels | None:
         return None
     pairs = _pairs(given)
     if not pairs or not all(isinstance(name, str) and name for name, _ in pairs):
-        raise ConfigError("levels", must="names of columns of words", got=repr(given), then=_EXAMPLE)
+        raise ConfigError("levels", must="names of columns of words", got=shown(given), then=_EXAMPLE)
     found = tuple((clean(name), _list_of(name, some)) for name, some in pairs)
     if twice := doubles(name for name, _ in found):
         raise ConfigError("levels", must="of different columns", got=twice, then="Name each of them once.")
     for name, _ in found:
         if SIGN in name:
-            raise ConfigError("A column of levels", must=f"named without {SIGN!r}", got=repr(name), then="Rename it.")
+            raise ConfigError("A column of levels", must=f"named without {SIGN!r}", got=shown(name), then="Rename it.")
     return found
 
 
@@ -95,11 +96,11 @@ def _list_of(column: str, given: Any) -> tuple[str, ...] | None:
             raise ConfigError(
                 f"The levels of {column}",
                 must="no words that stand for a gap",
-                got=repr(gaps[0]),
+                got=shown(gaps[0]),
                 then="Leave it out: such rows have no value.",
             )
     if not levels or None in levels:
-        raise ConfigError(f"The levels of {column}", must="a list of texts", got=repr(given), then=_EXAMPLE)
+        raise ConfigError(f"The levels of {column}", must="a list of texts", got=shown(given), then=_EXAMPLE)
     texts = tuple(map(str, levels))
     if twice := doubles(texts):
         raise ConfigError(f"The levels of {column}", must="different", got=twice, then="Name each of them once.")

@@ -23,6 +23,7 @@ import numpy as np
 
 from flower_pca.base import errors, files, labels
 from flower_pca.base.linalg import Array
+from flower_pca.base.shown import shown
 
 if TYPE_CHECKING:
     # others call these style.Axes and style.Figure
@@ -66,7 +67,7 @@ def suffix(path: str | os.PathLike[str]) -> str:
     ending = Path(path).suffix.lower().removeprefix(".")
     if ending not in _FORMATS:
         raise errors.ConfigError(
-            "The name of a picture", must="one that ends in .svg or .png", got=repr(str(path)), then="Write scree.svg."
+            "The name of a picture", must="one that ends in .svg or .png", got=shown(str(path)), then="Write scree.svg."
         )
     return ending
 

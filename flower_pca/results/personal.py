@@ -20,6 +20,7 @@ from flower_pca.base import checks, labels, linalg
 from flower_pca.base.errors import ConfigError, sentence
 from flower_pca.base.history import History
 from flower_pca.base.linalg import Array
+from flower_pca.base.shown import shown
 from flower_pca.core.model import Model
 from flower_pca.results.facts import Fact
 from flower_pca.results.pca import PCAResult
@@ -118,7 +119,7 @@ class PersonalResult(PCAResult):
             raise ConfigError(
                 "The client",
                 must=f"one of those known here ({', '.join(names) or 'none by name'})",
-                got=repr(site),
+                got=shown(site),
                 then="Name one of these, or give its position.",
             )
         return names[site]

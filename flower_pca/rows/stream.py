@@ -13,6 +13,7 @@ import numpy as np
 from flower_pca.base import checks, files
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
+from flower_pca.base.shown import shown
 from flower_pca.names.columns import Columns, Heading, lacking, no_numbers, not_named, some_only
 from flower_pca.names.sites import SiteRows
 from flower_pca.rows.gaps import rows_with_gaps
@@ -130,7 +131,7 @@ class Stream:
             self._source = self._rows_to_cut(source)
             checks.integer("The batch of a stream that is an array", batch, least=1, remedy="Try 60.")
         elif batch is not None:
-            raise ConfigError("batch", must="given with an array only", got=repr(batch), then="Leave it out.")
+            raise ConfigError("batch", must="given with an array only", got=shown(batch), then="Leave it out.")
         self._check_mask(cut)
 
     def _rows_to_cut(self, source: Any) -> Any:

@@ -29,6 +29,7 @@ from flower_pca import answering
 from flower_pca.base import checks, labels
 from flower_pca.base.bits import Bits, system_bits
 from flower_pca.base.errors import ConfigError
+from flower_pca.base.shown import shown
 from flower_pca.core.algorithm import Iterative
 from flower_pca.core.drive import Driven, Watcher
 from flower_pca.core.layer import Who
@@ -188,7 +189,7 @@ class Ray:
             raise ConfigError(
                 "backend",
                 must="'in_process', 'ray' or a Ray(...)",
-                got=repr(backend),
+                got=shown(backend),
                 then="Use Ray(num_cpus_per_client=2) for settings.",
             )
         checks.choice("backend", backend, ("in_process", "ray"))

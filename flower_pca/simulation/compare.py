@@ -13,6 +13,7 @@ from flower_pca import registry
 from flower_pca.base import checks, linalg
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
+from flower_pca.base.shown import shown
 from flower_pca.core.algorithm import Algorithm, Iterative
 from flower_pca.core.drive import Driven
 from flower_pca.core.model import fraction_rank
@@ -114,7 +115,7 @@ def compare(
     """
     if isinstance(algorithms, str) or len(algorithms) == 0:
         raise ConfigError(
-            "algorithms", must="a list with at least one", got=repr(algorithms), then='Write ["krylov", "ssi"].'
+            "algorithms", must="a list with at least one", got=shown(algorithms), then='Write ["krylov", "ssi"].'
         )
     chosen = [_stopping(registry.make(algorithm), tol, max_rounds) for algorithm in algorithms]
     k = checks.components(n_components)

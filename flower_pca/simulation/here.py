@@ -14,6 +14,7 @@ from flower_pca.assembly import STEPS, AskedSteps
 from flower_pca.base import checks, labels
 from flower_pca.base.bits import seeded_bits
 from flower_pca.base.errors import ConfigError, DataError, Setting, Words
+from flower_pca.base.shown import shown
 from flower_pca.base.spec import spelt_out
 from flower_pca.core.algorithm import Algorithm, Telling
 from flower_pca.core.drive import Driven, Watcher, drive
@@ -215,7 +216,7 @@ def _presence(participation: Callable[[int], Iterable[int]], n_clients: int) -> 
         named: Any = participation(number)
         if not isinstance(named, Iterable):
             raise ConfigError(
-                "What participation returns", must="clients", got=repr(named), then="Return positions in shards."
+                "What participation returns", must="clients", got=shown(named), then="Return positions in shards."
             )
         here = list(dict.fromkeys(int(client) for client in named))
         for client in here:

@@ -22,6 +22,7 @@ import numpy as np
 from flower_pca.base import checks, labels
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
+from flower_pca.base.shown import shown
 from flower_pca.core.question import Question
 from flower_pca.data import faults
 from flower_pca.names.coding import Coding
@@ -166,7 +167,7 @@ def _kind(given: Any) -> str:
 
 def _unknown(by: Any, names: list[Any]) -> ConfigError:
     rule = "a column of the table" + (f", such as {enumeration(map(str, names))}" if names else "")
-    return ConfigError("by", must=rule, got=repr(by), then="Name the sites' column, or give the site of each row.")
+    return ConfigError("by", must=rule, got=shown(by), then="Name the sites' column, or give the site of each row.")
 
 
 # entries of all rows together, 16 MB: larger tables are worked through in blocks

@@ -19,6 +19,7 @@ from flwr.serverapp import Grid
 from flower_pca import registry
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
+from flower_pca.base.shown import shown
 from flower_pca.hosting import EACH
 from flower_pca.report.live import watching
 from flower_pca.results import saved
@@ -50,7 +51,7 @@ def run(grid: Grid, context: Context) -> None:
                 raise ConfigError(
                     what,
                     must=f"left out with {config['algorithm']}",
-                    got=repr(config[what]),
+                    got=shown(config[what]),
                     then="It is written of the steps of a tracker: leave it out.",
                 )
         result = PCAStrategy(**settings).fit(grid)
@@ -95,7 +96,7 @@ def _tracking(settings: dict[str, Any], context: Context, on_step: Callable[[Ste
             raise ConfigError(
                 f"{key} with a tracker",
                 must=f"{plain[name].default}",
-                got=repr(value),
+                got=shown(value),
                 then="A tracker has no such setting: leave it out.",
             )
     given = {name: value for name, value in settings.items() if name in names}

@@ -9,6 +9,7 @@ from typing import Any, Final, TypedDict, cast
 
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
+from flower_pca.base.shown import shown
 
 _FLOWERS: Final = ("min_available_nodes", "min_train_nodes", "min_evaluate_nodes")  # Flower's names of min_nodes
 # parameters of Flower's strategies that mean something for PCA with these values alone, and why
@@ -104,7 +105,7 @@ class Waits:
         checks.number("round_timeout", self.round_timeout, least=0.1, remedy="Give seconds.")
         checks.number("interval", self.interval, least=0.0, remedy="Give seconds.")
         if self.action is not None and not self.action.isidentifier():
-            raise ConfigError("action", must="a Python identifier", got=repr(self.action), then='Use "pca".')
+            raise ConfigError("action", must="a Python identifier", got=shown(self.action), then='Use "pca".')
         checks.choice("hosted", self.hosted, (None, "stacked"))
 
     @classmethod

@@ -18,6 +18,7 @@ from flower_pca.base import checks, labels, linalg
 from flower_pca.base.errors import ConfigError, DataError, ProtocolError
 from flower_pca.base.history import Outcome, Status
 from flower_pca.base.linalg import Array
+from flower_pca.base.shown import shown
 from flower_pca.core.kinds import BLOCK, COLUMNS, COUNT, FLAG, MOST_STEPS, NUMBER, SEED, WIDTH, Ask, Kind, Part, index
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Merge, Stage, add
@@ -120,7 +121,7 @@ class Tracker(Stage[TrackState]):
             raise ConfigError(
                 f"monitor of {self.name}",
                 must="given with detect=True, and without a threshold",
-                got=repr(self.spec),
+                got=shown(self.spec),
                 then="Add detect=True.",
             )
         checks.number(f"alarm_rate of {self.name}", self.alarm_rate, least=1e-9, most=0.1, remedy="Try 1e-3.")

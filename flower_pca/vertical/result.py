@@ -19,6 +19,7 @@ import numpy as np
 from flower_pca.base import files, labels, linalg
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
+from flower_pca.base.shown import shown
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.model import Model
 from flower_pca.core.question import Question
@@ -192,7 +193,7 @@ class ColumnsResult(PCAResult):
             raise ConfigError(
                 "The party",
                 must=f"one whose loadings are at hand ({known or 'none'})",
-                got=repr(party),
+                got=shown(party),
                 then="A party has its own in the file that its node has written.",
             )
         columns = slice(*spans[int(number)])

@@ -20,6 +20,7 @@ from flower_pca.base import checks, linalg
 from flower_pca.base.errors import ConfigError, ProtocolError
 from flower_pca.base.history import Outcome, Status
 from flower_pca.base.linalg import Array
+from flower_pca.base.shown import shown
 from flower_pca.core.algorithm import Iterative, Progress
 from flower_pca.core.kinds import BLOCK, FLAG, NUMBER, ROW_WIDTH, Ask, Kind, Part
 from flower_pca.core.model import Model
@@ -411,7 +412,7 @@ class Personalized(Iterative[S]):
             raise ConfigError(
                 what,
                 must="a number where init is random",
-                got=repr(word),
+                got=shown(word),
                 then='Use init="projection": own components are chosen beside U.',
             )
 

@@ -37,6 +37,7 @@ from flower_pca.algorithms.robust.sizes import TINY
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array, median
+from flower_pca.base.shown import shown
 from flower_pca.core.kinds import COUNT, NUMBER, STEPS, Ask, Kind, Part, number
 from flower_pca.core.model import Model
 from flower_pca.core.stage import MARGIN, Arrays
@@ -293,7 +294,7 @@ class TriplePCA(ExactPerPCA):
         raise ConfigError(
             f"local_components of {self.name}",
             must="a whole number of at least 0, or a mapping from clients to such numbers",
-            got=repr(word),
+            got=shown(word),
             then="Name a number: far entries would be held out with the rows.",
         )
 

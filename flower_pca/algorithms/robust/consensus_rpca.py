@@ -44,6 +44,7 @@ from flower_pca.base import checks, linalg
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
+from flower_pca.base.shown import shown
 from flower_pca.core.algorithm import Progress
 from flower_pca.core.kinds import BLOCK, FLAG, MATRIX, POSITIVE, ROWS, SEED, STEPS, VECTOR, Ask, Kind, Part, index
 from flower_pca.core.model import Model
@@ -360,7 +361,7 @@ class ConsensusRPCA(Robust[ConsensusState]):
             raise ConfigError(
                 "noise of consensus_rpca",
                 must="'auto', or a number of at least 0",
-                got=repr(self.noise),
+                got=shown(self.noise),
                 then="Leave it out to have it estimated.",
             )
         checks.integer("restarts of consensus_rpca", self.restarts)

@@ -28,6 +28,7 @@ from flower_pca import registry
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, private
 from flower_pca.base.linalg import Array
+from flower_pca.base.shown import shown
 from flower_pca.dp.gaussian import noise_of
 from flower_pca.layers.noise import Floor
 
@@ -282,7 +283,7 @@ class Rules:
                 raise ConfigError(
                     "Every algorithm in allow",
                     must=f"one of {known}",
-                    got=repr(name),
+                    got=shown(name),
                     then=checks.did_you_mean(name, listed),
                 )
         for name, least in _LEAST.items():
@@ -294,7 +295,7 @@ class Rules:
             raise ConfigError(
                 "data_name",
                 must="at most 64 letters, digits, hyphens and underscores",
-                got=repr(self.data_name),
+                got=shown(self.data_name),
                 then='Write "cohort-2024", say.',
             )
         if self.noise_seed is not None:
@@ -319,7 +320,7 @@ class Rules:
             raise ConfigError(
                 "levels of a node",
                 must="left out without share_names, as they are names of columns",
-                got=repr(self.levels),
+                got=shown(self.levels),
                 then="Leave one of them out.",
             )
         if self.counts_groups and self.trusted_keys is None:
@@ -345,7 +346,7 @@ class Rules:
             raise ConfigError(
                 "max_epsilon and max_delta",
                 must="given together",
-                got=f"max_epsilon={self.max_epsilon!r}, max_delta={self.max_delta!r}",
+                got=f"max_epsilon={shown(self.max_epsilon)}, max_delta={shown(self.max_delta)}",
                 then="Try 1.0 and 1e-6.",
             )
         checks.number("max_epsilon", self.max_epsilon, least=1e-9)
@@ -442,7 +443,7 @@ class Rules:
             raise ConfigError(
                 "gap_values",
                 must="a number, or one for each column by name",
-                got=repr(self.gap_values),
+                got=shown(self.gap_values),
                 then='Write "age=50,weight=70", say.',
             )
         if isinstance(numbers, float):

@@ -1,0 +1,73 @@
+"""How values are shown to a reader, in messages and by `repr`: never with rows in them."""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, fields, is_dataclass
+from pathlib import PurePath
+from typing import Any, Final
+
+import numpy as np
+
+_SHORT: Final = 200  # characters of a text that is shown as it is: a path, say, or a spec
+
+
+def shown(value: object) -> str:
+    """What was given, for a message, in a few words: a scalar as it is, but never what may be rows.
+
+    Arrays, tables, lists, mappings and long texts are named by their kind and size alone, because
+    any of them can be data that was given in the wrong place.
+    """
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, PurePath):
+        value = str(value)
+    if isinstance(value, str):
+        if len(value) <= _SHORT and value.isprintable():
+            return repr(value)
+        return f"a text of {len(value):,} characters"
+    if value is None or isinstance(value, bool | int | float | complex):
+        return repr(value)
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    kind = with_article(type(value).__name__)
+    shape = getattr(value, "shape", None)
+    if isinstance(shape, tuple) and all(isinstance(side, int) for side in shape):
+        return f"{kind} of shape {shape}"
+    if isinstance(value, list | tuple | set | frozenset | dict | bytes):
+        return f"{kind} of length {len(value):,}" if value else f"an empty {type(value).__name__}"
+    return kind
+
+
+def path_text(path: object) -> str:
+    """A path for a message, without quotation marks; what cannot be one in a few words, because it may be data."""
+    text = str(path)
+    return text if len(text) <= _SHORT * 5 and text.isprintable() else shown(text)
+
+
+def with_article(noun: str) -> str:
+    """A noun with "a" or "an" before it."""
+    return f"an {noun}" if noun[:1].lower() in "aeiou" else f"a {noun}"
+
+
+def brief(self: Any) -> str:
+    """One line for a dataclass or a named tuple: the fields that differ from their defaults, without rows.
+
+    To be used as a class's `__repr__`.
+    """
+    parts = ", ".join(f"{name}={shown(value)}" for name, value in _told(self))
+    return f"{type(self).__name__}({parts})"
+
+
+def _told(of: Any) -> list[tuple[str, object]]:
+    """The fields that `brief` names, with their values."""
+    if not is_dataclass(of):
+        return [(name, getattr(of, name)) for name in of._fields]
+    told = []
+    for field in fields(of):
+        value = getattr(of, field.name)
+        usual = field.default if field.default_factory is MISSING else field.default_factory()
+        # Only scalars are compared, because arrays would be compared entry by entry.
+        plain = isinstance(value, str | bool | int | float | tuple | None)
+        if not (plain and type(value) is type(usual) and (value is usual or value == usual)):
+            told.append((field.name, value))
+    return told

@@ -102,8 +102,7 @@ def question(algorithm: str | Algorithm[Any] | Question, **settings: Any) -> Que
             )
         return check(algorithm)
     checks.parameters("a question", settings, AskedHere.__annotations__)
-    if "n_components" not in settings:
-        raise ConfigError("n_components is missing. Add it, for example n_components=2.")
+    require_components(settings)
     made = registry.make(algorithm, **{name: settings[name] for name in _STOPPING if settings.get(name) is not None})
     for name in _STOPPING:
         settings.pop(name, None)
@@ -111,6 +110,12 @@ def question(algorithm: str | Algorithm[Any] | Question, **settings: Any) -> Que
         if name in settings:
             settings[name] = read(settings[name])
     return check(Question(made, **settings))
+
+
+def require_components(settings: Mapping[str, object]) -> None:
+    """Refuse settings that do not say how many components are wanted."""
+    if "n_components" not in settings:
+        raise ConfigError("n_components is missing. Add it, for example n_components=2.")
 
 
 def check(question: Question, **beside: Any) -> Question:

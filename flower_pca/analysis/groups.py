@@ -11,6 +11,7 @@ import numpy as np
 from flower_pca.algorithms.personal.closing import OWN
 from flower_pca.base import checks, errors
 from flower_pca.base.linalg import Array, eigh_descending
+from flower_pca.base.shown import brief
 from flower_pca.results.personal import PersonalResult
 
 _REPEATS: Final = 20  # starts of k-means
@@ -107,6 +108,8 @@ class Shares:
     shared: Array
     own: Array
     rest: Array
+
+    __repr__ = brief
 
     @property
     def without(self) -> Array:

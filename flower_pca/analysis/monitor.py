@@ -28,6 +28,7 @@ import numpy as np
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, Setting, Words
 from flower_pca.base.linalg import Array
+from flower_pca.base.shown import brief
 from flower_pca.names.sites import SiteRows
 from flower_pca.results.facts import names_of
 from flower_pca.results.pca import PCAResult
@@ -56,6 +57,8 @@ class RowScores:
 
     t2: Array
     spe: Array
+
+    __repr__ = brief
 
     def beyond(self, limits: Limits) -> Array:
         """Whether a row is beyond either limit, (n,)."""

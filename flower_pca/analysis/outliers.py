@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from flower_pca.base.linalg import Array
+from flower_pca.base.shown import brief
 from flower_pca.results.robust import RobustResult
 
 
@@ -29,6 +30,8 @@ class TakenOut:
     share: Array
     low_rank: Array
     sparse: Array
+
+    __repr__ = brief
 
     @property
     def by_column(self) -> Array:

@@ -47,6 +47,7 @@ import numpy as np
 from flower_pca.base import checks, labels, spec
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
+from flower_pca.base.shown import brief
 from flower_pca.names.coding import source_of
 from flower_pca.results.facts import Listing, plain_names
 from flower_pca.results.pca import PCAResult
@@ -166,6 +167,8 @@ class Rotation:
     feature_names: Array | None
     result: PCAResult = field(repr=False)
 
+    __repr__ = brief
+
     def transform(self, X: Any) -> Array:
         """Scores of rows along the rotated axes, (n, k), of variance 1 over the rows of the run, as it counted them.
 
@@ -215,6 +218,7 @@ class Rotation:
 
     def listing(self, *, digits: int = 4) -> Listing:
         """Heads, and a line of cells for each axis, with so many digits of its variance."""
+        checks.integer("digits", digits, least=1, most=17)
         names = labels.column_names(self.feature_names, len(self.loadings))
         shares = self.explained_variance_ratio
         columns = (self.get_feature_names_out(), self.explained_variance, shares, shares.cumsum(), self.loadings.T)

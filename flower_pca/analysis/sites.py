@@ -11,6 +11,7 @@ import numpy as np
 from flower_pca.analysis.monitor import Limits, Monitor
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
+from flower_pca.base.shown import brief
 from flower_pca.names.sites import SiteRows
 from flower_pca.results.pca import PCAResult
 
@@ -35,6 +36,8 @@ class Sites:
     striking: Array
     off: Array
     order: Array
+
+    __repr__ = brief
 
 
 def of(result: PCAResult, shards: Sequence[Any], *, few: int = 40) -> Sites:

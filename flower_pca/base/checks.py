@@ -68,6 +68,14 @@ def share(value: Any) -> Any:
     return number
 
 
+def numbers(what: str, given: Any) -> np.ndarray[Any, Any]:
+    """What was given, as an array of numbers; an error about others does not quote them, as numpy's does."""
+    try:
+        return np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ConfigError(f"{what} must hold numbers only. Got {shown(given)}.") from None
+
+
 def proportion(what: str, value: object) -> None:
     """Require a share, in (0, 1]."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0.0 < value <= 1.0:
@@ -94,10 +102,17 @@ def choice(what: str, value: object, allowed: tuple[Any, ...]) -> None:
         raise ConfigError(what, must=rule, got=shown(value), then=remedy)
 
 
+def path_of(what: str, given: object) -> None:
+    """Require the path of a file: the text of a table in its place would otherwise stand in errors of the system."""
+    if isinstance(given, os.PathLike):
+        return
+    if not isinstance(given, str) or "\n" in given or len(given) > _LONGEST_PATH:
+        raise ConfigError(f"The path of {what} must be a text on one line. Got {shown(given)}.")
+
+
 def parent(what: str, path: str | os.PathLike[str]) -> None:
     """Require that the folder a file is to go into exists: better before a run than after."""
-    if not isinstance(path, str | os.PathLike) or (isinstance(path, str) and len(path) > _LONGEST_PATH):
-        raise ConfigError(f"The path of {what} must be a text. Got {shown(path)}. Name a file.")
+    path_of(what, path)
     folder = Path(path).absolute().parent
     if not folder.is_dir():
         raise ConfigError(f"The folder of {what}", must="there", got=f"none at {folder}", then="Make it first.")

@@ -17,8 +17,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from flower_pca.base.shown import shown
-
 _LONGEST: Final = 500  # characters of another machine's text
 
 
@@ -170,7 +168,7 @@ class FlowerPCAError(Exception):
             first, *rest = Words(what).parts
             if isinstance(first, str):
                 first = Name(first)
-            words = sentence(Words(first, *rest), must, got if isinstance(got, str) else shown(got), then)
+            words = sentence(Words(first, *rest), must, got, then)
         super().__init__(words)
         self.words = words
 

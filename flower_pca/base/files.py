@@ -33,6 +33,7 @@ from typing import IO, Any, Final, Literal, Protocol, Self, runtime_checkable
 
 import numpy as np
 
+from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, DataError, FlowerPCAError
 from flower_pca.base.linalg import Array
 
@@ -309,6 +310,7 @@ def write(
     path: str | os.PathLike[str], kind: str, header: dict[str, Any], arrays: dict[str, Array], *, private: bool = False
 ) -> Path:
     """Write a file of this kind, whole or not at all."""
+    checks.path_of(f"the {kind}", path)
     with replacing(path, private=private) as file:
         _save(file, kind, header, arrays)
     return Path(path)
@@ -321,6 +323,7 @@ def read(path: str | os.PathLike[str], kind: str, *, private: bool = False) -> t
         DataError: If it is none. No more memory is taken than the file is long, whatever its
             headers say.
     """
+    checks.path_of(f"the {kind}", path)
     if private:
         how = opener
     else:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from flower_pca.base import files, labels
+from flower_pca.base.shown import brief
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,8 @@ class Round:
     seconds: float = 0.0
     metrics: dict[str, float] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
+
+    __repr__ = brief
 
     def __str__(self) -> str:
         return f"round {self.number} ({self.stage}): {self.words}"
@@ -67,6 +70,10 @@ class History:
 
     def __len__(self) -> int:
         return len(self.rounds)
+
+    def __repr__(self) -> str:
+        traffic = f"{labels.size(self.bytes_down)} down, {labels.size(self.bytes_up)} up"
+        return f"History({labels.count(self.count, 'round')}, {traffic}, {self.seconds:.3g} s)"
 
     def __iter__(self) -> Iterator[Round]:
         return iter(self.rounds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sized
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import PurePath
 from typing import Any, Final
@@ -9,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 _SHORT: Final = 200  # characters of a text that is shown as it is: a path, say, or a spec
+_LONG: Final = 1000  # characters of a path that is shown as it is
 
 
 def shown(value: object) -> str:
@@ -22,26 +24,26 @@ def shown(value: object) -> str:
     if isinstance(value, PurePath):
         value = str(value)
     if isinstance(value, str):
-        if len(value) <= _SHORT and value.isprintable():
+        if len(value) <= _SHORT and "\n" not in value:
             return repr(value)
         return f"a text of {len(value):,} characters"
     if value is None or isinstance(value, bool | int | float | complex):
         return repr(value)
     if isinstance(value, type):
         return f"the class {value.__name__}"
-    kind = with_article(type(value).__name__)
+    kind = "an array" if type(value) is np.ndarray else with_article(type(value).__name__)
     shape = getattr(value, "shape", None)
     if isinstance(shape, tuple) and all(isinstance(side, int) for side in shape):
         return f"{kind} of shape {shape}"
     if isinstance(value, list | tuple | set | frozenset | dict | bytes):
-        return f"{kind} of length {len(value):,}" if value else f"an empty {type(value).__name__}"
+        return f"{kind} of length {len(value):,}" if value else repr(value)
     return kind
 
 
 def path_text(path: object) -> str:
     """A path for a message, without quotation marks; what cannot be one in a few words, because it may be data."""
     text = str(path)
-    return text if len(text) <= _SHORT * 5 and text.isprintable() else shown(text)
+    return text if len(text) <= _LONG and "\n" not in text else shown(text)
 
 
 def with_article(noun: str) -> str:
@@ -58,6 +60,14 @@ def brief(self: Any) -> str:
     return f"{type(self).__name__}({parts})"
 
 
+def _same(value: object, usual: object) -> bool:
+    """Whether a value is the usual one. Arrays are not compared, as that would be done entry by entry."""
+    if value is usual:
+        return True
+    plain = isinstance(value, str | bool | int | float) or (isinstance(value, Sized) and not len(value))
+    return plain and type(value) is type(usual) and bool(value == usual)
+
+
 def _told(of: Any) -> list[tuple[str, object]]:
     """The fields that `brief` names, with their values."""
     if not is_dataclass(of):
@@ -66,8 +76,6 @@ def _told(of: Any) -> list[tuple[str, object]]:
     for field in fields(of):
         value = getattr(of, field.name)
         usual = field.default if field.default_factory is MISSING else field.default_factory()
-        # Only scalars are compared, because arrays would be compared entry by entry.
-        plain = isinstance(value, str | bool | int | float | tuple | None)
-        if not (plain and type(value) is type(usual) and (value is usual or value == usual)):
+        if not _same(value, usual):
             told.append((field.name, value))
     return told

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, NamedTuple, Self, TypeAlias
 
 from flower_pca.base.bits import Bits, system_bits
+from flower_pca.base.shown import brief
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.model import Model, Result
 from flower_pca.core.stage import Arrays, Broadcast, Stage
@@ -69,6 +70,8 @@ class Work:
     masked: bool = False
     trusts: bool = True
     keeps: Arrays = field(default_factory=dict)
+
+    __repr__ = brief
 
 
 class Layer:

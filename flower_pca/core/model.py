@@ -13,6 +13,7 @@ from flower_pca.base import linalg
 from flower_pca.base.history import History, Status
 from flower_pca.base.labels import range_of
 from flower_pca.base.linalg import Array
+from flower_pca.base.shown import brief
 from flower_pca.names.columns import Heading
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.split import Split
@@ -154,6 +155,8 @@ class Model:
     choices: dict[str, str] = field(default_factory=dict)
     sites: dict[str, Array] = field(default_factory=dict)
     left: dict[str, Array] = field(default_factory=dict)
+
+    __repr__ = brief
 
     @cached_property
     def k(self) -> int:

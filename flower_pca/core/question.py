@@ -17,7 +17,7 @@ from typing import Any, Final, TypedDict
 
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
-from flower_pca.base.shown import shown
+from flower_pca.base.shown import brief, shown
 from flower_pca.core import compatible
 from flower_pca.core.algorithm import Algorithm, Iterative
 from flower_pca.core.layer import Layer
@@ -114,6 +114,8 @@ class Question:
     wire: str = "float64"
     split: str = "rows"
     max_share: float | None = None
+
+    __repr__ = brief
 
     def __post_init__(self) -> None:
         for name, kind in _CLASSES.items():

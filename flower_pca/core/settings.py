@@ -23,6 +23,7 @@ import numpy as np
 from flower_pca.base import checks, labels, spec
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
+from flower_pca.base.shown import brief
 from flower_pca.dp import gaussian
 from flower_pca.names import ranges as public
 from flower_pca.rows.frame import Frame
@@ -268,6 +269,8 @@ class Certainty:
     shares: Array
     together: Array
     signal: Array
+
+    __repr__ = brief
 
     @property
     def noise_share(self) -> Array:

@@ -28,6 +28,7 @@ import numpy as np
 from flower_pca.base.errors import ProtocolError, harmless
 from flower_pca.base.history import ANSWERED, Status
 from flower_pca.base.linalg import Array
+from flower_pca.base.shown import brief
 from flower_pca.core.kinds import Ask, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.names.columns import Heading
@@ -98,6 +99,8 @@ class Broadcast:
     layers: Mapping[str, Arrays] = field(default_factory=dict)
     size: Callable[[Mapping[str, Array]], int] = field(default=nbytes, compare=False)
 
+    __repr__ = brief
+
     def arrays_for(self, client: int) -> Arrays:
         """What the stage asks of one client."""
         if client in self.personal:
@@ -133,6 +136,8 @@ class Reply:
     declines: str = ""
     forgot: bool = False
 
+    __repr__ = brief
+
 
 @dataclass(frozen=True)
 class Sum:
@@ -142,6 +147,8 @@ class Sum:
     number: int
     arrays: Arrays
     declined: str = ""
+
+    __repr__ = brief
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ from flower_pca.base import files, linalg
 from flower_pca.base.errors import NotEnoughNodes
 from flower_pca.base.history import History, Outcome, Status
 from flower_pca.base.linalg import Array
+from flower_pca.base.shown import brief
 from flower_pca.core.algorithm import Algorithm, Choosing
 from flower_pca.core.layer import Layer, is_binding
 from flower_pca.core.model import Model, fraction_rank
@@ -83,6 +84,8 @@ class Standing:
     last: bool = False
     disturbed: bool = False
     chooser: Choosing | None = None
+
+    __repr__ = brief
 
     @property
     def alternative(self) -> str:

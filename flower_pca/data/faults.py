@@ -26,6 +26,7 @@ import numpy as np
 from flower_pca.base import labels
 from flower_pca.base.errors import Setting, Words
 from flower_pca.base.linalg import Array
+from flower_pca.base.shown import brief
 from flower_pca.names.sites import SiteRows
 from flower_pca.rows.local import LocalData
 
@@ -98,6 +99,8 @@ class Site:
     who: str
     rows: Array
     place: Callable[[int], str]
+
+    __repr__ = brief
 
     @classmethod
     def of(cls, site: SiteRows | LocalData, who: str) -> Site:

@@ -33,6 +33,7 @@ import numpy as np
 
 from flower_pca.base import checks
 from flower_pca.base.errors import DataError, FlowerPCAError, harmless
+from flower_pca.base.shown import brief
 from flower_pca.data import faults, sources
 from flower_pca.data.table import no_rows
 from flower_pca.names.columns import Columns, Heading
@@ -83,6 +84,8 @@ class Batch:
     heading: Heading | None = None
     rows: dict[str, list[SiteRows]] = field(default_factory=dict)
     names: list[str] = field(default_factory=list)
+
+    __repr__ = brief
 
     @property
     def size(self) -> int:

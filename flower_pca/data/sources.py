@@ -176,6 +176,8 @@ def make(spec: str, needed: Sequence[str] | None = None, *, words: Sequence[str]
     Where it matters, only the `needed` columns are read: see `table_with`. Columns named as `words`
     come with them as they are written, for others to be made of them.
     """
+    if isinstance(spec, str):
+        checks.path_of("the data", spec)
     if words:
         found = table(spec, words=words)
     else:

@@ -21,7 +21,7 @@ from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, DataError, Setting, Words
 from flower_pca.base.labels import clean, double, nameless, unlike
 from flower_pca.base.linalg import Array
-from flower_pca.base.shown import shown
+from flower_pca.base.shown import brief, shown
 from flower_pca.names.columns import Columns, enumeration, no_numbers
 from flower_pca.names.sites import Origin, SiteRows
 
@@ -163,6 +163,8 @@ class Table:
     sites: tuple[str, ...] = ()
     ids: tuple[Any, ...] | None = None
     texts: Mapping[str, Array] = field(default_factory=dict)
+
+    __repr__ = brief
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "names", tuple(map(clean, self.names)))

@@ -9,6 +9,7 @@ finds all of them. A run with noise on its answers finds none of these, so a bud
 
 from __future__ import annotations
 
+import inspect
 import numbers
 import os
 import warnings
@@ -146,6 +147,13 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         self.checkpoint = checkpoint
         self.start = start
 
+    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
+        """The parameters that differ from their defaults, without what may be rows."""
+        told = [
+            f"{name}={_told(value)}" for name, value in self.get_params(deep=False).items() if _differs(name, value)
+        ]
+        return f"{type(self).__name__}({', '.join(told)})"
+
     def fit(self, X: Any, y: Any = None, sites: Any = None) -> FederatedPCA:
         """Find the components of all rows; returns the estimator itself.
 
@@ -179,7 +187,8 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     def inverse_transform(self, X: Any) -> Array:
         """Rows, (n_samples, n_features_in_), that have the scores X and nothing beside."""
         check_is_fitted(self)
-        scores = check_array(X, dtype=tables.DTYPES, input_name="X")
+        with tables.without_cells(X, "X"):
+            scores = check_array(X, dtype=tables.DTYPES, input_name="X")
         if scores.shape[1] != self.n_components_:
             raise ConfigError(
                 "The columns of X",
@@ -293,10 +302,25 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     def _seed(self) -> int:
         if isinstance(self.random_state, numbers.Integral):
             return int(self.random_state)
-        return int(check_random_state(self.random_state).randint(2**31 - 1))
+        try:
+            return int(check_random_state(self.random_state).randint(2**31 - 1))
+        except ValueError:
+            # without scikit-learn's own words, which quote what was given
+            raise ConfigError(
+                f"random_state must be a whole number, None, or a numpy RandomState. Got {shown(self.random_state)}."
+            ) from None
 
 
 _LIKELIEST: Final = "mle"
+
+
+def _differs(name: str, value: object) -> bool:
+    usual = inspect.signature(FederatedPCA).parameters[name].default
+    return value is not usual and not (isinstance(value, str | bool | int | float) and value == usual)
+
+
+def _told(value: object) -> str:
+    return repr(value.spec) if isinstance(value, Algorithm) else shown(value)
 
 
 def components_to_ask(n_components: Any, n: int, d: int, *, private: bool) -> Any:

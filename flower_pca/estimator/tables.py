@@ -7,7 +7,8 @@ something is wrong the column is named.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final
 
@@ -191,6 +192,23 @@ def check(estimator: Any, X: Any, *, reset: bool, who: str) -> Any:
         raise
     except (TypeError, ValueError) as error:
         _explain(X, error, who, gaps=finite == "allow-nan")
+        with without_cells(X, who):
+            raise
+
+
+@contextmanager
+def without_cells(X: Any, who: str) -> Iterator[None]:
+    """Errors of scikit-learn and numpy about rows that are no table of numbers, without the cells that they quote."""
+    try:
+        yield
+    except ValueError as error:
+        text = str(error)
+        if "could not convert" in text:
+            raise DataError(f"{who} must be a table of numbers. Got {shown(X)}.") from None
+        if "Expected 2D array" in text:
+            beginning, _, _ = text.partition("\n")
+            remedy = "Reshape your data with X.reshape(1, -1) if it is a single row."
+            raise DataError(f"{beginning.rstrip(':')}: {shown(X)}. {remedy}") from None
         raise
 
 

@@ -17,9 +17,11 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
-from flower_pca.base.labels import clean
+from flower_pca.base.labels import clean, shorten
 from flower_pca.base.linalg import Array
+from flower_pca.base.shown import shown, with_article
 
 Ranges: TypeAlias = tuple[tuple[str, float, float], ...]
 AsGiven: TypeAlias = "Mapping[str, Sequence[float]] | Iterable[Sequence[Any]] | str | os.PathLike[str]"
@@ -64,6 +66,7 @@ def _lines(given: AsGiven) -> Iterator[Sequence[Any]]:
             name, _, ends = part.rpartition("=")
             yield name.strip(), *ends.split("..")
     elif isinstance(given, str | os.PathLike):
+        checks.path_of("the ranges", given)
         yield from _of_file(Path(given).expanduser())
     else:
         yield from given
@@ -82,5 +85,13 @@ def _of_file(path: Path) -> Sequence[Sequence[str]]:
 
 
 def _wrong(name: object, ends: Sequence[object]) -> ConfigError:
-    got = "..".join(str(end) for end in ends) or "nothing"
-    return ConfigError(f"The range of column {name}", must="two numbers, the lower first", got=got, then=_HOW)
+    if not isinstance(name, str):
+        return ConfigError(
+            f"Each range of a column needs the name of the column, not {with_article(type(name).__name__)}. {_HOW}"
+        )
+    got = "..".join(end.strip() if isinstance(end, str) else shown(end) for end in ends) or "nothing"
+    if len(ends) > 2:  # which may be a row of data
+        got = f"{len(ends)} values"
+    return ConfigError(
+        f"The range of column {shorten(name, 60)}", must="two numbers, the lower first", got=got, then=_HOW
+    )

@@ -17,6 +17,7 @@ import numpy as np
 from flower_pca.base.errors import DataError, private
 from flower_pca.base.labels import clean, count, is_gap
 from flower_pca.base.linalg import Array
+from flower_pca.base.shown import brief
 from flower_pca.names import ids
 from flower_pca.names.columns import Columns, is_nameless, no_numbers
 
@@ -56,6 +57,8 @@ class Origin:
 
     stretches: tuple[Stretch, ...]
     rows: range | Array | None = None
+
+    __repr__ = brief
 
     @classmethod
     def of(cls, file: object, n: int, line: Callable[[int], int] | None = None, *, guessed: bool = False) -> Origin:
@@ -159,6 +162,8 @@ class SiteRows:
     texts: Mapping[str, Array] = field(default_factory=dict)
     coded: tuple[str, ...] = ()
     made: frozenset[str] = frozenset()
+
+    __repr__ = brief
 
     def __post_init__(self) -> None:
         if self.names is not None:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 
-from flower_pca.base import files, labels, linalg
+from flower_pca.base import checks, files, labels, linalg
 from flower_pca.base.errors import ConfigError, Words
 from flower_pca.base.history import History, Status
 from flower_pca.base.linalg import Array
@@ -338,7 +338,7 @@ class PCAResult:
         Columns that both results have names for are matched by these.
         """
         components = other.components_ if isinstance(other, PCAResult) else other
-        rows = np.atleast_2d(np.asarray(components, dtype=float))
+        rows = np.atleast_2d(checks.numbers("The other components", components))
         rows = in_order(rows, getattr(other, "feature_names_in_", None), self.feature_names_in_)
         if rows.shape[1] != self.n_features_in_:
             raise ConfigError(
@@ -459,6 +459,7 @@ class PCAResult:
         may be noise. Where components are not those of the rows' covariance, nothing is said of
         what they leave of its equation.
         """
+        checks.integer("digits", digits, least=1, most=17)
         known, shares = self.certainty, self.explained_variance_ratio_
         if known is None:
             columns = {

@@ -20,7 +20,7 @@ from flower_pca.base import checks, labels, linalg
 from flower_pca.base.errors import ConfigError, sentence
 from flower_pca.base.history import History
 from flower_pca.base.linalg import Array
-from flower_pca.base.shown import shown
+from flower_pca.base.shown import brief, shown
 from flower_pca.core.model import Model
 from flower_pca.results.facts import Fact
 from flower_pca.results.pca import PCAResult
@@ -37,6 +37,9 @@ class Parts(NamedTuple):
     shared: Array
     own: Array
     rest: Array
+
+    def __repr__(self) -> str:
+        return brief(self)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -129,7 +132,7 @@ class PersonalResult(PCAResult):
         if isinstance(client, str):
             client = self._key_of(client)
         if not isinstance(client, int | np.integer):
-            rows = np.asarray(client, dtype=np.float64)
+            rows = checks.numbers("The components of the client", client)
             if rows.ndim != 2 or rows.shape[1] != self.n_features_in_:
                 got = f"shape {rows.shape}"
                 raise ConfigError(

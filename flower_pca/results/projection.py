@@ -24,6 +24,7 @@ from flower_pca.base import files, labels
 from flower_pca.base.errors import DataError, harmless
 from flower_pca.base.history import History, Status
 from flower_pca.base.linalg import Array
+from flower_pca.base.shown import brief
 from flower_pca.core.model import Model
 from flower_pca.results.facts import names_of
 from flower_pca.results.matching import match
@@ -163,6 +164,8 @@ class Projection(Packet):
     feature_names_in_: Array | None = None
     feature_digest: str = ""
 
+    __repr__ = brief
+
     def __post_init__(self) -> None:
         Z, arrays, remedy = self.components_, self._arrays(), "Take it of a result."
         shapes = {name: a.shape for name, a in arrays.items()}
@@ -246,6 +249,8 @@ class Scaling(Packet):
     history: History = field(default_factory=History)
     asked: Mapping[str, Any] = field(default_factory=dict)
     site_names: Mapping[int, str] = field(default_factory=dict)
+
+    __repr__ = brief
 
     def __post_init__(self) -> None:
         arrays = self._arrays().values()

@@ -27,6 +27,7 @@ import numpy as np
 from flower_pca.base import files, labels, linalg
 from flower_pca.base.errors import ConfigError, DataError, Setting, Words
 from flower_pca.base.linalg import Array
+from flower_pca.base.shown import brief
 from flower_pca.core.drive import Driven, Watcher
 from flower_pca.results.steps import Cause, TrackingResult, cause_of, in_words
 from flower_pca.tracking.batch import COUNTS
@@ -97,6 +98,8 @@ class StepRecord:
     deficient: int
     clients: Mapping[int, ClientStep]
     _run: Driven = field(repr=False, compare=False)
+
+    __repr__ = brief
 
     def result_so_far(self) -> TrackingResult:
         """The result of the steps that are over when it is asked for."""

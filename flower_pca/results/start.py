@@ -15,9 +15,10 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from flower_pca.base import linalg
+from flower_pca.base import checks, linalg
 from flower_pca.base.errors import ConfigError, Setting, Words
 from flower_pca.base.linalg import Array
+from flower_pca.base.shown import brief
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.model import Model
 from flower_pca.results.pca import PCAResult
@@ -29,6 +30,9 @@ class Components(NamedTuple):
     components_: Array
     scale_: Array | None = None
     feature_names_in_: Any = None
+
+    def __repr__(self) -> str:
+        return brief(self)
 
     def arrange(self, order: Sequence[str]) -> Components:
         """With these columns, in this order, and without their names."""
@@ -96,7 +100,7 @@ def block(
 def components_of(start: Start) -> Components:
     """The components of a start, and what is known of their columns."""
     found: Any = PCAResult.load(start) if isinstance(start, str | os.PathLike) else start
-    rows = np.asarray(getattr(found, "components_", found), dtype=np.float64)
+    rows = checks.numbers("The components to start from", getattr(found, "components_", found))
     if rows.ndim == 3:
         rows = rows[-1]
     if rows.ndim != 2 or 0 in rows.shape or not np.isfinite(rows).all():

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from flower_pca.base import files, labels, linalg
+from flower_pca.base import checks, files, labels, linalg
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.history import History, Outcome, Status
 from flower_pca.base.linalg import Array
@@ -165,7 +165,7 @@ class TrackingResult:
         Args:
             truth: The true components as rows: (steps, r, d), or (r, d) for all steps.
         """
-        true = np.asarray(truth, dtype=np.float64)
+        true = checks.numbers("The truth", truth)
         if true.ndim == 2:
             true = np.broadcast_to(true, (self.steps, *true.shape))
         if true.ndim != 3 or len(true) != self.steps or true.shape[2] != self.n_features_in_:
@@ -300,6 +300,7 @@ class TrackingResult:
 
     def listing(self, *, digits: int = 4) -> Listing:
         """The basis of the last step: a line of cells for each component."""
+        checks.integer("digits", digits, least=1, most=17)
         names = facts.names_of(self)
         sizes = self.values_[-1] / max(int(self.rows_[-1]), 1)
         lines = [

@@ -19,6 +19,7 @@ import numpy as np
 from flower_pca.base import labels
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
+from flower_pca.base.shown import brief
 from flower_pca.rows.split import Split
 
 
@@ -39,6 +40,8 @@ class Frame:
     own: bool = False
     names: tuple[str, ...] | None = None
     split: Split | None = None
+
+    __repr__ = brief
 
     def same(self, other: Frame) -> bool:
         """Whether both frames map every row alike."""
@@ -121,6 +124,8 @@ class Moments:
     mean: Array
     m2: Array
     count: Array | None = None
+
+    __repr__ = brief
 
     @property
     def seen(self) -> Any:
@@ -422,6 +427,8 @@ class Spread:
     about: Array
     rest: Array
     gram: Array
+
+    __repr__ = brief
 
     @classmethod
     def of(cls, deviations: Iterable[Array], n: int, mean: Array, dtype: np.dtype[Any]) -> Spread:

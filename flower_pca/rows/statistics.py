@@ -38,6 +38,7 @@ import numpy as np
 from flower_pca.base import files, labels, linalg
 from flower_pca.base.errors import DataError, Setting, Words
 from flower_pca.base.linalg import Array
+from flower_pca.base.shown import brief
 from flower_pca.rows import folds
 from flower_pca.rows.frame import fill_gaps
 from flower_pca.rows.stored import StoredRows
@@ -181,6 +182,8 @@ class Statistics:
     rest: Array
     scatter: Array | None = None
     factor: Array | None = None
+
+    __repr__ = brief
 
     @property
     def d(self) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 from flower_pca.base import checks, files
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
-from flower_pca.base.shown import shown
+from flower_pca.base.shown import brief, shown
 from flower_pca.names.columns import Columns, Heading, lacking, no_numbers, not_named, some_only
 from flower_pca.names.sites import SiteRows
 from flower_pca.rows.gaps import rows_with_gaps
@@ -43,6 +43,8 @@ class Completion:
     outliers: Array
     found: Array
     missing: Array
+
+    __repr__ = brief
 
     @property
     def imputed(self) -> Array:
@@ -80,6 +82,8 @@ class Step:
     rows: Array | None
     left: int
     cursor: Array
+
+    __repr__ = brief
 
 
 class Stream:

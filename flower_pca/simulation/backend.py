@@ -29,7 +29,7 @@ from flower_pca import answering
 from flower_pca.base import checks, labels
 from flower_pca.base.bits import Bits, system_bits
 from flower_pca.base.errors import ConfigError
-from flower_pca.base.shown import shown
+from flower_pca.base.shown import brief, shown
 from flower_pca.core.algorithm import Iterative
 from flower_pca.core.drive import Driven, Watcher
 from flower_pca.core.layer import Who
@@ -160,11 +160,15 @@ class Ray:
     num_cpus_per_client: float = 1.0
     address: str | None = None
 
+    __repr__ = brief
+
     def __post_init__(self) -> None:
         if self.clients_per_node != "auto":
             checks.integer(
                 "clients_per_node", self.clients_per_node, least=1, remedy='Use "auto", or 1 for a message per client.'
             )
+        if self.address is not None and not isinstance(self.address, str):
+            raise ConfigError(f"address of Ray must be a text, or left out. Got {shown(self.address)}.")
         checks.number("num_cpus_per_client", self.num_cpus_per_client, least=0.01, remedy="Use 1.")
 
     def each(self, clients: int, actors: int) -> int:

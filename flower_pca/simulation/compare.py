@@ -13,7 +13,7 @@ from flower_pca import registry
 from flower_pca.base import checks, linalg
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
-from flower_pca.base.shown import shown
+from flower_pca.base.shown import brief, shown
 from flower_pca.core.algorithm import Algorithm, Iterative
 from flower_pca.core.drive import Driven
 from flower_pca.core.model import fraction_rank
@@ -47,6 +47,8 @@ class Course:
     angle: float
     angles: tuple[float, ...]
     messages: tuple[int, ...]
+
+    __repr__ = brief
 
     @property
     def seconds(self) -> float:

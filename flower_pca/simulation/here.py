@@ -96,6 +96,7 @@ def simulate(
         DataError: If a shard cannot be used; the message names the client.
         NotEnoughNodes: If fewer clients are present, or answer, than the run needs.
     """
+    _require_order("simulate", "shards", algorithm, shards, (Algorithm, Question))
     conduct = Conduct(engine=Ray.of(backend), answers=answers, start=start, checkpoint=checkpoint, on_round=on_round)
     question = assembly.question(algorithm, **settings)
     present = participation if callable(participation) else None
@@ -122,6 +123,15 @@ def simulate(
     result = looked_at(result, clients, _frame(result, question))
     watch.end(result)
     return result
+
+
+def _require_order(function: str, data: str, first: object, second: object, kinds: tuple[type[Any], ...]) -> None:
+    """Refuse data in the place of the algorithm, where scikit-learn's functions have them."""
+    names: tuple[type[Any], ...] = (str, *kinds)
+    if isinstance(second, names) and not isinstance(first, names):
+        noun, example = ("tracker", "st_miss") if function == "track" else ("algorithm", "krylov")
+        call = f'{function}("{example}", {data}, n_components=2)'
+        raise ConfigError(f"The {noun} comes first, and the data second: {call}.")
 
 
 def _in_process(
@@ -274,6 +284,9 @@ def track(
         ConfigError: If a parameter is not valid.
         DataError: If a batch cannot be used; the message names the client and the step.
     """
+    _require_order("track", "streams", tracker, streams, (Tracker,))
+    checks.parameters("track", settings, AskedSteps.__annotations__)
+    assembly.require_components(settings)
     engine = Ray.of(backend)
     if checkpoint is not None:
         checks.parent("the checkpoint", checkpoint)

@@ -147,6 +147,9 @@ def _each(frame: Any, by: Any, n: int) -> Array:
             got=got,
             then="Name the sites' column.",
         )
+    each: Any = whose.tolist()
+    if any(isinstance(label, Collection) and not isinstance(label, str) for label in each):
+        raise ConfigError(f"by must name one site for each row, as text or as a number. Got {shown(by)}.")
     own: Any = getattr(frame, "index", None)
     other: Any = getattr(by, "index", None)
     # Taken by position, rows would get the sites of others, and nobody would see it.

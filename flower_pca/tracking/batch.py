@@ -17,6 +17,7 @@ import numpy as np
 from flower_pca.base import linalg
 from flower_pca.base.errors import ConfigError, DataError, ProtocolError
 from flower_pca.base.linalg import Array
+from flower_pca.base.shown import brief
 from flower_pca.core.kinds import Shape
 from flower_pca.core.stage import Arrays, Merge, add
 from flower_pca.rows import gaps
@@ -41,6 +42,8 @@ class Filling:
     misfit: float
     deficient: int
     columns: Array | None = None
+
+    __repr__ = brief
 
 
 Complete: TypeAlias = Callable[[Arrays, Array, Array, Array, Array | None], Filling]

@@ -334,7 +334,7 @@ PARTITION = [
             ("by_column", "The parameters of by_column must be complete. Got no column."),
             ("iid(seed=-1)", "seed must be a whole number of at least 0. Got -1."),
             ("by_size", "The parameters of by_size must be complete. Got no sizes. Write by_size(sizes=...)."),
-            ("by_size(sizes=[1, 2])", "sizes must be 3 positive numbers, one for each client. Got [1, 2]."),
+            ("by_size(sizes=[1, 2])", "sizes must be 3 positive numbers, one for each client. Got a list of length 2."),
             ("by_size(sizes=[1, 0, 2])", "sizes must be 3 positive numbers"),
             ("by_size(sizes='abc')", "sizes must be 3 positive numbers"),
             ("power_law(exponent=-1)", "exponent must be a finite number of at least 0 and at most 20. Got -1."),

@@ -104,7 +104,7 @@ BY_NAME = [
         Refused(
             {"data": ALIKE_NAMED, "columns": columns}, f"^columns must be names of columns. Got {got}. Write columns="
         )
-        for columns, got in ((3, "3"), ([], "[]"), ("a,,b", "'a,,b'"), (["a", 1], "['a', 1]"))
+        for columns, got in ((3, "3"), ([], "[]"), ("a,,b", "'a,,b'"), (["a", 1], "a list of length 2"))
     ],
     Refused({"data": ALIKE_NAMED, "columns": "a,b,a"}, "^columns must be different names. Got 'a' more than once."),
     *[
@@ -280,7 +280,7 @@ ESTIMATED = [
             (
                 OF_PANDAS.assign(site=SITES),
                 {"columns": NAMES, "sites": "site"},
-                "sites must be the site of each row. Got 'site'. Give sites=X[",
+                "sites must be the site of each row. Got 'site'. Give the column itself",
                 ConfigError,
             ),
             (

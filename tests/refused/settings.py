@@ -51,8 +51,14 @@ SPOILING = {
 MALFORMED = (
     "", "ssi(", "ssi)", "ssi(0.1)", "ssi(tol=1)(2)", "ssi; krylov", "ssi(tol=x)", "ssi(tol=__import__('os'))",
     "ssi(tol={[]: 1})", "ssi(**{'tol': 1})", "ssi(*[1])", "ssi(tol=1, tol=2)", "a.ssi", "1 + 1", "'ssi'", "ssi\0",
-    "(" * 500, 3, None, ["ssi"], Krylov,
+    "(" * 190, 3, None,
 )  # fmt: skip
+SHORTENED = {
+    "(" * 500: "a text of 500 characters. Give parameters by name, as plain values.",
+    "ssi\nkrylov": "a text of 10 characters. Give parameters by name, as plain values.",
+    ("ssi",): "a tuple of length 1. Choose one of these.",
+    Krylov: "the class Krylov. Choose one of these.",
+}
 
 
 def started(columns: Any) -> None:
@@ -183,7 +189,11 @@ AS_IT_STANDS = [
         {"algorithm": "krylov", "shards": TWO, "n_component": 2},
         "Every parameter of a question must be .*'n_component'.*Did you mean 'n_",
     ),
-    Refused({"algorithm": "krylov", "shards": TWO}, "n_components", TypeError),
+    Refused({"algorithm": "krylov", "shards": TWO}, "^n_components is missing. Add it, for example n_components=2.$"),
+    Refused(
+        {"algorithm": TWO, "shards": "auto", "n_components": 2},
+        '^The algorithm comes first, and the data second: simulate("krylov", shards, n_components=2).$',
+    ),
 ]
 STARTED = [
     Refused({"columns": ["weight", *"abcde"]}, "one with column weight. Got none. Start from a result that has it")
@@ -209,6 +219,13 @@ MADE = [
             f"{'Give parameters by name, as plain values.' if isinstance(spec, str) else 'Choose one of these.'}$",
         )
         for spec in MALFORMED
+    ],
+    *[
+        Refused(
+            {"algorithm": spec},
+            f'^The algorithm must be a name, an instance, or a spec such as "faps(inner_steps=5)". Got {text}$',
+        )
+        for spec, text in SHORTENED.items()
     ],
 ]
 OPENED_THROUGH = [

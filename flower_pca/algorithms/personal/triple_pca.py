@@ -37,7 +37,7 @@ from flower_pca.algorithms.robust.sizes import TINY
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array, median
-from flower_pca.base.shown import shown
+from flower_pca.base.shown import brief, shown
 from flower_pca.core.kinds import COUNT, NUMBER, STEPS, Ask, Kind, Part, number
 from flower_pca.core.model import Model
 from flower_pca.core.stage import MARGIN, Arrays
@@ -61,6 +61,8 @@ class Fit:
     far: Array
     limit: Array
 
+    __repr__ = brief
+
     @property
     def L(self) -> Array:
         """What the components say of the rows."""
@@ -73,6 +75,8 @@ class Rows:
 
     X: Array
     gaps: Array
+
+    __repr__ = brief
 
     @classmethod
     def of(cls, data: LocalData) -> Rows:

@@ -25,6 +25,7 @@ from flower_pca.base import checks, labels, linalg
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.history import Outcome, Status
 from flower_pca.base.linalg import Array
+from flower_pca.base.shown import brief
 from flower_pca.core.algorithm import Iterating, Iterative
 from flower_pca.core.kinds import Ask, Kind, Part, index
 from flower_pca.core.model import Model
@@ -48,6 +49,8 @@ class Unseen:
     gaps: Array
     hidden: Array
     d: int
+
+    __repr__ = brief
 
     def of_rows(self, start: int, stop: int) -> tuple[Array, Array]:
         """The places of both within these rows."""

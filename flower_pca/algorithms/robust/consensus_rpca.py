@@ -44,7 +44,7 @@ from flower_pca.base import checks, linalg
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
-from flower_pca.base.shown import shown
+from flower_pca.base.shown import brief, shown
 from flower_pca.core.algorithm import Progress
 from flower_pca.core.kinds import BLOCK, FLAG, MATRIX, POSITIVE, ROWS, SEED, STEPS, VECTOR, Ask, Kind, Part, index
 from flower_pca.core.model import Model
@@ -72,6 +72,8 @@ class Block:
     out: Array
     gaps: Array
     hidden: Array
+
+    __repr__ = brief
 
     @property
     def seen(self) -> Array:
@@ -106,6 +108,8 @@ class Task:
     arrays: Arrays
     data: LocalData
     memory: Arrays
+
+    __repr__ = brief
 
     def number(self, name: str) -> float:
         """A number of the message."""

@@ -26,6 +26,7 @@ from flwr.app import Context
 
 from flower_pca.base import files
 from flower_pca.base.errors import ConfigError, DataError, private
+from flower_pca.base.shown import brief
 from flower_pca.core.stage import Arrays
 from flower_pca.wire import records
 
@@ -170,6 +171,8 @@ class Memory:
     number: int = -1
     before: Arrays | None = None
     after: Arrays | None = None
+
+    __repr__ = brief
 
     def at(self, run: str, number: int) -> Arrays:
         """What the client knew when message `number` of `run` was first sent, if known."""

@@ -34,6 +34,7 @@ from flwr.app import Context
 from flower_pca.base import checks, files, labels
 from flower_pca.base.errors import FlowerPCAError
 from flower_pca.base.linalg import Array
+from flower_pca.base.shown import brief
 from flower_pca.clients.books import folders
 from flower_pca.clients.books.ledger import Ledger, open_ledger
 from flower_pca.clients.policy.refusals import OPERATOR, RefusalError
@@ -68,6 +69,8 @@ class Version:
     before: tuple[Array, ...]
     columns: tuple[str, ...]
     data: LocalData
+
+    __repr__ = brief
 
     @classmethod
     def first(cls, data: LocalData) -> Version:

@@ -22,6 +22,7 @@ import numpy as np
 from flower_pca import answering, registry, wire
 from flower_pca.base import labels
 from flower_pca.base.errors import ProtocolError
+from flower_pca.base.shown import brief
 from flower_pca.core.algorithm import Silent
 from flower_pca.core.kinds import MOST_STEPS, SMALLEST, Ask, Message
 from flower_pca.core.stage import Arrays, Stage
@@ -64,6 +65,8 @@ class Demand:
     arrays: Arrays
     tables: frozenset[str]
     masked: bool
+
+    __repr__ = brief
 
     @classmethod
     def of(cls, request: wire.Request) -> Demand:

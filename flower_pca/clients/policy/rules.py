@@ -28,7 +28,7 @@ from flower_pca import registry
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, private
 from flower_pca.base.linalg import Array
-from flower_pca.base.shown import shown
+from flower_pca.base.shown import brief, shown
 from flower_pca.dp.gaussian import noise_of
 from flower_pca.layers.noise import Floor
 
@@ -274,6 +274,8 @@ class Rules:
     allow_noise: bool = True
     # of keywords: what they leave out is then the profile's
     profile: str = field(default="", init=False)
+
+    __repr__ = brief
 
     def __post_init__(self) -> None:
         listed = everything()

@@ -18,11 +18,13 @@ from builders import pooled
 
 with warnings.catch_warnings():  # what Flower's own imports warn of is not ours to mend
     warnings.simplefilter("ignore", DeprecationWarning)
+    from flwr.app import Array as FlowerArray
     from flwr.app import ArrayRecord, Context, Error, Message, RecordDict
     from flwr.clientapp import ClientApp
     from flwr.serverapp import Grid
     from flwr.supercore.task_identity import TaskIdentity
 
+    from flower_pca import wire
     from flower_pca.clients import client_app
     from flower_pca.clients.policy.rules import everything
     from flower_pca.strategies import exchange
@@ -161,24 +163,32 @@ class FakeGrid(Grid):
 
 def config_of(message: Message) -> Any:
     """The configuration in a request of ours."""
-    return next(iter(message.content.config_records.values()))
+    return message.content.config_records["config"]
+
+
+def request_of(message: Message, kind: str = "train") -> tuple[list[Array], dict[str, Any]]:
+    """The arrays and the configuration in a request of ours, as a NumPyClient gets them."""
+    return wire.open_request(message.content, kind)
 
 
 def metrics_of(reply: Message) -> Any:
-    """The metrics in an answer of ours."""
-    return next(r for name, r in reply.content.config_records.items() if name.endswith("metrics"))
+    """What an answer of ours says beside its arrays."""
+    return reply.content.config_records["config"]
+
+
+def examples_of(reply: Message) -> Any:
+    """The number of rows that an answer of ours tells Flower."""
+    return reply.content.metric_records["metrics"]["num-examples"]
 
 
 def arrays_in(reply: Message) -> dict[str, Array]:
     """The arrays in an answer of ours, by name."""
-    values = [a.numpy() for a in reply.content["fitres.parameters"].values()]  # type: ignore[union-attr]
-    return dict(zip(metrics_of(reply)["names"].split(","), values, strict=True))
+    return {name: a.numpy() for name, a in reply.content.array_records["arrays"].items()}
 
 
 def with_arrays(reply: Message, arrays: dict[str, Array]) -> Message:
     """The reply with these arrays instead of its own."""
-    reply.content["fitres.parameters"] = ArrayRecord([np.asarray(a) for a in arrays.values()])
-    metrics_of(reply)["names"] = ",".join(arrays)
+    reply.content["arrays"] = ArrayRecord({name: FlowerArray(np.asarray(a)) for name, a in arrays.items()})
     return reply
 
 

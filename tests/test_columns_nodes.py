@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from cases import every
-from fake_grid import arrays_in, config_of, grid_of, kill_when, metrics_of, with_arrays
+from fake_grid import arrays_in, config_of, examples_of, grid_of, kill_when, metrics_of, request_of, with_arrays
 from people import PARTS, PEOPLE, K, X, changed, frames, reference
 
 from flower_pca import ColumnsResult, NotEnoughNodes, Ray, SiteRows, simulate
@@ -95,7 +95,7 @@ def test_how_many_columns_a_node_has_is_not_told():
     grid = grid_of(shards, split_columns=True)
 
     def listen(message, reply):
-        arrays, examples = arrays_in(reply), reply.content.metric_records["fitres.num_examples"]["num_examples"]
+        arrays, examples = arrays_in(reply), examples_of(reply)
         counts.append((int(arrays["n"]) if "n" in arrays else 1, examples, metrics_of(reply)["columns.count"]))
         return reply
 
@@ -161,7 +161,7 @@ def test_a_party_that_is_gone_ends_the_run(stage, mask):
     grid = grid_of(PARTS, split_columns=True)
 
     def due(message):
-        request = read_request([a.numpy() for a in message.content["fitins.parameters"].values()], config_of(message))
+        request = read_request(*request_of(message))
         return stage == request.stage or (mask and "krylov" in request.algorithm)
 
     kill_when(grid, [grid.node(1)], due)

@@ -508,7 +508,7 @@ def spoiled_reply(rng):
 
     def raw(data):
         def tamper(message, reply):
-            record = reply.content["fitres.parameters"]
+            record = reply.content["arrays"]
             key = list(record)[int(rng.integers(len(record)))]
             record[key] = Array(dtype="float64", shape=(1,), stype="numpy.ndarray", data=data(record[key].data))
             return reply

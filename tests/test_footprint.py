@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from builders import falling
-from fake_grid import config_of, grid_of
+from fake_grid import grid_of, request_of
 
 from flower_pca.strategies import PCAStrategy
 
@@ -58,8 +58,7 @@ def messages_to_one(rows, algorithm, k):
 
     def record(message, reply):
         if message.metadata.dst_node_id == grid.node(0):
-            content = message.content
-            sent.append(([a.numpy() for a in content["fitins.parameters"].values()], dict(config_of(message))))
+            sent.append(request_of(message))
         return reply
 
     grid.tamper = record

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from builders import unequal
 from cases import PLAIN_OR_MASKED, every, paired
-from fake_grid import FakeGrid, config_of, failed, grid_of, hosts_of, is_pca_of
+from fake_grid import FakeGrid, arrays_in, config_of, failed, grid_of, hosts_of, is_pca_of
 from flwr.app import Error, Message
 from flwr.proto.node_pb2 import NodeInfo
 
@@ -46,8 +46,7 @@ FAULTS_BY_CASE = [(fault, *case) for fault, case in paired(FAULTS, CASES)] + [("
 
 def arrays_of(message):
     """The arrays of a message, by name."""
-    arrays = [a.numpy() for a in message.content["fitins.parameters"].values()]
-    return dict(zip(config_of(message)["names"].split(","), arrays, strict=True))
+    return arrays_in(message)
 
 
 def carried(message):

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from builders import StopError, sine
-from fake_grid import config_of, grid_of, hosts_of, metrics_of
+from fake_grid import config_of, examples_of, grid_of, hosts_of, metrics_of
 from test_levels import EVERY, NUMBERS, ROWS, TABLES, WORDS, coded, is_pooled_coded
 
 from flower_pca import NotEnoughNodes, SiteRows, simulate
@@ -149,7 +149,7 @@ def test_the_message_about_levels_tells_no_number_of_rows():
     grid, counts = grid_of(SHARDS, levels="ward,sex", masked_only=True), []
 
     def listen(message, reply):
-        counts.append(reply.content.metric_records["fitres.num_examples"]["num_examples"])
+        counts.append(examples_of(reply))
         return reply
 
     grid.tamper = listen

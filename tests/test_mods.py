@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from fake_grid import LIKE_SIMULATED, FakeGrid
@@ -36,8 +38,12 @@ def test_mods_that_look_at_messages_change_nothing(mod, around, lines):
         register(app, rows_of_node, action="default", **LIKE_SIMULATED)
     else:
         app = client_app(rows_of_node, mods=[mod], **LIKE_SIMULATED)
-    assert_same_bits(fitted_app(app), simulate("krylov", SHARDS, n_components=2))
+    result = fitted_app(app)
+    assert_same_bits(result, simulate("krylov", SHARDS, n_components=2))
     assert any("bytes" in line for line in lines)
+    for way, counted in (("Incoming", result.history.bytes_down), ("Outgoing", result.history.bytes_up)):
+        seen = [int(size) for line in lines for size in re.findall(f"{way} message size: (\\d+) bytes", line)]
+        assert mod is not message_size_mod or sum(seen) == counted
 
 
 def test_noise_on_a_function_of_ones_own_leaves_ours_alone():
@@ -57,18 +63,16 @@ def test_a_mod_of_ones_own_sees_the_records_that_the_page_tells():
 
     def watching(message, context, call_next):
         reply = call_next(message, context)
-        config = message.content.config_records["fitins.config"]
-        names = str(config["names"]).split(",")
-        sent = message.content.array_records["fitins.parameters"]
-        answer = reply.content.array_records["fitres.parameters"]
-        metrics = reply.content.config_records["fitres.metrics"]
-        told = str(metrics["names"]).split(",")
-        seen.append((config["stage"], dict(zip(names, sent.to_numpy_ndarrays(), strict=True)), told, len(answer)))
+        config, arrays = message.content["config"], message.content["arrays"]
+        answer, metrics = reply.content["arrays"], reply.content["metrics"]
+        seen.append((config["stage"], config["server-round"], arrays, sorted(answer), metrics["num-examples"]))
         return reply
 
     fitted_app(client_app(rows_of_node, mods=[watching], **LIKE_SIMULATED))
     stages = [stage for stage, *_ in seen]
     assert stages == ["opening"] * 3 + ["krylov"] * 3
-    blocks = [arrays["B"] for stage, arrays, *_ in seen if stage == "krylov"]
+    assert [number for _, number, *_ in seen] == [1] * 3 + [2] * 3
+    blocks = [arrays["B"].numpy() for stage, _, arrays, *_ in seen if stage == "krylov"]
     assert all(block.shape[0] == 5 for block in blocks)
-    assert all(len(told) == count for *_, told, count in seen)
+    assert {tuple(names) for stage, *_, names, _ in seen if stage == "krylov"} == {("S",)}
+    assert {rows for *_, rows in seen} == set(map(len, SHARDS))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from builders import pooled, rotation, shards
 from cases import every
-from fake_grid import grid_of
+from fake_grid import arrays_in, config_of, grid_of
 from hypothesis import given
 from hypothesis import strategies as st
 from results import assert_same_bits
@@ -114,11 +114,22 @@ def test_bytes_of_krylov_halve_and_more():
 @pytest.mark.usefixtures("lines")
 def test_a_grid_gives_the_bits_of_the_run_in_process(algorithm, wire):
     algorithm = algorithm if algorithm == "covariance" else f"{algorithm}(tol=0.001, max_rounds=6)"
-    grid = grid_of(ROWS)
+    grid, carried = grid_of(ROWS), {}
+
+    def weigh(message, reply):
+        up, down = carried.setdefault(config_of(message)["number"], [0, 0])
+        sizes = [sum(a.nbytes for a in arrays_in(content).values()) for content in (reply, message)]
+        carried[config_of(message)["number"]] = [up + sizes[0], down + sizes[1]]
+        return reply
+
+    grid.tamper = weigh
     there = PCAStrategy(algorithm, n_components=3, wire=wire).fit(grid)
     here = simulate(algorithm, ROWS, n_components=3, wire=wire)
     assert_same_bits(there, here)
-    assert [(r.bytes_up, r.bytes_down) for r in there.history] == [(r.bytes_up, r.bytes_down) for r in here.history]
+    assert list(carried.values()) == [[r.bytes_up, r.bytes_down] for r in here.history]
+    # a network carries their names, and what else a message says, beside the arrays
+    pairs = zip(there.history, carried.values(), strict=True)
+    assert all(r.bytes_up > up and r.bytes_down > down for r, (up, down) in pairs)
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from builders import loss, three_lead
 from cases import every, paired
-from fake_grid import FakeGrid, grid_of, in_a_run
+from fake_grid import FakeGrid, examples_of, grid_of, in_a_run
 from scipy import sparse
 
 from flower_pca import DP, NotEnoughNodes, Outcome, PCAResult, clients, simulate, strategies
@@ -140,7 +140,7 @@ def test_a_node_never_tells_its_number_of_rows():
     told = []
 
     def listen(message, reply):
-        told.append(reply.content.metric_records["fitres.num_examples"]["num_examples"])
+        told.append(examples_of(reply))
         return reply
 
     with in_a_run():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from fake_grid import grid_of, hosts_of
+from fake_grid import config_of, grid_of, hosts_of
 from flwr.app import ConfigRecord
 
 from flower_pca import Scaling
@@ -92,7 +92,7 @@ def test_flower_gets_it_as_arrays_and_people_as_a_table():
 def test_a_node_tells_no_product_for_it_and_may_refuse_it():
     grid = grid_of(SHARDS)
     Standardize(min_nodes=3).fit(grid)
-    (asked,) = {m.content.config_records["fitins.config"]["stage"] for m in grid.sent}
+    (asked,) = {config_of(m)["stage"] for m in grid.sent}
     assert asked == "opening"
     told = view.kinds_asked_of("standardize")
     assert Kind.COLUMNS in {kind for kind, _ in told}

@@ -1,13 +1,12 @@
-"""The records of Flower's NumPyClient: every message there and back, Flower's own path beside ours, and bad ones."""
+"""The records of both layouts: every message there and back, Flower's own path beside ours, and bad ones."""
 
 import re
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from builders import unequal
 from cases import every
-from fake_grid import FakeGrid, app_of, config_of, grid_of
+from fake_grid import FakeGrid, app_of, grid_of
 from flwr.app import Context, Message, RecordDict
 from flwr.client import NumPyClient
 from flwr.clientapp import ClientApp
@@ -15,7 +14,7 @@ from flwr.compat.common import recorddict_compat as compat
 
 from flower_pca import registry, wire
 from flower_pca.base.errors import ProtocolError
-from flower_pca.clients import PCAClient
+from flower_pca.clients import PCAClient, register
 from flower_pca.core.stage import Broadcast
 from flower_pca.rows.frame import Frame
 from flower_pca.strategies import PCAStrategy
@@ -62,12 +61,12 @@ def broadcast(arrays, stage="krylov", **keywords):
 
 def written(arrays=None, stage="krylov"):
     given = broadcast(ARRAYS if arrays is None else arrays, stage)
-    return wire.write_request(given, 3, algorithm="krylov", run="r", extra={})
+    return wire.write_request(given, 3, algorithm="krylov", run="r", extra={}, layouts=wire.BOTH)
 
 
-def written_reply(arrays=None, number=7, key=2):
+def written_reply(arrays=None, number=7, key=2, layout=wire.MESSAGE_API):
     first, n, metrics = wire.write_fit(ARRAYS if arrays is None else arrays, 11, number, key)
-    return wire.write_reply("train", first, n, metrics)
+    return wire.write_reply("train", first, n, metrics, layout=layout)
 
 
 @pytest.mark.slow
@@ -75,8 +74,8 @@ def written_reply(arrays=None, number=7, key=2):
 def test_real_messages_come_back_bit_for_bit(name, scale, monkeypatch):
     seen, write, fit, evaluate = set(), wire.write_request, wire.write_fit, wire.write_evaluate
 
-    def request(given, client, *, algorithm, run, extra, asks_names, alternative):
-        said = {"asks_names": asks_names, "alternative": alternative}
+    def request(given, client, *, algorithm, run, extra, asks_names, alternative, layouts):
+        said = {"asks_names": asks_names, "alternative": alternative, "layouts": layouts}
         content = write(given, client, algorithm=algorithm, run=run, extra=extra, **said)
         got = wire.read_request(*wire.open_request(content, wire.kind(given.stage)))
         assert same(got.arrays, given.arrays_for(client))
@@ -107,6 +106,35 @@ def test_real_messages_come_back_bit_for_bit(name, scale, monkeypatch):
     algorithm = registry.make(name, **SHORT.get(name, {}))
     PCAStrategy(algorithm, n_components=2, scale=scale, evaluate=True).fit(grid_of(unequal(3)))
     assert {"opening", name, "evaluate", "train"} <= seen
+
+
+def test_the_first_message_is_in_both_layouts_and_the_others_in_that_of_the_node():
+    """A ClientApp with a client_fn knows nothing of the message API, and no other needs its names."""
+    with_client_fn = ClientApp(client_fn=lambda c: PCAClient(unequal(3)[c.node_config["partition-id"]]).to_client())
+    seen = {}
+    for name, app in (("client_fn", with_client_fn), ("message API", app_of(unequal(3)))):
+        grid = FakeGrid(app, 3)
+        PCAStrategy("krylov", n_components=2, evaluate=True).fit(grid)
+        seen[name] = [sorted(message.content) for message in grid.sent[::3]]
+    both = ["arrays", "config", "fitins.config", "fitins.parameters"]
+    rounds = len(seen["client_fn"]) - 2
+    ends = {"client_fn": ["evaluateins.config", "evaluateins.parameters"], "message API": ["arrays", "config"]}
+    middle = {"client_fn": ["fitins.config", "fitins.parameters"], "message API": ["arrays", "config"]}
+    for name, layouts in seen.items():
+        assert layouts == [both, *[middle[name]] * rounds, ends[name]]
+
+
+def test_with_an_action_no_message_needs_the_names_of_a_client_fn():
+    app = ClientApp()
+    register(app, lambda c: unequal(3)[c.node_config["partition-id"]])
+    grid = FakeGrid(app, 3)
+    PCAStrategy("krylov", n_components=2, action="pca").fit(grid)
+    assert {tuple(sorted(message.content)) for message in grid.sent} == {("arrays", "config")}
+
+
+def test_a_size_is_what_flowers_own_mod_counts():
+    for content in (written(), written_reply(), written_reply(layout=wire.CLIENT_FN)):
+        assert wire.records.size_of(content) == sum(record.count_bytes() for record in content.values())
 
 
 @every("arrays", [ARRAYS, {}, {"only": np.array(1)}])
@@ -162,19 +190,21 @@ def test_fit_is_what_flower_makes_of_it(arrays):
     ours, our_config = wire.open_request(content, "train")
     assert same(dict(enumerate(parameters)), dict(enumerate(ours)))
     assert config == our_config
-    flowers, own = wire.read_reply(reply, "train"), wire.read_reply(wire.write_reply("train", *returns), "train")
-    assert same(flowers.arrays, own.arrays)
+    for layout in wire.BOTH:
+        made = wire.write_reply("train", *returns, layout=layout)
+        flowers, own = wire.read_reply(reply, "train"), wire.read_reply(made, "train")
+        assert same(flowers.arrays, own.arrays)
     assert (flowers.number, flowers.key, flowers.num_examples) == (own.number, own.key, own.num_examples) == (7, 2, 11)
-    assert sorted(reply) == sorted(wire.write_reply("train", *returns))
+    assert sorted(reply) == sorted(wire.write_reply("train", *returns, layout=wire.CLIENT_FN))
 
 
 def test_evaluate_is_what_flower_makes_of_it():
     returns = wire.write_evaluate({"squares": np.array(22.0), "n": np.array(11)}, 11, 7, 2)
     assert returns[0] == 2.0
     _, reply = through_flower(written({"Z": np.eye(2)}, "evaluate"), "evaluate", returns)
-    own = wire.write_reply("evaluate", *returns)
+    own = wire.write_reply("evaluate", *returns, layout=wire.CLIENT_FN)
     assert sorted(reply) == sorted(own)
-    for content in (reply, own):
+    for content in (reply, own, wire.write_reply("evaluate", *returns)):
         got = wire.read_reply(content, "evaluate")
         assert same(got.arrays, {"squares": np.array(22.0), "n": np.array(11)})
 
@@ -183,7 +213,7 @@ def test_evaluate_is_what_flower_makes_of_it():
 def test_a_refusal_is_what_flower_makes_of_it(lasting):
     returns = [], 0, wire.refusal("No.", 7, 2, lasting=lasting)
     _, reply = through_flower(written(), "train", returns)
-    for content in (reply, wire.write_reply("train", *returns)):
+    for content in (reply, *(wire.write_reply("train", *returns, layout=layout) for layout in wire.BOTH)):
         assert wire.read_reply(content, "train") == wire.Answer(7, 2, {}, 0, "No.", lasting)
 
 
@@ -191,22 +221,17 @@ def test_flower_reads_our_records_as_ins_and_res():
     ins = compat.recorddict_to_fitins(written(), keep_input=True)
     assert len(ins.parameters.tensors) == len(ARRAYS)
     assert ins.config["stage"] == "krylov"
-    res = compat.recorddict_to_fitres(written_reply(), keep_input=True)
+    res = compat.recorddict_to_fitres(written_reply(layout=wire.CLIENT_FN), keep_input=True)
     assert (res.num_examples, res.status.code.value, len(res.parameters.tensors)) == (11, 0, len(ARRAYS))
     again = compat.fitins_to_recorddict(ins, keep_input=True)
     assert same(wire.read_request(*wire.open_request(again, "train")).arrays, ARRAYS)
 
 
-def respell(content, **config):
-    """The same content with other values in its configuration or metrics; None takes one away."""
-    record = config_of(SimpleNamespace(content=content))
-    for name, value in config.items():
-        record.pop(name) if value is None else record.update({name: value})
-    return content
-
-
 def test_duplicate_names_are_said_to_be_the_fault():
-    content = respell(written({"a": np.eye(2), "b": np.eye(2)}), names="a,a")
+    content = wire.write_request(
+        broadcast({"a": np.eye(2), "b": np.eye(2)}), 3, algorithm="krylov", run="r", extra={}, layouts=(wire.CLIENT_FN,)
+    )
+    content["fitins.config"]["names"] = "a,a"
     with pytest.raises(ProtocolError, match=SENTENCE) as caught:
         wire.read_request(*wire.open_request(content, "train"))
     assert "2. Got 2." not in str(caught.value)  # which would be as it must be
@@ -233,4 +258,4 @@ def test_a_node_refuses_messages_of_others():
     grid = FakeGrid(app_of(unequal(2)), 2)
     (identity,) = grid.push_messages([Message(RecordDict(), grid.node(0), "train")])
     (reply,) = grid.pull_messages([identity])
-    assert "must be made of fitins" in wire.read_reply(reply.content, "train").refusal
+    assert "lacks the records arrays and config" in wire.read_reply(reply.content, "train").refusal

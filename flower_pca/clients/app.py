@@ -201,6 +201,7 @@ class _Door:
     def answer(self, message: Message, context: Context, kind: str) -> Message:
         """The answer to a message of this kind."""
         ready, config = self._ready, wire.Config(number=0)
+        layout = wire.layout_of_request(message.content, kind) or wire.MESSAGE_API
         try:
             hosted = self._hosts(context)
             if hosted:
@@ -213,7 +214,7 @@ class _Door:
             raise
         except Exception as error:
             returned = ready.refuse(error, kind, config, context)
-        return Message(wire.write_reply(kind, *returned), reply_to=message)
+        return Message(wire.write_reply(kind, *returned, layout=layout), reply_to=message)
 
     def introduce(self, message: Message, context: Context) -> Message:
         """What the node says of itself before a run."""

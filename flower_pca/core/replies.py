@@ -38,7 +38,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.core.kinds import Part, Reach, fault
 from flower_pca.core.layer import Layer
 from flower_pca.core.model import Claim, Model
-from flower_pca.core.stage import MARGIN, Arrays, Broadcast, Failure, Reply, Stage, Sum
+from flower_pca.core.stage import MARGIN, Arrays, Broadcast, Failure, Meter, Reply, Stage, Sum
 from flower_pca.names.columns import Heading
 from flower_pca.rows.frame import Frame, Moments
 
@@ -201,7 +201,7 @@ class Reduction:
     total: Any
     answered: frozenset[int]
     count: int
-    bytes_up: int
+    meter: Meter
     failures: dict[str, str]
     banned: frozenset[int]
     heading: Heading | None = None
@@ -215,14 +215,15 @@ class Reduction:
 
     def record(self, sent: Broadcast, *, seconds: float, metrics: dict[str, float]) -> Round:
         """The entry of the history."""
+        down, up = self.meter.read(sent)
         return Round(
             number=sent.number,
             stage=sent.stage,
             asked=len(sent.to),
             answered=self.count,
             failures=self.failures,
-            bytes_down=sent.nbytes,
-            bytes_up=self.bytes_up,
+            bytes_down=down,
+            bytes_up=up,
             seconds=seconds,
             metrics=metrics,
             notes=self.notes,
@@ -275,7 +276,7 @@ class Tally:
         self._failures: dict[str, str] = {}
         self._notes: dict[str, str] = {}
         self._banned: set[int] = set()
-        self._bytes, self._declined = 0, ""
+        self._meter, self._declined = Meter(), ""
 
     def resume(self, total: Any, answered: frozenset[int]) -> None:
         """Go on with what the answers of these clients have come together to."""
@@ -292,6 +293,7 @@ class Tally:
             elif isinstance(reply, Reply):
                 self._check_in(reply, position)
             else:
+                self._meter.count(reply, 0)
                 self._leave_out(reply)
         best = self._vote()
         total = best.total
@@ -303,7 +305,7 @@ class Tally:
             total,
             frozenset(self._answered - self._banned),
             count,
-            self._bytes,
+            self._meter,
             self._failures,
             frozenset(self._banned),
             self._heading or best.heading,
@@ -317,13 +319,14 @@ class Tally:
         group = self._groups.setdefault((columns, ""), _Group())
         group.total = self._merge(group.total, reply.clients[0], reply.arrays)
         group.clients.extend(reply.clients)
+        self._meter.count(reply, 0)
         self._answered.update(reply.clients)
         self._declined = self._declined or reply.declined
 
     def _check_in(self, reply: Reply, position: int) -> None:
         """One client's answer; a wrong one is a failure with a reason, and the others go on."""
         # what is refused has travelled all the same
-        self._bytes += self._sent.size(reply.arrays)
+        self._meter.count(reply, self._sent.size(reply.arrays))
         try:
             self._accept(reply, position)
         except ProtocolError as error:

@@ -16,6 +16,7 @@ A message goes like this, whatever carries it:
 
 from __future__ import annotations
 
+import copy
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -122,10 +123,19 @@ class Broadcast:
 
 
 @dataclass(frozen=True)
+class Traffic:
+    """The bytes of a message, and of the reply to it, as a network has carried them."""
+
+    down: int = 0
+    up: int = 0
+
+
+@dataclass(frozen=True)
 class Reply:
     """One client's answer to a message; its columns and name if told; why it `declines`.
 
-    `forgot`: it was made without what the client had said that it keeps of the run.
+    `forgot`: it was made without what the client had said that it keeps of the run. `traffic` is None
+    in a process, where nothing travels.
     """
 
     client: int
@@ -135,6 +145,7 @@ class Reply:
     site: str = ""
     declines: str = ""
     forgot: bool = False
+    traffic: Traffic | None = None
 
     __repr__ = brief
 
@@ -147,6 +158,7 @@ class Sum:
     number: int
     arrays: Arrays
     declined: str = ""
+    traffic: Traffic | None = None
 
     __repr__ = brief
 
@@ -158,9 +170,40 @@ class Failure:
     client: int
     reason: str
     lasting: bool = False
+    traffic: Traffic | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "reason", harmless(self.reason))
+
+
+AnswerT = TypeVar("AnswerT", bound=Reply | Sum | Failure)
+
+
+def carried(answer: AnswerT, traffic: Traffic) -> AnswerT:
+    """The same answer, with the bytes that it took."""
+    found = copy.copy(answer)
+    object.__setattr__(found, "traffic", traffic)  # `replace` would make a reason harmless a second time
+    return found
+
+
+@dataclass
+class Meter:
+    """Counts the bytes of a message and of its answers: those that have travelled, if the transport says so."""
+
+    _down: int | None = None
+    _up: int = 0
+
+    def count(self, answer: Reply | Sum | Failure, size: int) -> None:
+        """Add an answer whose arrays have this size."""
+        if answer.traffic is None:
+            self._up += size
+        else:
+            self._down = (self._down or 0) + answer.traffic.down
+            self._up += answer.traffic.up
+
+    def read(self, sent: Broadcast) -> tuple[int, int]:
+        """The bytes that were sent to all clients, and that all of them sent."""
+        return sent.nbytes if self._down is None else self._down, self._up
 
 
 @dataclass(frozen=True, kw_only=True)

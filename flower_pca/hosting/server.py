@@ -7,7 +7,7 @@ of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from logging import WARNING
 from typing import ClassVar
@@ -69,6 +69,10 @@ class Hosts(Nodes):
         except ProtocolError as error:
             answers = [self.take(client, error, message) for client in clients]
         yield from answers
+
+    def counted(self, node: int, reply: Message | str, message: Broadcast) -> Iterator[Reply | Failure]:
+        """The answers of a node's clients. The bytes that count are those that the clients themselves would send."""
+        yield from self.answers(node, reply, message)
 
     def writer(self, message: Broadcast) -> Callable[[int], Content]:
         """From a node to the records of its message."""

@@ -18,7 +18,7 @@ from flower_pca.core.replies import UnawaitedError, check_arrays, declined_by, n
 from flower_pca.core.replies import check as check_reply
 from flower_pca.core.run import Run
 from flower_pca.core.settings import MaskedSums
-from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Sum, nbytes
+from flower_pca.core.stage import Arrays, Broadcast, Failure, Meter, Reply, Sum, nbytes
 from flower_pca.masking import fixed, messages
 from flower_pca.masking.group import Group
 from flower_pca.masking.messages import DIGEST, SIGNATURE, Phase, raw, strays, why
@@ -147,7 +147,7 @@ class Acceptance:
     answers: dict[int, Arrays] = field(default_factory=dict)
     failures: dict[int, Failure] = field(default_factory=dict)
     notes: dict[int, str] = field(default_factory=dict)
-    nbytes: int = 0
+    meter: Meter = field(default_factory=Meter)
     heading: Heading = field(default_factory=partial(Heading, 0))
     declined: str = ""
 
@@ -160,6 +160,7 @@ class Acceptance:
 
     def record(self, sent: Broadcast, stage: str, *, seconds: float, metrics: dict[str, float]) -> Round:
         """The entry of the history."""
+        down, up = self.meter.read(sent)
         return Round(
             number=sent.number,
             stage=stage,
@@ -167,8 +168,8 @@ class Acceptance:
             answered=len(self.answers),
             failures={str(client): failure.reason for client, failure in self.failures.items()},
             notes={str(client): note for client, note in self.notes.items()},
-            bytes_down=sent.nbytes,
-            bytes_up=self.nbytes,
+            bytes_down=down,
+            bytes_up=up,
             seconds=seconds,
             metrics=metrics,
         )
@@ -196,9 +197,10 @@ def accept(
     got, replied = Acceptance(), {}
     for reply in replies:
         if isinstance(reply, Failure):
+            got.meter.count(reply, 0)
             got.failures[reply.client] = reply
         elif isinstance(reply, Reply):
-            got.nbytes += nbytes(reply.arrays)
+            got.meter.count(reply, nbytes(reply.arrays))
             replied[reply.client] = reply
             try:
                 _check(reply, sent, got.answers, group, phase, length)

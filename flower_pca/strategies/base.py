@@ -312,7 +312,7 @@ class FlowerStrategy(Strategy, Generic[R]):
             if self._driven and carrier not in came:
                 answers += nodes.missing(carrier, message)
             else:
-                answers += nodes.answers(carrier, came.get(carrier, "no answer"), message)
+                answers += nodes.counted(carrier, came.get(carrier, "no answer"), message)
         self._message = None
         record = nodes.run.advance(nodes.in_order(answers))
         if not self._driven:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from logging import INFO, WARNING
@@ -33,10 +33,11 @@ from flower_pca import wire
 from flower_pca.base.errors import NotEnoughNodes, ProtocolError, harmless
 from flower_pca.base.history import Round
 from flower_pca.core.drive import Driven
-from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Sum
+from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Sum, Traffic, carried
 from flower_pca.masking import messages
 from flower_pca.strategies.exchange import exchange, log, reach
 from flower_pca.strategies.waits import Waits
+from flower_pca.wire import records
 from flower_pca.wire.records import Content
 
 _IN_A_ROW: Final = 2
@@ -141,6 +142,8 @@ class Nodes:
     # those that were registered with a name
     _called: dict[int, str] = field(default_factory=dict)
     _patience: Patience = field(default_factory=Patience)
+    _layouts: dict[int, tuple[str, ...]] = field(default_factory=dict)  # of nodes that have answered
+    _sizes: dict[int, int] = field(default_factory=dict)  # the bytes of the newest message to each node
     stopped: bool = False  # whether the caller wants no further message to be sent
     connected: int = 0  # how many clients could be reached before the newest message
     _unanswered: dict[int, str] = field(default_factory=dict)  # why a node that was asked has not answered
@@ -201,13 +204,23 @@ class Nodes:
         """What a node says for its client, or clients; `reply` may be why there is nothing."""
         yield self.read(node, reply, message)
 
+    def counted(self, node: int, reply: Message | str, message: Broadcast) -> Iterator[Reply | Sum | Failure]:
+        """The answers of a node. The first of them says how many bytes its message and its reply took."""
+        up = 0
+        if not isinstance(reply, str) and reply.has_content():
+            up = records.size_of(reply.content)
+        traffic = Traffic(self._sizes.pop(node, 0), up)
+        for answer in self.answers(node, reply, message):
+            yield carried(answer, traffic)
+            traffic = Traffic()
+
     def ask(self, message: Broadcast) -> Iterator[Reply | Sum | Failure]:
         """Answers in the order of the nodes' keys, whatever the order they came in."""
         timeout = self.waits.round_timeout
         self.begin(message)
         self.log_sample(message)
         ordered = exchange(self.grid, self.carriers(message), self.composer(message), timeout=timeout)
-        answers = (answer for node, reply in ordered for answer in self.answers(node, reply, message))
+        answers = (answer for node, reply in ordered for answer in self.counted(node, reply, message))
         if all(node in self.keys for node in message.to):
             yield from answers
         else:  # keys come with the first answer, so these wait for one another
@@ -237,6 +250,8 @@ class Nodes:
         """Send messages that a hook has returned, and return the replies that have come."""
         given = list(messages)
         self._unanswered = {}
+        for message in given:
+            self._sizes[message.metadata.dst_node_id] = records.size_of(message.content)
         if not given:
             return []
         came = list[Message]()
@@ -250,7 +265,7 @@ class Nodes:
 
     def missing(self, node: int, message: Broadcast) -> Iterable[Reply | Sum | Failure]:
         """What stands for the answers of a node whose reply a hook was not given."""
-        return self.answers(node, self._unanswered.get(node, _UNASKED), message)
+        return self.counted(node, self._unanswered.get(node, _UNASKED), message)
 
     def in_order(self, answers: Iterable[Reply | Sum | Failure]) -> list[Reply | Sum | Failure]:
         """In the order of the nodes' keys."""
@@ -310,17 +325,32 @@ class Nodes:
         ttl, group = self.waits.round_timeout, str(message.number)
 
         def compose(node: int) -> Message:
-            return Message(write(node), node, kind, ttl=ttl, group_id=group)
+            content = write(node)
+            self._sizes[node] = records.size_of(content)
+            return Message(content, node, kind, ttl=ttl, group_id=group)
 
         return compose
 
     def writer(self, message: Broadcast) -> Callable[[int], Content]:
         """From a node to the records of its message."""
-        write: Callable[[int], Content] = partial(wire.write_request, message, **self.terms(message))
+        write: Callable[..., Content] = partial(wire.write_request, message, **self.terms(message))
         if message.personal:
-            return write
-        common = write(message.to[0])
-        return lambda node: common
+            return lambda node: write(node, layouts=self._layouts_of(node))
+        common: dict[Sequence[str], Content] = {}
+
+        def shared(node: int) -> Content:
+            layouts = self._layouts_of(node)
+            if layouts not in common:
+                common[layouts] = write(message.to[0], layouts=layouts)
+            return common[layouts]
+
+        return shared
+
+    def _layouts_of(self, node: int) -> tuple[str, ...]:
+        """The layouts for a node: both as long as nobody knows whether its app has a client_fn."""
+        if self.waits.action is not None:
+            return (wire.MESSAGE_API,)  # a client_fn knows no actions
+        return self._layouts.get(node, wire.BOTH)
 
     def terms(self, message: Broadcast) -> dict[str, Any]:
         """What nodes are told beside a message itself."""
@@ -335,6 +365,9 @@ class Nodes:
         self.keys.setdefault(node, _UNKNOWN)
         if isinstance(reply, str) or reply.has_error():
             return self.no_answer(node, reply)
+        layout = wire.layout_of_reply(reply.content, kind_of(reply))
+        if layout is not None:
+            self._layouts[node] = (layout,)
         try:
             answer = wire.read_reply(reply.content, kind_of(reply))
         except ProtocolError as error:
@@ -346,6 +379,7 @@ class Nodes:
 
         Some errors mean that nobody is there to answer: that is silence.
         """
+        self._layouts.pop(node, None)  # it may come back with another app
         if isinstance(reply, str):
             if reply == _UNASKED:
                 return self._fail(node, reply)

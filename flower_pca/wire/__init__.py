@@ -1,9 +1,8 @@
-"""The only code that knows Flower's records: the layout of Flower's NumPyClient, both ways.
+"""The only code that knows Flower's records: in the layout of its message API, and in that of its NumPyClient.
 
-A request travels as fitins.parameters (or evaluateins.parameters), a list of arrays, and
-fitins.config, which holds the arrays' names; an answer as fitres.parameters, fitres.num_examples,
-fitres.metrics and fitres.status. So a server of ours drives Flower's own
-`ClientApp(client_fn=...)`, and a client of ours is an ordinary NumPyClient.
+A node of the message API gets `arrays` and `config`, and answers with `arrays`, `metrics` and `config`.
+A ClientApp with a client_fn gets and gives the records that Flower makes of a NumPyClient's arguments
+and returned values. See `layouts`.
 """
 
 from flower_pca.wire import records as records
@@ -24,6 +23,11 @@ from flower_pca.wire.kinds import EVALUATE as EVALUATE
 from flower_pca.wire.kinds import Config as Config
 from flower_pca.wire.kinds import Scalar as Scalar
 from flower_pca.wire.kinds import kind as kind
+from flower_pca.wire.layouts import BOTH as BOTH
+from flower_pca.wire.layouts import CLIENT_FN as CLIENT_FN
+from flower_pca.wire.layouts import MESSAGE_API as MESSAGE_API
+from flower_pca.wire.layouts import layout_of_reply as layout_of_reply
+from flower_pca.wire.layouts import layout_of_request as layout_of_request
 from flower_pca.wire.packets import read_packed as read_packed
 from flower_pca.wire.packets import write_packed as write_packed
 from flower_pca.wire.properties import read_properties as read_properties

@@ -15,6 +15,7 @@ from flower_pca.core.stage import Arrays
 from flower_pca.names.columns import LONGEST, Heading
 from flower_pca.wire import packing, records
 from flower_pca.wire.kinds import EVALUATE, Config, verb
+from flower_pca.wire.layouts import ARRAYS, CLIENT_FN, CONFIG, LOSS, MESSAGE_API, METRICS, NUM_EXAMPLES, layout_of_reply
 from flower_pca.wire.records import SPOKEN, VERSION, by_name, check_spoken, read_arrays, value_of
 
 NO_KEY: Final = -1  # of a client without a partition-id
@@ -80,22 +81,34 @@ def refusal(reason: str, number: int, key: int, about: Config | None = None, *, 
     return records.without_empty({**(about or {}), **SPOKEN, **said})
 
 
-def write_reply(kind: str, first: Any, num_examples: int, metrics: Config) -> RecordDict:
-    """The records that Flower would make of what fit or evaluate returned."""
-    res, content = f"{verb(kind)}res", RecordDict()
-    records.put_values(content, f"{res}.metrics", metrics)
-    content.metric_records[f"{res}.num_examples"] = MetricRecord({"num_examples": num_examples})
+def write_reply(kind: str, first: Any, num_examples: int, metrics: Config, *, layout: str = MESSAGE_API) -> RecordDict:
+    """The records of what fit or evaluate returned: in the layout of the message, which is Flower's own for these."""
+    content = RecordDict()
+    if layout == CLIENT_FN:
+        res = f"{verb(kind)}res"
+        records.put_values(content, f"{res}.metrics", metrics)
+        content.metric_records[f"{res}.num_examples"] = MetricRecord({"num_examples": num_examples})
+        if kind == EVALUATE:
+            content.metric_records[f"{res}.loss"] = MetricRecord({"loss": first})
+        else:
+            records.put_arrays(content, f"{res}.parameters", first)
+        records.put_values(content, f"{res}.status", {"code": 0, "message": "Success"})
+        return content
+    config = dict(metrics)
+    names = [name for name in str(config.pop("names", "")).split(",") if name]
+    figures: dict[str, Any] = {NUM_EXAMPLES: num_examples}
     if kind == EVALUATE:
-        content.metric_records[f"{res}.loss"] = MetricRecord({"loss": first})
+        figures |= {LOSS: first, **{name: config.pop(name) for name in names}}
     else:
-        records.put_arrays(content, f"{res}.parameters", first)
-    records.put_values(content, f"{res}.status", {"code": 0, "message": "Success"})
+        records.put_named(content, ARRAYS, dict(zip(names, map(np.asarray, first), strict=True)))
+    content.metric_records[METRICS] = MetricRecord(figures)
+    records.put_values(content, CONFIG, config)
     return content
 
 
 def is_reply(content: RecordDict, kind: str) -> bool:
     """Whether it holds what a single client answers, or says."""
-    return f"{verb(kind)}res.metrics" in content.config_records
+    return layout_of_reply(content, kind) is not None
 
 
 def as_config(values: object) -> Config:
@@ -110,18 +123,28 @@ def as_config(values: object) -> Config:
 
 def read_reply(content: RecordDict, kind: str) -> Answer:
     """A client's answer in the records of its reply."""
-    res = f"{verb(kind)}res"
-    if f"{res}.metrics" not in content.config_records or f"{res}.num_examples" not in content.metric_records:
-        got = ", ".join(sorted(content)) or "nothing"
+    layout = layout_of_reply(content, kind)
+    if layout == CLIENT_FN:
+        res = f"{verb(kind)}res"
+        examples = value_of(_ANSWER, content.metric_records[f"{res}.num_examples"], "num_examples", int)
+        metrics: Mapping[str, Any] = content.config_records[f"{res}.metrics"]
+        return read_answer(kind, metrics, examples, lambda: read_arrays(content.array_records.get(f"{res}.parameters")))
+    if layout is None:
+        found = ", ".join(sorted(content)) or "none"
         raise ProtocolError(
-            _ANSWER,
-            must=f"made of {res}.metrics and {res}.num_examples",
-            got=got,
-            then="Serve it with a client of flower_pca.",
+            harmless(
+                f"An answer lacks the records {ARRAYS}, {METRICS} with {NUM_EXAMPLES}, and {CONFIG}. Its records: "
+                f"{found}. Serve it with a client of flower_pca."
+            )
         )
-    examples = value_of(_ANSWER, content.metric_records[f"{res}.num_examples"], "num_examples", int)
-    metrics = content.config_records[f"{res}.metrics"]
-    return read_answer(kind, metrics, examples, lambda: read_arrays(content.array_records.get(f"{res}.parameters")))
+    figures = content.metric_records[METRICS]
+    examples = value_of(_ANSWER, figures, NUM_EXAMPLES, int)
+    metrics = dict(content.config_records[CONFIG])
+    if kind == EVALUATE:
+        numbers = {name: value for name, value in figures.items() if name not in (NUM_EXAMPLES, LOSS)}
+        return read_answer(kind, {**metrics, **numbers, "names": ",".join(numbers)}, examples, tuple)
+    record = content.array_records[ARRAYS]
+    return read_answer(kind, {**metrics, "names": records.names_in(record)}, examples, lambda: read_arrays(record))
 
 
 def read_answer(

@@ -26,7 +26,7 @@ from flower_pca.core.stage import Arrays
 
 # what both are called in requests and answers
 LAYOUT_KEY, VERSION_KEY = "flower_pca", "flower_pca.version"
-LAYOUT: Final = 2  # of the messages; both sides must speak the same one
+LAYOUT: Final = 3  # of the messages; both sides must speak the same one
 # of this package, x.y; both sides must have the same one
 VERSION: Final = ".".join(__version__.split(".")[:2])
 SPOKEN: Final[dict[str, Any]] = {LAYOUT_KEY: LAYOUT, VERSION_KEY: VERSION}
@@ -51,6 +51,33 @@ def read_arrays(record: ArrayRecord | None) -> list[Array]:
             got=f"bytes that numpy cannot read ({type(error).__name__})",
             then=SENDER,
         ) from error
+
+
+def names_in(record: ArrayRecord) -> str:
+    """The names of the arrays in a record, as a config of ours lists them."""
+    return ",".join(name for name in record if name != _EMPTY)
+
+
+def size_of(whole: Content) -> int:
+    """The bytes of a message's content as they travel: keys and values, as Flower's `message_size_mod` counts them."""
+    size = 0
+    for record in whole.array_records.values():
+        size += sum(len(name) + len(a.data) for name, a in record.items())
+    for config in whole.config_records.values():
+        size += sum(len(name) + _size_of_value(value) for name, value in config.items())
+    for metrics in whole.metric_records.values():
+        size += sum(len(name) + _size_of_value(value) for name, value in metrics.items())
+    return size
+
+
+def _size_of_value(value: Any) -> int:
+    if isinstance(value, list):
+        return sum(map(_size_of_value, value))
+    if isinstance(value, bool):
+        return 1
+    if isinstance(value, str | bytes):
+        return len(value)
+    return 8
 
 
 def read_array(array: FlowerArray) -> Array:
@@ -180,7 +207,7 @@ def singles(arrays: ArrayRecord) -> Arrays:
 
 def put_named(whole: Content, name: str, arrays: Mapping[str, Array]) -> None:
     """Have these arrays, by their names, in the record of that name."""
-    whole.array_records[name] = with_names(arrays)
+    whole.array_records[name] = with_names({key: np.asarray(a) for key, a in arrays.items()})
 
 
 def named_in(whole: Content, name: str) -> Arrays | None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 from flwr.app import RecordDict
 
-from flower_pca.base.errors import ProtocolError
+from flower_pca.base.errors import ProtocolError, harmless
 from flower_pca.base.linalg import Array
 from flower_pca.core.kinds import Message
 from flower_pca.core.layer import flat, split
@@ -21,7 +21,9 @@ from flower_pca.rows.frame import Frame
 from flower_pca.rows.split import NAME as SPLIT
 from flower_pca.rows.split import Split
 from flower_pca.wire import packing, records
-from flower_pca.wire.kinds import Config, verb
+from flower_pca.wire.kinds import Config
+from flower_pca.wire.kinds import kind as kind_of_stage
+from flower_pca.wire.layouts import ARRAYS, CLIENT_FN, CONFIG, MESSAGE_API, SERVER_ROUND, layout_of_request, of_request
 from flower_pca.wire.records import (
     LAYOUT_KEY,
     SPOKEN,
@@ -73,8 +75,20 @@ def write_request(
     extra: Mapping[str, Any],
     asks_names: bool = False,
     alternative: str = "",
+    layouts: Sequence[str] = (MESSAGE_API,),
 ) -> RecordDict:
-    """The records of a message for one client; `extra` is the caller's own configuration."""
+    """The records of a message for one client, in each of these layouts.
+
+    Args:
+        message: The message.
+        client: Whom it is for.
+        algorithm: What the run is named after.
+        run: The name of the run.
+        extra: The caller's own configuration.
+        asks_names: Whether the server wants to know what the columns are called.
+        alternative: The algorithm that the server may go on with instead.
+        layouts: The layouts.
+    """
     arrays = dict(message.arrays_for(client))
     arrays |= {f"frame.{part}": a for part, a in message.frame.arrays.items()}
     if message.layers:
@@ -89,7 +103,7 @@ def write_request(
         "stage": message.stage,
         "run": run,
         "number": message.number,
-        "names": ",".join(arrays),
+        SERVER_ROUND: message.number + 1,
         _ASKS: asks_names,
         _ALTERNATIVE: alternative,
     }
@@ -97,20 +111,36 @@ def write_request(
         config[COLUMNS] = json.dumps(message.frame.names)
     if message.frame.split is not None:
         config.update(message.frame.split.plain())
-    ins, content = f"{verb(message.stage)}ins", RecordDict()
-    records.put_arrays(content, f"{ins}.parameters", arrays.values())
-    records.put_values(content, f"{ins}.config", records.without_empty(config))
+    content, kind = RecordDict(), kind_of_stage(message.stage)
+    for layout in layouts:
+        of_arrays, of_config = of_request(layout, kind)
+        records.put_named(content, of_arrays, arrays)
+        # A NumPyClient gets a list of arrays, without their names.
+        names = {"names": ",".join(arrays)} if layout == CLIENT_FN else {}
+        records.put_values(content, of_config, records.without_empty({**config, **names}))
     return content
 
 
 def open_request(content: RecordDict, kind: str) -> tuple[list[Array], Config]:
-    """The parameters and the config that Flower would hand to a NumPyClient's fit or evaluate."""
-    ins = f"{verb(kind)}ins"
-    arrays, configs = content.array_records, content.config_records
-    if f"{ins}.parameters" not in arrays or f"{ins}.config" not in configs:
-        rule, got = f"made of {ins}.parameters and .config", ", ".join(sorted(content)) or "nothing"
-        raise ProtocolError(f"A message to {kind}", must=rule, got=got, then="Send it with a strategy of flower_pca.")
-    return read_arrays(arrays[f"{ins}.parameters"]), dict(configs[f"{ins}.config"])  # type: ignore[arg-type]
+    """The parameters and the config that Flower would hand to a NumPyClient's fit or evaluate.
+
+    Of a message of the message API, the names of the arrays are put into the config.
+    """
+    layout = layout_of_request(content, kind)
+    if layout is None:
+        found = ", ".join(sorted(content)) or "none"
+        raise ProtocolError(
+            harmless(
+                f"A message to {kind} lacks the records {ARRAYS} and {CONFIG}. Its records: {found}. Send it with a "
+                "strategy of flower_pca."
+            )
+        )
+    of_arrays, of_config = of_request(layout, kind)
+    record = content.array_records[of_arrays]
+    config = dict(content.config_records[of_config])
+    if layout == MESSAGE_API:
+        config = records.without_empty({**config, "names": records.names_in(record)})
+    return read_arrays(record), config  # type: ignore[return-value]
 
 
 def read_request(parameters: Sequence[Array], config: Mapping[str, Any]) -> Request:

@@ -8,7 +8,7 @@ import pytest
 from builders import unequal
 from cases import every
 from dishonest import Node, RefusedError, Sums, request, signed
-from fake_grid import FakeGrid, app_of, in_a_run, is_pca_of
+from fake_grid import FakeGrid, app_of, arrays_in, config_of, in_a_run, is_pca_of, metrics_of, with_arrays
 
 from flower_pca import (
     DataError,
@@ -60,7 +60,7 @@ def test_no_threshold_makes_a_node_loop(stage, lam, sigma):
 def longer(stage="ssi"):
     """The records of a message one of whose arrays says that it is far longer than its bytes."""
     content = wire.write_request(Broadcast(stage, 0, {"Z": U}, Frame(), (1,)), 1, algorithm=stage, run="r", extra={})
-    record = content.array_records["fitins.parameters"]["0"]
+    record = content.array_records["arrays"]["Z"]
     head, _, rest = record.data.partition(b"(8, 2)")
     record.data = head + b"(8, 2" + b"0" * 12 + b")" + rest[12:]
     return content
@@ -115,11 +115,9 @@ def test_a_product_beyond_cauchy_schwarz_is_refused_and_names_the_node(name, tim
     shards = unequal()
 
     def spoil(message, reply):
-        names = reply.content.config_records["fitres.metrics"]["names"].split(",")
-        if message.metadata.dst_node_id == grid.node(2) and name in names:
-            record = reply.content.array_records["fitres.parameters"]
-            key = list(record)[names.index(name)]
-            record[key] = type(record[key])(record[key].numpy() * times)
+        arrays = arrays_in(reply)
+        if message.metadata.dst_node_id == grid.node(2) and name in arrays:
+            with_arrays(reply, {**arrays, name: arrays[name] * times})
         return reply
 
     with in_a_run():
@@ -138,11 +136,9 @@ def test_peaks_beyond_the_moments_beside_them_are_refused(times):
     shards = unequal()
 
     def spoil(message, reply):
-        names = reply.content.config_records["fitres.metrics"]["names"].split(",")
-        if message.metadata.dst_node_id == grid.node(2) and "peak" in names:
-            record = reply.content.array_records["fitres.parameters"]
-            key = list(record)[names.index("peak")]
-            record[key] = type(record[key])(record[key].numpy() * times)
+        arrays = arrays_in(reply)
+        if message.metadata.dst_node_id == grid.node(2) and "peak" in arrays:
+            with_arrays(reply, {**arrays, "peak": arrays["peak"] * times})
         return reply
 
     with in_a_run():
@@ -169,8 +165,8 @@ def test_names_of_a_node_are_cut_and_steer_no_terminal():
 
     def spoil(message, reply):
         if message.metadata.dst_node_id == grid.node(2):
-            metrics = reply.content.config_records["fitres.metrics"]
-            metrics["names"] = metrics["names"].replace("product", "\x1b[2J" + "x" * 5000)
+            evil = "\x1b[2J" + "x" * 5000
+            with_arrays(reply, {evil if name == "product" else name: a for name, a in arrays_in(reply).items()})
         return reply
 
     with in_a_run() as lines:
@@ -190,7 +186,7 @@ def test_another_version_is_named_in_one_sentence_on_both_sides(version):
     config["flower_pca.version"] = version
     _, _, metrics = Node(0, X).client.fit(parameters, config)
     newest = {"0.2": "0.2", None: "None"}.get(version)
-    assert "A message must be of layout 2 and flower_pca 0.1. Got layout 2 and flower_pca" in metrics["refusal"]
+    assert "A message must be of layout 3 and flower_pca 0.1. Got layout 3 and flower_pca" in metrics["refusal"]
     if newest == "0.2":
         assert "Install flower_pca 0.2 everywhere." in metrics["refusal"]
     assert metrics["refusal"].isprintable()
@@ -220,7 +216,7 @@ def test_a_node_of_another_version_is_left_out_and_named(other, refuses):
 
     def changed(message, reply):
         if message.metadata.dst_node_id == grid.node(2):
-            metrics = reply.content.config_records["fitres.metrics"]
+            metrics = metrics_of(reply)
             if refuses:
                 metrics["refusal"] = "words of another version"
             differing(metrics, other)
@@ -231,7 +227,7 @@ def test_a_node_of_another_version_is_left_out_and_named(other, refuses):
         grid.tamper = changed
         result = strategies.Krylov(n_components=2).fit(grid)
     (said,) = {r.failures[str(grid.node(2))] for r in result.history if str(grid.node(2)) in r.failures}
-    assert said.startswith("An answer must be of layout 2 and flower_pca 0.1. Got layout ")
+    assert said.startswith("An answer must be of layout 3 and flower_pca 0.1. Got layout ")
     assert said.endswith("Install flower_pca 0.1 everywhere.")
     assert len(result.history[0].failures) == 1  # at its first answer
     assert is_pca_of(result, [shard for i, shard in enumerate(shards) if i != 2], angle=1e-4)
@@ -245,7 +241,7 @@ def test_a_server_of_another_version_is_told_so_before_a_row_is_looked_at(other,
     monkeypatch.setattr(LocalData, "there", None)
 
     def changed(message):
-        differing(message.content.config_records["fitins.config"], other)
+        differing(config_of(message), other)
 
     with in_a_run():
         grid = FakeGrid(app_of(unequal()), 5)
@@ -253,7 +249,7 @@ def test_a_server_of_another_version_is_told_so_before_a_row_is_looked_at(other,
         with pytest.raises(NotEnoughNodes) as caught:
             strategies.Krylov(n_components=2, mask=kind == "masked").fit(grid)
     version = other["flower_pca.version"] or "0.1"
-    assert "A message must be of layout 2 and flower_pca 0.1. Got layout" in str(caught.value)
+    assert "A message must be of layout 3 and flower_pca 0.1. Got layout" in str(caught.value)
     assert f"Install flower_pca {version} everywhere." in str(caught.value)
 
 

@@ -36,7 +36,7 @@ def tell(tmp_path):
         except Exception as error:  # of which Flower sends the words
             return str(error)
         assert kind == "train"
-        return str(content.config_records["fitres.metrics"]["refusal"])
+        return str(content.config_records["config"]["refusal"])
 
     return ask
 

@@ -3,7 +3,7 @@
 from functools import partial
 
 import numpy as np
-from fake_grid import config_of
+from fake_grid import arrays_in
 
 from flower_pca import MaskedSums, answering, assembly, make
 from flower_pca.core.stage import Failure, Reply
@@ -34,8 +34,7 @@ def gone(*clients, at, back=None, of=5):
 
 def step_of(message):
     """The step of the protocol that a message over Flower asks for, and its sum."""
-    names = config_of(message)["names"].split(",")
-    arrays = dict(zip(names, (a.numpy() for a in message.content["fitins.parameters"].values()), strict=True))
+    arrays = arrays_in(message)
     return int(arrays["mask.step"]), int(arrays.get("mask.number", -1))
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from builders import leading, two_lead
 from cases import every, in_turn, paired
-from fake_grid import grid_of, is_pca_of
+from fake_grid import examples_of, grid_of, is_pca_of
 from masked import gone, step_of
 from results import assert_close
 
@@ -138,7 +138,7 @@ def test_over_flower_no_reply_tells_a_number_of_rows():
     grid, told = grid_of(FIVE), []
 
     def look(message, reply):
-        told.append(reply.content["fitres.num_examples"]["num_examples"])
+        told.append(examples_of(reply))
         return reply
 
     grid.tamper = look

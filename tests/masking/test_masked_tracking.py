@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 from cases import paired
-from fake_grid import FakeGrid, in_a_run
+from fake_grid import FakeGrid, examples_of, in_a_run
 from masked import step_of
 from stepwise import STEPS, R, changing_problem, problem_batches
 
@@ -284,7 +284,7 @@ def test_over_flower_it_is_the_same_to_the_bit_and_tells_no_count():
     grid, told = grid_of_streams(FIVE, masked_only=True), set()
 
     def look(message, reply):
-        told.add(reply.content["fitres.num_examples"]["num_examples"])
+        told.add(examples_of(reply))
         return reply
 
     grid.tamper = look

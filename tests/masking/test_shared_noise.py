@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from builders import clipped, loss, three_lead
 from cases import paired
-from fake_grid import FakeGrid, app_of, grid_of, metrics_of
+from fake_grid import FakeGrid, app_of, examples_of, grid_of, metrics_of
 from masked import Run, gone
 from scipy.stats import chi2, kstest
 
@@ -330,7 +330,7 @@ def test_over_flower_with_the_nodes_own_bounds(method):
     told = []
 
     def look(message, reply):
-        told.append(reply.content["fitres.num_examples"]["num_examples"])
+        told.append(examples_of(reply))
         return reply
 
     grid.tamper = look

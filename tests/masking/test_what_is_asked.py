@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 from builders import leading, two_lead
 from cases import every
-from fake_grid import config_of, grid_of, in_a_run, is_pca_of, metrics_of
-from flwr.app import ArrayRecord
+from fake_grid import arrays_in, config_of, grid_of, in_a_run, is_pca_of, metrics_of, with_arrays
 from masked import Run
 from scipy.stats import ks_2samp
 
@@ -220,12 +219,9 @@ def test_over_flower_every_such_question_takes_a_new_set_up(memory_dir, tmp_path
         def lower(message):
             if message.metadata.dst_node_id != victim or said:
                 return
-            record, config = message.content.array_records["fitins.parameters"], message.content["fitins.config"]
-            names = config["names"].split(",")
-            if "mask.bound.Y" in names:
-                arrays = [a.numpy() for a in record.values()]
-                arrays[names.index("mask.bound.Y")] = np.array(1e-9)
-                message.content["fitins.parameters"] = ArrayRecord(arrays)
+            arrays = arrays_in(message)
+            if "mask.bound.Y" in arrays:
+                with_arrays(message, {**arrays, "mask.bound.Y": np.array(1e-9)})
 
         def look(message, reply):
             metrics = metrics_of(reply)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import flat
 import numpy as np
 from builders import Array, shards
-from fake_grid import config_of
 from flwr.app import Array as FlowerArray
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
@@ -88,7 +86,7 @@ def decoded(words: Array) -> None:
 
 def respelt(content: RecordDict, config: dict[str, Any], without: str = "", given: Any = None) -> RecordDict:
     """With other values in the configuration or metrics, None for one to take away; a record less, or another one."""
-    record = config_of(SimpleNamespace(content=content))
+    record: Any = next(iter(content.config_records.values()))
     for name, value in config.items():
         record.pop(name) if value is None else record.update({name: value})
     if without:
@@ -101,20 +99,21 @@ def unreadable(data: bytes) -> ArrayRecord:
     return ArrayRecord({"0": FlowerArray(dtype="float64", shape=(2,), stype="numpy.ndarray", data=data)})
 
 
-def read_request(without: str = "", given: Any = None, **config: Any) -> None:
+def read_request(without: str = "", given: Any = None, layout: str = wire.CLIENT_FN, **config: Any) -> None:
     message = Broadcast("krylov", 7, ARRAYS, Frame(), (3, 4), {})
-    content = wire.write_request(message, 3, algorithm="krylov", run="r", extra={})
+    content = wire.write_request(message, 3, algorithm="krylov", run="r", extra={}, layouts=(layout,))
     wire.read_request(*wire.open_request(respelt(content, config, without, given), "train"))
 
 
-def read_reply(without: str = "", given: Any = None, **metrics: Any) -> None:
-    content = wire.write_reply("train", *wire.write_fit(ARRAYS, 11, 7, 2))
+def read_reply(without: str = "", given: Any = None, layout: str = wire.CLIENT_FN, **metrics: Any) -> None:
+    content = wire.write_reply("train", *wire.write_fit(ARRAYS, 11, 7, 2), layout=layout)
     wire.read_reply(respelt(content, metrics, without, given), "train")
 
 
 def evaluation(**metrics: Any) -> None:
     made = wire.write_evaluate({"squares": np.array(22.0), "n": np.array(11)}, 11, 7, 2)
-    wire.read_reply(respelt(wire.write_reply("evaluate", *made), metrics), "evaluate")
+    content = wire.write_reply("evaluate", *made, layout=wire.CLIENT_FN)
+    wire.read_reply(respelt(content, metrics), "evaluate")
 
 
 def foreign_request(content: RecordDict, kind: str) -> None:
@@ -147,7 +146,7 @@ def misspelt(who: str) -> list[Refused]:
     ]
 
 
-FOREIGN = ((RecordDict(), "nothing"), (RecordDict({"x": ConfigRecord({"a": 1})}), "x"))
+FOREIGN = ((RecordDict(), "none"), (RecordDict({"x": ConfigRecord({"a": 1})}), "x"))
 UNREAD = "^A message must be made of numpy arrays without pickles. Got bytes that numpy cannot read (ValueError). Check"
 LAYOUT = "^A message must be of layout .* and flower_pca .*. Got "
 EXPONENTS = "a.exponents of a message must be of numbers of 32 or 16 bits, one"
@@ -161,11 +160,27 @@ REQUEST = [
     *[
         protocol(
             {"without": f"fitins.{less}"},
-            f"^A message to train must be made of fitins.parameters and .config. Got fitins.{left}. Send it with a "
+            f"^A message to train lacks the records arrays and config. Its records: fitins.{left}. Send it with a "
             "strategy of flower_pca.",
         )
         for less, left in (("parameters", "config"), ("config", "parameters"))
     ],
+    *[
+        protocol(
+            {"without": less, "layout": wire.MESSAGE_API},
+            f"^A message to train lacks the records arrays and config. Its records: {left}. Send it with a strategy of",
+        )
+        for less, left in (("arrays", "config"), ("config", "arrays"))
+    ],
+    *[protocol({"given": {"arrays": unreadable(data)}, "layout": wire.MESSAGE_API}, UNREAD) for data in BYTES],
+    protocol(
+        {"given": {"arrays": ArrayRecord({"a,b": FlowerArray(EYE)})}, "layout": wire.MESSAGE_API},
+        "^A message must be made of one array for each of its names, a,b. Got 1 array. Check the sender.",
+    ),
+    protocol(
+        {"given": {"arrays": ArrayRecord({"a\n": FlowerArray(EYE)})}, "layout": wire.MESSAGE_API},
+        "^A message must be one whose arrays have printable names of at most 100 characters.",
+    ),
     *[protocol({"given": {"fitins.parameters": unreadable(data)}}, UNREAD) for data in BYTES],
 ]
 REPLY = [
@@ -179,10 +194,25 @@ REPLY = [
     *[
         protocol(
             {"without": f"fitres.{less}"},
-            "^An answer must be made of fitres.metrics and fitres.num_examples. Got .*fitres.status. "
-            "Serve it with a client of flower_pca.",
+            "^An answer lacks the records arrays, metrics with num-examples, and config. Its records: "
+            ".*fitres.status. Serve it with a client of flower_pca.",
         )
         for less in ("metrics", "num_examples")
+    ],
+    *[
+        protocol(
+            {"without": less, "layout": wire.MESSAGE_API},
+            "^An answer lacks the records arrays, metrics with num-examples, and config. Its records: ",
+        )
+        for less in ("arrays", "metrics", "config")
+    ],
+    *[protocol({"given": {"arrays": unreadable(data)}, "layout": wire.MESSAGE_API}, UNREAD) for data in BYTES],
+    *[
+        protocol(
+            {"given": {"metrics": MetricRecord({"num-examples": count})}, "layout": wire.MESSAGE_API},
+            f"^An answer must be one with num-examples (int). Got num-examples={count}. Check the sender.",
+        )
+        for count in (1.5, [1], [])
     ],
     *[
         protocol(
@@ -206,19 +236,19 @@ EVALUATION = [
 FOREIGN_REQUEST = [
     protocol(
         {"content": content, "kind": kind},
-        f"^A message to {kind} must be made of {ins}.parameters and .config. Got {got}. Send it with a strategy of "
+        f"^A message to {kind} lacks the records arrays and config. Its records: {got}. Send it with a strategy of "
         "flower_pca.",
     )
-    for kind, ins in (("train", "fitins"), ("evaluate", "evaluateins"))
+    for kind in ("train", "evaluate")
     for content, got in FOREIGN
 ]
 FOREIGN_REPLY = [
     protocol(
         {"content": content, "kind": kind},
-        f"^An answer must be made of {res}.metrics and {res}.num_examples. Got {got}. Serve it with a client of "
-        "flower_pca.",
+        f"^An answer lacks the records arrays, metrics with num-examples, and config. Its records: {got}. Serve it "
+        "with a client of flower_pca.",
     )
-    for kind, res in (("train", "fitres"), ("evaluate", "evaluateres"))
+    for kind in ("train", "evaluate")
     for content, got in FOREIGN
 ]
 WITH_NOISE = [

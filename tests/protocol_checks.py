@@ -17,12 +17,12 @@ from checks import Check, beside, brief, other_values
 
 from flower_pca import PCAResult, make, simulate
 from flower_pca.base import files
+from flower_pca.blocks import source
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.kinds import Kind
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Stage
 from flower_pca.registry import closing, entry
-from flower_pca.rows import stored
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.stages.opening import Opening
@@ -55,7 +55,7 @@ def storage_does_not_matter(name: str, seed: int, folder: Path) -> None:
             mapped.append(np.load(folder / f"{n}.{i}.npy", mmap_mode="r"))
         thin = [scipy.sparse.csr_array(S) for S in shards]
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(stored, "_BLOCK", block)
+            patch.setattr(source, "_BLOCK", block)
             plain, again, sparse = (
                 simulate(brief(name, 2), held, n_components=3, seed=seed) for held in (shards, mapped, thin)
             )

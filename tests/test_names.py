@@ -31,7 +31,7 @@ SPLITS = (slice(0, 30), slice(30, 50), slice(50, 60))
 
 def named_rows(rows, order, names=NAMES, **more):
     order = list(order)
-    return SiteRows(rows[:, order], tuple(names[j] for j in order), **more)
+    return SiteRows(np.ascontiguousarray(rows[:, order]), tuple(names[j] for j in order), **more)
 
 
 def named_shards(names=NAMES):
@@ -294,7 +294,7 @@ class TestDataFrames:
         plain = simulate("krylov", numbered, n_components=3)
         assert plain.feature_names_in_ is None
         np.testing.assert_array_equal(
-            plain.components_, simulate("krylov", [X[p] for p in SPLITS], n_components=3).components_
+            plain.components_, simulate("krylov", [np.asfortranarray(X[p]) for p in SPLITS], n_components=3).components_
         )
 
     def test_words_are_left_out_by_name(self):

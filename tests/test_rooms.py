@@ -16,6 +16,7 @@ PACKAGE = Path(__file__).parents[1] / "flower_pca"
 # From the ground up. Rooms on one floor do not know each other; a room knows those of the floors below.
 FLOORS = (
     ("base",),
+    ("blocks",),
     ("names",),
     ("rows", "keys", "dp"),
     ("core",),

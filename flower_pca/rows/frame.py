@@ -16,8 +16,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from flower_pca.base import labels
-from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import brief
 from flower_pca.rows.split import Split
@@ -202,7 +200,7 @@ def apply(frame: Frame, X: Array, dtype: np.dtype[Any]) -> Array:
         X = X - frame.mean
     if frame.scale is not None:
         X = X / frame.scale
-    return np.ascontiguousarray(X, dtype=dtype)
+    return X.astype(dtype, copy=False)
 
 
 def _less(X: Array, mean: Array) -> Array:
@@ -211,41 +209,6 @@ def _less(X: Array, mean: Array) -> Array:
     rows = X - most
     rows -= (mean - most).astype(np.float32)
     return np.asarray(rows)
-
-
-def as_stored(X: Any, who: str) -> Any:
-    """The rows in the form they are kept in: a C-ordered array, a memory-mapped one as it is, or canonical CSR."""
-    if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
-        got = f"{int(np.ma.getmaskarray(X).sum())} masked entries"
-        raise DataError(f"The data of {who}", must="whole", got=got, then="Fill them before the run.")
-    rows: Any = X
-    if not (isinstance(X, np.memmap) or hasattr(X, "tocsr")):
-        rows = np.asarray(X)
-    if rows.ndim != 2 or rows.dtype.kind not in "fiub":
-        got = f"{labels.count(rows.ndim, 'dimension')} of dtype {rows.dtype}"
-        raise DataError(
-            f"The data of {who}",
-            must="a two-dimensional array of real numbers, one row per sample",
-            got=got,
-            then="Convert it first; a vector becomes x[:, None].",
-        )
-    if hasattr(rows, "tocsr"):
-        return _canonical(rows.tocsr())
-    if rows.dtype.kind in "iub" or isinstance(rows, np.memmap):
-        return rows
-    dtype = np.float32 if rows.dtype.itemsize <= 4 else np.float64
-    return np.ascontiguousarray(rows, dtype=dtype)
-
-
-def _canonical(S: Any) -> Any:
-    """CSR of floating point, each place in it once."""
-    if S.dtype.kind != "f":
-        S = S.astype(np.float64)
-    if not S.has_canonical_format:
-        # Moments count stored entries, so a place that is stored twice would count twice.
-        S = S.copy()  # which is the caller's
-        S.sum_duplicates()
-    return S
 
 
 class ImplicitRows:
@@ -321,7 +284,7 @@ def column_sums(blocks: Iterable[Array], d: int) -> Array:
     with np.errstate(over="ignore", invalid="ignore"):
         for rows in blocks:
             if rows.dtype not in _NATIVE:
-                # BLAS multiplies numbers of these kinds only.
+                # BLAS multiplies floats only.
                 rows = rows.astype(np.float64)
             total += np.ones(len(rows), dtype=rows.dtype) @ rows
     return total
@@ -343,8 +306,10 @@ def about_mean(blocks: Iterable[Array], mean: Array, gap: Any = None, count: Arr
     """
     room: Array | None = None
     for block in blocks:
-        if room is None:  # blocks are of one size, but for the last
-            room = np.empty(block.shape, dtype=mean.dtype)
+        if room is None:
+            # All blocks have one size, only the last one is shorter. Columns stay columns in memory.
+            columns = block.strides[0] < block.strides[1]
+            room = np.empty(block.shape, dtype=mean.dtype, order="F" if columns else "C")
         part = np.subtract(block, mean, out=room[: len(block)], casting="same_kind")
         if gap is not None:
             gaps = np.isnan(part)

@@ -291,7 +291,7 @@ class LocalData(StoredRows, Operator):
 
     def _eigen(self, k: int) -> tuple[Array, Array]:
         side = min(self.n, self.d)
-        if not self.sparse and self.n < self.d and side <= DIRECT and self._X.size <= _COPIED:
+        if not self.sparse and self.n < self.d and side <= DIRECT and self.n * self.d <= _COPIED:
             _, s, Vt = np.linalg.svd(self.root(), full_matrices=False)
             return s.astype(np.float64) ** 2, Vt.T
         # ARPACK finds fewer than all eigenvectors.
@@ -325,9 +325,9 @@ class LocalData(StoredRows, Operator):
     @functools.cached_property
     def _implicit(self) -> bool:
         """Whether products of dense rows are put right for the frame afterwards, which spares framing the rows."""
-        if self.sparse or self.missing or self._X.dtype != np.float64 or self._X.size <= _SMALL:
+        if self.sparse or self.missing or self.stored_dtype != np.float64 or self.n * self.d <= _SMALL:
             return False
-        return near(self.frame, self.sample())
+        return near(self.frame, self.sample)
 
     @functools.cached_property
     def _full_frame(self) -> Frame:
@@ -349,8 +349,8 @@ class LocalData(StoredRows, Operator):
     def _without_gaps(self) -> Any:
         fill = self._full_frame.fill
         if not self.missing or fill is None:
-            return self._X
-        return fill_gaps(self._X, fill)
+            return self.csr
+        return fill_gaps(self.csr, fill)
 
 
 def near(frame: Frame, rows: Array) -> bool:

@@ -303,7 +303,7 @@ def _source(data: StoredRows, path: Path | None, gaps: bool) -> Source:
             then=Words("Use ", Setting("missing", "own_mean"), "."),
         )
     there = data.there()
-    whole = WholeRows(data.storage, there.mean, data.who)
+    whole = WholeRows(data.csr, there.mean, data.who)
     seen = np.broadcast_to(np.asarray(there.seen, dtype=np.float64), data.d)
     m2 = np.maximum(whole.squares - data.n * whole.mean**2, 0.0)
     none = np.empty(0, dtype=np.int64)
@@ -389,7 +389,7 @@ def _sparse_scatter(data: StoredRows, columns: Array, mean: Array, means: Array)
     """C = S'S - n mu mu'; columns whose squares would cancel are centred beforehand."""
     from scipy import sparse
 
-    S: Any = data.storage.astype(np.float64)
+    S: Any = data.csr.astype(np.float64)
     if data.missing:
         gone = np.isnan(S.data).astype(np.float64)
         gaps = sparse.csr_array((gone, S.indices, S.indptr), shape=S.shape)[:, columns]
@@ -422,7 +422,7 @@ def recall(data: StoredRows, path: Path | None = None, *, gaps: bool = False) ->
     The file serves as long as the rows are the same by their fingerprint, so that a node that has
     been restarted answers with the same bits, and reads no more than this file.
     """
-    mark = [data.n, data.d, data.storage.dtype.str, data.fingerprint(), gaps]
+    mark = [data.n, data.d, data.stored_dtype.str, data.fingerprint(), gaps]
     key = tuple(mark)
     in_file = None if path is None else _read(path, mark)
     statistics = in_file or ready.get(key) or measure(data, gaps=gaps)

@@ -17,6 +17,7 @@ import numpy as np
 from flower_pca.base import checks, labels
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
+from flower_pca.blocks import adapters, source
 from flower_pca.names import coding
 from flower_pca.names.columns import Columns, Heading, no_numbers, not_named
 from flower_pca.names.sites import SiteRows
@@ -26,7 +27,6 @@ from flower_pca.rows.frame import (
     Moments,
     Spread,
     about_mean,
-    as_stored,
     column_sums,
     fill_gaps,
     means_there,
@@ -34,14 +34,9 @@ from flower_pca.rows.frame import (
     sparse_moments,
 )
 
-# entries of a block of rows, which a processor's own memory holds while it is worked on
-_BLOCK: Final = 2**17
-_FEWEST: Final = 64  # rows of it, however long they are
 _SAMPLE: Final = 2**14  # entries to judge all of them by, of
 _MOST: Final = 64  # rows, or of
 _LEAST: Final = 9  # however long they are
-# rows whose sums single precision may hold, before they are added in double
-_SINGLE: Final = 128
 
 
 class StoredRows:
@@ -92,21 +87,17 @@ class StoredRows:
         self._columns: Columns | None = None
         if given.names is not None:
             self._columns, columns = self._sort(given)
-        self._X = as_stored(given.values, self.who)
-        self.sparse = not isinstance(self._X, np.ndarray)
-        self.dtype: np.dtype[Any] = np.dtype(np.float64)
-        if self._X.dtype.kind == "f" and self._X.dtype.itemsize <= 4:
-            self.dtype = np.dtype(np.float32)
-        # columns of a memory-mapped array, which are picked block by block
-        self._picked: Array | None = None
-        self.n, self.d = map(int, self._X.shape)
+        self._source = adapters.of(given.values, self.who)
+        self.sparse = adapters.is_sparse(self._source)
+        self.dtype = source.precision(self._source.dtype)
+        self.n, self.d = self._source.shape
         if columns is not None:
             self._pick(columns)
         if self.n == 0 or (self.d == 0 and not self._texts):
             what = f"The data of {self.who}"
             if self.source:
                 what += f", {self.source},"
-            raise DataError(what, must="at least one row and one column", got=self._X.shape, then="Leave it out.")
+            raise DataError(what, must="at least one row and one column", got=(self.n, self.d), then="Leave it out.")
         self.known: dict[Any, Any] = {}
         self.missing = self._require_finite(allowed=missing)
         self.origin = self  # type: ignore[assignment]  # of the same class, whatever that is
@@ -211,11 +202,8 @@ class StoredRows:
 
     def _with_words(self) -> SiteRows:
         """The rows with what is known of their columns of words."""
-        stored = self._X
-        if self._picked is not None:
-            stored = self.plain()
         return SiteRows(
-            stored,
+            self.plain(),
             self.names,
             source=self.source,
             origin=self._lines,
@@ -249,67 +237,60 @@ class StoredRows:
         return view
 
     @property
-    def storage(self) -> Any:
-        """The rows as they are kept: an array, a memory-mapped one, or CSR."""
-        return self._X
+    def stored_dtype(self) -> np.dtype[Any]:
+        """The type of the entries as they are worked on."""
+        return source.worked_on(self._source.dtype)
+
+    @property
+    def csr(self) -> Any:
+        """Sparse rows as they are stored."""
+        return next(self._source.pieces())
 
     def some(self, rows: Array) -> StoredRows:
-        """Some of the rows, in memory, without names."""
-        missing = bool(self.missing)
-        return StoredRows(self._X[rows], who=self.who, missing=missing, columns=self._picked)
+        """The rows with these indices, which grow, in memory and without names."""
+        pieces = list(adapters.part(self._source, rows).pieces())
+        whole = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+        return StoredRows(whole, who=self.who, missing=bool(self.missing))
 
     def plain(self) -> Any:
         """All rows as one array, dense or sparse."""
         if self.sparse:
-            return self._X
-        if self._picked is None:
-            return self._X.astype(self._X.dtype.newbyteorder("="), subok=False)
+            return self.csr
         return np.concatenate(list(self._blocks()))
 
     def blocks(self) -> Iterator[Array]:
         """Blocks of stored rows as arrays, of sparse rows too."""
         if self.sparse:
             starts = range(0, self.n, self._block_rows)
-            yield from (self._X[i : i + self._block_rows].toarray() for i in starts)
+            yield from (self.csr[i : i + self._block_rows].toarray() for i in starts)
         else:
             yield from self._blocks()
 
     def _blocks(self) -> Iterator[Any]:
-        """Blocks of rows as they are stored: sparse ones in one piece."""
+        """Blocks of rows as they are worked on; sparse ones in one piece."""
         if self.sparse:
-            yield self._X
-            return
-        step = self._block_rows
-        for i in range(0, self.n, step):
-            block = np.asarray(self._X[i : i + step])
-            if self._picked is not None:
-                block = np.ascontiguousarray(block[:, self._picked])
-            yield block
+            yield from self._source.pieces()
+        else:
+            yield from map(source.native, source.cut(self._source.pieces(), self._block_rows))
 
     @functools.cached_property
     def _block_rows(self) -> int:
-        rows = max(_FEWEST, _BLOCK // max(self.d, 1))
-        if self.dtype == np.float64:
-            return rows
-        return min(rows, _SINGLE)
+        return source.rows_of_a_block(self.d, self._source.dtype)
 
+    @functools.cached_property
     def sample(self) -> Array:
-        """A few stored rows, dense ones, from all over the table."""
+        """A few stored rows from all over the table, as an array."""
         few = min(max(_SAMPLE // self.d, _LEAST), _MOST)
-        rows = np.asarray(self._X[:: -(-self.n // few)])
-        if self._picked is None:
-            return rows
-        return rows[:, self._picked]
+        step = -(-self.n // few)
+        return np.concatenate(list(adapters.part(self._source, np.arange(0, self.n, step)).pieces()))
 
     def _pick(self, columns: Array) -> None:
-        """Take these columns, in this order; memory-mapped rows stay where they are, and are arranged as they pass."""
+        """Take these columns, in this order. Those of dense rows are picked block by block."""
         self.d = len(columns)
-        if isinstance(self._X, np.memmap):
-            self._picked = columns if self._picked is None else self._picked[columns]
-        elif self.sparse:
-            self._X = self._X[:, columns]
+        if self.sparse:
+            self._source = adapters.of(self.csr[:, columns])
         else:
-            self._X = np.ascontiguousarray(self._X[:, columns])
+            self._source = adapters.picked(self._source, columns)
 
     # What is known of the rows, whatever the frame.
 
@@ -374,7 +355,7 @@ class StoredRows:
 
     def _about_mean(self, *, own: bool) -> tuple[Moments, ImplicitRows]:
         """Sparse rows: moments, and the rows less their mean; with it in their gaps, if `own`."""
-        S = self._X
+        S = self.csr
         if own:
             S = fill_gaps(S, self.own_fill())
         there = sparse_moments(S)
@@ -414,7 +395,7 @@ class StoredRows:
     def _require_finite(self, *, allowed: bool) -> int:
         """DataError if an entry is not finite, or missing where that is not `allowed`; how many are."""
         if not self.sparse:
-            if self._X.dtype.kind != "f":
+            if self._source.dtype.kind != "f":
                 return 0
             # What is not finite shows in the sums of columns, which are known with the mean at no
             # cost.

@@ -347,7 +347,7 @@ def _weight(client: Any) -> int:
         return _STREAM
     # Statistics are X'X or a root of it, the smaller one; an entry of a sparse matrix is 8 bytes
     # and 4 of its place.
-    return _LEAST + (12 * int(client.storage.nnz) if client.sparse else 8 * client.d * min(client.n, client.d))
+    return _LEAST + (12 * int(client.csr.nnz) if client.sparse else 8 * client.d * min(client.n, client.d))
 
 
 _READY: Final = Ready(_ROOM)

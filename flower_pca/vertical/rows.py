@@ -91,7 +91,8 @@ class PartyColumns(LocalData):
     @property
     def squares(self) -> Array:
         """The sum of squares of each person's values, (n,)."""
-        return np.asarray(np.einsum("ij,ij->j", self._X, self._X, dtype=np.float64))
+        (rows,) = self._source.pieces()
+        return np.asarray(np.einsum("ij,ij->j", rows, rows, dtype=np.float64))
 
     def in_frame(self, frame: Frame, *, keep: bool = True) -> LocalData:
         """These very columns, which are framed already."""

@@ -140,7 +140,7 @@ def test_another_salt_means_another_digest_and_no_other_work(monkeypatch):
     assert second is node_columns.rows_or_columns(node.client._rows(), asked_with("b"))
     assert second.heading.digest != first.heading.digest
     assert second.heading.digest == ids.digest(first.row_ids, "b")
-    assert second.storage is first.storage
+    assert second._source is first._source
 
 
 def asked_with(salt):

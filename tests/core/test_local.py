@@ -7,8 +7,8 @@ from builders import dense
 from cases import every
 
 from flower_pca.base import linalg
+from flower_pca.blocks import source
 from flower_pca.rows import local
-from flower_pca.rows import stored as stored_rows
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 
@@ -96,7 +96,7 @@ def kind(request):
 def blockwise(request, monkeypatch):
     """Rows in one block and copied anew, in blocks of 16, and in blocks of 16 of a kept copy."""
     if request.param != "one block":
-        monkeypatch.setattr(stored_rows, "_BLOCK", 16 * D)
+        monkeypatch.setattr(source, "_BLOCK", 16 * D)
     if request.param == "kept":
         monkeypatch.setattr(local, "_SMALL", 0)
 

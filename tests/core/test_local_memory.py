@@ -8,6 +8,7 @@ import pytest
 from cases import every
 
 from flower_pca import assembly, simulate
+from flower_pca.blocks import source
 from flower_pca.core.drive import drive
 from flower_pca.rows import local, stored
 from flower_pca.rows.frame import Frame, pays
@@ -48,7 +49,7 @@ def test_a_run_on_rows_in_double_precision_holds_a_seventh_of_them_more_at_most(
 @pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.float32])
 def test_a_run_on_other_rows_holds_a_few_blocks_of_them_framed(dtype):
     parts = large_shards(WIDE, dtype)
-    block = 8 * stored._BLOCK
+    block = 8 * source._BLOCK
     assert (
         peak(lambda: simulate("krylov", parts, n_components=2, max_rounds=4)) <= 2 * block + 0.05 * 8 * 12 * 1200 * 300
     )
@@ -80,7 +81,7 @@ def test_a_few_rows_far_out_do_not_hide_that_the_mean_is_far_from_most():
 @pytest.mark.parametrize("far", [1.0, 1e8])
 @pytest.mark.parametrize("scaled", [False, True])
 def test_the_gram_matrix_about_the_own_mean_serves_every_frame(far, scaled, monkeypatch):
-    monkeypatch.setattr(stored, "_BLOCK", 200)
+    monkeypatch.setattr(source, "_BLOCK", 200)
     rng = np.random.default_rng(3)
     X = rng.standard_normal((900, 6)) + far
     scale = np.linspace(0.5, 2.0, 6) if scaled else None

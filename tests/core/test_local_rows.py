@@ -10,7 +10,7 @@ from cases import every
 
 from flower_pca.base import linalg
 from flower_pca.base.errors import DataError
-from flower_pca.rows import stored as stored_rows
+from flower_pca.blocks import source
 from flower_pca.rows.frame import Frame, Moments, merge
 from flower_pca.rows.local import LocalData
 
@@ -49,7 +49,7 @@ def frames_of(d):
 @every("shape", [(100, 7), (5000, 20), (30, 600)])
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_memory_mapped_rows_give_the_very_bits_of_rows_in_memory(name, shape, dtype, frame, tmp_path, monkeypatch):
-    monkeypatch.setattr(stored_rows, "_BLOCK", 2**14)
+    monkeypatch.setattr(source, "_BLOCK", 2**14)
     X, at = rows_of_type(*shape, dtype), frames_of(shape[1])[frame]
     on_disk = saved_and_mapped(X, tmp_path / "rows.npy")
     assert isinstance(on_disk, np.memmap)
@@ -63,10 +63,10 @@ def test_memory_mapped_rows_give_the_very_bits_of_rows_in_memory(name, shape, dt
 @every("name", ["open", *OPERATIONS])
 def test_memory_of_a_pass_over_mapped_rows_is_bounded_by_the_block(name, dtype, frame, tmp_path, monkeypatch):
     d, n = 32, 2**15
-    monkeypatch.setattr(stored_rows, "_BLOCK", 2**13)
-    block = 8 * stored_rows._BLOCK
+    monkeypatch.setattr(source, "_BLOCK", 2**13)
+    block = 8 * source._BLOCK
     X = saved_and_mapped(rows_of_type(n, d, dtype), tmp_path / "rows.npy")
-    assert n * d > 100 * stored_rows._BLOCK
+    assert n * d > 100 * source._BLOCK
     data = LocalData(X).in_frame(frames_of(d)[frame])
     linalg.random_block(n, 1, 2), linalg.random_basis(d, 4, 1)  # the operands are the caller's
     tracemalloc.start()
@@ -83,7 +83,7 @@ def test_memory_of_a_pass_over_mapped_rows_is_bounded_by_the_block(name, dtype, 
 @pytest.mark.parametrize("kind", [np.asarray, np.asfortranarray, sp.csr_array])
 @pytest.mark.parametrize("block", [2**20, 64])
 def test_moments_are_exact_where_the_mean_dwarfs_the_deviation(kind, block, monkeypatch):
-    monkeypatch.setattr(stored_rows, "_BLOCK", block)
+    monkeypatch.setattr(source, "_BLOCK", block)
     rng = np.random.default_rng(3)
     sd = np.array([1.0, 1e-3, 1e3, 1.0])
     X = rng.standard_normal((1000, 4)) * sd + np.array([1e5, -1e2, 1e8, 0.0])
@@ -121,7 +121,7 @@ def with_entries(*entries, n=50, d=4):
 
 
 def test_entries_that_are_not_finite_are_counted_over_all_blocks(monkeypatch, tmp_path):
-    monkeypatch.setattr(stored_rows, "_BLOCK", 64)
+    monkeypatch.setattr(source, "_BLOCK", 64)
     X = with_entries(((0, 0), np.nan), ((30, 2), np.nan), ((49, 3), -np.inf))
     for kept in (X, saved_and_mapped(X, tmp_path / "rows.npy")):
         with pytest.raises(DataError, match=r"Got 2 NaN and 1 infinite entries\."):
@@ -137,7 +137,7 @@ def test_huge_finite_entries_are_no_infinities():
 @pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
 @pytest.mark.parametrize("block", [48, 2**20])
 def test_single_precision_rows_are_summed_in_double_precision(block, frame, kind, monkeypatch):
-    monkeypatch.setattr(stored_rows, "_BLOCK", block)
+    monkeypatch.setattr(source, "_BLOCK", block)
     n = 2**16
     X = np.repeat(np.array([[70.0, 40.0, 50.0]]), n, axis=0).astype(np.float32)
     X[: n // 2] += np.float32(16.0)

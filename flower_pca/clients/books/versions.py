@@ -91,7 +91,7 @@ class Version:
         data = self.data
         parts = {"values": data.plain()}
         if data.sparse:
-            stored = data.storage
+            stored = data.csr
             parts = {"values": stored.data, "indices": stored.indices, "indptr": stored.indptr}
         # Of an earlier version digests are kept only: the newest rows alone may be answered from.
         numbered = enumerate(self.before)
@@ -322,7 +322,7 @@ def row_digests(data: LocalData, key: bytes, columns: Any) -> Array:
 
 def whole_digest(data: LocalData, key: bytes) -> bytes:
     """A digest of the rows as they are stored."""
-    kind = str(data.storage.dtype)
+    kind = str(data.stored_dtype)
     # The fingerprint is of bytes alone: shape, type and names say what these are.
     about = json.dumps([data.n, data.d, kind, data.names, data.fingerprint()])
     return hashlib.blake2b(about.encode(), digest_size=16, key=key).digest()

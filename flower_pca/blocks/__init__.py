@@ -1,0 +1,1 @@
+"""Blocks: rows of any storage, which are read by pieces and worked on by blocks."""

@@ -1,0 +1,127 @@
+"""Blocks: a source of rows, as all code that computes sees it, and the sizes in which it is read and worked on.
+
+Two sizes are kept apart. A *piece* suits the storage: it has about 16 MB and consists of whole chunks, because many
+short reads from a chunked file are slow. A *block* suits the processor's cache: `cut` cuts pieces into blocks. Blocks
+begin at the same rows whatever the pieces are, so that all sources of the same rows give results of the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final, Protocol, runtime_checkable
+
+import numpy as np
+
+from flower_pca.base.linalg import Array
+
+# The entries of a block of rows. A processor's cache holds so many while they are worked on.
+_BLOCK: Final = 2**17
+_FEWEST: Final = 64  # rows of a block, however long they are
+# Single precision may add up the products of so many rows, before the sums are added up in double precision.
+_SINGLE: Final = 128
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where rows lie in a file that is mapped into memory, so that another process can open the same rows.
+
+    Attributes:
+        file: The path of the file.
+        dtype: The type of the entries, as numpy writes it.
+        offset: The byte in the file at which the first entry begins.
+        shape: The numbers of rows and columns.
+        strides: The bytes from an entry to the next one, by row and by column.
+    """
+
+    file: str
+    dtype: str
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    def open(self) -> Array:
+        """Map the rows into memory."""
+        if not all(self.shape):
+            return np.empty(self.shape, np.dtype(self.dtype))
+        return np.ndarray(self.shape, np.dtype(self.dtype), _bytes_of(self.file), self.offset, self.strides)
+
+
+@lru_cache(maxsize=64)
+def _bytes_of(file: str) -> Array:
+    """The bytes of a file, mapped into memory once for all rows in it."""
+    return np.memmap(file, dtype=np.uint8, mode="r")
+
+
+@runtime_checkable
+class Blocks(Protocol):
+    """A source of rows, n x d. It needs no random access to them. One with `sparse = True` has pieces of CSR."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The numbers of rows and columns."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of the entries."""
+
+    @property
+    def axis(self) -> int:
+        """Along which axis the pieces follow one another: 0 if they are rows, 1 if they are columns."""
+
+    def pieces(self) -> Iterator[Any]:
+        """The rows from the first to the last, as arrays or CSR; the same ones whenever it is called."""
+
+    def place(self) -> Place | None:
+        """Where another process can open the same rows; None if they are only in this one's memory."""
+
+
+def rows_of_a_block(d: int, dtype: np.dtype[Any]) -> int:
+    """How many rows of d columns make a block."""
+    rows = max(_FEWEST, _BLOCK // max(d, 1))
+    if precision(dtype) == np.float64:
+        return rows
+    return min(rows, _SINGLE)
+
+
+def precision(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The precision in which products of rows of this type are computed: single for at most four bytes of a float."""
+    return np.dtype(np.float32 if dtype.kind == "f" and dtype.itemsize <= 4 else np.float64)
+
+
+def worked_on(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The type in which blocks of this stored type are worked on: floats in their precision, others as they are."""
+    return precision(dtype) if dtype.kind == "f" else dtype.newbyteorder("=")
+
+
+def cut(pieces: Iterable[Array], rows: int) -> Iterator[Array]:
+    """Cut pieces into blocks of so many rows, the last one shorter, whatever the lengths of the pieces are."""
+    left: Array | None = None
+    for piece in pieces:
+        start = 0
+        if left is not None:
+            start = rows - len(left)
+            left = np.concatenate([left, piece[:start]])
+            if len(left) < rows:
+                continue
+            yield left
+            left = None
+        whole = start + (len(piece) - start) // rows * rows
+        for i in range(start, whole, rows):
+            yield piece[i : i + rows]
+        if whole < len(piece):
+            left = piece[whole:]
+    if left is not None:
+        yield left
+
+
+def native(block: Array) -> Array:
+    """A block as it is worked on: in the type for that, and with rows or columns that lie together in memory.
+
+    Rows stay rows and columns stay columns: BLAS multiplies both without a copy.
+    """
+    block = block.astype(worked_on(block.dtype), copy=False)
+    if block.itemsize in block.strides and min(block.strides) > 0:
+        return block
+    return np.ascontiguousarray(block)

@@ -8,7 +8,7 @@ import pytest
 
 from flower_pca import simulate
 from flower_pca.rows import local
-from flower_pca.simulation import sites
+from flower_pca.simulation import backend
 
 RNG = np.random.default_rng(0)
 FAR = [10.0 + RNG.standard_normal((30, 80)) * 0.9 ** np.arange(80) for _ in range(3)]  # whose mean is taken off rows
@@ -34,7 +34,7 @@ def kept(monkeypatch):
 def test_rows_that_are_kept_give_the_bits_of_rows_that_are_not(shards, asked, single, kept, monkeypatch):
     shards = [X.astype(np.float32 if single else np.float64) for X in shards]
     few = simulate("krylov", shards, n_components=3, **asked)
-    monkeypatch.setattr(sites, "_ROOM", 0)
+    monkeypatch.setattr(backend, "_ROOM", 0)
     many = simulate("krylov", shards, n_components=3, **asked)
     assert {way for way, _ in kept} == {True, False}
     np.testing.assert_array_equal(few.components_, many.components_)

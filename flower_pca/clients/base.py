@@ -249,7 +249,7 @@ class PCAClient(NumPyClient):
             frame = self._policy.frame_of(request, rows)
             if frame.names is not None:  # which may name a column of words for those made of it
                 frame = frame.with_names(rows.names, frame.split)
-            data = rows.in_frame(frame)
+            data = self._lots.in_frame(rows, frame)
         with nullcontext() if self._store is None else self._store.alone(request.run):
             before = self._recall(request)
             with naming(request):

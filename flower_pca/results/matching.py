@@ -39,7 +39,7 @@ def match(X: Any, frame: Frame, d: int, *, digest: str = "") -> LocalData:
     names = _clean_names(frame.names)
     rows = rows_by_name(X, names, digest)
     frame = replace(frame, names=None if rows.names is None else names)
-    data = LocalData(rows, who=_WHO, missing=True).in_frame(frame, keep=False)
+    data = LocalData(rows, who=_WHO, missing=True).in_frame(frame, once=True)
     if frame.fill is None:
         data.require_whole(new=True)
     if data.d != d:

@@ -122,8 +122,8 @@ _COPIED: Final = 2**26  # entries of a dense copy that a factorisation may take
 class LocalData(StoredRows, Operator):
     """The rows X (n x d) of one client, as the operator that the algorithms need.
 
-    Beside the rows there is a block or two at a time; a copy less the frame's mean only of `roomy`
-    ones, to the same bits. Dense rows are framed as they pass; sparse rows, and float64 ones whose
+    Beside the rows there is a block or two at a time; a copy less the frame's mean only if a caller
+    of `in_frame` allows it, to the same bits. Dense rows are framed as they pass; sparse rows, and float64 ones whose
     mean is not far from zero, are multiplied as they are stored, and the product is put right
     (`near`). Every kind of row is worked on in the same blocks, so that a memory-mapped array gives
     the bits of one in memory. float32 rows stay float32 in products, whose sums are taken in
@@ -140,9 +140,8 @@ class LocalData(StoredRows, Operator):
 
     def __init__(self, X: Any, *, who: str = "the client", missing: bool = False) -> None:
         super().__init__(X, who=who, missing=missing)
-        self.frame, self.roomy = Frame(), False
-        self._keep = True
-        self._child: LocalData | None = None
+        self.frame = Frame()
+        self._once = self._copy = False
 
     @property
     def table_length(self) -> int:
@@ -153,26 +152,24 @@ class LocalData(StoredRows, Operator):
     def _uses_own_means(self) -> bool:
         return bool(self.frame.own and self.missing)
 
-    def in_frame(self, frame: Frame, *, keep: bool = True) -> LocalData:
-        """The same stored rows in another frame. The newest view is kept, with what it has cached, if `keep`."""
+    def in_frame(self, frame: Frame, *, once: bool = False, copy: bool = False) -> LocalData:
+        """The same stored rows in another frame. What belongs to the rows alone is shared.
+
+        Args:
+            frame: The frame.
+            once: Whether the rows are needed in this frame for one or two products only, which do not pay for X'X.
+            copy: Whether a copy of the rows less the mean may be kept.
+        """
         if frame.names is not None and frame.names != self.names:
-            return self.arrange(frame.names).in_frame(frame, keep=keep)
-        if self._keep == keep and (self.frame is frame or self.frame.same(frame)):
-            self._child = None
-            return self
-        child = self._child
-        if keep and child is not None and (child.frame is frame or child.frame.same(frame)):
-            return child
+            return self.arrange(frame.names).in_frame(frame, once=once, copy=copy)
         view = super()._view()
-        view.frame, view._keep, view._child = frame, keep, None
-        if keep:
-            self._child = view
+        view.frame, view._once, view._copy = frame, once, copy
         return view
 
     def _view(self) -> Self:
         """These stored rows once more, without a frame."""
         view = super()._view()
-        view.frame, view._keep, view._child = Frame(), True, None
+        view.frame, view._once, view._copy = Frame(), False, False
         return view
 
     def matmat(self, Z: Array, *, reuse: int = _REUSE) -> Array:
@@ -304,14 +301,14 @@ class LocalData(StoredRows, Operator):
     def _gram_pays(self, p: int, reuse: int) -> bool:
         # A pure rule of sizes, not of what is cached, so that a resumed run takes the same path to
         # the bit.
-        return not self.sparse and self._keep and pays(self.n, self.d, p, reuse)
+        return not (self.sparse or self._once) and pays(self.n, self.d, p, reuse)
 
     @functools.cached_property
     def _gram(self) -> Array:
         self.complete()
         if self.sparse:
             return self.matmat(np.eye(self.d))
-        if self._keep and self.d <= self.n and not self.missing:
+        if not self._once and self.d <= self.n and not self.missing:
             return self.spread().in_frame(self.frame)
         blocks: Iterable[Any] = self.rows()
         frame = Frame()
@@ -327,7 +324,7 @@ class LocalData(StoredRows, Operator):
         """Whether products of dense rows are put right for the frame afterwards, which spares framing the rows."""
         if self.sparse or self.missing or self.stored_dtype != np.float64 or self.n * self.d <= _SMALL:
             return False
-        return near(self.frame, self.sample)
+        return near(self.frame, self.sample())
 
     @functools.cached_property
     def _full_frame(self) -> Frame:
@@ -343,7 +340,7 @@ class LocalData(StoredRows, Operator):
         if not self.missing:
             # So that no block is looked through for gaps.
             frame = replace(frame, fill=None)
-        return Less(frame, self.dtype, keep=self.roomy and self._keep)
+        return Less(frame, self.dtype, keep=self._copy and not self._once)
 
     @functools.cached_property
     def _without_gaps(self) -> Any:
@@ -351,6 +348,31 @@ class LocalData(StoredRows, Operator):
         if not self.missing or fill is None:
             return self.csr
         return fill_gaps(self.csr, fill)
+
+
+class View:
+    """One client's rows in the frame of the newest message, which most messages share with the one before.
+
+    X'X in that frame, and rows less its mean, are then formed once. Whoever sends or receives the messages keeps it.
+
+    Args:
+        rows: The rows.
+        copy: Whether a copy of the rows less the mean may be kept.
+    """
+
+    __slots__ = ("_copy", "_framed", "rows")
+
+    def __init__(self, rows: LocalData, *, copy: bool = False) -> None:
+        self.rows, self._copy = rows, copy
+        self._framed: LocalData | None = None
+
+    def in_frame(self, frame: Frame) -> LocalData:
+        """The rows in this frame."""
+        framed = self._framed
+        if framed is None or not framed.frame.same(frame):
+            self._framed = None  # Two copies of the rows would be in memory otherwise.
+            self._framed = framed = self.rows.in_frame(frame, copy=self._copy)
+        return framed
 
 
 def near(frame: Frame, rows: Array) -> bool:

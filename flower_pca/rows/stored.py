@@ -277,12 +277,13 @@ class StoredRows:
     def _block_rows(self) -> int:
         return source.rows_of_a_block(self.d, self._source.dtype)
 
-    @functools.cached_property
     def sample(self) -> Array:
         """A few stored rows from all over the table, as an array."""
-        few = min(max(_SAMPLE // self.d, _LEAST), _MOST)
-        step = -(-self.n // few)
-        return np.concatenate(list(adapters.part(self._source, np.arange(0, self.n, step)).pieces()))
+        if "sample" not in self.known:
+            few = min(max(_SAMPLE // self.d, _LEAST), _MOST)
+            some = adapters.part(self._source, np.arange(0, self.n, -(-self.n // few)))
+            self.known["sample"] = np.concatenate(list(some.pieces()))
+        return cast(Array, self.known["sample"])
 
     def _pick(self, columns: Array) -> None:
         """Take these columns, in this order. Those of dense rows are picked block by block."""

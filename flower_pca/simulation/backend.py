@@ -39,7 +39,7 @@ from flower_pca.results.pca import PCAResult
 from flower_pca.results.start import Start
 from flower_pca.results.steps import TrackingResult
 from flower_pca.rows.fixed import FixedData
-from flower_pca.rows.local import LocalData
+from flower_pca.rows.local import LocalData, View
 from flower_pca.rows.stream import Stream
 from flower_pca.tracking import batch
 
@@ -325,15 +325,25 @@ class InProcess:
             )
 
 
+# The entries of all rows together (16 MB) up to which clients keep a copy less the mean. Larger tables are worked
+# through in blocks.
+_ROOM: Final = 2**21
+
+
 class Shards(InProcess):
     """Clients with rows at rest, which answer in the frame that a message brings."""
 
     kind: ClassVar[str] = "checkpoint"
     clients: Sequence[LocalData]
 
+    def __init__(self, clients: Sequence[LocalData], **settings: Any) -> None:
+        super().__init__(clients, **settings)
+        copy = sum(client.n * client.d for client in clients) <= _ROOM
+        self._views = [View(client, copy=copy) for client in clients]
+
     def answer(self, i: int, message: Broadcast) -> Arrays:
         """One client's answer; where it fails, the error says at which client and message."""
-        data = self.clients[i].in_frame(message.frame)
+        data = self._views[i].in_frame(message.frame)
         try:
             return self._answer(i, message, data)
         except Exception as error:

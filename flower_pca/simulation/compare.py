@@ -222,7 +222,7 @@ def pooled_eigenpairs(
     frame = Frame(total.mean if center else None, divisor, None if missing == "error" else total.mean, own=own.own)
     d = clients[0].d
     if d <= _GRAM:
-        C = sum((client.in_frame(frame, keep=False).gram() for client in clients), np.zeros((d, d)))
+        C = sum((client.in_frame(frame, once=True).gram() for client in clients), np.zeros((d, d)))
         return linalg.eigh_descending(C)
     k = min(total.n, d)
     if isinstance(n_components, int):

@@ -31,7 +31,7 @@ from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
 from flower_pca.simulation.backend import Conduct, InProcess, Ray, Shards, Watch
-from flower_pca.simulation.sites import common_order, handed_over, looked_at, room, rows_of, sites_of
+from flower_pca.simulation.sites import common_order, handed_over, looked_at, rows_of, sites_of
 from flower_pca.tracking.tracker import Tracker
 from flower_pca.vertical import simulation as vertical
 
@@ -153,8 +153,7 @@ def _in_process(
     there = Shards(clients, present=here, bits=bits, seed=question.seed, source=source)
     # All clients are our own: what they say of their rows needs no second look.
     run = assembly.run(question, judged=False, start=conduct.start)
-    with room(clients):
-        result = cast(PCAResult, drive(run, there, checkpoint=conduct.checkpoint, watchers=[watch]))
+    result = cast(PCAResult, drive(run, there, checkpoint=conduct.checkpoint, watchers=[watch]))
     own: dict[int, Arrays] = {}
     if any(there.memories) and registry.leaves_own(question.algorithm):
         stage, frame = registry.closing(question.algorithm).name, _frame(result, question)

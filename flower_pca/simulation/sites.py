@@ -10,12 +10,11 @@ looked up here.
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -173,10 +172,6 @@ def _unknown(by: Any, names: list[Any]) -> ConfigError:
     return ConfigError("by", must=rule, got=shown(by), then="Name the sites' column, or give the site of each row.")
 
 
-# entries of all rows together, 16 MB: larger tables are worked through in blocks
-_ROOM: Final = 2**21
-
-
 def sites_of(shards: Any) -> list[SiteRows]:
     """The shards with the names that they have; in a mapping, those of their sites are the keys."""
     if isinstance(shards, Mapping) and shards:
@@ -227,21 +222,6 @@ def rows_of(sites: Sequence[SiteRows], *, missing: bool, columns: tuple[str, ...
     return clients
 
 
-@contextmanager
-def room(clients: Sequence[LocalData]) -> Iterator[None]:
-    """While a run goes on, clients may keep a copy of their rows less the common mean, if all of these are few."""
-    roomy = sum([client.n * client.d for client in clients]) <= _ROOM
-    for client in clients:
-        client.roomy = roomy
-    try:
-        yield
-    finally:
-        for client in clients:
-            client.roomy = False
-            # the newest view now, so that the one before goes, and its copy
-            client.in_frame(client.frame)
-
-
 def handed_over(private: Collection[int], n_clients: int) -> list[int]:
     """The clients whose own results are handed over: all but those in `private`."""
     for client in private:
@@ -269,7 +249,7 @@ def looked_at(result: PCAResult, clients: Sequence[LocalData], frame: Frame) -> 
     of_columns = tuple(hint for hint in result.hints if hint not in of_sites)
     if not of_columns:
         return replace(result, hints=(*lines, *labels.hints_of_identifiers(found, names), *odd, *of_sites))
-    m = functools.reduce(merge, (client.in_frame(frame, keep=False).moments() for client in clients))
+    m = functools.reduce(merge, (client.in_frame(frame, once=True).moments() for client in clients))
     sizes = np.sqrt(m.m2 / m.seen + (0.0 if result.centered else m.mean**2))
     first = labels.hints_of_largest(sizes, names, clients) or of_columns
     identifiers = labels.hints_of_identifiers(found, names, labels.column_alone(sizes))

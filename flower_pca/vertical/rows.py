@@ -53,7 +53,7 @@ class PartyColumns(LocalData):
         if table.ids is not None:
             self.order = ids.order(table.ids, table.who)
         self.column_frame = _column_frame(table, split)
-        framed = table.in_frame(self.column_frame, keep=False)
+        framed = table.in_frame(self.column_frame, once=True)
         super().__init__(_transpose(framed, self.order), who=table.who)
         self.site = table.site
         if not float(self.squares.sum()) <= _LARGEST[self.dtype]:
@@ -94,7 +94,7 @@ class PartyColumns(LocalData):
         (rows,) = self._source.pieces()
         return np.asarray(np.einsum("ij,ij->j", rows, rows, dtype=np.float64))
 
-    def in_frame(self, frame: Frame, *, keep: bool = True) -> LocalData:
+    def in_frame(self, frame: Frame, *, once: bool = False, copy: bool = False) -> LocalData:
         """These very columns, which are framed already."""
         if frame.arrays:
             raise DataError(

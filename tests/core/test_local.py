@@ -233,15 +233,27 @@ def test_norm2_converges_to_the_largest_eigenvalue_from_below(shape, shift):
 
 
 def test_framed_rows_are_kept_for_the_newest_frame_only():
-    data = LocalData(reals(12, 30, 4))
+    view = local.View(LocalData(reals(12, 30, 4)))
     first, second = Frame(np.ones(4)), Frame(np.zeros(4))
-    view = data.in_frame(first)
-    assert data.in_frame(Frame(np.ones(4))) is view
-    assert data.in_frame(second) is not view
-    assert data.in_frame(first) is not view
-    assert data.in_frame(Frame()) is data
+    framed = view.in_frame(first)
+    assert view.in_frame(Frame(np.ones(4))) is framed
+    assert view.in_frame(second) is not framed
+    assert view.in_frame(first) is not framed
     assert list(Frame(np.ones(4)).arrays) == ["mean"]
     assert not first.same(Frame())
+
+
+def test_a_frame_changes_nothing_of_the_rows_that_are_seen_in_it():
+    data, frame = LocalData(reals(12, 30, 4)), Frame(np.ones(4))
+    before = dict(vars(data))
+    for _ in range(2):
+        seen = data.in_frame(frame, copy=True)
+        seen.matmat(np.eye(4), reuse=0)
+        seen.gram()
+        assert data.in_frame(frame) is not seen
+    assert vars(data).keys() == before.keys()
+    assert all(vars(data)[name] is before[name] for name in before)
+    assert data.frame.same(Frame())
 
 
 def test_rows_given_are_not_written_to():

@@ -41,7 +41,8 @@ from flower_pca.clients.policy.refusals import OPERATOR, RefusalError
 from flower_pca.clients.policy.rules import Rules
 from flower_pca.names import coding
 from flower_pca.names.sites import SiteRows
-from flower_pca.rows.local import LocalData
+from flower_pca.rows.frame import Frame
+from flower_pca.rows.local import LocalData, View
 from flower_pca.rows.stream import Stream
 
 _KIND: Final = "released rows of a node"
@@ -161,6 +162,14 @@ class Lots:
         self._number = 0
         self._pending = False
         self._runs: set[str] = set()
+        self._view: View | None = None
+
+    def in_frame(self, rows: LocalData, frame: Frame) -> LocalData:
+        """The rows that a message is about, in its frame; the newest view of them is kept for the next message."""
+        view = self._view
+        if view is None or view.rows is not rows:
+            self._view = view = View(rows)
+        return view.in_frame(frame)
 
     def settle(self, rules: Rules, context: Context | None) -> LocalData | Stream:
         """The rows that the node answers from."""

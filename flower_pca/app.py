@@ -57,7 +57,10 @@ def _load(context: Context) -> Any:
             return Stream(Arrivals(data), who=checks.NODE)
         with private():
             own = Rules.of_node_config(node)
-        rows = sources.make(data, words=own.columns_of_words)
+        rows = sources.make(data, words=own.columns_of_words, ids=own.id_column)
+        if own.max_epsilon is not None and getattr(rows, "words", None):
+            # A column with text in one cell is a column of numbers there, so its cells are needed.
+            rows = sources.make(data, words=tuple(rows.words))
         if "batch" in node:
             return Stream(rows, batch=int(node["batch"]), who=checks.NODE)
         return rows

@@ -14,7 +14,7 @@ from flower_pca.clients.policy.rules import TELLS, Rules, everything
 from flower_pca.core.kinds import KINDS, Kind
 
 _COUNTED: Final = {"messages": "message", "messages_ever": "message", "columns": "column"}
-_UNTIL: Final = {"answer": "it answers from those before", "refuse": "it refuses"}
+_UNTIL: Final = {"answer": "it goes on so", "refuse": "it refuses"}
 
 
 @dataclass(frozen=True)
@@ -111,8 +111,13 @@ SEEN: Final = (
     ),
     Line(
         ("gap_values",),
-        lambda r: has_noise(r) and r.gap_values is None,
+        lambda r: has_noise(r) and r.gap_values is None and r.max_epsilon is None,
         "Nothing at all where it has missing values and noise is asked for: gap_values names constants for them.",
+    ),
+    Line(
+        ("gap_values",),
+        lambda r: r.max_epsilon is not None and r.gap_values is None,
+        "A row with a cell that is no finite number as a row of zeros: gap_values names constants for such cells.",
     ),
     Line(
         ("share_own",),
@@ -152,7 +157,11 @@ SEEN: Final = (
     ),
 )
 LASTING: Final = (
-    Line(("min_rows",), lambda r: r.min_rows > 1, "Nothing while it has fewer than {min_rows} rows."),
+    Line(
+        ("min_rows",),
+        lambda r: r.min_rows > 1 and r.max_epsilon is None,
+        "Nothing while it has fewer than {min_rows} rows.",
+    ),
     Line(
         ("min_rows",),
         lambda r: r.min_rows == 1 and not has_noise(r),
@@ -238,7 +247,7 @@ LASTING: Final = (
     Line(("max_messages_ever",), lambda r: r.max_messages_ever is not None, "{messages_ever} at most, over all runs."),
     Line(
         ("min_rows", "rare_columns"),
-        lambda r: r.min_rows > 1 and r.rare_columns is not True,
+        lambda r: r.min_rows > 1 and r.rare_columns is not True and r.max_epsilon is None,
         "Nothing of columns in which fewer than {min_rows} rows, yet some, have a value, or another than most; a "
         "stream's are exempt, and what rare_columns names: {rare_columns}.",
     ),
@@ -251,15 +260,19 @@ LASTING: Final = (
     Line(
         ("min_change", "pending"),
         lambda r: r.min_change is not None,
-        "Of rows that come or go while nothing else changes, what {min_change} or more of them tell together; until "
-        "then {until}. A stream's batches are told as they come.",
+        "Nothing of rows that come, go or change: it answers from its rows as they were when it first answered. If its "
+        "file differs, {until}. A stream's batches are told as they come.",
     ),
     Line(
-        ("min_change",),
-        lambda r: r.min_change is not None and not has_noise(r),
-        "One row that comes or goes on a day on which other cells change too, or as a difference of several versions: "
-        "min_change does not hold against either. Protection against changes over time needs noise.",
-        left_open=True,
+        ("min_change", "id_column"),
+        lambda r: r.min_change is not None and r.id_column is not None,
+        "Of people who come later, known by {id_column}, what {min_change} or more of them tell together, once they "
+        "could be a table of their own.",
+    ),
+    Line(
+        ("max_epsilon",),
+        lambda r: r.max_epsilon is not None,
+        "Nothing of rows that come, go or change: it answers from its rows as they were when it first answered.",
     ),
     Line(
         ("min_rows",),
@@ -277,23 +290,17 @@ LASTING: Final = (
         left_open=True,
     ),
     Line(
-        ("max_epsilon", "levels", "rare_columns"),
-        lambda r: r.max_epsilon is not None and (bool(r.levels) or r.rare_columns is not True),
-        "Whether one row is there, as it decides whether the node answers: levels, and rare_columns if it is not "
-        "true, look at the rows.",
-        left_open=True,
-    ),
-    Line(
-        ("data_name",),
+        ("data_name", "memory_dir"),
         lambda r: r.keeps_ledger,
-        "The same again under another partition-id, or with another memory_dir, as the ledger is named by these: "
-        "give every node that serves these rows the same memory_dir and data_name.",
+        "The same again with another memory_dir, as every folder has ledgers of its own. Within a folder a node counts "
+        "in every ledger that knows its rows or its file; data_name names the ledger whatever becomes of these.",
         left_open=True,
     ),
     Line(
         ("min_change",),
-        lambda r: r.min_change is None,
-        "What changes: when rows come or go, the difference of both versions is told: min_change takes lots.",
+        lambda r: not r.keeps_rows,
+        "What changes: when rows come or go, the difference of both versions is told: min_change keeps the rows as "
+        "they were.",
         left_open=True,
     ),
 )

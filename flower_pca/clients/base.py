@@ -19,19 +19,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
+import numpy as np
 from flwr.app import Context
 from flwr.client import NumPyClient
 
 from flower_pca import answering, registry, wire
 from flower_pca.base import checks, files, labels
-from flower_pca.base.errors import ConfigError, ProtocolError
+from flower_pca.base.errors import ConfigError, ProtocolError, private
 from flower_pca.base.linalg import Array
-from flower_pca.clients.books import folders
+from flower_pca.clients.books import folders, marks
 from flower_pca.clients.books.folders import FileStore, Memory, StateStore
 from flower_pca.clients.books.ledger import Account
-from flower_pca.clients.books.versions import Lots
-from flower_pca.clients.policy import hold, limits, promises
-from flower_pca.clients.policy.hold import Policy
+from flower_pca.clients.books.versions import ReleasedRows
+from flower_pca.clients.policy import limits, noised, promises, small_cells
+from flower_pca.clients.policy.policy import Policy
 from flower_pca.clients.policy.refusals import RefusalError, naming, refusal
 from flower_pca.clients.policy.rules import Rules
 from flower_pca.core.layer import Who
@@ -62,11 +63,40 @@ def node_rows(data: Any, rules: Rules) -> LocalData | Stream:
     rows = SiteRows.of(data, who=checks.NODE)
     for hint in labels.hints_of_first_lines(() if rows.origin is None else rows.origin.headerless):
         logging.getLogger("flwr").warning("Of this node's rows: %s", hint)
+    place = marks.known_place(rows.source) if rows.source else 0
+    if rules.id_column is not None:
+        indexed = getattr(getattr(data, "index", None), "name", None) == rules.id_column
+        rows = with_ids(rows, rules.id_column, indexed=indexed)
+    if rules.max_epsilon is not None:
+        rows = noised.usable(rows, rules)
     if rules.columns_of_words:
         rows = coding.of_node(rows, rules.columns_of_words, least=rules.min_rows, who=checks.NODE)
     rows = rows.quiet()
-    # whether NaN may be says the message
-    return LocalData(replace(rows, site=rows.site if rules.share_names else ""), who=checks.NODE, missing=True)
+    # The message says whether NaN may stand for a missing value.
+    made = LocalData(replace(rows, site=rows.site if rules.share_names else ""), who=checks.NODE, missing=True)
+    made.known[marks.PLACE] = place
+    return made
+
+
+def with_ids(rows: SiteRows, column: str, *, indexed: bool = False) -> SiteRows:
+    """The rows with the ids that the operator has named: a column of the table, or of its file, or the named index."""
+    cells = rows.texts.get(column)
+    if cells is None and rows.names is not None and column in rows.names and isinstance(rows.values, np.ndarray):
+        cells = rows.values[:, rows.names.index(column)]
+    if cells is None and rows.ids is not None and (rows.source or indexed):
+        return rows
+    if cells is None:
+        with private():
+            raise ConfigError(
+                f"The rows of this node have no column {column!r}, which its rule id_column names. Name a column of "
+                "its file."
+            )
+    words = {name: said for name, said in rows.words.items() if name != column}
+    found = replace(rows, words=words, ids=tuple(cells.tolist()))
+    if rows.names is None or column not in rows.names:
+        return found
+    rest = [i for i, name in enumerate(rows.names) if name != column]
+    return replace(found, values=rows.values[:, rest], names=tuple(rows.names[i] for i in rest))
 
 
 def notice(data: LocalData | Stream, loaded: Any) -> None:
@@ -175,7 +205,7 @@ class PCAClient(NumPyClient):
         _ = self._rules.identity  # key files that cannot be used are refused now
         if self._rules.profile:
             promises.announce(self._rules, context)
-        self._lots = Lots(data)
+        self._lots = ReleasedRows(data)
         if isinstance(data, Stream):
             if self._rules.max_epsilon is not None:
                 raise ConfigError(
@@ -243,8 +273,8 @@ class PCAClient(NumPyClient):
         self._admit(request)
         rows = self._enough_rows(request)
         data = rows
-        if self._rules.min_change is not None:
-            self._lots.hold(self._rules, self._context, request.run)
+        self._lots.hold(self._rules, request.run)
+        self._account.know(rows)
         if isinstance(rows, LocalData):
             frame = self._policy.frame_of(request, rows)
             if frame.names is not None:  # which may name a column of words for those made of it
@@ -278,6 +308,8 @@ class PCAClient(NumPyClient):
         data = select(self._rows(), request, self._rules)
         with naming(request):
             limits.check_sizes(request, data.d, getattr(data, "n", None))
+        if self._rules.max_epsilon is not None:
+            return data  # Noise covers few rows and rare columns, and a refusal would tell of single rows.
         if isinstance(data, LocalData) and data.table_length < self._rules.min_rows:
             raise RefusalError(
                 "The rows of this node",
@@ -287,7 +319,7 @@ class PCAClient(NumPyClient):
             )
         # In a run over columns what stands as a column here is a person.
         if self._rules.min_rows > 1 and isinstance(data, LocalData) and request.frame.split is None:
-            hold.check(data, self._rules)
+            small_cells.check(data, self._rules)
         return data
 
     def _recall(self, request: wire.Request) -> Arrays:
@@ -386,10 +418,7 @@ class PCAClient(NumPyClient):
         return ""
 
     def _rows(self) -> LocalData | Stream:
-        rows = self._lots.data = node_rows(self._lots.data, self._rules)
-        # then rows are answered from as they are given
-        if self._rules.min_change is None:
-            return rows
+        self._lots.data = node_rows(self._lots.data, self._rules)
         return self._lots.settle(self._rules, self._context)
 
     def _refuse(self, error: Exception, config: wire.Config) -> wire.Config:

@@ -211,8 +211,15 @@ def run_keys(given: argparse.Namespace) -> int:
 _SENT: Final = "What was sent cannot be taken back: results, and the differences between them, stay with who has them."
 _LOGS: Final = "Left alone: rows, logs, backups, Flower's own state of runs under way, and what others keep."
 _COUNTS: Final = "The ledger keeps its counts, so that no budget begins anew. --what ledger erases it."
-_ANEW: Final = "Without its ledger every budget of the node begins anew."
-_VERSION: Final = "The rows given next are released at once, however few have changed: that tells of those."
+_ANEW: Final = (
+    "Without its ledger every budget of the node begins anew, and it may be summed with other nodes than before: the "
+    "difference of two sums is then the covariance matrix of whoever is missing from one. Rows that it has released "
+    "count as damage without their ledger: erase them too."
+)
+_VERSION: Final = (
+    "The rows given next are released as they are: whoever has answers from before and after can work out what has "
+    "changed, be it one row."
+)
 
 
 def add_forget(commands: Any) -> None:

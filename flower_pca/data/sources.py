@@ -168,17 +168,20 @@ SOURCES: Final[dict[str, Callable[..., Table]]] = {
 }
 
 
-def make(spec: str, needed: Sequence[str] | None = None, *, words: Sequence[str] = ()) -> Any:
+def make(spec: str, needed: Sequence[str] | None = None, *, words: Sequence[str] = (), ids: str | None = None) -> Any:
     """The rows that a spec string or a bare path names: a two-dimensional array, dense,
     memory-mapped or sparse.
 
     Where their columns have names, or their lines numbers, they come as `SiteRows`, with these.
     Where it matters, only the `needed` columns are read: see `table_with`. Columns named as `words`
-    come with them as they are written, for others to be made of them.
+    come with them as they are written, for others to be made of them. `ids` names the column that
+    says whose row each is.
     """
     if isinstance(spec, str):
         checks.path_of("the data", spec)
-    if words:
+    if ids is not None:
+        found = table(spec, words=words, beside=(ids,)).with_ids(ids)
+    elif words:
         found = table(spec, words=words)
     else:
         found = table_with(spec, needed)

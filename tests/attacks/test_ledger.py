@@ -120,7 +120,7 @@ def test_a_ledger_is_written_when_it_has_changed_and_only_then(tmp_path):
             kept = book.packed()
     written = [later != now for now, later in pairwise(seen)]
     assert written == [False, True, True, True, True, False, True]
-    assert kept["groups"] == [[["78", "79"], ["79"]]]
+    assert kept["groups"] == [[["78", "79"], ["79"], 0]]
     assert (kept["columns"], kept["runs"]) == (3, {"a": 2})
 
 
@@ -287,7 +287,7 @@ def test_what_a_node_keeps_is_its_own(tmp_path):
     finally:
         os.umask(before)
     files = [*(tmp_path / "own").iterdir(), *(tmp_path / "memory").iterdir()]
-    assert len([file for file in files if file.suffix == ".npz"]) == 3  # own, memory, ledger
+    assert len([file for file in files if file.suffix == ".npz"]) == 4  # own, memory, ledger, key of marks
     assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
     assert {stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("own", "memory")} == {0o700}
 

@@ -36,8 +36,16 @@ def fresh_node(folder, rows, key=0, **rules):
 @pytest.mark.parametrize("frame", [OWN, Frame(), Frame(fill=np.zeros(D))], ids=["own means", "none", "the server's"])
 @pytest.mark.parametrize("rows", [GAPS, np.vstack([GAPS, ONE])], ids=["without", "with"])
 def test_a_node_with_missing_values_refuses_noise(rows, frame):
+    """Without max_epsilon; with it a refusal would tell that there are any."""
     with pytest.raises(RefusedError, match="missing values of this node must be none in a run with noise"):
-        Node(0, rows, **RULES).ask("ssi", ASKED, frame)
+        Node(0, rows, min_noise=1.0, max_clip=1.0).ask("ssi", ASKED, frame)
+
+
+@pytest.mark.parametrize("frame", [OWN, Frame(), Frame(fill=np.zeros(D))], ids=["own means", "none", "the server's"])
+def test_with_a_budget_over_all_runs_a_row_with_a_gap_counts_as_zeros(frame, tmp_path, monkeypatch):
+    monkeypatch.setattr(noise, "add_noise", lambda a, deviation, bits: np.array(a, dtype=np.float64))
+    told = [fresh_node(tmp_path, rows).ask("ssi", ASKED, frame)["Y"] for rows in (GAPS, GAPS[300:])]
+    np.testing.assert_allclose(*told, rtol=1e-12)
 
 
 @pytest.mark.slow
@@ -48,7 +56,7 @@ def test_constants_stand_for_them_whatever_the_server_says(tmp_path):
         nodes = [fresh_node(tmp_path, rows, gap_values=0.0) for _ in range(30)]
         told.append(np.mean([node.ask("ssi", ASKED, OWN)["Y"][0, 0] for node in nodes]))
     assert abs(told[1] - told[0]) < 1.0 + 6.0 * STD * np.sqrt(2 / 30)
-    named = fresh_node(tmp_path, GAPS, gap_values="age=50, weight=70")
+    named = Node(0, GAPS, min_noise=1.0, max_clip=1.0, gap_values="age=50, weight=70")
     with pytest.raises(RefusedError, match="its gap_values has constants"):  # columns of these rows have no such names
         named.ask("ssi", ASKED, OWN)
 
@@ -59,8 +67,10 @@ def test_under_masks_likewise(tmp_path):
     share = STD / np.sqrt(3)
     bounds = fixed.bounds_with_noise({name: noise_part(shape) for name, shape in PARTS.items()}, share, 4)
     beside = {"dp.among": np.array(3)}
+    nodes = signed(tmp_path / "refused", shards, min_noise=0.1, max_clip=1.0)
+    sums = Sums(nodes)
     with pytest.raises(RefusedError, match="missing values of this node must be none in a run with noise"):
-        Sums(signed(tmp_path / "refused", shards, **RULES)).sum("ssi", ASKED, PARTS, bounds, frame=OWN, beside=beside)
+        sums.sum("ssi", ASKED, PARTS, bounds, frame=OWN, beside=beside)
     nodes = signed(tmp_path / "constants", shards, gap_values=0.0, **RULES)
     got = Sums(nodes).sum("ssi", ASKED, PARTS, bounds, frame=OWN, beside=beside)
     assert got["n"] == 4

@@ -20,7 +20,8 @@ from twins import twins
 from flower_pca import assembly, make, registry
 from flower_pca.algorithms.covariance import unpack
 from flower_pca.cli import main
-from flower_pca.clients.policy.rules import SETS, everything
+from flower_pca.clients.policy.profiles import SETS
+from flower_pca.clients.policy.rules import everything
 from flower_pca.core.drive import rounds
 from flower_pca.layers import NOISE
 from flower_pca.masking import messages
@@ -342,18 +343,6 @@ def the_app_reads_what_the_user_can_read(foe):
     np.testing.assert_array_equal(next(iter(told.values())).numpy(), X)
 
 
-def one_row_beside_other_changes(foe):
-    """All sites write their columns in another order on the day on which one row comes."""
-    nodes = foe.nodes()
-    before = np.sum(foe.product(nodes), axis=tuple(range(foe.profile != "masked")))
-    for node in nodes:
-        node.X = node.X[:, ::-1]
-    row = 1e-4 * ROW  # as large as the bound of masked sums in these tests lets a row be
-    nodes[0].X = np.vstack([X, row])[:, ::-1]
-    after = np.sum(foe.product(nodes), axis=tuple(range(foe.profile != "masked")))
-    assert error_of(after[::-1, ::-1] - before, row.T @ row) < 1e-6
-
-
 def a_person_in_a_combination_of_columns(foe):
     """Of 60 in one column 59 are in another: the difference of the two products is the row of the one that is left."""
     rows = [shard.copy() for shard in SHARDS]
@@ -372,19 +361,18 @@ def columns_of_one_node(foe):
     assert error_of(told[:, -1], rows[0].T @ rows[0][:, -1]) < 1e-6
 
 
-def again_under_another_number(foe):
-    """As much as a node tells under its rules, it tells again as another partition."""
+def again_in_another_folder(foe):
+    """As much as a node tells under its rules, it tells again with another folder for its memory."""
     nodes = foe.nodes()
     foe.product(nodes)
-    others = [Node(9 + i, node.X, **node.rules) for i, node in enumerate(nodes)]
-    foe.product(others[:3])
+    folder = {"memory_dir": foe.folder / "other"}
+    foe.product([Node(node.key, node.X, **{**node.rules, **folder}) for node in nodes][:3])
 
 
 LEFT_OPEN = {
-    "One row that comes or goes on a day": one_row_beside_other_changes,
     "A person who differs from all others": a_person_in_a_combination_of_columns,
     "Columns that no other node has measured": columns_of_one_node,
-    "The same again under another partition-id": again_under_another_number,
+    "The same again with another memory_dir": again_in_another_folder,
     "All of C by enough messages": all_of_C_and_rows_up_to_a_rotation,
     "One true entry of each column": one_true_entry,
     "What changes: when rows come or go": what_changes,

@@ -1,5 +1,6 @@
 """Every sentence that a profile is printed with, as a claim against a scripted foe under exactly its rules."""
 
+import itertools
 import logging
 import re
 from contextlib import contextmanager
@@ -17,7 +18,8 @@ from flower_pca import registry
 from flower_pca.audit.sentences import telling
 from flower_pca.clients import Rules
 from flower_pca.clients.base import node_rows
-from flower_pca.clients.policy.rules import SETS
+from flower_pca.clients.policy import promises
+from flower_pca.clients.policy.profiles import SETS
 from flower_pca.core.kinds import ROWS, Kind, Part
 from flower_pca.data import sources
 from flower_pca.dp.gaussian import epsilon_of, noise_of
@@ -82,13 +84,13 @@ class Foe:
         keys = {"trusted_keys": "/k"} if self.profile == "masked" else {}
         return telling(Rules.of(None, {"profile": self.profile, **keys}))
 
-    def nodes(self, shards=SHARDS, owners="ours"):
+    def nodes(self, shards=SHARDS, owners="ours", **more):
         """New nodes with nothing in their books."""
         self.count += 1
         place = self.folder / str(self.count)
         if self.profile == "masked":
-            return signed(place, shards, owners=owners, profile=self.profile)
-        own = {"profile": self.profile, "memory_dir": place, **self.beside}
+            return signed(place, shards, owners=owners, profile=self.profile, **more)
+        own = {"profile": self.profile, "memory_dir": place, **self.beside, **more}
         return [Node(i, rows, **own) for i, rows in enumerate(shards)]
 
     def product(self, nodes, Z=ALL, frame=None, std=STD):
@@ -142,15 +144,36 @@ def always_the_same_ones(foe):
         Sums(nodes).product(ALL, lost=[3])
 
 
-def rows_come_in_lots(foe):
-    """From one sum to the next; where answers have noise, for a server to whom it is known."""
+def rows_stay_as_they_were(foe):
+    """From one sum to the next, whatever comes; where answers have noise, for a server to whom it is known."""
     nodes = foe.nodes()
     with noise_known():
         before = np.array(foe.product(nodes, std=9 * STD))
-        for count, changed in ((1, False), (19, False), (20, True)):
-            nodes[0].X = np.vstack([X, RNG.standard_normal((count, D)) * 9.0])
-            moved = np.abs(np.array(foe.product(nodes, std=9 * STD)) - before).max()
-            assert moved > 0.5 if changed else moved < 1e-9
+        for changed in (
+            *(np.vstack([X, RNG.standard_normal((count, D)) * 9.0]) for count in (1, 19, 20)),
+            X[1:],
+            2 * X,
+        ):
+            nodes[0].X = changed
+            assert np.abs(np.array(foe.product(nodes, std=9 * STD)) - before).max() < 1e-9
+
+
+def people_are_added_in_lots(foe):
+    """By their ids; and nobody else of the table changes on that day."""
+    count = itertools.count()
+    shards = [with_ids(rows) for rows in SHARDS]
+    nodes = foe.nodes(shards, id_column="patient")
+    before = np.array(foe.product(nodes))
+    for more, added in ((19, False), (20, True)):
+        rows = np.vstack([X + (next(count) == 1), RNG.standard_normal((more, D)) * 9.0])
+        nodes[0].X = with_ids(rows)
+        moved = np.array(foe.product(nodes)) - before
+        new = rows[len(X) :]
+        assert error_of(moved, new.T @ new) < 1e-6 if added else np.abs(moved).max() < 1e-9
+
+
+def with_ids(rows):
+    return SiteRows(np.c_[np.arange(len(rows)), rows], ("patient", *"abcdef"))
 
 
 def only_what_n_means_and_C_say(foe):
@@ -329,8 +352,12 @@ def nothing_by_missing_values(foe):
     shards = [rows, *SHARDS[1:]]
     fills = [Frame(fill=np.full(D, fill)) for fill in (0.0, 1e12)]
     if foe.profile == "private":
+        short = np.delete(X, 7 // D, axis=0)
+        short = short / np.maximum(np.linalg.norm(short, axis=1, keepdims=True), 1.0)
         for frame in (None, Frame(own=True), *fills):
-            foe.refused("The missing values of this node must be none", [rows], frame)
+            with noise_known():
+                told = foe.product(foe.nodes([rows]), frame=frame)[0]
+            assert error_of(told, short.T @ short @ ONE) < 0.01
         return
     for frame in fills:
         foe.refused("filled with its own means", shards, frame)
@@ -427,26 +454,33 @@ def its_answers_have_the_noise_that_is_said(foe):
     assert np.std(told, axis=0).mean() > 0.7 * STD
 
 
-def whether_so_many_have_come_or_gone(foe):
-    """That much a run tells that goes on; and of fewer not even that they are."""
-    node = foe.nodes([X])[0]
-    asked = request("ssi", NOISED, None, "long", 0, "ssi")
-    said = []
-    for count in (0, 1, 19, 20):
-        node.X = np.vstack([X, RNG.standard_normal((count, D))])
-        node.start()
-        _, n, metrics = node.client.fit(*asked)
-        metrics.pop("recalls", None)  # the first answer has nothing of the run to recall
-        said.append((n, metrics))
-    assert said[0] == said[1] == said[2]
-    assert "must be the version that the run began with" in said[3][1]["refusal"]
+def nothing_read_from_the_rows_decides(foe):
+    """Few rows, none, text in a cell, a gap, infinity, rare codes: the same shapes, numbers of rows and words."""
+    pd = pytest.importorskip("pandas")
+    names = [*"abcdef"]
+    spoilt = {}
+    for cell in ("text", np.nan, np.inf, -np.inf, 1e300, "1e400", None):
+        table = pd.DataFrame(X, columns=names).astype(object)
+        table.iloc[3, 2] = cell
+        spoilt[str(cell)] = table
+    spoilt |= {f"{count} rows": pd.DataFrame(X[:count], columns=names) for count in (0, 1, 5, 6, 19, 20)}
+    spoilt["a rare code"] = pd.DataFrame(np.c_[X[:, 1:], np.arange(len(X)) == 0], columns=names).astype(float)
+    plain = pd.DataFrame(X, columns=names)
+    for stage, arrays in every_question(D).items():
+        for beside in ({}, BUDGET):
+            expected = said_of(foe, plain, stage, {**arrays, **beside})
+            for how, table in spoilt.items():
+                assert said_of(foe, table, stage, {**arrays, **beside}) == expected, (stage, how)
 
 
-def whether_rows_can_be_used(foe):
-    """And nothing of those that cannot."""
-    said = {foe.refused("must be finite", [np.vstack([X, np.full((1, D), bad)])]) for bad in (np.inf, -np.inf)}
-    assert len(said) == 1
-    assert not re.search(r"\d", said.pop())
+def said_of(foe, table, stage, arrays):
+    """All that a new node says but for the numbers of its answer."""
+    node = foe.nodes([table])[0]
+    asked = request(stage, arrays, None, "r", 0, algorithm_of(stage))
+    if stage == "evaluate":
+        return node.client.evaluate(*asked)
+    answer, n, metrics = node.client.fit(*asked)
+    return [(a.shape, a.dtype) for a in answer], n, {name: str(value) for name, value in metrics.items()}
 
 
 CLAIMS = {
@@ -454,7 +488,8 @@ CLAIMS = {
     "No answer of this node is seen but in a sum": (
         in_sums_with_two_others_of_its_list,
         always_the_same_ones,
-        rows_come_in_lots,
+        rows_stay_as_they_were,
+        people_are_added_in_lots,
     ),
     "Of any single row, all answers that this node": (
         epsilon_over_all_runs,
@@ -462,15 +497,13 @@ CLAIMS = {
         no_row_moves_an_answer_by_more_than_its_clip,
         its_answers_have_the_noise_that_is_said,
         nothing_by_missing_values,
-        rows_come_in_lots,
-        whether_so_many_have_come_or_gone,
-        whether_rows_can_be_used,
+        nothing_read_from_the_rows_decides,
     ),
     "Sums over this node and others, 2 at least": (in_sums_with_two_others_of_its_list,),
     r"Its own answers\. In a run with masks": (answers_of_its_own,),
     "No noise: runs with dp": (no_noise,),
     "Under masks all of that noise": (all_noise_by_this_node_alone,),
-    "Nothing at all where it has missing": (nothing_by_missing_values,),
+    "A row with a cell that is no finite number": (nothing_by_missing_values, nothing_read_from_the_rows_decides),
     "What its columns are called": (no_names_where_they_are_not_shared, no_cell_and_no_path),
     "How many columns it has, and a digest": (no_names,),
     "Nothing of single people": (nothing_of_single_people_by_columns,),
@@ -479,7 +512,7 @@ CLAIMS = {
     "Nothing by its missing values": (nothing_by_missing_values,),
     "Sums over 1 group": (always_the_same_ones,),
     "Nothing of columns in which fewer than 20": (nothing_of_rare_columns,),
-    "Of rows that come or go": (rows_come_in_lots,),
+    "Nothing of rows that come, go or change": (rows_stay_as_they_were,),
     "Of any single row epsilon 1.0": (epsilon_over_all_runs, no_row_moves_an_answer_by_more_than_its_clip),
 }
 
@@ -512,12 +545,16 @@ def test_a_node_says_at_start_what_it_runs_and_what_its_own_rules_give_up(caplog
         Node(0, X, profile="private", memory_dir=tmp_path, max_epsilon=3.0, min_rows=50)
         assert "max_epsilon=3.0 in place of 1.0 leaves open more of single rows" in caplog.text
         assert "min_rows" not in caplog.text
-        Node(0, X, profile="private", memory_dir=tmp_path, pending="refuse")
-        assert "pending=refuse in place of answer leaves open that rows have come or gone" in caplog.text
+        Node(0, X, profile="private", memory_dir=tmp_path, pending="refuse", rare_columns=True)
+        assert "pending" not in caplog.text  # which has no part in an answer there
+    found = promises.weaker(Rules.of(None, {"profile": "masked", "trusted_keys": "/k", "pending": "refuse"}))
+    assert "leaves open that rows have come or gone" in found["pending"]
 
 
 def test_rules_given_beside_take_the_place_of_the_profiles():
+    rules = Rules.of(Rules(min_rows=50), {"profile": "masked", "trusted_keys": "/k"})
+    assert (rules.min_rows, rules.min_change, rules.profile) == (50, 50, "masked")
     rules = Rules.of(Rules(min_rows=50), {"profile": "private"})
-    assert (rules.min_rows, rules.min_change, rules.max_epsilon, rules.profile) == (50, 50, 1.0, "private")
+    assert (rules.min_rows, rules.min_change, rules.max_epsilon, rules.profile) == (50, None, 1.0, "private")
     assert Rules.of(rules, {"max_epsilon": 2.0}).profile == "private"
     assert Rules.of_node_config({"profile": "open", "allow": "krylov"}).allow == ["krylov"]

@@ -271,6 +271,18 @@ RULES = [
     Refused({"min_change": 20, "split_columns": True}, "min_change must be used without split_columns"),
     Refused({"min_change": 20, "pending": "wait"}, "pending must be one of"),
     Refused({"levels": "ward", "share_names": False}, "levels of a node must be left out without share_names"),
+    Refused({"id_column": "patient"}, "id_column='patient' has no use without min_change"),
+    *[
+        Refused({"max_epsilon": 1.0, "max_delta": 1e-6, **beside}, sentence)
+        for beside, sentence in (
+            ({"levels": "ward"}, "levels='ward' cannot be used beside max_epsilon, because whether a level is told"),
+            ({"min_change": 20}, "min_change=20 has no use beside max_epsilon, which keeps the rows as they were"),
+            (
+                {"split_columns": "std"},
+                "split_columns=std cannot be used beside max_epsilon, because runs over columns",
+            ),
+        )
+    ],
 ]
 APP = [
     Refused({"max_rnak": 5}, "Every parameter of the rules of a node must be among allow, min_rows"),
@@ -283,14 +295,14 @@ PROFILE = [
             {"profile": profile, "trusted_keys": "/k", "split_columns": "std"},
             "min_change must be used without split_columns, whose runs tell the sco",
         )
-        for profile in ("masked", "private")
+        for profile in ("masked",)
     ],
     *[
         Refused(
             {"profile": profile, "trusted_keys": "/k", rule: value},
             f"{rule} in the profile {profile} must be a whole number of at least 20",
         )
-        for profile in ("masked", "private")
+        for profile in ("masked",)
         for rule, value in (("min_rows", 19), ("min_change", None))
     ],
     Refused({"profile": "masked"}, "used with trusted_keys"),

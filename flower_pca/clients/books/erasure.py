@@ -1,7 +1,7 @@
 """What a node keeps in its folders, found by its rules, and erased: `flower-pca forget`.
 
 The ledger stays unless it is named, as without it every budget begins anew. Where the released rows
-go, it forgets which version they were, so that those given next are a first version again.
+go, it knows that they were erased, so that those given next are released at once.
 """
 
 from __future__ import annotations
@@ -89,10 +89,9 @@ class Shelf:
             for path in {self.ledger, *(item.path for item in items)}:
                 if path.is_file():
                     _lock(locks, path)
-            # First of the two: rows without a version are a first version, a version without its
-            # rows is a fault.
+            # First of the two: a ledger that expects rows which are gone is a fault.
             if "rows" in kinds and "ledger" not in kinds and self.ledger.exists():
-                ledger.forget_versions(self.ledger)
+                ledger.reopen(self.ledger)
             for path in (item.path for item in items):
                 # rmtree raises on a link, and what a link leads to is not the node's.
                 if path.is_dir() and not path.is_symlink():

@@ -54,6 +54,13 @@ def rows_file(folder: str | os.PathLike[str] | None, data: str) -> Path:
     return _place(folder, ROWS, data)
 
 
+def rows_beside(ledger: Path) -> Path:
+    """Where the rows are that belong to a ledger."""
+    start, _, end = LEDGER.partition("{}")
+    data = ledger.name.removeprefix(start).removesuffix(end)
+    return ledger.with_name(ROWS.format(data))
+
+
 def fixed_file(folder: str | os.PathLike[str], key: int) -> Path:
     """Where it keeps the statistics of its rows."""
     return _place(folder, FIXED, key)
@@ -100,6 +107,11 @@ def data_of(name: str | None, partition: int | None) -> str:
     if partition is None:
         return "node"
     return str(partition)
+
+
+def is_named(ledger: Path) -> bool:
+    """Whether a ledger is called by a name that an operator has given its data."""
+    return ledger.name.startswith(LEDGER.format("data-").removesuffix(".npz"))
 
 
 def folder_of(path: Path) -> None:

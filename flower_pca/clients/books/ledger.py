@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import logging
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -24,7 +25,7 @@ from flwr.app import Context
 from flower_pca import registry, wire
 from flower_pca.base import files, labels
 from flower_pca.base.errors import FlowerPCAError
-from flower_pca.clients.books import folders
+from flower_pca.clients.books import folders, marks
 from flower_pca.clients.policy.refusals import OPERATOR, RefusalError
 from flower_pca.clients.policy.rules import Rules
 from flower_pca.core.kinds import Message
@@ -41,10 +42,17 @@ _KIND: Final = "ledger of a node"
 
 @dataclass
 class Group:
-    """Others that the rows were summed with under masks, by the names of their keys in hex, and who was missing."""
+    """Others that the rows were summed with under masks.
+
+    Attributes:
+        peers: The names of their keys, in hex.
+        missing: Who of them was missing from a sum.
+        epoch: The newest epoch of the ledger in which there was a sum.
+    """
 
     peers: frozenset[str]
     missing: frozenset[str] = frozenset()
+    epoch: int = 0
 
     def absentees(self, present: frozenset[str]) -> frozenset[str]:
         """Who has been missing from a sum of this group, if these are in one."""
@@ -63,9 +71,12 @@ class Ledger:
             of this node alone.
         groups: Those with whom the rows were summed under masks.
         columns: Columns of d numbers that have left the node.
-        versions: Versions of the rows that were released, if they are released in lots: see
+        versions: Versions of the rows that were released, if the node keeps a copy of these: see
             `books.versions`.
+        reopened: Whether the operator has erased the copy, so that the rows given next are released.
+        epoch: How often people have been added to the copy.
         runs: Of the newest runs, which version they began with.
+        marks: By what the node knows the table again: see `books.marks`.
     """
 
     answered: int = 0
@@ -74,20 +85,26 @@ class Ledger:
     groups: list[Group] = field(default_factory=list)
     columns: int = 0
     versions: int = 0
+    reopened: bool = False
+    epoch: int = 0
     runs: dict[str, int] = field(default_factory=dict)
+    marks: list[list[int]] = field(default_factory=list)
 
     def packed(self) -> dict[str, Any]:
         """As plain values."""
-        groups = [[sorted(group.peers), sorted(group.missing)] for group in self.groups]
-        return {**vars(self), "groups": groups, "runs": dict(self.runs)}
+        groups = [[sorted(group.peers), sorted(group.missing), group.epoch] for group in self.groups]
+        return {**vars(self), "groups": groups, "runs": dict(self.runs), "marks": list(self.marks)}
 
-    def admit(self, present: frozenset[bytes], *, most: tuple[int, int] | None) -> None:
+    def admit(self, present: frozenset[bytes], *, most: tuple[int, int] | None, lots: bool = False) -> None:
         """Note the group in which these others are summed with; a new one, if one more may be.
 
         Args:
             present: The names of the keys of all others in the sum.
             most: How many groups there may be, and how many members of each may be missing from its
                 sums.
+            lots: Whether another group than the last one is admitted only after people have been
+                added to the rows. Of two sums over the same rows the difference is whoever is in
+                one group only.
         """
         here = frozenset(name.hex() for name in present)
         groups, losses = most or (len(self.groups) + 1, self.beyond)
@@ -101,7 +118,9 @@ class Ledger:
         fits = [i for i, g in enumerate(self.groups) if here <= g.peers and len(g.absentees(here)) <= losses]
         if fits:
             found = min(fits, key=lambda i: len(self.groups[i].peers - here))
+            self._require_lot(lots, self.groups[found])
             self.groups[found].missing = self.groups[found].absentees(here)
+            self.groups[found].epoch = self.epoch
             return
         if len(self.groups) >= groups:
             count = labels.count(groups, "group")
@@ -111,29 +130,55 @@ class Ledger:
                 got="others",
                 then="Ask the node's operator: each group more, and each loss, tells what the members do not share.",
             )
-        self.groups.append(Group(here))
+        self._require_lot(lots, None)
+        self.groups.append(Group(here, epoch=self.epoch))
+
+    def _require_lot(self, lots: bool, own: Group | None) -> None:
+        if lots and any(group.epoch == self.epoch for group in self.groups if group is not own):
+            raise RefusalError(
+                "This node was summed with other nodes, and nobody has been added to its rows since. Of two sums over "
+                "the same rows the difference is the answer of whoever is missing from one of them. Wait until so many "
+                "people have come at every node as its min_change says, or go on with the nodes of before."
+            )
 
 
 @contextlib.contextmanager
 def open_ledger(path: Path) -> Iterator[Ledger]:
     """The ledger in a file, locked. It is written again at the end, if it has changed, unless that is an error."""
     with folders.lock(path):
+        if not path.exists() and folders.rows_beside(path).exists():
+            raise RefusalError(
+                f"{path.name} of this node is missing, but the rows that it has released are still there. Its operator "
+                "has to put the ledger back, or to run flower-pca forget --what rows --what ledger."
+            )
         ledger = _read(path)
         before = ledger.packed()
         yield ledger
         # A write is one to the card of a small board, and masked sums come here twice a message.
         if ledger.packed() != before or not path.exists():
-            _write(path, ledger)
+            write(path, ledger)
 
 
-def forget_versions(path: Path) -> None:
-    """Let a locked ledger know of no version of the rows; budgets and groups stay."""
+def same_rows(path: Path, data: LocalData) -> list[Path]:
+    """The other ledgers of the folder that know these rows or their file; this one knows them from now on."""
+    mine = marks.marks_of(data, path.parent)
+    with open_ledger(path) as book:
+        book.marks = marks.added(mine, book.marks)
+        every = list(book.marks)
+    others = sorted(path.parent.glob(folders.LEDGER.format("*")))
+    known = ((other, _read(other).marks) for other in others if other != path)
+    return [other for other, theirs in known if any(marks.common(a, b) for a in every for b in theirs)]
+
+
+def reopen(path: Path) -> None:
+    """Let a locked ledger know that the copy of the rows is gone; budgets and groups stay."""
     book = _read(path)
-    book.versions, book.runs = 0, {}
-    _write(path, book)
+    book.reopened, book.runs = True, {}
+    write(path, book)
 
 
-def _write(path: Path, book: Ledger) -> None:
+def write(path: Path, book: Ledger) -> None:
+    """Write a locked ledger."""
     files.write(path, _KIND, book.packed(), {}, private=True)
 
 
@@ -141,7 +186,7 @@ def _read(path: Path) -> Ledger:
     try:
         header, _ = files.read(path, _KIND, private=True)
         listed = header["groups"]
-        groups = [Group(frozenset(peers), frozenset(missing)) for peers, missing in listed]
+        groups = [Group(frozenset(peers), frozenset(missing), int(epoch)) for peers, missing, epoch in listed]
         return Ledger(
             answered=int(header["answered"]),
             spent=float(header["spent"]),
@@ -149,6 +194,9 @@ def _read(path: Path) -> Ledger:
             groups=groups,
             columns=int(header["columns"]),
             versions=int(header["versions"]),
+            reopened=bool(header["reopened"]),
+            epoch=int(header["epoch"]),
+            marks=[[int(mark) for mark in marks] for marks in header["marks"]],
             runs={str(run): int(version) for run, version in header["runs"].items()},
         )
     except FileNotFoundError:
@@ -180,13 +228,48 @@ class Account:
         self._rules = rules
         data = folders.data_of(rules.data_name, folders.partition_of(context))
         self._path = folders.ledger_file(rules.memory_dir, data)
+        # Every ledger in which this node counts: its own, and those that know the same rows.
+        self._paths = [self._path]
+        self._known = False
 
     def count(self) -> None:
-        """Count a message over all runs, likewise: a refusal may tell something too."""
-        most = self._rules.max_messages_ever
-        if most is None:
+        """Count a message over all runs, because a refusal may tell something too."""
+        if self._rules.max_messages_ever is not None:
+            with self._open() as books:
+                self._count(books)
+
+    def know(self, data: LocalData | Stream) -> None:
+        """Find the ledgers that know the rows of this node, whatever partition-id asked for them."""
+        if self._known or not self._rules.keeps_ledger or isinstance(data, Stream):
             return
-        with open_ledger(self._path) as book:
+        others = same_rows(self._path, data)
+        self._known = True
+        named = [path for path in (self._path, *others) if folders.is_named(path)]
+        if others and named:
+            logging.getLogger("flwr").warning(
+                "%s and %s know the same rows, and what one of them counts, the other does not, because data_name "
+                "names one of them. Give every node that serves these rows the same data_name.",
+                self._path.name,
+                ", ".join(path.name for path in others),
+            )
+        if folders.is_named(self._path):
+            return
+        unnamed = [path for path in others if path not in named]
+        self._paths = sorted([self._path, *unnamed])
+        if unnamed and self._rules.max_messages_ever is not None:
+            with self._open(unnamed) as books:
+                self._count(books)
+
+    @contextlib.contextmanager
+    def _open(self, paths: list[Path] | None = None) -> Iterator[list[Ledger]]:
+        """The ledgers in which this node counts, locked in the order of their names."""
+        with contextlib.ExitStack() as stack:
+            yield [stack.enter_context(open_ledger(path)) for path in paths or self._paths]
+
+    def _count(self, books: list[Ledger]) -> None:
+        most = self._rules.max_messages_ever
+        assert most is not None
+        for book in books:
             if book.answered >= most:
                 raise RefusalError(
                     "The messages to this node",
@@ -203,10 +286,11 @@ class Account:
         admits: Admit | None = None
 
         def admit(present: frozenset[bytes], /, *, reveals: bool) -> None:
-            with open_ledger(self._path) as book:
-                if not reveals:  # a sum that is not told yet is only asked about
-                    book = copy.deepcopy(book)
-                book.admit(present, most=rules.group_limits)
+            with self._open() as books:
+                for book in books:
+                    # A sum that is not told yet is only asked about.
+                    found = book if reveals else copy.deepcopy(book)
+                    found.admit(present, most=rules.group_limits, lots=rules.min_change is not None)
 
         if named and rules.keeps_ledger:
             # Without trusted keys a server can name peers as it likes, and groups say nothing.
@@ -216,19 +300,21 @@ class Account:
     def lose(self) -> None:
         """Count a masked sum without an answer of this node's: to say so tells of it alone."""
         if self._rules.counts_groups:
-            with open_ledger(self._path) as book:
-                book.beyond += 1
+            with self._open() as books:
+                for book in books:
+                    book.beyond += 1
 
     def weigh(self, request: wire.Request, data: LocalData | Stream, up: Arrays) -> None:
         """Refuse an answer that, with all told before, would tell more than the node allows."""
         if not self._rules.keeps_ledger:
             return
-        with open_ledger(self._path) as book:
-            stage: str | None = request.stage
-            if stage == messages.STAGE:
-                stage = messages.inner_stage(request.arrays)
-            # a set-up of masks and an unmasking tell nothing of these
-            if stage is not None:
+        stage: str | None = request.stage
+        if stage == messages.STAGE:
+            stage = messages.inner_stage(request.arrays)
+        if stage is None:
+            return  # a set-up of masks and an unmasking tell nothing of these
+        with self._open() as books:
+            for book in books:
                 self._weigh_noise(book, request)
                 self._weigh_columns(book, stage, request, data, up)
 

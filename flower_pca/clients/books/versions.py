@@ -1,22 +1,22 @@
-"""Versions of a node's rows, released in lots: which rows it answers from while they change.
+"""The rows that a node has released: the copy that it answers from while its file changes.
 
-Of two honest sums, one before a person came and one after, the difference is that person's row. So
-a node with the rule `min_change` keeps the rows that it has answered from, and holds those that it
-is given against them:
+Of two honest sums, one before a person came and one after, the difference is that person's row. It
+is also told if other people change on the same day, or as a sum over several versions. So a node
+with the rule `min_change` answers from a copy of the rows that it has first answered from:
 
-| the rows given | the node |
+| the file of the node | the node |
 |---|---|
-| are the same, whatever their order, precision, storage or type | answers from the version that it has |
-| differ in at least `min_change` rows | releases them as the next version |
-| differ in fewer | answers from the version that it has, or refuses: its rule `pending` |
+| has the same rows, whatever their order, precision, storage or type | answers from them |
+| differs | answers from the copy, or refuses: its rule `pending` |
+| has so many people more, by their ids, who could be a table of their own | adds them to the copy |
 
-Rows are compared as single precision has them, by digests with a key that never leaves the node. Of
-those that went and those that came the larger number counts, so that a row which has changed is
-one. It is counted over all columns, over those that hardly changed (else a column in new units
-would hide a row more), and from every version before: what was released once is compared with for
-good. Columns that are made of words do not count: one person more may give a level enough rows, and
-all that have it are coded anew then, as if they had come. So words that change by themselves wait
-for rows that do in numbers.
+People who are added are a lot. No two lots have a person in common, and nothing in a lot ever
+changes. So whatever is asked of however many versions is a function of the statistics of the lots,
+each of which is a table that the rules of the node would let it answer from.
+
+Under `max_epsilon` the copy is the same, and nobody is added: an answer that came from other rows
+because one person more has come would tell that. Its operator releases other rows by `flower-pca
+forget`.
 """
 
 from __future__ import annotations
@@ -26,28 +26,29 @@ import json
 import logging
 import secrets
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 from flwr.app import Context
 
-from flower_pca.base import checks, files, labels
+from flower_pca.base import checks, files
 from flower_pca.base.errors import FlowerPCAError
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import brief
-from flower_pca.clients.books import folders
+from flower_pca.clients.books import folders, ledger
 from flower_pca.clients.books.ledger import Ledger, open_ledger
-from flower_pca.clients.policy.refusals import OPERATOR, RefusalError
+from flower_pca.clients.books.marks import single
+from flower_pca.clients.policy import small_cells
+from flower_pca.clients.policy.refusals import RefusalError
 from flower_pca.clients.policy.rules import Rules
-from flower_pca.names import coding
 from flower_pca.names.sites import SiteRows
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData, View
 from flower_pca.rows.stream import Stream
 
 _KIND: Final = "released rows of a node"
-_CHUNK: Final = 64  # columns that are compared at a time
-_RUNS: Final = 64  # whose version is remembered
+_RUNS: Final = 64  # runs whose version is remembered
 _STREAM: Final = "min_change does not hold for a Stream: what each batch tells is told as it comes."
 
 
@@ -58,71 +59,72 @@ class Version:
     Attributes:
         number: Which version they are, from 1 on.
         key: The key of the node's digests.
-        whole: The digest of these very rows, as they are stored.
-        before: The digests of the rows of this and of every earlier version with the same columns.
-        columns: Which columns these were, for each.
+        whole: The digest of the rows that the node was given, as they are stored.
         data: The rows.
     """
 
     number: int
     key: bytes
     whole: bytes
-    before: tuple[Array, ...]
-    columns: tuple[str, ...]
     data: LocalData
 
     __repr__ = brief
 
     @classmethod
-    def first(cls, data: LocalData) -> Version:
-        """The first version of a node's rows."""
+    def first(cls, data: LocalData, number: int) -> Version:
+        """Rows that are released whole."""
         key = secrets.token_bytes(32)
-        digests = (row_digests(data, key, _counted(data)),)
-        return cls(1, key, whole_digest(data, key), digests, (_columns(data),), data)
+        return cls(number, key, whole_digest(data, key), data)
 
-    def next(self, data: LocalData, digests: Array) -> Version:
-        """The version after this one."""
-        before = (*self.before, digests)
-        columns = (*self.columns, _columns(data))
-        digest = whole_digest(data, self.key)
-        return Version(self.number + 1, self.key, digest, before, columns, data)
+    def with_lot(self, given: LocalData, lot: Array) -> Version:
+        """The version after this one: the same rows, and after them these of the rows that are given."""
+        had, new = self.data.plain(), given.plain()[lot]
+        if self.data.sparse:
+            from scipy import sparse
 
-    def write(self, rules: Rules, name: str) -> None:
+            values = sparse.vstack([had, new], format="csr")
+        else:
+            values = np.concatenate([had, new])
+        assert self.data.ids is not None
+        assert given.ids is not None
+        ids = (*self.data.ids, *(given.ids[i] for i in lot.tolist()))
+        rows = SiteRows(values, self.data.names, self.data.words, ids=ids, coded=self.data.coded)
+        # No digest of what was given: somebody's row may have changed there, and has not in the copy.
+        return Version(self.number + 1, self.key, b"", LocalData(rows, who=checks.NODE, missing=True))
+
+    def write(self, path: Path) -> None:
         """Write it to the node's folder, for the node's own user only."""
         data = self.data
         parts = {"values": data.plain()}
         if data.sparse:
             stored = data.csr
             parts = {"values": stored.data, "indices": stored.indices, "indptr": stored.indptr}
-        # Of an earlier version digests are kept only: the newest rows alone may be answered from.
-        numbered = enumerate(self.before)
-        arrays = {f"before.{i}": digests for i, digests in numbered} | parts
-        shape = [data.n, data.d]
-        header: dict[str, Any] = {"number": self.number, "columns": self.columns, "shape": shape}
+        header: dict[str, Any] = {"number": self.number, "shape": [data.n, data.d], "ids": data.ids}
         header |= {"names": data.names, "words": dict(data.words), "coded": data.coded}
         header |= {"key": self.key.hex(), "whole": self.whole.hex()}
-        files.write(folders.rows_file(rules.memory_dir, name), _KIND, header, arrays, private=True)
+        files.write(path, _KIND, header, parts, private=True)
 
 
-def read(rules: Rules, name: str) -> Version | None:
+def read(path: Path) -> Version | None:
     """The newest version in the node's folder; None if there is none.
 
     Raises:
         RefusalError: If the file is damaged: to take it for none would release every row that has
             come since.
     """
-    path = folders.rows_file(rules.memory_dir, name)
     try:
         header, arrays = files.read(path, _KIND, private=True)
-        columns, names = tuple(map(str, header["columns"])), header["names"]
-        before = tuple(arrays[f"before.{i}"] for i in range(len(columns)))
+        names, ids = header["names"], header["ids"]
         coded = tuple(map(str, header["coded"]))
-        listed = None if names is None else tuple(names)
-        rows = SiteRows(_values(header, arrays), listed, header["words"], coded=coded)
+        rows = SiteRows(
+            _values(header, arrays),
+            None if names is None else tuple(names),
+            header["words"],
+            ids=None if ids is None else tuple(map(str, ids)),
+            coded=coded,
+        )
         data = LocalData(rows, who=checks.NODE, missing=True)
-        key = bytes.fromhex(header["key"])
-        whole = bytes.fromhex(header["whole"])
-        return Version(int(header["number"]), key, whole, before, columns, data)
+        return Version(int(header["number"]), bytes.fromhex(header["key"]), bytes.fromhex(header["whole"]), data)
     except FileNotFoundError:
         return None
     except (FlowerPCAError, AttributeError, KeyError, TypeError, ValueError) as error:
@@ -148,8 +150,8 @@ def _damage(file: str, got: str) -> RefusalError:
     )
 
 
-class Lots:
-    """The rows of a node as it answers from them: as given, or, with `min_change`, as released.
+class ReleasedRows:
+    """The rows of a node as it answers from them: as given, or, if the node keeps a copy, the copy.
 
     One for all messages of a run in a process, whichever copy of the node's client they meet.
 
@@ -160,7 +162,8 @@ class Lots:
     def __init__(self, data: Any) -> None:
         self.data = data
         self._number = 0
-        self._pending = False
+        self._place = Path()
+        self._unwritten = self._pending = False
         self._runs: set[str] = set()
         self._view: View | None = None
 
@@ -173,157 +176,156 @@ class Lots:
 
     def settle(self, rules: Rules, context: Context | None) -> LocalData | Stream:
         """The rows that the node answers from."""
-        if rules.min_change is not None and not (self._number or self._pending):
+        if rules.keeps_rows and not self._number:
             if isinstance(self.data, Stream):
                 self._number = 1
                 logging.getLogger("flwr").warning(_STREAM)
             else:
-                name = folders.data_of(rules.data_name, folders.partition_of(context))
-                with open_ledger(folders.ledger_file(rules.memory_dir, name)) as book:
-                    self._settle(rules, rules.min_change, name, book)
+                self._place = _ledger_of(self.data, rules, context)
+                with open_ledger(self._place) as book:
+                    self._settle(rules, book)
         if self._pending:
             raise RefusalError(
-                "The rows of this node",
-                must=f"those that it has answered from, or at least {rules.min_change} apart: its pending is refuse",
-                got="others, but fewer",
-                then=OPERATOR,
+                "The rows of this node differ from those that it has answered from, and its rule pending is refuse. "
+                "Ask the node's operator."
             )
         rows: LocalData | Stream = self.data
         return rows
 
-    def hold(self, rules: Rules, context: Context | None, run: str) -> None:
-        """Refuse a run that began with another version, as its messages would be of both."""
-        if rules.min_change is None or run in self._runs or isinstance(self.data, Stream):
+    def hold(self, rules: Rules, run: str) -> None:
+        """Release rows that are answered from for the first time; refuse a run that began with another version."""
+        if not rules.keeps_rows or run in self._runs or isinstance(self.data, Stream):
             return
         named = hashlib.blake2s(run.encode(), digest_size=8).hexdigest()
-        name = folders.data_of(rules.data_name, folders.partition_of(context))
-        with open_ledger(folders.ledger_file(rules.memory_dir, name)) as book:
+        with open_ledger(self._place) as book:
+            if self._unwritten:
+                self._release(book)
             began = book.runs.pop(named, self._number)
             book.runs[named] = began  # at the end, as the newest
             book.runs = dict(list(book.runs.items())[-_RUNS:])
         if began != self._number:
-            raise RefusalError(
-                "The rows of this node",
-                must="the version that the run began with",
-                got="another",
-                then="Start the run again.",
-            )
+            raise _other_version()
         self._runs.add(run)
 
-    def _settle(self, rules: Rules, least: int, name: str, book: Ledger) -> None:
-        """Release the rows that are given, or take the version that was; the ledger is locked."""
+    def _settle(self, rules: Rules, book: Ledger) -> None:
+        """Take the version that was released, and add to it who may be added; the ledger is locked."""
         given: LocalData = self.data
-        version = read(rules, name)
-        # The ledger counts versions too: so an older file put back, or one taken away, is seen.
-        if (0 if version is None else version.number) < book.versions:
-            raise _damage(folders.rows_file(rules.memory_dir, name).name, "an older one, or none")
-        # Rows are written before the ledger has their number: a stop between both does no harm.
+        version = _released(self._place, book)
         if version is None:
-            if given.n < least:
+            least = rules.min_change
+            if least is not None and given.n < least:
                 raise RefusalError(
                     "The rows of this node",
                     must=f"at least {least}, its min_change, before they are first answered from",
                     got="fewer",
                     then="Ask again when it has more.",
                 )
-            version = Version.first(given)
-            version.write(rules, name)
-        elif whole_digest(given, version.key) == version.whole:  # as it is given: it may be memory-mapped
-            version = replace(version, data=given)
-        else:
-            version = self._change(rules, least, name, version)
-        book.versions = version.number
-        if not self._pending:
-            self._number, self.data = version.number, version.data
+            self._number, self._unwritten = book.versions + 1, True
+            return
+        if whole_digest(given, version.key) == version.whole and version.data.n == given.n:
+            version = replace(version, data=given)  # as it is given: it may be memory-mapped
+        elif (lot := _lot(rules, given, version)) is not None:
+            version = version.with_lot(given, lot)
+            # Rows are written before the ledger has their number: a stop between both does no harm.
+            version.write(folders.rows_beside(self._place))
+            book.versions, book.epoch = version.number, book.epoch + 1
+        elif not _alike(given, version):
+            self._warn(rules)
+        self._number, self.data = version.number, version.data
 
-    def _change(self, rules: Rules, least: int, name: str, version: Version) -> Version:
-        """The next version, if enough has changed; else the one that was."""
-        given: LocalData = self.data
-        digests = row_digests(given, version.key, _counted(given))
-        # The same rows in another order or precision are no change, and nobody is told of one.
-        if version.columns[-1] == _columns(given) and difference(digests, version.before[-1]) == 0:
-            return version
-        few = fewest(given, version, digests)
-        if few >= least:
-            version = version.next(given, digests)
-            version.write(rules, name)
-            return version
-        self._pending = rules.pending == "refuse"
-        goes = "answers from these"
+    def _release(self, book: Ledger) -> None:
+        """Write the first version, before the first answer from it; the ledger is locked."""
+        there = _released(self._place, book)
+        if there is None:
+            # A version beside no ledger would be one whose ledger somebody has deleted.
+            if not self._place.exists():
+                ledger.write(self._place, book)
+            Version.first(self.data, self._number).write(folders.rows_beside(self._place))
+            book.versions, book.reopened = self._number, False
+        elif there.number != self._number or whole_digest(self.data, there.key) != there.whole:
+            raise _other_version()  # another process of the node was quicker
+        self._unwritten = False
+
+    def _warn(self, rules: Rules) -> None:
+        self._pending = rules.pending == "refuse" and rules.max_epsilon is None
+        goes = "It answers from the copy."
         if self._pending:
-            goes = "refuses"
+            goes = "It refuses, because its rule pending is refuse."
         logging.getLogger("flwr").warning(
-            "%s of this node differ from those that it has answered from, fewer than its min_change, %s: it %s.",
-            labels.count(few, "row"),
-            least,
+            "The rows of this node differ from the copy of the rows that it has answered from. %s To release the rows "
+            "as they are now, run flower-pca forget --what rows: whoever has the answers before and after can then "
+            "work out what has changed.",
             goes,
         )
-        return version
 
 
-def fewest(given: LocalData, had: Version, digests: Array) -> int:
-    """In how many rows the given ones differ from what was released, where that is fewest: a server can look there."""
-    own, pairs = _columns(given), zip(had.before, had.columns, strict=True)
-    counts = [difference(digests, before) for before, columns in pairs if columns == own]
-    here, there = common(given, had.data)
-    if here:
-        still = hardly(given, had.data, here, there, least=max(counts, default=given.n))
-        mine = row_digests(given, had.key, [here[i] for i in still])
-        theirs = row_digests(had.data, had.key, [there[i] for i in still])
-        # columns that tell rows apart
-        if still and 2 * len(np.unique(mine)) >= len(mine):
-            counts.append(difference(mine, theirs))
-    # What was released once may be told again; with words, equal numbers do not say that it was.
-    if not given.coded:
-        counts = [count for count in counts if count]
-    return min(counts, default=given.n)
+def _other_version() -> RefusalError:
+    return RefusalError(
+        "The rows of this node", must="the version that the run began with", got="another", then="Start the run again."
+    )
 
 
-def common(a: LocalData, b: LocalData) -> tuple[list[int], list[int]]:
-    """The places in each of the columns that both have: by name, or else by position."""
-    if a.names is None or b.names is None:
-        both = list(range(min(a.d, b.d)))
-        return both, both
-    there = {b.names[i]: i for i in _counted(b)}
-    here = [i for i in _counted(a) if a.names[i] in there]
-    return here, [there[a.names[i]] for i in here]
+def _ledger_of(data: LocalData, rules: Rules, context: Context | None) -> Path:
+    """The ledger beside which the copy is: the node's own, or the one of another partition-id that has a copy."""
+    own = folders.ledger_file(rules.memory_dir, folders.data_of(rules.data_name, folders.partition_of(context)))
+    others = ledger.same_rows(own, data)
+    if folders.is_named(own) or folders.rows_beside(own).exists():
+        return own
+    there = [path for path in others if folders.rows_beside(path).exists() and not folders.is_named(path)]
+    return there[0] if there else own
 
 
-def hardly(a: LocalData, b: LocalData, here: list[int], there: list[int], *, least: int) -> list[int]:
-    """Which of the common columns have changed in fewer values than rows have changed."""
-    found = []
-    for start in range(0, len(here), _CHUNK):
-        part = slice(start, start + _CHUNK)
-        mine = _bits(a, here[part])
-        theirs = _bits(b, there[part])
-        counts = [difference(mine[:, j], theirs[:, j]) for j in range(mine.shape[1])]
-        numbered = enumerate(counts)
-        found += [start + j for j, count in numbered if count < least]
-    return found
+def _released(place: Path, book: Ledger) -> Version | None:
+    """The version in the node's folder, if it is the one that the ledger knows."""
+    file = folders.rows_beside(place)
+    version = read(file)
+    if version is None:
+        if book.versions and not book.reopened:
+            raise _damage(file.name, "none")
+        return None
+    # An older file put back would be answered from once more, beside what has been told since.
+    if version.number < book.versions:
+        raise _damage(file.name, "an older one")
+    return version
 
 
-def difference(a: Array, b: Array) -> int:
-    """How many have come or gone, whichever is more, between two collections, in which one may be several times."""
-    size = min(len(a), len(b))
-    moved = a[:size] != b[:size]  # what stands where it stood is in both, and most does where rows are added at the end
-    a = np.concatenate([a[:size][moved], a[size:]])
-    b = np.concatenate([b[:size][moved], b[size:]])
-    if not (len(a) and len(b)):
-        return max(len(a), len(b))
-    mine, times = np.unique(a, return_counts=True)
-    theirs, others = np.unique(b, return_counts=True)
-    # Without the last one, so that each place is one of theirs, whatever mine is.
-    places = np.searchsorted(theirs[:-1], mine)
-    both = theirs[places] == mine
-    common = int(np.minimum(times, others[places])[both].sum())
-    return max(len(a), len(b)) - common
+def _lot(rules: Rules, given: LocalData, version: Version) -> Array | None:
+    """The places of the rows of people who may be added: so many that they could be a table of their own."""
+    least, had = rules.min_change, version.data
+    if least is None or rules.id_column is None or given.ids is None or had.ids is None:
+        return None
+    if _columns(given) != _columns(had) or given.sparse != had.sparse or given.dtype != had.dtype:
+        return None
+    known, there = set(had.ids), set(given.ids)
+    rows = set(row_digests(had, version.key).tolist())
+    places = np.array([i for i, name in enumerate(given.ids) if name not in known], dtype=np.int64)
+    mine = row_digests(given, version.key)
+    # Somebody whose row is there already may be known by another id, and so may each who is gone.
+    new = {given.ids[i] for i in places.tolist() if int(mine[i]) not in rows}
+    if len(new) - len(known - there) < least:
+        return None
+    lot = LocalData(
+        SiteRows(given.plain()[places], given.names, given.words, coded=given.coded), who=checks.NODE, missing=True
+    )
+    if small_cells.find(lot, rules):
+        return None
+    return places
 
 
-def row_digests(data: LocalData, key: bytes, columns: Any) -> Array:
-    """A digest of each row in these columns, whatever their order, precision or storage."""
-    places, found = list(columns), bytearray()
+def _alike(given: LocalData, version: Version) -> bool:
+    """Whether the same rows are there, in another order, precision or storage, or only rows that were added."""
+    had = version.data
+    if _columns(given) != _columns(had):
+        return False
+    mine, theirs = (np.sort(row_digests(rows, version.key)) for rows in (given, had))
+    return bool(np.array_equal(mine, theirs))
+
+
+def row_digests(data: LocalData, key: bytes) -> Array:
+    """A digest of each row, whatever its precision or storage."""
+    found = bytearray()
     for block in data.blocks():
-        for row in _single(block[:, places]):
+        for row in single(block):
             # Eight bytes: numpy sorts and compares digests as numbers of 64 bits.
             found += hashlib.blake2b(row.data, digest_size=8, key=key).digest()
     return np.frombuffer(bytes(found), dtype=np.uint64)
@@ -333,36 +335,10 @@ def whole_digest(data: LocalData, key: bytes) -> bytes:
     """A digest of the rows as they are stored."""
     kind = str(data.stored_dtype)
     # The fingerprint is of bytes alone: shape, type and names say what these are.
-    about = json.dumps([data.n, data.d, kind, data.names, data.fingerprint()])
+    about = json.dumps([data.n, data.d, kind, data.names, data.ids, data.fingerprint()])
     return hashlib.blake2b(about.encode(), digest_size=16, key=key).digest()
-
-
-def _bits(data: LocalData, columns: list[int]) -> Array:
-    """The values of some columns as they are compared."""
-    blocks = [_single(block[:, columns]) for block in data.blocks()]
-    return np.concatenate(blocks).view(np.uint32)
-
-
-def _single(block: Array) -> Array:
-    """Values in single precision, of which each has one pattern of bits."""
-    with np.errstate(over="ignore"):
-        # no zero is negative
-        rows = np.ascontiguousarray(block, dtype=np.float32) + np.float32(0.0)
-    # NaN has many patterns, and digests are of bits.
-    rows[np.isnan(rows)] = np.nan
-    return rows
-
-
-def _counted(data: LocalData) -> list[int]:
-    """The places of the columns in which rows are compared: all but those made of words."""
-    if data.names is None:
-        return list(range(data.d))
-    numbered = enumerate(data.names)
-    return [i for i, name in numbered if coding.source_of(name) not in data.coded]
 
 
 def _columns(data: LocalData) -> str:
     """What tells the columns of a version from others."""
-    places = _counted(data)
-    names = None if data.names is None else [data.names[i] for i in places]
-    return json.dumps([len(places), names])
+    return json.dumps([data.d, data.names, sorted(data.coded)])

@@ -10,7 +10,8 @@ from typing import Any, Final
 from flwr.app import Context
 
 from flower_pca import registry
-from flower_pca.clients.policy.rules import SETS, TELLS, Rules
+from flower_pca.clients.policy.profiles import SETS
+from flower_pca.clients.policy.rules import TELLS, Rules
 from flower_pca.wire import records
 
 _ANNOUNCED: Final = "flower_pca.profile"
@@ -18,13 +19,12 @@ PROMISES: Final[Mapping[str, str]] = {
     "open": "A server can learn of this node's rows how many there are, their means, C, the names, where values are "
     "missing at all, and the largest value of each column; what does not follow from these it cannot learn.",
     "masked": "No answer of this node is seen but in a sum with {min_peers} others at least of its own list, always "
-    "the same ones. A column that no other node has measured is told as this node's own. A few people who differ in "
-    "a combination of columns are told as they are. Rows that come, go or change are told by the difference of two "
-    "runs: protection against changes over time needs noise.",
+    "the same ones until people have been added to its rows. Its rows stay as they were when it first answered; people "
+    "are added to them {min_change} at a time or more. A column that no other node has measured is told as this node's "
+    "own. A few people who differ in a combination of columns are told as they are.",
     "private": "Of any single row, all answers that this node's ledger counts together tell no more than epsilon "
-    "{max_epsilon} at delta {max_delta} says; beside them only how many columns there are, a digest of their names, "
-    "whether there are {min_rows} rows that can be used, whether {min_change} have come or gone, and whether values "
-    "are missing. Each of these can hang on one row.",
+    "{max_epsilon} at delta {max_delta} says; beside them only how many columns there are, and a digest of their "
+    "names. Nothing that is read from the rows decides whether, of which columns or in which words the node answers.",
 }
 # What a rule that is not as the profile has it leaves open.
 _OPEN: Final[Mapping[str, str]] = {
@@ -32,7 +32,7 @@ _OPEN: Final[Mapping[str, str]] = {
     "allow": "single rows, by algorithms that compare rows",
     "min_rows": "rows and columns of fewer people",
     "rare_columns": "the carriers of rare values",
-    "min_change": "rows that come or go while nothing else changes, as the difference of two runs",
+    "min_change": "rows that come, go or change, as the difference of two runs",
     "pending": "that rows have come or gone, be it one",
     "allow_noise": "single rows, by many runs with little noise each",
     "masked_only": "its own answers",
@@ -56,6 +56,8 @@ _RISING: Final = (
     "min_peers",
     "max_colluders",
 )  # rules that promise more, the larger they are
+# Rules about the rows themselves, which have no part in an answer beside max_epsilon.
+_COVERED: Final = ("min_rows", "rare_columns", "min_change", "pending")
 _FALLING: Final = ("max_groups", "max_lost", "max_epsilon", "max_delta")
 
 
@@ -72,6 +74,8 @@ def weaker(rules: Rules) -> dict[str, str]:
         return {}
     found = {}
     for name, words in _OPEN.items():
+        if rules.max_epsilon is not None and name in _COVERED:
+            continue
         own = getattr(rules, name)
         set_by = SETS[rules.profile].get(name, getattr(Rules, name))
         if own != set_by and not _stricter(name, own, set_by):

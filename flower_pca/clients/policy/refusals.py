@@ -51,8 +51,10 @@ def words_for_server(error: Exception, *, discreet: bool) -> str:
     text = harmless(text)  # names of the server's stand in it
     log.warning("This node does not answer: %s", text)
     if isinstance(error, DataError) and discreet:
-        # Each error of ours is one sentence of this form: `base.errors.sentence`.
-        rule, _, got = text.partition(" Got ")
+        rule, marked, got = text.partition(" Got ")
+        if not marked:
+            # A free sentence may say anywhere what was found in the rows.
+            return f"This node cannot answer from its rows, and its own log says why. {OPERATOR}"
         return f"{rule} {got.partition('. ')[2]}"
     return text
 

@@ -2,12 +2,7 @@
 
 They come as an object (`PCAClient(data, rules=Rules(min_rows=50))`), as plain keywords of whatever
 takes one (`client_app(load, min_rows=50)`), or from the keys of a node-config (`min-rows=50`). All
-three end in one frozen `Rules`; what holds a node to them is `flower_pca.clients.policy.hold`.
-
-Profiles: sets of a node's rules by name, each with every rule set that its one promise needs.
-
-What a node's operator sets beside takes the place of the profile's own, but for what the profile
-cannot do without.
+three end in one frozen `Rules`; what holds a node to them is `flower_pca.clients.policy.policy`.
 """
 
 from __future__ import annotations
@@ -29,41 +24,12 @@ from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, private
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import brief, shown
+from flower_pca.clients.policy.profiles import LOT, chosen
 from flower_pca.dp.gaussian import noise_of
 from flower_pca.layers.noise import Floor
 
 if TYPE_CHECKING:
     from flower_pca.masking.identity import Identity
-
-LOT: Final = 20  # rows that are told of together, at least
-_COMMON: Final = {"min_rows": LOT, "share_names": False}
-_LOTS: Final = {**_COMMON, "min_change": LOT}
-SETS: Final[Mapping[str, Mapping[str, Any]]] = {
-    # Without max_epsilon a server averages the noise of many runs away.
-    "open": {**_COMMON, "share_names": True, "allow_noise": False},
-    "masked": {
-        **_LOTS,
-        "allow_noise": False,
-        "masked_only": True,
-        # In a sum of two the other one has this node's answer, as it knows its own.
-        "min_peers": 2,
-        "max_groups": 1,
-        "max_lost": 0,
-    },
-    # Under noise a column that few rows have tells no more of one of them than any other.
-    "private": {**_LOTS, "max_epsilon": 1.0, "max_delta": 1e-6, "rare_columns": True},
-}
-
-
-def chosen(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The rules of a profile, with those that are given in place of its own."""
-    checks.choice("profile", name, tuple(SETS))
-    found = {**SETS[name], **given}
-    least = found["min_rows"]
-    if "min_change" in SETS[name] and "min_change" not in given and isinstance(least, int):
-        found["min_change"] = max(LOT, least)
-    return found
-
 
 ANY: Final = "any"  # of ways to prepare columns, and of runs over rows beside
 # of the numbers that are whole
@@ -137,29 +103,34 @@ class Rules:
             consensus_rpca, dcf_pca, triple_pca and the trackers, which are served only by name; nor
             "monitor", the counts of rows that a run asks for with monitor=True.
         min_rows: Rows below which the node answers nothing; and gaps in a column below which no
-            others than the node itself say what stands for them.
+            others than the node itself say what stands for them. Beside max_epsilon the node's log
+            warns of fewer rows, and the node answers.
         rare_columns: Columns of which the node answers although fewer than min_rows rows have a
             value there, or another than most: their names, with commas between, or True for all.
-            Others are refused. Not for streams.
+            Others are refused. Not for streams. Beside max_epsilon no column is refused.
         levels: Columns of words whose levels the node tells as names of columns, ward=surgery, and
             answers of: their names, with commas between. A level that fewer than min_rows rows have
             is not told, and counts as "other" with all that are as rare; where these are fewer
-            together, as the commonest. Needs share_names.
-        min_change: Rows that come or go, at least, before the node answers from others than it has
-            answered from: of two sums before and after a person came, the difference is that
-            person's row. It then keeps the rows that it has released beside its ledger, a copy of
-            them all. Their order, precision and storage are no change. Not for streams, whose
-            batches are answered from as they come. At least min_rows. It does not protect one row
-            if other cells change on the same day, nor against sums over several versions:
-            protection against changes over time needs noise.
-        pending: What it does while fewer have changed: "answer" from the version that it has, or
-            "refuse".
+            together, as the commonest. Needs share_names. Not beside max_epsilon, because whether a
+            level is told depends on single rows.
+        min_change: People who come, at least, before the node answers from rows of theirs. The node
+            keeps a copy of the rows that it has answered from, beside its ledger, and goes on
+            answering from this copy, whatever becomes of its file. With id_column, people who come
+            later are added to the copy, once so many are there and they could be a table of their
+            own: nobody leaves the copy, nobody's row in it changes, and nobody is added twice.
+            Without id_column nobody is added. Its operator releases other rows by flower-pca
+            forget. Not for streams, whose batches are answered from as they come. At least
+            min_rows.
+        id_column: The name of the column of its file that says whose row each is, for min_change.
+            An id has to mean the same person for good.
+        pending: What it does while its file differs from the copy: "answer" from the copy, or
+            "refuse". Beside max_epsilon it answers.
         memory_dir: A folder of the node's own for its memory, instead of Flower's context: it
             outlives restarts.
         data_name: What the operator calls the data, for the ledger of what has left the node over
-            all runs. Nodes of the same machine with the same name have one ledger. Left out, it is
-            one for each partition-id, or for the node: the same rows under another partition-id
-            then have another ledger. So name the data, wherever several nodes serve it.
+            all runs. Nodes of the same machine with the same name have one ledger. Left out, the
+            ledger is called by the partition-id, and a node counts in every such ledger of its
+            folder that knows the same rows or the same file.
         output_dir: A folder of the node's own for the result that its algorithm gives the node
             itself, if any: the file flower_pca-own-KEY.npz, KEY its partition-id or node id.
             Nothing of it goes to the server. Of a Stream, a folder of that name: an npz for every
@@ -193,8 +164,10 @@ class Rules:
             answer.
         max_epsilon: The privacy, at most, that all answers with noise cost, over all runs, whatever
             becomes of its rows and whatever budget a run names: with it the node answers only runs
-            with dp. Goes with max_delta. Leave levels out beside it, and set rare_columns=True:
-            both look at the rows to decide whether the node answers.
+            with dp. Goes with max_delta. Nothing that is read from the rows decides then whether,
+            of which columns or in which words the node answers: it answers from a copy of the rows
+            as they were when it first answered, a column with text in it counts as one of numbers,
+            and a row with a cell that is no number counts as a row of zeros.
         max_delta: The probability at which max_epsilon is accounted.
         max_colluders: Under masks, how many of the others may be in league with the server: no
             fewer must remain honest than noise is shared out among.
@@ -225,13 +198,14 @@ class Rules:
         gap_values: Constants that stand for missing values in runs with noise: a number for all
             columns, or one for each by its name, in a node-config such as "age=50,weight=70". They
             must not be computed from the rows: a row would move all rows with a gap then, and no
-            noise hides that. Left out, a node with missing values refuses noise.
+            noise hides that. Left out, a node with missing values refuses noise; with max_epsilon a
+            row with a gap counts as a row of zeros.
         noise_seed: Seed of the noise under masks, for simulations: whoever knows it can take the
             noise off.
         allow_noise: Whether it answers runs with noise. Their answers come from the rows, clipped
             one by one: without max_epsilon a server averages the noise of many runs away.
         profile: The set of rules by name that these begin with, "open", "masked" or "private": see
-            `flower_pca.clients.policy.rules`. It is given where keywords are, as `PCAClient(data,
+            `flower_pca.clients.policy.profiles`. It is given where keywords are, as `PCAClient(data,
             profile="private")`, or to `Rules.of`.
 
     Raises:
@@ -245,6 +219,7 @@ class Rules:
         default=(), metadata={TELLS: "which levels at least {min_rows} rows have in columns of words, by name"}
     )
     min_change: int | None = None
+    id_column: str | None = None
     pending: str = "answer"
     memory_dir: str | os.PathLike[str] | None = None
     data_name: str | None = None
@@ -309,6 +284,26 @@ class Rules:
 
     def _check_together(self) -> None:
         """Refuse rules that do not go with one another, and constants for gaps that are none."""
+        if self.max_epsilon is not None and self.levels:
+            raise ConfigError(
+                f"levels={self.levels!r} cannot be used beside max_epsilon, because whether a level is told depends on "
+                "single rows. Leave levels out."
+            )
+        if self.max_epsilon is not None and self.split_columns:
+            raise ConfigError(
+                f"split_columns={self.split_columns} cannot be used beside max_epsilon, because runs over columns tell "
+                "the scores of each person without noise. Leave one of them out."
+            )
+        if self.max_epsilon is not None and self.min_change is not None:
+            raise ConfigError(
+                f"min_change={self.min_change} has no use beside max_epsilon, which keeps the rows as they were when "
+                "the node first answered. Leave min_change out."
+            )
+        if self.id_column is not None and self.min_change is None:
+            raise ConfigError(
+                f"id_column={self.id_column!r} has no use without min_change. Give min_change=20, or leave id_column "
+                "out."
+            )
         if self.min_change is not None:
             checks.integer("min_change", self.min_change, least=self.min_rows)
         if self.min_change is not None and self.split_columns:
@@ -385,7 +380,7 @@ class Rules:
                 then="Give trusted_keys: without them a server can take part as another node, "
                 "and unmask what this sends.",
             )
-        for rule in ("min_rows", "min_change") if self.profile in ("masked", "private") else ():
+        for rule in ("min_rows", "min_change") if self.profile == "masked" else ():
             checks.integer(f"{rule} in the profile {self.profile}", getattr(self, rule), least=LOT)
 
     @classmethod
@@ -490,6 +485,11 @@ class Rules:
         if not self.counts_groups:
             return None
         return self.max_groups or 1, self.max_lost or 0
+
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether the node answers from a copy of its rows, whatever becomes of its file."""
+        return self.min_change is not None or self.max_epsilon is not None
 
     @property
     def keeps_ledger(self) -> bool:

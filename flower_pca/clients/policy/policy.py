@@ -1,15 +1,8 @@
-"""Policy: holds a node to its rules, whatever is asked. What it refused, no message can get.
-
-Columns that tell of few rows: in which few have a value, or few have another than most.
-
-A sum over all rows is then one over these few: the carrier of a rare code is told by the products
-with that column.
-"""
+"""Policy: holds a node to its rules, whatever a message asks. No message gets what the policy refuses."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Collection, Set
+from collections.abc import Set
 from dataclasses import replace
 from typing import Final
 
@@ -17,9 +10,7 @@ import numpy as np
 from flwr.app import Context
 
 from flower_pca import registry, wire
-from flower_pca.base import labels
 from flower_pca.base.errors import ConfigError
-from flower_pca.base.linalg import Array
 from flower_pca.clients.policy import limits
 from flower_pca.clients.policy.refusals import OPERATOR, RefusalError
 from flower_pca.clients.policy.rules import Rules, everything
@@ -27,74 +18,10 @@ from flower_pca.core.stage import Arrays
 from flower_pca.layers import NOISE, SINGLE, noise
 from flower_pca.layers import single as apart
 from flower_pca.masking import messages
-from flower_pca.names.columns import enumeration
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
 from flower_pca.wire import records
-
-_CHUNK: Final = 64  # columns that are looked at at a time
-
-
-def check(data: LocalData, rules: Rules) -> None:
-    """Refuse rows with columns that tell of fewer than min_rows of them: by name to the operator, to no server."""
-    if rules.rare_columns is True:
-        return
-    found = _find(data, rules.min_rows)
-    names = labels.column_names(data.names, data.d)
-    named = [names[i] for i in found if names[i] not in _exceptions(rules)]
-    if named:
-        logging.getLogger("flwr").warning(
-            "Fewer than min_rows=%d rows of this node have a value, or another than most, in %s (rare_columns).",
-            rules.min_rows,
-            enumeration(named),
-        )
-        raise RefusalError(
-            "The columns of this node",
-            must="ones in which at least min_rows rows have a value, and none or so many another than most",
-            got="others",
-            then="Run without them, or ask the node's operator.",
-        )
-
-
-def _exceptions(rules: Rules) -> Collection[str]:
-    given = rules.rare_columns
-    if isinstance(given, str):
-        return [name.strip() for name in given.split(",")]
-    if isinstance(given, Collection):
-        return given
-    return ()
-
-
-def _find(data: LocalData, least: int) -> list[int]:
-    """The places of the columns that tell of so few rows; looked for once."""
-    key = ("rare", least)
-    if key not in data.known:
-        found = []
-        for start in range(0, data.d, _CHUNK):
-            columns = slice(start, start + _CHUNK)
-            # All columns at once would be a copy of rows that may be memory-mapped.
-            part = np.concatenate([block[:, columns] for block in data.blocks()])
-            few = [j for j, column in enumerate(part.T) if _tells_few(column, least)]
-            found += [start + j for j in few]
-        data.known[key] = found
-    places: list[int] = data.known[key]
-    return places
-
-
-def _tells_few(column: Array, least: int) -> bool:
-    there = column[column == column]  # NaN is not
-    if len(there) < least:
-        return len(there) > 0
-    # A value that all but fewer than `least` have is the most frequent of any 2 least - 1 rows.
-    values, counts = np.unique(there[: 2 * least - 1], return_counts=True)
-    often = values[np.argmax(counts)]
-    if len(there) >= 2 * least - 1 and counts.max() < least:
-        return False
-    others = int(np.count_nonzero(there != often))
-    # where no value repeats, none is frequent
-    return 0 < others < least and len(there) - others > 1
-
 
 _ANSWERED: Final = "flower_pca.answered"
 _ROUNDING: Final = 1e-9  # of budgets that are added up
@@ -244,6 +171,10 @@ class Policy:
         A mean that is computed of the rows moves with each of them, and all rows with a gap move
         along: no noise that is meant for one row hides that. Constants do not.
         """
+        if NOISE in request.layers and self._rules.max_epsilon is not None:
+            # A row with a gap that has no constant is not finite, and counts as zeros.
+            constants = self._rules.constants(data.names, data.d)
+            return replace(request.frame, fill=np.full(data.d, np.nan) if constants is None else constants, own=False)
         if not data.missing:
             return request.frame
         if NOISE not in request.layers:

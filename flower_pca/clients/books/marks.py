@@ -1,0 +1,113 @@
+"""Marks of a table: by what a node knows again that two ledgers are of the same rows.
+
+A ledger is called by the partition-id, which is another one in another federation. So every ledger
+of a folder also has marks of the tables that were answered from: of their rows, whatever the order,
+the names and the units of storage of their columns, and of their file. A node counts in every
+ledger that has marks in common with its own table.
+
+The marks of rows are the smallest of their digests, which two tables that have most rows in common
+share mostly. Digests have a key that stays in the folder: nobody can guess rows by them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from flower_pca.base import files
+from flower_pca.base.linalg import Array
+from flower_pca.clients.books import folders
+from flower_pca.rows.local import LocalData
+
+_KIND: Final = "key of the marks of tables"
+_KEY: Final = "flower_pca-marks.npz"
+_FEW: Final = 64  # digests of rows that are kept of a table
+_TABLES: Final = 8  # of the tables of a ledger, the newest of which are kept beside the first
+# Of the digests kept, as many as two tables have in common of which one in three rows is the same.
+_SHARED: Final = 1 / 4
+PLACE: Final = "place"  # in what is known of rows: a digest of the path of their file
+
+
+def marks_of(data: LocalData, folder: Path) -> list[int]:
+    """The marks of a table: first of its file, or 0; then of its rows."""
+    table = data.origin
+    if "marks" not in table.known:
+        table.known["marks"] = _marks(table, _key(folder))
+    found: list[int] = table.known["marks"]
+    return found
+
+
+def common(mine: list[int], theirs: list[int]) -> bool:
+    """Whether these are marks of the same file, or of tables that have many rows in common."""
+    if mine[0] and mine[0] == theirs[0]:
+        return True
+    fewest = min(len(mine), len(theirs)) - 1
+    return len(set(mine[1:]) & set(theirs[1:])) > _SHARED * fewest
+
+
+def added(marks: list[int], before: list[list[int]]) -> list[list[int]]:
+    """The marks of the tables of a ledger, with those of one more."""
+    if marks in before:
+        return before
+    return [*before[:1], *before[1:][-_TABLES + 2 :], marks]
+
+
+def known_place(path: str) -> int:
+    """A digest of the path of a file."""
+    whole = str(Path(path).expanduser().absolute())
+    return int.from_bytes(hashlib.blake2b(whole.encode(), digest_size=7).digest(), "big")
+
+
+def _marks(data: LocalData, key: bytes) -> list[int]:
+    place = data.known.get(PLACE, 0)
+    rows = np.concatenate([_digests(single(block), key) for block in data.blocks()])
+    different = np.unique(rows)
+    if 2 * len(different) <= len(rows):
+        # Rows of few codes are alike at different sites. Only the whole table tells sites apart.
+        whole = hashlib.blake2b(np.sort(rows).tobytes(), digest_size=7, key=key).digest()
+        return [place, int.from_bytes(whole, "big")]
+    return [place, *different[:_FEW].tolist()]
+
+
+def _digests(rows: Array, key: bytes) -> Array:
+    """A digest of each row, whatever the order of its columns."""
+    start = np.frombuffer(key, dtype=np.uint64)
+    cells = rows.view(np.uint32).astype(np.uint64)
+    with np.errstate(over="ignore"):
+        mixed = _mix(cells ^ start[0]).sum(axis=1, dtype=np.uint64)
+        found = _mix(mixed ^ start[1])
+    # JSON has whole numbers of 53 bits.
+    return np.asarray(found >> np.uint64(11))
+
+
+def single(block: Array) -> Array:
+    """Values in single precision, of which each has one pattern of bits."""
+    with np.errstate(over="ignore"):
+        # no zero is negative
+        rows = np.ascontiguousarray(block, dtype=np.float32) + np.float32(0.0)
+    # NaN has many patterns, and digests are of bits.
+    rows[np.isnan(rows)] = np.nan
+    return rows
+
+
+def _mix(x: Array) -> Array:
+    """The finisher of splitmix64 (Steele, Lea, Flood 2014)."""
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(x ^ (x >> np.uint64(31)))
+
+
+def _key(folder: Path) -> bytes:
+    """The key of the folder, which is made with its first ledger."""
+    path = folder / _KEY
+    with folders.lock(path):
+        try:
+            header, _ = files.read(path, _KIND, private=True)
+        except FileNotFoundError:
+            header = {"key": secrets.token_bytes(16).hex()}
+            files.write(path, _KIND, header, {}, private=True)
+    return bytes.fromhex(header["key"])

@@ -1,0 +1,123 @@
+"""Rows of a node with `max_epsilon`: what is wrong with a row is the matter of this row alone.
+
+Noise covers one row more or less. It does not cover an answer that is refused, or is of other
+columns, because of one row. So such a node decides nothing by its rows:
+
+    a column that has text in a cell     is a column of numbers, like all others
+    a cell that is no finite number      counts as the constant that gap_values names for the
+                                         column; without a constant the row counts as zeros
+    few rows, none, or rare values       are answered from
+
+The node's log says what its operator has to know of the rows.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+
+from flower_pca.base import labels
+from flower_pca.base.errors import ConfigError, private
+from flower_pca.base.linalg import Array
+from flower_pca.clients.policy.rules import Rules
+from flower_pca.names.columns import is_nameless
+from flower_pca.names.sites import SiteRows
+
+_NAMED: Final = 5  # columns that a warning names
+
+
+def usable(rows: SiteRows, rules: Rules) -> SiteRows:
+    """The rows with a number, or NaN, in every cell of every column that has a name."""
+    values, names = rows.values, rows.names
+    if not hasattr(values, "dtype"):
+        values = np.asarray(values)
+    if values.ndim == 2 and values.dtype.kind in "OUST":
+        values = np.array([_numbers(row) for row in values]).reshape(values.shape)
+    if values.ndim != 2 or values.dtype.kind not in "fiub":
+        return rows  # no table at all, whatever stands in it
+    texts = [name for name, said in rows.words.items() if not is_nameless(name, said)]
+    if texts and names is not None:
+        unread = [name for name in texts if name not in rows.texts]
+        if unread:
+            with private():
+                raise ConfigError(
+                    f"The rows of this node have text in column {unread[0]}, and came without what is written there. "
+                    "Give a table of pandas, or leave the column out."
+                )
+        read = np.column_stack([_numbers(rows.texts[name]) for name in texts])
+        values = np.column_stack([values, read]) if names else read
+        names = (*names, *texts)
+    words = {name: said for name, said in rows.words.items() if name not in texts}
+    values = _finite(values)
+    if values.shape[0] == 0:
+        # A row without a number counts as zeros, and so do no rows at all.
+        values = np.full((1, values.shape[1]), np.nan)
+    if values.shape[1] == 0:
+        return rows
+    ids = None if rows.ids is None or len(rows.ids) != values.shape[0] else rows.ids
+    _warn(values, names, rules)
+    return replace(rows, values=values, names=names, words=words, texts={}, ids=ids, origin=None)
+
+
+def _numbers(cells: Array) -> Array:
+    """The numbers of a column, with NaN for every cell that is none."""
+    return np.array([_number(cell) for cell in np.asarray(cells).tolist()], dtype=np.float64)
+
+
+def _number(cell: Any) -> float:
+    try:
+        return float(cell)
+    except (TypeError, ValueError, OverflowError):
+        return np.nan
+
+
+def _finite(values: Any) -> Any:
+    """The same with NaN for what is infinite; the very array if there is nothing of that kind."""
+    if values.dtype.kind != "f":
+        return values
+    if hasattr(values, "tocsr"):
+        if np.isfinite(values.data).all():
+            return values
+        found = values.copy()
+        found.data = np.where(np.isfinite(found.data), found.data, np.nan)
+        return found
+    if np.isfinite(values).all():
+        return values
+    return np.where(np.isfinite(values), values, np.nan)
+
+
+def _warn(values: Any, names: tuple[str, ...] | None, rules: Rules) -> None:
+    """Say in the node's own log what its operator has to know of the rows."""
+    n, d = map(int, values.shape)
+    log = logging.getLogger("flwr")
+    if n < rules.min_rows:
+        log.warning(
+            "This node has %s, fewer than its min_rows=%d. It answers, because noise covers them.",
+            labels.count(n, "row"),
+            rules.min_rows,
+        )
+    constants = rules.constants(names, d)
+    bare = np.ones(d, dtype=bool) if constants is None else np.isnan(constants)
+    gaps = _gaps(values, d)
+    listed = labels.column_names(names, d)
+    found = [f"{listed[j]} ({labels.count(int(gaps[j]), 'row')})" for j in np.flatnonzero(bare & (gaps > 0))]
+    if found:
+        log.warning(
+            "Cells of this node are no numbers in %s%s. A row with such a cell counts as a row of zeros in every run "
+            "of that column. Name constants in gap_values, mend the file, or leave the column out.",
+            ", ".join(found[:_NAMED]),
+            "" if len(found) <= _NAMED else f" and {len(found) - _NAMED} more",
+        )
+
+
+def _gaps(values: Any, d: int) -> Array:
+    """How many cells of each column are no numbers."""
+    if values.dtype.kind != "f":
+        return np.zeros(d, dtype=np.int64)
+    if hasattr(values, "tocsr"):
+        stored = values.tocsr()
+        return np.bincount(stored.indices[np.isnan(stored.data)], minlength=d)
+    return np.asarray(np.isnan(values).sum(axis=0))

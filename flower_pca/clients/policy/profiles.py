@@ -1,0 +1,42 @@
+"""Profiles: sets of a node's rules by name, each with every rule that its one promise needs.
+
+What a node's operator sets beside a profile takes the place of the profile's own rule, but for what
+the profile cannot do without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from flower_pca.base import checks
+
+# Rows that are told of together, at least.
+LOT: Final = 20
+_COMMON: Final = {"min_rows": LOT, "share_names": False}
+SETS: Final[Mapping[str, Mapping[str, Any]]] = {
+    # Without max_epsilon a server averages the noise of many runs away.
+    "open": {**_COMMON, "share_names": True, "allow_noise": False},
+    "masked": {
+        **_COMMON,
+        "min_change": LOT,
+        "allow_noise": False,
+        "masked_only": True,
+        # In a sum of two the other one has this node's answer, because it knows its own.
+        "min_peers": 2,
+        "max_groups": 1,
+        "max_lost": 0,
+    },
+    # Noise covers any number of rows and every column, and the rows are kept as they were at the start.
+    "private": {"share_names": False, "max_epsilon": 1.0, "max_delta": 1e-6},
+}
+
+
+def chosen(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The rules of a profile, with those that are given in place of its own."""
+    checks.choice("profile", name, tuple(SETS))
+    found = {**SETS[name], **given}
+    least = found.get("min_rows")
+    if "min_change" in SETS[name] and "min_change" not in given and isinstance(least, int):
+        found["min_change"] = max(LOT, least)
+    return found

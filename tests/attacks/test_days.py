@@ -70,7 +70,7 @@ class Hospital:
         return table.iloc[order].reset_index(drop=True)
 
 
-def moments(rows):
+def sums_and_products(rows):
     return np.concatenate([[len(rows)], rows.sum(axis=0), (rows.T @ rows).ravel()])
 
 
@@ -116,7 +116,7 @@ def test_nobody_is_told_by_all_versions_of_a_month(seed, ids, tmp_path):
         return
     for answer, (who, rows) in zip(seen, versions, strict=True):
         assert len(set(who)) == len(who)
-        np.testing.assert_allclose(answer, moments(rows), rtol=1e-9)
+        np.testing.assert_allclose(answer, sums_and_products(rows), rtol=1e-9)
     for (had, before), (who, rows) in pairwise(versions):
         assert who[: len(had)] == had
         assert np.array_equal(rows[: len(had)], before)

@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with common.speaking(door):
             return int(given.run(given))
     except FlowerPCAError as error:
-        sys.stderr.write(f"flower-pca: {door.say(error.words)}\n")
+        sys.stderr.write(f"flower-pca: {door.say(common.with_near_match(error).words)}\n")
         # what else there is, is wrong with the input
         if isinstance(error, NotEnoughNodes):
             return FAILED

@@ -293,12 +293,25 @@ def _make(what: str, example: str, table: Mapping[str, Any], base: type[Any], gi
     if kind is None:
         name, own = spec.parse(given, what=what, rule=f'a name, an instance, or a spec such as "{example}"')
         if name not in table:
+            _require_no_other(name)
             remedy = checks.did_you_mean(name, table)
             raise ConfigError(what, must=f"one of {', '.join(table)}", got=shown(name), then=remedy)
         kind = table[name]
     if own or parameters:
         checks.parameters(name, {**own, **parameters}, _parameters(kind))
     return kind(**{**own, **parameters})
+
+
+def _require_no_other(name: str) -> None:
+    """Refuse a tracker in the place of an algorithm, and the other way round, with where it belongs."""
+    if name in TRACKERS:
+        raise ConfigError(
+            f"{name} follows rows over time. Use it with track, with TrackingStrategy, or with `flower-pca track`."
+        )
+    if name in CHOOSERS or name in ALGORITHMS:
+        raise ConfigError(
+            f"{name} does not follow rows over time. Use it with simulate, with PCAStrategy, or with `flower-pca run`."
+        )
 
 
 def tracks(algorithm: str) -> bool:

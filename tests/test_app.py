@@ -310,7 +310,7 @@ def test_two_runs_at_once_keep_both_results(app_run, tmp_path, monkeypatch):
         ({"trusted-key": "/k"}, "A rule of this node must be spelt as it is known, trusted-keys. Got trusted-key."),
         ({"masked-only": "true"}, "Got 'true'. Choose one of these, without quotation marks."),
         ({"share-own": "false"}, "share_own must be one of True, False. Got 'false'."),
-        ({"data": "/none.csv"}, "The data file /none.csv must be there."),
+        ({"data": "/none.csv"}, "No file or folder named"),
         ({"data": "cvs(path='x')"}, "Did you mean 'csv'?"),
     ],
 )

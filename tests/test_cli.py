@@ -120,7 +120,13 @@ def test_a_run_that_does_not_converge_says_so_and_still_writes(data, tmp_path, c
 
 
 MISTAKES = {
-    "no file": (["none.csv"], r"The data file .*/none\.csv must be there\. Got no such file\. Check its path;"),
+    "no file": (["none.csv"], r"No file or folder named 'none\.csv'\. The path begins at /.*\.$"),
+    "a mistyped file": (["texd.csv"], r"No file or folder named 'texd\.csv'\. Did you mean 'text\.csv'\?$"),
+    "a mistyped folder": (["hospital"], r"No file or folder named 'hospital'\. Did you mean 'hospitals'\?$"),
+    "a tracker": (
+        ["x.npz", "--algorithm", "st_miss"],
+        r"st_miss follows rows over time\. Use it with track, .* or with `flower-pca track`\.$",
+    ),
     "a text column": (
         ["text.csv"],
         r"The columns of .*text\.csv must be numbers\. Got 'Bonn' in column city \(line 2\)\.",
@@ -139,7 +145,7 @@ MISTAKES = {
     "a budget half said": (["x.npz", "--dp", "dp(delta=1e-6)"], r".* Write dp\(epsilon=\.\.\., delta=\.\.\.\)\."),
     "a budget without a clip": (
         ["x.npz", "--dp", "dp(epsilon=1, delta=1e-6)"],
-        r".* Give it, or public ranges that it",
+        r"--dp needs a bound on the length of a row\. Add --ranges FILE, .*, or clip=\.\.\. in the spec",
     ),
     "ranges without a budget": (["x.npz", "--ranges", "a=0..1"], r"--ranges must be used with --dp\. "),
     "masks of no kind": (["x.npz", "--mask", "yes"], r"--mask must be True, False, a MaskedSums, or a string such as"),
@@ -156,6 +162,7 @@ MISTAKES = {
 def test_a_mistake_is_one_sentence_and_leaves_nothing(case, data, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text.csv").write_text("age,city\n1,Bonn\n")
+    (tmp_path / "hospitals").mkdir()
     before = sorted(tmp_path.iterdir())
     words, message = MISTAKES[case]
     code, said, err = flower_pca(capsys, "run", *words)

@@ -70,7 +70,7 @@ def test_a_crash_is_seen(superlink):
     run = superlink.run(ROOT, 2, f"data='{superlink.folder}/none.npy' output='{superlink.folder}/crashed'")
     assert run.status == "finished:failed", run
     assert "must be at least 2. Got none in 3 successive rounds, the first because: " in run.details
-    assert f"The data file {superlink.folder}/none.npy must be there. Got no such file." in run.log
+    assert f"No file or folder named '{superlink.folder}/none.npy'." in run.log
     assert not list((superlink.folder / "crashed").iterdir())
 
 

@@ -153,6 +153,9 @@ class FlowerPCAError(Exception):
         then: What to do, as a sentence.
 
     Attributes:
+        setting: The setting that it is about, by its name in Python; "" for none.
+        value: What was given for it.
+        place: Where the fault lies: a file, a line, a client.
         words: What it says, with the settings that it mentions: `words.settings` has these as
             Python writes them, and `words.said(by)` names them as a function `by` does.
         private: Whether it speaks of files or cells of this machine, so that no other is told what
@@ -161,7 +164,18 @@ class FlowerPCAError(Exception):
 
     private = False
 
-    def __init__(self, what: str, *, must: str | None = None, got: object = None, then: str = "") -> None:
+    def __init__(
+        self,
+        what: str,
+        *,
+        setting: str = "",
+        value: object = None,
+        place: str = "",
+        must: str | None = None,
+        got: object = None,
+        then: str = "",
+    ) -> None:
+        self.setting, self.value, self.place = setting, value, place
         if must is None:
             words = Words(what)
         else:

@@ -7,6 +7,7 @@ What Python calls missing="mean" is --missing mean here.
 from __future__ import annotations
 
 import argparse
+import difflib
 import json
 import os
 import shlex
@@ -21,7 +22,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from flower_pca.base import checks, files, spec
-from flower_pca.base.errors import Apart, ConfigError, DataError, Filling, Mention, Name, Reading, Setting, Words
+from flower_pca.base.errors import (
+    Apart,
+    ConfigError,
+    DataError,
+    Filling,
+    FlowerPCAError,
+    Mention,
+    Name,
+    Reading,
+    Setting,
+    Words,
+)
 from flower_pca.base.shown import shown
 from flower_pca.core.drive import Driven
 from flower_pca.core.question import MISSING, SCALES, SPLITS, Question
@@ -33,6 +45,7 @@ if TYPE_CHECKING:
     from flower_pca.results.pca import PCAResult
     from flower_pca.results.steps import TrackingResult
 
+_NEAR: Final = 0.75  # of two names, by difflib: a letter more, less or otherwise in a short name
 EVERY = 5.0  # seconds between two lines about a run, where there is no terminal
 
 
@@ -164,6 +177,21 @@ def clients_of(given: argparse.Namespace) -> list[Any]:
     if table.sites:
         return shards
     return _without(shards, given.without)
+
+
+def with_near_match(error: FlowerPCAError) -> FlowerPCAError:
+    """An error about a path at which there is nothing, with the name in the same folder that is nearest to it."""
+    if error.setting != "path" or not isinstance(error.value, str):
+        return error
+    path = Path(error.value).expanduser()
+    beside: list[str] = []
+    with suppress(OSError):
+        beside = [entry.name for entry in path.absolute().parent.iterdir()]
+    close = difflib.get_close_matches(path.name, beside, n=1, cutoff=_NEAR)
+    if not close:
+        return error
+    near = str(path.with_name(close[0]))
+    return DataError(f"No file or folder named {shown(error.value)}. Did you mean {near!r}?")
 
 
 def _without(shards: list[Any], patterns: Sequence[str]) -> list[Any]:

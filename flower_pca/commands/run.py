@@ -198,7 +198,7 @@ def _question(given: argparse.Namespace) -> Question:
     from flower_pca import assembly
 
     if given.ranges is None:
-        budget = DP.of(given.dp)
+        budget = _budget(given.dp)
     elif given.dp is None:
         raise ConfigError(
             "--ranges",
@@ -229,6 +229,20 @@ def _question(given: argparse.Namespace) -> Question:
         split=given.split,
         max_share=given.max_share,
     )
+
+
+def _budget(text: str | None) -> DP | None:
+    """The budget without ranges; without a bound on the length of a row, the error names the option that gives it."""
+    try:
+        return DP.of(text)
+    except ConfigError as error:
+        if error.setting != "clip":
+            raise
+        raise ConfigError(
+            "--dp needs a bound on the length of a row. Add --ranges FILE, with the public range of each column, "
+            'or clip=... in the spec, as in --dp "dp(epsilon=1.0, delta=1e-6, clip=10.0)".',
+            setting="clip",
+        ) from None
 
 
 def _history(result: PCAResult, path: Path) -> None:

@@ -182,7 +182,13 @@ class DP:
         if self.ranges is not None:
             object.__setattr__(self, "ranges", public.of(self.ranges))
             object.__setattr__(self, "clip", self.clip or gaussian.usual_clip(len(self.public_ranges)))
-        checks.number("clip of dp", self.clip, least=1e-9, remedy="Give it, or public ranges that it follows from.")
+        if self.clip == 0.0:
+            raise ConfigError(
+                "dp needs a bound on the length of a row. Give public ranges of the columns, "
+                'as in DP(..., ranges="age=18..100"), or the bound itself, as in "dp(..., clip=10.0)".',
+                setting="clip",
+            )
+        checks.number("clip of dp", self.clip, least=1e-9)
         for name in ("epsilon", *([] if self.reach is None else ["reach"])):
             checks.number(f"{name} of dp", getattr(self, name), least=1e-9)
         checks.number("delta of dp", self.delta, least=1e-30)

@@ -26,7 +26,7 @@ from flower_pca.base.shown import shown
 from flower_pca.data.delimited import csv
 from flower_pca.data.files import npy, npz, npz_or_sparse, parquet, sparse, svmlight
 from flower_pca.data.sets import arithmetic, geometric, hugging_face, sklearn, synthetic
-from flower_pca.data.table import Table, matching, no_rows, reading, require_matches, texts
+from flower_pca.data.table import Table, matching, no_rows, not_found, reading, require_matches, texts
 from flower_pca.names.coding import source_of
 from flower_pca.names.columns import Columns, Heading, enumeration, no_numbers, usual_place
 from flower_pca.names.sites import Origin, SiteRows
@@ -306,6 +306,8 @@ def _source(spec: str) -> partial[Table]:
                 got=spec,
                 then=_OTHERS.get(ending, text),
             )
+        if "(" not in spec and spec not in SOURCES and not Path(spec).expanduser().exists():
+            raise not_found(spec)
     endings = ", ".join(ENDINGS)
     rule = f"a name, a folder, a path that ends in {endings}, or a spec such as \"npz(path='x.npz', key='X')\""
     return partial(specs.bind(spec, SOURCES, what="The data source", rule=rule))

@@ -36,9 +36,7 @@ def reading(path: object, rule: str) -> Iterator[Path]:
     try:
         yield file
     except FileNotFoundError as error:
-        raise DataError(
-            what, must="there", got="no such file", then="Check its path; a relative one starts where the process runs."
-        ) from error
+        raise not_found(path) from error
     except IsADirectoryError as error:
         raise DataError(what, must="a file", got="a folder", then=f"Write folder(path={path!r}).") from error
     except PermissionError as error:
@@ -49,6 +47,12 @@ def reading(path: object, rule: str) -> Iterator[Path]:
         raise DataError(
             what, must=rule, got=in_one_line(error), then="Check the file, or name another source."
         ) from error
+
+
+def not_found(path: str) -> DataError:
+    """The error about a path at which there is nothing; of a relative one, it says where that begins."""
+    begins = "" if Path(path).expanduser().is_absolute() else f" The path begins at {Path.cwd()}."
+    return DataError(f"No file or folder named {shown(path)}.{begins}", setting="path", value=path)
 
 
 def in_one_line(error: Exception) -> str:

@@ -135,9 +135,7 @@ SOURCE = [
     Refused({"text": "npy(pth='x')"}, "^Every parameter of npy must be among path. Got 'pth'. Did you mean 'path'?"),
     Refused({"text": "npy"}, "^The parameters of npy must be complete. Got no path. Write npy(path=...)."),
     Refused({"text": "npy(path=3)"}, "^path must be text. Got 3. Put it in quotes."),
-    Refused(
-        {"text": "/data/x.doc"}, "^The data source must be a name, a folder, a path that ends in .npy, .*, or a spec"
-    ),
+    Refused({"text": "/data/x.doc"}, "^No file or folder named '/data/x.doc'.$", DataError),
     Refused({"text": None}, "^The data source must be .* Got None."),
     Refused({"text": "synthetic(n=0)"}, "^n must be a whole number of at least 1. Got 0."),
     Refused({"text": "synthetic(n=3, clients=4)"}, "^n must be at least 4, one row for each client. Got 3."),
@@ -149,10 +147,7 @@ SOURCE = [
     ],
     Refused({"text": "x.xlsx"}, f"{ENDINGS}Save it as csv first."),
 ]
-MISSING_FILE = [
-    Refused({"reader": name}, "^The data file /.*/none must be there. Got no such file. Check its path", DataError)
-    for name in FILES
-]
+MISSING_FILE = [Refused({"reader": name}, "^No file or folder named '.*none'.", DataError) for name in FILES]
 PATIENTS = [
     *[
         Refused({"ending": ending, **options}, sentence)
@@ -254,7 +249,7 @@ FOLDER = [
                 {"spec": "folder(path='{}', pattern='*.parquet')"},
                 "must be one with files that match '*.parquet'",
             ),
-            ({}, {"spec": "folder(path='{}/none')"}, "^The data file /.*/none must be there."),
+            ({}, {"spec": "folder(path='{}/none')"}, "^No file or folder named '.*none'."),
             (AGE, {"spec": "folder(path='{}/a.csv')"}, "a.csv must be a folder with one file per client."),
             ({"x.csv": None}, {"spec": "{}/x.csv"}, "^The folder .*x.csv must be one with files that match"),
             (

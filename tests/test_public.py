@@ -62,6 +62,14 @@ def test_importing_the_package_loads_nothing_heavy():
 
 
 @pytest.mark.slow
+def test_a_node_loads_nothing_that_its_first_answer_does_not_need():
+    """Under process isolation, the process of a node begins anew with every message."""
+    before, after = loaded_by("import flwr.app, flwr.clientapp", "import flower_pca.app")
+    for heavy in ("scipy.special", "scipy.sparse", "scipy.linalg", "numpy.f2py", "numpy.ma", "flwr.simulation", "ray"):
+        assert heavy not in after - before, heavy
+
+
+@pytest.mark.slow
 def test_an_algorithm_is_imported_when_it_is_first_asked_for():
     def of(*statements):
         return [

@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Final
 
 import numpy as np
-from scipy.special import fdtrc
 
 from flower_pca.base import labels
 from flower_pca.base.linalg import Array
@@ -57,6 +56,8 @@ def beyond_chance(share: Array, sites: int, rows: int) -> Array:
     """
     if sites < 2 or rows <= sites:
         return np.zeros(len(share), dtype=bool)
+    from scipy.special import fdtrc  # late: no node needs it, and it takes longer to import than the whole package
+
     rest = np.maximum(1.0 - share, np.finfo(float).tiny)
     F = (share / (sites - 1)) / (rest / (rows - sites))
     p = fdtrc(sites - 1, rows - sites, F)

@@ -1,5 +1,6 @@
 """The app that `flwr run` starts: a node's node-config has the last word on its rows and on what it serves."""
 
+import logging
 import sys
 import tomllib
 import warnings
@@ -270,6 +271,20 @@ def test_data_path_is_another_name_for_data(app_run, tmp_path):
 
 
 @pytest.mark.slow
+def test_a_failed_run_is_logged_as_its_sentence_alone(app_run, tmp_path):
+    """Flower logs the exception of a ServerApp with a traceback of its own and of the app."""
+    with pytest.raises(NotEnoughNodes) as caught:
+        app_run([{"data": str(tmp_path / "none.npy")}] * 2, n_components=2)
+    with in_a_run() as lines:
+        logger = logging.getLogger("flwr")
+        formatter = logging.Formatter("%(message)s")
+        logger.handlers[0].emit = lambda record: lines.append(formatter.format(record))
+        logger.error("%s raised an exception", "ServerApp", exc_info=caught.value)
+        logger.error("%s raised an exception", "ServerApp", exc_info=RuntimeError("of another kind"))
+    assert lines[0] == str(caught.value)
+    assert lines[1].startswith("ServerApp raised an exception\n")
+
+
 def test_a_relative_output_leaves_earlier_results_alone(app_run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for seed, folder in enumerate(["deep/here", "deep/here-2", "deep/here-3"]):
@@ -346,7 +361,7 @@ def test_a_tracker_runs_by_the_run_config_that_the_app_comes_with(app_run, tmp_p
     config |= {"algorithm": "st_miss", "batch": 20, "n-components": 2, "steps": 3}
     result, lines = app_run(simulated(2), load=TrackingResult.load, **config)
     assert len(result.rows_) == 3
-    assert any("(st_miss): 2/2 clients, step 1, error " in line for line in lines)
+    assert any("st_miss: 2/2 clients, step 1, error " in line for line in lines)
 
 
 @pytest.mark.slow

@@ -8,11 +8,13 @@ import re
 import numpy as np
 import pytest
 from builders import pooled, unequal
-from fake_grid import config_of, grid_of
+from fake_grid import FakeGrid, config_of, grid_of
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord
+from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg, Result, Strategy
 
-from flower_pca import ConfigError, simulate, strategies
+from flower_pca import ConfigError, NotEnoughNodes, simulate, strategies
+from flower_pca.clients import PCAClient, register
 from flower_pca.strategies import Krylov, PCAStrategy, Standardize, arrays_of
 
 pytestmark = pytest.mark.usefixtures("lines")
@@ -358,3 +360,36 @@ def test_a_parameter_of_flowers_that_pca_cannot_keep_to_is_refused_in_a_sentence
         Krylov(**{name: value})
     assert name in str(caught.value)
     assert len(str(caught.value)) < 300
+
+
+SHORT_START = ArrayRecord({"components": Array(np.eye(2, 5))})
+TWELVE = [np.random.default_rng(i).standard_normal((30, 12)) for i in range(3)]
+
+
+@pytest.mark.parametrize("mask", [False, True])
+def test_a_start_of_other_columns_is_named_and_not_the_rows_alone(mask):
+    with pytest.raises(NotEnoughNodes) as caught:
+        Krylov(n_components=2, mask=mask).start(grid_of(TWELVE), SHORT_START)
+    assert (
+        "The run starts from components of 5 columns, but the rows have 12. If 12 is right, start from a result of 12 "
+        "columns, or leave the start out." in str(caught.value)
+    )
+
+
+def test_an_action_that_no_app_has_is_named_with_what_to_write():
+    app = ClientApp()
+    register(app, lambda c: TWELVE[c.node_config["partition-id"]], action="pca")
+    for action, sentence in (
+        (
+            "pcaa",
+            r"no function for the action 'pcaa'. Write clients.register\(app, load, action='pcaa'\) there, or give",
+        ),
+        (None, "PCA under an action only, or not at all. Give the strategy the action"),
+    ):
+        grid = FakeGrid(app, 3)
+        with pytest.raises(NotEnoughNodes, match=sentence):
+            Krylov(n_components=2, action=action).fit(grid)
+        assert set(grid.counts.values()) == {1}  # it is of no use to ask again
+    older = ClientApp(client_fn=lambda c: PCAClient(TWELVE[c.node_config["partition-id"]]).to_client())
+    with pytest.raises(NotEnoughNodes, match=r"has a client_fn, which knows no actions\. Leave action='pca' out"):
+        Krylov(n_components=2, action="pca").fit(FakeGrid(older, 3))

@@ -72,6 +72,10 @@ def test_a_crash_is_seen(superlink):
     assert "must be at least 2. Got none in 3 successive rounds, the first because: " in run.details
     assert f"No file or folder named '{superlink.folder}/none.npy'." in run.log
     assert not list((superlink.folder / "crashed").iterdir())
+    assert "Traceback" not in run.log
+    *_, sentence, code = (line for line in run.log.splitlines() if "ERROR" in line)
+    assert "The usable answers to a message must be at least 2." in sentence
+    assert "Exit Code" in code  # which is Flower's own last word
 
 
 def test_pipeline_trains_on_the_components(superlink, monkeypatch, tmp_path):

@@ -255,12 +255,7 @@ class Opening(Stage[OpeningState]):
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
         block = block_of(arrays, data.d)
         if len(block) != data.d:
-            raise DataError(
-                "The number of columns",
-                must=f"{len(block)}, as in what this run asks",
-                got=data.d,
-                then="Align the features first.",
-            )
+            raise DataError(start_of_other_columns(len(block), data.d))
         if "gaps" not in arrays:
             data.complete()
         eps = np.array(np.finfo(data.dtype).eps, dtype=np.float64)
@@ -397,6 +392,14 @@ def precision_of(data: LocalData) -> Arrays:
 def eps_of(total: Arrays) -> float:
     """The precision of the coarsest client, as the sums of these say."""
     return float(np.finfo(np.float32 if total["single"] > 0 else np.float64).eps)
+
+
+def start_of_other_columns(start: int, d: int) -> str:
+    """What is said if the components that a run starts from do not fit the rows. Either may be the mistake."""
+    return (
+        f"The run starts from components of {labels.count(start, 'column')}, but the rows have {d}. If {d} is right, "
+        f"start from a result of {labels.count(d, 'column')}, or leave the start out."
+    )
 
 
 def block_of(arrays: Arrays, d: int) -> Array:

@@ -7,6 +7,7 @@ it late.
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Callable
 from itertools import chain, count
 from logging import INFO
@@ -18,7 +19,7 @@ from flwr.serverapp import Grid
 
 from flower_pca import registry
 from flower_pca.base import checks
-from flower_pca.base.errors import ConfigError
+from flower_pca.base.errors import ConfigError, FlowerPCAError
 from flower_pca.base.shown import shown
 from flower_pca.hosting import EACH
 from flower_pca.report.live import watching
@@ -33,8 +34,23 @@ from flower_pca.strategies.pca import PCAStrategy, TrackingStrategy
 _WATCHED: Final = ("events", "live")
 
 
+class _Plainly(logging.Filter):
+    """Has Flower's logger print an error of this package as its sentence alone, without a traceback."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Take the traceback away."""
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, FlowerPCAError):
+            record.msg, record.args, record.exc_info, record.exc_text = "%s", (str(error),), None, None
+        return True
+
+
+_PLAINLY: Final = _Plainly()
+
+
 def run(grid: Grid, context: Context) -> None:
     """Run the strategy that the run-config describes, and save its result as result.npz in the output folder."""
+    logging.getLogger("flwr").addFilter(_PLAINLY)
     config = context.run_config
     wanted = Path(str(config["output"])).expanduser()
     folder = _free(wanted)

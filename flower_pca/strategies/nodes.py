@@ -394,7 +394,26 @@ class Nodes:
                 node, self._silence(node, waited, "the process of its ClientApp may have died"), silent=True
             )
         lines = (error.reason or "").strip().splitlines() or ["no reason given"]
+        if unanswerable := self._without_function(lines[-1]):
+            return Failure(node, unanswerable, lasting=True)
         return self._fail(node, f"error {error.code}: {harmless(lines[-1])}", silent=error.code == _GONE)
+
+    def _without_function(self, error: str) -> str | None:
+        """What to do about a ClientApp that has no function for the messages of this run; None if that is not it."""
+        action = self.waits.action
+        if "function registered with name" in error:
+            if action is None:
+                return (
+                    "its ClientApp has PCA under an action only, or not at all. Give the strategy the action that "
+                    'clients.register(app, load, action=...) has there, which is "pca" if it is left out'
+                )
+            return (
+                f"its ClientApp has no function for the action {action!r}. Write clients.register(app, load, "
+                f"action={action!r}) there, or give the strategy the action that it has"
+            )
+        if action is not None and "Invalid message type" in error:
+            return f"its ClientApp has a client_fn, which knows no actions. Leave action={action!r} out of the strategy"
+        return None
 
     def _silence(self, node: int, why: str, otherwise: str = "") -> str:
         """What is said of a silent node: one that has never spoken may not even begin."""

@@ -302,7 +302,8 @@ SIMULATE = [
     Refused({"start": np.ones(8)}, "must be finite rows. Got shape (8,)", ValueError),
     Refused(
         {"start": np.eye(5)},
-        "^The number of columns must be 5, as in what this run asks. Got 8. Align the features first.$",
+        "^The run starts from components of 5 columns, but the rows have 8. If 8 is right, start from a result of 8 "
+        "columns, or leave the start out.$",
         DataError,
     ),
     Refused({"data": [GOOD[:1]], "n_components": 1}, ALIKE, DataError),

@@ -29,7 +29,7 @@ from flower_pca.core.stage import Arrays, Stage
 from flower_pca.layers import NOISE, SINGLE
 from flower_pca.masking import messages
 from flower_pca.rows.stream import Stream, Widest
-from flower_pca.stages.opening import Opening
+from flower_pca.stages.opening import Opening, start_of_other_columns
 from flower_pca.stages.summed_opening import SummedOpening
 from flower_pca.tracking.batch import require_columns
 
@@ -131,6 +131,11 @@ class Demand:
                     then="Ask for fewer columns.",
                 )
             if ask.by_column and d is not None and len(a) != d:
+                if self.stage in (
+                    Opening.name,
+                    SummedOpening.name,
+                ):  # nobody has said before how many columns there are: a start has
+                    raise ProtocolError(start_of_other_columns(len(a), d))
                 raise ProtocolError(
                     "The rows of this node",
                     must=f"of {len(a)} columns, as {name} of this message",

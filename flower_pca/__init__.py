@@ -37,8 +37,7 @@ if TYPE_CHECKING:
     from flower_pca.base.history import Round as Round
     from flower_pca.base.history import Status as Status
     from flower_pca.core.question import Question as Question
-    from flower_pca.core.settings import DP as DP
-    from flower_pca.core.settings import Spent as Spent
+    from flower_pca.dp.spent import Spent as Spent
     from flower_pca.estimator import FederatedPCA as FederatedPCA
     from flower_pca.estimator import to_sklearn as to_sklearn
     from flower_pca.layers.air import AirChannel as AirChannel
@@ -53,6 +52,7 @@ if TYPE_CHECKING:
     from flower_pca.results.robust import RobustResult as RobustResult
     from flower_pca.results.steps import TrackingResult as TrackingResult
     from flower_pca.rows.stream import Stream as Stream
+    from flower_pca.settings.budget import DP as DP
     from flower_pca.simulation import Ray as Ray
     from flower_pca.simulation import from_frame as from_frame
     from flower_pca.simulation import simulate as simulate
@@ -69,7 +69,8 @@ _HOMES: Final = {
     "flower_pca.layers.air": ("AirChannel",),
     "flower_pca.core.question": ("Question",),
     "flower_pca.results.pca": ("PCAResult",),
-    "flower_pca.core.settings": ("Spent", "DP"),
+    "flower_pca.dp.spent": ("Spent",),
+    "flower_pca.settings.budget": ("DP",),
     "flower_pca.estimator": ("FederatedPCA", "to_sklearn"),
     "flower_pca.masking": ("MaskedSums",),
     "flower_pca.registry": ("make",),

@@ -20,9 +20,8 @@ from flower_pca.core.model import Model
 from flower_pca.core.question import MISSING, AskedHere, Question
 from flower_pca.core.roll import Roll
 from flower_pca.core.run import Run
-from flower_pca.core.settings import DP, MaskedSums, why_bits
 from flower_pca.core.stage import Stage
-from flower_pca.dp.gaussian import Outlook
+from flower_pca.dp.outlook import Outlook
 from flower_pca.names import ranges
 from flower_pca.names.coding import Coding
 from flower_pca.names.columns import names_in
@@ -31,6 +30,9 @@ from flower_pca.results.projection import Scaling
 from flower_pca.results.start import Start
 from flower_pca.results.steps import TrackingResult
 from flower_pca.rows.frame import Frame
+from flower_pca.settings.bits import why_bits
+from flower_pca.settings.budget import DP
+from flower_pca.settings.masks import MaskedSums
 from flower_pca.stages.opening import Opening, Standardize
 from flower_pca.stages.summed_opening import PrivateOpening, SummedOpening
 from flower_pca.tracking.tracker import Tracker

@@ -11,7 +11,7 @@ from cases import every
 from fake_grid import grid_of, in_a_run
 
 from flower_pca import DP, DataError, PCAResult, cli, simulate
-from flower_pca.dp.gaussian import Outlook
+from flower_pca.dp.outlook import Outlook
 from flower_pca.names import ranges
 from flower_pca.strategies import Covariance
 

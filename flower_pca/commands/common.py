@@ -37,8 +37,8 @@ from flower_pca.base.errors import (
 from flower_pca.base.shown import shown
 from flower_pca.core.drive import Driven
 from flower_pca.core.question import MISSING, SCALES, SPLITS, Question
-from flower_pca.core.settings import COUNTED, COUNTING
 from flower_pca.names.columns import enumeration, names_in
+from flower_pca.settings.counting import COUNTED, COUNTING
 
 if TYPE_CHECKING:
     from flower_pca.analysis.rotation import Rotation

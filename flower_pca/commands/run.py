@@ -16,11 +16,12 @@ from flower_pca.base.errors import ConfigError
 from flower_pca.commands import common, output
 from flower_pca.commands.results import as_json, print_result
 from flower_pca.core.question import Question
-from flower_pca.core.settings import DP, WIRES
 from flower_pca.names import ranges
 from flower_pca.names.columns import names_in
 from flower_pca.results import saved
 from flower_pca.results.pca import PCAResult
+from flower_pca.settings.bits import WIRES
+from flower_pca.settings.budget import DP
 
 
 def add(commands: Any) -> None:

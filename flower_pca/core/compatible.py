@@ -16,8 +16,8 @@ from typing import Any, Final, TypeAlias
 from flower_pca.base.errors import ConfigError, Setting, Words
 from flower_pca.base.shown import shown
 from flower_pca.core.algorithm import Iterative
-from flower_pca.core.settings import BITS, FLOORS
 from flower_pca.core.stage import Stage
+from flower_pca.settings.bits import BITS, FLOORS
 
 # the options that are on, by the names of a question's fields, with their values
 On: TypeAlias = Mapping[str, Any]

@@ -21,10 +21,13 @@ from flower_pca.base.shown import brief, shown
 from flower_pca.core import compatible
 from flower_pca.core.algorithm import Algorithm, Iterative
 from flower_pca.core.layer import Layer
-from flower_pca.core.settings import BITS, COUNTING, DP, WIRES, MaskedSums, fewest
 from flower_pca.names.columns import enumeration, names_in
 from flower_pca.names.levels import AsGiven, Coding, Levels, plain_levels, read_levels
 from flower_pca.names.ranges import Ranges
+from flower_pca.settings.bits import BITS, WIRES, fewest
+from flower_pca.settings.budget import DP
+from flower_pca.settings.counting import COUNTING
+from flower_pca.settings.masks import MaskedSums
 
 SCALES: Final = (None, "std", "max_abs")
 MISSING: Final = ("error", "own_mean", "mean")

@@ -33,12 +33,14 @@ from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import shown
 from flower_pca.core.algorithm import Algorithm
-from flower_pca.core.settings import COUNTING, DP, MaskedSums
 from flower_pca.estimator import tables
 from flower_pca.names.levels import AsGiven, Coding, read_levels
 from flower_pca.names.sites import SiteRows
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.start import Start
+from flower_pca.settings.budget import DP
+from flower_pca.settings.counting import COUNTING
+from flower_pca.settings.masks import MaskedSums
 from flower_pca.simulation import Ray, simulate
 
 _PASSED_ON: Final = ("center", "scale", "missing", "levels", "tol", "max_rounds", "mask", "dp", "backend", "checkpoint")

@@ -23,12 +23,15 @@ from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import Algorithm, Iterative
 from flower_pca.core.layer import Layer, Work
 from flower_pca.core.model import Model, Result
-from flower_pca.core.settings import DP, Spent
 from flower_pca.core.stage import Arrays, Broadcast
 from flower_pca.dp import gaussian
-from flower_pca.dp.gaussian import Outlook, add_noise, longest
+from flower_pca.dp.certainty import longest
+from flower_pca.dp.drawing import add_noise
+from flower_pca.dp.outlook import Outlook
+from flower_pca.dp.spent import Spent
 from flower_pca.layers import NOISE
 from flower_pca.rows.local import LocalData
+from flower_pca.settings.budget import DP
 
 # of what a message says that asks for noise
 _CLIP, _NOISE, _BUDGET, _AMONG = "clip", "noise", "budget", "among"
@@ -244,7 +247,7 @@ class Budget(Layer):
         """A run with noise ends with its budget; residuals measure the noise, not the way.
 
         The largest eigenvalue that noise alone has in such a sum, and one deviation more: see
-        `core.settings`.
+        `dp.certainty`.
         """
         assert model.status is not None
         together = np.sqrt(model.clients / (self.among or 1))

@@ -27,10 +27,10 @@ from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.core.layer import Layer, Work
 from flower_pca.core.model import Model
-from flower_pca.core.settings import FLOORS
 from flower_pca.core.stage import Arrays, Broadcast
 from flower_pca.layers import EXPONENTS, WIRE
 from flower_pca.rows.frame import Frame
+from flower_pca.settings.bits import FLOORS
 
 _BITS: Final = "bits"  # of what it says to the clients
 _TYPES: Final[dict[int, Any]] = {32: np.dtype(np.float32), 16: np.dtype(np.float16)}

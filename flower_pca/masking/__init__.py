@@ -5,6 +5,6 @@ halves do no input or output and never see Flower. What needs cryptography is im
 run begins, and only then.
 """
 
-from flower_pca.core.settings import MaskedSums
+from flower_pca.settings.masks import MaskedSums
 
 __all__ = ["MaskedSums"]

@@ -17,13 +17,13 @@ from flower_pca.core.kinds import Part, Shape
 from flower_pca.core.replies import UnawaitedError, check_arrays, declined_by, name_of
 from flower_pca.core.replies import check as check_reply
 from flower_pca.core.run import Run
-from flower_pca.core.settings import MaskedSums
 from flower_pca.core.stage import Arrays, Broadcast, Failure, Meter, Reply, Sum, nbytes
 from flower_pca.masking import fixed, messages
 from flower_pca.masking.group import Group
 from flower_pca.masking.messages import DIGEST, SIGNATURE, Phase, raw, strays, why
 from flower_pca.masking.primitives import KEY
 from flower_pca.names.columns import Heading, majority
+from flower_pca.settings.masks import MaskedSums
 
 # times the trace: products with rows of the opening, by Cauchy and Schwarz
 _TIGHT: Final = 2.0

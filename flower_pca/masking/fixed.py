@@ -26,7 +26,7 @@ from flower_pca.base.errors import DataError, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.core.kinds import Part
 from flower_pca.core.stage import Arrays
-from flower_pca.dp import gaussian
+from flower_pca.dp import drawing
 from flower_pca.masking import messages
 from flower_pca.masking.grain import normals, own_bits
 from flower_pca.masking.letters import Secrets
@@ -58,7 +58,7 @@ def bound_with_noise(deviation: float, clients: int) -> float:
     It depends on no row, so that whether a client can keep to it tells nothing. No noise comes
     near it: it is at least 2^37 deviations.
     """
-    return math.ldexp(deviation / clients, _LIMIT - 1 - gaussian.FINER)
+    return math.ldexp(deviation / clients, _LIMIT - 1 - drawing.FINER)
 
 
 def bounds_with_noise(parts: Mapping[str, Part], deviation: float, clients: int) -> Arrays:

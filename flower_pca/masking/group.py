@@ -10,11 +10,11 @@ import numpy as np
 
 from flower_pca.base.errors import NotEnoughNodes, ProtocolError
 from flower_pca.base.linalg import Array
-from flower_pca.core.settings import MaskedSums
 from flower_pca.core.stage import Arrays
 from flower_pca.masking import messages, primitives
 from flower_pca.masking.messages import DIGEST, SIGNATURE, Phase, raw, rows, strays, texts
 from flower_pca.masking.primitives import KEY, SEED
+from flower_pca.settings.masks import MaskedSums
 
 
 @dataclass(frozen=True)

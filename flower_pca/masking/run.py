@@ -30,7 +30,6 @@ from flower_pca.base.linalg import Array
 from flower_pca.core.drive import Around
 from flower_pca.core.layer import Layer
 from flower_pca.core.run import Run
-from flower_pca.core.settings import MaskedSums
 from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Sum
 from flower_pca.core.standing import Role, in_brief
 from flower_pca.masking import messages
@@ -38,6 +37,7 @@ from flower_pca.masking.answers import Acceptance, Layout, accept, require_sum
 from flower_pca.masking.group import Group, identity
 from flower_pca.masking.messages import NOTHING, Phase
 from flower_pca.names.columns import Heading
+from flower_pca.settings.masks import MaskedSums
 
 # in the history
 _LABELS: Final = {Phase.KEYS: "mask.keys", Phase.SHARES: "mask.shares", Phase.UNMASK: "mask.sum"}

@@ -11,7 +11,7 @@ import numpy as np
 
 from flower_pca.base import labels
 from flower_pca.base.linalg import Array
-from flower_pca.core.settings import Certainty
+from flower_pca.dp.certainty import Certainty
 from flower_pca.plots import style
 from flower_pca.results import facts
 from flower_pca.results.pca import PCAResult

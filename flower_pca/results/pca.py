@@ -16,13 +16,15 @@ from flower_pca.base.errors import ConfigError, Words
 from flower_pca.base.history import History, Status
 from flower_pca.base.linalg import Array
 from flower_pca.core.model import Model
-from flower_pca.core.settings import DP, Certainty, Spent, certainty
+from flower_pca.dp.certainty import Certainty, certainty
+from flower_pca.dp.spent import Spent
 from flower_pca.results import facts, saved
 from flower_pca.results.facts import Fact, Listing, Remark
 from flower_pca.results.matching import in_order, match
 from flower_pca.results.projection import Projection
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
+from flower_pca.settings.budget import DP
 from flower_pca.stages import outlying_sites
 from flower_pca.stages.opening import OUTLYING, SITE_KEYS, SITE_ROWS
 from flower_pca.stages.site_share import SITE_SHARE, hints_of_sites

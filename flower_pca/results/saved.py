@@ -22,7 +22,7 @@ from flower_pca.base import files, labels
 from flower_pca.base.errors import ConfigError, DataError, Words
 from flower_pca.base.history import History, Outcome, Status
 from flower_pca.base.linalg import Array
-from flower_pca.core.settings import Spent
+from flower_pca.dp.spent import Spent
 
 R = TypeVar("R")
 

@@ -11,7 +11,7 @@ from scipy import stats
 
 from flower_pca import DP, registry
 from flower_pca.base.bits import seeded_bits
-from flower_pca.dp import gaussian
+from flower_pca.dp import drawing
 from flower_pca.layers import noise
 from flower_pca.layers.noise import ClippedRows
 from flower_pca.masking import fixed
@@ -31,7 +31,7 @@ def one_hot_rows():
 
 def floats(a, deviation, bits):
     """Noise as it was before there was a grid."""
-    return a + deviation * gaussian.normals(np.shape(a), bits)
+    return a + deviation * drawing.normals(np.shape(a), bits)
 
 
 @pytest.mark.slow
@@ -70,7 +70,7 @@ def test_all_that_is_sent_with_noise_is_on_the_grid_of_masks(stage, std):
     X = np.random.default_rng(2).standard_normal((40, 6))
     asked = {**arrays, **flat.noise(clip=1.3, std=std, budget=1e12)}
     up, _ = flat.answer(stage, asked, LocalData(X), {}, bits=BITS)
-    step = gaussian.step_of(std)
+    step = drawing.step_of(std)
     assert std / 2**11 < step <= std / 2**10
     bound = np.array(fixed.bound_with_noise(std, 5))
     assert fixed.decode(np.array([10_000], np.uint64), {"Y": (1,)}, {"Y": bound}, 5)["Y"][0] == 10_000 * step
@@ -85,24 +85,24 @@ def test_no_digit_is_lost_before_the_noise_is_added(deviation):
     """Against fractions: whole steps and rest apart, so that the noise meets the same rest wherever a number is."""
     rng = np.random.default_rng(1)
     a = rng.standard_normal(300) * 10.0 ** rng.integers(-30, 14, 300)
-    step, z = gaussian.step_of(deviation), gaussian.normals((300,), seeded_bits(8))
-    got = gaussian.add_noise(a, deviation, seeded_bits(8))
+    step, z = drawing.step_of(deviation), drawing.normals((300,), seeded_bits(8))
+    got = drawing.add_noise(a, deviation, seeded_bits(8))
     for x, n, y in zip(a, z, got, strict=True):
         steps = Fraction(x) / Fraction(step)
         rest = float(steps - math.floor(steps)) + deviation / step * n
         assert y / step == float(math.floor(steps) + round(rest))  # beyond 2^53 steps rounded once more
     whole = np.rint(rng.standard_normal(300) * 1e6) * step
-    alone = gaussian.add_noise(whole, deviation, seeded_bits(8)) - whole
+    alone = drawing.add_noise(whole, deviation, seeded_bits(8)) - whole
     np.testing.assert_array_equal(alone, np.rint(deviation / step * z) * step)
 
 
 def test_numbers_beyond_all_steps_are_cut_off_and_noise_below_all_numbers_has_the_least_step():
-    far = gaussian.add_noise(np.array([1e300, -1e300, 2.0**80]), 1e-100, BITS)
-    step = gaussian.step_of(1e-100)
+    far = drawing.add_noise(np.array([1e300, -1e300, 2.0**80]), 1e-100, BITS)
+    step = drawing.step_of(1e-100)
     assert np.abs(far / step).max() < 2.0**62 + 2.0**15
     assert np.sign(far).tolist() == [1.0, -1.0, 1.0]
-    assert gaussian.step_of(5e-324) == 2.0**-1022
-    assert np.isfinite(gaussian.add_noise(np.array([1e-310, 3.0]), 5e-324, BITS)).all()
+    assert drawing.step_of(5e-324) == 2.0**-1022
+    assert np.isfinite(drawing.add_noise(np.array([1e-310, 3.0]), 5e-324, BITS)).all()
 
 
 def bits_of(*blocks):
@@ -114,10 +114,10 @@ def bits_of(*blocks):
 def test_noise_has_tails_beyond_those_of_53_bits():
     """Before, no number was beyond 8.57 deviations, as if its chance of 1e-17 were none."""
     ones = 2**64 - 1
-    largest = gaussian.normals((1,), bits_of([ones, 0], [0, 0]))[0]
+    largest = drawing.normals((1,), bits_of([ones, 0], [0, 0]))[0]
     assert largest == pytest.approx(np.sqrt(2 * 193 * np.log(2)))
-    assert gaussian.normals((1,), bits_of([ones, 0], [ones, 0]))[0] == pytest.approx(np.sqrt(2 * 64 * np.log(2)))
-    assert gaussian.normals((1,), bits_of([0, 0], []))[0] == 0.0
+    assert drawing.normals((1,), bits_of([ones, 0], [ones, 0]))[0] == pytest.approx(np.sqrt(2 * 64 * np.log(2)))
+    assert drawing.normals((1,), bits_of([0, 0], []))[0] == 0.0
 
 
 def test_the_tails_have_the_law_of_a_normal_radius():
@@ -125,7 +125,7 @@ def test_the_tails_have_the_law_of_a_normal_radius():
     size, rng = 4000, np.random.default_rng(3)
     first = np.concatenate([np.full(size, 2**64 - 1, np.uint64), np.zeros(size, np.uint64)])
     more = rng.integers(0, 2**64, 2 * size, dtype=np.uint64)
-    z = gaussian.normals((size,), bits_of(first, more))
+    z = drawing.normals((size,), bits_of(first, more))
     assert z.min() > 9.4
     assert stats.kstest(z**2 / 2 - 64 * np.log(2), "expon").pvalue > 1e-9
 

@@ -14,7 +14,7 @@ from scipy import sparse, stats
 from flower_pca import ProtocolError, registry
 from flower_pca.algorithms.covariance import pack, unpack
 from flower_pca.base.bits import seeded_bits, system_bits
-from flower_pca.dp import gaussian
+from flower_pca.dp import drawing
 from flower_pca.layers import noise
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
@@ -133,10 +133,10 @@ def test_packing_keeps_the_frobenius_norm_and_reads_back():
 
 
 def test_seeded_noise_comes_again_and_differs_between_clients():
-    one, again, other = (gaussian.normals((50,), seeded_bits(3, i)) for i in (0, 0, 1))
+    one, again, other = (drawing.normals((50,), seeded_bits(3, i)) for i in (0, 0, 1))
     np.testing.assert_array_equal(one, again)
     assert not np.isin(one, other).any()
-    system = gaussian.normals((50,), system_bits), gaussian.normals((50,), system_bits)
+    system = drawing.normals((50,), system_bits), drawing.normals((50,), system_bits)
     assert not np.isin(*system).any()
 
 

@@ -10,11 +10,11 @@ from scipy.stats import chi2, hypergeom
 from flower_pca import answering
 from flower_pca.base.errors import NotEnoughNodes, ProtocolError
 from flower_pca.base.linalg import norm2
-from flower_pca.core.settings import MaskedSums
 from flower_pca.core.stage import Failure, Reply
 from flower_pca.masking import fixed, messages, primitives
 from flower_pca.masking import group as server
 from flower_pca.masking.client import Secrets
+from flower_pca.settings.masks import MaskedSums
 
 FIVE = two_lead(5)
 

@@ -1,0 +1,161 @@
+"""What can be said of the variances of a run with noise.
+
+N clients add noise of deviation s / sqrt(m) each, m = 1 unless it is shared: S = s sqrt(N / m) on
+each number of their sum, a d x p product or a d x d covariance. The largest eigenvalue that a
+symmetric matrix of such noise has by itself is near S sqrt(2 d) (the edge of the semicircle, with S
+on the diagonal and S / sqrt(2) beside it), and that of the p columns of a product is no larger. One
+deviation more covers what it varies by. Noise on the mean comes on top: rows that are centred
+beside it have the step between as a direction of its own. The total variance comes out of the
+message before, with the noise of that: see `stages.summed_opening`, whose moments these are.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from flower_pca.base import labels
+from flower_pca.base.linalg import Array
+from flower_pca.base.shown import brief
+from flower_pca.dp.spent import Spent
+from flower_pca.names import ranges as public
+from flower_pca.rows.frame import Frame
+from flower_pca.settings.budget import DP
+
+_DEVIATIONS: Final = 2.0  # deviations of the total variance that a share allows for
+
+
+@dataclass(frozen=True)
+class Certainty:
+    """What can be said of the variances of a run with noise.
+
+    Attributes:
+        floor: The variance that noise alone can give a component.
+        shares: Bounds on each component's share of the total variance, (k, 2), within 0 and 1.
+        together: Bounds on the share of the first components together, (k, 2), likewise.
+        signal: How many times the floor each component's variance is, (k,).
+    """
+
+    floor: float
+    shares: Array
+    together: Array
+    signal: Array
+
+    __repr__ = brief
+
+    @property
+    def noise_share(self) -> Array:
+        """How much of each component's variance noise alone can be, (k,)."""
+        return np.minimum(1.0 / np.maximum(self.signal, 1.0), 1.0)
+
+    @property
+    def in_words(self) -> str:
+        """The share of all components together, for a sentence."""
+        return labels.bounds(self.together[-1]).replace("unknown", "an unknown share")
+
+    def __str__(self) -> str:
+        numbers = range(1, len(self.signal) + 1)
+        clear = [j for j in numbers if self.signal[j - 1] > 1.0]
+        rest = [j for j in numbers if j not in clear]
+        said = [
+            "There is noise on what the server has seen.",
+            f"Alone it can give a component a variance of {self.floor:.2g}.",
+        ]
+        if clear:
+            times = labels.series([f"{ratio:.{int(ratio < 10.0)}f}" for ratio in self.signal if ratio > 1.0])
+            verb = "has" if len(clear) == 1 else "have"
+            said.append(f"{_components(clear)} {verb} {times} times as much.")
+        if rest:
+            said.append(f"{_components(rest)} cannot be told from noise.")
+        said.append("So shares of the variance are said as bounds; the number of rows has noise on it as well.")
+        return " ".join(said)
+
+
+def certainty(
+    spent: Spent, dp: DP | None, frame: Frame, *, rows: int, columns: int, answered: int, variances: Array, total: float
+) -> Certainty:
+    """What can be said of the variances of a run with noise.
+
+    Args:
+        spent: What the run has cost.
+        dp: Its budget, where that is known.
+        frame: Mean and scale of its result.
+        rows: How many it was of.
+        columns: Likewise.
+        answered: How many clients have answered together, at most.
+        variances: Of each component.
+        total: Of all columns.
+    """
+    degrees = max(rows - 1, 1)
+    added = np.sqrt(answered / spent.among)
+    reach = (None if dp is None else dp.reach) or spent.clip
+    frame = _as_measured(frame, dp)
+    floor = float(added * spent.noise * (np.sqrt(2.0 * columns) + 1.0) / degrees)
+    if frame.mean is not None:
+        floor += _off_centre(frame.scale, added * spent.frame_noise, reach * degrees, columns)
+    doubt = _DEVIATIONS * _total_noise(frame, added * spent.frame_noise, reach, columns) / degrees
+    number = np.arange(1, len(variances) + 1)
+    return Certainty(
+        floor=floor,
+        shares=_bounds(variances, floor, total, doubt),
+        together=_bounds(variances.cumsum(), floor * number, total, doubt),
+        signal=variances / floor,
+    )
+
+
+def _bounds(values: Array, floor: float | Array, total: float, doubt: float) -> Array:
+    """The least and the largest share, if values are off by `floor` and their total by `doubt`."""
+    most = max(total + doubt, float(values.max()))
+    low = np.maximum(values - floor, 0.0) / most
+    rest, high = total - doubt, np.ones(len(values))
+    if rest > 0.0:
+        high = np.minimum((values + floor) / rest, 1.0)
+    return np.stack([np.minimum(low, 1.0), np.maximum(high, low)], axis=1)
+
+
+def _as_measured(frame: Frame, dp: DP | None) -> Frame:
+    """The frame in the units in which it was measured; halves of public ranges nobody has measured."""
+    if dp is None or not dp.public_ranges:
+        return frame
+    assert frame.mean is not None
+    assert frame.names is not None
+    middles, halves = public.halves(dp.public_ranges, frame.names)
+    return replace(frame, mean=(frame.mean - middles) / halves, scale=None)
+
+
+def _off_centre(scale: Array | None, deviation: float, reach: float, d: int) -> float:
+    """What noise on the mean alone gives a component: all rows stand beside it by the same step.
+
+    `reach`: how far all of them together reach.
+    """
+    step = np.sqrt(3.0) * deviation / reach
+    turned = (step * longest(d)) ** 2
+    return float(turned if scale is None else turned * np.mean(scale**-2.0))
+
+
+def _total_noise(frame: Frame, deviation: float, reach: float, d: int) -> float:
+    """The deviation of the sum of squares in the frame, from that of the first numbers."""
+    sums = frame.mean is not None or frame.scale is not None
+    columns, squares, mean = np.ones(d), 1.0, 0.0
+    if frame.scale is not None:
+        columns = 1.0 / frame.scale**2
+    if frame.scale is not None or not sums:
+        squares = float(np.linalg.norm(columns))
+    if frame.mean is not None:
+        mean = float(np.linalg.norm(frame.mean * columns))
+    # on a number of the moments, times reach squared
+    unit = deviation * np.sqrt(3.0 if sums else 2.0)
+    return float(unit * np.hypot(squares, 2.0 * mean / reach))
+
+
+def _components(numbers: list[int]) -> str:
+    word = labels.noun(len(numbers), "Component")
+    return f"{word} {labels.series([str(j) for j in numbers])}"
+
+
+def longest(columns: int) -> float:
+    """The length that a step of so many independent normal numbers hardly passes: by two deviations of its square."""
+    return math.sqrt(columns + 2.0 * math.sqrt(2.0 * columns))

@@ -1,0 +1,71 @@
+"""What a budget leaves to be seen, told before any of it is spent, from sizes that the rows do not change.
+
+A component is seen if it has more variance than noise alone can give one: see `dp.certainty`. The
+noise on the mean is a part of that: rows that are centred beside their mean all have the same step
+to it, a direction of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from flower_pca.base import labels
+from flower_pca.base.errors import DataError, Setting, Words
+from flower_pca.settings.budget import USUAL
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What noise alone can give a component, beside what columns can have.
+
+    Attributes:
+        rows, columns, clients: Of the table.
+        noise: The sum of squares that noise alone can give a component, in the units of the frame.
+        off: Rows times the length of what noise does to their mean, in the same units.
+        ranged: Whether columns are counted in halves of their ranges.
+    """
+
+    rows: int
+    columns: int
+    clients: int
+    noise: float
+    off: float
+    ranged: bool
+
+    @property
+    def floor(self) -> float:
+        """The variance that noise alone can give a component."""
+        n = max(self.rows - 1, 1)
+        return self.noise / n + (self.off / n) ** 2
+
+    @property
+    def moving(self) -> float:
+        """As many usual columns have to move as one to be seen."""
+        return self.floor / USUAL
+
+    def require(self) -> None:
+        """Refuse a budget under which nothing could be seen, though all columns moved as one."""
+        if not self.ranged or self.moving < self.columns:
+            return
+        # noise / n + (off / n)^2 is less from the larger root on
+        most = self.columns * USUAL
+        root = math.hypot(self.noise, 2.0 * self.off * math.sqrt(most))
+        # One row more as the floor has to be below, not at it; and one as variances are over n - 1.
+        least = math.ceil((self.noise + root) / (2.0 * most)) + 2
+        sizes = f"{labels.count(self.columns, 'column')} at {labels.count(self.clients, 'client')}"
+        rule = f"at least {least:,} for {sizes}, as noise else hides all components"
+        raise DataError(
+            "The rows under this budget",
+            must=rule,
+            got=f"{self.rows:,}",
+            then=Words("Take more rows or a larger epsilon, or share the noise out with ", Setting("mask", True), "."),
+        )
+
+    def __str__(self) -> str:
+        alone = f"noise alone can give a component a variance of {self.floor:.2g}"
+        if not self.ranged:
+            return f"With this budget and {labels.count(self.rows, 'row')} {alone}."
+        seen = f"so a component shows where it moves {self.moving:.2g} of the {self.columns} columns, or more, as one"
+        usual = f"one column that spreads by a sixth of its range has {USUAL:.2g}"
+        return f"With this budget and {labels.count(self.rows, 'row')} {alone}, in halves of ranges; {usual}: {seen}."

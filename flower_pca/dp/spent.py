@@ -1,0 +1,37 @@
+"""What a run has cost in privacy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What a run has cost in privacy.
+
+    Attributes:
+        epsilon, delta: What holds for every row, against a server that sees all that it is sent.
+        clip: The norm to which rows were clipped.
+        noise: The deviation of the noise on each number that the server sees: at least so much.
+        messages: Answered messages, that of the frame included.
+        shared: Whether the clients had it together, on sums that were masked; else each has added
+            it alone. Then epsilon is that of the sums, and holds if no more clients collude than
+            the run allowed for.
+        among: How many clients alone have all of that noise together: one, where it is not shared.
+        frame_noise: The deviation of the noise on each number of the message that measured mean,
+            scale and count.
+    """
+
+    epsilon: float
+    delta: float
+    clip: float
+    noise: float
+    messages: int
+    shared: bool = False
+    among: int = 1
+    frame_noise: float = 0.0
+
+    def __str__(self) -> str:
+        where = "each sum, shared among clients" if self.shared else "each answer"
+        noise = f"noise of deviation {self.noise:.4g} on {where}"
+        return f"epsilon {self.epsilon:.4g}, delta {self.delta:g}; {noise}"

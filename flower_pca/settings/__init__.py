@@ -1,0 +1,1 @@
+"""Settings that a run is asked for as plain values, one file for each."""

@@ -1,0 +1,110 @@
+"""The budget of differential privacy that a run is given: see `dp`.
+
+Rows in halves of their public ranges have a variance of about a ninth in each column: a measurement
+spreads over its range by three deviations to either side if the range is what textbooks say. This
+is a usual column.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Final
+
+from flower_pca.base import checks, spec
+from flower_pca.base.errors import ConfigError
+from flower_pca.names import ranges as public
+
+USUAL: Final = 1.0 / 9.0  # the variance of a usual column, in halves of its range
+# Rows are clipped to so many times the norm of a usual row, because few rows are longer.
+SLACK: Final = 1.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class DP:
+    """Differential privacy of single rows: to add or remove one changes no probability of what the server sees by more
+    than exp(epsilon), but for events of probability delta.
+
+    Every client scales each of its rows, in the common frame, down to norm `clip` where it is
+    longer, and adds Gaussian noise of deviation s clip^2 to every number it sends. s follows from
+    epsilon, delta and the number of messages. Where sums are masked, each adds a share, so that the
+    fewest survivors, less the colluding ones, have that much.
+
+    Args:
+        epsilon: The bound on the logarithm of probabilities.
+        delta: The probability beyond the bound; well below one over the number of rows.
+        clip: The norm to which rows are clipped in the common frame. Choose it without looking at
+            the rows; left out, it follows from `ranges`.
+        reach: The norm to which raw rows are clipped when mean and scale are measured; `clip` if
+            left out, which a scale forbids.
+        ranges: Between which values each column lies, from what is public and not from the rows,
+            such as {"age": (18, 100)}, "age=18..100,weight=30..200", or a file of lines age,18,100.
+            Columns are then counted from the middle of their range, in halves of it; they are those
+            of the run, and no `scale` is needed.
+        frame_share: The share of the budget that mean, scale and count may take.
+        noise_seed: For simulations in process only: a seed that makes the noise the same every
+            time. Whoever knows it can take the noise off.
+        colluding: Under masks, how many clients may collude with the server: their shares of the
+            noise do not count, and those of the others are larger. Without masks each client adds
+            all of it, whoever colludes.
+    """
+
+    epsilon: float
+    delta: float
+    clip: float = 0.0
+    reach: float | None = None
+    ranges: public.AsGiven | None = None
+    frame_share: float = 0.1
+    noise_seed: int | None = None
+    colluding: int = 0
+
+    def __post_init__(self) -> None:
+        if self.ranges is not None:
+            object.__setattr__(self, "ranges", public.of(self.ranges))
+            object.__setattr__(self, "clip", self.clip or usual_clip(len(self.public_ranges)))
+        if self.clip == 0.0:
+            raise ConfigError(
+                "dp needs a bound on the length of a row. Give public ranges of the columns, "
+                'as in DP(..., ranges="age=18..100"), or the bound itself, as in "dp(..., clip=10.0)".',
+                setting="clip",
+            )
+        checks.number("clip of dp", self.clip, least=1e-9)
+        for name in ("epsilon", *([] if self.reach is None else ["reach"])):
+            checks.number(f"{name} of dp", getattr(self, name), least=1e-9)
+        checks.number("delta of dp", self.delta, least=1e-30)
+        object.__setattr__(self, "frame_share", checks.share(self.frame_share))
+        checks.proportion("frame_share of dp", self.frame_share)
+        if self.delta >= 1.0 or self.frame_share >= 1.0:
+            raise ConfigError(
+                "delta and frame_share of dp",
+                must="below 1",
+                got=f"delta={self.delta!r}, frame_share={self.frame_share!r}",
+                then="Try 1e-6 and 0.1.",
+            )
+        if self.noise_seed is not None:
+            checks.integer("noise_seed of dp", self.noise_seed)
+        checks.integer("colluding of dp", self.colluding)
+
+    @property
+    def public_ranges(self) -> public.Ranges:
+        """The ranges, each with the name of its column; none where there are none."""
+        if self.ranges is None:
+            return ()
+        return public.of(self.ranges)
+
+    @classmethod
+    def of(cls, given: object, **more: Any) -> DP | None:
+        """From an instance, or a string such as "dp(epsilon=1.0, delta=1e-6, clip=10.0)" with `more`; None for None."""
+        if given is None or isinstance(given, cls):
+            return given
+        return spec.bind(
+            given,
+            {"dp": cls, "DP": cls},
+            what="dp",
+            rule='a DP, or a string such as "dp(epsilon=1.0, delta=1e-6, clip=10.0)"',
+        )(**more)
+
+
+def usual_clip(columns: int) -> float:
+    """The norm to which rows in halves of their ranges are clipped, unless another is named."""
+    return SLACK * math.sqrt(columns * USUAL)

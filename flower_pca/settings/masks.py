@@ -1,0 +1,105 @@
+"""How the answers of clients are masked: see `masking`."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from flower_pca.base import checks, spec
+from flower_pca.base.errors import ConfigError
+
+_ALL: Final = 100  # the most clients of which every two share a mask
+# With more clients, one client in so many may collude with the server or drop out. The chance that
+# this exposes any client, or costs the sum, is at most 2 to the power of minus _SECURITY.
+_COLLUDING: Final = 5
+_SECURITY: Final = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskedSums:
+    """Settings of masked sums; `mask=True` stands for the defaults.
+
+    Args:
+        threshold: The sum can be computed if, of every client and its neighbours together, more
+            than this share answer; at least one half, below which a server that lies about
+            drop-outs could see an answer.
+        bound: The largest entry, in absolute value, that any client may have to send after the
+            opening. Left out, it follows from the sums that the opening has brought. A client with
+            a larger one sends nothing, and says so.
+        neighbours: With how many others a client shares masks; an even number. Left out, with all
+            others up to 100 clients; beyond with the fewest of whom a majority colludes, at any
+            client, with a chance of at most 2^-20, where a fifth of all clients collude: 48 of 200,
+            72 of 1000.
+        self_masks: Whether a client adds a mask of its own to those that it shares with others.
+            Without them a sum takes one message while nobody drops out, not two; but a server that
+            lies about drop-outs could unmask an upload, and one that is only curious, an upload
+            that comes late. Nodes have to agree, by `single_masks`.
+    """
+
+    threshold: float = 0.5
+    bound: float | None = None
+    neighbours: int | None = None
+    self_masks: bool = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "threshold", checks.share(self.threshold))
+        checks.number("threshold of the masks", self.threshold, least=0.5, most=0.99, remedy="Use 0.5.")
+        if self.bound is not None:
+            checks.number("bound of the masks", self.bound, least=1e-300, remedy="Leave it out.")
+        if self.neighbours is not None:
+            checks.integer("neighbours of the masks", self.neighbours, least=2, remedy="Leave it out.")
+            if self.neighbours % 2:
+                raise ConfigError(
+                    "neighbours of the masks", must="even", got=self.neighbours, then=f"Use {self.neighbours + 1}."
+                )
+        checks.choice("self_masks of the masks", self.self_masks, (True, False))
+
+    @classmethod
+    def of(cls, mask: bool | MaskedSums | str | None) -> MaskedSums | None:
+        """The settings that `mask` stands for, such as "masks(neighbours=20)"; None: no masks."""
+        if isinstance(mask, MaskedSums):
+            return mask
+        # as a configuration may have them
+        if isinstance(mask, str) and mask.lower() in ("true", "false"):
+            mask = mask.lower() == "true"
+        if mask is None or isinstance(mask, bool | np.bool_):
+            return cls() if mask else None
+        return spec.bind(
+            mask,
+            {"masks": cls, "MaskedSums": cls},
+            what="mask",
+            rule='True, False, a MaskedSums, or a string such as "masks(neighbours=20)"',
+        )()
+
+    def degree(self, clients: int) -> int:
+        """Neighbours of each of so many clients."""
+        if self.neighbours is not None:
+            return min(self.neighbours, clients - 1)
+        if clients <= _ALL:
+            return clients - 1
+        return _fewest(clients)
+
+    def quorum(self, group: int) -> int:
+        """How many of a client and its neighbours, together so many, have to survive."""
+        return min(group, math.floor(self.threshold * group) + 1)
+
+
+@functools.cache
+def _fewest(clients: int) -> int:
+    """The least even number of neighbours in a random ring that keeps to the stated level of security (Bell 2020).
+
+    Of k neighbours, drawn from the others, more than half collude by the tail of a hypergeometric
+    distribution; the chance that it happens to any client is at most the sum over all.
+    """
+    others, colluding = clients - 1, -(-clients // _COLLUDING)
+    for k in range(2, others, 2):
+        worst = range(k // 2 + 1, min(k, colluding) + 1)
+        ways = {c: math.comb(colluding, c) for c in worst}
+        draws = sum(many * math.comb(others - colluding, k - c) for c, many in ways.items())
+        if clients * draws << _SECURITY <= math.comb(others, k):
+            return k
+    return others

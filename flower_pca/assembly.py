@@ -57,18 +57,12 @@ class AskedSteps(TypedDict, total=False):
     channel: Layer | str | None
 
 
-STEPS: Final[AskedSteps] = {"steps": None, "start": None, "columns": None, "seed": 0, "mask": False, "channel": None}
-
-
 class AskedScaling(TypedDict, total=False):
     """What is asked of a run of the opening alone: see `standardizing`."""
 
     missing: str
     columns: Sequence[str] | str | None
     mask: bool | MaskedSums | str | None
-
-
-SCALING: Final[AskedScaling] = {"missing": "error", "columns": None, "mask": False}
 
 
 def channel_of(given: object) -> Layer | None:

@@ -43,6 +43,12 @@ def spelt_out(kind: Any, defaults: Mapping[str, Any]) -> Callable[[F], F]:
     return decorate
 
 
+def defaults(source: Callable[..., Any]) -> dict[str, Any]:
+    """The defaults of the parameters of a function or of a class, by name."""
+    parameters = inspect.signature(source).parameters.values()
+    return {p.name: p.default for p in parameters if p.default is not p.empty}
+
+
 T = TypeVar("T")
 
 

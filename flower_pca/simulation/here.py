@@ -6,16 +6,16 @@ import functools
 import logging
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any, Final, TypeAlias, Unpack, cast
 
 from flower_pca import answering, assembly, registry
-from flower_pca.assembly import STEPS, AskedSteps
+from flower_pca.assembly import AskedSteps
 from flower_pca.base import checks, labels
 from flower_pca.base.bits import seeded_bits
 from flower_pca.base.errors import ConfigError, DataError, Setting, Words
 from flower_pca.base.shown import shown
-from flower_pca.base.spec import spelt_out
+from flower_pca.base.spec import defaults, spelt_out
 from flower_pca.core.algorithm import Algorithm, Telling
 from flower_pca.core.drive import Driven, Watcher, drive
 from flower_pca.core.question import AskedHere, Question
@@ -40,10 +40,9 @@ Participation: TypeAlias = float | Callable[[int], Iterable[int]]
 # of an algorithm: its own values if left out
 _OWN: Final = ("tol", "min_rounds", "max_rounds", "patience")
 _LOG: Final = logging.getLogger("flower_pca")
-_DEFAULTS: Final = {**{f.name: f.default for f in fields(Question)[2:]}, **dict.fromkeys(_OWN)}
 
 
-@spelt_out(AskedHere, _DEFAULTS)
+@spelt_out(AskedHere, {**defaults(Question), **dict.fromkeys(_OWN)})
 def simulate(
     algorithm: str | Algorithm[Any] | Question,
     shards: Sequence[Any] | Mapping[str, Any],
@@ -241,7 +240,7 @@ def _presence(participation: Callable[[int], Iterable[int]], n_clients: int) -> 
     return present
 
 
-@spelt_out(AskedSteps, STEPS)
+@spelt_out(AskedSteps, defaults(assembly.tracking))
 def track(
     tracker: str | Tracker,
     streams: Sequence[Any],

@@ -7,7 +7,7 @@ PCA. TrackingStrategy: a tracker's steps.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
 from logging import WARNING
 from typing import Any, Final, Unpack, cast
@@ -16,7 +16,7 @@ from flower_pca import assembly, registry
 from flower_pca.assembly import AnyRun, AskedScaling, AskedSteps
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
-from flower_pca.base.spec import spelt_out
+from flower_pca.base.spec import defaults, spelt_out
 from flower_pca.core.algorithm import Algorithm, Iterative
 from flower_pca.core.drive import Watcher
 from flower_pca.core.question import AskedHere, Question, QuestionOptions
@@ -58,12 +58,12 @@ class Standardize(FlowerStrategy[Scaling]):
         ...     FedAvg().start(grid, arrays, train_config=ConfigRecord({"lr": 0.1, **scaling.to_record()}))
     """
 
-    @spelt_out(ScalingKeywords, {**NODE_DEFAULTS, **assembly.SCALING})
+    @spelt_out(ScalingKeywords, {**NODE_DEFAULTS, **defaults(assembly.standardizing)})
     def __init__(self, **keywords: Unpack[ScalingKeywords]) -> None:
         self._check_keywords(keywords, ScalingKeywords.__annotations__)
-        self._mask, self._columns = keywords.get("mask", False), keywords.get("columns")
-        self._missing = keywords.get("missing", "error")
-        super().__init__(Waits.of(keywords), keywords.get("checkpoint"))
+        nodes = take_out(keywords)
+        self._asked = cast(AskedScaling, keywords)  # what is left are settings of scaling alone
+        super().__init__(Waits.of(nodes), nodes.get("checkpoint"))
         self._check_run()
 
     @property
@@ -72,9 +72,7 @@ class Standardize(FlowerStrategy[Scaling]):
         return Stage()
 
     def _new_run(self, *, num_rounds: int = 0, start: Start | None = None) -> AnyRun:
-        return assembly.standardizing(
-            missing=self._missing, columns=self._columns, min_clients=self._waits.min_nodes, mask=self._mask
-        )
+        return assembly.standardizing(min_clients=self._waits.min_nodes, **self._asked)
 
 
 class PCAKeywords(NodeKeywords, QuestionOptions, total=False):
@@ -84,8 +82,8 @@ class PCAKeywords(NodeKeywords, QuestionOptions, total=False):
     fraction_train: float | None
 
 
-_ASKED: Final = {f.name: f.default for f in fields(Question)[1:]}
-PCA_DEFAULTS: Final = {**NODE_DEFAULTS, **_ASKED, "n_components": _COMPONENTS, "start": None, "fraction_train": None}
+_OWN: Final = {"n_components": _COMPONENTS, "start": None, "fraction_train": None}
+PCA_DEFAULTS: Final = {**NODE_DEFAULTS, **defaults(Question), **_OWN}
 
 
 class PCAStrategy(FlowerStrategy[PCAResult]):
@@ -180,8 +178,8 @@ class StepKeywords(NodeKeywords, AskedSteps, total=False):
     on_step: Callable[[StepRecord], None] | None
 
 
-_OWN: Final = {"n_components": _COMPONENTS, "interval": 0.0, "on_step": None}
-STEP_DEFAULTS: Final = {**NODE_DEFAULTS, **assembly.STEPS, **_OWN}
+_OF_STEPS: Final = {"n_components": _COMPONENTS, "interval": 0.0, "on_step": None}
+STEP_DEFAULTS: Final = {**NODE_DEFAULTS, **defaults(assembly.tracking), **_OF_STEPS}
 
 
 class TrackingStrategy(FlowerStrategy[TrackingResult]):

@@ -10,6 +10,7 @@ from typing import Any, Final, TypedDict, cast
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.shown import shown
+from flower_pca.base.spec import defaults
 
 _FLOWERS: Final = ("min_available_nodes", "min_train_nodes", "min_evaluate_nodes")  # Flower's names of min_nodes
 # parameters of Flower's strategies that mean something for PCA with these values alone, and why
@@ -122,14 +123,9 @@ class Waits:
             )
         if given is not None:
             least = [given]
-        return cls(
-            min_nodes=max(least, default=min_nodes),
-            node_timeout=keywords.get("node_timeout", cls.node_timeout),
-            round_timeout=keywords.get("round_timeout", cls.round_timeout),
-            interval=interval,
-            action=keywords.get("action"),
-            hosted=keywords.get("hosted"),
-        )
+        names = ("node_timeout", "round_timeout", "action", "hosted")
+        rest = {name: keywords[name] for name in names if name in keywords}
+        return cls(min_nodes=max(least, default=min_nodes), interval=interval, **rest)
 
     def message_type(self, kind: str) -> str:
         """Flower's type of a message of this kind."""
@@ -138,6 +134,5 @@ class Waits:
         return f"{kind}.{self.action}"
 
 
-# None but where `Waits` has a number
-NODE_DEFAULTS: Final[dict[str, Any]] = {name: getattr(Waits, name, None) for name in NodeKeywords.__annotations__}
-NODE_DEFAULTS["min_nodes"] = None  # as many as the run needs
+# If `min_nodes` is left out, a strategy waits for as many nodes as its run needs.
+NODE_DEFAULTS: Final = {**dict.fromkeys(NodeKeywords.__annotations__), **defaults(Waits), "min_nodes": None}

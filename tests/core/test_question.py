@@ -1,7 +1,8 @@
 """Question: what is refused when it is made, its short form, and that plain values ask the same again."""
 
+import inspect
 import json
-from dataclasses import FrozenInstanceError, replace
+from dataclasses import FrozenInstanceError, fields, replace
 
 import numpy as np
 import pytest
@@ -9,6 +10,8 @@ from builders import three_clients
 from cases import every
 
 from flower_pca import DP, AirChannel, Krylov, MaskedSums, PCAResult, Question, assembly, make, simulate
+from flower_pca.assembly import AskedScaling, AskedSteps
+from flower_pca.core.question import AskedHere
 from flower_pca.strategies import PCAStrategy
 
 SHARDS = three_clients(0).shards
@@ -66,3 +69,12 @@ def test_a_question_does_not_change():
     question = Question(make("krylov"), n_components=2)
     with pytest.raises(FrozenInstanceError):
         question.seed = 1
+
+
+def test_a_setting_is_a_keyword_of_the_short_form_by_the_same_name():
+    """Type checkers read the keywords from these TypedDicts, so they have to name all settings and no others."""
+    own = {"tol", "min_rounds", "max_rounds", "patience"}  # of an algorithm that iterates
+    assert set(AskedHere.__annotations__) == {f.name for f in fields(Question)[1:]} | own
+    for asked, function in ((AskedSteps, assembly.tracking), (AskedScaling, assembly.standardizing)):
+        keywords = {p.name for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY}
+        assert set(asked.__annotations__) == keywords - {"min_clients"}

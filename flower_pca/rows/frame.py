@@ -18,6 +18,7 @@ import numpy as np
 
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import brief
+from flower_pca.rows.gram import GramSum
 from flower_pca.rows.split import Split
 
 
@@ -399,15 +400,15 @@ class Spread:
     def of(cls, deviations: Iterable[Array], n: int, mean: Array, dtype: np.dtype[Any]) -> Spread:
         """That of n rows, by blocks of their deviations from about their mean."""
         left, squares = np.zeros((2, len(mean)))
-        gram = np.zeros((len(mean), len(mean)))
+        sums = GramSum(len(mean), dtype)
         for D in deviations:
             left += np.ones(len(D)) @ D
-            rows = D.astype(dtype, copy=False)
-            gram += rows.T @ rows
+            sums.add(D)
             # Products of single-precision rows have too few digits for moments.
             if dtype != np.float64:
                 squares += np.einsum("ij,ij->j", D, D)
         rest = left / n
+        gram = sums.total()
         gram -= np.dot((n * rest)[:, None], rest[None])
         squares = squares - n * rest**2
         if dtype == np.float64:  # whose products are as good
@@ -431,5 +432,6 @@ class Spread:
     def in_frame(self, frame: Frame) -> Array:
         """X'X for the rows in a frame."""
         e = (self.about - frame.centre) + self.rest
-        between = np.outer(self.moments.n * e, e)
-        return frame.unscale_gram(self.gram + between)
+        total = np.outer(self.moments.n * e, e)
+        total += self.gram
+        return frame.unscale_gram(total)

@@ -27,6 +27,7 @@ from flower_pca.rows.frame import (
     product,
     product_and_moments,
 )
+from flower_pca.rows.gram import GramSum, few_stored, sparse_gram
 from flower_pca.rows.stored import StoredRows
 
 DIRECT = 4096  # sides up to which a full LAPACK factorisation beats an iterative one
@@ -306,18 +307,24 @@ class LocalData(StoredRows, Operator):
     @functools.cached_property
     def _gram(self) -> Array:
         self.complete()
-        if self.sparse:
-            return self.matmat(np.eye(self.d))
-        if not self._once and self.d <= self.n and not self.missing:
+        if self.sparse and few_stored(self.csr):
+            return self._sparse_gram()
+        if not (self.sparse or self._once) and self.d <= self.n and not self.missing:
             return self.spread().in_frame(self.frame)
-        blocks: Iterable[Any] = self.rows()
+        blocks: Iterable[Any] = self.dense()
         frame = Frame()
-        if self.missing and self.dtype == np.float64:
+        if self.missing and self.dtype == np.float64 and not self.sparse:
             blocks, frame = self._bare()
-        total = np.zeros((self.d, self.d))
+        total = GramSum(self.d, self.dtype)
         for block in blocks:
-            total += block.T @ block
-        return frame.unscale_gram(total)
+            total.add(block)
+        return frame.unscale_gram(total.total())
+
+    def _sparse_gram(self) -> Array:
+        """X'X of sparse rows, few of whose entries are stored, without filling the others."""
+        S, frame = self._without_gaps, self._full_frame
+        mean = np.asarray(S.sum(axis=0, dtype=np.float64)).reshape(-1) / self.n
+        return frame.unscale_gram(sparse_gram(S, mean, about=frame.centre))
 
     @functools.cached_property
     def _implicit(self) -> bool:

@@ -5,12 +5,13 @@ import tracemalloc
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from cases import every
 
 from flower_pca import assembly, simulate
 from flower_pca.blocks import source
 from flower_pca.core.drive import drive
-from flower_pca.rows import local, stored
+from flower_pca.rows import gram, local, stored
 from flower_pca.rows.frame import Frame, pays
 from flower_pca.rows.local import LocalData
 from flower_pca.simulation.backend import Shards
@@ -129,3 +130,18 @@ def test_the_gram_matrix_is_small_beside_the_rows_or_in_any_case():
     assert pays(3_750, 200, 7, 4)
     assert not pays(1_250, 784, 7, 4)
     assert not pays(100, 101, 7, 1000)
+
+
+@pytest.mark.parametrize("share", [0.01, 0.06])
+def test_the_gram_matrix_of_sparse_rows_takes_no_memory_for_entries_that_are_not_stored(share):
+    n, d = 40_000, 300
+    local = LocalData(sp.random_array((n, d), density=share, rng=np.random.default_rng(0), format="csr"))
+    stored = 12 * int(n * d * share)  # bytes
+    assert peak(local.gram) <= 8 * 2 * d * d + 4 * stored + 16 * gram._PRODUCTS // 8 < 8 * n * d
+
+
+def test_the_gram_matrix_of_dense_rows_takes_no_square_matrix_for_each_block():
+    n, d = 1200, 1000
+    local = LocalData(np.random.default_rng(0).standard_normal((n, d))).in_frame(Frame())
+    one = 8 * d * d
+    assert one <= peak(local.gram) <= 2.2 * one

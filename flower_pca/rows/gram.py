@@ -1,0 +1,119 @@
+"""X'X of rows, added up block by block in one matrix.
+
+`GramSum` takes dense blocks. BLAS adds each of them to one triangle of the sum, so no second
+d x d matrix is formed and added for each block. `sparse_gram` takes sparse rows of which few
+entries are stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+
+from flower_pca.base.linalg import Array
+
+# Columns from which BLAS adds to the sum itself. Below, the product of one block stays in the processor's cache, and
+# nothing is gained. Measured on 20,000 x 784 numbers: 1.26 of X'X before, 1.00 since; on 6,000 x 2,000: 2.46 and 1.09.
+_LARGE: Final = 256
+# Columns from which rows of single precision are added in double: this takes .95 of the time at 784 columns, .5 at
+# 2,000, as a product in single precision has to be converted before it is added.
+_LARGE_SINGLE: Final = 1024
+_TILE: Final = 256  # the side of the squares in which a triangle is copied to the other one
+# The share of stored entries up to which sparse rows are multiplied as they are. Measured beside dense blocks: at 1 %
+# .07 to .2 of their time, at 3 % .25 to 1.2, at 5 % .5 to 3.3.
+_SPARSE: Final = 0.04
+_FILLED: Final = 0.1  # the share of a product from which it is added as a dense matrix
+_PRODUCTS: Final = 2**22  # products of two entries that are formed before they are added to the sum
+
+
+@lru_cache(maxsize=1)
+def _blas() -> Any:
+    """BLAS's own functions, which are loaded when they are first needed."""
+    from scipy.linalg import blas
+
+    return blas
+
+
+class GramSum:
+    """The sum of B'B over blocks B of rows, in double precision.
+
+    Args:
+        d: The number of columns.
+        dtype: The precision in which a block is multiplied; a block of single precision may have at
+            most as many rows as single precision can add up.
+    """
+
+    def __init__(self, d: int, dtype: np.dtype[Any]) -> None:
+        self._dtype = dtype
+        self._in_place = d >= (_LARGE if dtype == np.float64 else _LARGE_SINGLE)
+        # BLAS counts by columns, so the lower triangle that it writes is the upper one here.
+        self._sum = np.zeros((d, d))
+
+    def add(self, rows: Array) -> None:
+        """Add a block of rows."""
+        if not self._in_place:
+            rows = rows.astype(self._dtype, copy=False)
+            self._sum += rows.T @ rows
+            return
+        rows = np.asarray(rows, dtype=np.float64)
+        self._sum = _blas().dsyrk(1.0, rows.T, beta=1.0, c=self._sum.T, lower=1, overwrite_c=1).T
+
+    def total(self) -> Array:
+        """The sum (d x d). No block may be added afterwards."""
+        if self._in_place:
+            _mirror(self._sum)
+        return self._sum
+
+
+def _mirror(G: Array) -> None:
+    """Copy the upper triangle to the lower one, square by square, as a whole copy would take as much memory again."""
+    for i in range(0, len(G), _TILE):
+        j = i + _TILE
+        tile = G[i:j, i:j]
+        tile[:] = np.triu(tile) + np.triu(tile, 1).T
+        G[j:, i:j] = G[i:j, j:].T
+
+
+def few_stored(S: Any) -> bool:
+    """Whether so few entries of sparse rows are stored that `sparse_gram` takes less time than dense blocks."""
+    n, d = S.shape
+    # The products of two entries of one row, of which S'S is the sum.
+    products = int(np.sum(np.diff(S.indptr).astype(np.int64) ** 2))
+    return bool(products <= n * (_SPARSE * d) ** 2)
+
+
+def sparse_gram(S: Any, mean: Array, *, about: Array | float) -> Array:
+    """(S - 1 about')'(S - 1 about) in double precision, for sparse rows with this mean.
+
+    S'S is formed piece by piece, each of so few rows that a piece takes little memory beside the sum.
+    """
+    n, d = S.shape
+    total = np.zeros((d, d))
+    flat = total.reshape(-1)
+    for piece in _pieces(S):
+        product = piece.T @ piece
+        if product.nnz > _FILLED * d * d:
+            total += product.toarray()
+        else:
+            product = product.tocoo()
+            # Each place occurs once in a product, so plain indexing adds all of it.
+            flat[product.row.astype(np.int64) * d + product.col] += product.data
+    # About their own mean first: a difference of two large numbers would cancel digits of both.
+    total -= np.outer(n * mean, mean)
+    off = mean - about
+    total += np.outer(n * off, off)
+    return total
+
+
+def _pieces(S: Any) -> Iterator[Any]:
+    """Sparse rows in double precision, in pieces of a limited number of products of two entries."""
+    products = np.cumsum(np.diff(S.indptr).astype(np.int64) ** 2)
+    start = 0
+    while start < S.shape[0]:
+        before = products[start - 1] if start else 0
+        end = max(int(np.searchsorted(products, before + _PRODUCTS, side="right")), start + 1)
+        yield S[start:end].astype(np.float64)
+        start = end

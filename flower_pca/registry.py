@@ -137,7 +137,7 @@ _TRACKERS: Final = {"st_miss": "tracking.st_miss:STMiss", "robust_tracking": "tr
 _BESIDE: Final = {"monitor": "stages.histograms:Histograms", "errors": "stages.errors:Errors"}
 # Stages that may follow the closing one, by the field of a question that asks for them, in their
 # order.
-AFTER: Final = ("evaluate", *_BESIDE, "influence")
+AFTER: Final = ("evaluate", *_BESIDE)
 _COUNTING: Final = {"signal": "stages.signal:Signal", "shared": "algorithms.personal.shared:Shared"}
 _ALONE: Final = {"standardize": "stages.opening:Standardize"}
 _OTHERS: Final = {
@@ -147,7 +147,6 @@ _OTHERS: Final = {
     "ritz": "stages.ritz:RayleighRitz",
     "oblique": "stages.oblique:Oblique",
     "evaluate": "stages.histograms:Evaluate",
-    "influence": "stages.influence:Influence",
     "names": "stages.agreed:Naming",
     "medians": "algorithms.median_pca:Medians",
     "columns_opening": "vertical.stages:ColumnsOpening",

@@ -32,7 +32,7 @@ PEOPLE = len(PARTS[0])
 
 CASES = {  # what a run asks, of which rows, of so many columns
     "opening, rounds, closing": ("faps(max_rounds=3)", {"evaluate": True}, ROWS, D),
-    "all of C, errors, influence": ("covariance", {"errors": True, "influence": True}, ROWS, D),
+    "all of C, errors": ("covariance", {"errors": True}, ROWS, D),
     "one round": ("wda", {"scale": "max_abs"}, ROWS, D),
     "bases of clients": ("local_power(max_rounds=3)", {}, ROWS, D),
     "medians": ("median_pca", {}, ROWS, D),

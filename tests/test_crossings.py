@@ -1,4 +1,4 @@
-"""Where two things meet: a start and names, a way to project and what is no projection, a share and influence."""
+"""Where two things meet: a start and names, a way to project and a result that is no projection."""
 
 import re
 
@@ -9,7 +9,6 @@ from builders import rows
 from cases import every
 
 from flower_pca import ConfigError, FederatedPCA, Projection, cli, plots, simulate, to_sklearn, track
-from flower_pca.analysis import influence
 from flower_pca.base.errors import DataError, Reading
 from flower_pca.data import sources
 from flower_pca.simulation.ranks import alternatives, rank_table
@@ -76,12 +75,6 @@ def test_scikit_learn_takes_no_part_of_a_result_of_parties():
     result = simulate("krylov", [TABLES[0][:, :3], TABLES[0][:, 3:]], n_components=2, split="columns", private=[0])
     with pytest.raises(ConfigError, match="of a run whose parties have all handed theirs over"):
         to_sklearn(result)
-
-
-def test_no_influence_is_worked_out_of_clients_that_count_for_less():
-    result = simulate("krylov", TABLES, n_components=1, max_share=0.4)
-    assert not influence.cheap(result, 3)
-    assert influence.cheap(simulate("krylov", TABLES, n_components=1), 3)
 
 
 def test_an_estimator_that_finds_the_number_of_sparse_components_has_all_of_their_figures():

@@ -101,7 +101,6 @@ OPTIONS = {
     "away": Option("", {"participation": lambda number: [0, 2] if number == 2 else [0, 1, 2]}, 1e-4, ALIKE),
     "fixed answers": Option("", {"answers": "fixed"}, same=1e-2),  # steps of per_pca turn on a last digit
     "monitor": Option("monitor", {"monitor": True}),
-    "influence": Option("influence", {"influence": True}),
     "errors": Option("errors", {"errors": True}),
     "max_share": Option("max_share", {"max_share": 0.6}),
     "start": Option("start", {"start": np.eye(6)[:K] + 0.1}),

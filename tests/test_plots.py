@@ -96,7 +96,7 @@ def test_every_kind_of_result_has_an_overview_in_svg(case, tmp_path):
 
 @pytest.mark.parametrize("what", WHAT)
 def test_a_picture_of_pixels_is_sharp_on_paper(what, tmp_path):
-    drawn = result_of_sites(influence=what == "influence")
+    drawn = result_of_sites()
     width, height = size(drawn.plot(what, tmp_path / "picture.PNG", shards=plotted_sites()).read_bytes())
     assert width == (2600 if what == "overview" else 960)
     assert 400 <= height <= 1000

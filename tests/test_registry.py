@@ -93,7 +93,6 @@ def test_every_stage_answers_under_its_own_name_and_others_are_refused():
         "standardize",
         "names",
         "evaluate",
-        "influence",
         "monitor",
         "errors",
         "signal",
@@ -109,6 +108,6 @@ def test_every_stage_answers_under_its_own_name_and_others_are_refused():
         answer("ritzy", {}, LocalData(X), {})
     assert str(caught.value) == (
         f"The stage must be one of {SERVED}, {TRACKED}, monitor, errors, signal, shared, standardize, opening, "
-        "private_opening, summed_opening, ritz, oblique, evaluate, influence, names, medians, columns_opening, "
+        "private_opening, summed_opening, ritz, oblique, evaluate, names, medians, columns_opening, "
         "loadings, low_rank, personal, triple. Got 'ritzy'. Install the same flower_pca everywhere."
     )

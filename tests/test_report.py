@@ -288,7 +288,7 @@ def test_a_page_is_written_from_a_result_alone_or_with_the_rows_of_its_sites(tmp
     read = Reader((tmp_path / "clients.html").read_text(encoding="utf-8"))
     assert [row[0] for row in read.tables["Clients"][1:]] == ["n", "s", "w"]
     assert [row[0] for row in read.tables["Means and spreads"][1:]] == ["all rows", "n", "s", "w"]
-    assert {"Rows furthest out", "What each client does to the components"} <= set(read.text["h2"])
+    assert "Rows furthest out" in read.text["h2"]
     assert main(["report", str(path), "-o", str(tmp_path / "page.pdf")]) == 2
     assert "The file for the report must be one that ends in .html" in capsys.readouterr().err
 

@@ -33,7 +33,7 @@ def questions(rng, Z):
         "opening": {"peaks": number(True), "block": Z},
         "summed_opening": {"peaks": number(False), "reference": rng.standard_normal(D) * 1e15, "block": Z},
         "median_pca": {"rank": number(3), "weighted": number(False)}, "medians": {"Z": Z},
-        "influence": {"W": Z}, "sparse_pca": {"Z": Z}, "oblique": {"Z": Z}, "shared": {"B": Z},
+        "sparse_pca": {"Z": Z}, "oblique": {"Z": Z}, "shared": {"B": Z},
         "ritz": {"Z": Z}, "evaluate": {"Z": Z}, "ssi": {"Z": Z}, "krylov": {"B": Z}, "fed_oapm": {"U": Z},
         "local_power": {"Z": Z, "steps": number(3), "aligned": number(True)},
         "faps": {"Z": Z, "inner_steps": number(2), "inner_tol": number(0.0)},

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import math
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
 
-from flower_pca.analysis.influence import Influence, cheap, has_influence, influence, of_rows, warnings
 from flower_pca.analysis.monitor import Monitor
 from flower_pca.analysis.rotation import Rotation
 from flower_pca.base import checks, labels
@@ -21,7 +19,6 @@ from flower_pca.results import facts
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.steps import TrackingResult
 
-_TURNING: Final = 5  # clients whose influence is listed
 # Figures that have a line each, where a result has them: of the error, and of robust and
 # personalized runs.
 _LINES: Final = (
@@ -76,7 +73,6 @@ def print_result(result: PCAResult) -> None:
         *_sites(result),
         *(f"{fact.words}: {fact.text}" for fact in result.facts() if fact.words in _LINES),
         *_limits(result),
-        *_influence(result),
         *([] if result.privacy is None else [f"privacy: {result.privacy}", str(result.certainty)]),
         *([str(result.status)] if result.status.ok else []),
         *result.choices,
@@ -100,30 +96,11 @@ def _limits(result: PCAResult) -> list[str]:
     return [f"limits: {Monitor(result).limits()}"]
 
 
-def _influence(result: PCAResult) -> list[str]:
-    """How far each client turns the components, if the run was asked for it; and who is far off."""
-    if not has_influence(result):
-        return []
-    found = influence(result)
-    each = [f"{one.name} {one.degrees}" for one in found[:_TURNING]]
-    most = ", ".join(each)
-    if len(found) > _TURNING:
-        most += f", and {len(found) - _TURNING} less"
-    return [f"influence: without it the components turn by: {most}", *warnings(result)]
-
-
-def _plain(one: Influence) -> dict[str, Any]:
-    """What a client does, with None for what is infinite."""
-    figures = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in asdict(one).items()}
-    return {**figures, "far": one.far}
-
-
 def as_json(result: PCAResult, rotation: Rotation | None = None) -> dict[str, Any]:
     """The figures of a result, as plain values; its arrays of d numbers stay in the file, but for a rotation's."""
     figures = {
         **facts.in_json(result.facts()),
         "limits": None if result.histograms_ is None else asdict(Monitor(result).limits()),
-        "influence": [_plain(one) for one in influence(result)] if has_influence(result) else None,
     }
     if rotation is not None:
         figures["rotation"] = rotation.as_json()
@@ -175,8 +152,6 @@ def run_report(given: argparse.Namespace) -> int:
         result = _by_position(result, list(sites))
         shards = list(sites.values())
         source = given.data
-        if result.influence_ is None and cheap(result, len(shards)):
-            result = of_rows(result, shards)
     title = f"Principal components of {common.title(source)}"
     report.write(result, path, title=title, shards=shards, rotation=rotation)
     if given.json:

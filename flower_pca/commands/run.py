@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from flower_pca.analysis import influence
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
 from flower_pca.commands import common, output
@@ -47,14 +46,6 @@ def _arguments_of_figures(parser: argparse.ArgumentParser) -> None:
         help="also count rows by T2 and SPE, for limits from all of them: see flower-pca score",
     )
     parser.add_argument("--errors", action="store_true", help="also measure standard errors of loadings and variances")
-    parser.add_argument(
-        "--influence",
-        action=argparse.BooleanOptionalAction,
-        help=(
-            "measure what the components would be without each client by messages, as a "
-            "deployment does; or not at all (default: from the rows)"
-        ),
-    )
 
 
 def _arguments_of_privacy(parser: argparse.ArgumentParser) -> None:
@@ -146,8 +137,6 @@ def run(given: argparse.Namespace) -> int:
         result = simulate(
             question, shards, on_round=on_round, backend=given.backend, checkpoint=checkpoint, start=start
         )
-    if given.influence is None and influence.cheap(result, len(shards)):
-        result = influence.of_rows(result, shards)
     *files, last = _write(result, shards, place, given)
     if others := output.left_over(place, [*files, last]):
         sys.stderr.write(f"flower-pca: of an earlier run, and left as they were: {', '.join(others)} in {place}\n")
@@ -222,7 +211,6 @@ def _question(given: argparse.Namespace) -> Question:
         levels=given.levels,
         evaluate=given.evaluate,
         monitor=given.monitor,
-        influence=bool(given.influence),
         errors=given.errors,
         mask=given.mask,
         dp=budget,

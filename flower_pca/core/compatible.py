@@ -101,7 +101,6 @@ WORDS: Final[dict[str, str]] = {
     "split": Words("with ", Setting("split", "columns")),
     "fraction": "with a fraction of the clients",
     "monitor": "with monitor",
-    "influence": "with influence",
     "errors": "with errors",
     "signal": Words("with ", Setting("n_components", "signal")),
     "shared": Words("with ", Setting("n_components", "shared")),
@@ -110,7 +109,7 @@ WORDS: Final[dict[str, str]] = {
 }
 # The options that are more than basic.
 _NOT_BASIC: Final = (
-    "mask", "dp", "wire", "split", "monitor", "influence", "errors", "signal", "shared", "max_share",
+    "mask", "dp", "wire", "split", "monitor", "errors", "signal", "shared", "max_share",
 )  # fmt: skip
 # What options need of an algorithm; of two, where both are on.
 NEEDS: Final[tuple[tuple[tuple[str, ...], Property], ...]] = (
@@ -124,9 +123,6 @@ NEEDS: Final[tuple[tuple[tuple[str, ...], Property], ...]] = (
     (("mask", "fraction"), FORGETTING),
     (("mask", "fraction"), UNCACHED),
     (("monitor",), MEASURED),
-    (("influence",), MEASURED),
-    (("influence",), ORTHONORMAL),
-    (("influence",), POOLED),
     (("errors",), MEASURED),
     (("errors",), ORTHONORMAL),
     (("errors",), POOLED),
@@ -159,10 +155,8 @@ def _is_number(n_components: Any) -> bool:
 _SINGLE: Final = "as nobody sees the answer of a single client"
 RULES: Final[tuple[Rule, ...]] = (
     Rule("channel", "mask", "left out", _ONE),
-    Rule("influence", "mask", f"False, {_SINGLE}", _ONE),
     Rule("scale", "mask", "None or 'std', which follow from sums", "Use 'std'.", lambda scale: scale == "std"),
     Rule("monitor", "channel", "False, as counts cannot have noise on them", _ONE),
-    Rule("influence", "channel", f"False, {_SINGLE}", _ONE),
     Rule("errors", "channel", "False, as the noise of the channel is not in them"),
     Rule("wire", "channel", '"float64" or "auto", as there is noise on the answers'),
     Rule("wire", "dp", '"float64" or "auto", as there is noise on the answers'),
@@ -174,7 +168,6 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule("missing", "dp", '"error"', "Impute before the run, or give dp ranges."),
     Rule("evaluate", "dp", "False", "An exact error would tell about single rows."),
     Rule("monitor", "dp", "False", "Exact counts would tell about single rows."),
-    Rule("influence", "dp", "False", "Exact answers of single clients would tell about single rows."),
     Rule("levels", "dp", "left out, as which levels there are is told exactly"),
     Rule("errors", "dp", "False", "Exact sums of squares would tell about single rows."),
     Rule("checkpoint", "dp", "left out", "Start a new run with a budget of its own."),
@@ -190,7 +183,6 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule("fraction", "split", "1.0, as no other party has the columns of one that is not asked"),
     Rule("evaluate", "split", "False, as the variance left out says it exactly", "Read left_out_variance_."),
     Rule("monitor", "split", "False, as limits for new people need the columns of all parties"),
-    Rule("influence", "split", "False, as without a client there are no columns of its own to compare"),
     Rule("errors", "split", "False, as the loadings stay with the parties"),
     Rule("wire", "split", '"float64", as loadings are made of the scores that are sent'),
     Rule("start", "split", "left out, as it begins with scores of people, not with columns"),
@@ -201,7 +193,6 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule("scale", "max_share", "None or 'std'", "A largest value is one client's.", lambda scale: scale == "std"),
     Rule("monitor", "max_share", "False, as limits count whole rows"),
     Rule("errors", "max_share", "False, as they count whole rows"),
-    Rule("influence", "max_share", "False, as it asks what clients do that count in full"),
 )
 
 

@@ -67,8 +67,6 @@ class Question:
         monitor: Whether the clients count, at the end, how many of their rows lie how far from the
             components, so that `analysis.Monitor` has limits from all their rows. Nodes serve it
             only if their `allow` names "monitor".
-        influence: Whether to measure, at the end, what the components would be without each client:
-            see `analysis.influence`. Needs the answers of single clients.
         errors: Whether to end with a message from which loadings and variances have standard
             errors: see `stages.errors`. Nodes serve it only if their `allow` names "errors".
         min_clients: Clients that must be present in every round.
@@ -108,7 +106,6 @@ class Question:
     fraction: float = 1.0
     evaluate: bool = False
     monitor: bool = False
-    influence: bool = False
     errors: bool = False
     min_clients: int = 1
     mask: MaskedSums | None = None
@@ -284,7 +281,6 @@ class QuestionOptions(TypedDict, total=False):
     fraction: float
     evaluate: bool
     monitor: bool
-    influence: bool
     errors: bool
     mask: bool | MaskedSums | str | None
     dp: DP | str | None

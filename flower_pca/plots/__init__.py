@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from flower_pca.analysis import groups
-from flower_pca.analysis.influence import has_influence
 from flower_pca.base import checks
-from flower_pca.base.errors import ConfigError, Setting, Words
+from flower_pca.base.errors import ConfigError
 from flower_pca.plots import clients, course, personal, robust, style, tracking, variances
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.personal import PersonalResult
@@ -65,12 +64,6 @@ SHARES: Final = Requirement(
     "given the clients' rows, of a run that knows their own components",
     "others",
     "Draw it from the result of a simulation, and add shards=[...].",
-)
-INFLUENCE: Final = Requirement(
-    lambda result, shards: has_influence(result),
-    "of a run of several clients that measured their influence",
-    "one that did not",
-    Words("Run with ", Setting("influence", True), "."),
 )
 COLUMNS: Final = Requirement(
     lambda result, shards: result.n_features_in_ > 0, "of a result with loadings", "none", "Ask each party for its own."
@@ -133,11 +126,6 @@ PICTURES: Final[dict[str, Picture]] = {
         need=COLUMNS,
     ),
     "weights": Picture(variances.heatmap, "What every column weighs in each component.", need=MANY),
-    "influence": Picture(
-        clients.angles,
-        "How far the components would turn without each client; orange where a client is far off.",
-        need=INFLUENCE,
-    ),
     "scores": Picture(
         clients.scores,
         "Every point is a row in the common components, in the colour of its client; columns pull as arrows point.",

@@ -14,7 +14,6 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from flower_pca.analysis import sites
-from flower_pca.analysis.influence import influence
 from flower_pca.analysis.monitor import Limits, RowScores
 from flower_pca.base import labels
 from flower_pca.base.linalg import Array
@@ -312,14 +311,3 @@ def _cloud(ax: style.Axes, points: Array, client: Array, count: int, *, bar: lis
         drawn.ax.invert_yaxis()
     else:
         drawn.ax.yaxis.set_major_locator(style.integers())
-
-
-def angles(drawn: style.Figure, result: PCAResult) -> None:
-    """A bar for each client, in degrees, the largest first; in another colour if far off."""
-    found = influence(result)
-    names = names_of(result, [one.client for one in found])
-    degrees = np.rad2deg([one.angle for one in found])
-    ax = bars(drawn, degrees, names, title="Components without one client", words="turn by, degrees")
-    for bar, one in zip(ax.patches, found, strict=True):
-        if one.far:
-            bar.set_facecolor(style.MINUS)

@@ -14,14 +14,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from flower_pca import plots
-from flower_pca.analysis.influence import warnings
 from flower_pca.analysis.outliers import with_parts
 from flower_pca.analysis.rotation import Rotation
 from flower_pca.base import errors, files
 from flower_pca.base.version import __version__
 from flower_pca.plots import course, style
 from flower_pca.report import html, pages
-from flower_pca.results.pca import PCAResult
 from flower_pca.results.robust import RobustResult
 
 _COURSE: Final = ("convergence", "traffic")  # pictures of the run, not of what it found
@@ -52,15 +50,12 @@ def write(
     rows = plots.values(shards)
     if isinstance(result, RobustResult) and rows is not None:
         result = with_parts(result, rows)  # once, for all tables and pictures
-    remarks, far = result.remarks(), list[str]()
-    if isinstance(result, PCAResult):
-        far = warnings(result)
+    remarks = result.remarks()
     every = _names(result, rows)
     parts = [
         html.remarks(remarks, "bad"),
         html.paragraph(" ".join(result.findings()), "lead"),
         html.remarks(remarks, "warn"),
-        *(html.paragraph(words, "ended") for words in far),
         *pages.words(result, rows),
         pages.named_sites(result),
         html.section("What was found", pictures(result, rows, [what for what in every if what not in _COURSE])),

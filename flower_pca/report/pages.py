@@ -22,7 +22,6 @@ from flower_pca.algorithms.personal.closing import OWN
 from flower_pca.algorithms.robust.closing import FAR
 from flower_pca.analysis import sites
 from flower_pca.analysis.groups import shares
-from flower_pca.analysis.influence import has_influence, influence
 from flower_pca.analysis.monitor import Monitor
 from flower_pca.analysis.outliers import taken_out
 from flower_pca.analysis.rotation import Rotation
@@ -183,11 +182,7 @@ def of(result: Result, shards: Shards) -> list[str]:
     if isinstance(result, TrackingResult):
         return of_steps(result)
     heads, lines = result.listing()
-    return [
-        html.table("Components", heads, lines, words=[len(heads) - 1]),
-        *_clients(result, shards),
-        *_influence(result),
-    ]
+    return [html.table("Components", heads, lines, words=[len(heads) - 1]), *_clients(result, shards)]
 
 
 def of_rotation(rotation: Rotation | None) -> list[str]:
@@ -322,22 +317,3 @@ def _furthest(result: PCAResult, shards: Sequence[Any]) -> str:
         return html.section("Rows furthest out", html.paragraph(said))
     head = ["client", "row", "T2, of its limit", "SPE, of its limit", "because of"]
     return html.table("Rows furthest out", head, lines, words=[0], long=4) + html.paragraph(said, "how")
-
-
-def _influence(result: PCAResult) -> list[str]:
-    """What the components would be without each client, if it is known."""
-    if not has_influence(result):
-        return []
-    head = ["without", "rows", "turn by, degrees", "by chance, up to", "explained", "column that differs most", "times"]
-    lines = [
-        [
-            one.name,
-            f"{one.rows:,}",
-            *(f"{np.rad2deg(angle):.3g}" for angle in (one.angle, one.chance)),
-            f"{one.explained:.2%}",
-            one.column,
-            f"{one.times:.3g}" if np.isfinite(one.times) else "no other varies",
-        ]
-        for one in influence(result)
-    ]
-    return [html.table("What each client does to the components", head, lines, words=[0, 5])]

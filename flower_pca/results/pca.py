@@ -32,7 +32,7 @@ from flower_pca.stages.site_share import SITE_SHARE, hints_of_sites
 # its name stands in brackets where it is known
 _CALLED: Final = re.compile(r"\bclient (\d+)\b(?! \()")
 # keys, and a line for each
-_BY_CLIENT: Final = {"influence_keys_": "influence_", "client_keys_": "clients_"}
+_BY_CLIENT: Final = {"client_keys_": "clients_"}
 # all classes of results, by the name that files know them by
 _KINDS: Final[dict[str, type[PCAResult]]] = {}
 
@@ -72,9 +72,6 @@ class PCAResult:
             the run was asked to monitor; else None. See `analysis.Monitor`.
         cross_: Covariances along the components, Z'CZ / (n - 1), (k, k), where these are not
             orthonormal; else None.
-        influence_, influence_keys_: What the components would be without each client, a line each,
-            and the keys of the clients; None if the run was not asked for it. See
-            `analysis.influence`.
         loading_errors_, variance_errors_: Standard errors of the loadings, (k, d), and of the
             variances, (k,): how far other rows of the same sites would move them; None if the run
             was not asked for errors. See `stages.errors`.
@@ -126,8 +123,6 @@ class PCAResult:
     fill_: Array | None = None
     histograms_: Array | None = None
     cross_: Array | None = None
-    influence_: Array | None = None
-    influence_keys_: Array | None = None
     loading_errors_: Array | None = None
     variance_errors_: Array | None = None
     site_loading_errors_: Array | None = None
@@ -620,8 +615,6 @@ def fields_of(model: Model) -> dict[str, Any]:
         "answers": model.answers,
         "fill_": model.frame.fill,
         "histograms_": model.histograms,
-        "influence_": model.left.get("influence"),
-        "influence_keys_": model.left.get("influence_keys"),
         "loading_errors_": model.left.get("loading_errors"),
         "variance_errors_": model.left.get("variance_errors"),
         "site_loading_errors_": model.left.get("site_loading_errors"),

@@ -24,8 +24,7 @@ the result says so.
 Two errors follow. Rows are drawn anew at the same sites: the squares of each site's parts are about
 its own mean, as it is no accident that sites are unlike; a site with a single row has nothing to
 take a mean of. Or sites are drawn anew: the parts of a site's rows are added up before they are
-squared, which is the jackknife over sites to first order; that of what `influence` works out,
-without its messages, and under masks. Both are sums of what clients know. As the parts of all sites
+squared, which is the jackknife over sites to first order. Both are sums of what clients know. As the parts of all sites
 add up to nothing, of two sites the squares are those of each: a masked sum of two hides nothing
 there.
 

@@ -16,7 +16,7 @@ MORE = {
     "width": ("opening", {**NO_BLOCK, "width": D}),
     "block": ("opening", {"block": np.eye(D), "peaks": False}),
     "both": ("opening", {**NO_BLOCK, "block": np.eye(D)}),
-    "influence": ("influence", {"W": U}),
+    "ritz": ("ritz", {"Z": U}),
     "evaluate": ("evaluate", {"Z": U}),
 }
 
@@ -34,9 +34,9 @@ def test_in_the_name_of_scaling_no_product_is_told(asked, allow):
 REFERENCE = {"reference": np.zeros(D), "peaks": np.array(False), "seed": np.array(0), "width": np.array(D)}
 
 
-@pytest.mark.parametrize(("stage", "arrays"), [("summed_opening", REFERENCE), ("influence", {"W": U})])
+@pytest.mark.parametrize(("stage", "arrays"), [("summed_opening", REFERENCE), ("ritz", {"Z": U})])
 def test_nor_under_masks(stage, arrays):
     sums = Sums([Node(i, X + i, allow="standardize") for i in range(3)], algorithm="standardize")
-    parts = {"Y": (D, 2), "n": (), "sum": (D,), "squares": (D,)}
+    parts = {"Y": (D, 2)}
     with pytest.raises(RefusedError, match=TEXT):
         sums.sum(stage, arrays, parts, dict.fromkeys(parts, 1e6))

@@ -121,26 +121,6 @@ def test_what_all_rows_together_allow_is_not_enough(name):
     assert "must be as small as its own rows allow. Got larger entries. Check the client's data." in said
 
 
-@every("part", ["squares", "sum"])
-def test_columns_after_the_opening_are_no_larger_than_its_rows_allow(part):
-    """Which influence takes of single answers: nobody hides behind numbers that agree with each other."""
-    rows = SHARDS[SMALL] - np.mean(np.vstack(SHARDS), axis=0)
-    squares = float(np.sum(rows**2))
-    large = {"squares": np.full(D, 2.0 * squares), "sum": np.full(D, 2.0 * np.sqrt(len(rows) * squares))}
-
-    def spoil(message, reply):
-        if message.stage != "influence":
-            return None
-        beside = {"squares": np.full(D, 1e9)} if part == "sum" else {"sum": np.zeros(D)}
-        return {**beside, part: large[part]}
-
-    run = run_of("krylov", influence=True)
-    transport = Spoilt(SHARDS, spoil)
-    drive(run, transport)
-    (said,) = [r.failures[str(SMALL)] for r in run.history if r.failures]
-    assert "must be as small as its own rows allow. Got larger entries. Check the client's data." in said
-
-
 def test_the_number_of_rows_is_that_of_the_opening():
     transport = Spoilt(SHARDS, lambda message, reply: {"n": np.array(29)} if message.stage == "ssi" else None)
     run = run_of("ssi")

@@ -55,7 +55,6 @@ OF_COLUMNS = [
             {"stage": stage, "arrays": arrays, "frame": Frame(split=Split()), "allow": allow}, f"{OTHER_STAGE}{stage}."
         )
         for stage, allow, arrays in (
-            ("influence", "krylov", {"W": SCORES}),
             ("monitor", "monitor", {"Z": SCORES, "variances": np.ones(6), "rest": np.array(1.0)}),
             ("opening", "krylov", {"peaks": False, "block": SCORES}),
             ("summed_opening", "krylov", {"peaks": False, "block": SCORES, "reference": np.zeros(20)}),

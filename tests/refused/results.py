@@ -16,7 +16,6 @@ from builders import shards
 
 from flower_pca import DataError, PCAResult, Projection, TrackingResult, simulate, to_sklearn, track
 from flower_pca.analysis.groups import distances, embed
-from flower_pca.analysis.influence import influence
 from flower_pca.analysis.monitor import Monitor
 from flower_pca.analysis.rotation import rotate
 from flower_pca.simulation.ranks import alternatives, rank_table
@@ -122,10 +121,6 @@ def monitoring(**given: Any) -> None:
 
 def scored(rows: Any) -> None:
     monitored(NAMED).score(rows)
-
-
-def influenced(data: Any, **asked: Any) -> None:
-    influence(simulate("krylov", data, n_components=2, **asked))
 
 
 def rotated(method: str = "varimax", algorithm: str = "krylov", data: Any = TWO, k: int = 2, **asked: Any) -> None:
@@ -278,12 +273,6 @@ MONITORING = [
     ),
 ]
 SCORED = [Refused({"rows": NAMED[0].drop(columns="b")}, "Got 11, without 'b'")]
-INFLUENCED = [
-    Refused({"data": TWO}, "The result must be of a run that measured the clients' influence"),
-    Refused(
-        {"data": TWO[:1], "influence": True}, "The clients of the run must be at least 2. Got 1. Leave influence out."
-    ),
-]
 ROTATED = [
     Refused({"k": 1}, "must be one of at least 2 components"),
     *[
@@ -362,7 +351,6 @@ DOORS: dict[str, tuple[Callable[..., Any], list[Refused]]] = {
     "limits": (limits, LIMITS),
     "monitor": (monitoring, MONITORING),
     "rows for a monitor": (scored, SCORED),
-    "influence": (influenced, INFLUENCED),
     "rotation": (rotated, ROTATED),
     "rotation of parts": (rotated_parts, ROTATED_PARTS),
     "distances": (distances, DISTANCES),

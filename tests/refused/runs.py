@@ -186,7 +186,6 @@ SIMULATE = [
             ("under masks", {"mask": True}),
             ("with dp", {"dp": BUDGET}),
             ("with fewer bits", {"wire": "float32"}),
-            ("with influence", {"influence": True}),
             ("with monitor", {"monitor": True}),
             ("with errors", {"errors": True}),
             ("with max_share", {"max_share": 0.5}),
@@ -236,36 +235,13 @@ SIMULATE = [
     *[Refused({"algorithm": name, "max_share": 0.6}, PRODUCTS) for name in ("faps", "dcf_pca", "exact_per_pca")],
     *[
         Refused({"max_share": 0.6, **other}, WITH_SHARE)
-        for other in (
-            {"mask": True},
-            {"scale": "max_abs"},
-            {"monitor": True},
-            {"influence": True},
-            {"split": "columns"},
-        )
+        for other in ({"mask": True}, {"scale": "max_abs"}, {"monitor": True}, {"split": "columns"})
     ],
     *[
         Refused({"algorithm": "median_pca", **other}, "^The algorithm .* must be one ")
-        for other in ({"mask": True}, {"influence": True}, {"channel": "air(noise_std=0.1)"})
+        for other in ({"mask": True}, {"channel": "air(noise_std=0.1)"})
     ],
-    Refused(
-        {"influence": True, "mask": True}, "influence under masks must be False, as nobody sees the answer of a single"
-    ),
-    Refused(
-        {"algorithm": "ssi", "influence": True, "channel": "air(noise_std=0.1)"},
-        "influence over the air must be False, as nobody sees the answer",
-    ),
-    Refused({"algorithm": "ssi", "influence": True, "dp": BUDGET, "max_rounds": 5}, "influence with dp must be False"),
-    Refused(
-        {"algorithm": "per_pca", "influence": True},
-        "The algorithm with influence must be one whose components are all there is to say of a row",
-    ),
-    Refused({"influence": 1.5}, "influence must be one of True, False"),
     Refused({"algorithm": "sparse_pca", "errors": True}, "with errors must be one whose components are orthonormal"),
-    Refused(
-        {"algorithm": "sparse_pca", "influence": True},
-        "with influence must be one whose components are orthonormal: .*Use krylov",
-    ),
     Refused({"algorithm": "sparse_pca", "n_components": 0.9}, "n_components of sparse_pca must be a whole number"),
     Refused(
         {"algorithm": "sparse_pca(cardinality=(3, 3, 3))"},
@@ -593,7 +569,6 @@ BY_COLUMNS = [
     Refused(
         {"evaluate": True}, 'evaluate with split="columns" must be False, as the variance left out says it exactly'
     ),
-    Refused({"influence": True}, 'influence with split="columns" must be False, as without a client'),
     Refused({"monitor": True}, 'monitor with split="columns" must be False, as limits for new people need the columns'),
     Refused(
         {"wire": "float32", "tol": 1e-6},

@@ -248,8 +248,9 @@ LASTING: Final = (
     Line(
         ("min_rows", "rare_columns"),
         lambda r: r.min_rows > 1 and r.rare_columns is not True and r.max_epsilon is None,
-        "Nothing of columns in which fewer than {min_rows} rows, yet some, have a value, or another than most; a "
-        "stream's are exempt, and what rare_columns names: {rare_columns}.",
+        "Nothing of columns in which fewer than {min_rows} rows, yet some, have a value, or another than most, and of "
+        "columns of codes of which a combination is of that kind; a stream's are exempt, and what rare_columns names: "
+        "{rare_columns}.",
     ),
     Line(
         ("rare_columns",),
@@ -277,9 +278,9 @@ LASTING: Final = (
     Line(
         ("min_rows",),
         lambda r: not has_noise(r),
-        "A person who differs from all others in a combination of columns, such as one who has diabetes and takes no "
-        "insulin: C tells the sum over the people of every such combination. Leave one of the columns out, or merge "
-        "them.",
+        "A person who differs from all others in a combination of columns of measurements, such as a total that is the "
+        "sum of its parts for all others; and how many people have two codes at once, as C holds the cross table of "
+        "every two columns.",
         left_open=True,
     ),
     Line(

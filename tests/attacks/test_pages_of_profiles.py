@@ -344,13 +344,19 @@ def the_app_reads_what_the_user_can_read(foe):
 
 
 def a_person_in_a_combination_of_columns(foe):
-    """Of 60 in one column 59 are in another: the difference of the two products is the row of the one that is left."""
+    """A total is the sum of its parts for all but one; and the product of two codes counts who has both."""
     rows = [shard.copy() for shard in SHARDS]
     for shard in rows:
-        shard[:, -2:] = (np.arange(len(shard)) < 60)[:, None]
-    rows[0][0, -1] = 0.0
-    told = np.sum(np.array(foe.product(foe.nodes(rows)))[..., -2:], axis=tuple(range(foe.profile != "masked")))
-    assert error_of(told[:, 0] - told[:, 1], rows[0][0]) < 1e-6
+        shard[:, -1] = shard[:, 0] + shard[:, 1]
+    rows[0][0, -1] += 1.0
+    told = np.sum(np.array(foe.product(foe.nodes(rows))), axis=tuple(range(foe.profile != "masked")))
+    assert error_of(told[:, -1] - told[:, 0] - told[:, 1], rows[0][0]) < 1e-6
+    codes = [
+        np.column_stack([shard[:, :-2], *(np.arange(len(shard)) % 6 < 3, np.arange(len(shard)) % 4 < 2)])
+        for shard in SHARDS
+    ]
+    told = np.sum(np.array(foe.product(foe.nodes(codes))), axis=tuple(range(foe.profile != "masked")))
+    assert round(told[-2, -1]) == sum(np.count_nonzero(shard[:, -2:].all(axis=1)) for shard in codes)
 
 
 def columns_of_one_node(foe):

@@ -402,6 +402,11 @@ def nothing_of_rare_columns(foe):
         for values in (here, ~here, np.where(here, 7.0, np.nan)):
             rare = np.c_[X[:, 1:], values]
             foe.refused("The columns of this node must be ones", [rare, *SHARDS[1:]])
+            if few == 19 and not np.isnan(values).any():
+                half = (np.arange(len(X)) < 50) * 1.0
+                foe.refused(
+                    "The columns of this node must be ones", [np.c_[X[:, 2:], half, half != values], *SHARDS[1:]]
+                )
             if foe.profile == "open":
                 foe.refused_whatever_is_asked("columns of this node must be ones", foe.nodes([rare])[0])
 

@@ -1,10 +1,11 @@
-"""Columns in which few rows have a value, or another than most: an honest sum is then one over these few."""
+"""Columns, or combinations of columns, in which few rows differ: an honest sum is then one over these few."""
 
 import numpy as np
 import pytest
 from dishonest import Node, RefusedError, Sums, signed
 from scipy import sparse
 
+from flower_pca.clients.policy import small_cells
 from flower_pca.names.sites import SiteRows
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -77,3 +78,90 @@ def test_columns_that_the_operator_allows_are_answered_of():
         assert Node(0, rows, rare_columns=allowed, **LEAST).ask("ssi", {"Z": np.eye(D)})["Y"].shape == (D, D)
     with pytest.raises(RefusedError, match="The columns of this node"):
         Node(0, rows, rare_columns="a", **LEAST).ask("ssi", {"Z": np.eye(D)})
+
+
+CODED = np.random.default_rng(1)
+HALF, THIRD = (CODED.random(N) < 0.5) * 1.0, (CODED.random(N) < 0.35) * 1.0
+STAGE = CODED.integers(0, 4, N) * 1.0
+
+
+def but_for(count, column, by=1.0):
+    """A column with other values in so many rows, of those that are 1 if it is one of 0 and 1."""
+    column = column.copy()
+    places = np.flatnonzero(column > 0)[:count]
+    column[places] = np.where(set(np.unique(column)) <= {0.0, 1.0}, 1.0 - column[places], column[places] + by)
+    return column
+
+
+TOGETHER = {  # columns of codes, and whether a combination of them tells of fewer than 20 rows
+    "one of a code has not the other": ([HALF, but_for(1, HALF)], True),
+    "nineteen have not": ([HALF, but_for(19, HALF)], True),
+    "twenty have not": ([HALF, but_for(20, HALF)], False),
+    "all have both": ([HALF, HALF], False),
+    "one has both, all others one": ([HALF, but_for(1, 1.0 - HALF)], True),
+    "codes that have nothing to do with each other": ([HALF, THIRD, STAGE], False),
+    "a code in another unit, but for one": ([STAGE, but_for(1, 2.0 * STAGE + 5.0)], True),
+    "a code in another unit": ([STAGE, 2.0 * STAGE + 5.0], False),
+    "two codes and their sum, but for one": ([HALF, THIRD, but_for(1, HALF + THIRD)], True),
+    "two codes and their sum": ([HALF, THIRD, HALF + THIRD], False),
+    "all levels, and two of them together, but for three": (
+        [*((level == STAGE) * 1.0 for level in range(4)), but_for(3, (STAGE >= 2) * 1.0)],
+        True,
+    ),
+    "all levels, and two of them together": (
+        [*((level == STAGE) * 1.0 for level in range(4)), (STAGE >= 2) * 1.0],
+        False,
+    ),
+    "many codes": ([(CODED.random(N) < 0.4) * 1.0 for _ in range(25)], False),
+    "many grades": ([CODED.integers(1, 6, N) * 1.0 for _ in range(12)], False),
+}
+
+
+@pytest.mark.parametrize("how", TOGETHER)
+@pytest.mark.parametrize("store", [np.asarray, sparse.csr_array])
+def test_a_combination_of_codes_that_tells_of_few_rows_is_refused(how, store, caplog):
+    columns, tells = TOGETHER[how]
+    rows = np.column_stack([X[:, :2], *columns])
+    node = Node(0, store(rows), min_rows=20)
+    Z = np.eye(rows.shape[1])
+    if not tells:
+        assert node.ask("ssi", {"Z": Z})["Y"].shape == Z.shape
+        return
+    with pytest.raises(RefusedError, match="The columns of this node must be ones in which at least min_rows"):
+        node.ask("ssi", {"Z": Z})
+    assert "column 2 with column" in caplog.text or "with column 6" in caplog.text
+    every = ",".join(f"column {i}" for i in range(2, rows.shape[1]))
+    assert Node(0, store(rows), min_rows=20, rare_columns=every).ask("ssi", {"Z": Z})["Y"].shape == Z.shape
+
+
+def test_pairs_are_found_as_by_hand():
+    """Against every line through two cells of the cross table, counted row by row."""
+    rng = np.random.default_rng(2)
+    found = 0
+    for _ in range(200):
+        kinds = rng.integers(2, 5, 2)
+        a = rng.integers(0, kinds[0], 80) * 1.0
+        b = np.where(rng.random(80) < 0.9, np.minimum(a, kinds[1] - 1), rng.integers(0, kinds[1], 80)) * 1.0
+        if min(len(np.unique(a)), len(np.unique(b))) < 2:
+            continue
+        points = np.column_stack([a, b])
+        few = False
+        for i in range(80):
+            off = (points - points[i]) @ np.array([[0.0, -1.0], [1.0, 0.0]]) @ (points - points[i]).T
+            missed = np.count_nonzero(np.abs(off) > 1e-9, axis=0)
+            others = np.any(points != points[i], axis=1)
+            few |= bool(np.any((missed[others] > 0) & (missed[others] < 10)))
+        mine = bool([*small_cells._pairs(points, 10)])
+        single = any(np.unique(column, return_counts=True)[1].max() > 70 for column in (a, b))
+        found += mine
+        assert mine == few or single
+    assert 20 < found < 180
+
+
+def test_a_person_in_whom_two_codes_differ_is_not_told_under_masks(tmp_path):
+    """Of 60 with diabetes 59 take insulin, at one site of three."""
+    parts = [np.column_stack([X[:, :4], HALF, HALF]) for _ in "123"]
+    parts[2][np.flatnonzero(HALF)[0], 5] = 0.0
+    nodes = signed(tmp_path, parts, min_peers=2, min_rows=20)
+    with pytest.raises(RefusedError, match="The columns of this node"):
+        Sums(nodes).product(np.eye(D)[:, 4:])

@@ -21,7 +21,7 @@ PROMISES: Final[Mapping[str, str]] = {
     "masked": "No answer of this node is seen but in a sum with {min_peers} others at least of its own list, always "
     "the same ones until people have been added to its rows. Its rows stay as they were when it first answered; people "
     "are added to them {min_change} at a time or more. A column that no other node has measured is told as this node's "
-    "own. A few people who differ in a combination of columns are told as they are.",
+    "own.",
     "private": "Of any single row, all answers that this node's ledger counts together tell no more than epsilon "
     "{max_epsilon} at delta {max_delta} says; beside them only how many columns there are, and a digest of their "
     "names. Nothing that is read from the rows decides whether, of which columns or in which words the node answers.",

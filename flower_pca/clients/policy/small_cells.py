@@ -1,13 +1,23 @@
-"""Columns that tell of few rows: in which few have a value, or few have another than most.
+"""Columns, and combinations of columns, that tell of few rows.
 
-A sum over all rows is then one over these few: the carrier of a rare code is told by the products
-with that column.
+The products with a column are sums over the rows weighted by it. If few rows have a value there, or
+another value than most, the sum is one over these few: the carrier of a rare code is told. The same
+holds for a combination of columns. If 60 people have diabetes, and 59 of them take insulin, then
+the difference of the two columns is one person.
+
+    single columns        of any kind: fewer than `least` rows have a value, or another than most
+    pairs                 of columns with few different values: fewer than `least` rows lie off a line
+    larger combinations   of such columns, with small whole coefficients, as a + b - c
+
+Nothing here looks at combinations of columns with many different values, such as a total that is
+the sum of its parts in all rows but one.
 """
 
 from __future__ import annotations
 
+import itertools
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Final
 
 import numpy as np
@@ -20,22 +30,38 @@ from flower_pca.names.columns import enumeration
 from flower_pca.rows.local import LocalData
 
 _CHUNK: Final = 64  # columns that are looked at at a time
+_CODES: Final = 12  # different values of a column that is taken for one of codes
+_SAMPLE: Final = 256  # rows that most columns of measurements are told from codes by
+_STARTS: Final = 64  # rows, or groups of equal rows, from which a combination is looked for
+_STEPS: Final = 20
+_WHOLE: Final = 4  # the largest coefficient of a combination that somebody would try
+_TERMS: Final = 6  # and the most columns
+_EXACT: Final = 1e-9  # by which a share may miss 1
+_NEAR: Final = 1e-6  # by which a coefficient may miss a whole number
 
 
 def find(data: LocalData, rules: Rules) -> list[str]:
-    """The names of the columns that tell of fewer than min_rows rows, but for those that the rules let pass."""
+    """What tells of fewer than min_rows rows, in words: columns and combinations of them, but for those allowed."""
     if rules.rare_columns is True or rules.min_rows < 2:
         return []
-    found = _find(data, rules.min_rows)
-    names = labels.column_names(data.names, data.d)
-    return [names[i] for i in found if names[i] not in _exceptions(rules)]
+    allowed = frozenset(_exceptions(rules))
+    key = ("small cells", rules.min_rows, allowed)
+    if key not in data.known:
+        names = labels.column_names(data.names, data.d)
+        rare = [names[i] for i in _rare(data, rules.min_rows) if names[i] not in allowed]
+        codes = [i for i in _coded(data) if names[i] not in allowed and names[i] not in rare]
+        together = [" with ".join(names[i] for i in some) for some in _combined(data, codes, rules.min_rows)]
+        data.known[key] = [*rare, *together]
+    found: list[str] = data.known[key]
+    return found
 
 
 def check(data: LocalData, rules: Rules) -> None:
     """Refuse rows with columns that tell of fewer than min_rows of them: by name to the operator, to no server."""
     if named := find(data, rules):
         logging.getLogger("flwr").warning(
-            "Fewer than min_rows=%d rows of this node have a value, or another than most, in %s (rare_columns).",
+            "Fewer than min_rows=%d rows of this node have a value, or another than most, in %s. Leave one of the "
+            "columns out of the file, merge columns, or name one of them in rare_columns if its carriers may be told.",
             rules.min_rows,
             enumeration(named),
         )
@@ -56,20 +82,19 @@ def _exceptions(rules: Rules) -> Collection[str]:
     return ()
 
 
-def _find(data: LocalData, least: int) -> list[int]:
-    """The places of the columns that tell of so few rows; looked for once."""
-    key = ("rare", least)
-    if key not in data.known:
-        found = []
-        for start in range(0, data.d, _CHUNK):
-            columns = slice(start, start + _CHUNK)
-            # All columns at once would be a copy of rows that may be memory-mapped.
-            part = np.concatenate([block[:, columns] for block in data.blocks()])
-            few = [j for j, column in enumerate(part.T) if _tells_few(column, least)]
-            found += [start + j for j in few]
-        data.known[key] = found
-    places: list[int] = data.known[key]
-    return places
+def _columns(data: LocalData, places: list[int]) -> Array:
+    """Some columns of all rows."""
+    # All columns at once would be a copy of rows that may be memory-mapped.
+    return np.concatenate([block[:, places] for block in data.blocks()])
+
+
+def _rare(data: LocalData, least: int) -> list[int]:
+    """The places of the columns that tell of so few rows."""
+    found = []
+    for start in range(0, data.d, _CHUNK):
+        part = _columns(data, [*range(start, min(start + _CHUNK, data.d))])
+        found += [start + j for j, column in enumerate(part.T) if _tells_few(column, least)]
+    return found
 
 
 def _tells_few(column: Array, least: int) -> bool:
@@ -82,5 +107,115 @@ def _tells_few(column: Array, least: int) -> bool:
     if len(there) >= 2 * least - 1 and counts.max() < least:
         return False
     others = int(np.count_nonzero(there != often))
-    # where no value repeats, none is frequent
+    # If no value repeats, none is frequent.
     return 0 < others < least and len(there) - others > 1
+
+
+def _coded(data: LocalData) -> list[int]:
+    """The places of the columns with few different values, but more than one."""
+    found = []
+    for start in range(0, data.d, _CHUNK):
+        part = _columns(data, [*range(start, min(start + _CHUNK, data.d))])
+        for j, column in enumerate(part.T):
+            if len(np.unique(column[:_SAMPLE])) <= _CODES and 1 < len(np.unique(column)) <= _CODES:
+                found.append(start + j)
+    return found
+
+
+def _combined(data: LocalData, places: list[int], least: int) -> list[tuple[int, ...]]:
+    """The places of columns of codes of which a combination has one value in all rows but few."""
+    if len(places) < 2:
+        return []
+    codes = _columns(data, places).astype(np.float64)
+    # Whatever stands for a missing value is the same in all rows.
+    gaps = np.isnan(codes)
+    codes[gaps] = np.broadcast_to(np.nanmean(codes, axis=0), codes.shape)[gaps]
+    pairs: list[tuple[int, ...]] = [(places[i], places[j]) for i, j in _pairs(codes, least)]
+    if pairs:
+        return pairs
+    return [tuple(places[i] for i in some) for some in _larger(codes, least)]
+
+
+def _pairs(codes: Array, least: int) -> Iterator[tuple[int, int]]:
+    """Pairs of columns whose values lie on a line in all rows but few."""
+    d = codes.shape[1]
+    inverse = [np.unique(column, return_inverse=True) for column in codes.T]
+    two = np.array([len(values) == 2 for values, _ in inverse])
+    second = np.column_stack([places == 1 for _, places in inverse]).astype(np.float32)
+    both = np.rint(second.T @ second)  # rows in which both have their second value
+    ones = np.diag(both)
+    differ = ones[:, None] + ones - 2.0 * both
+    few = ((differ > 0) & (differ < least)) | ((differ < len(codes)) & (differ > len(codes) - least))
+    for i, j in itertools.combinations(range(d), 2):
+        if two[i] and two[j]:
+            if few[i, j]:
+                yield i, j
+            continue
+        (first, a), (others, b) = inverse[i], inverse[j]
+        cells, counts = np.unique(a * len(others) + b, return_counts=True)
+        points = np.column_stack([first[cells // len(others)], others[cells % len(others)]])
+        if _off_a_line(points, counts, least):
+            yield i, j
+
+
+def _off_a_line(points: Array, counts: Array, least: int) -> bool:
+    """Whether fewer than so many rows, yet some, lie off a line through two of the cells."""
+    # Of cells as large as that each is on the line.
+    large = np.flatnonzero(counts >= least)
+    if len(large) >= 2:
+        pairs = [(int(large[0]), int(large[1]))]
+    elif len(large) == 1:
+        pairs = [(int(large[0]), k) for k in range(len(points)) if k != large[0]]
+    else:
+        pairs = [*itertools.combinations(range(len(points)), 2)]
+    for i, j in pairs:
+        along = points[j] - points[i]
+        off = (points - points[i]) @ np.array([-along[1], along[0]])
+        missed = int(counts[np.abs(off) > _EXACT * np.abs(off).max(initial=1.0)].sum())
+        if 0 < missed < least:
+            return True
+    return False
+
+
+def _larger(codes: Array, least: int) -> list[tuple[int, ...]]:
+    """Combinations of more columns, by vectors of the columns' span that are 0 in all rows but few.
+
+    Such a vector of length 1 has all of its squares in these rows, so one of them has a leverage of
+    1 / least at least. From there the rows with the largest squares, fewer than `least`, and the
+    vector of the span with most of its squares there are taken by turns.
+    """
+    from scipy.linalg import qr, solve_triangular
+
+    whole = np.column_stack([np.ones(len(codes)), codes])
+    _, R, order = qr(np.linalg.qr(whole, mode="r"), mode="economic", pivoting=True)
+    rank = int(np.sum(np.abs(np.diag(R)) > _EXACT * abs(R[0, 0])))
+    R, columns = R[:rank, :rank], order[:rank]
+    Q = solve_triangular(R.T, whole[:, columns].T, lower=True).T
+    leverage = np.einsum("ij,ij->i", Q, Q)
+    starts = np.argsort(-leverage)[:_STARTS]
+    found = set()
+    for start in starts[leverage[starts] * least >= 1.0 - _EXACT].tolist():
+        u = Q[start] / np.sqrt(leverage[start])
+        for _ in range(_STEPS):
+            few = np.argsort(-((Q @ u) ** 2), kind="stable")[: least - 1]
+            _, size, V = np.linalg.svd(Q[few], full_matrices=False)
+            u = V[0]
+            if size[0] > 1.0 - _EXACT:
+                used = _small_whole(solve_triangular(R, u), columns)
+                if len(used) > 1:
+                    found.add(used)
+                break
+    return sorted(found)
+
+
+def _small_whole(z: Array, columns: Array) -> tuple[int, ...]:
+    """The columns of a combination, if they are few and their coefficients are in proportion to small whole numbers.
+
+    The coefficient of the constant, which is in place 0, may be anything.
+    """
+    z = np.where(columns == 0, 0.0, z)
+    used = np.flatnonzero(np.abs(z) > _NEAR * np.abs(z).max())
+    ratios = z[used] / np.abs(z[used]).min()
+    if len(used) > _TERMS or np.abs(ratios).max() > _WHOLE or np.abs(ratios - np.rint(ratios)).max() > _NEAR:
+        return ()
+    return tuple(sorted(int(columns[i]) - 1 for i in used))

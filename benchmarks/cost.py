@@ -114,7 +114,6 @@ def nodes(repeats: int = 5) -> list[list[object]]:
         for _ in range(3):
             data = LocalData(X)
             first.append(spent(lambda data=data, Z=Z: FixedData.of(data).matmat(Z)))
-            data.known.clear()
             statistics.ready.clear()
         cells.append(f"{float(np.median(first)) / bare:.1f}")
         data = LocalData(X).in_frame(frame)

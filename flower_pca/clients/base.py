@@ -74,7 +74,7 @@ def node_rows(data: Any, rules: Rules) -> LocalData | Stream:
     rows = rows.quiet()
     # The message says whether NaN may stand for a missing value.
     made = LocalData(replace(rows, site=rows.site if rules.share_names else ""), who=checks.NODE, missing=True)
-    made.known[marks.PLACE] = place
+    made.measured.once(marks.PLACE, lambda: place)
     return made
 
 

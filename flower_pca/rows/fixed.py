@@ -84,16 +84,14 @@ class FixedData(Operator):
         """
         if path is not None:
             path = path.with_stem(path.stem + data.FILE)
-        key = ("fixed", gaps)
-        if key not in data.known:
-            data.known[key] = statistics.of(data, path, gaps=gaps)
-        newest: FixedData | None = data.known.get((*key, "newest"))
-        if newest is None or not newest.frame.same(data.frame):
-            source, whole = data.known[key]
+        measured, key = data.measured, ("fixed", gaps)
+
+        def make() -> FixedData:
+            source, whole = measured.once(key, lambda: statistics.of(data, path, gaps=gaps))
             parts = functools.partial(_parts, data, gaps)
-            newest = cls(source, data.frame, who=data.who, whole=whole, parts=parts)
-            data.known[(*key, "newest")] = newest
-        return newest
+            return cls(source, data.frame, who=data.who, whole=whole, parts=parts)
+
+        return measured.newest(key, lambda newest: newest.frame.same(data.frame), make)
 
     def matmat(self, Z: Array, *, reuse: int = 4) -> Array:
         """X'(XZ); `reuse` changes nothing."""

@@ -222,12 +222,12 @@ class LocalData(StoredRows, Operator):
         if self.sparse:
             yield ImplicitRows(self._without_gaps, frame)
         else:
-            yield from (apply(frame, block, self.dtype) for block in self._blocks())
+            yield from (apply(frame, block, self.dtype) for block in self.measured.stored())
 
     def _factors(self) -> Iterator[Any]:
         """Blocks that multiply like framed rows."""
         if self._implicit:
-            yield from (ImplicitRows(block, self.frame) for block in self._blocks())
+            yield from (ImplicitRows(block, self.frame) for block in self.measured.stored())
         else:
             yield from self.rows()
 
@@ -237,11 +237,11 @@ class LocalData(StoredRows, Operator):
             self.complete()
             return [self._without_gaps], self._full_frame
         if self._implicit:
-            return self._blocks(), self.frame
+            return self.measured.stored(), self.frame
         if self.frame.mean is None:
             return self.rows(), Frame()
         self.complete()
-        return self._less.of(self._blocks()), self._less.rest
+        return self._less.of(self.measured.stored()), self._less.rest
 
     def dense(self) -> Iterator[Array]:
         """Blocks of framed rows as arrays, of sparse rows too."""
@@ -249,8 +249,8 @@ class LocalData(StoredRows, Operator):
             yield from self.rows()
             return
         self.complete()
-        for i in range(0, self.n, self._block_rows):
-            block = self._without_gaps[i : i + self._block_rows].toarray()
+        for i in range(0, self.n, self.measured.block_rows):
+            block = self._without_gaps[i : i + self.measured.block_rows].toarray()
             yield apply(self._full_frame, block, self.dtype)
 
     def root(self) -> Array:
@@ -269,7 +269,7 @@ class LocalData(StoredRows, Operator):
         Of rows whose gaps are filled with their own means, they are those of whole rows; else of
         the values there.
         """
-        return self._moments(own=self._uses_own_means)
+        return self.measured.moments(own=self._uses_own_means)
 
     def local_product(self, block: Array) -> tuple[Moments, Array]:
         """The moments, and the product of the rows less their own mean with a block.
@@ -277,14 +277,16 @@ class LocalData(StoredRows, Operator):
         Of dense rows without gaps by way of X'X where that pays, which later messages need as well.
         """
         if self.sparse:
-            there, rows = self._about_mean(own=self._uses_own_means)
+            there, rows = self.measured.sparse_about_mean(own=self._uses_own_means)
             return there, rows.T @ (rows @ block)
         if self._gram_pays(block.shape[1], _REUSE) and not self.missing:
             spread = self.spread()
             return spread.moments, spread.gram @ block
-        there, total = product_and_moments(self._deviations(), self.n, self._mean, block, self.dtype, self._count)
+        there, total = product_and_moments(
+            self.measured.deviations(), self.n, self.measured.mean, block, self.dtype, self.measured.count
+        )
         if self._uses_own_means:
-            there = self._whole(there)
+            there = self.measured.whole(there)
         return there, total
 
     def _eigen(self, k: int) -> tuple[Array, Array]:
@@ -331,14 +333,14 @@ class LocalData(StoredRows, Operator):
         """Whether products of dense rows are put right for the frame afterwards, which spares framing the rows."""
         if self.sparse or self.missing or self.stored_dtype != np.float64 or self.n * self.d <= _SMALL:
             return False
-        return near(self.frame, self.sample())
+        return near(self.frame, self.measured.sample())
 
     @functools.cached_property
     def _full_frame(self) -> Frame:
         """The frame with what stands for missing values of these rows."""
         if not self._uses_own_means:
             return self.frame
-        fill = np.where(self.there().seen > 0, self.own_fill(), self.frame.filling)
+        fill = np.where(self.there().seen > 0, self.measured.own_fill(), self.frame.filling)
         return replace(self.frame, fill=fill, own=False)
 
     @functools.cached_property

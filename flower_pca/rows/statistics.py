@@ -255,20 +255,17 @@ def of(data: StoredRows, path: Path | None = None, *, gaps: bool) -> Source:
     """What is known of rows: it is measured on all columns of a table in their own order, whichever a run asks for."""
     if data.places is None:
         return _source(data, path, gaps)
-    origin, key = data.origin, ("fixed", gaps)
-    if key not in origin.known:
-        origin.known[key] = _source(origin, path, gaps)
-    return _of_columns(data, *origin.known[key])
+    origin = data.origin
+    return _of_columns(data, *origin.measured.once(("fixed", gaps), lambda: _source(origin, path, gaps)))
 
 
 def of_parts(data: StoredRows, *, gaps: bool) -> list[Source]:
     """The same of each part of the rows, measured when it is first asked for; no file keeps it."""
-    known, key = data.origin.known, ("parts", gaps)
-    if key not in known:
-        known[key] = [_part(part, gaps) for part in folds.parts(data.origin)]
+    origin = data.origin
+    parts = origin.measured.once(("parts", gaps), lambda: [_part(part, gaps) for part in folds.parts(origin)])
     if data.places is None:
-        return list(known[key])
-    return [_of_columns(data, *part) for part in known[key]]
+        return parts
+    return [_of_columns(data, *part) for part in parts]
 
 
 def _of_columns(data: StoredRows, statistics: Statistics, whole: Product | None) -> Source:

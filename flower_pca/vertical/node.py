@@ -104,17 +104,19 @@ def rows_or_columns(data: LocalData | Stream, request: wire.Request) -> LocalDat
         raise RefusalError(
             "The data of a run over columns", must="rows at rest", got="a Stream", then="Serve rows at rest."
         )
-    newest: PartyColumns | None = data.known.get(_NEWEST)
-    if newest is None or replace(newest.split, salt=split.salt) != split:
-        if newest is not None:  # before there are others: they are as large as the rows
+
+    def fits(newest: PartyColumns) -> bool:
+        same = replace(newest.split, salt=split.salt) == split
+        if not same:  # Its statistics are as large as the rows, and go before there are others.
             statistics.forget(newest)
-            newest = data.known[_NEWEST] = None
-            gc.collect()
-        newest = PartyColumns(data, split)
-    elif newest.split != split:
-        newest = newest.with_salt(split)
-    data.known[_NEWEST] = newest
-    return newest
+        return same
+
+    def make() -> PartyColumns:
+        gc.collect()
+        return PartyColumns(data, split)
+
+    newest = data.measured.newest(_NEWEST, fits, make)
+    return data.measured.newest(_NEWEST, lambda columns: columns.split == split, lambda: newest.with_salt(split))
 
 
 def names_of(data: LocalData | Stream) -> dict[str, object]:

@@ -91,7 +91,7 @@ class PartyColumns(LocalData):
     @property
     def squares(self) -> Array:
         """The sum of squares of each person's values, (n,)."""
-        (rows,) = self._source.pieces()
+        (rows,) = self.measured.rows.pieces()
         return np.asarray(np.einsum("ij,ij->j", rows, rows, dtype=np.float64))
 
     def in_frame(self, frame: Frame, *, once: bool = False, copy: bool = False) -> LocalData:

@@ -11,6 +11,7 @@ from flower_pca.blocks import source
 from flower_pca.rows import local
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
+from flower_pca.rows.measured import Measured
 
 N, D = 137, 9
 
@@ -161,10 +162,12 @@ def test_product_by_the_gram_matrix_and_without_it_agree(frame_name, sparse, mon
 
 
 @pytest.mark.parametrize("shape", [(5, 5000), (400, 7)])
-def test_gram_matrix_is_formed_only_where_it_saves_work(shape):
+def test_gram_matrix_is_formed_only_where_it_saves_work(shape, monkeypatch):
     data = LocalData(reals(6, *shape))
+    formed = []
+    monkeypatch.setattr(data.measured, "spread", lambda: formed.append(shape) or Measured.spread(data.measured))
     data.matmat(np.ones((shape[1], 2)), reuse=50)
-    assert ("spread" in data.known) == (shape[1] == 7)
+    assert bool(formed) == (shape[1] == 7)
 
 
 @pytest.mark.parametrize("frame_name", FRAMES)
@@ -173,7 +176,7 @@ def test_sparse_rows_are_never_densified(frame_name, monkeypatch):
     rows = [sp.csr_matrix(raw), sp.csc_matrix(raw), sp.csr_array(raw), sp.coo_array(raw)]
     frame = frame_of(frame_name, raw)
     # So that the rows are several blocks.
-    monkeypatch.setattr(LocalData, "_block_rows", 16)
+    monkeypatch.setattr(Measured, "block_rows", 16)
 
     for kind in {c for S in rows for c in (type(S), type(S.tocsr()))}:
         for name in ("toarray", "todense"):

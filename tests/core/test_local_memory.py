@@ -11,9 +11,10 @@ from cases import every
 from flower_pca import assembly, simulate
 from flower_pca.blocks import source
 from flower_pca.core.drive import drive
-from flower_pca.rows import gram, local, stored
+from flower_pca.rows import gram, local
 from flower_pca.rows.frame import Frame, pays
 from flower_pca.rows.local import LocalData
+from flower_pca.rows.measured import Measured
 from flower_pca.simulation.backend import Shards
 
 WIDE, TALL = (12, 1200, 300), (12, 9000, 40)  # where X'X does not pay, and where it does
@@ -96,8 +97,8 @@ def test_the_gram_matrix_about_the_own_mean_serves_every_frame(far, scaled, monk
 
 def test_tall_rows_are_passed_over_once_after_they_are_checked(monkeypatch):
     passes = []
-    blocks = stored.StoredRows._blocks
-    monkeypatch.setattr(stored.StoredRows, "_blocks", lambda self: passes.append(self) or blocks(self))
+    blocks = Measured.stored
+    monkeypatch.setattr(Measured, "stored", lambda self: passes.append(self) or blocks(self))
     run = assembly.run(assembly.question("krylov", n_components=2))
     result = drive(run, Shards([LocalData(X) for X in large_shards((3, 2000, 20), np.float64)]))
     assert len(result.history) > 2

@@ -120,7 +120,7 @@ def test_once_they_are_measured_no_half_reads_a_row(n):
     data = LocalData(rng.standard_normal((n, D)))
     FixedData.of(data)
     fixed.parts(data)
-    data._source = Sealed()
+    data.measured.rows = Sealed()
     for number in range(3):
         Z = np.linalg.qr(rng.standard_normal((D, 3)))[0]
         for stage, arrays in questions(rng, Z).items():

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Final, TypeVar
+from typing import ClassVar, Final, TypeVar
 
 import numpy as np
 
@@ -65,12 +65,12 @@ def share(n: int, d: int) -> float:
 
 def unseen(data: LocalData, *, seed: int, share: float) -> Unseen:
     """What is not looked at of these rows; found once."""
-    key: Any = ("unseen", seed, share)
-    if key not in data.known:
+
+    def find() -> Unseen:
         gaps, hidden = _gaps(data), _hidden(data, seed, share)
-        data.known[key] = Unseen(gaps, np.setdiff1d(hidden, gaps, assume_unique=True), data.d)
-    found: Unseen = data.known[key]
-    return found
+        return Unseen(gaps, np.setdiff1d(hidden, gaps, assume_unique=True), data.d)
+
+    return data.measured.once(("unseen", seed, share), find)
 
 
 def _gaps(data: LocalData) -> Array:

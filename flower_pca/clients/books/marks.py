@@ -29,16 +29,13 @@ _FEW: Final = 64  # digests of rows that are kept of a table
 _TABLES: Final = 8  # of the tables of a ledger, the newest of which are kept beside the first
 # Of the digests kept, as many as two tables have in common of which one in three rows is the same.
 _SHARED: Final = 1 / 4
-PLACE: Final = "place"  # in what is known of rows: a digest of the path of their file
+PLACE: Final = "place"  # in what is measured of rows: a digest of the path of their file
 
 
 def marks_of(data: LocalData, folder: Path) -> list[int]:
     """The marks of a table: first of its file, or 0; then of its rows."""
     table = data.origin
-    if "marks" not in table.known:
-        table.known["marks"] = _marks(table, _key(folder))
-    found: list[int] = table.known["marks"]
-    return found
+    return table.measured.once("marks", lambda: _marks(table, _key(folder)))
 
 
 def common(mine: list[int], theirs: list[int]) -> bool:
@@ -63,7 +60,7 @@ def known_place(path: str) -> int:
 
 
 def _marks(data: LocalData, key: bytes) -> list[int]:
-    place = data.known.get(PLACE, 0)
+    place = data.measured.once(PLACE, lambda: 0)
     rows = np.concatenate([_digests(single(block), key) for block in data.blocks()])
     different = np.unique(rows)
     if 2 * len(different) <= len(rows):

@@ -45,15 +45,15 @@ def find(data: LocalData, rules: Rules) -> list[str]:
     if rules.rare_columns is True or rules.min_rows < 2:
         return []
     allowed = frozenset(_exceptions(rules))
-    key = ("small cells", rules.min_rows, allowed)
-    if key not in data.known:
+
+    def look() -> list[str]:
         names = labels.column_names(data.names, data.d)
         rare = [names[i] for i in _rare(data, rules.min_rows) if names[i] not in allowed]
         codes = [i for i in _coded(data) if names[i] not in allowed and names[i] not in rare]
         together = [" with ".join(names[i] for i in some) for some in _combined(data, codes, rules.min_rows)]
-        data.known[key] = [*rare, *together]
-    found: list[str] = data.known[key]
-    return found
+        return [*rare, *together]
+
+    return data.measured.once(("small cells", rules.min_rows, allowed), look)
 
 
 def check(data: LocalData, rules: Rules) -> None:

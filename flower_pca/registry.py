@@ -146,7 +146,7 @@ _OTHERS: Final = {
     "summed_opening": "stages.summed_opening:SummedOpening",
     "ritz": "stages.ritz:RayleighRitz",
     "oblique": "stages.oblique:Oblique",
-    "evaluate": "stages.histograms:Evaluate",
+    "evaluate": "stages.evaluate:Evaluate",
     "names": "stages.agreed:Naming",
     "medians": "algorithms.median_pca:Medians",
     "columns_opening": "vertical.stages:ColumnsOpening",

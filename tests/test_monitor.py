@@ -14,10 +14,12 @@ from flower_pca import NotEnoughNodes, PCAResult, ProtocolError, Question, SiteR
 from flower_pca.analysis.monitor import Monitor
 from flower_pca.audit.sentences import telling
 from flower_pca.clients import Rules
+from flower_pca.core.model import Model
 from flower_pca.rows.local import LocalData
 from flower_pca.stages import histograms
 from flower_pca.strategies import PCAStrategy
 
+BIN = 2.0 ** (1.0 / 16)  # the end of a bin over its beginning
 pytestmark = pytest.mark.usefixtures("lines")
 DEVIATIONS = np.array([9.0, 6.0, 4.0, 1.5, 1.2, 1.0, 0.7, 0.5])
 SHARDS = [
@@ -110,9 +112,16 @@ def test_the_limit_of_t2_from_theory_is_kept_to_by_normal_rows_however_few_the_r
 def test_the_limit_of_spe_is_exact_where_all_directions_left_out_have_one_variance():
     result = simulate("krylov", [np.vstack([np.diag([9.0, 5.0, 2.0, 2.0, 2.0]), -np.diag([9.0, 5.0, 2.0, 2.0, 2.0])])],
                       n_components=2)  # fmt: skip
+    variances = 2.0 * np.array([9.0, 5.0, 2.0, 2.0, 2.0]) ** 2 / 9.0
+    trained = Monitor(result).limits(0.95, source="theory", trained=True)
+    assert trained.spe == pytest.approx(variances[2] * stats.chi2(3).ppf(0.95), rel=1e-10)
+    # new rows: what the two components lose along themselves is beside them
+    factors = 1.0 / (1.0 + 3.0 * variances[2] / (9.0 * (variances[:2] - variances[2])))
+    left = 1.1 * (variances.sum() - factors**2 @ variances[:2])
     limits = Monitor(result).limits(0.95, source="theory")
-    variance = 2.0 * 2.0**2 / 9.0
-    assert limits.spe == pytest.approx(variance * stats.chi2(3).ppf(0.95), rel=1e-10)
+    assert limits.spe == pytest.approx(left / 3.0 * stats.chi2(3).ppf(0.95), rel=1e-10)
+    f = 2 * 9 / (10 - 2) * 1.1 * stats.f(2, 8).ppf(0.95)
+    assert limits.t2 == pytest.approx(f * np.mean(factors**2), rel=1e-10)
     assert "same variance in all of 3 directions left out" in limits.words
 
 
@@ -121,7 +130,9 @@ def test_components_beyond_those_in_use_make_the_limit_of_spe_that_of_box():
     limits = Monitor(result, n_components=3).limits(0.99, source="theory")
     left = pooled(SHARDS).variances[3:]
     g, h = np.sum(left**2) / left.sum(), left.sum() ** 2 / np.sum(left**2)
-    assert limits.spe == pytest.approx(g * stats.chi2(h).ppf(0.99), rel=1e-9)
+    trained = Monitor(result, n_components=3).limits(0.99, source="theory", trained=True)
+    assert trained.spe == pytest.approx(g * stats.chi2(h).ppf(0.99), rel=1e-9)
+    assert trained.spe < limits.spe < 1.01 * trained.spe
     assert limits.words == "theory for new rows of a normal law"
     least = Monitor(simulate("krylov", SHARDS, n_components=3)).limits(0.99, source="theory").spe
     assert least < limits.spe
@@ -151,25 +162,24 @@ def pooled_quantiles(result, shards, level, frame):
 
 def assert_within_a_bin(limits, quantiles):
     for limit, quantile in zip((limits.t2, limits.spe), quantiles, strict=True):
-        assert quantile * (1.0 - 1e-9) <= limit <= quantile * histograms.WIDTH * (1.0 + 1e-9)
+        assert quantile / BIN <= limit <= quantile * BIN
 
 
-@pytest.mark.slow
-@every("level", [0.5, 0.9, 0.99, 0.9999])
-@every("case", FRAMES)
-def test_limits_from_the_clients_are_the_pooled_quantiles_to_the_width_of_a_bin(case, level):
-    result = of_frame(case, monitor=True)
-    assert result.histograms_.sum(axis=1).tolist() == [800.0, 800.0]
-    assert_within_a_bin(Monitor(result).limits(level), pooled_quantiles(result, SHARDS, level, result.frame))
-
-
-@pytest.mark.parametrize("missing", ["mean", "own_mean"])
-def test_of_rows_with_gaps_likewise(missing):
-    shards = [tenth_missing(X, i) for i, X in enumerate(SHARDS)]
-    result = simulate("krylov", shards, n_components=3, missing=missing, monitor=True)
+@pytest.mark.parametrize("missing", ["error", "mean", "own_mean"])
+def test_limits_of_components_that_are_no_eigenvectors_are_quantiles_of_the_rows_that_made_them(missing):
+    shards = SHARDS if missing == "error" else [tenth_missing(X, i) for i, X in enumerate(SHARDS)]
+    cut = {"n_components": 3, "missing": missing, "monitor": True, "max_rounds": 1}
+    result = simulate("ssi(oversample=0)", shards, **cut)
+    assert result.histograms_of == "rows"
     if missing == "own_mean":
         shards = [np.where(np.isnan(X), np.nanmean(X, axis=0), X) for X in shards]
-    assert_within_a_bin(Monitor(result).limits(0.95), pooled_quantiles(result, shards, 0.95, result.frame))
+    limits = Monitor(result).limits(0.95)
+    assert_within_a_bin(limits, pooled_quantiles(result, shards, 0.95, result.frame))
+    assert "which the components were fitted to: new rows lie beyond more often" in limits.words
+
+
+def both(limits):
+    return [limits.t2, limits.spe]
 
 
 @pytest.mark.slow
@@ -185,14 +195,16 @@ def test_masks_and_nodes_give_the_same_counts():
     assert shifted <= 2  # rows that rounding has moved over the end of a bin
     masks = {"n_components": 3, "scale": "std", "monitor": True, "mask": True, "min_nodes": 3}
     same = PCAStrategy("krylov(tol=1e-13)", **masks).fit(grid_of(SHARDS))
-    assert_within_a_bin(Monitor(same).limits(0.9), pooled_quantiles(same, SHARDS, 0.9, same.frame))
+    np.testing.assert_allclose(both(Monitor(same).limits(0.9)), both(Monitor(plain).limits(0.9)), rtol=0.01)
 
 
 def test_the_counts_of_a_result_are_saved(tmp_path):
     result = of_frame("centred", monitor=True)
     loaded = PCAResult.load(result.save(tmp_path / "result.npz"))
     assert Monitor(loaded).limits() == Monitor(result).limits()
-    assert "of the 800 rows of all clients, at most 4.4% above it" in str(Monitor(loaded).limits())
+    assert loaded.histograms_of == "left out"
+    words = "the 800 rows of all clients, each scored without itself: for new rows of the same sites"
+    assert words in str(Monitor(loaded).limits())
     plain = PCAResult.load(of_frame("centred").save(tmp_path / "plain.npz"))
     assert plain.histograms_ is None
     assert Monitor(plain).limits().words.startswith("theory for new rows of a normal law")
@@ -230,14 +242,17 @@ def test_a_server_that_does_not_say_so_gets_none_either():
 
 def test_what_a_node_tells_by_it_is_on_its_operators_page():
     page = telling(Rules(allow=["krylov", "monitor"]))
-    assert page.served["monitor"] == "how many of its rows lie how far from a basis of the server's"
+    assert page.served["monitor"] == (
+        "how many of its rows lie how far from a basis of the server's; "
+        "how many of its rows resemble the rows before and after them"
+    )
     assert any("by monitor: they compare rows by design" in line for line in page.open)
 
 
 def test_a_client_that_counts_more_rows_than_it_has_is_refused():
     def more(message, reply):
         arrays = arrays_in(reply)
-        return with_arrays(reply, {"counts": 2.0 * arrays["counts"]}) if set(arrays) == {"counts"} else reply
+        return with_arrays(reply, {**arrays, "counts": 2.0 * arrays["counts"]}) if "counts" in arrays else reply
 
     grid = grid_of(SHARDS)
     grid.tamper = more
@@ -302,18 +317,53 @@ def test_a_level_may_have_a_percent_sign():
 
 def test_counts_that_are_none_are_refused():
     stage = histograms.Histograms()
-    state = histograms.HistogramsState(np.eye(3)[:, :1], np.ones(1), 1.0)
-    good = {"counts": np.ones((2, histograms.BINS))}
+    state = stage.start(finished_model())
+    good = {"counts": np.ones((2, 642)), "neighbours": np.array(0.0)}
     stage.inspect(state, good)
+    stage.inspect(state, {**good, "neighbours": np.array(642.0)})
     for bad in (-good["counts"], good["counts"] / 2.0, good["counts"] * [[1.0], [2.0]]):
         with pytest.raises(ProtocolError, match="The counts of an answer must be whole numbers, of as many rows"):
-            stage.inspect(state, {"counts": bad})
+            stage.inspect(state, {**good, "counts": bad})
+    with pytest.raises(ProtocolError, match="The counts of an answer must be whole numbers, of as many rows"):
+        stage.inspect(state, {**good, "neighbours": np.array(3.0)})
 
 
-def test_quantiles_are_out_of_reach_only_beyond_all_bins():
-    values = np.array([0.0, 2.0**-30, 0.5, 1.0, 3.0, 2.0**25])
-    counts = histograms.count(values)
+def finished_model():
+    """A run that has found all three components of three columns."""
+    values = np.array([9.0, 4.0, 1.0])
+    return Model(
+        n_components=3, center=True, scale=None, seed=0, n=10, d=3, trace=14.0,
+        basis=np.eye(3), product=np.diag(values), values=values, residuals=np.zeros(3),
+    )  # fmt: skip
+
+
+def test_a_message_whose_shapes_do_not_go_together_is_refused():
+    stage = histograms.Histograms()
+    message = stage.broadcast(stage.start(finished_model()))
+    rows = LocalData(np.random.default_rng(1).standard_normal((10, 3)))
+    assert stage.client(message, rows, {})[0]["counts"].sum() == 20.0
+    for wrong in (
+        {"Z": np.eye(4)[:, :3]},
+        {"values": np.ones(2)},
+        {"variances": np.ones(4)},
+        {"variances": np.empty(0)},
+        {"values": np.empty(0), "variances": np.ones(2)},
+        {"rows": np.array(9.0)},  # fewer than the client has itself
+    ):
+        with pytest.raises(ProtocolError, match="A message of monitor must be components of 3 columns"):
+            stage.client({**message, **wrong}, rows, {})
+
+
+@pytest.mark.parametrize("d", [5, 101])
+def test_every_value_has_a_bin_and_few_columns_have_wide_ones(d):
+    grid = histograms.Grid.of_columns(d)
+    values = np.array([0.0, 2.0**-30, 0.5, 1.0, 3.0, 2.0**25, np.inf])
+    counts = grid.count(values)
     assert counts.sum() == len(values)
-    assert counts[[0, -1]].tolist() == [2.0, 1.0]
-    assert 0.5 < histograms.quantile(counts, 0.5) <= 0.5 * histograms.WIDTH
-    assert histograms.quantile(counts, 1.0) == np.inf
+    assert counts[[0, -1]].tolist() == [2.0, 2.0]
+    assert histograms.Grid.of_counts(counts) == grid
+    widths = grid.edges[1:] / grid.edges[:-1]
+    near = (grid.edges[1:] <= 4.0) & (grid.edges[:-1] >= 0.25)
+    np.testing.assert_allclose(widths[near], 2.0 ** (1.0 / (16 if d <= 100 else 256)))
+    np.testing.assert_allclose(widths[~near], 2.0 ** (1.0 / 16))
+    assert grid.bins == (642 if d <= 100 else 1602)

@@ -50,7 +50,7 @@ def test_the_rows_beyond_a_limit_are_listed_with_the_columns_that_are_why(folder
     (line,) = [line for line in said.splitlines() if " SPE " in line and " 7 " in line]
     assert "diastolic" in line
     assert "of 40 rows" in said
-    assert "from the quantile of the 350 rows of all clients" in said
+    assert "from the 350 rows of all clients, each scored without itself" in said
 
 
 def test_whose_row_it_is_stands_there_as_in_its_file(folder_to_score, capsys):
@@ -116,7 +116,7 @@ def test_show_names_the_sites(tmp_path, capsys):
 def test_show_says_the_limits_of_a_run_that_was_asked_to_monitor(folder_to_score, capsys):
     said = flower_pca(capsys, "show", folder_to_score / "result.npz")[1]
     assert re.search(
-        r"^limits: 0\.99 of the rows have T2 up to [\d.]+ and SPE up to [\d.]+, by the quantile of", said, re.M
+        r"^limits: 0\.99 of the rows have T2 up to [\d.]+ and SPE up to [\d.]+, from the 350 rows of", said, re.M
     )
 
 

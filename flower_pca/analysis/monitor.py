@@ -5,12 +5,17 @@ T2 says how far a row lies within the span of the components, SPE how far from i
 and of SPE = |x - ZZ'x|^2, each column has one square (the complete decomposition of Alcala and Qin
 2011), so that contributions are never negative and add up.
 
-Limits are from the clients' own rows, where the run was asked to monitor: the quantile of all rows
-together, read from the sum of their histograms. Or they are from theory, for rows of a normal law:
+Limits are from the rows of all clients, if the run was asked to monitor: each row was scored without
+itself, so a limit holds for new rows of the same sites (see `stages.histograms`,
+`analysis.quantiles`). Or they are from theory, for rows of a normal law:
 
     T2   k (n-1)(n+1) / (n (n-k)) F(k, n-k) of new rows, (n-1)^2 / n Beta(k/2, (n-k-1)/2) of the run's own
     SPE  g chi2(h) with g = s2 / s1 and h = s1^2 / s2 (Box 1954), where s1 and s2 are the sums of the variances along
          the directions left out and of their squares
+
+New rows lie nearer to the middle along the components, by the factors f_j of `PCAResult.shrinkage_`,
+and further from their span: of these the limit of T2 is multiplied by the mean of f_j^2, and
+s1 = (1 + 1/n) (total - sum_j f_j^2 v_j).
 
 A result knows s1, and s2 as far as it has components beyond those in use. The other directions
 count as if all had the same variance, which makes s2 as small as it can be: their limit is the
@@ -19,12 +24,13 @@ least of all that the totals allow.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
+from flower_pca.analysis import quantiles
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, Setting, Words
 from flower_pca.base.linalg import Array
@@ -32,10 +38,15 @@ from flower_pca.base.shown import brief
 from flower_pca.names.sites import SiteRows
 from flower_pca.results.facts import names_of
 from flower_pca.results.pca import PCAResult
-from flower_pca.stages import histograms
+from flower_pca.results.projection import shrinkage
+from flower_pca.stages import downdate, histograms
 
 LEVEL: Final = 0.99
 SOURCES: Final = ("clients", "theory")
+_FEW_ROWS: Final = 90  # with fewer, a limit beyond the counted rows is a guess, of whatever rows
+# rows for each column: with fewer, rows that components were fitted to say little about new ones
+_PER_COLUMN: Final = 10
+_PER_COLUMN_BY_THEORY: Final = 5  # and limits from theory are a guess
 
 
 @dataclass(frozen=True)
@@ -48,7 +59,9 @@ class Limits:
     words: str
 
     def __str__(self) -> str:
-        return f"{self.level:.6g} of the rows have T2 up to {self.t2:.4g} and SPE up to {self.spe:.4g}, by {self.words}"
+        return (
+            f"{self.level:.6g} of the rows have T2 up to {self.t2:.4g} and SPE up to {self.spe:.4g}, from {self.words}"
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +100,7 @@ class Anomaly:
     @property
     def because(self) -> str:
         """The largest contributions in words."""
-        return ", ".join(f"{name} {share:.0%}" for name, share in self.largest if share >= 0.005)
+        return _in_words(self.largest)
 
 
 class Monitor:
@@ -135,9 +148,21 @@ class Monitor:
         """k, the components in use."""
         return self._k
 
-    def score(self, X: Any) -> RowScores:
-        """T2 and SPE of the rows of X, (n, d): an array, or whatever `transform` takes."""
-        parts = [histograms.distances(block, self._Z, self._variances) for block in self._blocks(X)]
+    def score(self, X: Any, *, own: bool = False) -> RowScores:
+        """T2 and SPE of the rows of X, (n, d): an array, or whatever `transform` takes.
+
+        Args:
+            X: The rows.
+            own: Whether these are rows of one site that the components were fitted to. Then each is
+                scored by the components, the mean and the deviations without this row, and without its
+                neighbours if the rows follow each other; so its scores can be held against limits for
+                new rows.
+
+        Raises:
+            ConfigError: If the components are no eigenvectors of the covariance of all rows, so that
+                nobody can tell what they would be without a row.
+        """
+        parts = list(self._left_out(X) if own else self._distances(X))
         return RowScores(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
     def contributions(self, X: Any) -> tuple[Array, Array]:
@@ -152,8 +177,8 @@ class Monitor:
         Args:
             level: The share, in (0, 1), for each of both limits: 0.99 or "99%".
             source: "clients", from the rows of all clients, of which the run was asked to monitor;
-                or "theory", for rows of a normal law. If left out, from the clients where the
-                result knows them.
+                or "theory", for rows of a normal law. If left out, from the clients if the result
+                knows their counts.
             trained: Whether the rows that limits from theory are for are the run's own, not new
                 ones.
 
@@ -175,9 +200,8 @@ class Monitor:
                 got="another",
                 then=remedy,
             )
-        t2, spe = (histograms.quantile(counts, share) for counts in self._counts)
-        above = f"at most {histograms.WIDTH - 1.0:.1%} above it"
-        words = f"the quantile of the {int(self._counts[0].sum()):,} rows of all clients, {above}"
+        t2, spe = (quantiles.limit(counts, float(share)) for counts in self._counts)
+        words = self._words_of_counts(self._counts, float(share))
         return Limits(float(share), t2 * self._k, max(spe * self._rest, self._floor), words)
 
     def anomalies(self, sites: Any, limits: Limits, *, top: int = 3) -> list[Anomaly]:
@@ -196,6 +220,11 @@ class Monitor:
             sites = {(isinstance(X, SiteRows) and X.site) or i: X for i, X in enumerate(sites)}
         return [found for site, X in sites.items() for found in self._beyond(site, X, limits, top)]
 
+    def because(self, X: Any, statistic: str, *, top: int = 3) -> str:
+        """The columns that contribute most to "T2" or "SPE" of the only row of X, in words."""
+        t2, spe = self.contributions(X)
+        return _in_words(_largest(t2[0] if statistic == "T2" else spe[0], names_of(self._result), top))
+
     def _beyond(self, site: Any, X: Any, limits: Limits, top: int) -> Iterator[Anomaly]:
         start, names = 0, names_of(self._result)
         for block in self._blocks(X):
@@ -207,10 +236,61 @@ class Monitor:
                 pairs = (("T2", scored.t2[row], limits.t2, t2[i]), ("SPE", scored.spe[row], limits.spe, spe[i]))
                 for statistic, value, limit, shares in pairs:
                     if value > limit:
-                        order = np.argsort(-shares, kind="stable")[:top]
-                        largest = tuple((names[j], float(shares[j] / shares.sum())) for j in order)
+                        largest = _largest(shares, names, top)
                         yield Anomaly(site, start + int(row), statistic, float(value), float(limit), largest)
             start += len(block)
+
+    def _words_of_counts(self, counts: Array, level: float) -> str:
+        """How limits from counts are known, and for which rows."""
+        n, d = int(counts[0].sum()), self._result.n_features_in_
+        if self._result.histograms_of == histograms.LEFT_OUT:
+            words = f"the {n:,} rows of all clients, each scored without itself: for new rows of the same sites"
+        else:
+            words = (
+                f"the {n:,} rows of all clients, which the components were fitted to: new rows lie beyond more often"
+            )
+            if n < _PER_COLUMN * d:
+                words += "; run again with monitor, by an algorithm that converges to the PCA of all rows"
+        if not quantiles.is_extended(counts[0], level):
+            return words
+        share = f"; {1.0 - level:.3g} of {n:,} rows is less than {quantiles.TAIL} rows, so the limit"
+        if n < _FEW_ROWS:
+            return f"{words}{share} is a guess"
+        return f"{words}{share} continues their tail, and is a guess unless rows follow a normal law"
+
+    def _distances(self, X: Any) -> Iterator[tuple[Array, Array]]:
+        """T2 and SPE by the components, block by block."""
+        return (histograms.distances(block, self._Z, self._variances) for block in self._blocks(X))
+
+    def _left_out(self, X: Any) -> Iterator[tuple[Array, Array]]:
+        """T2 and SPE of rows of the run without themselves, block by block."""
+        result = self._result
+        if not result.is_pooled or result.n_samples_ < 3:
+            raise ConfigError(
+                "Rows of a run can be scored without themselves only if the components are eigenvectors of the "
+                "covariance of at least 3 rows. Leave out own=True."
+            )
+        data, ddof = result._data(X), max(result.n_samples_ - 1, 1)
+        values = self._axis_variances[: self._all] * ddof
+        total, rows = result.total_variance_ * ddof, result.n_samples_ - int(result.centered)
+        without = downdate.Downdate(
+            W=np.ascontiguousarray(result.axes[0][:, : self._all], dtype=np.float64),
+            values=np.asarray(values, dtype=np.float64),
+            k=self._k,
+            mean_rest=histograms.mean_rest(total, values, rows, result.n_features_in_),
+            n=result.n_samples_,
+            centred=result.centered,
+            rescaled=self._rescaled(),
+        )
+        around = downdate.neighbours(np.concatenate([without.scores(block) for block in data.dense()]))
+        return without.distances(data.dense(), around)
+
+    def _rescaled(self) -> Array | None:
+        """Which columns are divided by the deviations of the rows of the run; None if no column is."""
+        result = self._result
+        if result.asked.get("scale") != "std" or not result.centered:
+            return None
+        return histograms.rescaled_columns(result.frame.names, result.n_features_in_)
 
     def _contributions(self, X: Array) -> tuple[Array, Array]:
         scores = X @ self._Z
@@ -233,7 +313,7 @@ class Monitor:
     @property
     def _floor(self) -> float:
         """What rounding leaves of a row, and more: where nothing is left out, SPE is beyond it for other reasons."""
-        return histograms.ROUNDING * float(self._result.total_variance_)
+        return downdate.ROUNDING * float(self._result.total_variance_)
 
     def _theory(self, level: float, *, trained: bool) -> Limits:
         from scipy import special
@@ -256,22 +336,40 @@ class Monitor:
             )
         # a mean that was estimated adds to what new rows differ by
         about = n if self._result.centered else np.inf
+        factors = None
+        if not trained and self._result.shrinkage_ is not None:
+            rows, columns = n - int(self._result.centered), self._result.n_features_in_
+            factors = shrinkage(self._variances, self._rest, rows=rows, columns=columns)
         if trained:
             whose = "the run's own"
             t2 = (n - 1) * (1.0 - 1.0 / about) * special.betaincinv(k / 2.0, free / 2.0, level)
         else:
             whose = "new"
             t2 = k * (n - 1) / free * (1.0 + 1.0 / about) * special.fdtri(k, free, level)
-        spe, assumed = self._box(level)
-        return Limits(level, float(t2), max(spe, self._floor), f"theory for {whose} rows of a normal law{assumed}")
+        if factors is not None:
+            t2 *= float(np.mean(factors**2))
+        spe, assumed = self._box(level, factors)
+        if factors is not None and self._rest > self._floor:
+            left = self._result.total_variance_ - float(np.sum(factors**2 * self._variances))
+            spe *= (1.0 + 1.0 / about) * left / self._rest
+        words = f"theory for {whose} rows of a normal law{assumed}"
+        if not trained and n < _PER_COLUMN_BY_THEORY * self._result.n_features_in_:
+            words += "; a guess, as rows are few for so many columns: for better limits, run with monitor"
+        return Limits(level, float(t2), max(spe, self._floor), words)
 
-    def _box(self, level: float) -> tuple[float, str]:
-        """The limit of SPE by Box's g chi2(h); and what it assumes."""
+    def _box(self, level: float, factors: Array | None) -> tuple[float, str]:
+        """The limit of SPE by Box's g chi2(h), for rows that leave out what the run's rows do; and what it assumes.
+
+        With `factors`, by which new rows lie nearer to the middle along the components, new rows
+        are meant, which vary in all columns; else the rows of the run.
+        """
         from scipy import special
 
         known = np.asarray(self._axis_variances[self._k : self._all], dtype=np.float64)
-        rows = self._result.n_samples_ - int(self._result.centered)
-        count = min(rows, self._result.n_features_in_) - self._k - len(known)
+        directions = self._result.n_features_in_
+        if factors is None:
+            directions = min(self._result.n_samples_ - int(self._result.centered), directions)
+        count = directions - self._k - len(known)
         s1, s2, assumed = float(known.sum()), float(np.sum(known**2)), ""
         unknown = self._rest - s1
         if unknown > self._floor and count > 0:
@@ -282,3 +380,14 @@ class Monitor:
             return 0.0, assumed
         g, h = s2 / s1, s1**2 / s2
         return float(g * 2.0 * special.gammaincinv(h / 2.0, level)), assumed
+
+
+def _largest(contributions: Array, names: Sequence[str], top: int) -> tuple[tuple[str, float], ...]:
+    """The columns that contribute most, with the share of each."""
+    order = np.argsort(-contributions, kind="stable")[:top]
+    total = float(contributions.sum()) or 1.0
+    return tuple((names[j], float(contributions[j] / total)) for j in order)
+
+
+def _in_words(largest: Sequence[tuple[str, float]]) -> str:
+    return ", ".join(f"{name} {share:.0%}" for name, share in largest if share >= 0.005)

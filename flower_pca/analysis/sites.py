@@ -14,6 +14,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.base.shown import brief
 from flower_pca.names.sites import SiteRows
 from flower_pca.results.pca import PCAResult
+from flower_pca.stages.histograms import LEFT_OUT
 
 _FIRST: Final = 3  # components whose heaviest columns are looked at
 
@@ -87,13 +88,17 @@ class Furthest:
 
 
 def furthest(result: PCAResult, shards: Sequence[Any], *, most: int = 10) -> Furthest | None:
-    """The rows of a run beyond the limits of its own rows; None of a result without limits."""
+    """The rows of a run beyond the limits of its own rows; None of a result without limits.
+
+    If limits are for new rows, each row is scored without itself, as a new row is.
+    """
+    left_out = result.histograms_ is not None and result.histograms_of == LEFT_OUT
     try:
         monitor = Monitor(result)
         limits = monitor.limits(trained=result.histograms_ is None)
     except ConfigError:  # too few rows, or variances that noise lies on
         return None
-    scored = {i: monitor.score(X) for i, X in enumerate(shards)}
+    scored = {i: monitor.score(X, own=left_out) for i, X in enumerate(shards)}
     places = {i: np.flatnonzero(of.beyond(limits)) for i, of in scored.items()}
     beyond = [(i, int(row)) for i, rows in places.items() for row in rows]
 
@@ -106,7 +111,6 @@ def furthest(result: PCAResult, shards: Sequence[Any], *, most: int = 10) -> Fur
     rows = []
     for site, row in sorted(beyond, key=lambda place: -max(times(place)))[:most]:
         X = SiteRows.of(shards[site])[row : row + 1]
-        found = monitor.anomalies({site: X}, limits)
-        largest = max(found, key=lambda one: one.value / one.limit, default=None)
-        rows.append(Far(site, row, *times((site, row)), "" if largest is None else largest.because))
+        of_t2, of_spe = times((site, row))
+        rows.append(Far(site, row, of_t2, of_spe, monitor.because(X, "T2" if of_t2 > of_spe else "SPE")))
     return Furthest(len(beyond), sum(len(of.t2) for of in scored.values()), limits, rows)

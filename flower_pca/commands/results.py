@@ -77,6 +77,7 @@ def print_result(result: PCAResult) -> None:
         *([str(result.status)] if result.status.ok else []),
         *result.choices,
         *(f"hint: {common.Door().say(hint)}" for hint in result.hints),
+        *([f"hint: {result.shrinkage_hint}"] if result.shrinkage_hint else []),
     ]
     sys.stdout.write("\n".join(lines) + "\n")
 

@@ -41,6 +41,11 @@ def add_transform(commands: Any) -> None:
         action="store_true",
         help="also along own components found from these very rows: those of a client that the run has not known",
     )
+    own.add_argument(
+        "--among-own",
+        action="store_true",
+        help="where new rows lie among the rows of the run: scores divided by the factors by which they shrink",
+    )
     common.argument_of_gaps(parser)
     parser.add_argument("-o", "--out", type=Path, required=True, metavar="FILE", help="a .npy or a .csv file")
 
@@ -76,6 +81,8 @@ def run_transform(given: argparse.Namespace) -> int:
         common.print_json({"rows": n, "components": k, "own_components": k - result.n_components_, "out": str(path)})
     else:
         sys.stdout.write(f"Wrote {n:,} x {k} scores to {path}{_whose(result, given, site)}\n")
+        if isinstance(result, PCAResult) and result.shrinkage_hint and not given.among_own:
+            sys.stdout.write(f"{result.shrinkage_hint}\n")
     return 0
 
 
@@ -88,6 +95,8 @@ def _scores(given: argparse.Namespace, result: PCAResult | Projection, rows: Any
     if given.fit_own:
         personal = output.require_personal(result, "--fit-own")
         return personal.transform(rows, client=personal.fit_own(rows)), ""
+    if given.among_own:
+        return result.project(rows), ""
     return result.transform(rows), ""
 
 
@@ -216,7 +225,7 @@ def run_score(given: argparse.Namespace) -> int:
         plain = [{**asdict(a), **dict(zip(_PLACE, place, strict=True))} for a, place in placed]
         common.print_json({"rows": rows, "beyond": beyond, "limits": asdict(limits), "anomalies": plain})
     else:
-        _print(found, places, limits, rows, beyond)
+        _print(found, places, limits, rows, beyond, hint=result.shrinkage_hint)
         sys.stdout.write(f"Sites are by the column {column}.\n" if column else "")
         wrote = [str(file) for file in (out, picture) if file is not None]
         sys.stdout.write(f"Wrote {' and '.join(wrote)}\n" if wrote else "")
@@ -325,7 +334,7 @@ def _places(rows: Any, n: int) -> list[tuple[str, str]]:
     return [*zip(map(str, ids or [""] * n), files, strict=True)]
 
 
-def _print(found: Sequence[Anomaly], places: _Places, limits: Limits, rows: int, beyond: int) -> None:
+def _print(found: Sequence[Anomaly], places: _Places, limits: Limits, rows: int, beyond: int, *, hint: str) -> None:
     """The rows furthest beyond a limit, and how many there are."""
     worst = sorted(found, key=lambda anomaly: -anomaly.value / anomaly.limit)
     order = worst[:_SHOWN]
@@ -351,3 +360,5 @@ def _print(found: Sequence[Anomaly], places: _Places, limits: Limits, rows: int,
     ordinary = f"{1.0 - limits.level:.3g} are beyond that of T2, and as many beyond that of SPE"
     sys.stdout.write(f"of ordinary rows, {ordinary}.\n")
     sys.stdout.write(f"Limits: T2 {limits.t2:.4g}, SPE {limits.spe:.4g}, from {limits.words}.\n")
+    if hint:
+        sys.stdout.write(f"{hint} The limits allow for this.\n")

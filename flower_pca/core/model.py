@@ -103,6 +103,8 @@ class Model:
         mse: Mean squared reconstruction error of a row, where it was evaluated.
         histograms: How many rows of all clients lie how far from the components, where the run was
             asked to monitor.
+        histograms_of: "left out" if each of these rows was held against the components without it;
+            "rows" if it was one of those that the components were fitted to.
         declined: The first client that has declined the algorithm's alternative in the opening, and
             why.
         choices: What the run has chosen by itself, in words, by what it was chosen for.
@@ -151,6 +153,7 @@ class Model:
     status: Status | None = None
     mse: float | None = None
     histograms: Array | None = None
+    histograms_of: str = "rows"
     declined: str = ""
     choices: dict[str, str] = field(default_factory=dict)
     sites: dict[str, Array] = field(default_factory=dict)

@@ -37,6 +37,7 @@ from flower_pca.estimator import tables
 from flower_pca.names.levels import AsGiven, Coding, read_levels
 from flower_pca.names.sites import SiteRows
 from flower_pca.results.pca import PCAResult
+from flower_pca.results.projection import known_shrinkage
 from flower_pca.results.start import Start
 from flower_pca.settings.budget import DP
 from flower_pca.settings.counting import COUNTING
@@ -185,6 +186,15 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
                 scores come stacked.
         """
         return self._each(X, self._scores)
+
+    def project(self, X: Any) -> Array:
+        """Where new rows lie among the fitted rows, (n_samples, n_components_): see `PCAResult.project`.
+
+        Args:
+            X: Rows as `transform` takes them.
+        """
+        scores = self.transform(X)
+        return np.asarray(scores / known_shrinkage(self.result_.shrinkage_))
 
     def inverse_transform(self, X: Any) -> Array:
         """Rows, (n_samples, n_features_in_), that have the scores X and nothing beside."""

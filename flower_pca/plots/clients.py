@@ -112,6 +112,8 @@ def scores(drawn: style.Figure, result: PCAResult, shards: Sequence[Any] | None)
     count, title = sum(map(len, parts)), "Scores"
     if count < every:
         title = f"Scores of {count:,} of {every:,} rows"
+    if result.shrinkage_in_words:
+        title = f"{result.shrinkage_in_words}\n{title}"
     if result.n_components_ == 1:
         _strips(drawn, result, parts, title)
     elif len(parts) > NAMED:

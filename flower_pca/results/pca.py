@@ -21,7 +21,7 @@ from flower_pca.dp.spent import Spent
 from flower_pca.results import facts, saved
 from flower_pca.results.facts import Fact, Listing, Remark
 from flower_pca.results.matching import in_order, match
-from flower_pca.results.projection import Projection
+from flower_pca.results.projection import Projection, known_shrinkage, shrinkage
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.settings.budget import DP
@@ -29,6 +29,7 @@ from flower_pca.stages import outlying_sites
 from flower_pca.stages.opening import OUTLYING, SITE_KEYS, SITE_ROWS
 from flower_pca.stages.site_share import SITE_SHARE, hints_of_sites
 
+_SHRUNK: Final = 0.95  # a factor by which scores of new rows are smaller, below which a hint says so
 # its name stands in brackets where it is known
 _CALLED: Final = re.compile(r"\bclient (\d+)\b(?! \()")
 # keys, and a line for each
@@ -70,6 +71,8 @@ class PCAResult:
             allowed.
         histograms_: How many rows of all clients lie in each bin of T2 and of SPE, (2, bins), if
             the run was asked to monitor; else None. See `analysis.Monitor`.
+        histograms_of: "left out" if each of these rows was held against the components without this
+            row, so that limits are those of new rows; "rows" if the components were fitted to it.
         cross_: Covariances along the components, Z'CZ / (n - 1), (k, k), where these are not
             orthonormal; else None.
         loading_errors_, variance_errors_: Standard errors of the loadings, (k, d), and of the
@@ -122,6 +125,7 @@ class PCAResult:
     answers: str = "rows"
     fill_: Array | None = None
     histograms_: Array | None = None
+    histograms_of: str = "rows"
     cross_: Array | None = None
     loading_errors_: Array | None = None
     variance_errors_: Array | None = None
@@ -201,6 +205,41 @@ class PCAResult:
         return 0.0
 
     @property
+    def shrinkage_(self) -> Array | None:
+        """How much nearer to the middle new rows lie along each component than the rows of the run, (k,).
+
+        The components lean towards the rows that they were computed from, so the scores of new rows are
+        smaller by this factor (Lee, Zou, Wright 2010; Dey, Lee 2019), mostly if columns outnumber rows.
+        None if variances have noise on them, if rows count in part only, if columns lie at different
+        places, and of components that are no eigenvectors of the covariance of all rows together.
+        """
+        if not self.is_pooled or self.privacy is not None:
+            return None
+        if self.asked.get("max_share") is not None or self.asked.get("split", "rows") != "rows":
+            return None
+        rows = self.n_samples_ - int(self.centered)
+        return shrinkage(self.explained_variance_, self.left_out_variance_, rows=rows, columns=self.n_features_in_)
+
+    @property
+    def shrinkage_hint(self) -> str:
+        """How much nearer to the middle new rows lie, if it is much, and what to do; else ""."""
+        if words := self.shrinkage_in_words:
+            return f"{words}. project() puts them back, and so does flower-pca transform --among-own."
+        return ""
+
+    @property
+    def shrinkage_in_words(self) -> str:
+        """How much nearer to the middle new rows lie, if it is much; else ""."""
+        factors = self.shrinkage_
+        if factors is None or float(factors.min()) >= _SHRUNK:
+            return ""
+        j = int(factors.argmin())
+        return (
+            "New rows lie nearer to the middle than the rows of this run: "
+            f"by {1.0 - factors[j]:.0%} along component {j + 1}"
+        )
+
+    @property
     def frame(self) -> Frame:
         """The coordinates that components and variances refer to."""
         names = labels.tuple_of(self.feature_names_in_)
@@ -272,6 +311,16 @@ class PCAResult:
         """
         return self._data(X).scores(self.weights_.T)
 
+    def project(self, X: Any) -> Array:
+        """Where new rows lie among the rows of the run, (n, k): `transform(X)` over `shrinkage_`.
+
+        `inverse_transform` takes scores of `transform` only.
+
+        Raises:
+            ConfigError: If `shrinkage_` is not known.
+        """
+        return self.transform(X) / known_shrinkage(self.shrinkage_)
+
     def filling_gaps(self) -> Self:
         """The same result, which takes the run's mean where a new row has a gap, as after a run with missing="mean".
 
@@ -317,6 +366,7 @@ class PCAResult:
             scale_=self.scale_,
             fill_=self.fill_,
             weights_=weights,
+            shrinkage_=self.shrinkage_,
             feature_names_in_=self.feature_names_in_,
             feature_digest=self.feature_digest,
         )
@@ -413,7 +463,7 @@ class PCAResult:
             Fact("centered", "columns", self.centered, self._frame_in_words),
             *self._errors(),
             facts.plain("choices", list(self.choices)),
-            facts.plain("hints", list(self.hints)),
+            facts.plain("hints", [*self.hints, *filter(None, [self.shrinkage_hint])]),
             facts.plain("rounds", self.rounds),
             *facts.of_messages(self.history),
             facts.of_answers(masked=bool(self.asked.get("mask"))),
@@ -444,6 +494,7 @@ class PCAResult:
             *facts.of_status(self.status),
             *(Remark(choice) for choice in self.choices),
             *(Remark(hint, "warn") for hint in self.hints),
+            *([Remark(self.shrinkage_hint)] if self.shrinkage_hint else []),
         ]
         if self.certainty is None:
             return said
@@ -477,6 +528,8 @@ class PCAResult:
             columns["residual"] = [f"{residual:.1e}" for residual in self.residuals_]
         if self.site_share_ is not None:
             columns["between sites"] = [f"{share:.1%}" for share in self.site_share_]
+        if self.shrinkage_hint and self.shrinkage_ is not None:
+            columns["new rows"] = [f"{factor:.2f}" for factor in self.shrinkage_]
         columns["largest weights"] = self._heaviest(facts.names_of(self))
         numbers = [f"{j}" for j in range(1, len(sizes) + 1)]
         lines = [list(line) for line in zip(numbers, sizes, *columns.values(), strict=True)]
@@ -615,6 +668,7 @@ def fields_of(model: Model) -> dict[str, Any]:
         "answers": model.answers,
         "fill_": model.frame.fill,
         "histograms_": model.histograms,
+        "histograms_of": model.histograms_of,
         "loading_errors_": model.left.get("loading_errors"),
         "variance_errors_": model.left.get("variance_errors"),
         "site_loading_errors_": model.left.get("site_loading_errors"),

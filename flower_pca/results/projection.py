@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Final, Self
 import numpy as np
 
 from flower_pca.base import files, labels
-from flower_pca.base.errors import DataError, harmless
+from flower_pca.base.errors import ConfigError, DataError, harmless
 from flower_pca.base.history import History, Status
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import brief
@@ -32,6 +32,35 @@ from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 
 _REMEDY: Final = "Check the sender."
+_POSITIVE: Final = ("scale_", "shrinkage_")  # arrays of a projection that rows or scores are divided by
+
+
+def shrinkage(variances: Array, left_out: float, *, rows: int, columns: int) -> Array:
+    """The factors by which scores of new rows are smaller than those of the rows that components were fitted to, (k,).
+
+    It is the estimate of Dey and Lee (2019) with all variances alike along the directions left out.
+    `rows` are the rows less one if their mean was subtracted.
+    """
+    directions = min(rows, columns) - len(variances)
+    if directions <= 0 or left_out <= 0.0:
+        return np.ones(len(variances))
+    above = variances - left_out / directions
+    usable = np.where(above > 0.0, above, np.inf)
+    return np.asarray(1.0 / (1.0 + left_out / (rows * usable)))
+
+
+def known_shrinkage(factors: Array | None) -> Array:
+    """These factors.
+
+    Raises:
+        ConfigError: If they are not known.
+    """
+    if factors is None:
+        raise ConfigError(
+            "How much the scores of new rows shrink is known only for components that are eigenvectors of the "
+            "covariance of all rows, without noise. Use transform instead of project."
+        )
+    return factors
 
 
 class Packet(ABC):
@@ -147,6 +176,8 @@ class Projection(Packet):
         fill_: What stands for a missing value, (d,); None if none are allowed.
         weights_: What rows are multiplied by to have their scores, (k, d), where components are not
             orthonormal; else None.
+        shrinkage_: How much nearer to the middle new rows lie along each component than the rows of
+            the run, (k,); None if that is not known. See `PCAResult.shrinkage_`.
         feature_names_in_: Names of the columns, (d,); None where columns go by position.
         feature_digest: SHA-256 of the sorted names, where clients keep the names to themselves; ""
             if there are none.
@@ -154,13 +185,14 @@ class Projection(Packet):
 
     kind: ClassVar[str] = "projection"
     needed: ClassVar[tuple[str, ...]] = ("components_",)
-    optional: ClassVar[tuple[str, ...]] = ("mean_", "scale_", "fill_", "weights_")
+    optional: ClassVar[tuple[str, ...]] = ("mean_", "scale_", "fill_", "weights_", "shrinkage_")
 
     components_: Array
     mean_: Array | None = None
     scale_: Array | None = None
     fill_: Array | None = None
     weights_: Array | None = None
+    shrinkage_: Array | None = None
     feature_names_in_: Array | None = None
     feature_digest: str = ""
 
@@ -171,17 +203,18 @@ class Projection(Packet):
         shapes = {name: a.shape for name, a in arrays.items()}
         if self.feature_names_in_ is not None:
             shapes["feature_names_in_"] = (len(self.feature_names_in_),)
-        expected = {name: Z.shape if name in ("components_", "weights_") else Z.shape[1:] for name in shapes}
+        sides = {"components_": Z.shape, "weights_": Z.shape, "shrinkage_": Z.shape[:1]}
+        expected = {name: sides.get(name, Z.shape[1:]) for name in shapes}
         if Z.ndim != 2 or Z.size == 0 or shapes != expected:
             raise DataError(
                 "The shapes of a projection",
-                must="(k, d) for components_ and weights_, and (d,) for the rest",
+                must="(k, d) for components_ and weights_, (k,) for shrinkage_, and (d,) for the rest",
                 got=shapes,
                 then=remedy,
             )
         for name, a in arrays.items():
-            if a.dtype.kind != "f" or not np.isfinite(a).all() or (name == "scale_" and not (a > 0.0).all()):
-                rule = "finite numbers" + (" above 0" if name == "scale_" else "")
+            if a.dtype.kind != "f" or not np.isfinite(a).all() or (name in _POSITIVE and not (a > 0.0).all()):
+                rule = "finite numbers" + (" above 0" if name in _POSITIVE else "")
                 raise DataError(f"{name} of a projection", must=rule, got="others", then=remedy)
 
     @property
@@ -199,6 +232,7 @@ class Projection(Packet):
             scale_=arrays.get("scale_"),
             fill_=arrays.get("fill_"),
             weights_=arrays.get("weights_"),
+            shrinkage_=arrays.get("shrinkage_"),
             feature_names_in_=names,
             feature_digest=digest,
         )
@@ -207,6 +241,10 @@ class Projection(Packet):
         """Coordinates of rows along the components, (n, k), with columns matched as by `PCAResult.transform`."""
         basis = self.components_ if self.weights_ is None else self.weights_
         return self.in_frame(X).scores(basis.T)
+
+    def project(self, X: Any) -> Array:
+        """Where new rows lie among the rows of the run, (n, k): see `PCAResult.project`."""
+        return self.transform(X) / known_shrinkage(self.shrinkage_)
 
     def inverse_transform(self, scores: Array) -> Array:
         """Rows, (n, d) in the data's own units, that have these scores and nothing beside."""

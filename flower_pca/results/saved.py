@@ -35,6 +35,8 @@ _OTHERWISE: Final = (
 # what a header has of a run, and of a result beside the fields of its own
 _RUN: Final = ("asked", "status", "settings_of_status", "history", "feature_names", "feature_digest", "site_names")
 _RESULT: Final = ("class", "module", "privacy", "choices", "hints", "settings")
+# what files that were saved before a field was known stand for
+_BEFORE: Final = {"histograms_of": "rows"}
 _FINITE: Final = ("components_", "explained_variance_", "mean_", "scale_", "fill_")
 
 
@@ -226,6 +228,7 @@ def fields(
     path: str | os.PathLike[str], header: Mapping[str, Any], arrays: Mapping[str, Array], *, kind: type[Any]
 ) -> dict[str, Any]:
     """The fields of the result in a file, which is of this class."""
+    header = {**_BEFORE, **header}
     own = _Fields.of(kind)
     needed = {*own.arrays} - own.optional
     require_whole(path, "result", {*own.plain, *_RESULT, *needed}, {*header, *arrays})

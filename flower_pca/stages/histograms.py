@@ -5,89 +5,94 @@ Two distances of a row x in the frame, with scores t = Z'x along k components of
     T2  = sum_j t_j^2 / v_j       how far within the span of the components (Hotelling)
     SPE = |x - Z t|^2             how far from it, the squared prediction error, Q
 
-Where a run was asked to monitor, every client counts its own rows by both in bins of one fixed
-grid: a sixteenth of an octave wide (4.4 %), from 2^-20 to 2^20 times what they are on average, k
-and the variance left out. The grid is part of this file and of no message. Counts add up to the
-same whoever holds the rows, so that masks go over them. From the sums follows the share of all rows
-below any bin's end: `quantile`. As a mean of 1 allows a share of 2^-20 of the rows at most to lie
-beyond 2^20, no quantile up to 1 - 2^-20 is out of reach.
+If a run is asked to monitor, every client counts its own rows by both distances. Each row is held
+against the components without this row, as `stages.downdate` explains, so the counts say where new
+rows lie. That needs eigenvectors of all rows together. If the components are no such eigenvectors,
+or have not converged, rows are counted by their distances from the components that they were fitted
+to, and the result says so.
 
-Federated evaluation: the mean squared error of rows rebuilt from their components.
+The bins are a sixteenth of an octave wide (4.4 %), from 2^-20 to 2^20 times the average, which is k
+for T2 and the variance left out for SPE. With more than `FEW` columns, the distances of rows differ
+by little, so bins are finer near the average: see `Grid`. The grid follows from the number of columns
+and is in no message. Counts add up to the same numbers whoever holds the rows, so masks cover them.
+As a mean of 1 allows a share of 2^-20 of the rows at most to lie beyond 2^20, no quantile up to
+1 - 2^-20 is out of reach.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import ClassVar, Final
 
 import numpy as np
 
+from flower_pca.base import labels
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
-from flower_pca.core.kinds import BLOCK, POSITIVE, ROWS, VALUES, Ask, Kind, Part
+from flower_pca.core.kinds import BLOCK, FLAG, POSITIVE, VALUES, Ask, Kind, Part, number
 from flower_pca.core.model import Model
 from flower_pca.core.stage import MOST_ROWS, Arrays, Stage, end_if
+from flower_pca.names.coding import source_of
 from flower_pca.rows.local import LocalData
+from flower_pca.stages.downdate import ROUNDING, Downdate, neighbours
+
+NEIGHBOURS: Final = Kind(
+    "neighbours",
+    "how many of its rows resemble the rows before and after them",
+    size=lambda a: np.where(a >= 0.0, a, np.inf),
+    bound=lambda reach: float(reach.n),
+    whole=True,
+)
+FEW: Final = 100  # columns up to which all bins are of the same width
+LEFT_OUT: Final = "left out"  # what counts are of: rows that each had no part in the components
+ROWS: Final = "rows"  # or the rows that the components were fitted to
+_COARSE: Final = 16  # bins of an octave
+_FINE: Final = 256  # bins of an octave near the average, with many columns
+_OCTAVES: Final = 20  # below and above the average
+_NEAR: Final = 2  # octaves below and above the average that have fine bins
+_LEAST_ROWS: Final = 3  # with fewer, there are no components without one row and its mean
 
 
 @dataclass(frozen=True)
-class EvaluateState:
-    """The wanted components and, once known, the error per row."""
-
-    Z: Array
-    mse: float | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Evaluate(Stage[EvaluateState]):
-    """sum ||x - ZZ'x||^2 / n over the rows that the clients hold, in the frame's units.
-
-    Z are the components, or orthonormal axes of their span.
-
-    Cost: 4 n_i d k flops; k columns of d floats down, two numbers up.
+class Grid:
+    """The bins by which distances are counted, as multiples of the average: the first is for all that is
+    smaller, and the last has no end.
     """
 
-    name: ClassVar[str] = "evaluate"
-    asks: ClassVar[Mapping[str, Ask]] = {"Z": BLOCK}
+    fine: bool
 
-    def start(self, model: Model) -> EvaluateState:
-        return EvaluateState(model.axes[0])
+    @classmethod
+    def of_columns(cls, d: int) -> Grid:
+        """The grid for rows of so many columns."""
+        return cls(d > FEW)
 
-    def broadcast(self, state: EvaluateState) -> Arrays:
-        return {"Z": state.Z}
+    @classmethod
+    def of_counts(cls, counts: Array) -> Grid:
+        """The grid of a histogram, which its length tells."""
+        return cls(counts.shape[-1] != cls(False).bins)
 
-    @staticmethod
-    def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
-        return {"squares": Part(kind=Kind.SQUARES), "n": ROWS}
+    @cached_property
+    def edges(self) -> Array:
+        """The bounds between bins, as powers of two."""
+        coarse = np.arange(-_OCTAVES * _COARSE, _OCTAVES * _COARSE + 1) / _COARSE
+        if not self.fine:
+            return np.asarray(np.exp2(coarse))
+        near = np.arange(-_NEAR * _FINE, _NEAR * _FINE + 1) / _FINE
+        return np.asarray(np.exp2(np.concatenate([coarse[coarse < -_NEAR], near, coarse[coarse > _NEAR]])))
 
-    @staticmethod
-    def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
-        squares = data.squared_error(arrays["Z"])
-        return {"squares": np.array(squares), "n": np.array(data.n)}, memory
+    @property
+    def bins(self) -> int:
+        """How many bins there are."""
+        return len(self.edges) + 1
 
-    def server(self, state: EvaluateState, total: Arrays, answered: frozenset[int]) -> EvaluateState:
-        return replace(state, mse=float(total["squares"]) / float(total["n"]))
-
-    def status(self, state: EvaluateState) -> Status | None:
-        return end_if(state.mse is not None)
-
-    def metrics(self, state: EvaluateState) -> dict[str, float]:
-        return {} if state.mse is None else {"mse": state.mse}
-
-    def finish(self, state: EvaluateState, model: Model) -> Model:
-        return replace(model, mse=state.mse)
-
-
-FINE: Final = 16  # bins of an octave
-WIDTH: Final = 2.0 ** (1.0 / FINE)  # the end of a bin over its beginning
-# of the first variance, or of the total one: what is less has come of rounding
-ROUNDING: Final = 1e-12
-_OCTAVES: Final = 20  # below and above the mean
-_BELOW: Final = _OCTAVES * FINE
-# the first is for what is below all others, the last has no end
-BINS: Final = 2 * _BELOW + 2
+    def count(self, values: Array) -> Array:
+        """How many of the values lie in each bin."""
+        known = np.nan_to_num(values, nan=0.0, posinf=np.inf)
+        places = np.searchsorted(self.edges, known, side="right")
+        return np.bincount(places, minlength=self.bins).astype(np.float64)
 
 
 def distances(rows: Array, Z: Array, variances: Array) -> tuple[Array, Array]:
@@ -104,81 +109,127 @@ def meaningful(variances: Array) -> int:
     return int(np.sum(variances > max(ROUNDING * variances[0], 0.0)))
 
 
-def count(values: Array) -> Array:
-    """How many of the values, which are 1 on average, lie in each bin."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        places = np.floor(FINE * np.log2(values)) + _BELOW + 1
-    numbers = np.nan_to_num(places, nan=0.0)
-    places = np.clip(numbers, 0, BINS - 1).astype(np.int64)
-    return np.bincount(places, minlength=BINS).astype(np.float64)
-
-
-def quantile(counts: Array, level: float) -> float:
-    """The end of the bin in which the values reach this share: less than a `WIDTH` above the value that does."""
-    place = int(np.searchsorted(np.cumsum(counts), level * counts.sum()))
-    if place < BINS - 1:
-        return float(2.0 ** ((place - _BELOW) / FINE))
-    return float("inf")
+def rescaled_columns(names: tuple[str, ...] | None, d: int) -> Array:
+    """Which of the columns are divided by a deviation of theirs: all but those that are made of words."""
+    if names is None:
+        return np.ones(d, dtype=bool)
+    return np.array([not source_of(name) for name in names])
 
 
 @dataclass(frozen=True)
 class HistogramsState:
-    """The components, their variances and the variance left out; the counts by T2 and SPE once they are known."""
+    """What rows are held against, and the counts by T2 and SPE once they are known.
+
+    Attributes:
+        Z: The Ritz vectors, of which the first are the components, (d, p); or the components alone,
+            if rows cannot be left out.
+        variances: The variances of the components, (k,).
+        rest: The variance left out.
+        values: The sums of squares along Z, (p,); none if rows cannot be left out.
+        mean_rest: The sum of squares along each direction beyond Z, on average.
+        rows: Rows of all clients together.
+        centred, deviation: Whether the mean of all rows was subtracted, and whether columns were
+            divided by the deviations of all rows.
+        counts: How many rows lie in each bin, (2, bins).
+        neighbours: How many rows were left out with their neighbours.
+    """
 
     Z: Array
     variances: Array
     rest: float
+    values: Array
+    mean_rest: float
+    rows: int
+    centred: bool
+    deviation: bool
     counts: Array | None = None
+    neighbours: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Histograms(Stage[HistogramsState]):
-    """Counts of rows by T2 / k and by SPE over the variance left out, in fixed bins.
+    """Counts of rows by T2 / k and by SPE over the variance left out, each without itself, in fixed bins.
 
     Rows are held against the ends of bins, so the client half compares rows: nodes serve it by its
     name only.
 
-    Cost: 4 n_i d k flops; k columns of d floats down, two histograms up; once.
+    Cost: 4 n_i d p flops, and an eigendecomposition of p + 1 columns for each row; p columns of d
+    floats down, two histograms up; once.
     """
 
     name: ClassVar[str] = "monitor"
     fixed_set: ClassVar[bool] = True  # counts are of all clients, or of none
-    asks: ClassVar[Mapping[str, Ask]] = {"Z": BLOCK, "variances": VALUES, "rest": POSITIVE}
+    asks: ClassVar[Mapping[str, Ask]] = {
+        "Z": BLOCK,
+        "variances": VALUES,
+        "rest": POSITIVE,
+        "values": VALUES,
+        "mean_rest": POSITIVE,
+        "rows": number(1.0, MOST_ROWS),
+        "centred": FLAG,
+        "deviation": FLAG,
+    }
     by_row: ClassVar[bool] = True
 
     def start(self, model: Model) -> HistogramsState:
-        (Z, values), ddof = model.axes, max(model.n - 1, 1)
-        variances = values / ddof
+        (axes, squares), ddof = model.axes, max(model.n - 1, 1)
+        variances = squares / ddof
         k, total = meaningful(variances), model.trace / ddof
         rest = total - float(variances[:k].sum())
-        return HistogramsState(Z[:, :k], variances[:k], rest if rest > ROUNDING * total else 0.0)
+        Z, values, beyond = axes[:, :k], np.empty(0), 0.0
+        if "cross" not in model.left and model.sure and model.n >= _LEAST_ROWS:
+            assert model.values is not None
+            Z = model.columns
+            values = np.where(model.values > ROUNDING * model.values[0], model.values, 0.0)
+            beyond = mean_rest(model.trace, values, model.n - int(model.center), model.d)
+        return HistogramsState(
+            Z=Z,
+            variances=variances[:k],
+            rest=rest if rest > ROUNDING * total else 0.0,
+            values=values,
+            mean_rest=beyond,
+            rows=model.n,
+            centred=model.center,
+            deviation=model.scale == "std" and model.center,
+        )
 
     def broadcast(self, state: HistogramsState) -> Arrays:
-        return {"Z": state.Z, "variances": state.variances, "rest": np.array(state.rest)}
+        return {
+            "Z": state.Z,
+            "variances": state.variances,
+            "rest": np.array(state.rest),
+            "values": state.values,
+            "mean_rest": np.array(state.mean_rest),
+            "rows": np.array(state.rows),
+            "centred": np.array(float(state.centred)),
+            "deviation": np.array(float(state.deviation)),
+        }
 
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
-        return {"counts": Part((2, BINS), Kind.DISTANCES)}
+        bins = Grid.of_columns(len(arrays["Z"])).bins
+        return {"counts": Part((2, bins), Kind.DISTANCES), "neighbours": Part(kind=NEIGHBOURS)}
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
-        _check(arrays, data.d)
-        Z = arrays["Z"].astype(np.float64)
-        rest = float(arrays["rest"])
-        counts = np.zeros((2, BINS))
+        _check(arrays, data)
+        k, rest = len(arrays["variances"]), float(arrays["rest"])
+        grid = Grid.of_columns(data.d)
+        counts, around = np.zeros((2, grid.bins)), 0
         # a message may have a variance of 0, and numpy's own warnings would tell of the rows
         with np.errstate(all="ignore"):
-            for block in data.dense():
-                t2, spe = distances(block, Z, arrays["variances"])
-                counts += count(t2 / Z.shape[1]), count(spe / rest if rest > 0.0 else np.zeros_like(spe))
-        return {"counts": counts}, memory
+            pairs, around = _distances(arrays, data)
+            for t2, spe in pairs:
+                counts += grid.count(t2 / k), grid.count(spe / rest if rest > 0.0 else np.zeros_like(spe))
+        return {"counts": counts, "neighbours": np.array(float(data.n if around else 0))}, memory
 
     def bounds(self, state: HistogramsState, model: Model) -> Mapping[str, Array | float]:
-        return {"counts": MOST_ROWS}
+        return {"counts": MOST_ROWS, "neighbours": MOST_ROWS}
 
     def inspect(self, state: HistogramsState, reply: Arrays) -> None:
-        counts = reply["counts"]
-        if (counts < 0).any() or (counts != np.rint(counts)).any() or np.ptp(counts.sum(axis=1)):
+        counts, grouped = reply["counts"], float(reply["neighbours"])
+        whole = (counts >= 0).all() and (counts == np.rint(counts)).all() and not np.ptp(counts.sum(axis=1))
+        if not whole or grouped not in (0.0, float(counts[0].sum())):
             raise ProtocolError(
                 "The counts of an answer",
                 must="whole numbers, of as many rows by T2 as by SPE",
@@ -187,23 +238,65 @@ class Histograms(Stage[HistogramsState]):
             )
 
     def server(self, state: HistogramsState, total: Arrays, answered: frozenset[int]) -> HistogramsState:
-        return replace(state, counts=total["counts"])
+        return replace(state, counts=total["counts"], neighbours=int(total["neighbours"]))
 
     def status(self, state: HistogramsState) -> Status | None:
         return end_if(state.counts is not None)
 
     def finish(self, state: HistogramsState, model: Model) -> Model:
-        return replace(model, histograms=state.counts)
+        of = LEFT_OUT if len(state.values) else ROWS
+        choices = dict(model.choices)
+        if state.neighbours:
+            choices["monitor"] = (
+                f"{labels.count(state.neighbours, 'row')} resemble the rows before and after them, "
+                "so limits come from rows that were left out with these neighbours"
+            )
+        return replace(model, histograms=state.counts, histograms_of=of, choices=choices)
 
 
-def _check(arrays: Arrays, d: int) -> None:
+def mean_rest(trace: float, values: Array, rows: int, d: int) -> float:
+    """The sum of squares along each direction beyond those of these values, on average.
+
+    `rows` are the rows less one if their mean was subtracted.
+    """
+    directions = min(rows, d) - len(values)
+    left = trace - float(values.sum())
+    if directions <= 0 or left <= ROUNDING * trace:
+        return 0.0
+    return left / directions
+
+
+def _distances(arrays: Arrays, data: LocalData) -> tuple[Iterator[tuple[Array, Array]], int]:
+    """T2 and SPE of all rows, block by block; and how many rows before and after each are left out with it."""
+    Z = arrays["Z"].astype(np.float64)
+    variances = arrays["variances"]
+    if not len(arrays["values"]):
+        return (distances(block, Z, variances) for block in data.dense()), 0
+    rescaled = rescaled_columns(data.names, data.d) if arrays["deviation"] else None
+    without = Downdate(
+        W=Z,
+        values=arrays["values"].astype(np.float64),
+        k=len(variances),
+        mean_rest=float(arrays["mean_rest"]),
+        n=int(arrays["rows"]),
+        centred=bool(arrays["centred"]),
+        rescaled=rescaled,
+    )
+    around = neighbours(np.concatenate([without.scores(block) for block in data.dense()]))
+    return without.distances(data.dense(), around), around
+
+
+def _check(arrays: Arrays, data: LocalData) -> None:
     """Refuse what numpy would lay over the rows: units of its own for every row would tell each by its place."""
-    Z, variances, rest = (arrays[name] for name in ("Z", "variances", "rest"))
-    if Z.ndim != 2 or len(Z) != d or variances.shape != Z.shape[1:] or rest.shape:
-        got = f"shapes {Z.shape}, {variances.shape} and {rest.shape}"
+    Z, variances, values = (arrays[name] for name in ("Z", "variances", "values"))
+    d, rows = data.d, float(arrays["rows"])
+    alone = len(values) == 0 and variances.shape == Z.shape[1:]
+    left_out = values.shape == Z.shape[1:] and 0 < len(variances) <= len(values) and rows >= max(_LEAST_ROWS, data.n)
+    if Z.ndim != 2 or len(Z) != d or not (alone or left_out):
+        got = f"shapes {Z.shape}, {variances.shape} and {values.shape}, of {rows:g} rows"
         raise ProtocolError(
             "A message of monitor",
-            must=f"components of {d} columns, a variance of each and the variance left out",
+            must=f"components of {d} columns, a variance of each, and sums of squares of all rows, or none",
             got=got,
             then="Check the sender.",
         )

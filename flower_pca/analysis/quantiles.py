@@ -1,0 +1,83 @@
+"""Quantiles for rows that are still to come, from counts of rows in bins.
+
+Of n counted values and a new one that is exchangeable with them, the new one stays within their order
+statistic number ceil((n + 1) L) with probability L (Vovk, Gammerman, Shafer 2005). If fewer than
+`TAIL` of the values lie beyond level L, that order statistic says little or does not exist. Then the
+order statistic at a lower level a is extended by the tail of a Pearson III law with the mean, the
+variance and the skewness of the values:
+
+    order(a) Q(L+) / Q(a),    a = 1 - min(TAIL, (n + 1) / 2) / (n + 1)
+
+Q is the quantile function of this law, and L+ = Phi(t_(n-1)^-1(L) sqrt(1 + 1/n)) lies above L, because
+n values are too few to know the law. The skewness is at least twice the deviation over the mean, which
+is the skewness of a gamma law that begins at 0 (Box 1954).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import numpy as np
+
+from flower_pca.base.linalg import Array
+from flower_pca.stages.histograms import Grid
+
+TAIL: Final = 5  # values that have to lie beyond a level to read the limit from them alone
+
+
+def is_extended(counts: Array, level: float) -> bool:
+    """Whether so few values lie beyond this level that the limit comes from a law for the tail."""
+    return bool((counts.sum() + 1.0) * (1.0 - level) < TAIL * (1.0 - 1e-9))
+
+
+def limit(counts: Array, level: float) -> float:
+    """What a share `level` of new values stays below, as a multiple of the average of the grid."""
+    n = int(counts.sum())
+    if not is_extended(counts, level):
+        return order(counts, math.ceil((n + 1) * level * (1.0 - 1e-12)))
+    beyond = min(TAIL, (n + 1) / 2.0)
+    known, place = 1.0 - beyond / (n + 1), max(math.ceil(n + 1 - beyond), 1)
+    found = order(counts, place)
+    return found * _growth(counts, known, _higher(level, n))
+
+
+def order(counts: Array, place: int) -> float:
+    """The value at this place, from the smallest at 1 on, between the ends of its bin."""
+    grid = Grid.of_counts(counts)
+    below = np.cumsum(counts)
+    j = int(np.searchsorted(below, place))
+    if j >= grid.bins - 1:
+        return float("inf")
+    end = float(grid.edges[j])
+    if not j:
+        return end
+    before = below[j] - counts[j]
+    along = (place - before) / (counts[j] + 1.0)
+    start = float(grid.edges[j - 1])
+    return float(start * (end / start) ** along)
+
+
+def _higher(level: float, n: int) -> float:
+    """The level to read a known law at, so that a share `level` of new values stays below with n values known."""
+    from scipy import special
+
+    return float(special.ndtr(special.stdtrit(max(n - 1, 1), level) * math.sqrt(1.0 + 1.0 / n)))
+
+
+def _growth(counts: Array, known: float, level: float) -> float:
+    """The quantile of the values' Pearson III law at one level, over that at another."""
+    from scipy import special
+
+    edges = Grid.of_counts(counts).edges
+    middles = np.concatenate([[0.0], np.sqrt(edges[:-1] * edges[1:]), edges[-1:]])
+    shares = counts / counts.sum()
+    mean = float(shares @ middles)
+    deviation = math.sqrt(float(shares @ (middles - mean) ** 2))
+    if deviation <= 0.0:
+        return 1.0
+    skewness = max(float(shares @ ((middles - mean) / deviation) ** 3), 2.0 * deviation / mean)
+    shape, scale = 4.0 / skewness**2, deviation * skewness / 2.0
+    start = mean - shape * scale
+    low, high = (start + scale * float(special.gammaincinv(shape, at)) for at in (known, level))
+    return high / low if low > 0.0 else 1.0

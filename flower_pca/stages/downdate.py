@@ -1,0 +1,223 @@
+"""Downdate: how far rows lie from the components that a run would have found without them.
+
+The components lean towards every row that they are fitted to, so such a row lies nearer to them
+than a new row does. To know where new rows lie, each row is held against the components, the mean
+and the deviations of all other rows. No second fit is needed. With W the p Ritz vectors of C that a
+run ends with, theta their sums of squares, and x a row in the frame, C without the row and about the
+mean of the other rows is C - c x x'. In the basis of W and of e, the direction of the row's residual
+from W, that is
+
+    M = diag(theta_1, ..., theta_p, bar) - c u u',    u = (W'x, |x - WW'x|),
+
+where all directions beyond W count as alike, with the same sum of squares `bar` along each. The k
+leading eigenpairs (mu_j, q_j) of M are those of the components without the row:
+
+    T2  = c^2 sum_j (u'q_j)^2 (n - 2) / mu_j
+    SPE = c^2 (|x|^2 - sum_j (u'q_j)^2)
+
+with c = n / (n - 1) if the run is centred and 1 if not. If columns were divided by the deviations of
+the same rows, each entry x_i is first divided by its deviation without the row, which is
+sqrt((n - c x_i^2) / (n - 1)) in the frame. Columns that are made of words keep their scale.
+
+Rows can belong together: they follow each other in time, or are of one person. Then a row's
+neighbours say much about it, and are left out with it. How many is told by the autocorrelation of the
+scores, over the rows of one node in their order: see `neighbours`. With J the rows at most b places
+from row i, R their residuals from W, RR' = YY', and U = [X_J W, Y] the rows in the basis of W and of
+their residuals, g the sum of the rows of U, and s the sum of the rows of J,
+
+    M   = diag(theta_1, ..., theta_p, bar, ..., bar) - U'U - g g' / (n - |J|)
+    u   = u_i + g / (n - |J|)
+    T2  = sum_j (u'q_j)^2 (n - |J| - 1) / mu_j
+    SPE = |x_i + s / (n - |J|)|^2 - sum_j (u'q_j)^2
+
+which is the same for b = 0 and a run that is centred. One that is not has g = s = 0 there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from flower_pca.base.linalg import Array
+
+ROUNDING: Final = 1e-12  # of the first variance, or of the total one: what is less has come of rounding
+_NUMBERS: Final = 2**20  # of the matrices that are decomposed at once
+_ROWS: Final = 256  # of which all products are made at once
+_MOST_NEIGHBOURS: Final = 50
+_OF_ROWS: Final = 8  # no more neighbours before a row than this part of the rows
+_DEPENDENT: Final = 0.2  # an autocorrelation at lag 1 from which rows belong together
+_DEVIATIONS: Final = 4.0  # which it must be above, too, of autocorrelations by chance
+_INDEPENDENT: Final = 0.15  # an autocorrelation below which they do no more
+_SAME: Final = 1e-10  # of the largest square, below which a residual is none
+
+
+@dataclass(frozen=True)
+class Downdate:
+    """What it takes to hold rows against the components without them.
+
+    Attributes:
+        W: The Ritz vectors of C, (d, p), orthonormal, largest first.
+        values: Their sums of squares, (p,).
+        k: How many of them are components.
+        mean_rest: `bar`, the sum of squares along each direction beyond W, on average.
+        n: Rows of all sites together.
+        centred: Whether the mean of all rows was subtracted.
+        rescaled: The columns, (d,), that were divided by the deviation of all rows; None if no
+            column was.
+    """
+
+    W: Array
+    values: Array
+    k: int
+    mean_rest: float
+    n: int
+    centred: bool
+    rescaled: Array | None = None
+
+    def distances(self, blocks: Iterator[Array], around: int) -> Iterator[tuple[Array, Array]]:
+        """T2 and SPE of each row of the blocks without itself, and without as many rows before and after it."""
+        if not around:
+            for block in blocks:
+                for rows in self._pieces(block, len(self.values) + 1):
+                    yield self._alone(rows)
+            return
+        most = min(self._at_once(len(self.values) + 2 * around + 1), _ROWS)
+        for rows, first, last in _windows(blocks, around, most):
+            yield self._with_neighbours(rows, first, last, around)
+
+    def scores(self, block: Array) -> Array:
+        """The scores of rows along the components, from which `neighbours` follow, (rows, k)."""
+        return np.asarray(block, dtype=np.float64) @ self.W[:, : self.k]
+
+    def _at_once(self, size: int) -> int:
+        return max(1, _NUMBERS // size**2)
+
+    def _pieces(self, block: Array, size: int) -> Iterator[Array]:
+        step = self._at_once(size)
+        for i in range(0, len(block), step):
+            yield np.asarray(block[i : i + step], dtype=np.float64)
+
+    @property
+    def _factor(self) -> float:
+        """The factor c of a single row."""
+        return self.n / (self.n - 1) if self.centred else 1.0
+
+    def _scaled(self, X: Array) -> Array:
+        """Rows by the deviations of the columns without each of them."""
+        if self.rescaled is None:
+            return X
+        left = (self.n - self._factor * X**2) / (self.n - 1)
+        # a column in which the other rows are all alike keeps its scale
+        usable = self.rescaled & (left > ROUNDING)
+        return np.where(usable, X / np.sqrt(np.where(usable, left, 1.0)), X)
+
+    def _alone(self, X: Array) -> tuple[Array, Array]:
+        """T2 and SPE of rows, each without itself."""
+        X, c = self._scaled(X), self._factor
+        T = X @ self.W
+        rest = X - T @ self.W.T
+        u = np.column_stack([T, np.sqrt(np.einsum("ij,ij->i", rest, rest))])
+        M = np.diag(np.append(self.values, self.mean_rest)) - c * u[:, :, None] * u[:, None, :]
+        inside, t2 = self._along(M, u, self.n - 2)
+        squares = np.einsum("ij,ij->i", X, X)
+        return c**2 * t2, np.maximum(c**2 * (squares - inside), 0.0)
+
+    def _with_neighbours(self, X: Array, first: int, last: int, b: int) -> tuple[Array, Array]:
+        """T2 and SPE of the rows from `first` to before `last` of these, each without itself and its neighbours."""
+        X = self._scaled(X)
+        T = X @ self.W
+        rest = X - T @ self.W.T
+        products, all_products = rest @ rest.T, X @ X.T
+        t2, spe = np.empty(last - first), np.empty(last - first)
+        places = np.arange(first, last)
+        starts, ends = np.maximum(places - b, 0), np.minimum(places + b + 1, len(X))
+        for size in np.unique(ends - starts):  # but for the first and last rows, all have as many neighbours
+            which = np.flatnonzero(ends - starts == size)
+            J = starts[which, None] + np.arange(size)
+            own = places[which] - starts[which]
+            squares = all_products[J[:, :, None], J[:, None, :]]
+            t2[which], spe[which] = self._of_groups(
+                T[J], products[J[:, :, None], J[:, None, :]], squares, own, int(size)
+            )
+        return t2, spe
+
+    def _of_groups(self, T: Array, products: Array, squares: Array, own: Array, size: int) -> tuple[Array, Array]:
+        """T2 and SPE of the row `own` of each group of so many rows, without the whole group.
+
+        T are the rows along W, `products` the products of their residuals, `squares` those of the
+        rows themselves, (groups, size, ...) each.
+        """
+        values, vectors = np.linalg.eigh(products)
+        kept = values > _SAME * np.maximum(values[:, -1:], np.finfo(np.float64).tiny)
+        Y = vectors * np.sqrt(np.where(kept, values, 0.0))[:, None, :]
+        U = np.concatenate([T, Y], axis=2)
+        groups, left = np.arange(len(U)), self.n - size
+        u = U[groups, own]
+        lengths = squares[groups, own, own]
+        M = -U.transpose(0, 2, 1) @ U
+        if self.centred:
+            g = U.sum(axis=1)
+            M -= g[:, :, None] * g[:, None, :] / left
+            u = u + g / left
+            lengths = lengths + 2.0 * squares[groups, own].sum(axis=1) / left + squares.sum(axis=(1, 2)) / left**2
+        p = len(self.values)
+        M[:, range(p), range(p)] += self.values
+        beyond = range(p, M.shape[1])
+        M[:, beyond, beyond] += np.where(kept, self.mean_rest, 0.0)
+        inside, t2 = self._along(M, u, left - 1)
+        return t2, np.maximum(lengths - inside, 0.0)
+
+    def _along(self, M: Array, u: Array, ddof: int) -> tuple[Array, Array]:
+        """The squares of u along the k leading eigenvectors of M, and the same over variances with this divisor."""
+        if not np.isfinite(M).all():  # a message with numbers near the largest ones
+            M = np.zeros(M.shape)
+        mu, Q = np.linalg.eigh(M)
+        mu, Q = mu[:, -self.k :], Q[:, :, -self.k :]
+        squares = np.einsum("ij,ijk->ik", u, Q) ** 2
+        least = ROUNDING * max(float(self.values[0]), np.finfo(np.float64).tiny)
+        # along a direction in which the other rows do not vary, a row lies infinitely far out, if at all
+        far = np.where(squares > least, np.inf, 0.0)
+        shares = np.divide(squares, mu, out=far, where=mu > least)
+        return squares.sum(axis=1), shares.sum(axis=1) * ddof
+
+
+def neighbours(scores: Array) -> int:
+    """How many rows before and after each row belong to it, by the autocorrelation of scores, (rows, k).
+
+    0 unless the largest autocorrelation at lag 1 is above chance; else the first lag at which it is small.
+    """
+    n = len(scores)
+    if n < 2:
+        return 0
+    T = scores - scores.mean(axis=0)
+    squares = np.sum(T**2, axis=0)
+    T, squares = T[:, squares > 0.0], squares[squares > 0.0]
+
+    def correlation(lag: int) -> float:
+        return float(np.max(np.sum(T[:-lag] * T[lag:], axis=0) / squares, initial=-1.0))
+
+    if correlation(1) < max(_DEVIATIONS / np.sqrt(n), _DEPENDENT):
+        return 0
+    most = int(min(_MOST_NEIGHBOURS, n / _OF_ROWS))
+    return next((lag for lag in range(1, most) if correlation(lag) < _INDEPENDENT), most)
+
+
+def _windows(blocks: Iterator[Array], b: int, most: int) -> Iterator[tuple[Array, int, int]]:
+    """Rows with b rows before and after them, as far as there are: the rows, and which of them are in turn.
+
+    Every row is in turn once; at most so many at a time.
+    """
+    kept, before = np.empty((0, 0)), 0  # rows that are held, and how many of them have been in turn
+    for block in blocks:
+        for i in range(0, len(block), most):
+            piece = np.asarray(block[i : i + most], dtype=np.float64)
+            kept = np.vstack([kept, piece]) if kept.size else piece
+            after = len(kept) - b
+            if after > before:
+                yield kept, before, after
+                kept, before = kept[max(after - b, 0) :], min(after, b)
+    if len(kept) > before:
+        yield kept, before, len(kept)

@@ -1,0 +1,64 @@
+"""Federated evaluation: the mean squared error of rows that are rebuilt from their components."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from flower_pca.base.history import Status
+from flower_pca.base.linalg import Array
+from flower_pca.core.kinds import BLOCK, ROWS, Ask, Kind, Part
+from flower_pca.core.model import Model
+from flower_pca.core.stage import Arrays, Stage, end_if
+from flower_pca.rows.local import LocalData
+
+
+@dataclass(frozen=True)
+class EvaluateState:
+    """The wanted components and, once known, the error per row."""
+
+    Z: Array
+    mse: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluate(Stage[EvaluateState]):
+    """sum ||x - ZZ'x||^2 / n over the rows that the clients hold, in the frame's units.
+
+    Z are the components, or orthonormal axes of their span.
+
+    Cost: 4 n_i d k flops; k columns of d floats down, two numbers up.
+    """
+
+    name: ClassVar[str] = "evaluate"
+    asks: ClassVar[Mapping[str, Ask]] = {"Z": BLOCK}
+
+    def start(self, model: Model) -> EvaluateState:
+        return EvaluateState(model.axes[0])
+
+    def broadcast(self, state: EvaluateState) -> Arrays:
+        return {"Z": state.Z}
+
+    @staticmethod
+    def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
+        return {"squares": Part(kind=Kind.SQUARES), "n": ROWS}
+
+    @staticmethod
+    def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
+        squares = data.squared_error(arrays["Z"])
+        return {"squares": np.array(squares), "n": np.array(data.n)}, memory
+
+    def server(self, state: EvaluateState, total: Arrays, answered: frozenset[int]) -> EvaluateState:
+        return replace(state, mse=float(total["squares"]) / float(total["n"]))
+
+    def status(self, state: EvaluateState) -> Status | None:
+        return end_if(state.mse is not None)
+
+    def metrics(self, state: EvaluateState) -> dict[str, float]:
+        return {} if state.mse is None else {"mse": state.mse}
+
+    def finish(self, state: EvaluateState, model: Model) -> Model:
+        return replace(model, mse=state.mse)

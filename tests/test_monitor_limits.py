@@ -1,0 +1,275 @@
+"""Limits for new rows: against refits without each row, order statistics, and rows that had no part in the fit."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from flower_pca import ConfigError, PCAResult, simulate
+from flower_pca.analysis import quantiles, sites
+from flower_pca.analysis.monitor import Monitor
+from flower_pca.base import files
+from flower_pca.stages.downdate import Downdate, neighbours
+from flower_pca.stages.histograms import Grid
+
+
+def rows_with_structure(n, d, seed=0, deviations=(9.0, 7.0, 5.0)):
+    """Noise, and a few components that are planted in it."""
+    rng = np.random.default_rng([seed, n, d])
+    Q = np.linalg.qr(rng.standard_normal((d, len(deviations))))[0]
+    return rng.standard_normal((n, d)) + rng.standard_normal((n, len(deviations))) * deviations @ Q.T
+
+
+def refitted(X, k, *, center=True, scale=False, around=0):
+    """T2 and SPE of each row by LAPACK's SVD of all others, without so many neighbours on both sides."""
+    found = []
+    for i, x in enumerate(X):
+        others = np.delete(X, np.s_[max(i - around, 0) : i + around + 1], axis=0)
+        mean = others.mean(axis=0) if center else 0.0
+        deviation = others.std(axis=0) if scale else 1.0
+        _, s, V = np.linalg.svd((others - mean) / deviation, full_matrices=False)
+        y = (x - mean) / deviation
+        t = V[:k] @ y
+        found.append([np.sum(t**2 / s[:k] ** 2) * (len(others) - 1), np.sum((y - t @ V[:k]) ** 2)])
+    return np.array(found).T
+
+
+@pytest.mark.parametrize(
+    ("n", "d", "given", "close"),
+    [
+        (80, 12, {}, (1e-3, 1e-3)),
+        (100, 60, {}, (0.01, 2e-3)),
+        (100, 60, {"center": False}, (0.01, 2e-3)),
+        (60, 200, {}, (0.03, 4e-3)),
+        (100, 200, {"scale": "std"}, (0.03, 4e-3)),
+    ],
+)
+def test_a_row_without_itself_is_scored_as_by_a_fit_to_all_other_rows(n, d, given, close):
+    X = rows_with_structure(n, d)
+    result = simulate("krylov", np.array_split(X, 2), n_components=3, monitor=True, **given)
+    assert result.histograms_of == "left out"
+    scored = Monitor(result).score(X, own=True)
+    expected = refitted(X, 3, center=given.get("center", True), scale="scale" in given)
+    for found, by_hand, tolerance in zip((scored.t2, scored.spe), expected, close, strict=True):
+        assert np.median(np.abs(found / by_hand - 1.0)) < tolerance
+    # the counts are of these numbers, but for rows at the ends of bins: the run knows one more Ritz vector
+    grid = Grid.of_columns(d)
+    own = [grid.count(scored.t2 / 3.0), grid.count(scored.spe / result.left_out_variance_)]
+    assert np.abs(np.cumsum(own - result.histograms_, axis=1)).max() <= 0.05 * n
+
+
+def test_neighbours_are_left_out_together_as_by_a_fit_without_them():
+    X = rows_with_structure(100, 60)
+    Y = X - X.mean(axis=0)
+    _, s, V = np.linalg.svd(Y, full_matrices=False)
+    without = Downdate(W=V[:4].T, values=s[:4] ** 2, k=3, mean_rest=float(np.mean(s[4:99] ** 2)), n=100, centred=True)
+    t2, spe = map(np.concatenate, zip(*without.distances(iter(np.array_split(Y, 7)), 3), strict=True))
+    by_hand = refitted(X, 3, around=3)
+    assert np.median(np.abs(t2 / by_hand[0] - 1.0)) < 0.01
+    assert np.median(np.abs(spe / by_hand[1] - 1.0)) < 2e-3
+    whole = [np.concatenate(part) for part in zip(*without.distances(iter([Y]), 3), strict=True)]
+    np.testing.assert_allclose([t2, spe], whole, rtol=1e-9)
+
+
+@pytest.mark.parametrize("centred", [True, False])
+def test_without_neighbours_both_formulas_are_the_same(centred):
+    X = rows_with_structure(40, 12)
+    Y = X - X.mean(axis=0) if centred else X
+    _, s, V = np.linalg.svd(Y, full_matrices=False)
+    without = Downdate(W=V[:4].T, values=s[:4] ** 2, k=3, mean_rest=float(np.mean(s[4:] ** 2)), n=40, centred=centred)
+    alone = without._alone(Y)
+    for i in range(40):
+        np.testing.assert_allclose(np.ravel(without._with_neighbours(Y, i, i + 1, 0)), [a[i] for a in alone], rtol=1e-9)
+
+
+def in_time(n, correlation, seed):
+    """Scores of a stationary autoregression."""
+    rng = np.random.default_rng(seed)
+    T = rng.standard_normal((n, 3))
+    for i in range(1, n):
+        T[i] = correlation * T[i - 1] + np.sqrt(1.0 - correlation**2) * T[i]
+    return T
+
+
+def test_rows_belong_together_if_their_scores_are_correlated():
+    assert [neighbours(in_time(300, 0.0, seed)) for seed in range(20)] == [0] * 20
+    few, many = (np.mean([neighbours(in_time(300, a, seed)) for seed in range(10)]) for a in (0.5, 0.9))
+    assert 1 <= few < many <= 300 / 8
+    assert neighbours(np.ones((30, 2))) == neighbours(np.ones((1, 2))) == 0
+
+
+def test_a_run_says_that_rows_were_left_out_with_their_neighbours():
+    T = in_time(300, 0.9, 3) * [6.0, 4.0, 3.0]
+    X = T @ np.linalg.qr(np.random.default_rng(1).standard_normal((20, 3)))[0].T
+    X += np.random.default_rng(2).standard_normal(X.shape)
+    result = simulate("krylov", np.array_split(X, 2), n_components=3, monitor=True)
+    assert any("300 rows resemble the rows before and after them" in words for words in result.choices)
+    shuffled = np.random.default_rng(4).permutation(X)
+    other = simulate("krylov", np.array_split(shuffled, 2), n_components=3, monitor=True)
+    assert not any("resemble" in words for words in other.choices)
+    assert Monitor(result).limits().spe > Monitor(other).limits().spe
+
+
+def test_the_same_rows_at_other_sites_give_the_same_counts():
+    X = rows_with_structure(200, 30)
+    two, other = (simulate("krylov", np.split(X, [at]), n_components=3, monitor=True) for at in (60, 150))
+    shifted = np.abs(np.cumsum(two.histograms_ - other.histograms_, axis=1)).max()
+    assert shifted <= 1  # a row that rounding has moved over the end of a bin
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize(("n", "d"), [(90, 300), (150, 60), (20, 50)])
+def test_new_rows_lie_beyond_as_often_as_the_level_says(n, d, masked):
+    beyond = []
+    for seed in range(2 if masked else 12):
+        X = rows_with_structure(n + 2000, d, seed)
+        result = simulate("krylov", np.array_split(X[:n], 3), n_components=3, monitor=True, mask=masked)
+        monitor = Monitor(result)
+        limits, scored = monitor.limits(0.95), monitor.score(X[n:])
+        beyond.append([np.mean(scored.t2 > limits.t2), np.mean(scored.spe > limits.spe)])
+    low, high = (0.02, 0.1) if not masked else (0.005, 0.2)
+    assert (np.mean(beyond, axis=0) > low).all()
+    assert (np.mean(beyond, axis=0) < high).all()
+
+
+# Quantiles from counts.
+
+
+def test_limits_are_order_statistics_where_enough_rows_lie_beyond():
+    values = np.random.default_rng(1).gamma(8.0, 1.0 / 8.0, 1999)
+    counts = Grid(True).count(values)
+    for level in (0.5, 0.9, 0.99):
+        place = int(np.ceil(2000 * level - 1e-9))
+        assert not quantiles.is_extended(counts, level)
+        assert quantiles.limit(counts, level) == pytest.approx(np.sort(values)[place - 1], rel=2.0 ** (1 / 256) - 1.0)
+
+
+def test_beyond_them_they_continue_the_tail_by_a_law_with_the_moments_of_the_values():
+    values = np.random.default_rng(2).gamma(8.0, 1.0 / 8.0, 99)
+    counts = Grid(True).count(values)
+    assert quantiles.is_extended(counts, 0.99)
+    skewness = max(stats.skew(values), 2.0 * values.std() / values.mean())
+    law = stats.pearson3(skewness, loc=values.mean(), scale=values.std())
+    higher = stats.norm.cdf(stats.t(98).ppf(0.99) * np.sqrt(1.0 + 1.0 / 99.0))
+    expected = np.sort(values)[94] * law.ppf(higher) / law.ppf(0.95)
+    assert quantiles.limit(counts, 0.99) == pytest.approx(expected, rel=5e-3)
+
+
+def test_limits_from_few_rows_are_called_a_guess():
+    few, many = (
+        Monitor(simulate("krylov", [rows_with_structure(n, 8)], n_components=3, monitor=True)) for n in (60, 600)
+    )
+    assert few.limits(0.99).words.endswith("is a guess")
+    assert "guess" not in many.limits(0.99).words
+    assert many.limits(0.999).words.endswith("is a guess unless rows follow a normal law")
+
+
+def test_limits_from_theory_with_few_rows_are_called_a_guess_and_name_monitor():
+    few, many = (Monitor(simulate("krylov", [rows_with_structure(n, 20)], n_components=3)) for n in (99, 101))
+    assert "a guess" in few.limits().words
+    assert "run with monitor" in few.limits().words
+    assert "guess" not in many.limits().words
+
+
+def test_a_file_from_before_says_that_its_components_know_the_rows(tmp_path):
+    result = simulate("krylov", [rows_with_structure(60, 20)], n_components=3, monitor=True)
+    path = result.save(tmp_path / "result.npz")
+    header, arrays = files.read(path, "result")
+    del header["histograms_of"]
+    old = PCAResult.load(files.write(tmp_path / "old.npz", "result", header, arrays))
+    assert old.histograms_of == "rows"
+    assert "which the components were fitted to" in Monitor(old).limits().words
+    assert "run again with monitor" in Monitor(old).limits().words
+
+
+def test_rows_of_a_run_that_lie_furthest_out_are_scored_without_themselves():
+    X = rows_with_structure(90, 200)
+    X[5, 7] += 9.0
+    result = simulate("krylov", np.array_split(X, 2), n_components=3, monitor=True)
+    found = sites.furthest(result, np.array_split(X, 2))
+    assert found is not None
+    first = found.rows[0]
+    assert (first.site, first.row) == (0, 5)
+    assert first.why.startswith("column 7")
+    monitor = Monitor(result)
+    own = monitor.score(np.array_split(X, 2)[0], own=True)
+    assert first.spe == pytest.approx(own.spe[5] / monitor.limits().spe)
+    assert own.spe[5] > 1.05 * monitor.score(X[:45]).spe[5]
+
+
+def test_own_rows_of_components_that_are_no_eigenvectors_are_refused():
+    result = simulate("sparse_pca", [rows_with_structure(60, 12)], n_components=2)
+    with pytest.raises(ConfigError, match="Leave out own=True"):
+        Monitor(result).score(rows_with_structure(60, 12), own=True)
+
+
+# Scores of new rows.
+
+
+def test_shrinkage_is_the_factor_by_which_scores_of_new_rows_are_smaller():
+    ratios, divided, factors = [], [], []
+    for seed in range(12):
+        X = rows_with_structure(90 + 400, 600, seed, deviations=(16.0, 11.0, 8.0))
+        result = simulate("krylov", np.array_split(X[:90], 2), n_components=3)
+        spread = result.transform(X[:90]).std(axis=0)
+        ratios.append(result.transform(X[90:]).std(axis=0) / spread)
+        divided.append(result.project(X[90:]).std(axis=0) / spread)
+        factors.append(result.shrinkage_)
+    assert np.mean(ratios, axis=0)[2] < 0.93
+    np.testing.assert_allclose(np.mean(divided, axis=0), 1.0, atol=0.05)
+    total, v = result.left_out_variance_, result.explained_variance_
+    np.testing.assert_allclose(factors[-1], 1.0 / (1.0 + total / (89.0 * (v - total / 86.0))), rtol=1e-12)
+
+
+def test_project_is_the_same_of_a_result_its_record_and_the_estimator():
+    pytest.importorskip("sklearn")
+    from flower_pca import FederatedPCA
+    from flower_pca.results.projection import Projection
+
+    shards = np.array_split(rows_with_structure(60, 100), 2)
+    result, new = simulate("krylov", shards, n_components=3), rows_with_structure(10, 100, seed=5)
+    same = Projection.from_record(result.to_record())
+    np.testing.assert_array_equal(same.project(new), result.project(new))
+    np.testing.assert_array_equal(result.project(new), result.transform(new) / result.shrinkage_)
+    estimator = FederatedPCA(3, algorithm="krylov").fit(shards)
+    np.testing.assert_array_equal(estimator.project(new), estimator.result_.project(new))
+
+
+def test_it_is_said_if_new_rows_lie_much_nearer_to_the_middle(tmp_path, capsys):
+    from flower_pca import cli
+
+    wide, narrow = (simulate("krylov", [rows_with_structure(n, d)], n_components=3) for n, d in ((60, 300), (900, 12)))
+    assert min(narrow.shrinkage_) > 0.95
+    assert not narrow.shrinkage_hint
+    assert "new rows" not in narrow.listing()[0]
+    assert wide.shrinkage_hint in [remark.words for remark in wide.remarks()]
+    shrunk = f"by {1.0 - wide.shrinkage_[2]:.0%} along component 3"
+    assert shrunk in wide.shrinkage_hint
+    heads, lines = wide.listing()
+    assert [line[heads.index("new rows")] for line in lines] == [f"{f:.2f}" for f in wide.shrinkage_]
+    path, rows = wide.save(tmp_path / "result.npz"), tmp_path / "new.npy"
+    np.save(rows, rows_with_structure(20, 300, seed=8))
+    given = ["transform", str(path), str(rows), "-o", str(tmp_path / "scores.npy")]
+    assert cli.main(given) == 0
+    assert shrunk in capsys.readouterr().out
+    assert cli.main([*given, "--among-own"]) == 0
+    assert "nearer" not in capsys.readouterr().out
+    np.testing.assert_array_equal(np.load(tmp_path / "scores.npy"), wide.project(np.load(rows)))
+    assert cli.main(["score", str(path), str(rows)]) == 0
+    assert shrunk in capsys.readouterr().out
+    assert cli.main(["show", str(path), "--json"]) == 0
+    assert wide.shrinkage_hint in json.loads(capsys.readouterr().out)["hints"]
+
+
+@pytest.mark.parametrize(
+    "given", [{"algorithm": "sparse_pca"}, {"algorithm": "krylov", "max_share": 0.5}, {"algorithm": "median_pca"}]
+)
+def test_shrinkage_is_known_of_eigenvectors_of_all_rows_only(given):
+    algorithm = given.pop("algorithm")
+    result = simulate(algorithm, np.array_split(rows_with_structure(90, 12), 3), n_components=2, **given)
+    assert result.shrinkage_ is None
+    with pytest.raises(ConfigError, match="Use transform instead of project"):
+        result.project(rows_with_structure(5, 12))

@@ -72,6 +72,7 @@ def print_result(result: PCAResult) -> None:
         _traffic(result),
         *_sites(result),
         *(f"{fact.words}: {fact.text}" for fact in result.facts() if fact.words in _LINES),
+        *(remark.words for remark in facts.of_left_out(result.left_out)),
         *_limits(result),
         *([] if result.privacy is None else [f"privacy: {result.privacy}", str(result.certainty)]),
         *([str(result.status)] if result.status.ok else []),

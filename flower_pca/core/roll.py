@@ -56,7 +56,7 @@ from flower_pca.base.errors import NotEnoughNodes
 _MOST_SILENT: Final = 3  # messages in a row without a usable answer
 _NOBODY: Final[frozenset[int]] = frozenset()
 _KEPT: Final = ("whole", "loss", "silent", "why")
-_SETS: Final = ("members", "unfit", "banned", "addressees")
+_SETS: Final = ("members", "unfit", "banned", "addressees", "contributors")
 
 
 class Call(enum.Enum):
@@ -92,6 +92,9 @@ class Roll:
             other one has.
         members, unfit, banned: Clients in these states.
         addressees: Clients that the opening under way was first sent to.
+        contributors: Clients whose answers are in the state: those that have answered since the
+            newest opening, which begins anew with those that it counts. Without an opening, all
+            that have answered.
         came: Clients that have answered a message which others are asked once more.
         awaited: Those others; empty where no message is half answered.
         whole: Whether the newest round was one of all members, and of nobody else.
@@ -111,6 +114,7 @@ class Roll:
     unfit: frozenset[int] = _NOBODY
     banned: frozenset[int] = _NOBODY
     addressees: frozenset[int] = _NOBODY
+    contributors: frozenset[int] = _NOBODY
     came: frozenset[int] = _NOBODY
     awaited: frozenset[int] = _NOBODY
     whole: bool = True
@@ -209,19 +213,21 @@ class Roll:
 
     def complete(self, call: Call, came: frozenset[int], *, spare: bool = False) -> Roll:
         """After a message that nobody is waited for any more."""
-        members, unfit = self.members, self.unfit
+        members, unfit, contributors = self.members, self.unfit, self.contributors | came
         if self.everyone and (gone := (self.members | self.addressees) - came):
             raise self._incomplete(gone)
         if call in (Call.OPENING, Call.OPENED):
-            members = came
+            members = contributors = came
             if spare:
                 unfit = _NOBODY
             else:
                 unfit = self.addressees - came
         whole = came == members or not self.opens
-        if not self.came and not self.silent and (members, unfit, whole) == (self.members, self.unfit, self.whole):
+        same = (members, unfit, whole) == (self.members, self.unfit, self.whole) and contributors == self.contributors
+        if same and not self.came and not self.silent:
             return self  # as after most messages
-        return replace(self, members=members, unfit=unfit, whole=whole, came=_NOBODY, awaited=_NOBODY, silent=0)
+        after = replace(self, members=members, unfit=unfit, contributors=contributors, whole=whole)
+        return replace(after, came=_NOBODY, awaited=_NOBODY, silent=0)
 
     def lose(self) -> Roll:
         """The run depends on a client that it has lost."""
@@ -261,6 +267,7 @@ class Roll:
             unfit=clients("unfit"),
             banned=clients("banned"),
             addressees=clients("addressees"),
+            contributors=clients("contributors"),
             came=_NOBODY,
             awaited=_NOBODY,
             whole=files.unpack(bool, header["whole"], {}),

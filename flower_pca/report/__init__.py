@@ -101,5 +101,5 @@ def _course(result: plots.Result, shards: Sequence[Any] | None, chosen: Sequence
         html.facts(fact for fact in result.facts() if fact.run),
         pictures(result, shards, chosen) if chosen else "",
         pages.messages(result.history),
-        pages.failures(result.history, result.site_names),
+        pages.failures(result.history, {key: out.name for key, out in result.left_out.items()} | {**result.site_names}),
     ]

@@ -8,7 +8,7 @@ own result.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
@@ -18,6 +18,7 @@ from flower_pca.base import labels
 from flower_pca.base.errors import Words
 from flower_pca.base.history import History, Status
 from flower_pca.base.linalg import Array
+from flower_pca.results.left_out import LeftOut, left_out_in_words
 
 Tone = Literal["bad", "warn", "good", "plain"]
 
@@ -88,6 +89,11 @@ def of_status(status: Status) -> list[Remark]:
     words, *doubts = status.words.split("; ")
     warnings = [Remark(_sentence(doubt), "warn") for doubt in doubts]
     return [*warnings, Remark(_sentence(words), "good")]
+
+
+def of_left_out(left_out: Mapping[int, LeftOut]) -> list[Remark]:
+    """Which sites were left out, and why: a reader would take the rows of a site that was named for counted."""
+    return [Remark(words, "warn")] if (words := left_out_in_words(left_out)) else []
 
 
 def of_messages(history: History) -> list[Fact]:

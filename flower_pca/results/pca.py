@@ -20,6 +20,7 @@ from flower_pca.dp.certainty import Certainty, certainty
 from flower_pca.dp.spent import Spent
 from flower_pca.results import facts, saved
 from flower_pca.results.facts import Fact, Listing, Remark
+from flower_pca.results.left_out import LeftOut, plain_left_out
 from flower_pca.results.matching import in_order, match
 from flower_pca.results.projection import Projection, known_shrinkage, shrinkage
 from flower_pca.rows.frame import Frame
@@ -92,7 +93,9 @@ class PCAResult:
             None where columns go by position.
         feature_digest: SHA-256 of the sorted names, which clients tell that keep the names to
             themselves; "" if none.
-        site_names: Names of the clients that have one, by key, as `own`; {} where none have.
+        site_names: Names of the clients that have contributed and have one, by key, as `own`; {} where none have.
+        left_out: Clients whose rows are not in the result, by key, each with its `name` and `why`;
+            {} if there are none.
         choices: Sentences on what the run has chosen by itself, as algorithm="auto" does, and why.
         hints: Sentences about columns whose sizes make components say little else: an identifier,
             or other units.
@@ -137,6 +140,7 @@ class PCAResult:
     feature_names_in_: Array | None = None
     feature_digest: str = ""
     site_names: Mapping[int, str] = field(default_factory=dict)
+    left_out: Mapping[int, LeftOut] = field(default_factory=dict)
     choices: tuple[str, ...] = ()
     hints: tuple[str, ...] = ()
     privacy: Spent | None = None
@@ -260,10 +264,11 @@ class PCAResult:
 
     def with_names(self, keys: Mapping[int, int]) -> Self:
         """The same result, whose words call clients by their names, or by their `keys`, not by places in the run."""
+        names = {key: out.name for key, out in self.left_out.items()} | {**self.site_names}
 
         def name(found: re.Match[str]) -> str:
             place = int(found[1])
-            return labels.client_name(self.site_names, keys.get(place, place))
+            return labels.client_name(names, keys.get(place, place))
 
         def called(words: str) -> str:
             return Words(words).with_texts(lambda text: _CALLED.sub(name, text))
@@ -457,6 +462,7 @@ class PCAResult:
             Fact("n_features", "features", self.n_features_in_, self.dimensions.partition(" x ")[2]),
             facts.plain("feature_names", facts.plain_names(self)),
             facts.plain("site_names", {str(key): name for key, name in self.site_names.items()}),
+            facts.plain("left_out", plain_left_out(self.left_out)),
             Fact("", "clients", None, f"{facts.clients(self.history):,}"),
             Fact("n_components", "components", self.n_components_, f"{self.n_components_:,}"),
             *self._variances(),
@@ -493,6 +499,7 @@ class PCAResult:
         said = [
             *facts.of_status(self.status),
             *(Remark(choice) for choice in self.choices),
+            *facts.of_left_out(self.left_out),
             *(Remark(hint, "warn") for hint in self.hints),
             *([Remark(self.shrinkage_hint)] if self.shrinkage_hint else []),
         ]
@@ -544,9 +551,10 @@ class PCAResult:
 
     def table(self) -> str:
         """Variances and heaviest columns as plain text; before it why a run fell short, after it what noise leaves."""
+        out = [remark.words for remark in facts.of_left_out(self.left_out)]
         if self.certainty is None:
-            return facts.in_text(self)
-        return facts.in_text(self, _of_noise(self.certainty).words)
+            return facts.in_text(self, *out)
+        return facts.in_text(self, _of_noise(self.certainty).words, *out)
 
     def __repr__(self) -> str:
         what = f"{labels.count(self.n_components_, 'component')} of {self.dimensions}"

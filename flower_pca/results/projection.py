@@ -27,6 +27,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.base.shown import brief
 from flower_pca.core.model import Model
 from flower_pca.results.facts import names_of
+from flower_pca.results.left_out import LeftOut
 from flower_pca.results.matching import match
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
@@ -269,7 +270,9 @@ class Scaling(Packet):
             if there are none.
         status, history: Why the run ended; what happened in each message. A record has neither.
         asked: What was asked for, as plain values.
-        site_names: Names of the clients that have one, by key; {} where none have.
+        site_names: Names of the clients that have contributed and have one, by key; {} where none have.
+        left_out: Clients whose rows are not in the result, by key, each with its `name` and `why`;
+            {} if there are none.
     """
 
     kind: ClassVar[str] = "scaling"
@@ -287,6 +290,7 @@ class Scaling(Packet):
     history: History = field(default_factory=History)
     asked: Mapping[str, Any] = field(default_factory=dict)
     site_names: Mapping[int, str] = field(default_factory=dict)
+    left_out: Mapping[int, LeftOut] = field(default_factory=dict)
 
     __repr__ = brief
 

@@ -23,17 +23,20 @@ from flower_pca.base.errors import ConfigError, DataError, Words
 from flower_pca.base.history import History, Outcome, Status
 from flower_pca.base.linalg import Array
 from flower_pca.dp.spent import Spent
+from flower_pca.results.left_out import LeftOut, plain_left_out, unpack_left_out
 
 R = TypeVar("R")
 
 _ELSEWHERE: Final = re.compile(r"flower_pca\.\w+\.result")
 # fields that a file has in a form that is not theirs, or not at all
 _OTHERWISE: Final = (
-    *("status", "history", "asked", "own", "feature_names_in_", "feature_digest", "site_names"),
+    *("status", "history", "asked", "own", "feature_names_in_", "feature_digest", "site_names", "left_out"),
     *("choices", "hints", "privacy"),
 )
 # what a header has of a run, and of a result beside the fields of its own
-_RUN: Final = ("asked", "status", "settings_of_status", "history", "feature_names", "feature_digest", "site_names")
+_RUN: Final = (
+    *("asked", "status", "settings_of_status", "history", "feature_names", "feature_digest", "site_names", "left_out"),
+)
 _RESULT: Final = ("class", "module", "privacy", "choices", "hints", "settings")
 # what files that were saved before a field was known stand for
 _BEFORE: Final = {"histograms_of": "rows"}
@@ -66,6 +69,10 @@ class OfRun(Protocol):
     @property
     def site_names(self) -> Mapping[int, str]:
         """Names of the clients, by key."""
+
+    @property
+    def left_out(self) -> Mapping[int, LeftOut]:
+        """Clients whose rows are not in it, by key."""
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write it to a file."""
@@ -208,6 +215,7 @@ def of_run(result: OfRun) -> dict[str, Any]:
         "feature_names": labels.tuple_of(result.feature_names_in_),
         "feature_digest": result.feature_digest,
         "site_names": {str(key): name for key, name in result.site_names.items()},
+        "left_out": plain_left_out(result.left_out),
     }
 
 
@@ -221,6 +229,7 @@ def from_run(header: Mapping[str, Any]) -> dict[str, Any]:
         "feature_names_in_": labels.array_of(header["feature_names"]),
         "feature_digest": header["feature_digest"],
         "site_names": {int(key): name for key, name in header["site_names"].items()},
+        "left_out": unpack_left_out(header["left_out"]),
     }
 
 

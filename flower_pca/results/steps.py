@@ -19,6 +19,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.core.model import Model
 from flower_pca.results import facts, saved
 from flower_pca.results.facts import Fact, Listing, Remark
+from flower_pca.results.left_out import LeftOut, plain_left_out
 from flower_pca.results.matching import arrange
 from flower_pca.rows import gaps
 from flower_pca.tracking import panel
@@ -85,7 +86,9 @@ class TrackingResult:
             position.
         feature_digest: SHA-256 of the sorted names, which clients tell that keep the names to
             themselves; "" if none.
-        site_names: Names of the clients that have one, by key; {} where none have.
+        site_names: Names of the clients that have contributed and have one, by key; {} where none have.
+        left_out: Clients whose rows are not in the result, by key, each with its `name` and `why`;
+            {} if there are none.
     """
 
     components_: Array
@@ -108,6 +111,7 @@ class TrackingResult:
     feature_names_in_: Array | None = None
     feature_digest: str = ""
     site_names: Mapping[int, str] = field(default_factory=dict)
+    left_out: Mapping[int, LeftOut] = field(default_factory=dict)
     causes_: Mapping[int, Cause] = field(default_factory=dict)
 
     @classmethod
@@ -266,6 +270,7 @@ class TrackingResult:
             Fact("n_features", "features", self.n_features_in_, f"{self.n_features_in_:,}"),
             facts.plain("feature_names", facts.plain_names(self)),
             facts.plain("site_names", {str(key): name for key, name in self.site_names.items()}),
+            facts.plain("left_out", plain_left_out(self.left_out)),
             Fact("n_components", "components", self.n_components_, f"{self.n_components_:,}"),
             Fact("", "clients", None, f"{facts.clients(self.history):,}"),
             facts.plain("steps", self.steps),
@@ -296,7 +301,7 @@ class TrackingResult:
 
     def remarks(self) -> list[Remark]:
         """Why the run ended, and what its figures say against it."""
-        return facts.of_status(self.status)
+        return [*facts.of_status(self.status), *facts.of_left_out(self.left_out)]
 
     def listing(self, *, digits: int = 4) -> Listing:
         """The basis of the last step: a line of cells for each component."""
@@ -321,7 +326,8 @@ class TrackingResult:
             lines[step - self.first_] += "  yes"
         shown = self.listing().lines
         last = [f"component {j} of the last step: {words}" for j, _, words in shown]
-        return "\n".join([head, *lines, *last])
+        out = [remark.words for remark in facts.of_left_out(self.left_out)]
+        return "\n".join([head, *lines, *last, *out])
 
     def __repr__(self) -> str:
         return f"TrackingResult({self.title}, {labels.count(self.history.count, 'message')})"

@@ -22,6 +22,7 @@ from flower_pca.core.question import AskedHere, Question
 from flower_pca.core.stage import Arrays
 from flower_pca.names.columns import Heading, names_in
 from flower_pca.names.sites import SiteRows
+from flower_pca.results.left_out import parted
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.record import Following, StepRecord
 from flower_pca.results.start import Start
@@ -159,9 +160,9 @@ def _in_process(
         for i in public:
             if arrays := answering.own_results(stage, there.memories[i], clients[i].in_frame(frame)):
                 own[i] = arrays
-    sites = {i: client.site for i, client in enumerate(clients) if client.site}
-    found = replace(result, own=own, site_names=sites)
-    if sites:
+    names = {i: client.site for i, client in enumerate(clients) if client.site}
+    found = replace(result, own=own, **_sites(names, len(clients), run))
+    if names:
         return found.with_names({})
     return found
 
@@ -306,8 +307,13 @@ def track(
         watchers.append(Following(on_step, lambda i: (i, clients[i].site)))
     result = cast(TrackingResult, drive(run, there, checkpoint=checkpoint, watchers=watchers))
     watch.end(result)
-    numbered = enumerate(clients)
-    return replace(result, site_names={i: client.site for i, client in numbered if client.site})
+    names = {i: client.site for i, client in enumerate(clients) if client.site}
+    return replace(result, **_sites(names, len(clients), run))
+
+
+def _sites(names: Mapping[int, str], clients: int, run: Driven) -> dict[str, Any]:
+    """The fields `site_names` and `left_out` of the result of a run of so many clients."""
+    return parted(names, range(clients), run.roll.contributors, run.history, otherwise="participation left it out")
 
 
 def _streams(streams: Any, batch: int | None) -> list[Stream]:

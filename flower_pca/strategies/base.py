@@ -247,7 +247,7 @@ class FlowerStrategy(Strategy, Generic[R]):
             result: R = cast(R, drive(nodes.run, nodes, checkpoint=self._checkpoint, watchers=watchers, step=step))
         finally:
             self._nodes, self._message, self._driven = None, None, False
-        result = replace(result, site_names=nodes.site_names)
+        result = replace(result, **nodes.of_sites())
         if isinstance(result, PCAResult):
             units: list[str] = _other_units(nodes.run.standing.model, nodes.site_names)
             result = replace(result, hints=(*result.hints, *units, *nodes.hints))

@@ -35,6 +35,7 @@ from flower_pca.base.history import Round
 from flower_pca.core.drive import Driven
 from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Sum, Traffic, carried
 from flower_pca.masking import messages
+from flower_pca.results.left_out import parted
 from flower_pca.strategies.exchange import exchange, log, reach
 from flower_pca.strategies.waits import Waits
 from flower_pca.wire import records
@@ -462,6 +463,22 @@ class Nodes:
     def site_names(self) -> dict[int, str]:
         """The names of nodes by key, or by node where there is none."""
         return {self.lasting_keys.get(node, node): name for node, name in sorted(self.sites.items())}
+
+    def of_sites(self) -> dict[str, Any]:
+        """The fields `site_names` and `left_out` of a result: nodes whose rows are in it, and the others with reasons.
+
+        A node that does not tell its name is called as it was registered, if it was left out.
+        """
+        there = self.run.roll.contributors
+        registered = {node: name for node, name in self._called.items() if node in self.keys and node not in there}
+        return parted(
+            {**registered, **self.sites},
+            self.keys,
+            there,
+            self.run.history,
+            otherwise="it was no longer connected",
+            keys=self.lasting_keys,
+        )
 
     @property
     def lasting_keys(self) -> dict[int, int]:

@@ -231,7 +231,7 @@ class TrackingStrategy(FlowerStrategy[TrackingResult]):
         """
         if self._newest is None or (found := self._newest.run.result_so_far()) is None:
             return None
-        result = replace(cast(TrackingResult, found), site_names=self._newest.site_names)
+        result = replace(cast(TrackingResult, found), **self._newest.of_sites())
         return result.with_keys(self._newest.lasting_keys)
 
     def _run(self, nodes: Nodes, watcher: Watcher, outcome: Outcome) -> TrackingResult:

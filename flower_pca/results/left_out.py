@@ -1,0 +1,72 @@
+"""The sites of a run: those whose rows are in its result, and those that were left out, with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from flower_pca.base import labels
+from flower_pca.base.history import History
+
+_LISTED: Final = 20  # sites that a sentence names
+
+
+class LeftOut(NamedTuple):
+    """A site whose rows are not in the result: its name, or what it is called without one, and why."""
+
+    name: str
+    why: str
+
+
+def parted(
+    names: Mapping[int, str],
+    everyone: Iterable[int],
+    contributors: Collection[int],
+    history: History,
+    *,
+    otherwise: str,
+    keys: Mapping[int, int] | None = None,
+) -> dict[str, Any]:
+    """The fields `site_names` and `left_out` of a result.
+
+    Args:
+        names: The names of clients that have one.
+        everyone: The clients that there were, as the run calls them.
+        contributors: Those of them whose rows are in the result.
+        history: The messages, which say why a client has failed.
+        otherwise: Why a client that has never failed was left out.
+        keys: What a result calls clients, if it calls them otherwise than the run does.
+    """
+    keys = keys or {}
+    why = {client: reason for record in history for client, reason in record.failures.items()}
+    there, out = dict[int, str](), dict[int, LeftOut]()
+    for client in {*everyone, *names}:
+        key = keys.get(client, client)
+        if client not in contributors:
+            called = names.get(client) or labels.client_name({}, key)
+            # A node says its own name before its reason.
+            reason = why.get(str(client), otherwise).removeprefix(f"{called}: ").rstrip(".")
+            out[key] = LeftOut(called, reason)
+        elif client in names:
+            there[key] = names[client]
+    return {"site_names": dict(sorted(there.items())), "left_out": dict(sorted(out.items()))}
+
+
+def left_out_in_words(left_out: Mapping[int, LeftOut]) -> str:
+    """A sentence on the sites that were left out, with their reasons; "" if there are none."""
+    if not left_out:
+        return ""
+    each = [f"{out.name} ({out.why})" for out in list(left_out.values())[:_LISTED]]
+    if len(left_out) > _LISTED:
+        each.append(f"{len(left_out) - _LISTED} more")
+    return f"The rows of {labels.series(each)} are not in this result."
+
+
+def plain_left_out(left_out: Mapping[int, LeftOut]) -> dict[str, dict[str, str]]:
+    """The sites that were left out, as plain values by key."""
+    return {str(key): out._asdict() for key, out in left_out.items()}
+
+
+def unpack_left_out(plain: Mapping[str, Mapping[str, str]]) -> dict[int, LeftOut]:
+    """What `plain_left_out` has packed."""
+    return {int(key): LeftOut(str(out["name"]), str(out["why"])) for key, out in plain.items()}

@@ -9,7 +9,7 @@ from fake_grid import config_of, grid_of, hosts_of
 from flwr.app import ConfigRecord
 
 from flower_pca import Scaling
-from flower_pca.audit import view
+from flower_pca.audit import served
 from flower_pca.audit.sentences import telling
 from flower_pca.clients import Rules
 from flower_pca.core.kinds import Kind
@@ -94,7 +94,7 @@ def test_a_node_tells_no_product_for_it_and_may_refuse_it():
     Standardize(min_nodes=3).fit(grid)
     (asked,) = {config_of(m)["stage"] for m in grid.sent}
     assert asked == "opening"
-    told = view.kinds_asked_of("standardize")
+    told = served.kinds_asked_of("standardize")
     assert Kind.COLUMNS in {kind for kind, _ in told}
     assert "standardize" in " ".join(telling(Rules()).served)
     scaling = Standardize(min_nodes=3).fit(grid_of(SHARDS, max_columns=3))

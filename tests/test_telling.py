@@ -4,15 +4,23 @@ import json
 import re
 from dataclasses import fields
 
+import numpy as np
 import pytest
 from cases import every
 from pages import text
 
-from flower_pca import SSI, cli, registry
+from flower_pca import SSI, Stream, assembly, cli, registry
 from flower_pca.audit.sentences import LASTING, SEEN, telling
+from flower_pca.audit.served import kinds_asked_of
 from flower_pca.clients import Rules
+from flower_pca.clients.policy import limits
 from flower_pca.clients.policy.rules import everything
+from flower_pca.core.algorithm import Iterative
+from flower_pca.core.drive import rounds
 from flower_pca.core.kinds import KINDS, Kind
+from flower_pca.masking import messages
+from flower_pca.rows.local import LocalData
+from flower_pca.simulation.backend import InProcess, Shards
 
 NEUTRAL = {
     "memory_dir",
@@ -69,7 +77,8 @@ def test_what_answers_bring_out_follows_from_the_parts_of_a_stage():
     registry.register(Own)
     try:
         found = telling(Rules())
-        assert found.served["own_ssi"] == found.served["ssi"] == Kind.PRODUCT.tells
+        assert found.served["own_ssi"] == found.served["ssi"] == "nothing beside"
+        assert Kind.PRODUCT.tells in found.served["any algorithm"]  # by the closing stage of each
         assert Kind.GRAM.tells in found.served["covariance"]
         assert Kind.EIGENVECTORS.tells in found.served["uda"]
         assert Kind.LIFTED.tells in found.served["dr_svd"]
@@ -150,7 +159,10 @@ def test_the_page_of_a_node_without_rules(capsys):
         "dcf_pca, consensus_rpca, triple_pca, st_miss, robust_tracking, monitor, errors, signal: it compares rows, "
         "and is not named in allow" in page
     )
-    assert "krylov, ssi, fed_oapm, sparse_pca: C Z for any block Z of the server's" in page
+    assert "krylov, ssi, fed_oapm, sparse_pca: nothing beside" in page
+    (common,) = [line for line in page.splitlines() if line.startswith("  - any algorithm: ")]
+    assert "C Z for any block Z of the server's" in common
+    assert "one true entry of each column" in common
     assert max(map(len, page.splitlines())) < 400
 
 
@@ -183,3 +195,32 @@ def test_rules_that_are_none_are_refused_in_words(words, said, capsys):
 
 def test_scaling_alone_brings_out_no_products():
     assert "C Z" not in telling(Rules(allow=["standardize"])).served["standardize"]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:theta must be")
+@every("name", EVERY)
+@every("masked", [False, True])
+def test_all_that_a_run_asks_of_a_node_is_among_what_it_can_be_asked(name, masked):
+    """The kinds that are worked out from the stages alone, beside those of the messages of a small run."""
+    if name in registry.BESIDE or (masked and not limits.adds_up(name)):
+        return
+    transport = Shards([LocalData(np.random.default_rng(i).standard_normal((40, 6)) + 3.0) for i in range(3)])
+    if name in registry.TRACKERS:
+        transport = InProcess([Stream(np.random.default_rng(i).standard_normal((40, 6)), batch=20) for i in range(3)])
+        run = assembly.tracking(registry.tracker(name), n_components=2, steps=1, mask=masked)
+    elif name in registry.ALONE:
+        run = assembly.standardizing(mask=masked)
+    else:
+        spec = "per_pca(eta=0.1)" if name == "per_pca" and masked else name
+        few = {"max_rounds": 3} if issubclass(registry.STAGES[name], Iterative) else {}
+        run = assembly.run(assembly.question(spec, n_components=2, mask=masked, evaluate=True, **few))
+    asked = set()
+    for message in rounds(run, transport):
+        arrays = message.arrays_for(message.to[0])
+        stage = messages.inner_stage(arrays) or message.stage
+        if stage != messages.STAGE:
+            parts = registry.STAGES[stage].parts(messages.plain(arrays), 6)
+            asked |= {(part.kind, part.own) for part in parts.values() if 0 not in part.shape}
+    assert asked
+    assert asked <= kinds_asked_of(name, masked=masked)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Final
 
 from flower_pca import registry
-from flower_pca.audit.view import comparing, has_noise, kinds, peaks, why_not
+from flower_pca.audit.served import comparing, has_noise, kinds, peaks, why_not
 from flower_pca.base import labels
 from flower_pca.clients.policy import promises
 from flower_pca.clients.policy.rules import TELLS, Rules, everything

@@ -4,37 +4,24 @@ What an answer tells follows from the kinds of its parts, as the stage itself sa
 how such a kind is read: see `core.kinds`. An answer of other kinds is taken as the attack on C_i Z
 would: for the product with a block of its shape that the client was sent. That counts as a claim.
 
-What a node's rules let it answer is asked of small runs: every algorithm that they allow is run,
-and its messages read.
-
 What the blocks that a server has sent, and the answers to them, tell about a client's C = X'X.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
-from flower_pca import assembly, registry
+from flower_pca import registry
 from flower_pca.algorithms.covariance import unpack
 from flower_pca.base.linalg import Array
-from flower_pca.clients.policy import limits
-from flower_pca.clients.policy.rules import Rules, everything
-from flower_pca.core import compatible
-from flower_pca.core.algorithm import Iterative
-from flower_pca.core.drive import rounds
-from flower_pca.core.kinds import Kind, Part, Reading
+from flower_pca.core.kinds import Part, Reading
 from flower_pca.core.stage import Arrays, Broadcast
-from flower_pca.masking import messages
 from flower_pca.rows.frame import Frame
-from flower_pca.rows.stream import Stream
-from flower_pca.simulation.backend import InProcess, Shards
-from flower_pca.simulation.sites import clients_of
-from flower_pca.stages.opening import Opening, block_of
+from flower_pca.stages.opening import block_of
 
 # how faint, relative to the strongest, directions of blocks may be
 CONDITIONS: Final = (1e-12, 1e-6, 1e-3, 1e-1)
@@ -260,105 +247,3 @@ def _alike(sent: Arrays, up: Arrays) -> Pair | None:
             if Z.ndim == 2 and Z.shape == Y.shape:
                 return Pair(Z, Y, exact=False)
     return None
-
-
-_COLUMNS: Final = 6  # of the small runs
-
-
-def why_not(rules: Rules, name: str) -> str:
-    """Why an algorithm is not served; "" if it is."""
-    if name not in rules.services:
-        if rules.allow is None:
-            return "it compares rows, and is not named in allow"
-        return "it is not named in allow"
-    if rules.masked_only and not limits.adds_up(name):
-        return "its answers are no sums, and masked_only is set"
-    if has_noise(rules) and not registry.STAGES[name].bounded:
-        return "noise cannot cover it, and the rules insist on noise"
-    return ""
-
-
-def has_noise(rules: Rules) -> bool:
-    """Whether the node answers runs with noise only."""
-    return rules.floor is not None
-
-
-def kinds(rules: Rules, name: str) -> frozenset[Kind]:
-    """The kinds that answers to an algorithm's messages are made of, from opening to closing."""
-    own = kinds_asked_of(name, masked=rules.masked_only, noised=has_noise(rules))
-    found = frozenset(kind for kind, shows_own in own if not shows_own or rules.share_own or rules.masked_only)
-    if has_noise(rules):  # the number of rows then counts clients
-        return frozenset(kind for kind in found if not kind.counts_rows)
-    return found
-
-
-@functools.cache
-def kinds_asked_of(name: str, *, masked: bool = False, noised: bool = False) -> frozenset[tuple[Kind, bool]]:
-    """The kinds of parts in a small run, and whether they show a node's own results."""
-    found = set[tuple[Kind, bool]]()
-    for stage, arrays in _run(_carrier(name, masked), masked, noised, beside=name):
-        parts = registry.STAGES[stage].parts(arrays, _COLUMNS)
-        found |= {(part.kind, part.own) for part in parts.values() if 0 not in part.shape}
-    return frozenset(found)
-
-
-def _carrier(name: str, masked: bool) -> str:
-    """The algorithm whose run shows what this stage asks: itself, or the first that goes with a stage beside it."""
-    if name not in registry.BESIDE:
-        return name
-    on = [name]
-    if masked:
-        on.append("mask")
-    made = ((kind, registry.make(kind)) for kind in registry.ALGORITHMS)
-    return next(kind for kind, stage in made if not compatible.missing(stage, *on))
-
-
-def _run(name: str, masked: bool, noised: bool, *, beside: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Stage and arrays of every message of a small run; of `beside` alone, if it is one."""
-    shards = [np.random.default_rng(i).standard_normal((40, _COLUMNS)) * (_COLUMNS - np.arange(6.0)) for i in range(3)]
-    shards = [X + 20.0 * X[:, :1] for X in shards]  # so that there is more than noise
-    if name in registry.TRACKERS:
-        transport: Any = InProcess([Stream(X, batch=20) for X in shards])
-        run = assembly.tracking(registry.tracker(name), n_components=2, steps=1, mask=masked)
-    else:
-        transport = Shards(clients_of(shards, missing=False))
-        if name in registry.ALONE:
-            run = assembly.standardizing(mask=masked)
-        else:
-            run = _small_run(name, masked, noised, beside)
-    for message in rounds(run, transport):
-        arrays = message.arrays_for(message.to[0])
-        stage = messages.inner_stage(arrays) or message.stage
-        if stage != messages.STAGE and (beside not in registry.BESIDE or stage == beside):
-            yield stage, messages.plain(arrays)
-
-
-def _small_run(name: str, masked: bool, noised: bool, beside: str) -> assembly.AnyRun:
-    """A run of few rounds, with what is asked beside the algorithm."""
-    budget = None
-    if noised:
-        budget = "dp(epsilon=1e3, delta=1e-6, clip=20.0)"
-    algorithm = registry.make(name)
-    if masked and not algorithm.additive:
-        algorithm = registry.make(f"{name}({algorithm.additive_with})")
-    if isinstance(algorithm, Iterative):
-        algorithm = registry.make(algorithm, max_rounds=3)
-    question = assembly.question(algorithm, n_components=2, mask=masked, dp=budget, evaluate=not noised)
-    return assembly.run(assembly.with_stage(question, beside))
-
-
-def peaks(rules: Rules) -> bool:
-    """Whether an opening can be asked for peaks, which masks and noise do not carry."""
-    seed = np.array(0)
-    parts = Opening.parts({"peaks": np.array(True), "seed": seed, "width": np.array(1)}, 1)
-    return "peak" in parts and not rules.masked_only and not has_noise(rules)
-
-
-def algorithms(rules: Rules) -> list[str]:
-    """What is served of all that a node can be asked for by name."""
-    return [name for name in everything() if not why_not(rules, name)]
-
-
-def comparing(rules: Rules) -> list[str]:
-    """The algorithms that compare rows, but for the budget's, whose noise covers that."""
-    return [name for name in algorithms(rules) if registry.STAGES[name].by_row]

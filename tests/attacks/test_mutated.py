@@ -56,7 +56,7 @@ def genuine():
 
     for name in registry.ALGORITHMS:
         few = {"max_rounds": 3} if hasattr(make(name), "max_rounds") else {}
-        plain = registry.closing(make(name)).name == "ritz"
+        plain = registry.closing(make(name)).name == "ritz" and not make(name).basic
         settings = [{"evaluate": True}, {"missing": "mean", **dict.fromkeys(("monitor", "errors"), plain)}]
         settings += [{"dp": "dp(epsilon=9, delta=1e-6, clip=4.0)"}] * make(name).bounded
         for given in settings:

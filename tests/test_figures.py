@@ -1,37 +1,263 @@
-"""Every figure of a result against LAPACK on the pooled rows, for every algorithm of the table."""
+"""Every figure of a result against LAPACK on the pooled rows, for every algorithm of the table.
+
+The components of a result are taken as they are. What the result says of them has to be what the
+rows say of them, whether the run converged, was stopped early, or took one round.
+"""
 
 from __future__ import annotations
 
+import functools
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 import pytest
-from builders import evenly, framed, rotation
+from builders import EPS, Array, evenly, framed, rotation, sine
+from cases import every
 
-from flower_pca import make, registry, simulate
+from flower_pca import PCAResult, make, registry, simulate, to_sklearn
+from flower_pca.analysis import likelihood
+from flower_pca.assembly import question, run
 from flower_pca.core import compatible
+from flower_pca.core.drive import drive
+from flower_pca.rows.local import LocalData
+from flower_pca.simulation.backend import Shards
 
-# The algorithms whose components are closed by a Rayleigh-Ritz step.
+K = 3
+# The algorithms whose components are closed by a Rayleigh-Ritz step: eigenvectors of C, or on the way there.
 SUBSPACE = [name for name, entry in registry.TABLE.items() if entry.closing.name == "ritz"]
 ITERATING = [name for name in SUBSPACE if compatible.ITERATES.holds(make(name))]
 STOPPED = [f"{name}(max_rounds={rounds})" for name in ITERATING for rounds in (1, 3)]
+OTHERS = [name for name in registry.TABLE if name not in SUBSPACE]
 
 
-def rows_of_two_sizes() -> np.ndarray:
-    """Five columns of deviation 1 and five of .01, turned a little, so that each client has its own directions."""
-    rng = np.random.default_rng(0)
-    return rng.standard_normal((60, 10)) * np.r_[np.ones(5), np.full(5, 0.01)]
+def rows_of_two_sizes() -> Array:
+    """Five columns of deviation 1 and five of .01: the components of short columns outside, and long ones within."""
+    return np.random.default_rng(0).standard_normal((60, 10)) * np.r_[np.ones(5), np.full(5, 0.01)]
 
 
-def rows_of_a_falling_spectrum() -> np.ndarray:
-    rng = np.random.default_rng(1)
-    return rng.standard_normal((90, 12)) * 0.8 ** np.arange(12) @ rotation(12, 1) + 0.5
+def rows_that_fall() -> Array:
+    X = np.random.default_rng(1).standard_normal((90, 12)) * 0.8 ** np.arange(12)
+    return np.asarray(X @ rotation(12, 1) + 0.5)
 
 
-ROWS = {"two sizes": rows_of_two_sizes(), "falling": rows_of_a_falling_spectrum()}
+def rows_of_spectrum(deviations: Array, *, seed: int) -> Array:
+    """Rows whose covariance has exactly these eigenvalues."""
+    U = np.random.default_rng(seed).standard_normal((90, len(deviations)))
+    U, _ = np.linalg.qr(U - U.mean(axis=0))
+    return np.asarray(U * deviations @ rotation(len(deviations), seed) * np.sqrt(89.0))
+
+
+def wide_rows() -> Array:
+    return np.random.default_rng(2).standard_normal((40, 60)) * 0.9 ** np.arange(60)
+
+
+ROWS = {
+    "two sizes": rows_of_two_sizes(),
+    "falling": rows_that_fall(),
+    "tied at the last component": rows_of_spectrum(np.r_[5.0, 4, 3, 3, 3, np.ones(7)], seed=3),
+    "tied beyond the last component": rows_of_spectrum(np.r_[5.0, 4, 3, 2, 2, 2, np.ones(6)], seed=4),
+    "wide": wide_rows(),
+    "of 1e-140": 1e-140 * rows_that_fall(),
+}
+# The relative tolerance of each: the figures are of the rows that clients answer for.
+OPTIONS: dict[str, tuple[dict[str, Any], float]] = {
+    "plain": ({}, 1e-8),
+    "float32": ({"wire": "float32", "tol": 1e-6}, 1e-6),
+    "float16": ({"wire": "float16", "tol": 1e-3}, 2e-3),
+    "as few bits as go with tol": ({"wire": "auto", "tol": 1e-3}, 2e-3),
+    "gaps by all clients": ({"missing": "mean"}, 1e-8),
+    "gaps by each client": ({"missing": "own_mean"}, 1e-8),
+    "gaps and deviations": ({"missing": "mean", "scale": "std"}, 1e-8),
+    "deviations": ({"scale": "std"}, 1e-8),
+    "largest values": ({"scale": "max_abs"}, 1e-8),
+    "not centered": ({"center": False}, 1e-8),
+    "evaluated": ({"evaluate": True}, 1e-8),
+    "masks": ({"mask": True}, 1e-6),
+    "masks of few bits": ({"mask": True, "wire": "float16", "tol": 1e-3}, 2e-3),
+    "largest share": ({"max_share": 0.3}, 1e-8),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class HeldCase:
+    """A result, the rows that it is of in its frame, each counted as often as in the run, and the units."""
+
+    result: PCAResult
+    F: Array
+    unit: float
+
+    @property
+    def C(self) -> Array:
+        return np.asarray(self.F.T @ self.F / (len(self.F) - 1))
+
+    @property
+    def left(self) -> float:
+        """The variance outside of the components' span, without the difference of two large traces."""
+        Z = np.linalg.qr(self.result.components_.T)[0]
+        return float(np.sum((self.F - self.F @ Z @ Z.T) ** 2)) / (len(self.F) - 1)
+
+
+def with_holes(X: Array) -> Array:
+    X = X.copy()
+    X[np.random.default_rng(5).random(X.shape) < 0.1] = np.nan
+    return X
+
+
+def cut_unevenly(X: Array) -> list[Array]:
+    n = len(X)
+    return np.split(X, [n // 5, n // 3, 2 * n // 3])
+
+
+def without_holes(parts: list[Array], missing: str) -> Array:
+    """All rows, with the mean of what their column has at all clients, or at their own, in the place of gaps."""
+    whole = np.vstack(parts)
+    if missing == "mean":
+        return np.where(np.isnan(whole), np.nanmean(whole, axis=0), whole)
+    return np.vstack([np.where(np.isnan(X), np.nanmean(X, axis=0), X) for X in parts])
+
+
+@functools.cache
+def held_case(name: str, rows: str, option: str) -> HeldCase | None:
+    """The run and its reference; None if the algorithm does not go with the option."""
+    asked = dict(OPTIONS[option][0])
+    algorithm = make(name)
+    if not compatible.ITERATES.holds(algorithm):
+        asked.pop("tol", None)
+    small = ROWS[rows].std() < 1e-100
+    if compatible.missing(algorithm, *asked) or (small and "mask" in asked):  # which squares vanish in fixed point
+        return None
+    X = ROWS[rows]
+    parts = cut_unevenly(with_holes(X) if "missing" in asked else X)
+    weights = np.ones(len(parts))
+    if "max_share" in asked:
+        # How much a client counts is held against its definition in test_max_share.
+        made = run(question(name, n_components=K, seed=1, **asked))
+        result = drive(made, Shards([LocalData(part) for part in parts]))
+        counted = made.standing.model.counted.weights
+        weights = np.array([counted.get(i, 1.0) for i in range(len(parts))])
+    else:
+        result = simulate(name, parts, n_components=K, seed=1, **asked)
+    whole = without_holes(parts, asked["missing"]) if "missing" in asked else X
+    counts = np.repeat(weights, [len(part) for part in parts])[:, None]
+    unit = float(np.abs(whole).max()) if result.scale_ is None else 1.0
+    F = whole - (counts * whole).sum(axis=0) / counts.sum() if result.centered else whole
+    F = F / (unit if result.scale_ is None else result.scale_)
+    return HeldCase(result, F * np.sqrt(counts), unit)
+
+
+def is_near(found: Any, true: Any, size: float, tol: float) -> bool:
+    return bool(np.abs(np.asarray(found, dtype=float) - np.asarray(true, dtype=float)).max() <= tol * size)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*SUBSPACE, *STOPPED, "auto"])
+@pytest.mark.parametrize("rows", ROWS)
+@every("option", OPTIONS)
+def test_what_a_result_says_of_its_components_is_what_the_rows_say(name: str, rows: str, option: str) -> None:
+    case = held_case(name, rows, option)
+    if case is None:
+        return
+    result, C, tol = case.result, case.C, OPTIONS[option][1]
+    n, d = case.F.shape
+    Z, total = result.components_.T, float(np.trace(C))
+    values, V = np.linalg.eigh(C)
+    values, V = values[::-1], V[:, ::-1]
+    square = case.unit**2
+    along = np.diag(Z.T @ C @ Z)
+    assert is_near(Z.T @ Z, np.eye(K), 1.0, 1e-10)
+    assert is_near(result.explained_variance_ / square, along, values[0], tol)
+    assert is_near(result.total_variance_ / square, total, total, tol)
+    assert is_near(result.explained_variance_ratio_, along / total, 1.0, tol)
+    assert is_near(result.singular_values_ / case.unit, np.sqrt((n - 1) * along), np.sqrt((n - 1) * values[0]), tol)
+    assert is_near(result.left_out_variance_ / square, case.left, total, tol)
+    assert is_near(result.noise_variance_ / square, case.left / (min(n, d) - K), total, tol)
+    if result.mse_ is not None:
+        assert is_near(result.mse_ * n / (n - 1) / square, case.left, total, tol)
+    residuals = np.linalg.norm(C @ Z - Z * along, axis=0) / values[0]
+    assert result.residuals_ is not None
+    # Rounding counts as residual. It is at most about that of numbers of so few bits.
+    assert (result.residuals_ >= residuals / 3.0 - 1e-12).all()
+    assert (result.residuals_ <= 3.0 * residuals + max(tol, 1e-8)).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*SUBSPACE, *STOPPED, "auto"])
+@pytest.mark.parametrize("rows", ROWS)
+@every("option", OPTIONS)
+def test_the_sine_that_is_left_is_no_larger_than_a_result_says(name: str, rows: str, option: str) -> None:
+    case = held_case(name, rows, option)
+    if case is None:
+        return
+    values, V = np.linalg.eigh(case.C)
+    values, V = values[::-1], V[:, ::-1]
+    true, estimate = sine(V[:, :K].T, case.result.components_), case.result.sine_estimate_
+    gap = float(values[K - 1] - values[K]) / float(values[0])
+    if gap < 1e-9:
+        assert estimate is None, estimate
+    if estimate is None:
+        return
+    assert true <= 2.0 * estimate + 1e-12
+    assert case.result.residuals_ is not None
+    # nor is it beyond what the true gap and the residuals say
+    assert estimate <= 30.0 * max(true, float(np.linalg.norm(case.result.residuals_)) / gap, 1e-12)
+
+
+@pytest.mark.slow
+@every("name", [name for name in [*ITERATING, "covariance", "auto"] if name != "faps"])
+@every("rows", ["two sizes", "falling", "wide", "of 1e-140"])
+def test_where_eigenvalues_are_apart_a_result_says_which_sine_is_left(name: str, rows: str) -> None:
+    """Components of faps and of one-shot algorithms come with one more direction, which need not tell the gap."""
+    case = held_case(name, rows, "plain")
+    assert case is not None
+    assert case.result.sine_estimate_ is not None
+    assert case.result.sine_estimate_ <= 1e-4
+
+
+@pytest.mark.slow
+@every("seed", range(30))
+def test_ties_of_all_kinds_are_no_gap(seed: int) -> None:
+    """Of few distinct eigenvalues a block may hold some directions of one exactly, and none of the others."""
+    rng = np.random.default_rng([seed, 7])
+    d = int(rng.integers(4, 14))
+    k, distinct = int(rng.integers(1, d)), int(rng.integers(1, 4))
+    values = np.sort(rng.choice(10.0 ** rng.uniform(-2.0, 1.0, distinct), d))[::-1]
+    X = rows_of_spectrum(np.sqrt(values), seed=seed)
+    V = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)[2][:k]
+    for name in ("krylov", "ssi", "local_power", "faps", "fed_oapm", "ssi(oversample=0)", "ssi(oversample=3)"):
+        result = simulate(name, evenly(X, 3), n_components=k, seed=seed)
+        if result.sine_estimate_ is not None:
+            assert sine(V, result.components_) <= 2.0 * result.sine_estimate_ + 1e-12, name
+
+
+@pytest.mark.slow
+@every("name", ["krylov", "ssi(max_rounds=3)", "covariance", "uda", "dr_svd", "local_power", "sparse_pca"])
+@every("rows", ["two sizes", "falling"])
+def test_the_density_of_a_result_is_that_of_its_components_and_the_rest(name: str, rows: str) -> None:
+    """score and get_precision against the density of numpy's Gaussian, with the noise of the directions left out."""
+    case = held_case(name, rows, "deviations")
+    assert case is not None
+    result, d = case.result, case.F.shape[1]
+    Q, _ = np.linalg.qr(result.components_.T)
+    noise = case.left / (d - K)
+    inside = Q @ (Q.T @ case.C @ Q) @ Q.T
+    true = inside + noise * (np.eye(d) - Q @ Q.T)
+    scale = result.scale_
+    assert scale is not None
+    true = true * np.outer(scale, scale)
+    np.testing.assert_allclose(likelihood.covariance(result), true, rtol=1e-6, atol=1e-8 * np.trace(true))
+    np.testing.assert_allclose(likelihood.precision(result) @ true, np.eye(d), atol=1e-5)
+    X = ROWS[rows]
+    off = X - X.mean(axis=0)
+    density = -0.5 * (
+        np.einsum("ij,jk,ik->i", off, np.linalg.inv(true), off) + np.linalg.slogdet(true)[1] + d * np.log(2.0 * np.pi)
+    )
+    np.testing.assert_allclose(likelihood.log_likelihood(result, X), density, rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", [*SUBSPACE, *STOPPED])
-@pytest.mark.parametrize("rows", ROWS)
-def test_what_components_leave_out_is_what_the_rows_have_outside_of_their_span(rows: str, name: str) -> None:
+@every("rows", ["two sizes", "falling"])
+def test_what_components_leave_out_is_what_the_rows_have_outside_of_their_span(name: str, rows: str) -> None:
     """The components of a one-shot algorithm, and those of an early round, span no invariant space of C."""
     X = ROWS[rows]
     for k in (1, 4, 5):
@@ -40,3 +266,24 @@ def test_what_components_leave_out_is_what_the_rows_have_outside_of_their_span(r
         Z = result.components_.T
         left = float(np.sum((F - F @ Z @ Z.T) ** 2)) / (len(F) - 1)
         assert result.left_out_variance_ == pytest.approx(left, rel=1e-9), k
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_result_of_other_components_has_no_figures_of_eigenvectors(name: str) -> None:
+    """Medians, robust, personal and sparse components are no eigenvectors of C: what C makes of them says nothing."""
+    few = {"local_components": 0} if name == "triple_pca" else {}
+    result = simulate(make(name, **few), evenly(ROWS["falling"], 3), n_components=2, seed=1)
+    assert result.residuals_ is None
+    assert result.sine_estimate_ is None
+    found = {fact.key: fact.value for fact in result.facts() if fact.key}
+    assert found["residuals"] is None
+    assert found["sine_estimate"] is None
+    assert "residual" not in result.table()
+
+
+@pytest.mark.parametrize("name", ["krylov", "uda", "covariance"])
+def test_scikit_learn_is_given_the_same_figures(name: str) -> None:
+    result = simulate(name, evenly(ROWS["falling"], 3), n_components=2)
+    there = to_sklearn(result)
+    for figure in ("explained_variance_", "explained_variance_ratio_", "singular_values_", "noise_variance_"):
+        np.testing.assert_allclose(getattr(there, figure), getattr(result, figure), rtol=8 * EPS)

@@ -366,13 +366,17 @@ def _first(result: PCAResult, k: int) -> PCAResult:
     if k == result.n_components_:
         return result
     beyond = float(result.explained_variance_[k:].sum())
-    residuals = result.residuals_[:k]
-    first, last, following = result.explained_variance_[[0, k - 1, k]]
-    residual = float(np.linalg.norm(residuals))
-    gap = float(last - following) / (float(first) or 1.0)
+    residuals = result.residuals_
     sine = None
-    if gap > max(residual, 1e-12):
-        sine = residual / gap
+    if residuals is not None:
+        first, last, following = result.explained_variance_[[0, k - 1, k]]
+        largest = float(first) or 1.0
+        # All components are known, so the next variance is too, up to its residual.
+        gap = float(last - following) / largest - float(residuals[k])
+        residuals = residuals[:k]
+        residual = float(np.linalg.norm(residuals))
+        if gap > max(residual, 1e-12):
+            sine = residual / gap
     cross = result.cross_
     if cross is not None:
         cross = cross[:k, :k]

@@ -36,6 +36,8 @@ _BITS: Final = "bits"  # of what it says to the clients
 _TYPES: Final[dict[int, Any]] = {32: np.dtype(np.float32), 16: np.dtype(np.float16)}
 # exponent of the largest entry of a column: what is 2^-29 of it still has all digits of float16
 _HIGH: Final = 15
+# what rounding to so few bits changes, of a number and on average
+_ROUNDING: Final = {32: 2.0**-25, 16: 2.0**-12}
 _SMALL: Final = 16  # numbers, below which packing does not pay
 _SHARE: Final = 0.1  # of the tolerance, that the mean's rounding may take
 
@@ -70,6 +72,21 @@ class Precision(Layer):
         room = model.trace / max(model.d, 1)
         frame = _frame_rows(message.frame, self.bits, n=model.n, room=room)
         return replace(message, arrays={**message.arrays, **blocks}, frame=frame)
+
+    def end(self, model: Model) -> Model:
+        """How far the rounding may have moved a covariance that was sent as such.
+
+        Products of a block show in their residuals how they were rounded. The eigenvectors of a
+        rounded matrix show nothing. Masked answers are not rounded, but clients center by the
+        rounded mean under masks too.
+        """
+        if model.covariance is None:
+            return model
+        mean = _frame_rows(model.frame, self.bits, n=model.n, room=model.trace / max(model.d, 1)).mean
+        shifted = 0.0
+        if mean is not None:
+            shifted = model.n * _distance(mean, model.frame)
+        return replace(model, rounding=0.0 if model.summed else _ROUNDING[self.bits], shifted=shifted)
 
     @staticmethod
     def seal(says: Arrays, work: Work, up: Arrays) -> Arrays:
@@ -167,10 +184,16 @@ def _frame_rows(whole: Frame, bits: int, *, n: int, room: float) -> Frame:
         return whole
     for few in sorted({bits, 32}):
         mean = round_to(whole.mean, few)
-        off = (mean - whole.mean) / (1.0 if whole.scale is None else whole.scale)
-        if n * float(off @ off) <= _SHARE * FLOORS[bits] * room:
+        if n * _distance(mean, whole) <= _SHARE * FLOORS[bits] * room:
             return replace(whole, mean=mean)
     return whole
+
+
+def _distance(mean: Array, whole: Frame) -> float:
+    """The squared distance between a mean and that of a frame, in the units of the frame."""
+    assert whole.mean is not None
+    off = (mean - whole.mean) / (1.0 if whole.scale is None else whole.scale)
+    return float(off @ off)
 
 
 def _moments(up: Mapping[str, Array], bits: int) -> dict[str, Array]:

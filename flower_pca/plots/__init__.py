@@ -65,6 +65,12 @@ SHARES: Final = Requirement(
     "others",
     "Draw it from the result of a simulation, and add shards=[...].",
 )
+COURSE: Final = Requirement(
+    lambda result, shards: course.iterates(result.history) or result.residuals_ is not None,
+    "of a run that iterates, or whose components are those of all rows",
+    "one of another kind",
+    "Draw traffic.",
+)
 COLUMNS: Final = Requirement(
     lambda result, shards: result.n_features_in_ > 0, "of a result with loadings", "none", "Ask each party for its own."
 )
@@ -199,6 +205,7 @@ PICTURES: Final[dict[str, Picture]] = {
         "The error of the run after each message to the clients.",
         "How far each component is from an exact one, as a share of the first variance: an exact one is at zero.",
         noisy="The error after each message as the run measures it: it is that of the noise as well.",
+        need=COURSE,
     ),
     "traffic": Picture(
         course.traffic,

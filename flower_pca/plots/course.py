@@ -35,7 +35,11 @@ def convergence(drawn: style.Figure, result: PCAResult) -> None:
 def along(ax: style.Axes, result: PCAResult) -> None:
     """The same on axes that are there."""
     if not iterates(result.history):
-        _residuals(ax, result)
+        # A result that has neither is offered no such picture; beside others the bytes stand here.
+        if result.residuals_ is None:
+            _bytes(ax, result.history)
+        else:
+            _residuals(ax, result.residuals_)
         return
     _curve(ax, result.history, np.arange(1.0, len(result.history) + 1.0))
     ax.set_xlim(0.4, len(result.history) + 0.6)
@@ -77,9 +81,9 @@ def _curve(ax: style.Axes, history: History, place: np.ndarray[Any, Any]) -> Non
     style.decades(ax, error)
 
 
-def _residuals(ax: style.Axes, result: PCAResult) -> None:
-    number = np.arange(1, result.n_components_ + 1)
-    residual = np.maximum(result.residuals_, style.FLOOR)
+def _residuals(ax: style.Axes, residuals: np.ndarray[Any, Any]) -> None:
+    number = np.arange(1, len(residuals) + 1)
+    residual = np.maximum(residuals, style.FLOOR)
     size = style.sized(len(number), 6, 3)
     ax.semilogy(number, residual, color=style.COLOURS[0], lw=0, marker="o", ms=size)
     style.decades(ax, residual)

@@ -53,10 +53,11 @@ class PCAResult:
         left_out_variance_: What of it the components leave out.
         n_samples_: Rows of all clients together.
         residuals_: ||C z - theta z|| of each component relative to the first eigenvalue, (k,): the
-            true ones.
+            true ones, or if C was sent in fewer bits, the size of its rounding. None if the
+            components are not meant to be eigenvectors of the covariance of all rows.
         sine_estimate_: Estimated sine of the largest angle to the true subspace, residual / gap;
-            None if the gap is no larger than the residual, as where eigenvalues k and k+1 are tied
-            and no single subspace is the true one.
+            None if the gap may be no larger than the residual, as where eigenvalues k and k+1 are
+            tied and no single subspace is the true one, and None wherever `residuals_` is.
         mse_: Mean squared reconstruction error of a row in the frame, if the run evaluated it; else
             None.
         rounds: Rounds of the algorithm's stage; `history` has all messages.
@@ -105,6 +106,8 @@ class PCAResult:
 
     # whether its components are all there is to say of a row
     complete: ClassVar[bool] = True
+    # whether its components are meant to be those of the covariance of all rows
+    pooled: ClassVar[bool] = True
     projects: ClassVar[bool] = True
     variance_of: ClassVar[str] = "the variance"  # what shares are shares of
     share_head: ClassVar[str] = "share"  # the same above a column of shares
@@ -116,7 +119,7 @@ class PCAResult:
     total_variance_: float
     left_out_variance_: float
     n_samples_: int
-    residuals_: Array
+    residuals_: Array | None
     sine_estimate_: float | None
     mse_: float | None
     rounds: int
@@ -159,7 +162,11 @@ class PCAResult:
     @classmethod
     def _fields(cls, model: Model) -> dict[str, Any]:
         """What a finished model says of the fields; a family's result adds its own."""
-        return fields_of(model)
+        fields = fields_of(model)
+        if cls.pooled and fields["cross_"] is None:
+            return fields
+        # Residuals and gaps are those of another matrix, or of no eigenvectors.
+        return {**fields, "residuals_": None, "sine_estimate_": None}
 
     @property
     def n_components_(self) -> int:
@@ -283,8 +290,8 @@ class PCAResult:
 
     @property
     def is_pooled(self) -> bool:
-        """Whether components are meant to be those of the covariance of all rows."""
-        return self.complete and self.cross_ is None
+        """Whether components are meant to be the eigenvectors of the covariance of all rows."""
+        return self.pooled and self.cross_ is None
 
     @property
     def axes(self) -> tuple[Array, Array]:
@@ -531,7 +538,7 @@ class PCAResult:
         sizes = [f"{variance:.{digits}g}" for variance in self.explained_variance_]
         if self.variance_errors_ is not None:
             sizes = facts.with_errors(sizes, self.variance_errors_)
-        if known is None and self.is_pooled:
+        if known is None and self.residuals_ is not None:
             columns["residual"] = [f"{residual:.1e}" for residual in self.residuals_]
         if self.site_share_ is not None:
             columns["between sites"] = [f"{share:.1%}" for share in self.site_share_]
@@ -618,13 +625,15 @@ class PCAResult:
     def _errors(self) -> list[Fact]:
         """How exact the components are, and what they leave of a row; with noise, residuals too."""
         private = self.privacy is not None
-        residual, sine, mse = float(self.residuals_.max()), self.sine_estimate_, self.mse_
-        found = [facts.plain("residuals", self.residuals_.tolist())]
-        if self.is_pooled and not private:
-            found.append(Fact("", "largest residual", None, f"{residual:.1e}", run=True))
-        if self.is_pooled and sine is not None:
+        residuals, sine, mse = self.residuals_, self.sine_estimate_, self.mse_
+        found = [facts.plain("residuals", None if residuals is None else residuals.tolist())]
+        if residuals is not None and not private:
+            found.append(Fact("", "largest residual", None, f"{residuals.max():.1e}", run=True))
+        if sine is None:
+            found.append(facts.plain("sine_estimate", None))
+        else:
             words = "at most about" if private else "about"
-            found.append(Fact("", f"sine of the angle left, {words}", None, f"{sine:.1e}", run=True))
+            found.append(Fact("sine_estimate", f"sine of the angle left, {words}", sine, f"{sine:.1e}", run=True))
         if mse is None:
             return [*found, facts.plain("mse", None)]
         return [*found, Fact("mse", "mean squared error", mse, f"{mse:.4g}")]
@@ -667,7 +676,7 @@ def fields_of(model: Model) -> dict[str, Any]:
         "left_out_variance_": model.left_out / ddof,
         "n_samples_": model.n,
         "residuals_": model.residuals[:k] / first,
-        "sine_estimate_": None if "cross" in model.left else model.sine_estimate,
+        "sine_estimate_": model.sine_estimate,
         "mse_": model.mse,
         "rounds": model.rounds,
         "status": model.status,

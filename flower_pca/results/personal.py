@@ -65,6 +65,7 @@ class PersonalResult(PCAResult):
     """
 
     complete: ClassVar[bool] = False
+    pooled: ClassVar[bool] = False
     closing: ClassVar[str] = "personal"  # the stage that ends such a run
 
     error_: float

@@ -24,12 +24,8 @@ class MedianResult(PCAResult):
     `n_samples_` counts the rows as clients say, of which nothing else hangs.
     """
 
+    pooled: ClassVar[bool] = False
     variance_of: ClassVar[str] = "the median client's variance"
-
-    @property
-    def is_pooled(self) -> bool:
-        """Whether components are meant to be those of the covariance of all rows: they are not."""
-        return False
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -65,6 +61,7 @@ class RobustResult(PCAResult):
     """
 
     complete: ClassVar[bool] = False
+    pooled: ClassVar[bool] = False
     projects: ClassVar[bool] = False
     variance_of: ClassVar[str] = "the variance of the low-rank part"
     share_head: ClassVar[str] = "share of low-rank part"

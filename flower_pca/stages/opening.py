@@ -380,7 +380,7 @@ def _outlying(state: OpeningState, sites: Sequence[Arrays], found: Arrays) -> Ar
 def after_opening(model: Model, **known: Any) -> Model:
     """The model with what an opening has found, and nothing of what was known in another frame."""
     gone = ("values", "residuals", "next_value", "beside", "beside_product", "rest")
-    return replace(model, **{**dict.fromkeys(gone), **known})
+    return replace(model, **{**dict.fromkeys(gone), "next_residual": 0.0, **known})
 
 
 def precision_of(data: LocalData) -> Arrays:

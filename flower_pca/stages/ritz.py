@@ -76,19 +76,34 @@ class RayleighRitz(Stage[RitzState]):
     def finish(self, state: RitzState, model: Model) -> Model:
         assert state.Y is not None
         values, Z, Y, residuals = linalg.rayleigh_ritz(state.Z, state.Y)
+        if model.covariance is not None:
+            residuals = np.hypot(residuals, _unseen(model.covariance, Z, model))
         model = replace(model, basis=Z, product=Y, values=np.maximum(values, 0.0), residuals=residuals)
         k = model.k
         if k < len(values):
-            model = replace(model, next_value=float(values[k]))
+            model = replace(model, next_value=float(values[k]), next_residual=float(residuals[k]))
         elif state.image is not None and state.image.shape[1]:
-            next_value = float(state.beside[:, 0] @ state.image[:, 0])
-            model = replace(model, next_value=next_value)
+            outside = linalg.complement(state.image, Z)
+            following, _, _, off = linalg.rayleigh_ritz(state.beside, outside)
+            model = replace(model, next_value=float(following[0]), next_residual=float(off[0]))
         model = with_site_share(model)
         if model.sizes is None:
             return model
         squares = model.n * (model.sizes / model.frame.divisor) ** 2
         rest = _rest(squares, Z[:, :k], Y[:, :k])
         return replace(model, rest=rest)
+
+
+def _unseen(C: Array, Z: Array, model: Model) -> Array:
+    """What the residuals of C's own eigenvectors do not show: how far C is from what the rows have.
+
+    A client's entry is rounded by a share u of itself, and all clients' entries (j, l) together are
+    at most sqrt(C_jj C_ll) in size, as each client's matrix is positive. Rounding errors add up in
+    squares, so C z is off by about u sqrt(trace(C) sum_l C_ll z_l^2).
+    """
+    diagonal = np.maximum(np.diagonal(C), 0.0)
+    rounded = model.rounding * np.sqrt(diagonal.sum()) * np.sqrt(diagonal @ (Z * Z))
+    return np.asarray(rounded + model.shifted + model.noise)
 
 
 def _rest(squares: Array, Z: Array, Y: Array) -> float:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import hashlib
 import logging
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -50,9 +51,12 @@ from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
 from flower_pca.vertical import node
 from flower_pca.vertical.stages import BOTH
+from flower_pca.wire import records
 
 # stages; masks hide which one they carry
 _MAY_BE_OF_COLUMNS: Final = frozenset((*BOTH, messages.STAGE))
+_BEGAN: Final = "flower_pca.rows"  # record of a node's state: a mark of the rows that each run began with
+_RUNS: Final = 16  # of which the newest are kept
 _OURS: Final = f"The columns of {checks.NODE}"
 
 
@@ -274,6 +278,7 @@ class PCAClient(NumPyClient):
         rows = self._enough_rows(request)
         data = rows
         self._lots.hold(self._rules, request.run)
+        self._require_same_rows(request, rows)
         self._account.know(rows)
         if isinstance(rows, LocalData):
             frame = self._policy.frame_of(request, rows)
@@ -321,6 +326,27 @@ class PCAClient(NumPyClient):
         if self._rules.min_rows > 1 and isinstance(data, LocalData) and request.frame.split is None:
             small_cells.check(data, self._rules)
         return data
+
+    def _require_same_rows(self, request: wire.Request, rows: LocalData | Stream) -> None:
+        """Refuse to go on with a run if the file of the node is another than at its first message.
+
+        Answers of both would be summed up. A node that keeps a copy of its rows has no other ones.
+        """
+        rules, context = self._rules, self._context
+        at_rest = isinstance(rows, LocalData) and request.frame.split is None and not limits.is_silent(request.stage)
+        if context is None or rules.keeps_rows or rules.answers != "fixed" or not at_rest:
+            return
+        assert isinstance(rows, LocalData)
+        mark = f"{rows.fingerprint():x} {rows.n} {rows.names}"
+        known = dict(records.values_in(context.state, _BEGAN))
+        run = hashlib.blake2s(request.run.encode(), digest_size=8).hexdigest()
+        if run in known and known[run] != mark:
+            raise RefusalError(
+                "The rows of this node changed after the run began. Start the run again, and leave the file of the "
+                "node alone until the run has ended."
+            )
+        if run not in known:
+            records.put_values(context.state, _BEGAN, dict([*known.items(), (run, mark)][-_RUNS:]))
 
     def _recall(self, request: wire.Request) -> Arrays:
         memory = Memory()

@@ -146,6 +146,8 @@ def _require_beside(path: str, own: Array, result: PersonalResult) -> None:
         )
 
 
+# What a cell begins with that a spreadsheet takes for a formula.
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 _SCORES: Final = "scores.csv"
 
 
@@ -195,10 +197,20 @@ def write_table(path: Path, head: Sequence[str], rows: Iterable[Sequence[object]
     """A csv file as R and spreadsheets read it; of persons, readable by its owner only."""
     text = io.StringIO(newline="")
     writer = csv.writer(text)
-    writer.writerow(head)
-    writer.writerows(rows)
+    writer.writerows([shown_as_text(cell) for cell in row] for row in (head, *rows))
     with files.replacing(path, private=private) as file:
         file.write(text.getvalue().encode())
+
+
+def shown_as_text(cell: object) -> object:
+    """A cell that a spreadsheet shows: of text that it would run as a formula, with an apostrophe before it."""
+    if not isinstance(cell, str) or not cell.startswith(_FORMULA):
+        return cell
+    try:
+        float(cell)
+    except ValueError:
+        return f"'{cell}"
+    return cell
 
 
 def write_scores(result: ColumnsResult, folder: Path) -> list[str]:

@@ -166,7 +166,11 @@ def find_separator(lines: Sequence[str], decimal: str | None) -> str:
     for sep in _SEPARATORS:
         if sep == decimal:
             continue
-        records = [record for record in tables.reader(lines, delimiter=sep) if record]
+        try:
+            records = [record for record in tables.reader(lines, delimiter=sep) if record]
+        except tables.Error:
+            # A separator that a long line does not have leaves one cell, longer than the reader takes.
+            continue
         if len({len(record) for record in records}) == 1 and len(records[0]) > 1:
             # The first one may be names, which would count against a separator that is right.
             fit = _fit(records[1:] or records, sep, decimal)

@@ -12,7 +12,7 @@ from flower_pca.base import checks, files, labels
 from flower_pca.base.errors import ConfigError, DataError, needing
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import shown
-from flower_pca.data.table import Table, chosen, reading, texts, with_ids
+from flower_pca.data.table import Table, chosen, reading, require_size, texts, with_ids
 from flower_pca.names.columns import Columns, no_numbers
 
 # of arrays that name the columns of the others
@@ -43,6 +43,7 @@ def npz(*, path: str, key: str = "X", beside: Sequence[str] = (), ids: str | Non
             raise DataError(str(file), must="one of rows", got=got, then="Keep it elsewhere, or leave it out.")
         remedy = f"Write npz(path={path!r}, key={next(iter(archive), '...')!r})."
         _require_member(archive, f"The key of {file}", key, remedy)
+        require_size(file, sum(member.file_size for member in archive.zip.infolist()))
         beside = with_ids(beside, ids)
         for name in texts("beside", beside):
             _require_member(archive, f"A column of {file}", name, checks.did_you_mean(name, archive))
@@ -129,6 +130,7 @@ def parquet(
         features, apart, words = chosen(file, names, columns, with_ids(beside, ids))
         # as the file has it
         wanted = [name for name in (*features, *apart) if name]
+        require_size(file, 8 * source.metadata.num_rows * len(wanted))
         spelt = {name: spellings[names.index(name)] for name in wanted}
         table = source.read(columns=list(spelt.values()))
         kinds = {name: table.schema.field(spelt[name]).type for name in features}

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -25,6 +25,9 @@ from flower_pca.base.shown import brief, shown
 from flower_pca.names.columns import Columns, enumeration, no_numbers
 from flower_pca.names.sites import Origin, SiteRows
 
+_LARGE: Final = 2**28  # bytes of rows that are read from a file of any size
+_PACKED: Final = 200  # times the size of a file that its rows may take beyond that
+
 
 @contextmanager
 def reading(path: object, rule: str) -> Iterator[Path]:
@@ -33,6 +36,8 @@ def reading(path: object, rule: str) -> Iterator[Path]:
         raise ConfigError("path", must="text", got=shown(path), then="Put it in quotes.")
     file = Path(path).expanduser().absolute()
     what = f"The data file {file}"
+    if file.exists() and not (file.is_file() or file.is_dir()):
+        raise DataError(f"{file} is a pipe or a device, which may never end. Name a file or a folder.", setting="path")
     try:
         yield file
     except FileNotFoundError as error:
@@ -47,6 +52,16 @@ def reading(path: object, rule: str) -> Iterator[Path]:
         raise DataError(
             what, must=rule, got=in_one_line(error), then="Check the file, or name another source."
         ) from error
+
+
+def require_size(file: Path, size: int) -> None:
+    """Refuse a file whose rows take far more memory than the file has bytes, as those of a forged file may."""
+    most = max(_LARGE, _PACKED * file.stat().st_size)
+    if size > most:
+        raise DataError(
+            f"The rows of {file} take {size / 1e6:,.0f} MB of memory, which is more than {_PACKED} times the size of "
+            "the file. If the file is right, save it without compression as .npy."
+        )
 
 
 def not_found(path: str) -> DataError:

@@ -1,4 +1,4 @@
-"""Write the tables of algorithms into the pages on choosing and on the API, from the registry.
+"""Write the tables of algorithms and of settings into the documentation, from the registry and the run-config.
 
 Run: python .ci/tables.py
 
@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from string import ascii_uppercase
 
-from flower_pca import PersonalResult, RobustResult, TripleResult, registry
+from flower_pca import PersonalResult, RobustResult, TripleResult, registry, run_config
 from flower_pca.commands.algorithms import describe
 from flower_pca.core import compatible, question
 from flower_pca.core.stage import Stage
@@ -85,8 +85,22 @@ def reference() -> str:
     return "\n".join(lines)
 
 
+def settings() -> str:
+    """The keys of the app's run-config, and its options, with their defaults."""
+    lines = ["| key | default | says |", "|---|---|---|"]
+    lines += [_setting(setting) for setting in run_config.KEYS]
+    lines += ["", "The text `options` sets the others:", "", "| option | default | says |", "|---|---|---|"]
+    lines += [_setting(setting) for setting in run_config.OPTIONS]
+    return "\n".join(lines)
+
+
+def _setting(setting: run_config.Setting) -> str:
+    default = str(setting.default).lower() if isinstance(setting.default, bool) else str(setting.default)
+    return f"| `{setting.name}` | {f'`{default}`' if default else ''} | {setting.words} |"
+
+
 FINDS = {RobustResult: "robust PCA", PersonalResult: "personalized PCA", TripleResult: "both at once"}
-TABLES = {"docs/choosing.md": choosing, "docs/reference.md": reference}
+TABLES = {"docs/choosing.md": choosing, "docs/reference.md": reference, "docs/flower.md": settings}
 
 
 def written(page: str) -> str:

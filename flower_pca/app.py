@@ -1,6 +1,6 @@
 """The ServerApp and the ClientApp that `flwr run` starts, in simulation and in deployment alike.
 
-The run-config of pyproject.toml says what to compute; a node's own node-config says which rows it
+The run-config says what to compute (`run_config`); a node's own node-config says which rows it
 has (data, or data-path; for trackers a folder of batches, or rows that are cut by batch) and what
 it allows: the rules of `flower_pca.clients.Rules`, with hyphens in their names. A key that is
 nearly one of a rule is refused.
@@ -32,6 +32,7 @@ from flower_pca.data.table import take
 from flower_pca.hosting import EACH
 from flower_pca.names import columns
 from flower_pca.rows.stream import Stream
+from flower_pca.run_config import settings
 
 # rules that others count on to have rows
 _GUARDED: Final = ("sign-key", "trusted-keys", "masked-only", "profile")
@@ -50,7 +51,7 @@ def main(grid: Grid, context: Context) -> None:
 
 def _load(context: Context) -> Any:
     """The node's own rows, or its part of those that the run-config names; as a stream, where they are cut by batch."""
-    node, config = context.node_config, context.run_config
+    node, config = context.node_config, _settings(context)
     data = _own_rows(node)
     if data is not None:
         if registry.tracks(str(config.get("algorithm", ""))) and Path(data).expanduser().is_dir():
@@ -79,6 +80,12 @@ def _load(context: Context) -> Any:
     if batch:
         return Stream(own, batch=batch, who=f"client {node['partition-id']}")
     return own
+
+
+def _settings(context: Context) -> dict[str, Any]:
+    """The settings of the run, as whoever starts it has given them: none of them is of this machine."""
+    with private(hold=False):
+        return settings(context.run_config)
 
 
 def _own_rows(node: Mapping[str, Any]) -> str | None:
@@ -137,7 +144,7 @@ def _in_simulation() -> bool:
 
 def _each(context: Context) -> int:
     """How many clients a node hosts: what the run-config says of a virtual one, else itself."""
-    given = int(context.run_config.get(EACH, 1))
+    given = int(_settings(context)[EACH])
     if given > 1 and _in_simulation() and _own_rows(context.node_config) is None:
         return given
     return 1
@@ -176,7 +183,7 @@ def _rules(context: Context) -> Rules:
         given = Rules.of_node_config(context.node_config)
     if _own_rows(context.node_config) is not None:
         return given
-    return Rules.of(given, rules_of_simulation(context.run_config))
+    return Rules.of(given, rules_of_simulation(_settings(context)))
 
 
 client_app = clients.client_app(_load, rules=_rules, hosts=_hosts)

@@ -1,5 +1,6 @@
 """The app that `flwr run` starts: a node's node-config has the last word on its rows and on what it serves."""
 
+import inspect
 import logging
 import sys
 import tomllib
@@ -10,6 +11,7 @@ from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
+from cases import every
 from fake_grid import FakeGrid, in_a_run, is_pca_of
 from pages import text
 from people import PEOPLE, frames, parties_written
@@ -25,6 +27,7 @@ from flower_pca import (
     TrackingResult,
     keys,
     registry,
+    run_config,
     simulate,
     strategies,
 )
@@ -352,13 +355,12 @@ def test_noise_and_masks_together_by_keys_of_the_run_config(app_run, tmp_path):
     assert result.privacy.epsilon == pytest.approx(100.0, rel=1e-9)
 
 
-@pytest.mark.parametrize("name", ["pyproject.toml", "hub/pyproject.toml"])
-def test_a_tracker_runs_by_the_run_config_that_the_app_comes_with(app_run, tmp_path, name):
-    config = tomllib.loads(text(name))["tool"]["flwr"]["app"]["config"] | {
+def test_a_tracker_runs_by_the_run_config_that_the_app_comes_with(app_run, tmp_path):
+    config = tomllib.loads(text("hub/pyproject.toml"))["tool"]["flwr"]["app"]["config"] | {
         "data": DATA,
         "output": str(tmp_path / "out"),
     }
-    config |= {"algorithm": "st_miss", "batch": 20, "n-components": 2, "steps": 3}
+    config |= {"algorithm": "st_miss", "n-components": 2, "options": "batch=20, steps=3"}
     result, lines = app_run(simulated(2), load=TrackingResult.load, **config)
     assert len(result.rows_) == 3
     assert any("st_miss: 2/2 clients, step 1, error " in line for line in lines)
@@ -433,6 +435,61 @@ def test_an_algorithm_of_each_kind_of_result_runs_by_its_name(app_run, name):
     assert not result.centered
 
 
+def test_the_keys_of_the_app_are_those_that_are_declared():
+    config = tomllib.loads(text("hub/pyproject.toml"))["tool"]["flwr"]["app"]["config"]
+    assert config == {**{key.name: key.default for key in run_config.KEYS}, "options": ""}
+    assert "app" not in tomllib.loads(text("pyproject.toml")).get("tool", {}).get("flwr", {})
+
+
+def test_all_settings_of_a_strategy_can_be_set():
+    known = {setting.name for setting in (*run_config.KEYS, *run_config.OPTIONS)}
+    here = set(inspect.signature(strategies.PCAStrategy).parameters)
+    apart = {"algorithm", "action", "hosted", "fraction", "fraction_train", "min_available_nodes", "min_train_nodes"}
+    apart |= {"min_evaluate_nodes", "channel", "errors"}  # of these an app has no use, or no text
+    assert {name.replace("_", "-") for name in here - apart} <= known
+
+
+@every(
+    ("given", "found"),
+    [
+        ("", {}),
+        ("evaluate=true, seed=3", {"evaluate": True, "seed": 3}),
+        ("round_timeout=7.5,start=/tmp/a b.npz", {"round-timeout": 7.5, "start": "/tmp/a b.npz"}),
+        (
+            "columns='age,pulse', partition=by_column(\"site, x\")",
+            {"columns": "age,pulse", "partition": 'by_column("site, x")'},
+        ),
+        ("dp=dp(epsilon=1.0, delta=1e-6, clip=10.0)", {"dp": "dp(epsilon=1.0, delta=1e-6, clip=10.0)"}),
+        ("seed=1,", {"seed": 1}),
+    ],
+)
+def test_options_are_read(given, found):
+    assert run_config.read_options(given) == found
+    assert run_config.settings({"options": given}).items() >= found.items()
+
+
+@every(
+    ("given", "sentence"),
+    [
+        ("evaluate", "'evaluate' in them has no value. Write options="),
+        ("evaluat=true", "option 'evaluat', which does not exist. Did you mean 'evaluate'"),
+        ("mask=true", "mask is no option but a key of its own"),
+        ("seed=1, seed=2", "the option seed twice"),
+        ("dp=dp(epsilon=1.0", "a bracket or a quote is not closed"),
+    ],
+)
+def test_options_that_cannot_be_read_are_refused(given, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        run_config.read_options(given)
+
+
+def test_options_reach_nodes_and_server(app_run, tmp_path):
+    result, lines = app_run(simulated(2), options="shards-per-node=3, evaluate=true, seed=4, partition=iid(seed=1)")
+    assert any("6/6 clients" in line for line in lines)
+    assert result.mse_ is not None
+    assert result.seed == 4
+
+
 def test_empty_text_means_none(app_run):
     result, _ = app_run(simulated(2), scale="", checkpoint="", seed=4, evaluate=True)
     assert result.scale_ is None
@@ -480,10 +537,9 @@ def test_the_app_runs_over_nodes_that_have_their_own_tables(app_run, tmp_path):
     np.testing.assert_allclose(together, result.scores_, atol=1e-8)
 
 
-@pytest.mark.parametrize("project", ["pyproject.toml", "hub/pyproject.toml"])
-def test_what_a_run_config_leaves_as_it_is_is_asked_as_by_simulate(project):
+def test_what_a_run_config_leaves_as_it_is_is_asked_as_by_simulate():
     """So a run with the defaults has the bits of `simulate` with the defaults."""
-    config = tomllib.loads(text(project))["tool"]["flwr"]["app"]["config"]
+    config = run_config.settings(tomllib.loads(text("hub/pyproject.toml"))["tool"]["flwr"]["app"]["config"])
     shared = [f for f in fields(Question) if f.default is not MISSING and f.name.replace("_", "-") in config]
     assert {"wire", "seed", "scale", "missing"} <= {f.name for f in shared}
     asked = {f.name: config[f.name.replace("_", "-")] or f.default for f in shared}

@@ -21,7 +21,7 @@ import pytest
 from cases import every
 from pages import EVERY, ROOT, SHELLS, blocks, languages, text
 
-from flower_pca import PCAResult, cli, registry
+from flower_pca import PCAResult, cli, registry, run_config
 from flower_pca.clients.policy.rules import Rules
 from flower_pca.data import partition, sources
 from flower_pca.masking.identity import Identity
@@ -140,7 +140,7 @@ def test_flowers_commands_have_the_options_that_are_used():
 
 
 def test_the_run_configs_set_what_the_app_has():
-    config = tomllib.loads(text("pyproject.toml"))["tool"]["flwr"]["app"]["config"]
+    config = tomllib.loads(text("hub/pyproject.toml"))["tool"]["flwr"]["app"]["config"]
     of_examples = [
         tomllib.loads(path.read_text())["tool"]["flwr"]["app"]["config"]
         for path in ROOT.glob("examples/*/pyproject.toml")
@@ -151,6 +151,7 @@ def test_the_run_configs_set_what_the_app_has():
             found += 1
             homes = of_examples if page.startswith("examples/") else [config]
             assert any(set(given) <= set(home) for home in homes), (page, given)
+            given |= run_config.read_options(given.pop("options", ""))
             if "partition" in given:
                 partition.make(given["partition"], 10, 2, beside={"site": np.arange(10) % 2})
             if "algorithm" in given:

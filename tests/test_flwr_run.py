@@ -15,7 +15,7 @@ from local_superlink import ROOT, LocalSuperLink, needed
 from flower_pca import PCAResult
 from flower_pca.data import sources
 
-EXAMPLES = ROOT / "examples"
+EXAMPLES, HUB = ROOT / "examples", ROOT / "hub"
 
 pytestmark = [needed, pytest.mark.slow, pytest.mark.xdist_group("ray")]
 
@@ -33,12 +33,12 @@ def components(X, k):
 
 
 def test_with_its_defaults_it_saves_the_components_of_the_pooled_rows(superlink):
-    run = superlink.run(ROOT, 3)
+    run = superlink.run(HUB, 3)
     assert run.status == "finished:completed", run
     path = superlink.folder / "flower-pca-out/result.npz"
     assert f"Components saved in {path}" in run.log
     result = PCAResult.load(path)
-    config = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
+    config = tomllib.loads((HUB / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
     X = sources.make(config["data"])
     assert result.status.ok
     assert result.n_samples_ == len(X)
@@ -49,11 +49,11 @@ def test_with_its_defaults_it_saves_the_components_of_the_pooled_rows(superlink)
 def test_it_takes_what_the_run_config_says(superlink):
     test_levels.ROWS.to_csv(superlink.folder / "patients.csv", index=False)
     config = (
-        f"data=\"csv(path='{superlink.folder}/patients.csv')\" partition='iid(seed=3)' algorithm='ssi(tol=1e-11)' "
-        f"n-components=0.9 scale='std' levels='ward,sex' evaluate=true output='{superlink.folder}/given' "
-        f"checkpoint='run.ckpt' shards-per-node=3 min-nodes=6"
+        f"data=\"csv(path='{superlink.folder}/patients.csv')\" algorithm='ssi(tol=1e-11)' n-components=0.9 scale='std' "
+        f"output='{superlink.folder}/given' min-nodes=6 options=\"partition=iid(seed=3), levels='ward,sex', "
+        'evaluate=true, checkpoint=run.ckpt, shards-per-node=3"'
     )
-    run = superlink.run(ROOT / "hub", 2, config)  # the thin app, which has the same run-config
+    run = superlink.run(HUB, 2, config)
     assert run.status == "finished:completed", run
     result = PCAResult.load(superlink.folder / "given/result.npz")
     Z = test_levels.coded(test_levels.ROWS, test_levels.EVERY)
@@ -67,7 +67,7 @@ def test_it_takes_what_the_run_config_says(superlink):
 
 
 def test_a_crash_is_seen(superlink):
-    run = superlink.run(ROOT, 2, f"data='{superlink.folder}/none.npy' output='{superlink.folder}/crashed'")
+    run = superlink.run(HUB, 2, f"data='{superlink.folder}/none.npy' output='{superlink.folder}/crashed'")
     assert run.status == "finished:failed", run
     assert "must be at least 2. Got none in 3 successive rounds, the first because: " in run.details
     assert f"No file or folder named '{superlink.folder}/none.npy'." in run.log

@@ -19,7 +19,7 @@ FLOORS = (
     ("blocks",),
     ("names",),
     ("settings",),
-    ("rows", "keys"),
+    ("rows", "keys", "run_config"),
     ("dp",),
     ("core",),
     ("layers",),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import chain, count
 from logging import INFO
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Any, Final
 from flwr.app import Context
 from flwr.serverapp import Grid
 
-from flower_pca import registry
+from flower_pca import registry, run_config
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, FlowerPCAError
 from flower_pca.base.shown import shown
@@ -51,16 +51,16 @@ _PLAINLY: Final = _Plainly()
 def run(grid: Grid, context: Context) -> None:
     """Run the strategy that the run-config describes, and save its result as result.npz in the output folder."""
     logging.getLogger("flwr").addFilter(_PLAINLY)
-    config = context.run_config
+    config = run_config.settings(context.run_config)
     wanted = Path(str(config["output"])).expanduser()
     folder = _free(wanted)
-    settings = _settings(context)
+    settings = _settings(config)
     folder.mkdir(parents=True, exist_ok=True)
     if settings.get("checkpoint"):
         settings["checkpoint"] = folder / settings["checkpoint"]
     result: PCAResult | TrackingResult
     if registry.tracks(str(config.get("algorithm", ""))):
-        result = _result_of_tracker(grid, settings, context, folder)
+        result = _result_of_tracker(grid, settings, config, folder)
     else:
         for what in _WATCHED:
             if config.get(what):
@@ -90,20 +90,21 @@ def _free(wanted: Path) -> Path:
     return next(folder.resolve() for folder in chain([wanted], numbered) if not (folder / "result.npz").exists())
 
 
-def _result_of_tracker(grid: Grid, settings: dict[str, Any], context: Context, folder: Path) -> TrackingResult:
+def _result_of_tracker(grid: Grid, settings: dict[str, Any], config: Mapping[str, Any], folder: Path) -> TrackingResult:
     """The result of a tracker's run, whose steps are written into files of the output folder as the run-config says."""
-    names = {what: str(context.run_config.get(what, "")) for what in _WATCHED}
+    names = {what: str(config[what]) for what in _WATCHED}
     paths = {what: folder / name for what, name in names.items() if name}
     resume = bool(settings.get("checkpoint")) and Path(settings["checkpoint"]).exists()
     title = f"Steps of {settings['algorithm']}"
     events, live = paths.get("events"), paths.get("live")
     with watching(events=events, live=live, title=title, resume=resume) as on_step:
-        return _tracking(settings, context, on_step).fit(grid)
+        return _tracking(settings, config, on_step).fit(grid)
 
 
-def _tracking(settings: dict[str, Any], context: Context, on_step: Callable[[StepRecord], None]) -> TrackingStrategy:
+def _tracking(
+    settings: dict[str, Any], config: Mapping[str, Any], on_step: Callable[[StepRecord], None]
+) -> TrackingStrategy:
     """The strategy of a tracker, with fewer parameters than PCAStrategy, and an interval."""
-    config = context.run_config
     names = inspect.signature(TrackingStrategy).parameters
     plain = inspect.signature(PCAStrategy).parameters
     for name, value in settings.items():
@@ -116,17 +117,16 @@ def _tracking(settings: dict[str, Any], context: Context, on_step: Callable[[Ste
                 then="A tracker has no such setting: leave it out.",
             )
     given = {name: value for name, value in settings.items() if name in names}
-    steps = int(config.get("steps", 0))
-    interval = float(config.get("interval", 0.0))
+    steps, interval = int(config["steps"]), float(config["interval"])
     return TrackingStrategy(settings["algorithm"], **given, steps=steps or None, interval=interval, on_step=on_step)
 
 
-def _settings(context: Context) -> dict[str, Any]:
+def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters of PCAStrategy in the run-config, hyphens in names and "" for None."""
     names = {name.replace("_", "-"): name for name in inspect.signature(PCAStrategy).parameters}
-    given = {names[key]: value for key, value in context.run_config.items() if key in names}
+    given = {names[key]: value for key, value in config.items() if key in names}
     settings = {name: None if value == "" else value for name, value in given.items()}
-    each = context.run_config.get(EACH, 1)
+    each = config[EACH]
     checks.integer(EACH, each, least=1, remedy="Use 1 for a client in each node.")
     if int(each) > 1:
         settings["hosted"] = "stacked"

@@ -44,7 +44,9 @@ def run_there(federation, name, config=""):
     """The result of a run of the app of this repository with these nodes."""
     out = federation.folder / name
     asked = f'output="{out}" n-components=3 min-nodes=3 node-timeout=5.0 {config}'
-    said = federation.flwr("run", str(ROOT), "trial", "--run-config", asked, "--stream", seconds=LONG)  # to its end
+    said = federation.flwr(
+        "run", str(ROOT / "hub"), "trial", "--run-config", asked, "--stream", seconds=LONG
+    )  # to its end
     identity = re.search(r"Successfully started run (\d+)", said)[1]
     (found,) = json.loads(federation.flwr("ls", "--run-id", identity, "--format", "json", "trial"))["runs"]
     assert found["status"] == "finished:completed", said
@@ -70,7 +72,7 @@ def test_supernodes_match_their_files_by_name(federation, files):
     chosen, allow = f'columns="{",".join(NAMES)}"', "krylov,monitor"
 
     present(federation, one, two, f"csv(path={three!r}, beside=['note'])", allow=allow)
-    result = run_there(federation, "sorted", "monitor=true")
+    result = run_there(federation, "sorted", "options='monitor=true'")
     is_pooled(result, SORTED)
     is_monitored(result)
 

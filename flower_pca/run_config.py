@@ -1,0 +1,133 @@
+"""The run-config of the app: eight keys that people set, and one text, `options`, for all other settings.
+
+Every setting is declared here once, with its default and its sentence. The app's own pyproject.toml and
+the page on Flower are held to this table. An app of a user's own may have any of the settings as keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from flower_pca.base.checks import did_you_mean
+from flower_pca.base.errors import ConfigError
+
+Value: TypeAlias = str | int | float | bool
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A setting: its name, what it is if nobody sets it, and what it does."""
+
+    name: str
+    default: Value
+    words: str
+
+
+KEYS: Final = (
+    Setting("data", "synthetic(n=2000, d=30, clients=10, seed=0)", "the rows of a simulation; a real node has its own"),
+    Setting("algorithm", "auto(oversample='auto')", 'which algorithm computes it, such as "faps(inner_steps=5)"'),
+    Setting("n-components", 5, "how many components; or the fraction of the variance to explain, such as 0.9"),
+    Setting("output", "flower-pca-out", "the folder of result.npz, best as an absolute path"),
+    Setting("min-nodes", 2, "how many nodes the run waits for, and keeps"),
+    Setting("mask", False, 'whether the server sees sums only; or "masks(neighbours=20)"'),
+    Setting("scale", "", 'how columns are scaled: "", "std" or "max_abs"'),
+    Setting("missing", "error", 'what becomes of missing values: "error", "own_mean" or "mean"'),
+)
+OPTIONS: Final = (
+    Setting("center", "", "true or false; if left out, what the algorithm does by default"),
+    Setting("columns", "", "the columns that count, in the order of the result; if left out, all that the nodes have"),
+    Setting("levels", "", "the columns of words that become a column for each of their levels"),
+    Setting("seed", 0, "where every random number of the run begins"),
+    Setting("start", "", "result.npz of an earlier run, at the server, from whose components the run starts"),
+    Setting("evaluate", False, "whether the reconstruction error is measured at the end"),
+    Setting("max-share", "", "the most that one node may count of all squares and rows, such as 0.1"),
+    Setting("monitor", False, "whether rows are counted by T2 and SPE, for limits; nodes must allow it by name"),
+    Setting("dp", "", "the privacy budget, such as dp(epsilon=1.0, delta=1e-6, clip=10.0)"),
+    Setting("wire", "float64", "the bits of numbers in messages: float64, float32, float16 or auto"),
+    Setting("split", "rows", '"columns" if nodes have different columns of the same people'),
+    Setting("ids", "", "with split=columns in a simulation: the column that says whose row it is"),
+    Setting("partition", "contiguous", "how a simulation deals the rows out to its nodes"),
+    Setting("shards-per-node", 1, "how many clients each node of a simulation hosts"),
+    Setting("node-timeout", 60.0, "how many seconds the run waits for the nodes"),
+    Setting("round-timeout", 600.0, "how many seconds the run waits for their answers"),
+    Setting("checkpoint", "", "a file in the output folder, from which an interrupted run continues"),
+    Setting("batch", 0, "for trackers in a simulation: how many rows a client has at each step"),
+    Setting("steps", 0, "for trackers: how many steps to take; 0 for as many as there are rows for"),
+    Setting("interval", 0.0, "for trackers: at least how many seconds from one step to the next"),
+    Setting("events", "", "for trackers: a file in the output folder that gets a line of JSON for every step"),
+    Setting("live", "", "for trackers: a page in the output folder, .html, that shows where the run is"),
+)
+_FORM: Final = 'Write options="name=value, name=value", with quotes around a value that has a comma in it.'
+
+
+def settings(run_config: Mapping[str, Any]) -> dict[str, Any]:
+    """All settings of a run by name: the defaults, the keys of its run-config, and its options.
+
+    Raises:
+        ConfigError: If the options cannot be read, or one of them is unknown.
+    """
+    given = {name: value for name, value in run_config.items() if name != "options"}
+    defaults = {setting.name: setting.default for setting in (*KEYS, *OPTIONS)}
+    return {**defaults, **given, **read_options(str(run_config.get("options", "")))}
+
+
+def read_options(text: str) -> dict[str, Value]:
+    """The settings in a text such as "evaluate=true, partition=iid(seed=1)"."""
+    found: dict[str, Value] = {}
+    names, keys = [setting.name for setting in OPTIONS], [setting.name for setting in KEYS]
+    for part in _parts(text):
+        name, equals, value = part.partition("=")
+        name, value = name.strip().replace("_", "-"), value.strip()
+        if not equals or not name or not value:
+            raise ConfigError(f"The run-config has the options {text!r}, and {part!r} in them has no value. {_FORM}")
+        if name in keys:
+            raise ConfigError(f'{name} is no option but a key of its own: write --run-config "{name}=...".')
+        if name not in names:
+            raise ConfigError(
+                f"The run-config has the option {name!r}, which does not exist. {did_you_mean(name, names)}"
+            )
+        if name in found:
+            raise ConfigError(f"The run-config has the option {name} twice. Keep one of them.")
+        found[name] = _value(value)
+    return found
+
+
+def _parts(text: str) -> Iterator[str]:
+    """The text cut at its commas, but for those in brackets and quotes."""
+    part, depth, quote = "", 0, ""
+    for character in text:
+        if quote:
+            quote = "" if character == quote else quote
+        elif character in "\"'":
+            quote = character
+        elif character in "([":
+            depth += 1
+        elif character in ")]":
+            depth -= 1
+        elif character == "," and depth == 0:
+            yield part.strip()
+            part = ""
+            continue
+        part += character
+    if quote or depth:
+        raise ConfigError(
+            f"The run-config has the options {text!r}, in which a bracket or a quote is not closed. {_FORM}"
+        )
+    if part.strip():
+        yield part.strip()
+
+
+def _value(text: str) -> Value:
+    """A value as TOML would have it; a text needs no quotes."""
+    if text[0] in "\"'" and text[-1] == text[0] and len(text) > 1:
+        return text[1:-1]
+    if text in ("true", "false", "True", "False"):
+        return text.lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

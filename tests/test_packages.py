@@ -11,6 +11,9 @@ from email.parser import HeaderParser
 import pytest
 from pages import ROOT
 
+import flower_pca
+from flower_pca import registry
+
 pytestmark = pytest.mark.slow
 
 USE = """
@@ -69,7 +72,8 @@ def test_the_wheel_has_the_package_and_nothing_else(built):
         exec(block, namespace)
     assert namespace["result"].status.ok  # type: ignore[attr-defined]
     assert {"simulation", "plot", "sklearn", "parquet", "datasets", "all"} == set(said.get_all("Provides-Extra"))
-    for name in ("README.md", "CHANGELOG.md", "LICENSE", "docs/index.md", "examples/quickstart.py", "hub/README.md"):
+    pages = ("README.md", "CHANGELOG.md", "LICENSE", "SECURITY.md", "CITATION.cff", "docs/index.md", "hub/README.md")
+    for name in (*pages, "examples/quickstart.py"):
         assert (source / name).read_bytes() == (ROOT / name).read_bytes()
 
 
@@ -81,6 +85,15 @@ def test_the_wheel_works_where_it_is_installed(built, tmp_path):
     assert said.split() == [str(tmp_path / "here/flower_pca/__init__.py"), "True", "True"]
     command = "import sys; from flower_pca.cli import console; sys.argv = ['flower-pca', '--version']; console()"
     assert "0.1.0" in python_from("-c", command, folder=tmp_path, PYTHONPATH=str(tmp_path / "here"))
+
+
+def test_the_citation_names_this_version_and_the_five_papers():
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert re.search(r"^version: (\S+)$", citation, re.MULTILINE)[1] == flower_pca.__version__
+    cited = re.findall(r'^    title: "(.*)"$', citation, re.MULTILINE)
+    assert len(cited) == len(set(cited)) == 5
+    named = {word for notes in re.findall(r'notes: "(.*)"', citation) for word in re.findall(r"\w+", notes)}
+    assert {"faps", "local_power", "dcf_pca", "per_pca", "exact_per_pca", "st_miss"} <= named & {*registry.STAGES}
 
 
 def test_the_commands_for_a_lock_have_options_that_there_are(tmp_path):

@@ -40,10 +40,10 @@ def present(federation, *data, **config):
         federation.node(i).connected()
 
 
-def run_there(federation, name, config=""):
-    """The result of a run of the app of this repository with these nodes."""
+def run_there(federation, name, option):
+    """The result of a run of the app of this repository with these nodes, and with this option."""
     out = federation.folder / name
-    asked = f'output="{out}" n-components=3 min-nodes=3 node-timeout=5.0 {config}'
+    asked = f"output=\"{out}\" n-components=3 min-nodes=3 options='node-timeout=5, {option}'"
     said = federation.flwr(
         "run", str(ROOT / "hub"), "trial", "--run-config", asked, "--stream", seconds=LONG
     )  # to its end
@@ -72,7 +72,7 @@ def test_supernodes_match_their_files_by_name(federation, files):
     chosen, allow = f'columns="{",".join(NAMES)}"', "krylov,monitor"
 
     present(federation, one, two, f"csv(path={three!r}, beside=['note'])", allow=allow)
-    result = run_there(federation, "sorted", "options='monitor=true'")
+    result = run_there(federation, "sorted", "monitor=true")
     is_pooled(result, SORTED)
     is_monitored(result)
 

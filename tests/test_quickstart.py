@@ -14,14 +14,14 @@ SHARDS = shards((90, 80, 70), [9.0, 6.0, 0.2, 0.2, 0.1, 0.1], seed=1)
 
 
 @pytest.fixture
-def quickstart(monkeypatch):
+def quickstart_apps(monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "tests/deployment/quickstart")
     return tuple(importlib.import_module(f"quickstart.{name}").app for name in ("server_app", "client_app"))
 
 
 @pytest.mark.slow
-def test_pca_and_training_in_one_run_with_a_mod_and_overridden_hooks(quickstart, tmp_path):
-    server, client = quickstart
+def test_pca_and_training_in_one_run_with_a_mod_and_overridden_hooks(quickstart_apps, tmp_path):
+    server, client = quickstart_apps
     config = {"num-server-rounds": 3, "lr": 0.5, "output": str(tmp_path / "said.json")}
     with in_a_run():
         grid = FakeGrid(client, len(SHARDS))

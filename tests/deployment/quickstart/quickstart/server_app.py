@@ -33,7 +33,7 @@ class LoggedKrylov(Krylov):
 
 
 @app.main()
-def main(grid, context):
+def pca_and_training(grid, context):
     strategy = LoggedKrylov(n_components=2, min_available_nodes=2, fraction_evaluate=0.0, action="pca")
     found = strategy.fit(grid)
     weights = ArrayRecord({"weights": Array(np.zeros(3))})

@@ -37,10 +37,11 @@ from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.layer import Layer, is_binding
 from flower_pca.core.model import Model, Result, ResultClass
-from flower_pca.core.replies import Tally, unusable
+from flower_pca.core.replies import unusable
 from flower_pca.core.roll import Roll, Verdict
 from flower_pca.core.stage import Broadcast, Failure, NeedsWidth, Reply, Stage, Sum
 from flower_pca.core.standing import NEWEST, Standing, in_brief
+from flower_pca.core.tally import Tally
 from flower_pca.names.columns import Heading
 
 LAYOUT: Final = 13  # of checkpoints; grows with every change of what is kept

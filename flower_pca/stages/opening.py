@@ -24,9 +24,9 @@ from flower_pca.base.errors import DataError, ProtocolError, Setting, Words
 from flower_pca.base.history import Outcome, Status
 from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import Silent
+from flower_pca.core.claims import check_opening, claim
 from flower_pca.core.kinds import BLOCK, COUNT, FLAG, NUMBER, ROWS, SEED, WIDTH, Ask, Kind, Part, Shape
 from flower_pca.core.model import Model
-from flower_pca.core.replies import check_opening, claim
 from flower_pca.core.stage import Arrays, Merge, Stage, end_if
 from flower_pca.rows.frame import Frame, Moments, merge
 from flower_pca.rows.local import LocalData

@@ -10,7 +10,7 @@ from scipy import sparse
 
 from flower_pca import assembly, make, registry, simulate
 from flower_pca.base.errors import ProtocolError
-from flower_pca.core import replies
+from flower_pca.core import claims
 from flower_pca.core.drive import drive
 from flower_pca.core.kinds import Kind
 from flower_pca.layers import precision
@@ -227,7 +227,7 @@ def test_a_checkpoint_keeps_what_was_claimed():
 
 def test_rounding_is_allowed_for_at_the_precision_that_a_client_names():
     said = {"n": np.array(100), "eps": np.array(1e-7), "mean": np.full(2, 1e3), "m2": np.zeros(2)}
-    assert replies.claim(said, Frame(mean=np.full(2, 1e3))).squares == pytest.approx(2 * 8 * 1e-7 * 100 * 2e6)
+    assert claims.claim(said, Frame(mean=np.full(2, 1e3))).squares == pytest.approx(2 * 8 * 1e-7 * 100 * 2e6)
 
 
 @every("apart", [1e-8, 1e-10, 1e-11, 1e-12, 1e-30])
@@ -241,11 +241,11 @@ def test_an_opening_in_sixteen_bits_is_believed_where_columns_are_in_proportion(
         product = precision.round_to(X.T @ (X @ block), 16)
         m2 = np.sum(X**2, axis=0)
         said = {"n": np.array(50), "eps": np.array(2.0**-52), "mean": np.zeros(3), "m2": m2, "product": product}
-        replies.check_opening(said, block, bits=16)
+        claims.check_opening(said, block, bits=16)
         try:
-            replies.check_opening(said, block)
+            claims.check_opening(said, block)
         except ProtocolError:
             refused += 1
         with pytest.raises(ProtocolError, match="as small as the squared deviations beside it say"):
-            replies.check_opening({**said, "product": 1.01 * product}, block, bits=16)
+            claims.check_opening({**said, "product": 1.01 * product}, block, bits=16)
     assert (refused > 0) == (1e-12 <= apart <= 1e-10)

@@ -1,0 +1,175 @@
+"""What a client has said of its own rows in the opening, and how large its later answers can be by that.
+
+By Cauchy-Schwarz |C_i z| <= t_i |z|, with t_i the sum of squares of client i's rows in the common
+frame, and likewise for all that is made of products with C_i: an answer beyond that is of other
+rows, or of none. So a client that has gone wrong, or wants to ruin the run, is named and left out,
+whatever the others hold. Which bound an answer is held against, the table of kinds says
+(`core.kinds`); where that leaves it to the stage, it is `MARGIN` times the stage's own bound, for
+rows of n_i and t_i only.
+
+The opening, which t_i comes from, is held against its own squares by `check_opening`. A stage that
+knows no bound of a part has none here either: dcf_pca of its factor, low_rank of its moments.
+Nothing is known under masks, where no answer is seen alone, nor with noise. A client without a
+claim, as one that came later, is given `MARGIN` times all rows together.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import numpy as np
+
+from flower_pca.base import linalg
+from flower_pca.base.errors import ProtocolError
+from flower_pca.base.linalg import Array
+from flower_pca.core.kinds import Part, Reach
+from flower_pca.core.model import Claim, Model
+from flower_pca.core.stage import MARGIN, Arrays, Stage
+from flower_pca.rows.frame import Frame, Moments
+
+_SLACK: Final = 1e-3  # by which sums in single precision may be off
+# Numbers with 16 bits may be off by this share of the largest number of their column: float16 has no
+# step finer than 2^-24, and the largest number of a column is at least 2^14 there.
+_COARSE: Final = 2.0**-38
+# How many roundings the squares of raw rows may be off by, which frames take away again.
+_ROUNDED: Final = 8.0
+_REMEDY: Final = "Check the client's data."
+
+
+def claim(said: Arrays, frame: Frame) -> Claim:
+    """What a client's answer to the opening comes to in a frame: rows, and sum of squares.
+
+    Its gaps are filled as the frame says. What rounding may add is added, at the precision that the
+    client has named.
+    """
+    n = int(said["n"])
+    mean = said["mean"]
+    centre = 0.0 if frame.mean is None else frame.mean
+    moments = Moments(n, mean, said["m2"], said.get("count"))
+    rounded = _ROUNDED * float(said["eps"]) * n * (mean**2 + np.square(centre))
+    if frame.scale is not None:
+        rounded = rounded / frame.scale**2
+    return Claim(n, float(np.sum(moments.sums(frame)[1] + rounded)))
+
+
+def check_opening(said: Arrays, block: Array, *, bits: int = 64) -> None:
+    """Require of an answer to the opening what its own moments allow of its product with a block, and of its peaks.
+
+    By Cauchy-Schwarz |x_a'Xb| <= |x_a| sum_j |x_j| |b_j|. The largest |x| of a column is no less
+    than the root of its mean square, and no further from its mean than the root of its squared
+    deviations. Columns that never vary have products all the same, of what rounding has left in
+    their means. Where numbers travel with 16 bits, what is small beside the largest of its column
+    is off by more than its own rounding.
+    """
+    size = np.sqrt(said["m2"].astype(np.float64))
+    eps = float(said["eps"])
+    means = said["mean"].astype(np.float64)
+    of_means = 4.0 * np.finfo(np.float64).eps * means
+    rounded = float(said["n"]) * of_means**2
+    own = np.sqrt(size**2 + rounded)
+    most = np.outer(own, own @ np.abs(block))
+    limit = (1.0 + _SLACK) * most + eps * np.max(most, initial=0.0)
+    if bits == 16:
+        limit = limit + _COARSE * np.max(most, axis=0, initial=0.0)
+    if (np.abs(said["product"]) > limit).any():
+        raise ProtocolError(
+            "The product of an answer to the opening",
+            must="as small as the squared deviations beside it say",
+            got="larger entries",
+            then="Check the client.",
+        )
+    # all rows are divided by the largest of these: a false one would ruin every client's scale
+    if "peak" in said:
+        seen = np.asarray(said.get("count", said["n"]))
+        mean = np.abs(said["mean"])
+        variances = said["m2"] / np.maximum(seen, 1)
+        least = (1.0 - _SLACK) * np.sqrt(variances + mean**2)
+        furthest = (1.0 + _SLACK) * (mean + size) + _ROUNDED * eps * mean
+        fits = (said["peak"] >= least) & (said["peak"] <= furthest)
+        # a column without a single value at this client has no mean to hold a peak against
+        if not (fits | (seen == 0)).all():
+            raise ProtocolError(
+                "The peaks of an answer to the opening",
+                must="as far out as the means and squared deviations beside them say",
+                got="others",
+                then="Check the client.",
+            )
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Holds answers to one message against what clients have said of their rows.
+
+    Args:
+        stage: The stage that asks.
+        state: Its state.
+        model: What is known, claims among it.
+    """
+
+    stage: Stage[Any]
+    state: Any
+    model: Model
+    # lengths of the message's columns, by array
+    _known: dict[int, Array] = field(default_factory=dict, repr=False)
+
+    def check(self, client: int, up: Arrays, parts: Mapping[str, Part], sent: Arrays) -> None:
+        """Raise ProtocolError, naming the client, unless its answer can be of the rows it told of.
+
+        Args:
+            client: Who has answered.
+            up: What.
+            parts: What the answer is made of.
+            sent: The message that it has got.
+        """
+        known = self.model.claims.get(client)
+        if known is None:
+            own = Claim(int(MARGIN * self.model.n), MARGIN * self.model.trace)
+            # of an unknown number of rows the fewest, by which bounds of eigenvalues are divided
+            least = 1
+            rows = f"{MARGIN:g} times all rows together"
+        else:
+            own, least, rows = known, known.n, "its own rows"
+        of_stage: dict[str, Any] | None = None
+        for name, part in parts.items():
+            if part.kind.counts_rows:
+                if known is not None and int(up[name]) != own.n:
+                    what = f"The answer of client {client}, {name},"
+                    raise ProtocolError(
+                        what, must=f"{own.n}, as in its answer to the opening", got=f"{up[name]}", then=_REMEDY
+                    )
+                continue
+            size = part.kind.size(np.asarray(up[name], dtype=np.float64))
+            if part.kind.bound is not None:
+                lengths = functools.partial(self._lengths, part, sent, parts)
+                most = part.kind.bound(Reach(own.n, least, own.squares, self.model.d, lengths))
+            else:
+                if of_stage is None:
+                    of_stage = self._of_stage(own)
+                most = of_stage.get(name, np.inf)
+            if (size > (1.0 + _SLACK) * most).any():
+                raise ProtocolError(
+                    f"The answer of client {client}, {name},",
+                    must=f"as small as {rows} allow",
+                    got="larger entries",
+                    then=_REMEDY,
+                )
+
+    def _of_stage(self, own: Claim) -> dict[str, Any]:
+        """What parts are at most by the stage's bounds for these rows alone; inf without one."""
+        alone = replace(self.model, n=own.n, trace=own.squares)
+        named = self.stage.bounds(self.state, alone).items()
+        bounds = {name: np.asarray(bound) for name, bound in named}
+        return {name: np.where(bound > 0.0, MARGIN * bound, np.inf) for name, bound in bounds.items()}
+
+    def _lengths(self, part: Part, sent: Arrays, parts: Mapping[str, Part]) -> Array | float:
+        """Of the columns that a part is made with, mostly alike for all; of a client's own, 1."""
+        if part.of in parts:
+            return 1.0
+        Z = part.block(sent)
+        # by id: the message that is being answered keeps its arrays alive for as long as this judge
+        if id(Z) not in self._known:
+            self._known[id(Z)] = linalg.column_norms(Z)
+        return self._known[id(Z)]

@@ -1,0 +1,265 @@
+"""Tally: the answers to one message, taken as they come, and what they add up to.
+
+Each answer is checked (whose it is, what its parts say, how large it is beside what its client has
+said of its rows, what the stage itself can tell), and merged at once, so that memory does not grow
+with the clients, but for two columns of each in the opening. A wrong answer becomes a failure with a
+reason, never an exception: the others go on. The sum and the failures make a `Reduction`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from flower_pca.base.errors import ProtocolError, sentence
+from flower_pca.base.history import Round
+from flower_pca.core.claims import Judge
+from flower_pca.core.kinds import Part
+from flower_pca.core.layer import Layer
+from flower_pca.core.model import Model
+from flower_pca.core.replies import (
+    UnawaitedError,
+    check,
+    check_arrays,
+    columns_of,
+    declined_by,
+    name_of,
+    telling,
+    title,
+)
+from flower_pca.core.stage import Broadcast, Failure, Meter, Reply, Stage, Sum
+from flower_pca.names.columns import Heading
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """The answers to one message: their reduction, who gave them, who failed, why, for good."""
+
+    total: Any
+    answered: frozenset[int]
+    count: int
+    meter: Meter
+    failures: dict[str, str]
+    banned: frozenset[int]
+    heading: Heading | None = None
+    declined: str = ""
+    notes: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def why(self) -> str:
+        """The first failure."""
+        return next(iter(self.failures.values()), "")
+
+    def record(self, sent: Broadcast, *, seconds: float, metrics: dict[str, float]) -> Round:
+        """The entry of the history."""
+        down, up = self.meter.read(sent)
+        return Round(
+            number=sent.number,
+            stage=sent.stage,
+            asked=len(sent.to),
+            answered=self.count,
+            failures=self.failures,
+            bytes_down=down,
+            bytes_up=up,
+            seconds=seconds,
+            metrics=metrics,
+            notes=self.notes,
+        )
+
+
+class Tally:
+    """The answers to one message: each is checked, heard through the layers, and merged.
+
+    Where nobody has said yet how many columns the rows have, each answer says so by its moments,
+    one for each column, and by its heading what they are called. Answers come together apart for
+    each kind of columns then; that of most clients counts, of the first one if equally many have
+    another, and the others are left out for good. Once the heading of the run is known, others are
+    left out at once. Whatever a client answers is held against what it has said of its rows.
+
+    Args:
+        stage: The stage that asks.
+        state: Its state.
+        sent: The message.
+        model: What is known before it.
+        layers: What lies over the answers.
+    """
+
+    def __init__(
+        self, stage: Stage[Any], state: Any, sent: Broadcast, model: Model, *, layers: Sequence[Layer] = ()
+    ) -> None:
+        self._stage = stage
+        self._state = state
+        self._sent = sent
+        self._layers = layers
+        self._model = model
+        self._d, self._heading = model.d or None, model.heading
+        # there are no claims where answers are noisy, summed, or our own
+        self._judge: Judge | None = None
+        if model.claims:
+            self._judge = Judge(stage, state, model)
+        self._merge = stage.merging(state)
+        self._common: Mapping[str, Part] = {}
+        # by how many columns an answer speaks of, where nobody knows yet
+        self._parts: dict[int, Mapping[str, Part]] = {}
+        if not sent.personal:
+            self._common = stage.parts(sent.arrays, self._d)
+        self._telling: list[str] = []
+        if self._d is None:
+            self._telling = telling(self._common)
+        self._groups: dict[tuple[int, str], _Group] = {}
+        # clients that have answered it already
+        self._before: frozenset[int] = frozenset()
+        self._answered: set[int] = set()
+        self._failures: dict[str, str] = {}
+        self._notes: dict[str, str] = {}
+        self._banned: set[int] = set()
+        self._meter, self._declined = Meter(), ""
+
+    def resume(self, total: Any, answered: frozenset[int]) -> None:
+        """Go on with what the answers of these clients have come together to."""
+        self._before, self._answered = answered, set(answered)
+        if total is not None:
+            columns = columns_of(self._telling, total, self._d)
+            self._groups[columns, ""] = _Group(total, list(answered))
+
+    def collect(self, replies: Iterable[Reply | Sum | Failure]) -> Reduction:
+        """Take the answers in order: what they come to, and who has given none that counts."""
+        for position, reply in enumerate(replies):
+            if isinstance(reply, Sum):
+                self._add(reply)
+            elif isinstance(reply, Reply):
+                self._check_in(reply, position)
+            else:
+                self._meter.count(reply, 0)
+                self._leave_out(reply)
+        best = self._vote()
+        total = best.total
+        count = len(self._answered - self._banned - self._before)
+        if count:
+            for layer in self._layers:
+                total = layer.open(total, number=self._sent.number, position=None)
+        return Reduction(
+            total,
+            frozenset(self._answered - self._banned),
+            count,
+            self._meter,
+            self._failures,
+            frozenset(self._banned),
+            self._heading or best.heading,
+            self._declined,
+            self._notes,
+        )
+
+    def _add(self, reply: Sum) -> None:
+        """A sum: whoever has made it has checked what is in it."""
+        columns = columns_of(self._telling, reply.arrays, self._d)
+        group = self._groups.setdefault((columns, ""), _Group())
+        group.total = self._merge(group.total, reply.clients[0], reply.arrays)
+        group.clients.extend(reply.clients)
+        self._meter.count(reply, 0)
+        self._answered.update(reply.clients)
+        self._declined = self._declined or reply.declined
+
+    def _check_in(self, reply: Reply, position: int) -> None:
+        """One client's answer; a wrong one is a failure with a reason, and the others go on."""
+        # what is refused has travelled all the same
+        self._meter.count(reply, self._sent.size(reply.arrays))
+        try:
+            self._accept(reply, position)
+        except ProtocolError as error:
+            self._leave_out(Failure(reply.client, str(error), lasting=not isinstance(error, UnawaitedError)))
+            return
+        self._answered.add(reply.client)
+        if reply.declines and not self._declined:
+            self._declined = declined_by(reply)
+        if reply.forgot:
+            self._notes[str(reply.client)] = sentence(
+                f"What {name_of(reply)} keeps of this run",
+                "there until its end",
+                "lost",
+                "It begins afresh. Look at its memory-dir, and whether it was restarted.",
+            )
+
+    def _accept(self, reply: Reply, position: int) -> None:
+        check(reply, self._sent, self._answered)
+        known = self._heading
+        # before shapes are looked at: an error of these would name no column that is another
+        if known is not None and reply.heading is not None and not reply.heading.like(known):
+            raise reply.heading.mismatch(name_of(reply), known).error(ProtocolError)
+        columns = self._d or 0
+        if self._telling:
+            columns = columns_of(self._telling, reply.arrays, self._d)
+        message, parts = self._sent.arrays, self._common
+        if self._sent.personal:
+            message = self._sent.arrays_for(reply.client)
+            parts = self._stage.parts(message, columns or None)
+        elif columns != (self._d or 0):
+            if columns not in self._parts:
+                self._parts[columns] = self._stage.parts(message, columns)
+            parts = self._parts[columns]
+        check_arrays(reply, parts)
+        # before layers count it for less: what its client has said is of whole rows
+        if self._judge is not None:
+            self._judge.check(reply.client, reply.arrays, parts, message)
+        self._stage.inspect(self._state, reply.arrays)
+        arrays = reply.arrays
+        for layer in self._layers:
+            arrays = layer.open(arrays, number=self._sent.number, position=position)
+            arrays = layer.count(arrays, reply.client, self._model)
+        # Before the columns are known they are voted on; else the first that says what they are
+        # called is believed.
+        voted = self._d is None and columns > 0 and known is None
+        digest = ""
+        if voted and reply.heading is not None:
+            digest = reply.heading.digest
+        group = self._groups.get((columns, digest)) or _Group()
+        group.hear(self._merge(group.total, reply.client, arrays), reply)
+        # only now that it is merged: an answer that cannot be added leaves no group of nobody
+        self._groups[columns, digest] = group
+        if not voted:
+            self._heading = known or reply.heading
+
+    def _leave_out(self, failure: Failure) -> None:
+        self._failures[str(failure.client)] = failure.reason
+        if failure.lasting:
+            self._banned.add(failure.client)
+
+    def _vote(self) -> _Group:
+        """The answers that speak of most clients' columns; the others are left out for good."""
+        if not self._groups:
+            return _Group()
+        if len(self._groups) == 1:
+            return self._groups.popitem()[1]
+        most = max(self._groups, key=lambda kind: len(self._groups[kind].clients))
+        best = self._groups.pop(most)
+        for kind, group in self._groups.items():
+            for client in group.clients:
+                who = title(client, group.sites.get(client, ""))
+                odd = group.header(kind).mismatch(who, best.header(most))
+                self._failures[str(client)] = str(odd)
+                self._banned.add(client)
+        return best
+
+
+@dataclass
+class _Group:
+    """What the answers that speak of the same columns have come together to, and whose they are."""
+
+    total: Any = None
+    clients: list[int] = field(default_factory=list)
+    heading: Heading | None = None
+    sites: dict[int, str] = field(default_factory=dict)
+
+    def hear(self, total: Any, reply: Reply) -> None:
+        self.total = total
+        self.clients.append(reply.client)
+        if self.heading is None:
+            self.heading = reply.heading
+        else:
+            self.heading = self.heading.fuller(reply.heading)
+        if reply.site:
+            self.sites[reply.client] = reply.site
+
+    def header(self, kind: tuple[int, str]) -> Heading:
+        return self.heading or Heading(kind[0])

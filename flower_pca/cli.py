@@ -42,14 +42,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     data = getattr(given, "data", None)
     if more and (data is None or any(word.startswith("-") for word in more)):
         parser.error(f"unrecognized arguments: {' '.join(more)}")
-    door = common.Door(data or "x.csv", drops=hasattr(given, "drop"))
+    wording = common.Wording(data or "x.csv", drops=hasattr(given, "drop"))
     try:
         if more:
             raise common.several(given, more)
-        with common.speaking(door):
+        with common.speaking(wording):
             return int(given.run(given))
     except FlowerPCAError as error:
-        sys.stderr.write(f"flower-pca: {door.say(common.with_near_match(error).words)}\n")
+        sys.stderr.write(f"flower-pca: {wording.of(common.with_near_match(error).words)}\n")
         # what else there is, is wrong with the input
         if isinstance(error, NotEnoughNodes):
             return FAILED

@@ -32,8 +32,9 @@ import numpy as np
 
 from flower_pca.analysis import quantiles
 from flower_pca.base import checks
-from flower_pca.base.errors import ConfigError, Setting, Words
+from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
+from flower_pca.base.options import option
 from flower_pca.base.shown import brief
 from flower_pca.names.sites import SiteRows
 from flower_pca.results.facts import names_of
@@ -193,10 +194,10 @@ class Monitor:
         if source == "theory":
             return self._theory(float(share), trained=trained)
         if self._counts is None:
-            remedy = Words("Use ", Setting("source", "theory"), ".")
+            remedy = f"Use {option('source', 'theory')}."
             raise ConfigError(
                 "Limits from the clients",
-                must=Words("asked of a run with ", Setting("monitor", True), ", for all of its components"),
+                must=f"asked of a run with {option('monitor', True)}, for all of its components",
                 got="another",
                 then=remedy,
             )
@@ -323,7 +324,7 @@ class Monitor:
                 "Limits from theory",
                 must="for components that are orthonormal, which leave out what varies least",
                 got="others",
-                then=Words("Run with ", Setting("monitor", True), "."),
+                then=f"Run with {option('monitor', True)}.",
             )
         n, k = self._result.n_samples_, self._k
         free = n - k - int(self._result.centered) + int(not trained)

@@ -11,7 +11,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from flower_pca.base.errors import ConfigError, DataError, Filling, Setting, Words
+from flower_pca.base.errors import ConfigError, DataError
+from flower_pca.base.options import filling, option
 from flower_pca.base.shown import shown
 
 _LONGEST_PATH: Final = 4095  # characters, as Linux has it: a longer text is no path
@@ -201,12 +202,12 @@ def not_finite(who: str, nan: int, infinite: int = 0, first: str = "", *, new: b
         by = "own_mean"
     else:
         by = "mean"
-    when, fill = " before the run", Words(", or use ", Setting("missing", by))
+    when, fill = " before the run", f", or use {option('missing', by)}"
     if new:
-        when, fill = "", Words(", or use ", Filling())
+        when, fill = "", f", or use {filling()}"
     if not nan:
-        fill = Words()
-    remedy = Words(f"{first}Impute or drop these entries{when}", fill, ".")
+        fill = ""
+    remedy = f"{first}Impute or drop these entries{when}{fill}."
     return DataError(f"The data of {who}", must="finite", got=f"{nan} NaN and {infinite} infinite entries", then=remedy)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from flower_pca.base import files, labels
+from flower_pca.base.options import Sentence
 from flower_pca.base.shown import brief
 
 
@@ -172,6 +173,9 @@ class Status:
 
     outcome: Outcome
     words: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "words", Sentence(self.words))
 
     @property
     def ok(self) -> bool:

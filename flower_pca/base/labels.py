@@ -24,8 +24,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from flower_pca.base.errors import Setting, Words
 from flower_pca.base.linalg import Array
+from flower_pca.base.options import option
 
 # what stands where a value is missing: as pandas prints it, and as R, Excel and databases write it
 GAPS: Final = frozenset(
@@ -217,11 +217,9 @@ _APART: Final = 100.0
 # rows from which whole numbers that are all different are no accident
 _FEWEST: Final = 20
 _LOOK: Final = 64  # rows of each client that tell most columns from an identifier
-_STD: Final = Setting("scale", "std")
-_SCALE_IT: Final = Words(
-    "Leave it out if it numbers the rows, or use ", _STD, " if it is measured in other units than the rest."
-)
-_OUT: Final = Words("Leave it out if it numbers the rows: name the others with ", Setting("columns", [...]), ".")
+_STD: Final = option("scale", "std")
+_SCALE_IT: Final = f"Leave it out if it numbers the rows, or use {_STD} if it is measured in other units than the rest."
+_OUT: Final = f"Leave it out if it numbers the rows: name the others with {option('columns', ['...'])}."
 _NUMBERS: Final = "It holds whole numbers, no two alike, as an identifier does: leave it out."
 _LAST_WORDS: Final = {  # of a name that says so by itself
     *("id", "ids", "idx", "index", "key", "mrn", "pid", "uid", "uuid", "identifier", "pseudonym", "unnamed"),
@@ -250,7 +248,7 @@ def hints_of_sizes(sizes: Array, names: Sequence[str] | None) -> tuple[str, ...]
     larger = f"column {_label(j, names)} has a deviation of {high:.3g}"
     smaller = f"column {_label(i, names)} one of {sizes[i]:.3g}"
     differ = f"Columns differ much in size: {larger}, {smaller}."
-    return (Words(differ, " Use ", _STD, " if they are measured in different units."),)
+    return (f"{differ} Use {_STD} if they are measured in different units.",)
 
 
 def hints_of_mean(offset: float, first: float) -> tuple[str, ...]:
@@ -267,7 +265,7 @@ def hints_of_mean(offset: float, first: float) -> tuple[str, ...]:
     else:
         weight = f"{offset / first:.0%}"
     words = f"Rows were not centred, and their mean weighs {weight} of component 1, which then shows no differences"
-    return (Words(words, " between rows. Use ", Setting("center", True), "."),)
+    return (f"{words} between rows. Use {option('center', True)}.",)
 
 
 def column_alone(sizes: Array) -> int | None:
@@ -308,7 +306,7 @@ def hints_of_identifiers(
     why = {True: "which go up by one", False: "and is called as an identifier is"}
     others = {j: counts for j, counts in columns.items() if j != but}
     start = "holds whole numbers, no two alike,"
-    return tuple(Words(f"Column {_label(j, names)} {start} {why[counts]}. ", _OUT) for j, counts in others.items())
+    return tuple(f"Column {_label(j, names)} {start} {why[counts]}. {_OUT}" for j, counts in others.items())
 
 
 def is_called_identifier(name: str) -> bool:

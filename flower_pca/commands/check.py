@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from flower_pca.base import labels
 from flower_pca.base.errors import FlowerPCAError
+from flower_pca.base.options import Sentence
 from flower_pca.commands import common
 from flower_pca.names import coding
 from flower_pca.names.columns import enumeration, is_nameless, names_in, no_numbers
@@ -52,9 +53,9 @@ def run(given: argparse.Namespace) -> int:
         except FlowerPCAError as error:
             read.leave_out(getattr(shard, "site", "") or f"client {i}", error)
     found += _hints(sites)
-    door = common.Door(given.data, drops=True)
-    errors = [door.say(error) for error in read.errors]
-    found = [door.say(hint) for hint in dict.fromkeys(found)]
+    wording = common.Wording(given.data, drops=True)
+    errors = [wording.of(error) for error in read.errors]
+    found = [wording.of(hint) for hint in dict.fromkeys(found)]
     if given.json:
         common.print_json({"sites": len(sites), "left_out": read.left_out, "errors": errors, "hints": found})
     else:
@@ -173,7 +174,7 @@ def _warn_of_words(data: str, tables: Mapping[str, Table]) -> None:
         for name, found in sources.table(spec, words=there).texts.items():
             cells.setdefault(name, []).extend(found.tolist())
     for hint in coding.hints_of_words(cells, data):
-        warnings.warn(hint, stacklevel=2)
+        warnings.warn(Sentence(hint), stacklevel=2)
 
 
 def _hints(sites: Sequence[LocalData]) -> list[str]:

@@ -17,26 +17,16 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from flower_pca.base import checks, files, spec
-from flower_pca.base.errors import (
-    Apart,
-    ConfigError,
-    DataError,
-    Filling,
-    FlowerPCAError,
-    Mention,
-    Name,
-    Reading,
-    Setting,
-    Words,
-)
+from flower_pca.base.errors import ConfigError, DataError, FlowerPCAError
+from flower_pca.base.options import ANY, OPTIONS, Advice, in_python, in_words
 from flower_pca.base.shown import shown
 from flower_pca.core.drive import Driven
-from flower_pca.core.question import MISSING, SCALES, SPLITS, Question
+from flower_pca.core.question import MISSING, SCALES, SPLITS
 from flower_pca.names.columns import enumeration, names_in
 from flower_pca.settings.counting import COUNTED, COUNTING
 
@@ -291,20 +281,20 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, text: Sequence[
 
 
 @contextmanager
-def speaking(door: Door) -> Iterator[None]:
+def speaking(wording: Wording) -> Iterator[None]:
     """What is warned of becomes lines on standard error, each once, in the words of the command."""
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", UserWarning)
         try:
             yield
         finally:
-            lines = dict.fromkeys(map(door.say, warned(said)))
+            lines = dict.fromkeys(map(wording.of, warned(said)))
             sys.stderr.write("".join(f"flower-pca: {line}\n" for line in lines))
 
 
 def warned(said: Sequence[warnings.WarningMessage]) -> list[str]:
-    """What these warnings say, with the settings that they mention."""
-    return [Words(*warning.message.args) for warning in said if isinstance(warning.message, Warning)]
+    """What these warnings say."""
+    return [warning.message.args[0] for warning in said if isinstance(warning.message, Warning)]
 
 
 def print_json(value: Mapping[str, Any] | Sequence[Any]) -> None:
@@ -383,18 +373,9 @@ def _number(text: str) -> int | float | str:
     raise argparse.ArgumentTypeError(what)
 
 
-# fields that no option has, or one of another name
-_ELSEWHERE: Final = ("n_components", "max_share", "fraction", "min_clients", "channel")
-_OPTIONS: Final = {  # what Python names a setting, and the option that is the same
-    **{f.name: f"--{f.name}" for f in fields(Question) if f.name not in _ELSEWHERE},
-    **{name: f"--{name}" for name in ("tol", "backend", "level", "checkpoint", "resume", "ids", "algorithms")},
-    **{"n_components": "--components", "max_rounds": "--max-rounds", "source": "--limits"},
-}
-
-
 @dataclass(frozen=True)
-class Door:
-    """How a command calls what a sentence mentions.
+class Wording:
+    """How a command names what a sentence advises.
 
     Args:
         data: What it has been given to read.
@@ -404,25 +385,25 @@ class Door:
     data: str = "x.csv"
     drops: bool = False
 
-    def say(self, message: str) -> str:
-        """A message in the command's words."""
-        return Words(message).said(self._called)
+    def of(self, sentence: str) -> str:
+        """A sentence in the command's words."""
+        return in_words(sentence, self._called)
 
-    def _called(self, mention: Mention) -> str:
-        match mention:
-            case Setting():
-                return _option(mention)
-            case Name(text):
-                first, space, rest = text.partition(" ")
-                return f"{_OPTIONS.get(first, first)}{space}{rest}"
-            case Reading(name, value):
+    def _called(self, advice: Advice) -> str:
+        match advice:
+            case ["option", name]:
+                return OPTIONS.get(name, name)
+            case ["option", name, value] if name in OPTIONS and not isinstance(value, dict):
+                return _option(name, value)
+            case ["reading", name, value]:
                 return f'by a spec, "{self._spec(name, value)}"'
-            case Apart(columns) if self.drops:
+            case ["apart", columns] if self.drops:
                 return f"leave them out with --drop {shlex.quote(','.join(columns))}"
-            case Apart(columns):
-                return f"keep these apart {self._called(Reading('beside', list(columns)))}"
-            case Filling():
+            case ["apart", columns]:
+                return f"keep these apart {self._called(['reading', 'beside', columns])}"
+            case ["filling"]:
                 return "--missing mean"
+        return in_python(advice)
 
     def _spec(self, name: str, value: Any) -> str:
         """The spec of the source that reads the data with one more setting."""
@@ -435,25 +416,21 @@ class Door:
         return f"{source}(path={self.data!r}, {name}={value!r})"
 
 
-def _option(setting: Setting) -> str:
-    """A setting as an option, where there is one."""
-    option = _OPTIONS.get(setting.name)
-    match setting.value:
-        case dict():
-            return str(setting)
-        case _ if option is None:
-            return str(setting)
+def _option(name: str, value: object) -> str:
+    """A setting that has an option, with this value."""
+    option = OPTIONS[name]
+    match value:
         case True:
             return option
-        case False if setting.name == "center":
+        case False if name == "center":
             return "--no-center"
         case False | None:
             return f"no {option}"
-        case [first, *_] if first is ...:
+        case [first, *_] if first == ANY:
             return f"{option} a,b"
         case [*names]:
-            return f"{option} {','.join(names)}"
-    return f"{option} {setting.value}"
+            return f"{option} {','.join(map(str, names))}"
+    return f"{option} {value}"
 
 
 def several(given: argparse.Namespace, more: Sequence[str]) -> ConfigError:

@@ -63,7 +63,7 @@ def run_show(given: argparse.Namespace) -> int:
 def print_result(result: PCAResult) -> None:
     """The table of variances, and a few lines about the run."""
     bad = [remark.words for remark in facts.of_kind(result.remarks(), "bad")]
-    sys.stdout.write("".join(f"{common.Door().say(words)}\n" for words in bad))
+    sys.stdout.write("".join(f"{common.Wording().of(words)}\n" for words in bad))
     heads, cells = result.listing(digits=6)
     common.table(heads, cells, text=(len(heads) - 1,))
     clients = labels.count(facts.clients(result.history), "client")
@@ -77,7 +77,7 @@ def print_result(result: PCAResult) -> None:
         *([] if result.privacy is None else [f"privacy: {result.privacy}", str(result.certainty)]),
         *([str(result.status)] if result.status.ok else []),
         *result.choices,
-        *(f"hint: {common.Door().say(hint)}" for hint in result.hints),
+        *(f"hint: {common.Wording().of(hint)}" for hint in result.hints),
         *([f"hint: {result.shrinkage_hint}"] if result.shrinkage_hint else []),
     ]
     sys.stdout.write("\n".join(lines) + "\n")

@@ -17,9 +17,10 @@ from typing import Any, ClassVar, Final, Protocol, TypeVar, runtime_checkable
 import numpy as np
 
 from flower_pca.base import checks, labels, linalg
-from flower_pca.base.errors import ProtocolError, Setting, Words
+from flower_pca.base.errors import ProtocolError
 from flower_pca.base.history import Outcome, Status
 from flower_pca.base.linalg import Array
+from flower_pca.base.options import option
 from flower_pca.core.kinds import Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Stage
@@ -274,12 +275,12 @@ class Iterative(Algorithm[I]):
         if model.sure:
             left = f"a sine of about {model.sine_estimate:.1g} is left"
             return replace(status, words=f"{status.words}; the eigenvalues of {which} lie {below}, and {left}")
-        scaled = Setting("scale", "std")
-        remedy = Words("use ", scaled, ", or ask for fewer components")
+        scaled = option("scale", "std")
+        remedy = f"use {scaled}, or ask for fewer components"
         smallest = float(model.values[small[-1] - 1] / model.values[0])
         finer = 10.0 ** np.floor(np.log10(0.01 * smallest))
         if finer > _ROUNDING * model.eps:
-            remedy = Words("use ", Setting("tol", float(f"{finer:.0e}")), ", or ", scaled)
+            remedy = f"use {option('tol', float(f'{finer:.0e}'))}, or {scaled}"
         words = f"residuals are at most tol, but the eigenvalues of {which} lie {below}, where they say nothing: "
         return Status(Outcome.STALLED, words + remedy)
 

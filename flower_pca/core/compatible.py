@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from flower_pca.base.errors import ConfigError, Setting, Words
+from flower_pca.base.errors import ConfigError
+from flower_pca.base.options import option
 from flower_pca.base.shown import shown
 from flower_pca.core.algorithm import Iterative
 from flower_pca.core.stage import Stage
@@ -98,12 +99,12 @@ WORDS: Final[dict[str, str]] = {
     "dp": "with dp",
     "channel": "over the air",
     "wire": "with fewer bits",
-    "split": Words("with ", Setting("split", "columns")),
+    "split": f"with {option('split', 'columns')}",
     "fraction": "with a fraction of the clients",
     "monitor": "with monitor",
     "errors": "with errors",
-    "signal": Words("with ", Setting("n_components", "signal")),
-    "shared": Words("with ", Setting("n_components", "shared")),
+    "signal": f"with {option('n_components', 'signal')}",
+    "shared": f"with {option('n_components', 'shared')}",
     "start": "with a start",
     "max_share": "with max_share",
 }
@@ -206,12 +207,12 @@ def check(stage: Stage[Any], on: On, listed: Listed) -> None:
     """
     for options, wanted in NEEDS:
         if set(options) <= on.keys() and not wanted.holds(stage):
-            where = Words.series(" and ", [WORDS[option] for option in options])
+            where = " and ".join([WORDS[option] for option in options])
             best = (name for name, kind in listed.items() if not missing(kind(), *on))
             have = {name: kind for name, kind in listed.items() if _variant(kind, wanted)}
             # those that suit all other options come first: others would be refused for one of them
             fit = {name: kind for name, kind in have.items() if set(missing(kind(), *on)) <= {wanted}}
-            require(Words("The algorithm ", where), stage, wanted, best, fit or have)
+            require(f"The algorithm {where}", stage, wanted, best, fit or have)
     check_options(on)
     _check_numbers(stage, on)
 
@@ -245,7 +246,7 @@ def check_options(on: On) -> None:
         # a constant stands for a gap
         constant = rule.option == "missing" and on["missing"] == "mean" and on["dp"].public_ranges
         if not (apart or constant):
-            what = Words(rule.option, " ", WORDS[rule.beside])
+            what = f"{rule.option} {WORDS[rule.beside]}"
             raise ConfigError(what, must=rule.must, got=shown(on[rule.option]), then=rule.then)
     if "dp" in on:
         _check_budget(on)
@@ -287,14 +288,12 @@ def _check_numbers(stage: Stage[Any], on: On) -> None:
             "max_rounds with dp",
             must=f"at most {_NOISY_ROUNDS}, as every round takes a part of the budget",
             got=given,
-            then=Words("Start with ", Setting("max_rounds", 5), "."),
+            then=f"Start with {option('max_rounds', 5)}.",
         )
     if "wire" in on and stage.tol < (least := FLOORS[BITS[on["wire"]]]):
-        what = Words("tol of ", stage.name, " with ", Setting("wire", on["wire"]))
+        what = f"tol of {stage.name} with {option('wire', on['wire'])}"
         got = f"{stage.tol:g}"
-        raise ConfigError(
-            what, must=f"at least {least:g}", got=got, then=Words("Raise it, or use ", Setting("wire", "auto"), ".")
-        )
+        raise ConfigError(what, must=f"at least {least:g}", got=got, then=f"Raise it, or use {option('wire', 'auto')}.")
 
 
 def _variant(kind: type[Stage[Any]], wanted: Property) -> str:

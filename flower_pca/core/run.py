@@ -30,10 +30,11 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from flower_pca.base.errors import ConfigError, Setting, Words
+from flower_pca.base.errors import ConfigError
 from flower_pca.base.files import Recorder
 from flower_pca.base.history import History, Round
 from flower_pca.base.linalg import Array
+from flower_pca.base.options import option
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.layer import Layer, is_binding
 from flower_pca.core.model import Model, Result, ResultClass
@@ -222,7 +223,7 @@ class Run:
             raise ConfigError(
                 "The checkpoint",
                 must="one of this very run",
-                got=Words("one of ", Words.series(", ", others)),
+                got=f"one of {', '.join(others)}",
                 then="Repeat that run's arguments, or choose another checkpoint.",
             )
         there = self.standing.restore(header, arrays)
@@ -330,6 +331,6 @@ class Run:
             self.roll = self.roll.lose()
 
 
-def _others(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[Setting]:
+def _others(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """The settings of an earlier run that are others now, as they were."""
-    return [Setting(name, value) for name, value in before.items() if now.get(name) != value]
+    return [option(name, value) for name, value in before.items() if now.get(name) != value]

@@ -24,8 +24,8 @@ from typing import Any, Final
 import numpy as np
 
 from flower_pca.base import labels
-from flower_pca.base.errors import Setting, Words
 from flower_pca.base.linalg import Array
+from flower_pca.base.options import option
 from flower_pca.base.shown import brief
 from flower_pca.names.sites import SiteRows
 from flower_pca.rows.local import LocalData
@@ -45,8 +45,8 @@ _RARE: Final = 1e-3
 _OFTEN: Final = 900.0
 _NEARER: Final = 0.25  # of the spread of the others, which only one negative value that is there again is away from
 _SITES: Final = 30  # beyond them one site hardly changes the median of all
-_AS_MEAN: Final = Words(" and use ", Setting("missing", "mean"))
-_LISTED: Final = Setting("columns", [...])
+_AS_MEAN: Final = f" and use {option('missing', 'mean')}"
+_LISTED: Final = option("columns", ["..."])
 _REPEATED: Final = [sign * digit * (10.0**k - 1) / 9 for digit in (7, 8, 9) for k in range(2, 7) for sign in (1, -1)]
 # that files write for a gap
 _CODES: Final = np.array([*np.rint(_REPEATED), -1.0, -9.0, 99.9, 999.9, -99.9, -32768.0, 2.0**31 - 1])
@@ -259,7 +259,7 @@ def _shorten(sentences: list[str]) -> list[str]:
         return sentences
     first = sentences[_SAID - 1]
     more = labels.count(beyond, "more hint")
-    return [*sentences[: _SAID - 1], Words(first, f" And {more} of this kind.")]
+    return [*sentences[: _SAID - 1], f"{first} And {more} of this kind."]
 
 
 def _few(tables: Sequence[SiteRows | LocalData], shapes: Sequence[_Shape]) -> list[str]:
@@ -310,7 +310,7 @@ def _no_measurement(look: Look, j: int, value: float, why: str) -> str:
     first = site.place(int(rows[0]))
     count = labels.count(sum(len(rows) for _, rows in where), "time")
     what = f"{_capital(look.columns[j])} holds {value:g} {count}, {why}"
-    return Words(f"{what}: the first is {first}. If it stands for a gap, empty the cell", _AS_MEAN, ".")
+    return f"{what}: the first is {first}. If it stands for a gap, empty the cell{_AS_MEAN}."
 
 
 def _codes_of(values: Array) -> list[float]:
@@ -373,7 +373,7 @@ def _dates(look: Look) -> Iterator[str]:
 
 
 def _date(column: str, what: str) -> str:
-    return Words(_capital(column), f" holds {what}, as numbers. Leave it out: name the others with ", _LISTED, ".")
+    return f"{_capital(column)} holds {what}, as numbers. Leave it out: name the others with {_LISTED}."
 
 
 def _twins(look: Look) -> Iterator[str]:

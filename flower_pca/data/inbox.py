@@ -33,6 +33,7 @@ import numpy as np
 
 from flower_pca.base import checks
 from flower_pca.base.errors import DataError, FlowerPCAError, harmless
+from flower_pca.base.options import Sentence
 from flower_pca.base.shown import brief
 from flower_pca.data import faults, sources
 from flower_pca.data.table import no_rows
@@ -349,4 +350,4 @@ def _mark(heading: Heading) -> bytes:
 
 
 def _warn(words: str) -> None:
-    warnings.warn(words, UserWarning, stacklevel=2)
+    warnings.warn(Sentence(words), UserWarning, stacklevel=2)

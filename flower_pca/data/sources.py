@@ -21,7 +21,8 @@ import numpy as np
 
 from flower_pca.base import checks, labels
 from flower_pca.base import spec as specs
-from flower_pca.base.errors import ConfigError, DataError, Setting, Words, private
+from flower_pca.base.errors import ConfigError, DataError, private
+from flower_pca.base.options import option
 from flower_pca.base.shown import shown
 from flower_pca.data.delimited import csv
 from flower_pca.data.files import npy, npz, npz_or_sparse, parquet, sparse, svmlight
@@ -321,9 +322,9 @@ def _parties_of_folder(
 ) -> list[SiteRows]:
     """The table of each party, one for each file: different columns of the same people."""
     _, files = files_of(path, pattern, without)
-    wanted, remedy = dict(options), Words("If a column says whose row it is, name it: ", Setting("ids", "patient"), ".")
+    wanted, remedy = dict(options), f"If a column says whose row it is, name it: {option('ids', 'patient')}."
     if ids is not None:
-        wanted, remedy = {"ids": ids, **options}, Words()
+        wanted, remedy = {"ids": ids, **options}, ""
     pairs = zip(_tables(files, wanted, drop, then=remedy), _sites(files), strict=True)
     return [table.site_rows(table.rows, site=site) for table, site in pairs]
 

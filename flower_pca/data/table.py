@@ -18,9 +18,10 @@ from typing import Any, Final
 import numpy as np
 
 from flower_pca.base import checks
-from flower_pca.base.errors import ConfigError, DataError, Setting, Words
+from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.labels import clean, double, nameless, unlike
 from flower_pca.base.linalg import Array
+from flower_pca.base.options import option
 from flower_pca.base.shown import brief, shown
 from flower_pca.names.columns import Columns, enumeration, no_numbers
 from flower_pca.names.sites import Origin, SiteRows
@@ -107,9 +108,7 @@ def with_ids(beside: Any, ids: object) -> Any:
     if ids is None:
         return beside
     if not isinstance(ids, str) or not ids:
-        raise ConfigError(
-            "ids", must="the name of a column", got=shown(ids), then=Words("Write ", Setting("ids", "patient"), ".")
-        )
+        raise ConfigError("ids", must="the name of a column", got=shown(ids), then=f"Write {option('ids', 'patient')}.")
     return [*texts("beside", beside), *(() if ids in beside else (ids,))]
 
 

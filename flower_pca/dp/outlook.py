@@ -11,7 +11,8 @@ import math
 from dataclasses import dataclass
 
 from flower_pca.base import labels
-from flower_pca.base.errors import DataError, Setting, Words
+from flower_pca.base.errors import DataError
+from flower_pca.base.options import option
 from flower_pca.settings.budget import USUAL
 
 
@@ -59,7 +60,7 @@ class Outlook:
             "The rows under this budget",
             must=rule,
             got=f"{self.rows:,}",
-            then=Words("Take more rows or a larger epsilon, or share the noise out with ", Setting("mask", True), "."),
+            then=f"Take more rows or a larger epsilon, or share the noise out with {option('mask', True)}.",
         )
 
     def __str__(self) -> str:

@@ -23,19 +23,10 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from flower_pca.base.errors import (
-    Apart,
-    ConfigError,
-    DataError,
-    FlowerPCAError,
-    ProtocolError,
-    Reading,
-    Setting,
-    Words,
-    sentence,
-)
+from flower_pca.base.errors import ConfigError, DataError, FlowerPCAError, ProtocolError, sentence
 from flower_pca.base.labels import INDEX, clean, double, unlike
 from flower_pca.base.linalg import Array
+from flower_pca.base.options import apart, option, reading
 from flower_pca.base.shown import shown
 from flower_pca.names import ids
 
@@ -46,7 +37,7 @@ E = TypeVar("E", bound=FlowerPCAError)
 _COUNT, _DIGEST, _PEOPLE = "columns.count", "columns.digest", "columns.people"
 LONGEST: Final = 200  # characters of a name that is told
 _MOST: Final = 20  # names that a message lists
-_LISTED: Final = Setting("columns", [...])
+_LISTED: Final = option("columns", ["..."])
 _AMONG: Final = " among numbers"
 _RARE: Final = 20  # one cell in so many is a slip; more make a column of words
 
@@ -221,7 +212,7 @@ class Heading:
         if self.names is None or others.names is None:
             return "Align the features first."
         if set(self.names) > set(others.names):
-            return Words("Name the columns of the run (", _LISTED, "), or align the files.")
+            return f"Name the columns of the run ({_LISTED}), or align the files."
         return "Align the files."
 
 
@@ -339,24 +330,24 @@ def no_numbers(who: object, words: Mapping[str, str], *, file: bool = True) -> D
     what = f"The columns of {who}"
     if odd := [bad for name, bad in words.items() if is_nameless(name, bad)]:
         if "" in words and len(odd) == 1:
-            apart = Words(" ", Reading("beside", [""]), ", or")
+            kept = f" {reading('beside', [''])}, or"
         else:
-            apart = Words(":")
-        remedy = Words("Name them, each differently, or leave them out", apart, " name the others with ", _LISTED, ".")
+            kept = ":"
+        remedy = f"Name them, each differently, or leave them out{kept} name the others with {_LISTED}."
         if INDEX in odd:
-            without = Words("Leave it out ", Reading("beside", [""]), ", name the others with ", _LISTED)
+            without = f"Leave it out {reading('beside', [''])}, name the others with {_LISTED}"
             remedy = without + ", or write the file without it."
         return DataError(what, must="named differently", got=enumeration(odd), then=remedy)
     between = {found[1] for word in words.values() if (found := re.search(r"['\"][-+]?\d{1,3}([., '])\d{3}\b", word))}
-    remedy = Words("Choose others with ", _LISTED, ", or encode them.")
+    remedy = f"Choose others with {_LISTED}, or encode them."
     if file:
-        remedy = Words("Choose others with ", _LISTED, ", ", Apart(tuple(words)), ", or encode them.")
+        remedy = f"Choose others with {_LISTED}, {apart(tuple(words))}, or encode them."
     if all(word.endswith(_AMONG) for word in words.values()):
         remedy = "Mend such cells, or empty them where they stand for a gap. " + remedy
     if any(re.search(r"'[-+]?\d*,\d+'", word) for word in words.values()):
-        remedy = Words("Read decimal commas ", Reading("decimal", ","), ". ", remedy)
+        remedy = f"Read decimal commas {reading('decimal', ',')}. {remedy}"
     if between:
-        remedy = Words("Read what stands between thousands ", Reading("thousands", min(between)), ". ", remedy)
+        remedy = f"Read what stands between thousands {reading('thousands', min(between))}. {remedy}"
     return DataError(what, must="numbers", got=enumeration(words.values()), then=remedy)
 
 
@@ -389,10 +380,7 @@ def names_in(columns: Any) -> tuple[str, ...] | None:
         names = tuple(clean(name) if isinstance(name, str) else name for name in given)
     if not names or not all(isinstance(name, str) and name for name in names):
         raise ConfigError(
-            "columns",
-            must="names of columns",
-            got=shown(columns),
-            then=Words("Write ", Setting("columns", ["a", "b"]), "."),
+            "columns", must="names of columns", got=shown(columns), then=f"Write {option('columns', ['a', 'b'])}."
         )
     if twice := doubles(names):
         raise ConfigError("columns", must="different names", got=twice, then="Name each of them once.")

@@ -31,9 +31,10 @@ from typing import Any, ClassVar, Final, TypeAlias
 
 import numpy as np
 
-from flower_pca.base.errors import ConfigError, DataError, Setting, Words
+from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.labels import clean, is_gap
 from flower_pca.base.linalg import Array
+from flower_pca.base.options import option
 from flower_pca.base.shown import shown
 from flower_pca.names.columns import LONGEST, doubles, enumeration
 from flower_pca.names.ids import as_text
@@ -49,9 +50,7 @@ SIGN: Final = "="
 # what two spellings of a level may differ by: not the minus of -1 or of Rh-, nor the hyphen of 1-2
 _BETWEEN: Final = re.compile(r"(?<=[^\W\d_])[\s_-]+(?=\w)|(?<=\w)[\s_-]+(?=[^\W\d_])")
 _NUMBER: Final = re.compile(r"[-+\d.,'eE\s]+")  # in whatever dialect
-_EXAMPLE: Final = Words(
-    "Write ", Setting("levels", ["ward"]), ", or ", Setting("levels", {"ward": ["surgery", "medicine"]}), "."
-)
+_EXAMPLE: Final = f"Write {option('levels', ['ward'])}, or {option('levels', {'ward': ['surgery', 'medicine']})}."
 
 
 def read_levels(given: Any) -> Levels | None:

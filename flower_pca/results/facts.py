@@ -15,9 +15,9 @@ from typing import Any, Final, Literal, NamedTuple, Protocol
 import numpy as np
 
 from flower_pca.base import labels
-from flower_pca.base.errors import Words
 from flower_pca.base.history import History, Status
 from flower_pca.base.linalg import Array
+from flower_pca.base.options import Sentence, marks_of
 from flower_pca.results.left_out import LeftOut, left_out_in_words
 
 Tone = Literal["bad", "warn", "good", "plain"]
@@ -85,8 +85,8 @@ def of_status(status: Status) -> list[Remark]:
     """Why a run ended: bad news first, and what there is to doubt apart from the good news."""
     if not status.ok:
         kind = status.outcome.value.replace("_", " ")
-        return [Remark(Words(f"The run has not reached its goal ({kind}): ", status.words, "."), "bad")]
-    words, *doubts = status.words.split("; ")
+        return [Remark(Sentence(f"The run has not reached its goal ({kind}): {marks_of(status.words)}."), "bad")]
+    words, *doubts = marks_of(status.words).split("; ")
     warnings = [Remark(_sentence(doubt), "warn") for doubt in doubts]
     return [*warnings, Remark(_sentence(words), "good")]
 
@@ -202,7 +202,7 @@ def of_kind(remarks: Iterable[Remark], *tones: Tone) -> list[Remark]:
 
 
 def _sentence(words: str) -> str:
-    return f"{words[:1].upper()}{words[1:].rstrip('.')}."
+    return Sentence(f"{words[:1].upper()}{words[1:].rstrip('.')}.")
 
 
 def _row(tag: str, cells: Sequence[str]) -> str:

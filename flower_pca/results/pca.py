@@ -12,9 +12,10 @@ from typing import Any, ClassVar, Final, Self
 import numpy as np
 
 from flower_pca.base import checks, files, labels, linalg
-from flower_pca.base.errors import ConfigError, Words
+from flower_pca.base.errors import ConfigError
 from flower_pca.base.history import History, Status
 from flower_pca.base.linalg import Array
+from flower_pca.base.options import Sentence, marks_of
 from flower_pca.core.model import Model
 from flower_pca.dp.certainty import Certainty, certainty
 from flower_pca.dp.spent import Spent
@@ -150,6 +151,10 @@ class PCAResult:
     asked: Mapping[str, Any] = field(default_factory=dict)
     own: Mapping[int, dict[str, Array]] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        for name in ("choices", "hints"):
+            object.__setattr__(self, name, tuple(map(Sentence, getattr(self, name))))
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         _KINDS[cls.__name__] = cls
@@ -278,7 +283,7 @@ class PCAResult:
             return labels.client_name(names, keys.get(place, place))
 
         def called(words: str) -> str:
-            return Words(words).with_texts(lambda text: _CALLED.sub(name, text))
+            return Sentence(_CALLED.sub(name, marks_of(words)))
 
         status = replace(self.status, words=called(self.status.words))
         choices, hints = (tuple(map(called, sentences)) for sentences in (self.choices, self.hints))

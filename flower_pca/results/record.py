@@ -25,8 +25,9 @@ from typing import Any, Final, cast
 import numpy as np
 
 from flower_pca.base import files, labels, linalg
-from flower_pca.base.errors import ConfigError, DataError, Setting, Words
+from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
+from flower_pca.base.options import option
 from flower_pca.base.shown import brief
 from flower_pca.core.drive import Driven, Watcher
 from flower_pca.results.steps import Cause, TrackingResult, cause_of, in_words
@@ -250,7 +251,7 @@ class Events:
                 "The file of events",
                 must="new or empty",
                 got=f"{self._path}, which has some",
-                then=Words("Name another; with ", Setting("resume", True), " a run goes on with it."),
+                then=f"Name another; with {option('resume', True)} a run goes on with it.",
             )
         self._newest = -1
         self._events: Iterator[Any] = iter(())

@@ -19,9 +19,10 @@ from typing import Any, Final, Protocol, TypeVar
 import numpy as np
 
 from flower_pca.base import files, labels
-from flower_pca.base.errors import ConfigError, DataError, Words
+from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.history import History, Outcome, Status
 from flower_pca.base.linalg import Array
+from flower_pca.base.options import marks_of
 from flower_pca.dp.spent import Spent
 from flower_pca.results.left_out import LeftOut, plain_left_out, unpack_left_out
 
@@ -34,10 +35,8 @@ _OTHERWISE: Final = (
     *("choices", "hints", "privacy"),
 )
 # what a header has of a run, and of a result beside the fields of its own
-_RUN: Final = (
-    *("asked", "status", "settings_of_status", "history", "feature_names", "feature_digest", "site_names", "left_out"),
-)
-_RESULT: Final = ("class", "module", "privacy", "choices", "hints", "settings")
+_RUN: Final = ("asked", "status", "history", "feature_names", "feature_digest", "site_names", "left_out")
+_RESULT: Final = ("class", "module", "privacy", "choices", "hints")
 # what files that were saved before a field was known stand for
 _BEFORE: Final = {"histograms_of": "rows"}
 _FINITE: Final = ("components_", "explained_variance_", "mean_", "scale_", "fill_")
@@ -155,8 +154,7 @@ def header(result: OfClients) -> dict[str, Any]:
         "module": type(result).__module__,
         "privacy": None if result.privacy is None else dataclasses.asdict(result.privacy),
         "choices": list(result.choices),
-        "hints": list(result.hints),
-        "settings": [Words(hint).settings for hint in result.hints],
+        "hints": list(map(marks_of, result.hints)),
         **of_run(result),
     }
 
@@ -209,8 +207,7 @@ def of_run(result: OfRun) -> dict[str, Any]:
     """What results of all kinds have of their run: the question, how it went, and names; as plain values."""
     return {
         "asked": result.asked,
-        "status": [result.status.outcome.value, result.status.words],
-        "settings_of_status": Words(result.status.words).settings,
+        "status": [result.status.outcome.value, marks_of(result.status.words)],
         "history": result.history.to_json(),
         "feature_names": labels.tuple_of(result.feature_names_in_),
         "feature_digest": result.feature_digest,
@@ -224,7 +221,7 @@ def from_run(header: Mapping[str, Any]) -> dict[str, Any]:
     outcome, words = header["status"]
     return {
         "asked": header["asked"],
-        "status": Status(Outcome(outcome), Words.about(words, header["settings_of_status"])),
+        "status": Status(Outcome(outcome), words),
         "history": History.from_json(header["history"]),
         "feature_names_in_": labels.array_of(header["feature_names"]),
         "feature_digest": header["feature_digest"],
@@ -243,12 +240,11 @@ def fields(
     require_whole(path, "result", {*own.plain, *_RESULT, *needed}, {*header, *arrays})
     _require_sound(path, arrays, header["feature_names"])
     spent = header["privacy"]
-    hints = zip(header["hints"], header["settings"], strict=True)
     return {
         **{name: arrays.get(name) for name in own.arrays},
         **{name: header[name] for name in own.plain},
         "choices": tuple(header["choices"]),
-        "hints": tuple(Words.about(*hint) for hint in hints),
+        "hints": tuple(map(str, header["hints"])),
         "privacy": None if spent is None else files.unpack(Spent, spent, {}),
         **from_run(header),
     }

@@ -16,8 +16,9 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from flower_pca.base import checks, linalg
-from flower_pca.base.errors import ConfigError, Setting, Words
+from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
+from flower_pca.base.options import option
 from flower_pca.base.shown import brief
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.model import Model
@@ -65,7 +66,7 @@ def basis(start: Start, r: int, wanted: tuple[str, ...] | None) -> tuple[Array, 
         given = given.arrange(wanted)
     rows = given.components_
     if rows.shape[0] != r or rows.shape[1] < r:
-        raise _refusal(Words(Setting("n_components", r), " finite rows"), rows)
+        raise _refusal(f"{option('n_components', r)} finite rows", rows)
     if given.scale_ is not None:
         rows = rows * given.scale_
     return linalg.orth(rows.T), wanted

@@ -36,8 +36,9 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from flower_pca.base import files, labels, linalg
-from flower_pca.base.errors import DataError, Setting, Words
+from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
+from flower_pca.base.options import option
 from flower_pca.base.shown import brief
 from flower_pca.rows import folds
 from flower_pca.rows.frame import fill_gaps
@@ -297,7 +298,7 @@ def _source(data: StoredRows, path: Path | None, gaps: bool) -> Source:
             f"Sparse rows of {data.who} without room for X'X",
             must="complete",
             got="gaps",
-            then=Words("Use ", Setting("missing", "own_mean"), "."),
+            then=f"Use {option('missing', 'own_mean')}.",
         )
     there = data.there()
     whole = WholeRows(data.csr, there.mean, data.who)

@@ -13,7 +13,8 @@ from flower_pca import answering, assembly, registry
 from flower_pca.assembly import AskedSteps
 from flower_pca.base import checks, labels
 from flower_pca.base.bits import seeded_bits
-from flower_pca.base.errors import ConfigError, DataError, Setting, Words
+from flower_pca.base.errors import ConfigError, DataError
+from flower_pca.base.options import option
 from flower_pca.base.shown import shown
 from flower_pca.base.spec import defaults, spelt_out
 from flower_pca.core.algorithm import Algorithm, Telling
@@ -106,7 +107,7 @@ def simulate(
         question.check_checkpoint(checkpoint)
     if question.split == "columns":
         rule = "left out, as no other client has the columns of one that is away"
-        _require_none(present, Words("participation with ", Setting("split", "columns")), rule, "Leave it out.")
+        _require_none(present, f"participation with {option('split', 'columns')}", rule, "Leave it out.")
         return vertical.simulate(question, shards, conduct, private=private)
     question, sites = _in_order(question, sites_of(shards))
     clients = _require_clients(question, sites)

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from flower_pca.base import errors, files
-from flower_pca.base.errors import ConfigError, NotEnoughNodes, Setting, Words
+from flower_pca.base.errors import ConfigError, NotEnoughNodes
+from flower_pca.base.options import option
 from flower_pca.core.drive import Driven
 from flower_pca.core.question import Question
 from flower_pca.core.stage import Arrays
@@ -85,7 +86,7 @@ def track(
 
 def _require_ray() -> None:
     if not errors.there("Ray"):
-        raise errors.lacking("Ray", Words("for ", Setting("backend", "ray")))
+        raise errors.lacking("Ray", f"for {option('backend', 'ray')}")
 
 
 def _simulate(

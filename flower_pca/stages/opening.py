@@ -20,9 +20,10 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from flower_pca.base import checks, labels, linalg
-from flower_pca.base.errors import DataError, ProtocolError, Setting, Words
+from flower_pca.base.errors import DataError, ProtocolError
 from flower_pca.base.history import Outcome, Status
 from flower_pca.base.linalg import Array
+from flower_pca.base.options import option
 from flower_pca.core.algorithm import Silent
 from flower_pca.core.claims import check_opening, claim
 from flower_pca.core.kinds import BLOCK, COUNT, FLAG, NUMBER, ROWS, SEED, WIDTH, Ask, Kind, Part, Shape
@@ -99,7 +100,7 @@ def require_variance(squares: Array, mean: Array, n: int, eps: float) -> None:
         raise DataError(what, must=f"of usual size, {np.sqrt(least):.0e} at least", got=got, then="Scale the data.")
 
 
-_STD: Final = Setting("scale", "std")
+_STD: Final = option("scale", "std")
 
 
 def scale_of(
@@ -118,7 +119,7 @@ def scale_of(
             return None
         case "max_abs":
             small = (total["peak"] > 0.0) & (total["peak"] ** 2 < _LEAST)
-            what = Words("Every column under ", Setting("scale", "max_abs"))
+            what = f"Every column under {option('scale', 'max_abs')}"
             _refuse(what, _USUAL, "smaller", small, "Scale ", " first.", names)
             return np.where(total["peak"] > 0.0, total["peak"], 1.0)
     deviation = np.sqrt(total["m2"] / total.get("count", total["n"]))
@@ -127,10 +128,10 @@ def scale_of(
     small = (deviation > 0.0) & (deviation**2 < _LEAST)
     if kind == "deviation":
         return np.where(constant | small, 1.0, deviation)
-    what = Words("The deviation of every column under ", _STD)
+    what = f"The deviation of every column under {_STD}"
     _refuse(what, _USUAL, "smaller", small, "Scale ", " first.", names)
-    unscaled = Words(", or use ", Setting("scale", None), ".")
-    _refuse(Words("Every column under ", _STD), "varying", "constant", constant, "Drop ", unscaled, names)
+    unscaled = f", or use {option('scale', None)}."
+    _refuse(f"Every column under {_STD}", "varying", "constant", constant, "Drop ", unscaled, names)
     return np.asarray(deviation)
 
 
@@ -158,7 +159,7 @@ def _refuse(what: str, rule: str, kind: str, bad: Array, do: str, end: str, name
         which = "it"
     named = in_brief([str(j) if names is None else names[j] for j in columns])
     noun = labels.noun(len(columns), "column")
-    remedy = Words(do, which, end)
+    remedy = f"{do}{which}{end}"
     raise DataError(what, must=rule, got=f"{kind} {noun} {named}", then=remedy)
 
 

@@ -60,9 +60,10 @@ import numpy as np
 
 from flower_pca.base import labels, linalg
 from flower_pca.base.bits import signs
-from flower_pca.base.errors import DataError, ProtocolError, Setting, Words
+from flower_pca.base.errors import DataError, ProtocolError
 from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
+from flower_pca.base.options import option
 from flower_pca.core.algorithm import scaled_up
 from flower_pca.core.kinds import BLOCK, ROWS, Ask, Kind, Part, index
 from flower_pca.core.model import Model
@@ -179,7 +180,7 @@ class Signal(Stage[SignalState]):
         if not _width(d, _RANKS):
             most = MOST // _tables(_RANKS)
             raise DataError(
-                Words("The columns for ", Setting("n_components", "signal")),
+                f"The columns for {option('n_components', 'signal')}",
                 must=f"at most {most}",
                 got=d,
                 then="Name a number of components, or a share of the variance.",

@@ -15,8 +15,9 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from flower_pca.base import checks, labels
-from flower_pca.base.errors import DataError, Setting, Words, private
+from flower_pca.base.errors import DataError, private
 from flower_pca.base.linalg import Array
+from flower_pca.base.options import option
 from flower_pca.core.layer import Layer, Work
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Broadcast
@@ -176,7 +177,7 @@ def _scale(table: LocalData, split: Split) -> Array | None:
         peak = table.peak()
         _refuse(
             table,
-            Words("at least 1e-145 under ", Setting("scale", "max_abs")),
+            f"at least 1e-145 under {option('scale', 'max_abs')}",
             "less",
             (peak > 0.0) & (peak < _LEAST),
             "Scale it.",
@@ -186,8 +187,8 @@ def _scale(table: LocalData, split: Split) -> Array | None:
     rounding = _CONSTANT * np.finfo(np.float64).eps
     # Of a constant column the mean is off by its last digits, and the deviation is no zero.
     same = deviation <= rounding * np.abs(there.mean)
-    unscaled = Words("Drop it, or ", Setting("scale", None), ".")
-    varying = Words("varying under ", Setting("scale", "std"))
+    unscaled = f"Drop it, or {option('scale', None)}."
+    varying = f"varying under {option('scale', 'std')}"
     _refuse(table, varying, "a constant", same | (deviation < _LEAST), unscaled)
     return np.asarray(deviation)
 

@@ -33,9 +33,9 @@ from flower_pca.algorithms.robust.base import scale_start
 from flower_pca.algorithms.robust.proof import Verdict
 from flower_pca.algorithms.robust.sizes import TINY
 from flower_pca.base import labels, linalg
-from flower_pca.base.errors import Setting, Words
 from flower_pca.base.history import Outcome, Status
 from flower_pca.base.linalg import Array
+from flower_pca.base.options import option
 from flower_pca.core.algorithm import Progress
 
 GAMMA: Final = 0.9
@@ -176,7 +176,7 @@ class Book:
         words = f"{noise}; {rank}, after {labels.count(rounds, 'round')}"
         if self.succeeds and verdict.rank > self.k:
             found = f"a low-rank part of rank {verdict.rank} was found: ask for "
-            return Status(Outcome.STALLED, Words(found, Setting("n_components", verdict.rank)))
+            return Status(Outcome.STALLED, f"{found}{option('n_components', verdict.rank)}")
         # A column that is not determined never comes to rest.
         if self.succeeds and not verdict.rest:
             return Status(Outcome.MAX_ROUNDS, f"the basis still changes by {attempt.stop:.2g} in a round; {words}")
@@ -195,7 +195,7 @@ class Book:
         if not verdict.predicted and verdict.fits_few:
             few = f"no low-rank part of rank up to {self.k} has more than {verdict.clean:.0%} of the entries near it: "
             few += "too many outliers, or columns in units so unlike that "
-            return Words(few, Setting("scale", "std"), " has to divide them")
+            return f"{few}{option('scale', 'std')} has to divide them"
         if not verdict.predicted:
             return (
                 f"no low-rank part of rank up to {self.k} predicts hidden entries (they are off by "
@@ -318,7 +318,7 @@ class ConsensusState:
         if state.book.best is not None:
             return replace(state, verdict=state.book.status(rounds))
         many = f"{labels.count(rounds, 'round')} were not enough for one attempt: nothing is proven. Go beyond "
-        end = Status(Outcome.MAX_ROUNDS, Words(many, Setting("max_rounds", problem.most_rounds)))
+        end = Status(Outcome.MAX_ROUNDS, f"{many}{option('max_rounds', problem.most_rounds)}")
         return replace(state, book=state.book.add(abandon(attempt, problem)), verdict=end)
 
     def after_proof(self, total: Any) -> ConsensusState:

@@ -1,6 +1,5 @@
-"""What the command says of mistakes speaks of options, not of Python."""
+"""A message names settings in the words of the interface: keywords in Python, options at the command line."""
 
-import json
 import pickle
 import re
 
@@ -10,59 +9,108 @@ import pytest
 from cases import every
 from pages import flower_pca
 
-from flower_pca import ConfigError, PCAResult, simulate
-from flower_pca.base.errors import Filling, Setting, Words
+from flower_pca import ConfigError, DataError, Outcome, PCAResult, Status, cli, simulate
+from flower_pca.base.options import OPTIONS, Sentence, filling, in_run_config, in_words, marks_of, option
 from flower_pca.commands import common
 from flower_pca.names.columns import no_numbers
 from flower_pca.simulation import from_frame
 
-STD = Setting("scale", "std")
-SAID = {
-    Words("Impute them, or use ", Setting("missing", "mean"), "."): "Impute them, or use --missing mean.",
-    Words("Drop them, or use ", Setting("scale", None), "."): "Drop them, or use no --scale.",
-    Words("Use ", STD, " if units differ."): "Use --scale std if units differ.",
-    Words("Run with ", Setting("center", False), ", or ", Setting("mask", False)): "Run with --no-center, or no --mask",
-    Words("Run with ", Setting("monitor", True), "."): "Run with --monitor.",
-    Words("Use ", Setting("source", "theory"), "."): "Use --limits theory.",
-    Words("Start with ", Setting("max_rounds", 5), "."): "Start with --max-rounds 5.",
-    Words("Choose others with ", Setting("columns", [...]), "."): "Choose others with --columns a,b.",
-    Words("Write ", Setting("levels", ["ward", "sex"]), "."): "Write --levels ward,sex.",
-    Words("Write ", Setting("levels", {"ward": ["a"]}), "."): "Write levels={'ward': ['a']}.",
-    Words("Use ", Setting("penalty", "paper"), "."): 'Use penalty="paper".',
-    Words("Use ", Filling(), "."): "Use --missing mean.",
-    ConfigError("n_components", must="whole", got=0).words: "--components must be whole. Got 0. ",
-    ConfigError("max_rounds of krylov", must="3", got=0).words: "--max-rounds of krylov must be 3. Got 0. ",
-    ConfigError(Words("scale with ", STD), must="a", got="b").words: "--scale with --scale std must be a. Got b. ",
-    'Use scale="std", or ssi(max_rounds=5).': 'Use scale="std", or ssi(max_rounds=5).',
-    "The scale of these rows is theirs.": "The scale of these rows is theirs.",
-}
+# A sentence as it is written; in Python's words; in those of the command line; in those of a run-config.
+SAID = [
+    (
+        f"Impute them, or use {option('missing', 'mean')}.",
+        'Impute them, or use missing="mean".',
+        "Impute them, or use --missing mean.",
+        'Impute them, or use missing="mean".',
+    ),
+    (
+        f"Drop them, or use {option('scale', None)}.",
+        "Drop them, or use scale=None.",
+        "Drop them, or use no --scale.",
+        'Drop them, or use scale="".',
+    ),
+    (
+        f"Run with {option('center', False)}, or {option('mask', False)}",
+        "Run with center=False, or mask=False",
+        "Run with --no-center, or no --mask",
+        "Run with center=false, or mask=false",
+    ),
+    (f"Run with {option('monitor', True)}.", "Run with monitor=True.", "Run with --monitor.", "Run with monitor=true."),
+    (f"Use {option('source', 'theory')}.", 'Use source="theory".', "Use --limits theory.", 'Use source="theory".'),
+    (
+        f"Start with {option('max_rounds', np.int64(5))}.",
+        "Start with max_rounds=5.",
+        "Start with --max-rounds 5.",
+        "Start with max-rounds=5.",
+    ),
+    (
+        f"Choose others with {option('columns', ['...'])}.",
+        "Choose others with columns=[...].",
+        "Choose others with --columns a,b.",
+        'Choose others with columns="a,b".',
+    ),
+    (
+        f"Write {option('levels', ['ward', 'sex'])}.",
+        "Write levels=['ward', 'sex'].",
+        "Write --levels ward,sex.",
+        'Write levels="ward,sex".',
+    ),
+    (
+        f"Write {option('levels', {'ward': ['a']})}.",
+        "Write levels={'ward': ['a']}.",
+        "Write levels={'ward': ['a']}.",
+        "Write levels={'ward': ['a']}.",
+    ),
+    (f"Use {option('penalty', 'paper')}.", *['Use penalty="paper".'] * 3),
+    (f"Use {filling()}.", "Use result.filling_gaps().", "Use --missing mean.", "Use result.filling_gaps()."),
+    (f"{option('n_components')} is 0.", "n_components is 0.", "--components is 0.", "n-components is 0."),
+    ('Use scale="std", or ssi(max_rounds=5).', *['Use scale="std", or ssi(max_rounds=5).'] * 3),
+    ("The scale of these rows is theirs.", *["The scale of these rows is theirs."] * 3),
+]
 
 
-@every("sentence", SAID)
-def test_a_command_names_its_options_where_a_sentence_mentions_settings(sentence):
-    assert common.Door().say(sentence) == SAID[sentence]
+@every(("written", "python", "command", "config"), SAID)
+def test_each_interface_names_a_setting_in_its_own_words(written, python, command, config):
+    for sentence in (written, Sentence(written), pickle.loads(pickle.dumps(Sentence(written)))):
+        assert str(Sentence(sentence)) == python
+        assert common.Wording().of(sentence) == command
+        assert in_words(sentence, in_run_config) == config
+    error = ConfigError(written)
+    assert (str(error), common.Wording().of(error.words)) == (python, command)
+    again = pickle.loads(pickle.dumps(error))
+    assert (str(again), common.Wording().of(again.words)) == (python, command)
+    within = f"So: {marks_of(Sentence(written))}!"
+    assert common.Wording().of(within) == f"So: {command}!"
+    assert common.Wording().of(Status(Outcome.STALLED, written).words) == command
 
 
-@every("sentence", SAID)
-def test_a_sentence_knows_its_settings_wherever_it_goes(sentence):
-    said = common.Door().say(sentence)
-    assert common.Door().say(pickle.loads(pickle.dumps(sentence))) == said
-    assert common.Door().say("So: " + Words(sentence) + "!") == f"So: {said}!"
+def test_an_error_keeps_setting_value_and_place_for_programs():
+    error = DataError("x.csv has no column 'b'.", setting="columns", value="b", place="x.csv")
+    assert (str(error), error.setting, error.value, error.place) == (
+        "x.csv has no column 'b'.",
+        "columns",
+        "b",
+        "x.csv",
+    )
+    assert ConfigError("It is wrong.").setting == ""
+    moulded = ConfigError("max_rounds of krylov", must="3", got=0)
+    assert (str(moulded), moulded.setting) == ("max_rounds of krylov must be 3. Got 0. ", "max_rounds")
+    assert common.Wording().of(moulded.words) == "--max-rounds of krylov must be 3. Got 0. "
 
 
-@every("sentence", [words for words in SAID if isinstance(words, Words) and words.settings])
-def test_a_text_with_its_settings_is_the_sentence_again(sentence):
-    again = Words.about(str(sentence), json.loads(json.dumps(sentence.settings)))
-    assert again.settings == sentence.settings
-    assert again == sentence
-    assert common.Door().say(again).partition(" ")[2] == SAID[sentence].partition(" ")[2]
+def test_a_value_that_looks_like_a_setting_stays_as_it_is():
+    error = ConfigError("The algorithm must be a name. Got 'scale=\"std\"'.")
+    assert common.Wording().of(error.words) == str(error)
 
 
-@every("sentence", SAID)
-def test_what_a_sentence_mentions_is_not_changed_with_its_texts(sentence):
-    again = Words(sentence).with_texts(str.upper)
-    assert again == Words(*(part.upper() if isinstance(part, str) else part for part in Words(sentence).parts))
-    assert again.settings == Words(sentence).settings
+def test_every_option_of_the_table_is_one_of_the_command_line(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["run", "--help"])
+    for command in ("score", "track", "compare"):
+        with pytest.raises(SystemExit):
+            cli.main([command, "--help"])
+    known = set(re.findall(r"--(?:no-)?[a-z-]+", capsys.readouterr().out))
+    assert set(OPTIONS.values()) <= known
 
 
 def test_a_status_that_names_sites_still_knows_its_settings():
@@ -70,7 +118,8 @@ def test_a_status_that_names_sites_still_knows_its_settings():
     frame = pd.DataFrame(table).add_prefix("c").assign(site=["bonn"] * 120 + ["oslo"] * 80)
     found = simulate("ssi", from_frame(frame, by="site"), n_components=12)
     assert found.site_names == {0: "bonn", 1: "oslo"}
-    assert found.status.words.settings == ['scale="std"']
+    assert 'use scale="std"' in found.status.words
+    assert "use --scale std" in common.Wording().of(found.status.words)
 
 
 @pytest.fixture
@@ -116,11 +165,11 @@ def test_mistakes_are_explained_in_options(case, folder_of_tables, capsys):
 def test_columns_of_text_are_named_together_in_one_spec():
     error = no_numbers("x.csv", {"sex": "'m' in column sex (line 2)", "note": "'x' in column note (line 3)"})
     for data in ("csv('x.csv', beside=['site'])", "csv('x.csv', beside=['site'], sep=';')"):
-        said = common.Door(data).say(error.words)
+        said = common.Wording(data).of(error.words)
         assert said.count("beside=") == 1
         assert "beside=['site', 'sex', 'note'])" in said
-    assert "or leave them out with --drop sex,note, or" not in common.Door("x.csv").say(error.words)
-    assert ", leave them out with --drop sex,note, or" in common.Door("x.csv", drops=True).say(error.words)
+    assert "or leave them out with --drop sex,note, or" not in common.Wording("x.csv").of(error.words)
+    assert ", leave them out with --drop sex,note, or" in common.Wording("x.csv", drops=True).of(error.words)
 
 
 @pytest.mark.parametrize("name", ["sites (2)", "x (1).csv"])
@@ -133,7 +182,7 @@ def test_a_place_may_end_like_a_spec(name, folder_of_tables, capsys):
     assert flower_pca(capsys, "run", name)[0] == 2
     error = no_numbers(name, {"b": "'high' in column b (line 2)"})
     source = "csv" if place.suffix else "folder"
-    assert f"by a spec, \"{source}(path='{name}', beside=['b'])\"" in common.Door(name).say(error.words)
+    assert f"by a spec, \"{source}(path='{name}', beside=['b'])\"" in common.Wording(name).of(error.words)
 
 
 @pytest.mark.usefixtures("unillustrated")

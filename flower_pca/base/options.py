@@ -1,0 +1,126 @@
+"""Settings that a sentence advises: one table of them, and how Python, the command line and a run-config name them.
+
+A sentence is an f-string with `option("missing", "mean")` where it advises a setting. The setting stands in it between
+two marks until somebody shows the sentence: `Sentence` shows it in Python's words and keeps the marks, and
+`in_words` puts it into the words of another interface.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias
+
+# The settings that the command line has options for, with these. A run-config has most of them by the same names, with
+# hyphens.
+OPTIONS: Final[Mapping[str, str]] = {
+    **{
+        name: f"--{name}"
+        for name in (
+            *("algorithm", "algorithms", "center", "scale", "missing", "columns", "levels", "seed", "evaluate"),
+            *("monitor", "errors", "mask", "dp", "wire", "split", "start", "tol", "backend", "level"),
+            *("checkpoint", "resume", "ids", "ranges"),
+        )
+    },
+    "n_components": "--components",
+    "max_rounds": "--max-rounds",
+    "max_share": "--max-share",
+    "source": "--limits",
+}
+ANY: Final = "..."  # a value that only the reader knows
+
+_MARK: Final = re.compile("\x02(.*?)\x03", re.DOTALL)
+
+# A kind of advice with what it is about: ["option", "scale", "std"], ["reading", "decimal", ","], ["apart", ["ward"]].
+Advice: TypeAlias = list[Any]
+
+
+def option(name: str, *value: object) -> str:
+    """A setting for a sentence, with the value to give it; its name alone if there is no value."""
+    return _marked("option", name, *value)
+
+
+def reading(name: str, value: object) -> str:
+    """What the reader of a file has to be told, for a sentence: decimal=","."""
+    return _marked("reading", name, value)
+
+
+def apart(columns: list[str] | tuple[str, ...]) -> str:
+    """Advice to keep these columns apart from the numbers, for a sentence."""
+    return _marked("apart", list(columns))
+
+
+def filling() -> str:
+    """Advice to fill missing values of new rows with the means of the run, for a sentence."""
+    return _marked("filling")
+
+
+def _marked(*advice: object) -> str:
+    return f"\x02{json.dumps(advice, default=_plain)}\x03"
+
+
+def _plain(value: Any) -> object:
+    """A number of numpy as Python's; anything else that JSON does not have as a text."""
+    return value.item() if hasattr(value, "item") else str(value)
+
+
+class Sentence(str):
+    """A sentence in Python's words, which still knows where it advises a setting: `marked`."""
+
+    marked: str
+
+    def __new__(cls, text: str) -> Sentence:
+        """The sentence of a text with marks."""
+        marked = marks_of(text)
+        self = super().__new__(cls, in_words(marked, in_python))
+        self.marked = marked
+        return self
+
+    def __reduce__(self) -> tuple[type[Sentence], tuple[str]]:
+        return Sentence, (self.marked,)
+
+
+def marks_of(text: str) -> str:
+    """A sentence with its marks, to be changed or put into another one."""
+    return text.marked if isinstance(text, Sentence) else text
+
+
+def in_words(text: str, name: Callable[[Advice], str]) -> str:
+    """A sentence in which this function names what it advises."""
+    return _MARK.sub(lambda found: name(json.loads(found[1])), marks_of(text))
+
+
+def in_python(advice: Advice) -> str:
+    """Advice in Python's words: keywords and methods."""
+    match advice:
+        case ["option", name]:
+            return str(name)
+        case ["option", name, str(value)]:
+            return f'{name}="{value}"'
+        case ["option", name, [first, *_]] if first == ANY:
+            return f"{name}=[...]"
+        case ["option", name, value]:
+            return f"{name}={value!r}"
+        case ["reading", name, value]:
+            return f"with {name}={value!r}"
+        case ["apart", _]:
+            return "keep these apart with beside=[...]"
+        case _:
+            return "result.filling_gaps()"
+
+
+def in_run_config(advice: Advice) -> str:
+    """Advice in the words of Flower's run-config: `n-components=2`, `scale="std"`."""
+    match advice:
+        case ["option", name]:
+            return str(name).replace("_", "-")
+        case ["option", name, value] if name in OPTIONS and not isinstance(value, list | dict | None):
+            return f"{name.replace('_', '-')}={json.dumps(value)}"
+        case ["option", name, None] if name in OPTIONS:
+            return f'{name.replace("_", "-")}=""'
+        case ["option", name, [first, *more]] if name in OPTIONS:
+            names = ["a", "b"] if first == ANY else [first, *more]
+            return f'{name.replace("_", "-")}="{",".join(names)}"'
+        case _:
+            return in_python(advice)

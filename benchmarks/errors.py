@@ -2,6 +2,7 @@
 
 Three sites are unlike: in their means and in what varies there. The truth is that of their mixture, whose eigenvalues
 are known. Loadings are those of components 1 and 2; the third lies close to the fourth, as it may.
+`python -m benchmarks.errors few [draws]` has few rows, and the intervals of `analysis.intervals`.
 """
 
 import itertools
@@ -11,6 +12,7 @@ import numpy as np
 
 from benchmarks import table
 from flower_pca import simulate
+from flower_pca.analysis.intervals import intervals
 
 DRAWS, K, WIDE = 500, 2, 1.96
 SHARES = (0.5, 0.3, 0.2)
@@ -23,6 +25,10 @@ def gaussian(rng, shape):
 
 def student(rng, shape):
     return rng.standard_t(5, shape) / np.sqrt(5.0 / 3.0)
+
+
+def heavy(rng, shape):
+    return rng.standard_t(3, shape) / np.sqrt(3.0)
 
 
 def population(d):
@@ -58,6 +64,34 @@ def coverage(draw, n, d, *, draws=DRAWS, algorithm="krylov", scale=None, seed=0)
         loadings.append(np.abs(found.components_ * sign - truth) < WIDE * found.loading_errors_)
         variances.append(np.abs(found.explained_variance_ - values) < WIDE * found.variance_errors_)
     return float(np.mean(loadings)), float(np.mean(variances))
+
+
+def by_intervals(draw, n, d, *, draws=DRAWS, seed=1):
+    """How often `intervals` hold loadings and variances, and runs that say that errors are too small."""
+    made, C = population(d)
+    values, V = np.linalg.eigh(C)
+    values, truth = values[::-1][:K], V[:, ::-1][:, :K].T
+    rng = np.random.default_rng([seed, n, d])
+    loadings, variances, said = [], [], []
+    for _ in range(draws):
+        found = simulate("krylov", drawn(draw, made, n, rng), n_components=K, errors=True)
+        same = truth * np.sign((found.components_ * truth).sum(axis=1))[:, None]
+        low, high = (intervals(found).loadings[side] for side in (0, 1))
+        loadings.append((low < same) & (same < high))
+        low, high = (intervals(found).variances[side] for side in (0, 1))
+        variances.append((low < values) & (values < high))
+        said.append("too small" in " ".join(found.choices))
+    return tuple(float(np.mean(held)) for held in (loadings, variances, said))
+
+
+def of_few(draws=DRAWS):
+    lines = []
+    for draw in (gaussian, student, heavy):
+        for n in (15, 30, 40, 100, 300):
+            found = by_intervals(draw, n, 10, draws=draws)
+            lines.append([draw.__name__, n, *(f"{share:.1%}" for share in found)])
+            print(*lines[-1], file=sys.stderr, flush=True)
+    print(table(["rows", "n", "loadings", "variances", "said to be too small"], lines))
 
 
 def against_bootstrap(draw, n, d, *, times=BOOTSTRAP, seed=0):
@@ -97,4 +131,7 @@ def main(draws=DRAWS):
 
 
 if __name__ == "__main__":
-    main(*(int(given) for given in sys.argv[1:]))
+    if sys.argv[1:2] == ["few"]:
+        of_few(*(int(given) for given in sys.argv[2:]))
+    else:
+        main(*(int(given) for given in sys.argv[1:]))

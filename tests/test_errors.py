@@ -9,8 +9,10 @@ import pandas
 import pytest
 from builders import Array
 from fake_grid import grid_of, in_a_run
+from scipy import stats
 
-from flower_pca import PCAResult, simulate
+from flower_pca import ConfigError, PCAResult, simulate
+from flower_pca.analysis.intervals import intervals
 from flower_pca.strategies import PCAStrategy
 
 VALUES = np.array([9.0, 5.0, 2.0, 1.0, 0.7, 0.5])
@@ -215,3 +217,57 @@ def test_rows_of_one_site_may_be_one() -> None:
     X = turned_rows(60, 5)
     found = simulate("krylov", [X[:59], X[59:]], n_components=2, errors=True)
     assert np.isfinite(found.loading_errors_).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [30, 60])
+def test_intervals_of_few_normal_rows_hold_the_truth_as_often_as_they_say(n: int) -> None:
+    truth, loadings, variances = TURNED[:, :2].T, [], []
+    for seed in range(150):
+        found = simulate("krylov", two_thirds(seed, n), n_components=2, errors=True)
+        same = truth * np.sign((found.components_ * truth).sum(axis=1))[:, None]
+        held = intervals(found)
+        loadings.append((held.loadings[0] < same) & (same < held.loadings[1]))
+        variances.append((held.variances[0] < VALUES[:2]) & (VALUES[:2] < held.variances[1]))
+    assert 0.91 < np.mean(loadings) < 0.98
+    assert 0.91 < np.mean(variances) < 0.98
+
+
+def test_intervals_are_those_of_a_quantile_of_student_where_variances_have_no_bias() -> None:
+    found = simulate("krylov", two_thirds(n=30_000), n_components=2, errors=True)
+    held = intervals(found, "99%")
+    assert found.loading_errors_ is not None
+    assert found.variance_errors_ is not None
+    times = stats.t(30_000 - 3).ppf(0.995)
+    np.testing.assert_allclose(held.loadings[1] - found.components_, times * found.loading_errors_, rtol=2e-3)
+    roots = np.cbrt(held.variances)
+    np.testing.assert_allclose(roots.mean(axis=0), np.cbrt(found.explained_variance_))
+    np.testing.assert_allclose(
+        roots[1] - roots.mean(axis=0), times * found.variance_errors_ / 3.0 / found.explained_variance_ ** (2 / 3)
+    )
+    with pytest.raises(ConfigError, match="Run again with errors=True"):
+        intervals(simulate("krylov", two_thirds(n=30), n_components=2))
+
+
+@pytest.mark.parametrize(
+    ("n", "words"),
+    [
+        (20, "errors of 20 rows are too small, as they are fewer than 30"),
+        (90, "errors of 90 rows are a little too small, for which analysis.intervals allows"),
+    ],
+)
+def test_it_is_said_if_rows_are_few(n: int, words: str) -> None:
+    assert words in " ".join(simulate("krylov", two_thirds(n=n), n_components=2, errors=True).choices)
+
+
+def test_it_is_said_if_scores_have_heavy_tails() -> None:
+    rng = np.random.default_rng(4)
+    scores = rng.standard_t(3, (900, 6)) / np.sqrt(3.0)
+    scores[:, 1] = rng.standard_normal(900)
+    found = simulate("covariance", np.split(scores * np.sqrt(VALUES), 3), n_components=2, errors=True)
+    y = (scores * np.sqrt(VALUES) - found.mean_) @ found.components_.T
+    kurtosis = np.mean(y**4, axis=0) / np.mean(y**2, axis=0) ** 2
+    assert kurtosis[0] > 4.0 > kurtosis[1]
+    words = f"scores along component 1 have heavy tails (kurtosis {kurtosis[0]:.2g}; of normal rows 3)"
+    assert words in " ".join(found.choices)
+    assert "too small" not in " ".join(simulate("covariance", two_thirds(n=900), n_components=2, errors=True).choices)

@@ -62,6 +62,10 @@ _APART: Final = 2.0
 # times the errors by row, from which sites differ by more than their rows explain
 _UNLIKE: Final = 2.0
 _FEWEST: Final = 3  # sites from which that can be told
+# rows with which errors are too small, even with the quantile of Student's t; and a little too small
+_FEW_ROWS: Final = 30
+_MANY_ROWS: Final = 300
+_USUAL: Final = 4.0  # a kurtosis that hardly matters: 95 % intervals still hold 93 %
 # directions of C that are sent: all where auto takes covariance; nodes take no thousand
 _WIDEST: Final = 512
 # of the trace, so little may be left that nobody asks how it is spread
@@ -306,9 +310,33 @@ def _meaning(state: ErrorsState, model: Model) -> str:
         said.append(f"the {others} eigenvalues after the first {len(state.values)} are taken for equal")
     if model.frame.scale is not None and not state.share:
         said.append("that the scale is of the same rows is left out")
+    said += _too_small(state, model)
     if model.frame.fill is not None or model.missing == "own_mean":
         said.append("values in gaps count as measured")
     return "; ".join(said)
+
+
+def _too_small(state: ErrorsState, model: Model) -> list[str]:
+    """That errors are too small, if rows are few or have heavy tails."""
+    assert state.variances is not None
+    said = []
+    if model.n < _FEW_ROWS:
+        said.append(f"errors of {model.n} rows are too small, as they are fewer than {_FEW_ROWS}")
+    elif model.n < _MANY_ROWS:
+        said.append(
+            f"errors of {model.n} rows are a little too small, for which analysis.intervals allows, and too small if "
+            "scores have heavy tails, which so few rows do not show"
+        )
+    if state.share or state.rows < 1.0:
+        return said
+    # the sum of (y^2 / theta - 1 / n)^2 over the rows of a component's scores y is (kurtosis - 1) / n
+    kurtosis = 1.0 + state.rows * state.variances[: state.k]
+    usual = max(_USUAL, 3.0 + 3.0 * float(np.sqrt(24.0 / state.rows)))
+    if len(heavy := np.flatnonzero(kurtosis > usual)):
+        named = f"{labels.noun(len(heavy), 'component')} {', '.join(str(j + 1) for j in heavy)}"
+        of = ", ".join(f"{kurtosis[j]:.2g}" for j in heavy)
+        said.append(f"scores along {named} have heavy tails (kurtosis {of}; of normal rows 3): errors are too small")
+    return said
 
 
 def _not_told_apart(variances: Array, errors: Array) -> list[str]:

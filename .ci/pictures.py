@@ -23,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
-from flower_pca import SiteRows, simulate
+from flower_pca import Table, simulate
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "pictures"
@@ -40,7 +40,7 @@ def angle() -> float:
     rng = np.random.default_rng(19)
     tables = {name: example.patients(rng, n, shift) for name, (n, shift, _) in example.HOSPITALS.items()}
     names = [column[0] for column in example.COLUMNS]
-    shards = {name: SiteRows(rows, names=names) for name, rows in tables.items()}
+    shards = {name: Table(rows, names=names) for name, rows in tables.items()}
     result = simulate("auto", shards, n_components=3, scale="std", columns=names)
     X = np.vstack(list(tables.values()))
     pooled = np.linalg.svd((X - X.mean(axis=0)) / X.std(axis=0), full_matrices=False)[2][:3]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from flower_pca import SiteRows, simulate
+from flower_pca import Table, simulate
 
 # name: days of records, mean temperature, daily swing, spread of the swing, hour of the peak, noise
 SERVICES = {
@@ -57,7 +57,7 @@ def main() -> None:
 
     sites = temperatures()
     shards = list(sites.values())
-    tables = {site: SiteRows(X, names=NAMES) for site, X in sites.items()}
+    tables = {site: Table(X, names=NAMES) for site, X in sites.items()}
     result = simulate("krylov", tables, n_components=3)
     one_shot = simulate("uda", tables, n_components=3)
 

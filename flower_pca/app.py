@@ -28,7 +28,6 @@ from flower_pca.base.errors import ConfigError, private
 from flower_pca.clients.policy.rules import Rules, rules_of_simulation
 from flower_pca.data import partition, sources
 from flower_pca.data.sources import Arrivals
-from flower_pca.data.table import take
 from flower_pca.hosting import EACH
 from flower_pca.names import columns
 from flower_pca.rows.stream import Stream
@@ -165,10 +164,9 @@ def _whole(data: str, deal: str, clients: int, wanted: str | None, words: tuple[
     needed, names = partition.column(deal), columns.names_in(wanted)
     beside = () if needed is None else (needed,)
     table = sources.table(data, beside=beside, columns=names, words=words)
-    rows = table.rows
-    parts = partition.make(deal, int(rows.shape[0]), clients, beside=table.beside)
+    parts = partition.make(deal, len(table), clients, beside=table.beside)
     sites = partition.sites(deal, table.beside, parts)
-    return lambda i: table.site_rows(take(rows, parts[i]), parts[i], sites[i])
+    return lambda i: table.take(parts[i], sites[i]).bare()
 
 
 @lru_cache(maxsize=1)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from builders import two_lead, unequal
 
-from flower_pca import MaskedSums, SiteRows, make, registry, strategies
+from flower_pca import MaskedSums, Table, make, registry, strategies
 
 NAMED = {s.name: s for s in (getattr(strategies, n) for n in strategies.__all__) if hasattr(s, "name")}
 SHORT: dict[str, dict[str, Any]] = {
@@ -50,11 +50,11 @@ def asked(name: str, shards: list[Any] | None = None, /, **settings: Any) -> Ask
     return Asked(name, rows, {"n_components": 2, **settings}, SHORT.get(name, {}))
 
 
-def named() -> list[SiteRows]:
+def named() -> list[Table]:
     """Three sites with their columns in three orders."""
     orders = [np.random.default_rng(i).permutation(10) for i in range(3)]
     return [
-        SiteRows(X[:, order], tuple(COLUMNS[j] for j in order), site=f"site {i}")
+        Table(X[:, order], tuple(COLUMNS[j] for j in order), site=f"site {i}")
         for i, (X, order) in enumerate(zip(unequal(3), orders, strict=True))
     ]
 

@@ -15,7 +15,7 @@ from flower_pca import ColumnsResult, PCAResult, simulate
 from flower_pca.assembly import question
 from flower_pca.assembly import run as run_of
 from flower_pca.names import ids
-from flower_pca.names.sites import SiteRows
+from flower_pca.names.table import Table
 
 APART = suiting("split")
 
@@ -217,7 +217,7 @@ def test_a_digest_is_of_all_ids_and_of_one_run():
 
 
 def test_rows_keep_their_ids_where_some_are_taken():
-    rows = SiteRows(X, ids=PEOPLE)
+    rows = Table(X, ids=PEOPLE)
     assert rows[[3, 1]].ids == ("P003", "P001")
     assert rows[5:7].ids == ("P005", "P006")
 

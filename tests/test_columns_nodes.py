@@ -7,7 +7,7 @@ from cases import every
 from fake_grid import arrays_in, config_of, examples_of, grid_of, kill_when, metrics_of, request_of, with_arrays
 from people import PARTS, PEOPLE, K, X, changed, frames, reference
 
-from flower_pca import ColumnsResult, NotEnoughNodes, Ray, SiteRows, simulate
+from flower_pca import ColumnsResult, NotEnoughNodes, Ray, Table, simulate
 from flower_pca.base import files
 from flower_pca.clients import Rules
 from flower_pca.strategies import PCAStrategy
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("lines")
 
 
 def rows_of_sites(tables):
-    return [SiteRows.of(table, site=site) for site, table in tables.items()]
+    return [Table.of(table, site=site) for site, table in tables.items()]
 
 
 def fitted_by_columns(shards, *, algorithm="krylov", rules=None, grid=None, **asked):

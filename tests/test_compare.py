@@ -10,7 +10,7 @@ from cases import every
 from scipy import sparse
 
 from flower_pca import ConfigError, DataError, cli, make, registry, simulate
-from flower_pca.names.sites import SiteRows
+from flower_pca.names.table import Table
 from flower_pca.simulation import compare, lengthy
 from flower_pca.simulation.compare import pool as reference
 
@@ -74,7 +74,7 @@ def sites_in(layout):
     rng = np.random.default_rng(7)
     names = np.array(["age", "bmi", "crp", "hba1c", "ldl"])
     rows = [rng.standard_normal((n, 5)) * [1.0, 9.0, 4.0, 2.0, 6.0] + rng.normal(size=5) for n in (40, 25, 31)]
-    sites = [SiteRows(X[:, order], tuple(names[order])) for X, order in zip(rows, layout, strict=True)]
+    sites = [Table(X[:, order], tuple(names[order])) for X, order in zip(rows, layout, strict=True)]
     return sites, dict(zip(names, pooled(rows).components[:2].T, strict=True))
 
 

@@ -11,7 +11,7 @@ from cases import every
 from fake_grid import FakeGrid, arrays_in, hosts_of
 from people import PARTS
 
-from flower_pca import SiteRows, Stream
+from flower_pca import Stream, Table
 from flower_pca.base import files
 from flower_pca.clients import client_app
 from flower_pca.clients.policy.rules import everything
@@ -99,7 +99,7 @@ def test_the_ledger_has_the_columns_that_left(case, how, tmp_path, monkeypatch):
     rules = {"max_columns": 10**6, "memory_dir": folder, "allow": everything(), "missing": "mean"}
     rules |= {"split_columns": True} if case == "columns apart" else {}
     rules |= {"levels": "ward"} if case == "levels" else {}
-    held = [SiteRows.of(X) if isinstance(X, pd.DataFrame) else X for X in rows]
+    held = [Table.of(X) if isinstance(X, pd.DataFrame) else X for X in rows]
     seen, sums, advance = [], [], Run.advance
 
     def noting(run, replies):

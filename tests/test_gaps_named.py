@@ -9,7 +9,7 @@ from pages import flower_pca
 from flower_pca import DataError, PCAResult, simulate
 from flower_pca.data import partition
 from flower_pca.data.sources import make, table
-from flower_pca.names.sites import SiteRows
+from flower_pca.names.table import Table
 
 RNG = np.random.default_rng(0)
 ROWS = np.round(RNG.standard_normal((12, 3)) * [3.0, 2.0, 1.0] + 5.0, 4)
@@ -101,7 +101,7 @@ def test_a_message_of_a_node_tells_no_place(tmp_path):
 
 @pytest.fixture
 def result_file(tmp_path):
-    return simulate("krylov", [SiteRows(ROWS, NAMES)], n_components=2).save(tmp_path / "result.npz")
+    return simulate("krylov", [Table(ROWS, NAMES)], n_components=2).save(tmp_path / "result.npz")
 
 
 def test_new_rows_with_gaps_can_be_filled(result_file, tmp_path):
@@ -133,7 +133,7 @@ def test_the_commands_say_so_and_fill(name, result_file, tmp_path, capsys):
 
 
 def test_the_fill_of_a_run_that_allowed_for_gaps_stays():
-    gaps = simulate("krylov", [SiteRows(ROWS, NAMES)], n_components=2, center=False, missing="mean")
+    gaps = simulate("krylov", [Table(ROWS, NAMES)], n_components=2, center=False, missing="mean")
     assert gaps.filling_gaps().fill_ is gaps.fill_
 
 

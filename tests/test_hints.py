@@ -11,7 +11,7 @@ from flwr.app import Context, RecordDict
 from pages import flower_pca
 from sklearn.datasets import load_digits, load_iris
 
-from flower_pca import PCAResult, SiteRows, clients, simulate
+from flower_pca import PCAResult, Table, clients, simulate
 from flower_pca.base import labels
 from flower_pca.strategies import PCAStrategy
 
@@ -120,7 +120,7 @@ COUNTED = {
 def named_sites(name, values):
     table = with_column(values)
     table[:, [0, 2]] *= 100.0  # so that the column has little of the variance
-    return [SiteRows(part, ("age", name, "bmi", "glucose", "score")) for part in three_parts(table)]
+    return [Table(part, ("age", name, "bmi", "glucose", "score")) for part in three_parts(table)]
 
 
 @pytest.mark.parametrize("settings", [{}, {"scale": "std"}, {"columns": ["glucose", "serial", "bmi"]}], ids=str)
@@ -179,7 +179,7 @@ def test_a_gap_hides_no_identifier_that_is_called_so(name):
 
 
 def test_few_rows_and_noise_say_nothing():
-    few = [SiteRows(np.column_stack([np.arange(19), ROWS[:19]]), ("id", *"abcd"))]
+    few = [Table(np.column_stack([np.arange(19), ROWS[:19]]), ("id", *"abcd"))]
     assert simulate("krylov", few, n_components=2, scale="std").hints == ()
     noise = {"algorithm": "ssi(max_rounds=2)", "dp": "dp(epsilon=1.0, delta=1e-6, clip=10.0)"}
     assert simulate(**noise, shards=named_sites("id", np.arange(300)), n_components=2).hints == ()

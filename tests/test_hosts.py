@@ -142,10 +142,10 @@ def test_a_wrong_answer_of_one_client_leaves_that_client_out(lines: list[str], m
 
 @pytest.mark.slow
 def test_clients_with_names_are_named_too() -> None:
-    from flower_pca.names.sites import SiteRows
+    from flower_pca.names.table import Table
 
     names = tuple(f"column {j:02d}" for j in range(12))
-    rows = [SiteRows(X, names, site=f"site {i}") for i, X in enumerate(uneven_shards())]
+    rows = [Table(X, names, site=f"site {i}") for i, X in enumerate(uneven_shards())]
     result = fitted_over_hosts("krylov", fake_grid.hosts_of(rows))
     assert result.feature_names_in_ is not None
     assert tuple(result.feature_names_in_) == names

@@ -7,7 +7,7 @@ from builders import StopError, sine
 from fake_grid import config_of, examples_of, grid_of, hosts_of, metrics_of
 from test_levels import EVERY, NUMBERS, ROWS, TABLES, WORDS, coded, is_pooled_coded
 
-from flower_pca import NotEnoughNodes, SiteRows, simulate
+from flower_pca import NotEnoughNodes, Table, simulate
 from flower_pca.clients import Rules
 from flower_pca.strategies import PCAStrategy
 
@@ -131,7 +131,7 @@ def test_a_node_tells_the_levels_that_its_operator_has_named_and_no_others():
 
 @pytest.mark.parametrize("name", ["age=50.0", "ward=icu", "ward", "age="])
 def test_a_server_cannot_code_a_column_that_the_operator_has_not_named(name):
-    shards = [SiteRows.of(rows, site=site) for site, rows in TABLES.items()]
+    shards = [Table.of(rows, site=site) for site, rows in TABLES.items()]
     for rules in ({}, {"levels": "sex"}):
         columns, listed = ["weight", name], {"sex": ["f", "m"]}
         with pytest.raises(NotEnoughNodes, match=r"without '|Got text in column ward"):

@@ -10,7 +10,7 @@ from fake_grid import arrays_in, grid_of, with_arrays
 from results import assert_same_bits
 from scipy import stats
 
-from flower_pca import NotEnoughNodes, PCAResult, ProtocolError, Question, SiteRows, make, simulate
+from flower_pca import NotEnoughNodes, PCAResult, ProtocolError, Question, Table, make, simulate
 from flower_pca.analysis.monitor import Monitor
 from flower_pca.audit.sentences import telling
 from flower_pca.clients import Rules
@@ -284,7 +284,7 @@ def test_one_table_is_that_of_one_site():
     whole = named.anomalies(frame, named.limits(0.9))
     assert whole == named.anomalies([frame], named.limits(0.9))
     assert {name for anomaly in whole for name, _ in anomaly.largest} <= set(frame)
-    assert {a.site for a in named.anomalies(SiteRows(NEW, tuple(frame), site="north"), named.limits(0.9))} == {"north"}
+    assert {a.site for a in named.anomalies(Table(NEW, tuple(frame), site="north"), named.limits(0.9))} == {"north"}
 
 
 def test_rows_with_names_are_matched_by_them():

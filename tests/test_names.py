@@ -15,7 +15,7 @@ from flower_pca.base.errors import ConfigError
 from flower_pca.core.algorithm import Iterative
 from flower_pca.data import partition, sources
 from flower_pca.names.columns import Columns, Heading, digest
-from flower_pca.names.sites import SiteRows
+from flower_pca.names.table import Table
 from flower_pca.results import matching
 from flower_pca.rows import statistics
 from flower_pca.rows.fixed import FixedData
@@ -31,7 +31,7 @@ SPLITS = (slice(0, 30), slice(30, 50), slice(50, 60))
 
 def named_rows(rows, order, names=NAMES, **more):
     order = list(order)
-    return SiteRows(np.ascontiguousarray(rows[:, order]), tuple(names[j] for j in order), **more)
+    return Table(np.ascontiguousarray(rows[:, order]), tuple(names[j] for j in order), **more)
 
 
 def named_shards(names=NAMES):
@@ -100,7 +100,7 @@ def test_every_kind_of_rows_can_be_arranged(tmp_path, kind, columns):
         if kind == "memmap":
             np.save(tmp_path / f"{i}.npy", rows)
             rows = np.load(tmp_path / f"{i}.npy", mmap_mode="r")
-        return SiteRows(rows, tuple(NAMES[j] for j in order))
+        return Table(rows, tuple(NAMES[j] for j in order))
 
     parts = [of(*pair, i) for i, pair in enumerate(zip(SPLITS, ORDERS, strict=True))]
     if kind == "memmap":
@@ -187,7 +187,7 @@ class Unsearched(tuple):
 
 def test_no_name_is_searched_for_among_all_of_them():
     names = tuple(f"gene{j}" for j in range(50))
-    rows = SiteRows(np.ones((2, 50)), names)
+    rows = Table(np.ones((2, 50)), names)
     matching._check(rows, Unsearched(names), Unsearched(reversed(names)), "")
     with pytest.raises(ConfigError, match="gene99"):
         matching._check(rows, Unsearched(names), Unsearched((*names, "gene99")), "")
@@ -197,18 +197,18 @@ def test_a_frame_of_one_kind_is_taken_whole_and_others_column_by_column(monkeypa
     pd = pytest.importorskip("pandas")
     for kind in (np.float32, np.float64, np.int16, bool):
         frame = pd.DataFrame(X.astype(kind), columns=NAMES)
-        by_column = SiteRows(np.column_stack([frame[name].to_numpy() for name in NAMES]), NAMES)
+        by_column = Table(np.column_stack([frame[name].to_numpy() for name in NAMES]), NAMES)
         with monkeypatch.context() as patched:
             patched.setattr(pd.DataFrame, "__getitem__", lambda self, name: pytest.fail(f"took {name} by itself"))
-            whole = SiteRows.of(frame)
+            whole = Table.of(frame)
         assert whole.names == NAMES
         assert whole.dtype == by_column.dtype
         assert np.array_equal(whole.values, by_column.values)
     mixed = pd.DataFrame({"age": [1, 2], "size": [1.5, np.nan], "ward": ["north", "south"]})
-    assert SiteRows.of(mixed).names == ("age", "size")
-    assert list(SiteRows.of(mixed).words) == ["ward"]
+    assert Table.of(mixed).names == ("age", "size")
+    assert list(Table.of(mixed).words) == ["ward"]
     texts = pd.DataFrame({"age": ["old", "young"], "ward": ["north", "south"]})
-    assert list(SiteRows.of(texts).words) == ["age", "ward"]
+    assert list(Table.of(texts).words) == ["age", "ward"]
 
 
 @pytest.mark.parametrize(
@@ -306,7 +306,7 @@ class TestDataFrames:
         frame = self.pd.DataFrame({"a": [1, 2, 4], "b": [True, False, True], "c": [0.5, None, 2.0]})
         frame["d"] = self.pd.array([1, None, 3], dtype="Int64")
         frame["e"] = self.pd.Series([1.5, None, 2], dtype=object)
-        rows = SiteRows.of(frame)
+        rows = Table.of(frame)
         assert rows.names == tuple("abcde")
         nan = np.nan
         np.testing.assert_array_equal(rows.values, [[1, 1, 0.5, 1, 1.5], [2, 0, nan, nan, nan], [4, 1, 2, 3, 2]])
@@ -384,9 +384,7 @@ def test_every_algorithm_matches_by_name(name, columns):
     rows, names = falling(90, 6, seed=2), [f"c{j}" for j in range(6)]
     parts = [rows[:40], rows[40:70], rows[70:]]
     orders = [np.random.default_rng(i).permutation(6) for i in range(3)]
-    given = [
-        SiteRows(part[:, order], tuple(names[j] for j in order)) for part, order in zip(parts, orders, strict=True)
-    ]
+    given = [Table(part[:, order], tuple(names[j] for j in order)) for part, order in zip(parts, orders, strict=True)]
     index = [names.index(name) for name in columns or names]
     stopping = {"max_rounds": 3} if issubclass(registry.ALGORITHMS[name], Iterative) else {}
     found = simulate(name, given, n_components=2, columns=columns, **stopping)
@@ -472,7 +470,7 @@ def test_statistics_of_columns_are_numbers_of_those_of_all(kind, gaps, monkeypat
     values = sparse.csr_array(rows) if kind in ("sparse", "large") else rows
     if kind == "large":
         monkeypatch.setattr(statistics, "_LARGEST", 1)
-    data = LocalData(SiteRows(values, names), missing=True)
+    data = LocalData(Table(values, names), missing=True)
     view = data.in_frame(Frame(names=wanted))
     whole, picked = FixedData.of(data, gaps=gaps), FixedData.of(view, gaps=gaps)
     places = view.places

@@ -11,7 +11,7 @@ from flower_pca.base.errors import ProtocolError
 from flower_pca.base.labels import clean, unlike
 from flower_pca.data.sources import make
 from flower_pca.names.columns import Heading, digest, read_names
-from flower_pca.names.sites import SiteRows
+from flower_pca.names.table import Table
 
 RNG = np.random.default_rng(0)
 ROWS = RNG.standard_normal((40, 3)) * [3.0, 2.0, 1.0]
@@ -32,7 +32,7 @@ def test_sites_with_names_of_other_forms_are_one_table(tmp_path):
     result = simulate("krylov", {"a": a, "b": b}, n_components=2)
     assert set(result.feature_names_in_) == set(NAMES)
     columns = result.feature_names_in_.tolist()  # sites whose columns lie in other orders have them sorted
-    reference = simulate("krylov", [SiteRows(ROWS, NAMES)], n_components=2, columns=columns)
+    reference = simulate("krylov", [Table(ROWS, NAMES)], n_components=2, columns=columns)
     np.testing.assert_allclose(result.components_, reference.components_, atol=1e-12)
     plain = pd.DataFrame(ROWS[20:], columns=NAMES)
     assert np.array_equal(result.transform(b), result.transform(plain))
@@ -69,8 +69,8 @@ def test_names_from_another_machine_have_that_form_or_are_none():
 
 
 def test_an_older_result_with_other_forms_is_matched(tmp_path):
-    result = simulate("krylov", [SiteRows(ROWS, NAMES)], n_components=1)
+    result = simulate("krylov", [Table(ROWS, NAMES)], n_components=1)
     object.__setattr__(result, "feature_names_in_", np.array(ODD, dtype=object))
     result.save(tmp_path / "x.npz")
     again = PCAResult.load(tmp_path / "x.npz")
-    assert np.array_equal(again.transform(SiteRows(ROWS, NAMES)), again.transform(SiteRows(ROWS, ODD)))
+    assert np.array_equal(again.transform(Table(ROWS, NAMES)), again.transform(Table(ROWS, ODD)))

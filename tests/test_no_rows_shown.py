@@ -13,7 +13,7 @@ import pytest
 from scipy import sparse
 
 import flower_pca
-from flower_pca import SiteRows, Stream, cli, clients, simulate, simulation, strategies, track
+from flower_pca import Stream, Table, cli, clients, simulate, simulation, strategies, track
 from flower_pca.analysis.monitor import Monitor
 from flower_pca.analysis.rotation import rotate
 from flower_pca.audit import audit
@@ -50,8 +50,8 @@ TABLES = {
     "an array of objects": lambda: frame().to_numpy(),
     "a frame": frame,
     "a list of frames": lambda: [frame(), frame()],
-    "rows with names": lambda: SiteRows(marked_numbers(), tuple("abcd")),
-    "sites": lambda: [SiteRows(marked_numbers(), tuple("abcd"), site=site) for site in ("bonn", "jena")],
+    "rows with names": lambda: Table(marked_numbers(), tuple("abcd")),
+    "sites": lambda: [Table(marked_numbers(), tuple("abcd"), site=site) for site in ("bonn", "jena")],
     "a sparse array": lambda: sparse.csr_array(marked_numbers()),
     "a stream": lambda: Stream(marked_numbers(), batch=4),
     "a generator": lambda: (row for row in marked_numbers().tolist()),
@@ -147,7 +147,7 @@ FUNCTIONS = {
     "Ray": (flower_pca.Ray, dict),
     "DP": (flower_pca.DP, lambda: {"epsilon": 1.0, "delta": 1e-6, "clip": 1.0}),
     "MaskedSums": (flower_pca.MaskedSums, dict),
-    "SiteRows": (SiteRows, lambda: {"values": marked_numbers()}),
+    "Table": (Table, lambda: {"values": marked_numbers()}),
     "Stream": (Stream, lambda: {"source": sites()[0], "batch": 5}),
     "PCAClient": (clients.PCAClient, lambda: {"data": sites()[0]}),
     "client_app": (clients.client_app, lambda: {"load": lambda context: sites()[0]}),
@@ -230,8 +230,8 @@ def test_what_is_not_given_is_named_without_a_class_of_the_inside(seen):
 
 
 def test_a_repr_is_short_and_has_no_rows():
-    rows = SiteRows(marked_numbers(), tuple("abcd"), site="bonn", ids=tuple(f"Qwxy-{i}" for i in range(N)))
-    result = simulate("krylov", [rows, SiteRows(marked_numbers(50.0), tuple("abcd"), site="jena")], n_components=1)
+    rows = Table(marked_numbers(), tuple("abcd"), site="bonn", ids=tuple(f"Qwxy-{i}" for i in range(N)))
+    result = simulate("krylov", [rows, Table(marked_numbers(50.0), tuple("abcd"), site="jena")], n_components=1)
     steps = track("st_miss", [marked_numbers()], n_components=1, batch=3)
     shown = [
         rows, result, result.history, result.history[0], result.status, steps, steps.history,

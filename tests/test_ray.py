@@ -18,7 +18,7 @@ from scipy import sparse
 from test_levels import TABLES
 
 from flower_pca import ConfigError, DataError, Ray, RobustTracking, Stream, simulate, track
-from flower_pca.names.sites import SiteRows
+from flower_pca.names.table import Table
 from flower_pca.results.record import StepRecord
 from flower_pca.rows.local import LocalData
 from flower_pca.simulation.shards import Folder, Ready
@@ -116,7 +116,7 @@ def test_rows_of_a_mapped_file_are_named_not_copied(tmp_path: Path) -> None:
     mapped = np.load(tmp_path / "big.npy", mmap_mode="r")
     parts = [mapped, mapped[30:70], mapped[99:], mapped[::2], mapped[:, :3]]
     counts = sparse.csr_array(sparse.random(30, 6, density=0.3, random_state=np.random.default_rng(0)))
-    packs = Folder(tmp_path, 2).save([*parts, SiteRows(X[:7].astype(np.float32), tuple("abcdef"), site="here"), counts])
+    packs = Folder(tmp_path, 2).save([*parts, Table(X[:7].astype(np.float32), tuple("abcdef"), site="here"), counts])
     for index, part in enumerate(parts):
         np.testing.assert_array_equal(np.vstack(list(packs.load(index).rows())), part)
     sizes = [(tmp_path / f"{number}.rows").stat().st_size for number in range(4)]

@@ -14,7 +14,7 @@ from cases import paired, slow_if
 from test_report import CUT, Reader, page_of_sketches, page_of_words, report_page
 
 from flower_pca import DP, PCAResult, TrackingResult, simulate, track
-from flower_pca.names.sites import SiteRows
+from flower_pca.names.table import Table
 from flower_pca.plots import figure, telling
 
 pytestmark = pytest.mark.xdist_group("browser")  # one for all pages
@@ -35,7 +35,7 @@ D = len(COLUMNS)
 
 def named_parts(parts):
     """The rows with the names of their columns and sites."""
-    return [SiteRows(X, names=tuple(COLUMNS), site=SITES[i]) for i, X in enumerate(parts)]
+    return [Table(X, names=tuple(COLUMNS), site=SITES[i]) for i, X in enumerate(parts)]
 
 
 def plain_rows():
@@ -124,7 +124,7 @@ def read_of_kind(kind):
 
 def many(algorithm):
     """A run over 139 sites of a few rows each, with columns and sites of long names."""
-    parts = [SiteRows(X, names=tuple(COLUMNS), site=f"school number {i} of the district") for i, X in enumerate(
+    parts = [Table(X, names=tuple(COLUMNS), site=f"school number {i} of the district") for i, X in enumerate(
         shards(tuple(6 + i % 5 for i in range(139)), 0.8 ** np.arange(D)))]  # fmt: skip
     return run_of_kind(algorithm, parts)
 

@@ -7,7 +7,7 @@ import pytest
 from builders import StopError
 from fake_grid import FakeGrid, arrays_in, config_of, everything, hosts_of, in_a_run, is_pca_of, kill_when
 
-from flower_pca import PCAResult, SiteRows, Stream, TrackingResult, cli, simulate, track
+from flower_pca import PCAResult, Stream, Table, TrackingResult, cli, simulate, track
 from flower_pca.clients import Rules, client_app
 from flower_pca.masking import messages
 from flower_pca.report import write
@@ -22,7 +22,7 @@ def rows_of_towns():
 
 
 ROWS = rows_of_towns()
-TOWNS = [SiteRows(X, tuple("abcdefghijkl"), site=site) for X, site in zip(ROWS, NAMES, strict=True)]
+TOWNS = [Table(X, tuple("abcdefghijkl"), site=site) for X, site in zip(ROWS, NAMES, strict=True)]
 
 
 def grid_of_towns(shards=ROWS, refusing=()):

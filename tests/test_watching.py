@@ -14,9 +14,9 @@ from flower_pca import (
     ConfigError,
     NotEnoughNodes,
     RobustTracking,
-    SiteRows,
     STMiss,
     Stream,
+    Table,
     app,
     simulate,
     strategies,
@@ -313,7 +313,7 @@ def test_the_app_writes_events_and_a_page_into_its_output_folder(tmp_path):
 def test_the_files_of_a_client_name_their_columns(tmp_path):
     names = [f"s{j}" for j in range(D)]
     rows = np.vstack(stream(0))
-    back = SiteRows(rows[:, ::-1], names=tuple(reversed(names)))
+    back = Table(rows[:, ::-1], names=tuple(reversed(names)))
     for k, source in enumerate((back, rows)):
         track("st_miss", [Stream(source, batch=12, out=tmp_path / str(k))], n_components=R, steps=2)
         header, arrays = files.read(tmp_path / str(k) / "batch-000001.npz", "completed batch")

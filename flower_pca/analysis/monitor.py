@@ -36,7 +36,7 @@ from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
 from flower_pca.base.options import option
 from flower_pca.base.shown import brief
-from flower_pca.names.sites import SiteRows
+from flower_pca.names.table import Table
 from flower_pca.results.facts import names_of
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.projection import shrinkage
@@ -218,7 +218,7 @@ class Monitor:
         if not isinstance(sites, Mapping):
             if not isinstance(sites, list | tuple) and getattr(sites, "ndim", 2) != 3:
                 sites = [sites]
-            sites = {(isinstance(X, SiteRows) and X.site) or i: X for i, X in enumerate(sites)}
+            sites = {(isinstance(X, Table) and X.site) or i: X for i, X in enumerate(sites)}
         return [found for site, X in sites.items() for found in self._beyond(site, X, limits, top)]
 
     def because(self, X: Any, statistic: str, *, top: int = 3) -> str:

@@ -12,7 +12,7 @@ from flower_pca.analysis.monitor import Limits, Monitor
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import brief
-from flower_pca.names.sites import SiteRows
+from flower_pca.names.table import Table
 from flower_pca.results.pca import PCAResult
 from flower_pca.stages.histograms import LEFT_OUT
 
@@ -110,7 +110,7 @@ def furthest(result: PCAResult, shards: Sequence[Any], *, most: int = 10) -> Fur
 
     rows = []
     for site, row in sorted(beyond, key=lambda place: -max(times(place)))[:most]:
-        X = SiteRows.of(shards[site])[row : row + 1]
+        X = Table.of(shards[site])[row : row + 1]
         of_t2, of_spe = times((site, row))
         rows.append(Far(site, row, of_t2, of_spe, monitor.because(X, "T2" if of_t2 > of_spe else "SPE")))
     return Furthest(len(beyond), sum(len(of.t2) for of in scored.values()), limits, rows)

@@ -45,7 +45,7 @@ from flower_pca.masking.grain import Grain, seeded_grain, system_grain
 from flower_pca.masking.messages import SpentError
 from flower_pca.names import coding
 from flower_pca.names.columns import enumeration, lacking, not_named, some_only
-from flower_pca.names.sites import SiteRows
+from flower_pca.names.table import Table
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
@@ -64,7 +64,7 @@ def node_rows(data: Any, rules: Rules) -> LocalData | Stream:
     """A node's rows. Of a file's path and its words, which no message may tell, nothing is kept."""
     if isinstance(data, LocalData | Stream):
         return data
-    rows = SiteRows.of(data, who=checks.NODE)
+    rows = Table.of(data, who=checks.NODE)
     for hint in labels.hints_of_first_lines(() if rows.origin is None else rows.origin.headerless):
         logging.getLogger("flwr").warning("Of this node's rows: %s", hint)
     place = marks.known_place(rows.source) if rows.source else 0
@@ -82,7 +82,7 @@ def node_rows(data: Any, rules: Rules) -> LocalData | Stream:
     return made
 
 
-def with_ids(rows: SiteRows, column: str, *, indexed: bool = False) -> SiteRows:
+def with_ids(rows: Table, column: str, *, indexed: bool = False) -> Table:
     """The rows with the ids that the operator has named: a column of the table, or of its file, or the named index."""
     cells = rows.texts.get(column)
     if cells is None and rows.names is not None and column in rows.names and isinstance(rows.values, np.ndarray):

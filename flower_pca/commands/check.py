@@ -6,7 +6,7 @@ import argparse
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from flower_pca.names.columns import enumeration, is_nameless, names_in, no_numb
 from flower_pca.rows.local import LocalData
 
 if TYPE_CHECKING:
-    from flower_pca.data.table import Table
+    from flower_pca.names.table import Table
 
 _EPILOG = """\
 exit codes: 0 nothing was found; 1 hints; 2 a file cannot be used as it is
@@ -129,7 +129,7 @@ def _without_words(given: argparse.Namespace) -> list[Any]:
 
 def _of_files(given: argparse.Namespace) -> _Read:
     from flower_pca.data import sources
-    from flower_pca.data.table import matching, require_matches
+    from flower_pca.data.reading import matching, require_matches
 
     _, files = sources.files_of(given.data, "*", given.without)
     tables, read = {}, _Read()
@@ -155,7 +155,7 @@ def _of_files(given: argparse.Namespace) -> _Read:
     for file, table in tables.items():
         try:
             alike = sources.like(tables[usual], table, usual, file)
-            read.shards.append(alike.site_rows(alike.rows, site=file.stem))
+            read.shards.append(replace(alike, site=file.stem))
         except FlowerPCAError as error:
             read.leave_out(file.stem, error)
     return read

@@ -186,7 +186,7 @@ def with_near_match(error: FlowerPCAError) -> FlowerPCAError:
 
 def _without(shards: list[Any], patterns: Sequence[str]) -> list[Any]:
     """The shards of the other sites, where the rows are dealt by a column that names these."""
-    from flower_pca.data.table import matching, require_matches
+    from flower_pca.data.reading import matching, require_matches
 
     sites = [getattr(shard, "site", "") for shard in shards]
     require_matches("The sites to leave out", filter(None, sites), patterns)

@@ -176,8 +176,7 @@ def row_labels(data: str, features: Sequence[str] | None) -> dict[str, list[str]
     if table.origin is not None:
         columns["file"] = [Path(part.file).name for part in table.origin.stretches for _ in range(part.n)]
     if table.sites:
-        parts = zip(table.sites, table.parts, strict=True)
-        columns["site"] = [site for site, part in parts for _ in range(part.shape[0])]
+        columns["site"] = [part.site for part in table.parts for _ in range(len(part))]
     return {label: columns[label] for label in ("id", "file", "site") if label in columns}
 
 

@@ -240,7 +240,7 @@ def sites_of(given: argparse.Namespace, result: PCAResult) -> tuple[dict[Any, An
     needed, found = None if given.partition is None else partition.column(given.partition), ""
     beside = () if needed is None else (needed,)
     table = _with_ids(given.data, result, beside)
-    if given.partition is None and len(table.parts) == 1:
+    if given.partition is None and len(table.parts) < 2:
         found = _column_of_sites(given.data, table, result)
         if not found:
             (part,) = partition.deal(table, "contiguous", 1)
@@ -284,7 +284,7 @@ def _column_of_sites(data: str, table: Any, result: PCAResult) -> str:
     features = set[str]()
     if result.feature_names_in_ is not None:
         features = {labels.clean(str(name)) for name in result.feature_names_in_}
-    beside = [name for name in (*table.words, *table.names) if features and name and name not in features]
+    beside = [name for name in (*table.words, *(table.names or ())) if features and name and name not in features]
     if called := [name for name in beside if name.casefold() == "site"]:
         return str(called[0])
     known = set(result.site_names.values())

@@ -289,16 +289,16 @@ def _inbox(given: argparse.Namespace) -> Inbox:
 def _streams(given: argparse.Namespace) -> list[Any]:
     """A stream of every file of a folder, each with an equal part of a step; else by `deal`."""
     from flower_pca.data import faults, partition, sources
-    from flower_pca.data.table import no_rows
+    from flower_pca.data.reading import no_rows
     from flower_pca.rows.stream import Stream
 
     table = sources.table(given.data, columns=names_in(given.columns), drop=given.drop).whole()
+    count = max(len(table.parts), 1)
     if table.names:
-        for hint in faults.find_in_stream(partition.deal(table, n_clients=len(table.parts))):
+        for hint in faults.find_in_stream(partition.deal(table, n_clients=count)):
             _say(f"hint: {hint}")
-    count = len(table.parts)
     if count == 1:
-        rows = table.site_rows(table.rows)
+        rows = table.joined().bare()
         if not len(rows):
             raise no_rows(given.data)
         return deal(rows, given.batch, given.clients or 1)

@@ -35,9 +35,10 @@ from flower_pca.data.dialect import (
     separator_above,
     text_of,
 )
-from flower_pca.data.table import Table, chosen, reading, with_ids
+from flower_pca.data.reading import chosen, reading, with_ids
 from flower_pca.names.columns import among, no_numbers
-from flower_pca.names.sites import Origin
+from flower_pca.names.origin import Origin
+from flower_pca.names.table import Table
 
 _HELD: Final = 2**18  # cells that are held as Python's numbers at a time
 _SHOWN: Final = 40  # characters of a cell that a message shows
@@ -179,7 +180,7 @@ def csv(
         rows = _no_numbers(features, values)
     beside_rows = {n: np.array(found) if n == ids else sheet.cells.plain(found) for n, found in values.items()}
     origin = Origin.of(file, len(rows), sheet.line, guessed=guessed)
-    return Table((rows,), features if sheet.header else (), beside_rows, words, str(file), origin).with_ids(ids)
+    return Table.of_file(file, rows, features if sheet.header else (), beside_rows, words, origin=origin, ids=ids)
 
 
 def _no_numbers(features: Sequence[str], values: dict[str, list[str]]) -> Array:

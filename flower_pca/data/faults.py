@@ -27,7 +27,7 @@ from flower_pca.base import labels
 from flower_pca.base.linalg import Array
 from flower_pca.base.options import option
 from flower_pca.base.shown import brief
-from flower_pca.names.sites import SiteRows
+from flower_pca.names.table import Table
 from flower_pca.rows.local import LocalData
 
 MOST: Final = 2**26  # entries of all sites that are looked at in full
@@ -103,7 +103,7 @@ class Site:
     __repr__ = brief
 
     @classmethod
-    def of(cls, site: SiteRows | LocalData, who: str) -> Site:
+    def of(cls, site: Table | LocalData, who: str) -> Site:
         """From rows as a source gives them, or as a client holds them."""
         if isinstance(site, LocalData):
             rows = site.plain().astype(np.float64)
@@ -147,7 +147,7 @@ class Look:
     columns: Sequence[str]
 
     @classmethod
-    def of(cls, tables: Sequence[SiteRows | LocalData], names: Sequence[str] | None) -> Look:
+    def of(cls, tables: Sequence[Table | LocalData], names: Sequence[str] | None) -> Look:
         """A look at the rows of these sites; an empty batch of a stream has none to look at."""
         every = enumerate(tables)
         sites = [site for i, table in every if len((site := Site.of(table, f"client {i}")).rows)]
@@ -193,7 +193,7 @@ class Look:
 
 
 def find(
-    tables: Sequence[SiteRows | LocalData], names: Sequence[str] | None = None, *, most: int = MOST
+    tables: Sequence[Table | LocalData], names: Sequence[str] | None = None, *, most: int = MOST
 ) -> tuple[str, ...]:
     """Hints about these sites, whose columns are the same; of more than `most` entries only about
     their sizes.
@@ -211,7 +211,7 @@ def find(
     return tuple(chain.from_iterable(map(_shorten, filter(None, found))))
 
 
-def find_in_stream(tables: Sequence[SiteRows]) -> tuple[str, ...]:
+def find_in_stream(tables: Sequence[Table]) -> tuple[str, ...]:
     """Hints about rows of a stream: an empty cell is a gap there, and columns may stand still.
 
     So they are about values that stand for a gap, and lines of totals.
@@ -246,7 +246,7 @@ def _of_kinds(look: Look, of_rows: Sequence[_Kind], of_columns: Sequence[_Kind])
     return found
 
 
-def _shape_of(table: SiteRows | LocalData) -> _Shape:
+def _shape_of(table: Table | LocalData) -> _Shape:
     """Rows and columns of a site, and whether it is a sparse matrix, whose zeros nobody wrote."""
     if isinstance(table, LocalData):
         return table.n, table.d, table.sparse
@@ -262,7 +262,7 @@ def _shorten(sentences: list[str]) -> list[str]:
     return [*sentences[: _SAID - 1], f"{first} And {more} of this kind."]
 
 
-def _few(tables: Sequence[SiteRows | LocalData], shapes: Sequence[_Shape]) -> list[str]:
+def _few(tables: Sequence[Table | LocalData], shapes: Sequence[_Shape]) -> list[str]:
     """Sites of so few rows that their sums are nearly the rows themselves."""
     few: list[str] = []
     for i, (table, (n, _, _)) in enumerate(zip(tables, shapes, strict=True)):

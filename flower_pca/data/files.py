@@ -12,8 +12,9 @@ from flower_pca.base import checks, files, labels
 from flower_pca.base.errors import ConfigError, DataError, needing
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import shown
-from flower_pca.data.table import Table, chosen, reading, require_size, texts, with_ids
+from flower_pca.data.reading import chosen, reading, require_size, texts, with_ids
 from flower_pca.names.columns import Columns, no_numbers
+from flower_pca.names.table import Table
 
 # of arrays that name the columns of the others
 _NAMES: Final = ("feature_names", "columns")

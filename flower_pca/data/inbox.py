@@ -36,9 +36,9 @@ from flower_pca.base.errors import DataError, FlowerPCAError, harmless
 from flower_pca.base.options import Sentence
 from flower_pca.base.shown import brief
 from flower_pca.data import faults, sources
-from flower_pca.data.table import no_rows
+from flower_pca.data.reading import no_rows
 from flower_pca.names.columns import Columns, Heading
-from flower_pca.names.sites import SiteRows
+from flower_pca.names.table import Table
 from flower_pca.rows.gaps import rows_with_gaps
 from flower_pca.rows.stream import UNTOLD, Stream
 
@@ -83,7 +83,7 @@ class Batch:
 
     ledger: Ledger
     heading: Heading | None = None
-    rows: dict[str, list[SiteRows]] = field(default_factory=dict)
+    rows: dict[str, list[Table]] = field(default_factory=dict)
     names: list[str] = field(default_factory=list)
 
     __repr__ = brief
@@ -93,7 +93,7 @@ class Batch:
         """Rows of all sites."""
         return sum(len(part) for parts in self.rows.values() for part in parts)
 
-    def add(self, site: str, name: str, rows: SiteRows) -> None:
+    def add(self, site: str, name: str, rows: Table) -> None:
         """With a file more."""
         heading = Heading.of_names(rows.names, rows.shape[1])
         before = self.heading
@@ -110,7 +110,7 @@ class Batch:
         self.rows.setdefault(site, []).append(rows)
         self.names.append(name)
 
-    def of(self, site: str) -> SiteRows | None:
+    def of(self, site: str) -> Table | None:
         """The rows of a site, None where it has none; columns in the order of its first file."""
         parts = self.rows.get(site, [])
         if len(parts) < 2:
@@ -232,7 +232,7 @@ class Inbox:
             return False
         return True
 
-    def _table(self, file: Path) -> SiteRows:
+    def _table(self, file: Path) -> Table:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             found = sources.table(str(file), columns=self._columns, drop=self._drop).whole()
@@ -240,9 +240,9 @@ class Inbox:
             values = rows_with_gaps(found.rows, str(file))
         if not len(values):
             raise no_rows(file)
-        for hint in faults.find_in_stream([replace(found.site_rows(values), names=found.names or None)]):
+        for hint in faults.find_in_stream([replace(found, values=values, names=found.names or None, parts=())]):
             self._say(f"hint: {hint}")
-        return SiteRows(values, found.names or None)
+        return Table(values, found.names or None)
 
     def _ready(self, known: set[bytes]) -> dict[str, Path]:
         """The next file of each site that has come to rest, and is not known yet."""

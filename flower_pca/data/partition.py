@@ -15,9 +15,10 @@ from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.labels import clean
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import shown
-from flower_pca.data.table import Table, no_rows, take
+from flower_pca.data.reading import no_rows
 from flower_pca.names.ids import as_text
 from flower_pca.names.sites import require_site
+from flower_pca.names.table import Table
 
 CLIENTS: Final = 10  # how many there are, where nobody says
 _PLAIN: Final = "contiguous"  # the partition, likewise
@@ -78,7 +79,7 @@ def deal(table: Table, spec: str | None = None, n_clients: int | None = None) ->
     """
     if spec is None and len(table.parts) > 1:
         if n_clients not in (None, len(table.parts)):
-            if table.sites:
+            if table.origin:
                 of = "file"
             else:
                 of = "client that the data has"
@@ -88,21 +89,16 @@ def deal(table: Table, spec: str | None = None, n_clients: int | None = None) ->
                 got=n_clients,
                 then="Leave it out, or name a partition to mix their rows.",
             )
-        named = list(table.sites) or [""] * len(table.parts)
-        ends = np.cumsum([part.shape[0] for part in table.parts])
-        stretches = zip(table.parts, map(int, ends), strict=True)
-        places = [slice(end - part.shape[0], end) for part, end in stretches]
-        return [table.site_rows(*dealt) for dealt in zip(table.parts, places, named, strict=True)]
-    rows = table.rows
-    if table.source and not rows.shape[0]:
+        return [part.bare() for part in table.parts]
+    if table.source and not len(table):
         raise no_rows(table.source)
     place = None
     if table.origin is not None:
         place = table.origin.place
-    parts = make(spec or _PLAIN, rows.shape[0], n_clients, beside=table.beside, place=place)
+    parts = make(spec or _PLAIN, len(table), n_clients, beside=table.beside, place=place)
     names = sites(spec, table.beside, parts)
     dealt = zip(parts, names, strict=True)
-    return [table.site_rows(take(rows, part), part, site) for part, site in dealt if len(part)]
+    return [table.take(part, site).bare() for part, site in dealt if len(part)]
 
 
 def sites(spec: str | None, beside: Mapping[str, Array], parts: Sequence[Array]) -> list[str]:

@@ -14,8 +14,9 @@ from flower_pca.base.errors import ConfigError, DataError, needing
 from flower_pca.base.labels import clean
 from flower_pca.base.linalg import Array
 from flower_pca.data.partition import sizes_by_weight
-from flower_pca.data.table import Table, chosen, in_one_line
+from flower_pca.data.reading import chosen, in_one_line
 from flower_pca.names.columns import no_numbers
+from flower_pca.names.table import Table
 
 _BUNDLED: Final = ("breast_cancer", "diabetes", "digits", "iris", "linnerud", "wine")
 
@@ -33,7 +34,7 @@ def sklearn(*, name: str) -> Table:
     bunch = getattr(datasets, f"load_{name}")()
     target = np.asarray(bunch.target)
     beside = {"y": target} if target.ndim == 1 else {}
-    return Table((bunch.data,), tuple(map(str, bunch.feature_names)), beside)
+    return Table(bunch.data, tuple(map(str, bunch.feature_names)), beside=beside)
 
 
 def hugging_face(
@@ -85,7 +86,7 @@ def hugging_face(
     read = loaded.select_columns([spelt[column] for column in apart]).with_format(None)[:]
     values = {column: np.asarray(read[spelt[column]]) for column in apart}
     single = all(block.shape[1] == 1 for block in blocks.values())
-    return Table((np.hstack(list(blocks.values())),), features if single else (), values)
+    return Table(np.hstack(list(blocks.values())), features if single else None, beside=values)
 
 
 def _block(values: Any) -> Array:
@@ -165,7 +166,7 @@ def synthetic(
         noise = 0.02 * rng.standard_normal((count, d))
         along = rng.standard_normal((count, d)) * deviations
         parts.append(mean + along @ (common @ turn).T + noise)
-    return Table(tuple(parts), beside={"client": np.repeat(np.arange(clients), counts)})
+    return Table.together(list(map(Table, parts)), {"client": np.repeat(np.arange(clients), counts)})
 
 
 def _with(n: int, d: int, law: Callable[[Array], Array], seed: int) -> Table:
@@ -177,4 +178,4 @@ def _with(n: int, d: int, law: Callable[[Array], Array], seed: int) -> Table:
     rng = np.random.default_rng(seed)
     U = np.linalg.qr(rng.uniform(-1.0, 1.0, (d, d)))[0]
     V = np.linalg.qr(rng.uniform(-1.0, 1.0, (n, d)))[0]
-    return Table(((V * spectrum) @ U.T,))
+    return Table((V * spectrum) @ U.T)

@@ -26,11 +26,11 @@ from flower_pca.base.options import option
 from flower_pca.base.shown import shown
 from flower_pca.data.delimited import csv
 from flower_pca.data.files import npy, npz, npz_or_sparse, parquet, sparse, svmlight
+from flower_pca.data.reading import matching, no_rows, not_found, reading, require_matches, texts
 from flower_pca.data.sets import arithmetic, geometric, hugging_face, sklearn, synthetic
-from flower_pca.data.table import Table, matching, no_rows, not_found, reading, require_matches, texts
 from flower_pca.names.coding import source_of
-from flower_pca.names.columns import Columns, Heading, enumeration, no_numbers, usual_place
-from flower_pca.names.sites import Origin, SiteRows
+from flower_pca.names.columns import Heading, enumeration, no_numbers, usual_place
+from flower_pca.names.table import Table
 
 ENDINGS: Final[dict[str, Callable[..., Table]]] = {
     ".npy": npy,
@@ -96,12 +96,11 @@ def folder(
     read = zip(tables, files, strict=True)
     tables = [like(first, table, files[usual], file) for table, file in read]
     names = _sites(files)
-    parts = tuple(table.parts[0] for table in tables)
-    sizes = [int(part.shape[0]) for part in parts]
+    sizes = [len(table) for table in tables]
     labels_of_rows = {name: np.concatenate([table.beside[name] for table in tables]) for name in tables[0].beside}
     beside_rows = {**labels_of_rows, "file": np.repeat(np.array(names), sizes)}
-    stretches = chain.from_iterable(table.origin.stretches for table in tables if table.origin)
-    return Table(parts, tables[0].names, beside_rows, {}, str(place), Origin(tuple(stretches)), tuple(names))
+    sites = [replace(table, site=name) for table, name in zip(tables, names, strict=True)]
+    return Table.together(sites, beside_rows, source=str(place))
 
 
 def parties(
@@ -143,9 +142,9 @@ def parties(
         d = int(whole.rows.shape[1])
         checks.integer("The number of clients", clients or 2, least=1, most=d)
         parts = np.array_split(np.arange(d), clients or 2)
-        names = [whole.names[part[0] : part[-1] + 1] for part in parts]
-        named = zip(parts, names, strict=True)
-        return [replace(whole, names=own).site_rows(whole.rows[:, p]) for p, own in named]
+        if whole.names:
+            return [whole.pick(whole.names[part[0] : part[-1] + 1]) for part in parts]
+        return [replace(whole, values=whole.rows[:, part[0] : part[-1] + 1], parts=()).bare() for part in parts]
 
 
 DRAWN: Final = (synthetic, geometric, arithmetic)  # from a seed: they read no file
@@ -173,7 +172,7 @@ def make(spec: str, needed: Sequence[str] | None = None, *, words: Sequence[str]
     """The rows that a spec string or a bare path names: a two-dimensional array, dense,
     memory-mapped or sparse.
 
-    Where their columns have names, or their lines numbers, they come as `SiteRows`, with these.
+    Where their columns have names, or their lines numbers, they come as `Table`, with these.
     Where it matters, only the `needed` columns are read: see `table_with`. Columns named as `words`
     come with them as they are written, for others to be made of them. `ids` names the column that
     says whose row each is.
@@ -186,8 +185,8 @@ def make(spec: str, needed: Sequence[str] | None = None, *, words: Sequence[str]
         found = table(spec, words=words)
     else:
         found = table_with(spec, needed)
-    if found.names or found.text or found.texts or found.ids is not None:
-        return found.site_rows(found.rows)
+    if found.names or found.is_text or found.texts or found.ids is not None:
+        return found.joined()
     return found.rows
 
 
@@ -277,14 +276,13 @@ def _load(
         if isinstance(already, list | tuple):
             load = partial(load, beside=(*already, *(name for name in beside if name not in already)))
     loaded = load()
-    for part in loaded.parts:
-        if part.ndim != 2:
-            raise DataError(
-                f"The data of {spec}",
-                must="a table",
-                got=labels.count(part.ndim, "dimension"),
-                then="A vector becomes x[:, None].",
-            )
+    if loaded.ndim != 2:
+        raise DataError(
+            f"The data of {spec}",
+            must="a table",
+            got=labels.count(loaded.ndim, "dimension"),
+            then="A vector becomes x[:, None].",
+        )
     require_matches(_DROPPED, loaded.columns, drop)
     loaded = loaded.without(matching(loaded.columns, drop))
     if columns is None:
@@ -319,14 +317,14 @@ _DROPPED: Final = "The columns to leave out"
 
 def _parties_of_folder(
     path: str, pattern: str, ids: str | None, options: Mapping[str, Any], drop: Sequence[str], without: Sequence[str]
-) -> list[SiteRows]:
+) -> list[Table]:
     """The table of each party, one for each file: different columns of the same people."""
     _, files = files_of(path, pattern, without)
     wanted, remedy = dict(options), f"If a column says whose row it is, name it: {option('ids', 'patient')}."
     if ids is not None:
         wanted, remedy = {"ids": ids, **options}, ""
     pairs = zip(_tables(files, wanted, drop, then=remedy), _sites(files), strict=True)
-    return [table.site_rows(table.rows, site=site) for table, site in pairs]
+    return [replace(table, site=site) for table, site in pairs]
 
 
 def files_of(path: str, pattern: str, without: Sequence[str] = ()) -> tuple[Path, list[Path]]:
@@ -374,7 +372,7 @@ def _tables(files: Sequence[Path], options: Mapping[str, Any], drop: Sequence[st
             raise DataError(f"The columns of {file}", must="numbers", got=enumeration(table.words.values()), then=then)
         if table.words:
             raise no_numbers(file, table.words)
-        if table.parts[0].ndim == 2 and table.parts[0].shape[0] == 0:
+        if table.ndim == 2 and len(table) == 0:
             raise no_rows(file)
     return tables
 
@@ -405,21 +403,18 @@ def _sites(files: Sequence[Path]) -> list[str]:
 
 def usual_table(tables: Sequence[Table]) -> int:
     """Where the first stands of those with the columns that most have: not all others are wrong where one is odd."""
-    headings = (Heading.of_names(table.names, table.parts[0].shape[-1]) for table in tables)
+    headings = (Heading.of_names(table.names or (), table.shape[-1]) for table in tables)
     return usual_place(headings)
 
 
 def like(first: Table, table: Table, one: Path, other: Path) -> Table:
     """The columns in the order of the first one's, by their names."""
-    rows = table.parts[0]
-    d = first.parts[0].shape[-1]
-    if table.names == first.names and rows.shape[-1] == d:
+    if table.names == first.names and table.shape[-1] == first.shape[-1]:
         return table
-    if table.names and sorted(table.names) == sorted(first.names):
-        arranged = rows[:, Columns(table.names).places(first.names)]
-        return replace(table, parts=(arranged,), names=first.names)
-    own = Heading.of_names(table.names, rows.shape[-1])
-    others = Heading.of_names(first.names, d)
+    if table.names and first.names and sorted(table.names) == sorted(first.names):
+        return table.pick(first.names)
+    own = Heading.of_names(table.names or (), table.shape[-1])
+    others = Heading.of_names(first.names or (), first.shape[-1])
     raise own.mismatch(str(other), others, one.name).error(DataError)
 
 

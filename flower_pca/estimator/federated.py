@@ -35,7 +35,7 @@ from flower_pca.base.shown import shown
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.estimator import tables
 from flower_pca.names.levels import AsGiven, Coding, read_levels
-from flower_pca.names.sites import SiteRows
+from flower_pca.names.table import Table
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.projection import known_shrinkage
 from flower_pca.results.start import Start
@@ -292,13 +292,13 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
             return (scores / self._deviations()).astype(scores.dtype)
         return scores
 
-    def _with_names(self, X: Any) -> SiteRows:
+    def _with_names(self, X: Any) -> Table:
         """Rows that have been checked, with the names of their columns."""
         names = self.result_.feature_names_in_
         rows = tables.check(self, X, reset=False, who="X")
-        if isinstance(rows, SiteRows):  # with words
+        if isinstance(rows, Table):  # with words
             return rows
-        return SiteRows(rows, names=None if names is None else tuple(names))
+        return Table(rows, names=None if names is None else tuple(names))
 
     def _deviations(self) -> Array:
         """What whitening divides by; 1 where there is no variance, and so nothing to divide."""

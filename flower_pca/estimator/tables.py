@@ -22,12 +22,13 @@ from flower_pca.base.labels import clean, count, is_gap
 from flower_pca.base.shown import shown
 from flower_pca.names.coding import Coding
 from flower_pca.names.columns import Columns, Heading, names_in, no_numbers, usual_place
-from flower_pca.names.sites import SiteRows, text_of_label
+from flower_pca.names.frames import text_of_label
+from flower_pca.names.table import Table
 
 DTYPES: Final = (np.float64, np.float32)
 
 
-def shards(estimator: Any, X: Any, sites: Any) -> list[SiteRows]:
+def shards(estimator: Any, X: Any, sites: Any) -> list[Table]:
     """The rows of each client, checked, with the names of their columns and of their site."""
     found = several(X)
     if found is None:
@@ -50,10 +51,10 @@ def shards(estimator: Any, X: Any, sites: Any) -> list[SiteRows]:
     if names is not None:
         texts = Columns(tuple(map(clean, names)), "X").names
     numbered = enumerate(parts)
-    return [SiteRows(part, texts, site=whose.get(i, "")) for i, part in numbered]
+    return [Table(part, texts, site=whose.get(i, "")) for i, part in numbered]
 
 
-def asked_columns(estimator: Any, shards: Sequence[SiteRows]) -> tuple[tuple[str, ...] | None, int]:
+def asked_columns(estimator: Any, shards: Sequence[Table]) -> tuple[tuple[str, ...] | None, int]:
     """The columns that a run over these is to name, and how many of them vary by themselves.
 
     The columns that one of words becomes add up to 1, so one of them follows from the others.
@@ -79,7 +80,7 @@ def several(X: Any) -> tuple[list[Any], dict[int, str]] | None:
         tables = []
     if not tables or any(len(getattr(table, "shape", ())) != 2 for table in tables):
         return None
-    own = {i: table.site for i, table in enumerate(tables) if isinstance(table, SiteRows) and table.site}
+    own = {i: table.site for i, table in enumerate(tables) if isinstance(table, Table) and table.site}
     return tables, {i: str(site) for i, site in enumerate(X)} if isinstance(X, Mapping) else own
 
 
@@ -127,7 +128,7 @@ def dealt(rows: Any, sites: Any) -> tuple[list[Any], dict[int, str]]:
 
 def labels(table: Any) -> list[Any] | None:
     """What the columns of a table are called; None of one whose columns go by position."""
-    if isinstance(table, SiteRows):
+    if isinstance(table, Table):
         if table.names is None:
             return None
         return [*table.names, *table.words]
@@ -146,13 +147,12 @@ def pick(table: Any, names: Sequence[str] | None, *, who: str) -> Any:
         return table
     texts = list(map(text_of_label, known))
     own = Columns(tuple(texts), who)
-    if isinstance(table, SiteRows):
+    if isinstance(table, Table):
         if names is None:
             return table
-        places = Columns(table.names or (), who).places(names, table.words)
-        return SiteRows(table.values[:, places], tuple(names), site=table.site)
+        return table.pick(names, who)
     if 0 < sum(isinstance(label, str) for label in known) < len(known):
-        SiteRows.of(table, who=who)  # which says so
+        Table.of(table, who=who)  # which says so
     if texts != known:
         table = table.set_axis(texts, axis=1)
     if names is None or list(names) == texts:
@@ -185,7 +185,7 @@ def check(estimator: Any, X: Any, *, reset: bool, who: str) -> Any:
     if estimator.missing == "error":
         finite = True
     try:
-        if isinstance(X, SiteRows):
+        if isinstance(X, Table):
             return _checked_rows(estimator, X, reset=reset, who=who, finite=finite)
         return _valid(estimator, X, finite, reset=reset)
     except DataError:
@@ -214,7 +214,7 @@ def without_cells(X: Any, who: str) -> Iterator[None]:
 
 def _with_words(
     estimator: Any, coding: Coding, X: Any, columns: tuple[str, ...] | None, *, reset: bool, who: str
-) -> SiteRows:
+) -> Table:
     """The rows with what stands in their columns of words, which the run codes, and checks as it does all rows."""
     if labels(X) is None:
         remedy = f"Give data frames, or leave {coding.field} out."
@@ -224,7 +224,7 @@ def _with_words(
         names = dict.fromkeys(clean(name) for name in (*(columns or labels(X) or ()), *coding.words))
         estimator.feature_names_in_ = np.array(list(names), dtype=object)
         estimator.n_features_in_ = len(names)
-    return SiteRows.of(X, who=who)
+    return Table.of(X, who=who)
 
 
 def _note_names(estimator: Any, table: Any, *, first: bool, who: str) -> Any:
@@ -240,7 +240,7 @@ def _valid(estimator: Any, X: Any, finite: bool | str, *, reset: bool) -> Any:
     return validate_data(estimator, X, reset=reset, accept_sparse="csr", dtype=DTYPES, ensure_all_finite=finite)
 
 
-def _checked_rows(estimator: Any, X: SiteRows, *, reset: bool, who: str, finite: bool | str) -> Any:
+def _checked_rows(estimator: Any, X: Table, *, reset: bool, who: str, finite: bool | str) -> Any:
     """Likewise of rows with names, which scikit-learn does not know to have any."""
     known = getattr(estimator, "feature_names_in_", None)
     if X.words:
@@ -267,7 +267,7 @@ def _explain(X: Any, error: Exception, who: str, *, gaps: bool) -> None:
         ) from error
     if len(getattr(X, "shape", ())) != 2 or 0 in X.shape or "feature names" in str(error):
         return
-    rows = SiteRows.of(X, who=who)
+    rows = Table.of(X, who=who)
     if rows.words:
         raise no_numbers(who, rows.words, file=False) from error
     if getattr(rows.values, "dtype", np.dtype(object)).kind == "f":

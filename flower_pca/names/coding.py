@@ -22,7 +22,7 @@ from typing import Any
 from flower_pca.names import levels
 from flower_pca.names.columns import enumeration
 from flower_pca.names.levels import Coding as Coding
-from flower_pca.names.sites import SiteRows
+from flower_pca.names.table import Table
 
 
 def source_of(name: str) -> str:
@@ -30,7 +30,7 @@ def source_of(name: str) -> str:
     return levels.column_of(name)
 
 
-def of_node(rows: SiteRows, words: Sequence[str], *, least: int, who: str) -> SiteRows:
+def of_node(rows: Table, words: Sequence[str], *, least: int, who: str) -> Table:
     """A node's rows, with the columns that these words become, of nothing that is too rare."""
     if not words:
         return rows
@@ -44,7 +44,7 @@ def expand(names: Iterable[str], *, known: Iterable[str], words: Iterable[str]) 
     return tuple(name for some in own for name in some)
 
 
-def grown(rows: SiteRows, names: Sequence[str], who: str) -> SiteRows | None:
+def grown(rows: Table, names: Sequence[str], who: str) -> Table | None:
     """The rows with all of these columns that they can make; None if there is nothing to make."""
     if not any(map(source_of, names)):
         return None

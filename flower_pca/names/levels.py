@@ -38,7 +38,7 @@ from flower_pca.base.options import option
 from flower_pca.base.shown import shown
 from flower_pca.names.columns import LONGEST, doubles, enumeration
 from flower_pca.names.ids import as_text
-from flower_pca.names.sites import SiteRows
+from flower_pca.names.table import Table
 
 AsGiven: TypeAlias = "str | Sequence[str] | Mapping[str, Sequence[str] | None]"
 Levels: TypeAlias = tuple[
@@ -198,7 +198,7 @@ class Coding:
         found = chain.from_iterable(known.get(name, [name]) for name in (*columns, *known))
         return tuple(dict.fromkeys(found))
 
-    def values_at(self, rows: SiteRows, who: str) -> dict[str, tuple[str, ...]]:
+    def values_at(self, rows: Table, who: str) -> dict[str, tuple[str, ...]]:
         """The levels that a site has."""
         return {name: levels_in(rows, name, who) for name in self.words}
 
@@ -232,7 +232,7 @@ class Coding:
 # The rows of one site.
 
 
-def texts(rows: SiteRows, column: str, who: str = "the rows") -> list[str | None]:
+def texts(rows: Table, column: str, who: str = "the rows") -> list[str | None]:
     """What stands in each row of a column: of words, or of numbers that are codes."""
     if column in rows.texts:
         cells = rows.texts[column]
@@ -249,7 +249,7 @@ def texts(rows: SiteRows, column: str, who: str = "the rows") -> list[str | None
     return list(map(text_of, cells.tolist()))
 
 
-def _dense(rows: SiteRows, names: Iterable[str]) -> Array:
+def _dense(rows: Table, names: Iterable[str]) -> Array:
     """Columns of the rows, by name."""
     known = rows.names or ()
     part = rows.values[:, [known.index(name) for name in names]]
@@ -258,7 +258,7 @@ def _dense(rows: SiteRows, names: Iterable[str]) -> Array:
     return np.asarray(part)
 
 
-def levels_in(rows: SiteRows, column: str, who: str = "the rows") -> tuple[str, ...]:
+def levels_in(rows: Table, column: str, who: str = "the rows") -> tuple[str, ...]:
     """The levels of a column, in their order."""
     cells = texts(rows, column, who)
     found = in_order(cell for cell in cells if cell is not None)
@@ -279,7 +279,7 @@ def levels_in(rows: SiteRows, column: str, who: str = "the rows") -> tuple[str, 
     return found
 
 
-def code(rows: SiteRows, columns: Iterable[str], *, least: int, who: str = "the rows") -> SiteRows:
+def code(rows: Table, columns: Iterable[str], *, least: int, who: str = "the rows") -> Table:
     """The rows with an indicator for each level that at least so many rows have, and for the others together."""
     parts: dict[str, Array] = {}
     for column in columns:
@@ -288,15 +288,7 @@ def code(rows: SiteRows, columns: Iterable[str], *, least: int, who: str = "the 
         for level in in_order(cell for cell in cells if cell is not None):
             parts[indicator(column, level)] = _ones(cells, {level})
     spare = {name: words for name, words in rows.words.items() if name not in columns}
-    return replace(beside(_less(rows, columns), parts), words=spare, texts={}, coded=tuple(columns))
-
-
-def _less(rows: SiteRows, columns: Iterable[str]) -> SiteRows:
-    """The rows without these columns."""
-    names = rows.names or ()
-    left = [j for j, name in enumerate(names) if name not in columns]
-    values = rows.values[:, left]
-    return replace(rows, values=values, names=tuple(names[j] for j in left))
+    return replace(beside(rows.without([*columns]), parts), words=spare, texts={}, coded=tuple(columns))
 
 
 def _told_apart(cells: list[str | None], least: int) -> list[str | None]:
@@ -319,11 +311,11 @@ def _ones(cells: Iterable[str | None], levels: set[str]) -> Array:
     return np.array([np.nan if cell is None else float(cell in levels) for cell in cells])
 
 
-def beside(rows: SiteRows, parts: Mapping[str, Array]) -> SiteRows:
+def beside(rows: Table, parts: Mapping[str, Array]) -> Table:
     """The rows with more columns, in place of those that have the same names."""
     if not parts:
         return rows
-    others = _less(rows, parts)
+    others = rows.without(parts)
     values = others.values
     more = np.column_stack(list(parts.values()))
     if values.dtype.kind == "f":
@@ -340,7 +332,7 @@ def beside(rows: SiteRows, parts: Mapping[str, Array]) -> SiteRows:
     return replace(others, values=values, names=names, made=rows.made | {*parts})
 
 
-def new_columns(rows: SiteRows, wanted: Sequence[str], who: str = "the rows") -> dict[str, Array]:
+def new_columns(rows: Table, wanted: Sequence[str], who: str = "the rows") -> dict[str, Array]:
     """The columns that are wanted and that the rows do not have as they are: indicators, by name.
 
     Args:
@@ -362,7 +354,7 @@ def new_columns(rows: SiteRows, wanted: Sequence[str], who: str = "the rows") ->
     return found
 
 
-def _of_texts(rows: SiteRows, column: str, names: list[str], who: str) -> dict[str, Array]:
+def _of_texts(rows: Table, column: str, names: list[str], who: str) -> dict[str, Array]:
     """Indicators of words."""
     levels, cells = list(map(level_of, names)), texts(rows, column, who)
     known = [(i, cell) for i, cell in enumerate(cells) if cell is not None]
@@ -375,7 +367,7 @@ def _of_texts(rows: SiteRows, column: str, names: list[str], who: str) -> dict[s
     return {indicator(column, level): _ones(cells, into if level == OTHER else {level}) for level in levels}
 
 
-def _of_coded(rows: SiteRows, column: str, names: list[str], who: str) -> dict[str, Array]:
+def _of_coded(rows: Table, column: str, names: list[str], who: str) -> dict[str, Array]:
     """Indicators that rows with indicators of their own lack, and "other" with the levels that the run does not name.
 
     Where a value is missing, it is missing in all indicators.
@@ -393,7 +385,7 @@ def _of_coded(rows: SiteRows, column: str, names: list[str], who: str) -> dict[s
     return found
 
 
-def _sum(rows: SiteRows, names: Sequence[str]) -> Array:
+def _sum(rows: Table, names: Sequence[str]) -> Array:
     if not names:  # no row has a value
         return np.full(len(rows), np.nan)
     return np.asarray(np.sum(_dense(rows, names), axis=1, dtype=np.float64))

@@ -17,7 +17,7 @@ from flower_pca.analysis import sites
 from flower_pca.analysis.monitor import Limits, RowScores
 from flower_pca.base import labels
 from flower_pca.base.linalg import Array
-from flower_pca.names.sites import SiteRows
+from flower_pca.names.table import Table
 from flower_pca.plots import style
 from flower_pca.results import facts
 from flower_pca.results.pca import PCAResult
@@ -104,7 +104,7 @@ def scores(drawn: style.Figure, result: PCAResult, shards: Sequence[Any] | None)
     own = own_scores(result)
     if own is None:
         every = sum(rows(shards or ()))
-        some = [SiteRows.of(shard)[:: -(-every // _POINTS)] for shard in shards or ()]
+        some = [Table.of(shard)[:: -(-every // _POINTS)] for shard in shards or ()]
         parts = [result.transform(rows)[:, :2] for rows in some]
     else:
         every = len(own)

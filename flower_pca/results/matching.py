@@ -14,7 +14,7 @@ from flower_pca.base.labels import clean
 from flower_pca.base.linalg import Array
 from flower_pca.names.coding import source_of
 from flower_pca.names.columns import Columns, Heading, lacking
-from flower_pca.names.sites import SiteRows
+from flower_pca.names.table import Table
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 
@@ -53,7 +53,7 @@ def _clean_names(names: tuple[str, ...] | None) -> tuple[str, ...] | None:
     return None if names is None else tuple(map(clean, names))
 
 
-def rows_by_name(X: Any, names: tuple[str, ...] | None, known: str) -> SiteRows:
+def rows_by_name(X: Any, names: tuple[str, ...] | None, known: str) -> Table:
     """The rows; with names if columns are to be matched by these, and all needed are there."""
     rows = read(X, names)
     by_name = names is not None or bool(known)
@@ -65,13 +65,13 @@ def rows_by_name(X: Any, names: tuple[str, ...] | None, known: str) -> SiteRows:
     return rows
 
 
-def read(X: Any, names: tuple[str, ...] | None = None) -> SiteRows:
+def read(X: Any, names: tuple[str, ...] | None = None) -> Table:
     """The rows with what belongs to them; a text is the path or the spec of a file, of which these columns matter."""
     if isinstance(X, str | os.PathLike):
         from flower_pca.data import sources
 
         X = sources.make(os.fspath(X), names)
-    return SiteRows.of(X, who=_WHO)
+    return Table.of(X, who=_WHO)
 
 
 def arrange(X: Any, names: tuple[str, ...] | None, known: str) -> Any:
@@ -82,7 +82,7 @@ def arrange(X: Any, names: tuple[str, ...] | None, known: str) -> Any:
         return rows.values
     own = Columns(rows.names, _WHO)
     wanted = own.in_order if names is None else names
-    return rows.values[:, own.places(wanted, rows.words)]
+    return rows.pick(wanted, _WHO).values
 
 
 def in_order(components: Array, names: Any, wanted: Any) -> Array:
@@ -97,7 +97,7 @@ def in_order(components: Array, names: Any, wanted: Any) -> Array:
     return np.asarray(components[:, places])
 
 
-def _check(rows: SiteRows, names: tuple[str, ...], wanted: tuple[str, ...] | None, known: str) -> None:
+def _check(rows: Table, names: tuple[str, ...], wanted: tuple[str, ...] | None, known: str) -> None:
     if wanted is None:
         own = Heading.of_names(names, len(names))
         if own.digest != known:

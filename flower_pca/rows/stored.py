@@ -17,7 +17,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.blocks import adapters
 from flower_pca.names import coding
 from flower_pca.names.columns import Columns, Heading, no_numbers, not_named
-from flower_pca.names.sites import SiteRows
+from flower_pca.names.table import Table
 from flower_pca.rows.frame import Moments, Spread
 from flower_pca.rows.measured import Measured, of_columns
 
@@ -55,7 +55,7 @@ class StoredRows:
     places: Array | None = None
 
     def __init__(self, X: Any, *, who: str, missing: bool, columns: Array | None = None) -> None:
-        given: SiteRows = X if isinstance(X, SiteRows) else SiteRows.of(X, who=who)
+        given: Table = X if isinstance(X, Table) else Table.of(X, who=who)
         self.who = who
         if given.site:
             self.who = f"{who} ({given.site})"
@@ -84,7 +84,7 @@ class StoredRows:
         self.n, self.d, self.sparse = measured.n, measured.d, measured.sparse
         self.dtype, self.missing = measured.dtype, measured.missing
 
-    def _sort(self, given: SiteRows) -> tuple[Columns, Array | None]:
+    def _sort(self, given: Table) -> tuple[Columns, Array | None]:
         """The names in their own order, and where these columns are; None if in it already."""
         assert given.names is not None
         whole = Columns(given.names, self._file)
@@ -192,9 +192,9 @@ class StoredRows:
         grown.site, grown.words, grown.ids = self.site, self.words, self.ids
         return grown
 
-    def _with_words(self) -> SiteRows:
+    def _with_words(self) -> Table:
         """The rows with what is known of their columns of words."""
-        return SiteRows(
+        return Table(
             self.plain(),
             self.names,
             source=self.source,

@@ -15,7 +15,7 @@ from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import brief, shown
 from flower_pca.names.columns import Columns, Heading, lacking, no_numbers, not_named, some_only
-from flower_pca.names.sites import SiteRows
+from flower_pca.names.table import Table
 from flower_pca.rows.gaps import rows_with_gaps
 
 NO_CURSOR = np.zeros(0, dtype=np.uint8)
@@ -140,7 +140,7 @@ class Stream:
 
     def _rows_to_cut(self, source: Any) -> Any:
         """An array that is cut into batches, and what it says of its columns."""
-        given = SiteRows.of(source, who=self.who).quiet()
+        given = Table.of(source, who=self.who).quiet()
         self.site, self._names, self._words = given.site, given.names, given.words
         values = given.values
         if not isinstance(values, np.memmap | np.ma.MaskedArray):
@@ -166,7 +166,7 @@ class Stream:
             return Columns(self.wanted, self.who).heading
         if self._heading is not None or self.d is None:
             return self._heading
-        headings = (SiteRows.of(rows).names for rows in self._batches if rows is not None)
+        headings = (Table.of(rows).names for rows in self._batches if rows is not None)
         first = next(headings, self._names)
         if first is None:
             return Heading(self.d)
@@ -285,14 +285,14 @@ class Stream:
             return None
         missing = None if self._missing is None else self._missing[self._part(step)]
         who = f"{self.who} at step {step}"
-        given = SiteRows.of(rows, who=who).quiet()
+        given = Table.of(rows, who=who).quiet()
         batch = self._by_name(rows_with_gaps(given.values, who, missing), given, who)
         # without one entry it is an outage
         if all(np.isnan(row).all() for row in batch):
             return None
         return batch
 
-    def _by_name(self, batch: Array, given: SiteRows, who: str) -> Array:
+    def _by_name(self, batch: Array, given: Table, who: str) -> Array:
         """The columns that the run names, or all by their names, which must stay the same."""
         names = given.names or self._names
         words = given.words or self._words

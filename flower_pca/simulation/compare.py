@@ -18,7 +18,7 @@ from flower_pca.core.algorithm import Algorithm, Iterative
 from flower_pca.core.drive import Driven
 from flower_pca.core.model import fraction_rank
 from flower_pca.core.question import Question
-from flower_pca.data.table import Table
+from flower_pca.names.table import Table
 from flower_pca.results.pca import PCAResult
 from flower_pca.rows.frame import Frame, merge
 from flower_pca.rows.local import LocalData
@@ -228,7 +228,7 @@ def pooled_eigenpairs(
     if isinstance(n_components, int):
         k = min(k, n_components + 2)
     V, values = (
-        LocalData(Table(tuple(client.plain() for client in clients)).rows, missing=missing == "mean")
+        LocalData(Table.together([Table(client.plain()) for client in clients], {}).rows, missing=missing == "mean")
         .in_frame(frame)
         .top(k)
     )

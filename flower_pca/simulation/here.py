@@ -22,7 +22,7 @@ from flower_pca.core.drive import Driven, Watcher, drive
 from flower_pca.core.question import AskedHere, Question
 from flower_pca.core.stage import Arrays
 from flower_pca.names.columns import Heading, names_in
-from flower_pca.names.sites import SiteRows
+from flower_pca.names.table import Table
 from flower_pca.results.left_out import parted
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.record import Following, StepRecord
@@ -168,7 +168,7 @@ def _in_process(
     return found
 
 
-def _in_order(question: Question, sites: list[SiteRows]) -> tuple[Question, list[SiteRows]]:
+def _in_order(question: Question, sites: list[Table]) -> tuple[Question, list[Table]]:
     """The question, of the columns in the order that all sites have them in, if it names none; words as numbers."""
     if question.levels is not None:
         from flower_pca.simulation.sites import by_agreement
@@ -179,7 +179,7 @@ def _in_order(question: Question, sites: list[SiteRows]) -> tuple[Question, list
     return question, sites
 
 
-def _require_clients(question: Question, sites: Sequence[SiteRows]) -> list[LocalData]:
+def _require_clients(question: Question, sites: Sequence[Table]) -> list[LocalData]:
     """The clients, if what is asked can be had of them."""
     clients = rows_of(sites, missing=question.missing != "error", columns=question.columns)
     rows = sum([client.n for client in clients])

@@ -33,7 +33,7 @@ import numpy as np
 
 from flower_pca.base.errors import ConfigError, NotEnoughNodes
 from flower_pca.base.linalg import Array
-from flower_pca.names.sites import SiteRows
+from flower_pca.names.table import Table
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
 from flower_pca.simulation.backend import Ray
@@ -214,7 +214,7 @@ class Packs(ABC):
             shape = tuple(entry["shape"])
             rows = csr_array(tuple(np.array(a) for a in arrays), shape=shape)
         names, words = text["names"][entry["names"]]
-        named = SiteRows(
+        named = Table(
             rows, None if names is None else tuple(names), words, entry["source"], entry["site"], ids=entry["ids"]
         )
         return LocalData(named, who=f"client {client}", missing=True)
@@ -311,7 +311,7 @@ def _describe(shard: Any, names: dict[str, int]) -> tuple[dict[str, Any], list[A
 
         pickled = cloudpickle.dumps(shard)  # type: ignore[no-untyped-call]
         return {"kind": "stream", "arrays": []}, [np.frombuffer(pickled, dtype=np.uint8)]
-    rows = SiteRows.of(shard)
+    rows = Table.of(shard)
     known = names.setdefault(json.dumps([rows.names, dict(rows.words)]), len(names))
     entry = {"kind": "dense", "arrays": [], "names": known, "source": rows.source, "site": rows.site, "ids": rows.ids}
     if not hasattr(rows.values, "tocsr"):

@@ -26,14 +26,15 @@ from flower_pca.core.question import Question
 from flower_pca.data import faults
 from flower_pca.names.coding import Coding
 from flower_pca.names.columns import Columns, Heading, enumeration, usual_place
-from flower_pca.names.sites import SiteRows, require_site
+from flower_pca.names.sites import require_site
+from flower_pca.names.table import Table
 from flower_pca.results.pca import PCAResult
 from flower_pca.rows.frame import Frame, merge
 from flower_pca.rows.local import LocalData
 from flower_pca.stages.site_share import hints_of_sites
 
 
-def from_frame(frame: Any, *, by: Any) -> list[SiteRows]:
+def from_frame(frame: Any, *, by: Any) -> list[Table]:
     """The rows of each site of one table, with the names of its columns and of the sites.
 
     Args:
@@ -70,7 +71,7 @@ def from_frame(frame: Any, *, by: Any) -> list[SiteRows]:
     for side, noun in zip(_shape(rest), ("row", "column beside the sites"), strict=True):
         if not side:
             raise DataError("The table", must=f"of at least one {noun}", got="none", then="Check how it was made.")
-    rows = SiteRows.of(rest, who="the table")
+    rows = Table.of(rest, who="the table")
     # Labels of several types have no order among themselves.
     found, which = np.unique(whose.astype(str) if whose.dtype == object else whose, return_inverse=True)
     # pandas has whole numbers as floats in a column that had gaps once: site 1.0 is site 1.
@@ -113,14 +114,11 @@ def _is_column(frame: Any, by: Any) -> bool:
 
 def _column(frame: Any, by: Any) -> tuple[Any, Array]:
     """The table without the column of this name, and that; or as it is, with the level's."""
-    if isinstance(frame, SiteRows):
+    if isinstance(frame, Table):
         names = list(frame.names or ())
         if by not in names:
             raise _unknown(by, names)
-        rest = [j for j, name in enumerate(names) if name != by]
-        values = frame.values[:, rest]
-        others = replace(frame, values=values, names=tuple(names[j] for j in rest))
-        return others, np.asarray(frame.values)[:, names.index(by)]
+        return frame.without([by]), np.asarray(frame.values)[:, names.index(by)]
     names = list(getattr(frame, "columns", ()))
     if by in names:
         if names.count(by) > 1:
@@ -172,20 +170,20 @@ def _unknown(by: Any, names: list[Any]) -> ConfigError:
     return ConfigError("by", must=rule, got=shown(by), then="Name the sites' column, or give the site of each row.")
 
 
-def sites_of(shards: Any) -> list[SiteRows]:
+def sites_of(shards: Any) -> list[Table]:
     """The shards with the names that they have; in a mapping, those of their sites are the keys."""
     if isinstance(shards, Mapping) and shards:
-        return [SiteRows.of(X, who=str(site), site=str(site)) for site, X in shards.items()]
+        return [Table.of(X, who=str(site), site=str(site)) for site, X in shards.items()]
     several = isinstance(shards, list | tuple) or (isinstance(shards, np.ndarray) and shards.ndim == 3)
     if not several or len(shards) == 0:
         got = _kind(shards)
         if several:
             got = "none"
         raise DataError("shards", must="a list of arrays, one per client", got=got, then="Use [X] for one client.")
-    return [SiteRows.of(X, who=f"client {i}") for i, X in enumerate(shards)]
+    return [Table.of(X, who=f"client {i}") for i, X in enumerate(shards)]
 
 
-def common_order(sites: Sequence[SiteRows]) -> tuple[str, ...] | None:
+def common_order(sites: Sequence[Table]) -> tuple[str, ...] | None:
     """The names of the columns in the order that they have at all sites; None where they differ, or are sorted."""
     orders = {(site.names, bool(site.words)) for site in sites}
     names, words = next(iter(orders))
@@ -205,7 +203,7 @@ def clients_of(shards: Any, *, missing: bool, columns: tuple[str, ...] | None = 
     return rows_of(sites_of(shards), missing=missing, columns=columns)
 
 
-def rows_of(sites: Sequence[SiteRows], *, missing: bool, columns: tuple[str, ...] | None = None) -> list[LocalData]:
+def rows_of(sites: Sequence[Table], *, missing: bool, columns: tuple[str, ...] | None = None) -> list[LocalData]:
     """What the clients with these shards see of them, likewise."""
     found = enumerate(sites)
     if columns is None:
@@ -256,7 +254,7 @@ def looked_at(result: PCAResult, clients: Sequence[LocalData], frame: Frame) -> 
     return replace(result, hints=(*lines, *first, *identifiers, *odd, *of_sites))
 
 
-def by_agreement(question: Question, coding: Coding, sites: Sequence[SiteRows]) -> tuple[Question, list[SiteRows]]:
+def by_agreement(question: Question, coding: Coding, sites: Sequence[Table]) -> tuple[Question, list[Table]]:
     """The question with all its columns by name, and the sites with just these columns."""
     found = coding.union([coding.values_at(site, f"client {i}") for i, site in enumerate(sites)])
     columns = found.spread(question.columns or _others(sites, coding))
@@ -264,9 +262,9 @@ def by_agreement(question: Question, coding: Coding, sites: Sequence[SiteRows]) 
     return question.with_coding(found, columns), exact
 
 
-def _others(sites: Sequence[SiteRows], coding: Coding) -> tuple[str, ...]:
+def _others(sites: Sequence[Table], coding: Coding) -> tuple[str, ...]:
     """The columns beside those of words, which have to be the same at all sites."""
-    plain = [_without(site, coding.words) for site in sites]
+    plain = [site.without(coding.words) for site in sites]
     for i, site in enumerate(plain):
         site.whole(f"client {i}")
     headings = [Heading.of_names(site.names or (), len(site.names or ())) for site in plain]
@@ -277,15 +275,7 @@ def _others(sites: Sequence[SiteRows], coding: Coding) -> tuple[str, ...]:
     return common_order(plain) or tuple(sorted(plain[0].names or ()))
 
 
-def _without(site: SiteRows, names: Sequence[str]) -> SiteRows:
-    """The site without these columns."""
-    numbered = enumerate(site.names or ())
-    rest = [j for j, name in numbered if name not in names]
-    words = {name: bad for name, bad in site.words.items() if name not in names}
-    return replace(site, values=site.values[:, rest], names=tuple((site.names or ())[j] for j in rest), words=words)
-
-
-def _exactly(site: SiteRows, columns: tuple[str, ...], who: str) -> SiteRows:
+def _exactly(site: Table, columns: tuple[str, ...], who: str) -> Table:
     """The site with these columns, made of words where it has none of the name."""
     rows = LocalData(site, who=who, missing=True).arrange(columns)
     return replace(site, values=rows.plain(), names=columns, words={}, texts={}, coded=(), made=rows.made)

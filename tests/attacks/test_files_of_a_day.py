@@ -83,7 +83,7 @@ def test_a_pipe_or_a_device_is_refused_at_once(tmp_path):
 
 def test_a_small_file_of_very_many_rows_is_refused_before_they_are_read(tmp_path, monkeypatch):
     pytest.importorskip("pyarrow")
-    monkeypatch.setattr("flower_pca.data.table._LARGE", 2**20)
+    monkeypatch.setattr("flower_pca.data.reading._LARGE", 2**20)
     flat = np.zeros((400_000, 3))
     pd.DataFrame(flat, columns=list("abc")).to_parquet(tmp_path / "x.parquet")
     np.savez_compressed(tmp_path / "x.npz", X=flat)

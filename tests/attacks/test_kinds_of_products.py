@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from dishonest import Node, RefusedError, Sums, error_of, request
 
-from flower_pca import SiteRows, wire
+from flower_pca import Table, wire
 from flower_pca.clients import Rules
 from flower_pca.names import ids
 from flower_pca.rows.frame import Frame
@@ -132,7 +132,7 @@ def test_columns_take_no_memory_beyond_the_rows_taken_twice():
 
 @pytest.mark.slow
 def test_another_salt_means_another_digest_and_no_other_work(monkeypatch):
-    node = Node(0, SiteRows(X, ids=tuple(f"P{i}" for i in range(N))), split_columns=True)
+    node = Node(0, Table(X, ids=tuple(f"P{i}" for i in range(N))), split_columns=True)
     first = node_columns.rows_or_columns(node.client._rows(), asked_with("a"))
     monkeypatch.setattr(rows, "_column_frame", None)
     second = node_columns.rows_or_columns(node.client._rows(), asked_with("b"))

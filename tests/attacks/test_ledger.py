@@ -18,7 +18,7 @@ from flower_pca.base import files as base_files
 from flower_pca.clients import PCAClient, client_app
 from flower_pca.clients.books import ledger
 from flower_pca.dp.gaussian import epsilon_of, noise_of
-from flower_pca.names.sites import SiteRows
+from flower_pca.names.table import Table
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -84,7 +84,7 @@ CHANGED = {
     "sparse": lambda X: sparse.csr_array(X),
     "in another order of memory": np.asfortranarray,
     "with a gap": lambda X: np.where(np.arange(X.size).reshape(X.shape) == 5, np.nan, X),
-    "named": lambda X: SiteRows(X, tuple("abcdefghijkl")),
+    "named": lambda X: Table(X, tuple("abcdefghijkl")),
 }
 
 

@@ -25,7 +25,7 @@ from flower_pca.data import sources
 from flower_pca.dp.gaussian import epsilon_of, noise_of
 from flower_pca.layers import noise
 from flower_pca.masking import fixed
-from flower_pca.names.sites import SiteRows
+from flower_pca.names.table import Table
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.split import Split
 
@@ -173,7 +173,7 @@ def people_are_added_in_lots(foe):
 
 
 def with_ids(rows):
-    return SiteRows(np.c_[np.arange(len(rows)), rows], ("patient", *"abcdef"))
+    return Table(np.c_[np.arange(len(rows)), rows], ("patient", *"abcdef"))
 
 
 def only_what_n_means_and_C_say(foe):
@@ -250,7 +250,7 @@ NAMES = ("viral load", "body mass", "years", "income", "postcode", "smoker")
 
 def no_names(foe):
     """In nothing that a node says, in answers or refusals; and whether a name is guessed is not said either."""
-    nodes = foe.nodes([SiteRows(rows, NAMES, site="Ward Seven") for rows in SHARDS])
+    nodes = foe.nodes([Table(rows, NAMES, site="Ward Seven") for rows in SHARDS])
     said = [str(nodes[0].client.get_properties({}))]
     for stage, arrays in every_question(D).items():
         for beside in ({}, BUDGET):

@@ -6,7 +6,7 @@ from dishonest import Node, RefusedError, Sums, signed
 from scipy import sparse
 
 from flower_pca.clients.policy import small_cells
-from flower_pca.names.sites import SiteRows
+from flower_pca.names.table import Table
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -51,7 +51,7 @@ def test_a_column_that_tells_of_few_rows_is_refused_by_name_to_the_operator_alon
     asked = {"stage": "opening", "arrays": {"peaks": False, "seed": 1, "width": 1, "gaps": False}}
     asked |= {"algorithm": "krylov"}
     asked["arrays"].pop("gaps")
-    node = Node(0, SiteRows(store(rows), NAMES) if at else store(rows), **LEAST)
+    node = Node(0, Table(store(rows), NAMES) if at else store(rows), **LEAST)
     if not rare:
         if np.isfinite(values).all():
             assert node.ask(**asked)["n"] == N
@@ -73,7 +73,7 @@ def test_the_carrier_of_a_rare_code_is_not_told_under_masks(tmp_path):
 
 
 def test_columns_that_the_operator_allows_are_answered_of():
-    rows = SiteRows(with_third_column(first(1)), NAMES)
+    rows = Table(with_third_column(first(1)), NAMES)
     for allowed in ("c", "a, c", ["c"], True):
         assert Node(0, rows, rare_columns=allowed, **LEAST).ask("ssi", {"Z": np.eye(D)})["Y"].shape == (D, D)
     with pytest.raises(RefusedError, match="The columns of this node"):

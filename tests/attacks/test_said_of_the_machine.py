@@ -11,7 +11,7 @@ from flower_pca.clients import client_app
 from flower_pca.clients.policy.refusals import RefusalError
 from flower_pca.core.stage import Broadcast
 from flower_pca.masking.group import identity
-from flower_pca.names.sites import SiteRows
+from flower_pca.names.table import Table
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.stream import Stream
 
@@ -122,7 +122,7 @@ def test_bits_that_no_answer_can_have_are_refused_before_anything_is_kept(bits, 
 
 @pytest.mark.parametrize("guess", ["b", "Geheim"])
 def test_a_stream_that_keeps_names_to_itself_confirms_no_guess(guess):
-    batches = [SiteRows(X[:40], ("a", "b", "c", "d"))]
+    batches = [Table(X[:40], ("a", "b", "c", "d"))]
     node = Node(0, Stream(batches), share_names=False, allow=["st_miss"])
     P = np.ones((1, 1))
     step = {"P": P, "block": P, "step": np.array(0), "lap": np.array(0), "refine": np.array(0)}

@@ -17,7 +17,7 @@ from flower_pca import Stream, strategies
 from flower_pca.base.files import read
 from flower_pca.clients import PCAClient, client_app
 from flower_pca.data import sources
-from flower_pca.names.sites import SiteRows
+from flower_pca.names.table import Table
 from flower_pca.rows.frame import Frame
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -114,7 +114,7 @@ def ledger(folder):
 def test_a_version_with_names_and_gaps_is_answered_from_as_it_was(tmp_path):
     rows = np.where(RNG.random(X.shape) < 0.05, np.nan, X)
     asked = {"stage": "opening", "arrays": {"peaks": False, "seed": 1, "width": 2, "gaps": True}, "algorithm": "krylov"}
-    made = [SiteRows(rows, NAMES), SiteRows(rows[::-1][:, ::-1], NAMES[::-1]), SiteRows(with_new(rows), NAMES)]
+    made = [Table(rows, NAMES), Table(rows[::-1][:, ::-1], NAMES[::-1]), Table(with_new(rows), NAMES)]
     said = [Node(0, of, memory_dir=tmp_path, missing="mean", **LOT).ask(**asked) for of in made]
     for name, a in said[0].items():
         assert all(np.array_equal(other[name], a, equal_nan=True) for other in said)
@@ -161,11 +161,11 @@ def test_the_rows_of_a_node_stay_as_they_were_first_answered_from(how, tmp_path,
 
 def test_a_column_more_hides_no_row_more(tmp_path):
     beside = RNG.standard_normal((len(X) + 1, 1))
-    before = product(SiteRows(X, NAMES), tmp_path)
+    before = product(Table(X, NAMES), tmp_path)
     more = np.hstack([with_new(X), beside])
     with pytest.raises(RefusedError, match="Z of this message"):  # it still has twelve columns
-        Node(0, SiteRows(more, (*NAMES, "m")), memory_dir=tmp_path, **LOT).ask("ssi", {"Z": np.eye(D + 1)})
-    assert np.array_equal(product(SiteRows(more, (*NAMES, "m")), tmp_path), before)
+        Node(0, Table(more, (*NAMES, "m")), memory_dir=tmp_path, **LOT).ask("ssi", {"Z": np.eye(D + 1)})
+    assert np.array_equal(product(Table(more, (*NAMES, "m")), tmp_path), before)
 
 
 ADDED = {  # of people with ids: what becomes of the table, and whether the last twenty of it are added

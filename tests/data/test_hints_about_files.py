@@ -312,7 +312,7 @@ def test_few_rows_hide_no_other_unit(change):
         sites = [patients_of(100 * draw + i, 20) for i in range(3)]
         if change is not None:
             sites[1][:, 1] = np.round(change(sites[1][:, 1]), 1)
-        tables = [faults.SiteRows(rows, tuple(NAMES), site=site) for rows, site in zip(sites, SITES, strict=True)]
+        tables = [faults.Table(rows, tuple(NAMES), site=site) for rows, site in zip(sites, SITES, strict=True)]
         found += any("other units" in hint for hint in faults.find(tables))
     if change is None or change(0.0) > 0.0:  # what is no unit at all is not made one
         assert found == 0
@@ -326,14 +326,14 @@ def test_few_rows_hide_no_other_unit(change):
 def test_minus_one_beside_what_it_may_be_one_of_is_no_gap(usual):
     rng, rows = np.random.default_rng(1), patients_of(0)
     rows[:, 3] = rng.choice([-1.0, *usual], len(rows))
-    assert "holds -1" not in " ".join(faults.find([faults.SiteRows(rows, tuple(NAMES))]))
+    assert "holds -1" not in " ".join(faults.find([faults.Table(rows, tuple(NAMES))]))
 
 
 @pytest.mark.parametrize("far", [1e5, 1e7])
 def test_a_wild_value_hides_no_code_for_a_gap(far):
     rows = patients_of(0)
     rows[3, 3], rows[7, 3] = far, -999.0
-    assert "glucose holds -999 1 time" in " ".join(faults.find([faults.SiteRows(rows, tuple(NAMES))]))
+    assert "glucose holds -999 1 time" in " ".join(faults.find([faults.Table(rows, tuple(NAMES))]))
 
 
 def test_the_same_file_twice_is_named(tmp_path, capsys):
@@ -395,7 +395,7 @@ def test_ordinary_sites_are_hardly_ever_accused(seed):
             rng.normal(120.0, 15.0, n).round(),
         ]  # fmt: skip
         kinds.append(site)
-    assert faults.find([faults.SiteRows(site) for site in kinds]) == ()
+    assert faults.find([faults.Table(site) for site in kinds]) == ()
 
 
 def test_a_file_by_itself_is_one_site(tmp_path, capsys):

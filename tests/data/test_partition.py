@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flower_pca.data.partition import PARTITIONS, column, deal, make, sites, sizes_by_weight
-from flower_pca.data.table import Table
+from flower_pca.names.table import Table
 
 SPECS = {
     "by_label": "by_label(per_client=1, seed=2)",
@@ -119,7 +119,7 @@ def test_clients_are_empty_only_if_asked():
     assert min(map(len, make("dirichlet(0.01, min_rows=5)", 40, 8, beside=beside))) == 5
     parts = make("dirichlet(0.01, min_rows=0)", 40, 8, beside=beside)
     assert min(map(len, parts)) == 0
-    table = Table((np.arange(80.0).reshape(40, 2),), beside=beside)
+    table = Table(np.arange(80.0).reshape(40, 2), beside=beside)
     shards = deal(table, "dirichlet(0.01, min_rows=0)", 8)
     assert len(shards) == sum(len(part) > 0 for part in parts)
     assert sum(map(len, shards)) == 40
@@ -147,7 +147,7 @@ def test_a_site_of_a_column_of_numbers_is_called_without_decimals(dtype):
 def test_the_number_of_clients_where_nobody_says_it():
     assert len(make("iid", 100)) == 10
     assert len(make("by_size([3, 2, 1])", 100)) == 3
-    assert len(deal(Table((np.ones((50, 2)),)))) == 10
+    assert len(deal(Table(np.ones((50, 2))))) == 10
 
 
 def test_the_column_that_a_partition_needs():

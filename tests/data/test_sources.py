@@ -8,7 +8,7 @@ from scipy import sparse
 
 from flower_pca import ConfigError, DataError, simulate
 from flower_pca.data.sources import SOURCES, make, table
-from flower_pca.data.table import take
+from flower_pca.names.table import Table
 from flower_pca.rows.local import LocalData
 
 X = np.random.default_rng(0).standard_normal((20, 4)).round(3)
@@ -54,7 +54,7 @@ def test_it_gives_back_what_was_written(name, bare, tmp_path):
 def test_npy_stays_on_disk_and_so_does_a_run_of_its_rows(tmp_path):
     rows = make(str(source_written(tmp_path, "npy")))
     assert isinstance(rows, np.memmap)
-    run = take(rows, np.arange(3, 9))
+    run = Table(rows).take(np.arange(3, 9)).values
     assert isinstance(run, np.memmap)
     assert np.shares_memory(run, rows)
     assert np.array_equal(run, X[3:9])
@@ -63,7 +63,7 @@ def test_npy_stays_on_disk_and_so_does_a_run_of_its_rows(tmp_path):
 @pytest.mark.parametrize("index", [[4], [0, 1, 2], [0, 2, 3], [5, 4, 6], [19]])
 @pytest.mark.parametrize("rows", [X, S], ids=["dense", "sparse"])
 def test_take_takes_these_rows(rows, index):
-    assert np.array_equal(dense(take(rows, np.array(index))), dense(rows)[index])
+    assert np.array_equal(dense(Table(rows).take(np.array(index)).values), dense(rows)[index])
 
 
 def test_a_home_folder_and_a_relative_path_are_understood(tmp_path, monkeypatch):

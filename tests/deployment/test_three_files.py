@@ -9,7 +9,7 @@ from federation import LONG
 from hospitals import NAMES, ORDERS, SITES, SORTED, X, is_pooled, write
 from pages import ROOT
 
-from flower_pca import PCAResult, SiteRows, simulate
+from flower_pca import PCAResult, Table, simulate
 from flower_pca.analysis.monitor import Monitor
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("federation")]
@@ -62,7 +62,7 @@ def is_monitored(result):
         np.testing.assert_allclose([found.t2, found.spe], [expected.t2, expected.spe], rtol=1e-9)
         assert found.words == expected.words
     rows = X[:, [NAMES.index(name) for name in SORTED]]
-    t2 = Monitor(result).score(SiteRows(rows, names=SORTED)).t2
+    t2 = Monitor(result).score(Table(rows, names=SORTED)).t2
     reached = np.quantile(t2, 0.9, method="inverted_cdf")
     assert reached <= Monitor(result).limits(0.9).t2 <= 2.0 ** (1.0 / 16.0) * reached
 

@@ -12,7 +12,7 @@ import pandas as pd
 import polars as pl
 from builders import rows
 
-from flower_pca import ConfigError, DataError, FederatedPCA, NotEnoughNodes, SiteRows, from_frame, simulate, track
+from flower_pca import ConfigError, DataError, FederatedPCA, NotEnoughNodes, Table, from_frame, simulate, track
 from flower_pca.names.columns import Columns
 from flower_pca.rows.local import LocalData
 from refused import Refused
@@ -22,14 +22,14 @@ from refused.words import GAP_OF_WARD, TABLES, with_gaps
 
 GOOD = rows(60, [5.0, 3.0, 2.0, 1.0, 0.5], seed=0)
 NAMES = ("weight", "age", "size", "beat")
-ALIKE_NAMED = [SiteRows(GOOD[part, :4], NAMES) for part in (slice(0, 30), slice(30, 50), slice(50, 60))]
+ALIKE_NAMED = [Table(GOOD[part, :4], NAMES) for part in (slice(0, 30), slice(30, 50), slice(50, 60))]
 FEW = rows(9, [3.0, 2.0, 1.0], seed=0)
 OF_PANDAS = pd.DataFrame(GOOD[:, :4], columns=list(NAMES))
 SITES = np.repeat(["north", "east", "west"], [30, 20, 10])
 OF_POLARS = pl.DataFrame(GOOD[:, :4], schema=NAMES)
 OF_CITY = OF_PANDAS.assign(city="Bonn", day=datetime.date(2026, 1, 1))
 LETTERED = pd.DataFrame({"age": [1.0, 2.0, 4.0], "bmi": [3.0, 1.0, 2.0], "site": ["a", "b", "c"]})
-BATCHES = [SiteRows(GOOD[i : i + 15, :4], NAMES) for i in range(0, 60, 15)]
+BATCHES = [Table(GOOD[i : i + 15, :4], NAMES) for i in range(0, 60, 15)]
 OTHERS = [dataclasses.replace(batch, names=(*NAMES[:3], "pulse")) for batch in BATCHES]
 AT_0 = "^The columns of client 0 at step 0 must be "
 AT_2 = "^The columns of client 0 at step 2 "
@@ -40,11 +40,11 @@ def columns_named(names: Any) -> None:
 
 
 def rows_named(X: Any, names: Any) -> None:
-    LocalData(SiteRows(X, names))
+    LocalData(Table(X, names))
 
 
 def whole_table(table: pd.DataFrame) -> None:
-    SiteRows.of(table).whole()
+    Table.of(table).whole()
 
 
 def followed(streams: Any, n_components: int = 2, **asked: Any) -> None:
@@ -69,18 +69,18 @@ def estimated_for(table: pd.DataFrame, data: Any, **asked: Any) -> None:
 
 BY_NAME = [
     Refused(
-        {"data": [*ALIKE_NAMED[:2], SiteRows(GOOD[50:], (*NAMES, "dose"))]},
+        {"data": [*ALIKE_NAMED[:2], Table(GOOD[50:], (*NAMES, "dose"))]},
         "^The columns of client 2 must be those of client 0, 4 by name. Got 5, with, beyond them, 'dose'. "
         "Name the columns of the run (columns=[...]), or align the files.",
         DataError,
     ),
     Refused(
-        {"data": [*ALIKE_NAMED[:2], SiteRows(GOOD[50:, :3], NAMES[:3])]},
+        {"data": [*ALIKE_NAMED[:2], Table(GOOD[50:, :3], NAMES[:3])]},
         "^The columns of client 2 must be those of client 0, 4 by name. Got 3, without 'beat'. Align the files.",
         DataError,
     ),
     Refused(
-        {"data": [*ALIKE_NAMED[:2], SiteRows(GOOD[50:, :4], (*NAMES[:3], "pulse"))]},
+        {"data": [*ALIKE_NAMED[:2], Table(GOOD[50:, :4], (*NAMES[:3], "pulse"))]},
         "Got 4, without 'beat' and with, beyond them, 'pulse'. Align the files.",
         DataError,
     ),
@@ -96,7 +96,7 @@ BY_NAME = [
         DataError,
     ),
     Refused(
-        {"data": [*ALIKE_NAMED[:2], SiteRows(GOOD[50:, :4], (*NAMES[:3], "age"))]},
+        {"data": [*ALIKE_NAMED[:2], Table(GOOD[50:, :4], (*NAMES[:3], "age"))]},
         "^The columns of client 2 must be named differently. Got 'age' more than once. Rename them.",
         DataError,
     ),
@@ -111,7 +111,7 @@ BY_NAME = [
         Refused({"data": data, **asked}, sentence, DataError)
         for data, asked, sentence in (
             (
-                [*ALIKE_NAMED[:2], SiteRows(GOOD[50:, :3], NAMES[:3])],
+                [*ALIKE_NAMED[:2], Table(GOOD[50:, :3], NAMES[:3])],
                 {"columns": NAMES},
                 "^The columns of client 2 must be there, .* Got none called 'beat' among age",
             ),
@@ -155,7 +155,7 @@ BY_NAME = [
             ),
             *(
                 (
-                    [SiteRows(FEW, (name, "b", "c")) for name in (one, other)],
+                    [Table(FEW, (name, "b", "c")) for name in (one, other)],
                     {"n_components": 1},
                     "Got 3, without .* and with, beyond them, .*only ",
                 )
@@ -163,7 +163,7 @@ BY_NAME = [
             ),
             *(
                 (
-                    [SiteRows(FEW, (one, "b", "c"))],
+                    [Table(FEW, (one, "b", "c"))],
                     {"n_components": 1, "columns": [other, "b"]},
                     f"among .*{message}: rename one of them",
                 )
@@ -351,7 +351,7 @@ PROJECTED = [
             DataError,
         ),
         (
-            SiteRows(GOOD[:, :3], NAMES[:3]),
+            Table(GOOD[:, :3], NAMES[:3]),
             ALIKE_NAMED,
             {},
             "^The columns of the rows given must be the 4 of the result, by name. Got 3, without 'beat'. Give all "
@@ -359,13 +359,7 @@ PROJECTED = [
             ConfigError,
         ),
         *(
-            (
-                SiteRows(FEW, (one, "b", "c")),
-                [SiteRows(FEW, (other, "b", "c"))],
-                {"n_components": 1},
-                message,
-                ConfigError,
-            )
+            (Table(FEW, (one, "b", "c")), [Table(FEW, (other, "b", "c"))], {"n_components": 1}, message, ConfigError)
             for one, other, message in UNLIKE
         ),
     )

@@ -14,7 +14,7 @@ from builders import rows
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
-from flower_pca import DataError, SiteRows, from_frame, keys
+from flower_pca import DataError, Table, from_frame, keys
 from flower_pca.clients import PCAClient
 from flower_pca.masking import fixed
 from flower_pca.rows.local import LocalData
@@ -89,7 +89,7 @@ def trusting_others() -> None:
 
 
 def names_of_rows(ids: Any) -> None:
-    SiteRows(np.ones((9, 2)), ids=ids)
+    Table(np.ones((9, 2)), ids=ids)
 
 
 FRAME = [

@@ -42,7 +42,7 @@ from flower_pca.clients.books.marks import single
 from flower_pca.clients.policy import small_cells
 from flower_pca.clients.policy.refusals import RefusalError
 from flower_pca.clients.policy.rules import Rules
-from flower_pca.names.sites import SiteRows
+from flower_pca.names.table import Table
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData, View
 from flower_pca.rows.stream import Stream
@@ -88,7 +88,7 @@ class Version:
         assert self.data.ids is not None
         assert given.ids is not None
         ids = (*self.data.ids, *(given.ids[i] for i in lot.tolist()))
-        rows = SiteRows(values, self.data.names, self.data.words, ids=ids, coded=self.data.coded)
+        rows = Table(values, self.data.names, self.data.words, ids=ids, coded=self.data.coded)
         # No digest of what was given: somebody's row may have changed there, and has not in the copy.
         return Version(self.number + 1, self.key, b"", LocalData(rows, who=checks.NODE, missing=True))
 
@@ -116,7 +116,7 @@ def read(path: Path) -> Version | None:
         header, arrays = files.read(path, _KIND, private=True)
         names, ids = header["names"], header["ids"]
         coded = tuple(map(str, header["coded"]))
-        rows = SiteRows(
+        rows = Table(
             _values(header, arrays),
             None if names is None else tuple(names),
             header["words"],
@@ -305,7 +305,7 @@ def _lot(rules: Rules, given: LocalData, version: Version) -> Array | None:
     if len(new) - len(known - there) < least:
         return None
     lot = LocalData(
-        SiteRows(given.plain()[places], given.names, given.words, coded=given.coded), who=checks.NODE, missing=True
+        Table(given.plain()[places], given.names, given.words, coded=given.coded), who=checks.NODE, missing=True
     )
     if small_cells.find(lot, rules):
         return None

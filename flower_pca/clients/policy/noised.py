@@ -24,12 +24,12 @@ from flower_pca.base.errors import ConfigError, private
 from flower_pca.base.linalg import Array
 from flower_pca.clients.policy.rules import Rules
 from flower_pca.names.columns import is_nameless
-from flower_pca.names.sites import SiteRows
+from flower_pca.names.table import Table
 
 _NAMED: Final = 5  # columns that a warning names
 
 
-def usable(rows: SiteRows, rules: Rules) -> SiteRows:
+def usable(rows: Table, rules: Rules) -> Table:
     """The rows with a number, or NaN, in every cell of every column that has a name."""
     values, names = rows.values, rows.names
     if not hasattr(values, "dtype"):

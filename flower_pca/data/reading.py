@@ -1,0 +1,146 @@
+"""What all readers of files share: errors that name the file, and which columns are features."""
+
+from __future__ import annotations
+
+import csv
+import zipfile
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Final
+
+from flower_pca.base import checks
+from flower_pca.base.errors import ConfigError, DataError
+from flower_pca.base.labels import clean, double, nameless, unlike
+from flower_pca.base.options import option
+from flower_pca.base.shown import shown
+from flower_pca.names.columns import enumeration, no_numbers
+
+_LARGE: Final = 2**28  # bytes of rows that are read from a file of any size
+_PACKED: Final = 200  # times the size of a file that its rows may take beyond that
+
+
+@contextmanager
+def reading(path: object, rule: str) -> Iterator[Path]:
+    """The file to read; what goes wrong with it becomes a DataError that names it."""
+    if not isinstance(path, str):
+        raise ConfigError("path", must="text", got=shown(path), then="Put it in quotes.")
+    file = Path(path).expanduser().absolute()
+    what = f"The data file {file}"
+    if file.exists() and not (file.is_file() or file.is_dir()):
+        raise DataError(f"{file} is a pipe or a device, which may never end. Name a file or a folder.", setting="path")
+    try:
+        yield file
+    except FileNotFoundError as error:
+        raise not_found(path) from error
+    except IsADirectoryError as error:
+        raise DataError(what, must="a file", got="a folder", then=f"Write folder(path={path!r}).") from error
+    except PermissionError as error:
+        raise DataError(what, must="readable", got="no permission", then="Ask whoever owns it.") from error
+    except (ConfigError, DataError):
+        raise
+    except (OSError, ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile, csv.Error) as error:
+        raise DataError(
+            what, must=rule, got=in_one_line(error), then="Check the file, or name another source."
+        ) from error
+
+
+def require_size(file: Path, size: int) -> None:
+    """Refuse a file whose rows take far more memory than the file has bytes, as those of a forged file may."""
+    most = max(_LARGE, _PACKED * file.stat().st_size)
+    if size > most:
+        raise DataError(
+            f"The rows of {file} take {size / 1e6:,.0f} MB of memory, which is more than {_PACKED} times the size of "
+            "the file. If the file is right, save it without compression as .npy."
+        )
+
+
+def not_found(path: str) -> DataError:
+    """The error about a path at which there is nothing; of a relative one, it says where that begins."""
+    begins = "" if Path(path).expanduser().is_absolute() else f" The path begins at {Path.cwd()}."
+    return DataError(f"No file or folder named {shown(path)}.{begins}", setting="path", value=path)
+
+
+def in_one_line(error: Exception) -> str:
+    """What another package says is wrong, and its kind."""
+    return " ".join(f"{type(error).__name__}: {error}".split()).rstrip(".")
+
+
+def no_rows(file: object) -> DataError:
+    """The error about a file with nothing in it."""
+    return DataError(f"The data file {file}", must="one with rows", got="none", then="Mend it, or take it away.")
+
+
+def texts(what: str, value: object) -> tuple[str, ...]:
+    """Names of columns: a list of text."""
+    if isinstance(value, list | tuple) and all(isinstance(name, str) for name in value):
+        return tuple(map(clean, value))
+    raise ConfigError(what, must="a list of names", got=shown(value), then=f"Write {what}=['a', 'b'].")
+
+
+def matching(names: Iterable[str], patterns: Iterable[str]) -> list[str]:
+    """Those of the names that one of the patterns describes: "lab_*", say."""
+    wanted = [clean(pattern) for pattern in patterns]
+    return [name for name in names if any(fnmatchcase(name, pattern) for pattern in wanted)]
+
+
+def require_matches(what: str, names: Iterable[str], patterns: Iterable[str]) -> None:
+    """Refuse a pattern that describes none of the names."""
+    there = list(dict.fromkeys(names))
+    for pattern in patterns:
+        if not matching(there, [pattern]):
+            remedy = checks.did_you_mean(pattern, there, "Leave it out.")
+            raise ConfigError(what, must=f"among {enumeration(there)}", got=shown(pattern), then=remedy)
+
+
+def with_ids(beside: Any, ids: object) -> Any:
+    """The names of columns beside the features, with that of the ids."""
+    if ids is None:
+        return beside
+    if not isinstance(ids, str) or not ids:
+        raise ConfigError("ids", must="the name of a column", got=shown(ids), then=f"Write {option('ids', 'patient')}.")
+    return [*texts("beside", beside), *(() if ids in beside else (ids,))]
+
+
+def chosen(
+    file: object, names: Sequence[str], columns: object, beside: object
+) -> tuple[tuple[str, ...], tuple[str, ...], dict[str, str]]:
+    """The names of the features, of the columns beside them, and of those that cannot be used, with
+    what is wrong.
+
+    If no features are chosen, all are that are not beside, and have a name of their own.
+    """
+    apart = texts("beside", beside)
+    twice = [name for name, count in Counter(names).items() if name and count > 1]
+    unfit = {name: double(name) for name in twice}
+    if "" in names and "" not in apart:
+        places = [j for j, name in enumerate(names) if not name]
+        unfit[""] = nameless(places, len(names))
+    features = tuple(name for name in names if name not in apart and name not in unfit)
+    if columns is not None:
+        features = texts("columns", columns)
+    for name in (*features, *apart):
+        if name in unfit:
+            raise no_numbers(file, {name: unfit[name]})
+        if name not in names:
+            raise ConfigError(
+                f"The columns of {file}",
+                must="there, for all that are asked for",
+                got=f"none called {name!r}",
+                then=_instead(name, names),
+            )
+    if columns is None and not features and unfit:
+        raise no_numbers(file, unfit)
+    return features, apart, {} if columns is not None else unfit
+
+
+def _instead(name: str, names: Sequence[str]) -> str:
+    """What to do about a name that is none of these."""
+    if near := unlike([name], names):
+        return f"{near}."
+    other = "Name others, or mend the file."
+    if list(names) == [str(j + 1) for j in range(len(names))]:
+        other = f"They have no names: they are 1 to {len(names)}."
+    return checks.did_you_mean(name, list(filter(None, names)), other)

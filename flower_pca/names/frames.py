@@ -1,0 +1,90 @@
+"""Data frames of pandas, polars and their like as tables: numbers in one array, and columns of words apart."""
+
+from __future__ import annotations
+
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+from flower_pca.base.errors import DataError, private
+from flower_pca.base.labels import clean, is_gap
+from flower_pca.base.linalg import Array
+from flower_pca.names.columns import Columns, no_numbers
+
+
+def read(frame: Any, who: str) -> dict[str, Any]:
+    """The fields of a `Table` with a data frame's columns, in one array; those that hold no numbers are told apart."""
+    names = list(frame.columns)
+    # what pandas counts columns by that were not given names
+    if names == list(range(len(names))):
+        return {"values": np.asarray(frame.to_numpy()), "ids": _index(frame)}
+    texts = [isinstance(name, str) for name in names]
+    if any(texts) and not all(texts):
+        got = f"{names[texts.index(True)]!r} and {names[texts.index(False)]!r}"
+        raise DataError(
+            f"The names of the columns of {who}", must="all text, or none of them", got=got, then="Rename the others."
+        )
+    # else one would give several columns
+    unique = Columns(tuple(clean(text_of_label(name)) for name in names), who).names
+    if (whole := _of_one_kind(frame)) is not None:
+        return {"values": whole, "names": unique, "ids": _index(frame)}
+    pairs = zip(unique, names, strict=True)
+    parts = {text: _numbers(frame[name]) for text, name in pairs}
+    numbers = {name: part for name, part in parts.items() if isinstance(part, np.ndarray)}
+    words = {name: f"{part!r} in column {name}" for name, part in parts.items() if name not in numbers}
+    if not parts:
+        with private():
+            raise no_numbers(who, words, file=False)
+    spelt = dict(zip(unique, names, strict=True))
+    cells = {text: np.asarray(frame[spelt[text]].to_numpy()) for text in words}
+    if numbers:
+        values = np.column_stack(list(numbers.values()))
+    else:
+        values = np.empty((len(next(iter(cells.values()))), 0))
+    return {"values": values, "names": tuple(numbers), "words": words, "ids": _index(frame), "texts": cells}
+
+
+def _of_one_kind(frame: Any) -> Array | None:
+    """The values of a data frame whose columns all have one dtype, of numbers; None of any other."""
+    if len(set(getattr(frame, "dtypes", ()))) != 1:
+        return None
+    values = np.asarray(frame.to_numpy())
+    if values.dtype.kind not in "fiub":
+        return None
+    return values
+
+
+def _index(frame: Any) -> tuple[Any, ...] | None:
+    """Whose row each is, by the index of pandas; None where that only counts the rows."""
+    index = getattr(frame, "index", None)
+    if index is None or not hasattr(index, "tolist"):
+        return None
+    found = index.tolist()
+    if found == list(range(len(found))):
+        return None
+    return tuple(text_of_label(label) if isinstance(label, tuple) else label for label in found)
+
+
+def text_of_label(name: Any) -> str:
+    """A label as text: a year or a code as it is printed, several parts with slashes between."""
+    if isinstance(name, tuple):
+        return "/".join(map(str, name))
+    return str(name)
+
+
+def _numbers(column: Any) -> Any:
+    """The numbers of a column of a data frame, NaN in its gaps; of one that holds others, an entry or their kind."""
+    values = np.asarray(column.to_numpy())
+    if values.dtype.kind in "fiub":
+        return values
+    if values.dtype.kind in "OUST":
+        entries = values.tolist()
+    else:
+        entries = [str(column.dtype)]
+    there = [entry for entry in entries if not is_gap(entry)]
+    words = [entry for entry in there if not isinstance(entry, Real)]
+    if words:
+        return words[0]
+    numbers = [entry if isinstance(entry, Real) else np.nan for entry in entries]
+    return np.array(numbers, dtype=np.float64)

@@ -1,0 +1,299 @@
+"""Table: the rows of one site, or of all sites of a source, with all that is known of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from flower_pca.base.errors import ConfigError, DataError
+from flower_pca.base.labels import clean, count
+from flower_pca.base.linalg import Array
+from flower_pca.base.shown import brief
+from flower_pca.blocks import adapters
+from flower_pca.blocks.adapters import Joined
+from flower_pca.names import frames, ids
+from flower_pca.names.columns import Columns, enumeration, is_nameless, no_numbers
+from flower_pca.names.origin import Origin
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Rows with all that is known of them: what a source of data gives, and what a client takes.
+
+    Nothing in a table changes. This is the only class that selects, reorders or drops rows and columns.
+
+    Attributes:
+        values: The rows, n x d: dense, memory-mapped or sparse.
+        names: Names of the columns; None where they go by position.
+        words: Columns beside these that hold no numbers, by name: what is in each, in words. No run
+            can ask for them.
+        source: Where the rows come from, for messages: a file, say.
+        site: The name of the site; "" if it has none.
+        origin: Which file each row is from, and where in it, for messages; None of rows from
+            elsewhere.
+        ids: Whose row each is, where that is known: for runs whose clients hold different columns
+            of the same people.
+        texts: What stands in the columns of words, by name, where that is known: see
+            `names.coding`.
+        coded: The columns of words of which columns here have been made.
+        made: The names of columns that have been made of words, one or several of each.
+        beside: Columns that are no features, by name: labels, or the client that a row is of.
+        parts: The tables of the clients, if the source knows its clients; their rows, one table after the other, are
+            those of this one.
+    """
+
+    values: Any
+    names: tuple[str, ...] | None = None
+    words: Mapping[str, str] = field(default_factory=dict)
+    source: str = ""
+    site: str = ""
+    origin: Origin | None = None
+    ids: tuple[str, ...] | None = None
+    texts: Mapping[str, Array] = field(default_factory=dict)
+    coded: tuple[str, ...] = ()
+    made: frozenset[str] = frozenset()
+    beside: Mapping[str, Array] = field(default_factory=dict)
+    parts: tuple[Table, ...] = ()
+
+    __repr__ = brief
+
+    def __post_init__(self) -> None:
+        if self.names is not None:
+            object.__setattr__(self, "names", tuple(clean(n) if isinstance(n, str) else n for n in self.names))
+        if self.site:
+            object.__setattr__(self, "site", clean(self.site))
+        if self.words:
+            object.__setattr__(self, "words", {clean(name): what for name, what in self.words.items()})
+        if self.texts:
+            object.__setattr__(self, "texts", {clean(name): cells for name, cells in self.texts.items()})
+        if self.ids is not None:
+            object.__setattr__(self, "ids", ids.texts(self.ids))
+            if len(self.ids) != len(self):
+                got = f"{len(self.ids)} for {count(len(self), 'row')}"
+                raise DataError(
+                    "The ids of rows", must="one for each row", got=got, then="Give as many as there are rows."
+                )
+
+    @classmethod
+    def of(cls, X: Any, *, who: str = "the rows", site: str = "") -> Table:
+        """Rows of any kind with the names that they have: a data frame's columns, or none."""
+        if isinstance(X, cls):
+            if not site:
+                return X
+            return replace(X, site=site)
+        # a lazy frame of polars
+        if hasattr(X, "collect_schema") and hasattr(X, "collect"):
+            X = X.collect()
+        # of pandas, polars and their like
+        if hasattr(X, "columns") and hasattr(X, "to_numpy"):
+            return cls(**frames.read(X, who), site=site)
+        return cls(X, site=site)
+
+    @classmethod
+    def of_file(
+        cls,
+        file: Path,
+        rows: Any,
+        names: tuple[str, ...] = (),
+        beside: Mapping[str, Array] | None = None,
+        words: Mapping[str, str] | None = None,
+        *,
+        origin: Origin | None = None,
+        ids: str | None = None,
+    ) -> Self:
+        """All rows of one file; `ids` names the column beside them that says whose they are."""
+        known = origin or Origin.of(file, sum(rows.shape[:1]))
+        table = cls(rows, names or None, words or {}, str(file), origin=known, beside=beside or {})
+        return table.with_ids(ids)
+
+    @classmethod
+    def together(cls, parts: Sequence[Table], beside: Mapping[str, Array], *, source: str = "") -> Table:
+        """The tables of several clients as one, with columns beside all their rows."""
+        rows = Joined(tuple(adapters.of(part.values) for part in parts))
+        stretches = [stretch for part in parts if part.origin for stretch in part.origin.stretches]
+        origin = Origin(tuple(stretches)) if stretches else None
+        return cls(rows, parts[0].names, source=source, origin=origin, beside=beside, parts=tuple(parts))
+
+    @property
+    def rows(self) -> Any:
+        """All rows as one array, dense, memory-mapped or sparse."""
+        if not self.parts:
+            return self.values
+        if len(self.parts) == 1:
+            return self.parts[0].values
+        every = [part.values for part in self.parts]
+        if any(hasattr(values, "tocsr") for values in every):
+            from scipy.sparse import vstack
+
+            return vstack(every, format="csr")
+        return np.concatenate(every)
+
+    def joined(self) -> Table:
+        """The same with all rows in one array, of no client in particular."""
+        return replace(self, values=self.rows, parts=())
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        """The names of the clients, if the source knows them."""
+        return tuple(part.site for part in self.parts if part.site)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of all columns that are no labels, whether they hold numbers or not."""
+        return (*(self.names or ()), *self.words)
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the rows are lines of text files."""
+        return self.origin is not None and any(part.line is not None for part in self.origin.stretches)
+
+    def pick(self, names: Sequence[str], who: str = "the data") -> Table:
+        """The columns of these names, in this order, and no others."""
+        wanted = tuple(names)
+        if wanted == self.names:
+            return replace(self, words={}) if self.words else self
+        if not self.names:
+            raise ConfigError(
+                "columns",
+                must="left out of data without names of columns",
+                got=enumeration(wanted),
+                then="Name the columns in the file.",
+            )
+        places = Columns(self.names, self.source or who).places(wanted, self.words)
+        changed = replace(self, names=wanted, words={})
+        if self.parts:
+            return changed._with_parts([part.pick(wanted, who) for part in self.parts])
+        return replace(changed, values=_columns_of(self.values, places))
+
+    def without(self, columns: Collection[str]) -> Table:
+        """The table less these columns."""
+        if not {*columns} & {*self.columns}:
+            return self
+        rest = tuple(name for name in self.names or () if name not in columns)
+        words = {name: bad for name, bad in self.words.items() if name not in columns}
+        return replace(self.pick(rest) if self.names else self, words=words)
+
+    def with_ids(self, ids: str | None) -> Self:
+        """The same, with the column of this name beside the rows as their ids."""
+        if ids is None:
+            return self
+        beside = dict(self.beside)
+        return replace(self, ids=tuple(beside.pop(ids).tolist()), beside=beside)
+
+    def with_words(self, columns: Collection[str]) -> Table:
+        """The same, with these columns beside the rows as words, for others to be made of them."""
+        if absent := [name for name in columns if name not in self.beside]:
+            raise ConfigError(
+                "levels",
+                must="of columns that the data names",
+                got=enumeration(absent),
+                then="Name the columns in the file.",
+            )
+        beside = {name: cells for name, cells in self.beside.items() if name not in columns}
+        texts = {name: self.beside[name] for name in columns}
+        changed = replace(self, names=self.names or (), beside=beside, texts=texts)
+        return changed._with_parts([part.with_words(columns) for part in self.parts])
+
+    def _with_parts(self, parts: Sequence[Table]) -> Table:
+        if not parts:
+            return self
+        return replace(self, values=Joined(tuple(adapters.of(part.values) for part in parts)), parts=tuple(parts))
+
+    def take(self, rows: Any, site: str = "") -> Table:
+        """Some of the rows, as those of a site: a slice, indices, or a mask. Consecutive ones stay in a mapped file."""
+        # As objects: numpy would make texts of its own kind of them.
+        known = self.ids and tuple(np.array(self.ids, dtype=object)[rows])
+        texts = {name: np.asarray(cells, dtype=object)[rows] for name, cells in self.texts.items()}
+        beside = {name: np.asarray(cells)[rows] for name, cells in self.beside.items()}
+        origin = self.origin and self.origin.some(rows)
+        return replace(
+            self,
+            values=_rows_of(self.rows, rows),
+            source=(origin and origin.file) or self.source,
+            site=site or self.site,
+            origin=origin,
+            ids=known,
+            texts=texts,
+            beside=beside,
+            parts=(),
+        )
+
+    def bare(self) -> Any:
+        """The rows alone, where nothing else is known of them that a client needs; else the table."""
+        if self.names or self.site or self.texts or self.origin is not None or self.ids is not None:
+            return self
+        return self.rows
+
+    def quiet(self) -> Table:
+        """The same without what no message may tell: words in the columns, and a file's path."""
+        if not (self.words or self.source or self.origin or self.texts or self.beside):
+            return self
+        words = {name: bad if is_nameless(name, bad) else f"text in column {name}" for name, bad in self.words.items()}
+        return replace(self, words=words, source="", origin=None, texts={}, beside={})
+
+    def place(self, row: int) -> str:
+        """Where a row is, in words."""
+        if self.origin is None:
+            return f"row {row} (from 0 on)"
+        return self.origin.place(row)
+
+    def whole(self, who: str = "the rows") -> Table:
+        """The same, if all columns hold numbers."""
+        if self.words:
+            raise no_numbers(self.source or self.site or who, self.words, file=bool(self.source))
+        return self
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Rows and columns."""
+        return tuple(np.shape(self.values))
+
+    @property
+    def ndim(self) -> int:
+        """Two, if the rows are a table."""
+        return len(self.shape)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the rows."""
+        found: np.dtype[Any] = self.values.dtype
+        return found
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: Any) -> Table:
+        """Some of the rows: a slice, indices, or a mask."""
+        return self.take(rows)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        """The rows alone, by position, if all columns are numbers."""
+        self.whole()
+        if copy:
+            return np.array(self.rows, dtype=dtype)
+        return np.asarray(self.rows, dtype=dtype)
+
+
+def _rows_of(values: Any, rows: Any) -> Any:
+    """The rows at a slice, at indices, or where a mask is true."""
+    if hasattr(values, "tocsr"):
+        return values.tocsr()[rows]
+    known = np.asanyarray(values)
+    if isinstance(rows, np.ndarray) and rows.dtype.kind in "iu":
+        if len(rows) == 0:
+            return known[:0]
+        first, last = int(rows[0]), int(rows[-1])
+        if last - first + 1 == len(rows) and np.all(np.diff(rows) == 1):
+            return known[first : last + 1]
+    return known[rows]
+
+
+def _columns_of(values: Any, places: Array) -> Any:
+    """The columns at these places, in this order; rows that lie together in memory still do so."""
+    if hasattr(values, "tocsr"):
+        return values.tocsr()[:, places]
+    return adapters.pick(np.asarray(values), places)

@@ -33,7 +33,7 @@ from flower_pca.rows.frame import Frame
 from flower_pca.settings.bits import why_bits
 from flower_pca.settings.budget import DP
 from flower_pca.settings.masks import MaskedSums
-from flower_pca.stages.opening import Opening, Standardize
+from flower_pca.stages.opening import Opening, ScalingOnly
 from flower_pca.stages.summed_opening import PrivateOpening, SummedOpening
 from flower_pca.tracking.tracker import Tracker
 from flower_pca.vertical import result as vertical
@@ -381,7 +381,7 @@ def standardizing(
     model = Model(n_components=1, center=True, scale="deviation", seed=0, missing=missing, summed=summed, wanted=names)
     roll = Roll(min_clients=min_clients, seed=0, summed=summed)
     settings = {"missing": missing, "min_clients": min_clients, "columns": None if names is None else list(names)}
-    return _under(masks, Run((opening, Standardize()), model=model, roll=roll, result=Scaling, question=settings))
+    return _under(masks, Run((opening, ScalingOnly()), model=model, roll=roll, result=Scaling, question=settings))
 
 
 def _under(masks: MaskedSums | None, made: Run) -> AnyRun:

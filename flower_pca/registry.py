@@ -98,7 +98,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class _Line:
+class _EntryPlaces:
     """Where the classes of an entry are, and the name of the stage that closes its run."""
 
     at: str
@@ -113,25 +113,25 @@ class _Line:
 _ROBUST: Final = ("low_rank", "results.robust:RobustResult")
 _PERSONAL: Final = ("personal", "results.personal:PersonalResult")
 _LINES: Final = {
-    "krylov": _Line("algorithms.krylov:Krylov"),
-    "ssi": _Line("algorithms.ssi:SSI"),
-    "local_power": _Line("algorithms.local_power:LocalPower"),
-    "faps": _Line("algorithms.faps:FAPS"),
-    "uda": _Line("algorithms.one_shot:UDA"),
-    "wda": _Line("algorithms.one_shot:WDA"),
-    "dr_svd": _Line("algorithms.dr_svd:DRSVD"),
-    "dist_pca": _Line("algorithms.one_shot:DistPCA"),
-    "fed_oapm": _Line("algorithms.fed_oapm:FedOAPM"),
-    "median_pca": _Line(
+    "krylov": _EntryPlaces("algorithms.krylov:Krylov"),
+    "ssi": _EntryPlaces("algorithms.ssi:SSI"),
+    "local_power": _EntryPlaces("algorithms.local_power:LocalPower"),
+    "faps": _EntryPlaces("algorithms.faps:FAPS"),
+    "uda": _EntryPlaces("algorithms.one_shot:UDA"),
+    "wda": _EntryPlaces("algorithms.one_shot:WDA"),
+    "dr_svd": _EntryPlaces("algorithms.dr_svd:DRSVD"),
+    "dist_pca": _EntryPlaces("algorithms.one_shot:DistPCA"),
+    "fed_oapm": _EntryPlaces("algorithms.fed_oapm:FedOAPM"),
+    "median_pca": _EntryPlaces(
         "algorithms.median_pca:MedianPCA", "medians", "results.robust:MedianResult", "stages.weighing:MedianOpening"
     ),
-    "covariance": _Line("algorithms.covariance:Covariance"),
-    "sparse_pca": _Line("algorithms.sparse_pca:SparsePCA", "oblique"),
-    "dcf_pca": _Line("algorithms.robust.dcf_pca:DCFPCA", *_ROBUST),
-    "consensus_rpca": _Line("algorithms.robust.consensus_rpca:ConsensusRPCA", *_ROBUST),
-    "per_pca": _Line("algorithms.personal.per_pca:PerPCA", *_PERSONAL),
-    "exact_per_pca": _Line("algorithms.personal.exact_per_pca:ExactPerPCA", *_PERSONAL),
-    "triple_pca": _Line("algorithms.personal.triple_pca:TriplePCA", "triple", "results.personal:TripleResult"),
+    "covariance": _EntryPlaces("algorithms.covariance:Covariance"),
+    "sparse_pca": _EntryPlaces("algorithms.sparse_pca:SparsePCA", "oblique"),
+    "dcf_pca": _EntryPlaces("algorithms.robust.dcf_pca:DCFPCA", *_ROBUST),
+    "consensus_rpca": _EntryPlaces("algorithms.robust.consensus_rpca:ConsensusRPCA", *_ROBUST),
+    "per_pca": _EntryPlaces("algorithms.personal.per_pca:PerPCA", *_PERSONAL),
+    "exact_per_pca": _EntryPlaces("algorithms.personal.exact_per_pca:ExactPerPCA", *_PERSONAL),
+    "triple_pca": _EntryPlaces("algorithms.personal.triple_pca:TriplePCA", "triple", "results.personal:TripleResult"),
 }
 _TRACKERS: Final = {"st_miss": "tracking.st_miss:STMiss", "robust_tracking": "tracking.st_miss:RobustTracking"}
 _BESIDE: Final = {"monitor": "stages.histograms:Histograms", "errors": "stages.errors:Errors"}
@@ -139,7 +139,7 @@ _BESIDE: Final = {"monitor": "stages.histograms:Histograms", "errors": "stages.e
 # order.
 AFTER: Final = ("evaluate", *_BESIDE)
 _COUNTING: Final = {"signal": "stages.signal:Signal", "shared": "algorithms.personal.shared:Shared"}
-_ALONE: Final = {"standardize": "stages.opening:Standardize"}
+_ALONE: Final = {"standardize": "stages.opening:ScalingOnly"}
 _OTHERS: Final = {
     "opening": _OPENING,
     "private_opening": "stages.summed_opening:PrivateOpening",

@@ -18,7 +18,7 @@ import numpy as np
 from flower_pca import registry
 from flower_pca.algorithms.covariance import unpack
 from flower_pca.base.linalg import Array
-from flower_pca.core.kinds import Part, Reading
+from flower_pca.core.kinds import AttackReading, Part
 from flower_pca.core.stage import Arrays, Broadcast
 from flower_pca.rows.frame import Frame
 from flower_pca.stages.opening import block_of
@@ -223,13 +223,13 @@ class View:
 
 # Of an answer with several of them the first counts: the opening also sends what later answers are
 # read by.
-_READERS: Final[dict[Reading, Callable[[View, Arrays, Arrays, str, Part], Pair | None]]] = {
-    Reading.CENTRED: View.read_opening,
-    Reading.PRODUCT: View.read_product,
-    Reading.EIGENVECTORS: View.read_eigenvectors,
-    Reading.FACTOR: View.keep_factor,
-    Reading.LIFTED: View.read_lifted,
-    Reading.WHOLE: View.read_whole,
+_READERS: Final[dict[AttackReading, Callable[[View, Arrays, Arrays, str, Part], Pair | None]]] = {
+    AttackReading.CENTRED: View.read_opening,
+    AttackReading.PRODUCT: View.read_product,
+    AttackReading.EIGENVECTORS: View.read_eigenvectors,
+    AttackReading.FACTOR: View.keep_factor,
+    AttackReading.LIFTED: View.read_lifted,
+    AttackReading.WHOLE: View.read_whole,
 }
 
 

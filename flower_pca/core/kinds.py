@@ -204,7 +204,7 @@ def _of_columns(reach: Reach) -> float:
     return max(reach.squares, float(np.sqrt(reach.n * reach.squares)))
 
 
-class Reading(Enum):
+class AttackReading(Enum):
     """How an answer brings out C_i times a block, to whoever sees it: an attack's reading."""
 
     CENTRED = "C_i times the block of the opening, about the client's own mean"
@@ -256,7 +256,7 @@ class Kind:
     single: bool = False
     square: bool = False
     rounded: bool = False
-    reading: Reading | None = None
+    reading: AttackReading | None = None
 
     ROWS: ClassVar[Kind]
     COUNT: ClassVar[Kind]
@@ -331,7 +331,7 @@ _TABLE: Final = {
         product=True,
         within_trace=True,
         rounded=True,
-        reading=Reading.PRODUCT,
+        reading=AttackReading.PRODUCT,
     ),
     # The same of rows centred at the client's own mean, which is sent beside it as n and mean.
     "LOCAL_PRODUCT": Kind(
@@ -339,7 +339,7 @@ _TABLE: Final = {
         "C Z for any block Z of the server's, about its own mean",
         product=True,
         rounded=True,
-        reading=Reading.CENTRED,
+        reading=AttackReading.CENTRED,
     ),
     # A block that the client has chosen, and multiplied: its columns are of length one.
     "BLOCK": Kind(
@@ -369,11 +369,11 @@ _TABLE: Final = {
         bound=_squares,
         square=True,
         rounded=True,
-        reading=Reading.WHOLE,
+        reading=AttackReading.WHOLE,
     ),
     # Leading eigenvectors of C_i, orthonormal as one_shot sees to.
     "EIGENVECTORS": Kind(
-        "eigenvectors", "the leading eigenvectors of C", single=True, rounded=True, reading=Reading.EIGENVECTORS
+        "eigenvectors", "the leading eigenvectors of C", single=True, rounded=True, reading=AttackReading.EIGENVECTORS
     ),
     # Their eigenvalues, over the number of rows.
     "EIGENVALUES": Kind(
@@ -391,7 +391,7 @@ _TABLE: Final = {
         bound=lambda reach: np.sqrt(reach.squares) * reach.lengths(),
         single=True,
         rounded=True,
-        reading=Reading.FACTOR,
+        reading=AttackReading.FACTOR,
     ),
     # X_i'Q T, with Q the orthonormal factor that belongs to R, and T the message's part for this
     # client.
@@ -402,7 +402,7 @@ _TABLE: Final = {
         bound=lambda reach: np.sqrt(reach.squares) * reach.lengths(),
         single=True,
         rounded=True,
-        reading=Reading.LIFTED,
+        reading=AttackReading.LIFTED,
     ),
     # d x p, of which the server makes the next basis; no product with C_i, but as large as one of them.
     "ESTIMATE": Kind(

@@ -21,9 +21,9 @@ A message goes to one of five audiences (`Call`):
 | ANYONE  | all that are not unfit                                                       |
 | SAMPLE  | a share of these, in turn by random orders, so that all are taken alike      |
 
-Who has answered decides what the answers amount to (`Verdict`):
+Who has answered decides what the answers amount to (`Attendance`):
 
-| call            | answered by                   | verdict                                                           |
+| call            | answered by                   | attendance                                                        |
 | --------------- | ----------------------------- | ----------------------------------------------------------------- |
 | OPENING, OPENED | all that were asked           | COMPLETE: they are the members                                    |
 |                 | some of them, the first time  | AGAIN: the others are awaited, and asked alone. By sums: COMPLETE |
@@ -69,7 +69,7 @@ class Call(enum.Enum):
     SAMPLE = "sample"
 
 
-class Verdict(enum.Enum):
+class Attendance(enum.Enum):
     """What the answers to a message amount to."""
 
     COMPLETE = "complete"
@@ -183,7 +183,9 @@ class Roll:
         """With these clients asked again: they have been started anew."""
         return replace(self, banned=self.banned.difference(clients))
 
-    def take(self, call: Call, came: frozenset[int], *, to: Iterable[int], spare: bool = False) -> tuple[Roll, Verdict]:
+    def take(
+        self, call: Call, came: frozenset[int], *, to: Iterable[int], spare: bool = False
+    ) -> tuple[Roll, Attendance]:
         """After a message answered by these clients, those before too, and what that comes to.
 
         `to` are those that it was sent to. `spare`: who has not answered an opening is no worse
@@ -192,8 +194,8 @@ class Roll:
         second = bool(self.awaited)
         if call is Call.MEMBERS and self.members - came:
             if second or self.summed or self.members & self.banned:
-                return self.lose(), Verdict.LOST
-            return replace(self, came=came, awaited=self.members - came), Verdict.AGAIN
+                return self.lose(), Attendance.LOST
+            return replace(self, came=came, awaited=self.members - came), Attendance.AGAIN
         roll = self
         if call in (Call.OPENING, Call.OPENED) and not second:
             if call is Call.OPENING:
@@ -205,11 +207,11 @@ class Roll:
             missing = roll.addressees - came
             # where nobody has answered, all are asked again, and the silence counts
             if came and missing and not self.summed:
-                return replace(roll, came=came, awaited=missing), Verdict.AGAIN
+                return replace(roll, came=came, awaited=missing), Attendance.AGAIN
         least = min(self.min_clients, len(came.union(to)))
         if len(came) < max(least, 1):
-            return roll._unheard(len(came), least), Verdict.AGAIN
-        return roll.complete(call, came, spare=spare), Verdict.COMPLETE
+            return roll._unheard(len(came), least), Attendance.AGAIN
+        return roll.complete(call, came, spare=spare), Attendance.COMPLETE
 
     def complete(self, call: Call, came: frozenset[int], *, spare: bool = False) -> Roll:
         """After a message that nobody is waited for any more."""

@@ -39,7 +39,7 @@ from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.layer import Layer, is_binding
 from flower_pca.core.model import Model, Result, ResultClass
 from flower_pca.core.replies import unusable
-from flower_pca.core.roll import Roll, Verdict
+from flower_pca.core.roll import Attendance, Roll
 from flower_pca.core.stage import Broadcast, Failure, NeedsWidth, Reply, Stage, Sum
 from flower_pca.core.standing import NEWEST, Standing, in_brief
 from flower_pca.core.tally import Tally
@@ -162,13 +162,13 @@ class Run:
             self.roll = self.roll.fail(got.banned, got.why)
         # asked once only, it gets a chance by the next opening
         spare = now.model.summed and now.model.restarts == 0
-        self.roll, verdict = self.roll.take(call, got.answered, to=sent.to, spare=spare)
-        if verdict is Verdict.AGAIN:
+        self.roll, attendance = self.roll.take(call, got.answered, to=sent.to, spare=spare)
+        if attendance is Attendance.AGAIN:
             self._total = got.total
         else:
             self._total = None
         metrics: dict[str, float] = {}
-        if verdict is Verdict.COMPLETE:
+        if attendance is Attendance.COMPLETE:
             try:
                 self._complete(got.total, got.answered)
                 # before the stage is left, as they are of its state

@@ -107,7 +107,7 @@ class Tally:
         self._telling: list[str] = []
         if self._d is None:
             self._telling = telling(self._common)
-        self._groups: dict[tuple[int, str], _Group] = {}
+        self._groups: dict[tuple[int, str], _SameColumns] = {}
         # clients that have answered it already
         self._before: frozenset[int] = frozenset()
         self._answered: set[int] = set()
@@ -121,7 +121,7 @@ class Tally:
         self._before, self._answered = answered, set(answered)
         if total is not None:
             columns = columns_of(self._telling, total, self._d)
-            self._groups[columns, ""] = _Group(total, list(answered))
+            self._groups[columns, ""] = _SameColumns(total, list(answered))
 
     def collect(self, replies: Iterable[Reply | Sum | Failure]) -> Reduction:
         """Take the answers in order: what they come to, and who has given none that counts."""
@@ -154,7 +154,7 @@ class Tally:
     def _add(self, reply: Sum) -> None:
         """A sum: whoever has made it has checked what is in it."""
         columns = columns_of(self._telling, reply.arrays, self._d)
-        group = self._groups.setdefault((columns, ""), _Group())
+        group = self._groups.setdefault((columns, ""), _SameColumns())
         group.total = self._merge(group.total, reply.clients[0], reply.arrays)
         group.clients.extend(reply.clients)
         self._meter.count(reply, 0)
@@ -213,7 +213,7 @@ class Tally:
         digest = ""
         if voted and reply.heading is not None:
             digest = reply.heading.digest
-        group = self._groups.get((columns, digest)) or _Group()
+        group = self._groups.get((columns, digest)) or _SameColumns()
         group.hear(self._merge(group.total, reply.client, arrays), reply)
         # only now that it is merged: an answer that cannot be added leaves no group of nobody
         self._groups[columns, digest] = group
@@ -225,10 +225,10 @@ class Tally:
         if failure.lasting:
             self._banned.add(failure.client)
 
-    def _vote(self) -> _Group:
+    def _vote(self) -> _SameColumns:
         """The answers that speak of most clients' columns; the others are left out for good."""
         if not self._groups:
-            return _Group()
+            return _SameColumns()
         if len(self._groups) == 1:
             return self._groups.popitem()[1]
         most = max(self._groups, key=lambda kind: len(self._groups[kind].clients))
@@ -243,7 +243,7 @@ class Tally:
 
 
 @dataclass
-class _Group:
+class _SameColumns:
     """What the answers that speak of the same columns have come together to, and whose they are."""
 
     total: Any = None

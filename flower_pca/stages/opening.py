@@ -8,7 +8,7 @@ Whether the rows of all clients can be used, from the totals of the opening: wha
 divided by, and what stands for missing values. Columns that leave nothing to find are named in an
 error.
 
-`Standardize` is a run of an opening alone, for whoever needs means and deviations and no more.
+`ScalingOnly` is a run of an opening alone, for whoever needs means and deviations and no more.
 """
 
 from __future__ import annotations
@@ -454,12 +454,12 @@ def _both(state: OpeningState, a: Arrays | None, b: Arrays) -> Arrays:
 
 
 @dataclass(frozen=True)
-class StandardizeState:
+class ScalingOnlyState:
     """Nothing: all is known before."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Standardize(Silent[StandardizeState]):
+class ScalingOnly(Silent[ScalingOnlyState]):
     """What a run is named after that asks for the opening and for nothing else: it is done before its first message.
 
     Cost: that of the opening without a block, some passes over the rows and two to four columns up;
@@ -468,11 +468,11 @@ class Standardize(Silent[StandardizeState]):
 
     name: ClassVar[str] = "standardize"
 
-    def start(self, model: Model) -> StandardizeState:
-        return StandardizeState()
+    def start(self, model: Model) -> ScalingOnlyState:
+        return ScalingOnlyState()
 
-    def status(self, state: StandardizeState) -> Status:
+    def status(self, state: ScalingOnlyState) -> Status:
         return Status(Outcome.ONE_SHOT, "means and deviations are those of all rows together")
 
-    def finish(self, state: StandardizeState, model: Model) -> Model:
+    def finish(self, state: ScalingOnlyState, model: Model) -> Model:
         return replace(model, status=self.status(state))

@@ -118,7 +118,7 @@ class FlowerStrategy(Strategy, Generic[R]):
             NotEnoughNodes: If fewer than min_nodes nodes are there within node_timeout, or answer.
             DataError: If the rows of all nodes together cannot be used.
         """
-        return self._run(_nodes(grid, self._begin(), self._waits), OnRound(on_round), Outcome())
+        return self._run(_nodes(grid, self._begin(), self._waits), OnRound(on_round), GrowingResult())
 
     def start(
         self,
@@ -154,20 +154,20 @@ class FlowerStrategy(Strategy, Generic[R]):
         """
         began = time.monotonic()
         start = _start_of(initial_arrays)
-        outcome = Outcome(evaluate_fn, should_stop)
+        growing = GrowingResult(evaluate_fn, should_stop)
         made = self._begin(num_rounds=num_rounds, start=start)
         waits = self._waits
         if timeout is not None:
             waits = replace(waits, round_timeout=timeout)
         configs: dict[str, Mapping[str, Any]] = {"train": train_config or {}, wire.EVALUATE: evaluate_config or {}}
         if start is not None and initial_arrays is not None:
-            outcome.arrays = initial_arrays
-            outcome.evaluate(0)
+            growing.arrays = initial_arrays
+            growing.evaluate(0)
         nodes = _nodes(grid, made, waits, configs)
-        nodes.num_rounds, outcome.nodes = num_rounds, nodes
+        nodes.num_rounds, growing.nodes = num_rounds, nodes
         try:
-            arrays = arrays_of(self._run(nodes, outcome, outcome))
-            outcome.result.arrays = outcome.arrays if outcome.changed else arrays
+            arrays = arrays_of(self._run(nodes, growing, growing))
+            growing.result.arrays = growing.arrays if growing.changed else arrays
         except StoppedError:
             log(INFO, "should_stop has ended the run after round %d.", nodes.run.history[-1].number + 1)
         log(INFO, "")
@@ -175,10 +175,10 @@ class FlowerStrategy(Strategy, Generic[R]):
         log(INFO, "")
         log(INFO, "Final results:")
         log(INFO, "")
-        for line in str(outcome.result).splitlines():
+        for line in str(growing.result).splitlines():
             log(INFO, "\t%s", line)
         log(INFO, "")
-        return outcome.result
+        return growing.result
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -231,7 +231,7 @@ class FlowerStrategy(Strategy, Generic[R]):
         """Who watches the run of these nodes, whoever drives it."""
         return []
 
-    def _run(self, nodes: Nodes, watcher: Watcher, outcome: Outcome) -> R:
+    def _run(self, nodes: Nodes, watcher: Watcher, growing: GrowingResult) -> R:
         log(INFO, "Starting %s strategy:", type(self).__name__)
         self.summary()
         self._nodes = self._message = None
@@ -239,7 +239,7 @@ class FlowerStrategy(Strategy, Generic[R]):
         step = None
         if any(getattr(type(self), hook) is not getattr(FlowerStrategy, hook) or hook in vars(self) for hook in HOOKS):
             train, evaluate = (records.config(nodes.configs.get(kind, {})) for kind in ("train", wire.EVALUATE))
-            step = partial(self._step, nodes, outcome, train, evaluate)
+            step = partial(self._step, nodes, growing, train, evaluate)
 
         report = OnRound(lambda run: nodes.report(run.history[-1]))
         watchers = [report, *self._watchers(nodes), watcher]
@@ -263,21 +263,21 @@ class FlowerStrategy(Strategy, Generic[R]):
         return result
 
     def _step(
-        self, nodes: Nodes, outcome: Outcome, train: ConfigRecord, evaluate: ConfigRecord, message: Broadcast
+        self, nodes: Nodes, growing: GrowingResult, train: ConfigRecord, evaluate: ConfigRecord, message: Broadcast
     ) -> None:
         """One round of the run, through the hooks as Flower's own loop calls them."""
         nodes.begin(message)
         self._driven, self._nodes, self._message = True, nodes, message
         number, grid = message.number + 1, nodes.grid
-        replies = nodes.deliver(self.configure_train(number, outcome.arrays, train, grid))
+        replies = nodes.deliver(self.configure_train(number, growing.arrays, train, grid))
         arrays, figures = self.aggregate_train(number, replies)
         self._require_taken("aggregate_train", wire.kind(message.stage) == "train")
         if arrays is not None:
-            outcome.arrays, outcome.changed = arrays, arrays is not self._returned
-        replies = nodes.deliver(self.configure_evaluate(number, outcome.arrays, evaluate, grid))
+            growing.arrays, growing.changed = arrays, arrays is not self._returned
+        replies = nodes.deliver(self.configure_evaluate(number, growing.arrays, evaluate, grid))
         errors = self.aggregate_evaluate(number, replies)
         self._require_taken("aggregate_evaluate", True)
-        outcome.told = figures, errors
+        growing.told = figures, errors
 
     def _require_taken(self, hook: str, due: bool) -> None:
         """Require of a hook that the answers to the message have reached the run: else it would ask for ever."""
@@ -323,7 +323,7 @@ class FlowerStrategy(Strategy, Generic[R]):
 
 
 @dataclass
-class Outcome(Watcher):
+class GrowingResult(Watcher):
     """Flower's Result of a run, which grows with every message.
 
     Args:

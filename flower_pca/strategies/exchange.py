@@ -44,44 +44,44 @@ def exchange(
     nothing: as long as replies come, its own may be among the next. A SuperLink that has not
     answered for so long ends the exchange, for those too that are not asked yet.
     """
-    round_ = _Round(grid, timeout)
+    under_way = _Exchange(grid, timeout)
     waiting = deque(nodes)
     try:
         for node in nodes:
             pause = _SHORTEST
-            while node not in round_.arrived:
+            while node not in under_way.arrived:
                 # While a call hangs no message would leave, and its node's time would run already.
-                while waiting and round_.load < window and not round_.line.busy:
+                while waiting and under_way.load < window and not under_way.thread.busy:
                     to = waiting.popleft()
-                    round_.send(to, compose(to))
-                if round_.look():
+                    under_way.send(to, compose(to))
+                if under_way.look():
                     pause = _SHORTEST
-                elif node not in round_.arrived:
+                elif node not in under_way.arrived:
                     pause = min(pause * _GROWTH, _LONGEST)
-                if round_.cut_off:
-                    round_.give_up(waiting)
+                if under_way.cut_off:
+                    under_way.give_up(waiting)
                     waiting.clear()
-                if node not in round_.arrived:
+                if node not in under_way.arrived:
                     time.sleep(pause)
-            yield node, round_.arrived.pop(node)
+            yield node, under_way.arrived.pop(node)
     finally:
         # Also where the caller reads on no more, or a call has raised: else the thread would stay.
-        round_.line.close()
+        under_way.thread.close()
 
 
 def reach(grid: Grid, *, within: float) -> list[Any] | None:
     """The nodes that the SuperLink lists; None where it has not answered within so many seconds."""
-    line, listed = _Line(), list[Any]()
+    thread, listed = _CallThread(), list[Any]()
     try:
-        answered = line.have_done(grid.get_nodes, listed.extend, within=max(within, _LEAST))
+        answered = thread.have_done(grid.get_nodes, listed.extend, within=max(within, _LEAST))
     finally:
-        line.close()
+        thread.close()
     if answered:
         return listed
     return None
 
 
-class _Round:
+class _Exchange:
     """The messages of one exchange: those in flight, and the replies that wait for their turn.
 
     Args:
@@ -90,7 +90,7 @@ class _Round:
     """
 
     def __init__(self, grid: Grid, timeout: float) -> None:
-        self.line = _Line()
+        self.thread = _CallThread()
         self.arrived: dict[int, Message | str] = {}
         self._grid, self._timeout = grid, timeout
         self._sent: dict[str, int] = {}
@@ -99,7 +99,7 @@ class _Round:
     @property
     def cut_off(self) -> bool:
         """Whether the SuperLink has not answered for as long as a node may take."""
-        return self.line.busy and time.monotonic() >= self.line.heard + self._timeout
+        return self.thread.busy and time.monotonic() >= self.thread.heard + self._timeout
 
     @property
     def load(self) -> int:
@@ -124,7 +124,7 @@ class _Round:
     def give_up(self, nodes: Iterable[int]) -> None:
         """Wait for these nodes no longer."""
         why = f"no answer within {self._timeout:g} s"
-        if self.line.busy:
+        if self.thread.busy:
             why += ", nor one of the SuperLink"
         for node in nodes:
             self._due.pop(node, None)
@@ -132,8 +132,8 @@ class _Round:
 
     def _call(self, work: Callable[[], Iterable[Any]], then: Callable[[Iterable[Any]], None]) -> bool:
         """Make a call, and wait for it until the node's time is over; whether it has returned."""
-        until = min(self._due.values(), default=self.line.heard + self._timeout)
-        return self.line.have_done(work, then, within=max(until - time.monotonic(), _LEAST))
+        until = min(self._due.values(), default=self.thread.heard + self._timeout)
+        return self.thread.have_done(work, then, within=max(until - time.monotonic(), _LEAST))
 
     def _note(self, node: int, identities: Iterable[str | None]) -> None:
         identity = next(filter(None, identities), None)
@@ -150,7 +150,7 @@ class _Round:
                 self.arrived[node] = reply
 
 
-class _Line:
+class _CallThread:
     """A thread that calls the grid, one call at a time, so that nobody waits for a call for longer than is said."""
 
     def __init__(self) -> None:

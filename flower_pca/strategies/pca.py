@@ -26,8 +26,8 @@ from flower_pca.results.projection import Scaling
 from flower_pca.results.record import Following, StepRecord
 from flower_pca.results.start import Start
 from flower_pca.results.steps import TrackingResult
-from flower_pca.stages.opening import Standardize as Stage
-from flower_pca.strategies.base import FlowerStrategy, Outcome
+from flower_pca.stages.opening import ScalingOnly
+from flower_pca.strategies.base import FlowerStrategy, GrowingResult
 from flower_pca.strategies.exchange import log
 from flower_pca.strategies.nodes import Nodes
 from flower_pca.strategies.waits import NODE_DEFAULTS, NodeKeywords, Waits, take_out
@@ -67,9 +67,9 @@ class Standardize(FlowerStrategy[Scaling]):
         self._check_run()
 
     @property
-    def algorithm(self) -> Stage:
+    def algorithm(self) -> ScalingOnly:
         """The stage that the run is named after."""
-        return Stage()
+        return ScalingOnly()
 
     def _new_run(self, *, num_rounds: int = 0, start: Start | None = None) -> AnyRun:
         return assembly.standardizing(min_clients=self._waits.min_nodes, **self._asked)
@@ -234,8 +234,8 @@ class TrackingStrategy(FlowerStrategy[TrackingResult]):
         result = replace(cast(TrackingResult, found), **self._newest.of_sites())
         return result.with_keys(self._newest.lasting_keys)
 
-    def _run(self, nodes: Nodes, watcher: Watcher, outcome: Outcome) -> TrackingResult:
-        return super()._run(nodes, watcher, outcome).with_keys(nodes.lasting_keys)
+    def _run(self, nodes: Nodes, watcher: Watcher, growing: GrowingResult) -> TrackingResult:
+        return super()._run(nodes, watcher, growing).with_keys(nodes.lasting_keys)
 
     @property
     def algorithm(self) -> Tracker:

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flower_pca.base.errors import NotEnoughNodes
-from flower_pca.core.roll import Call, Roll, Verdict
+from flower_pca.core.roll import Attendance, Call, Roll
 
-COMPLETE, AGAIN, LOST = Verdict.COMPLETE, Verdict.AGAIN, Verdict.LOST
+COMPLETE, AGAIN, LOST = Attendance.COMPLETE, Attendance.AGAIN, Attendance.LOST
 OPENINGS = [Call.OPENING, Call.OPENED]
 OTHERS = [Call.ANYONE, Call.SAMPLE]
 

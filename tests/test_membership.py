@@ -13,6 +13,7 @@ from checks import PLAIN, SLOW, averages, exact, is_of, openings, orthonormal, p
 
 from flower_pca import NotEnoughNodes, Outcome, make, simulate
 from flower_pca.core.algorithm import Iterative
+from flower_pca.core.drive import Driven
 from flower_pca.registry import ALGORITHMS
 
 
@@ -119,3 +120,23 @@ def test_a_flapping_set_comes_to_an_end(name: str, schedule: str) -> None:
     assert (result.explained_variance_ <= reference.variances[:3] * (1.0 + 1e-12)).all()
     if result.status.outcome is Outcome.CONVERGED:
         assert sine(result.components_, reference.components[:3]) <= promise(algorithm, reference, 3)
+
+
+@every("name", ["faps(max_rounds=40)", "ssi(max_rounds=3)", "ssi(max_rounds=12)", "fed_oapm(max_rounds=8)"])
+def test_a_run_that_its_limit_of_rounds_cuts_ends_no_worse_than_it_was(name: str) -> None:
+    """No round is left that could remove what a restart mixes in."""
+    problem = mixed(1)
+    V = pooled(problem.shards[1:]).components[:3]
+    before: list[float] = []
+
+    def watch(driven: Driven) -> None:
+        if driven.history[-1].stage == make(name).name and (Z := driven.estimate()) is not None:
+            before.append(sine(V, Z.T))
+
+    result = simulate(
+        name, problem.shards, n_components=3, seed=1, tol=1e-15, on_round=watch,
+        participation=lambda m: range(3) if m < 2 else (1, 2),
+    )  # fmt: skip
+    assert result.status.outcome is Outcome.MAX_ROUNDS
+    assert openings(result) == 2
+    assert sine(V, result.components_) <= 1.1 * before[-1]

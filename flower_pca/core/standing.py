@@ -35,7 +35,7 @@ from flower_pca.base.errors import NotEnoughNodes
 from flower_pca.base.history import History, Outcome, Status
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import brief
-from flower_pca.core.algorithm import Algorithm, Choosing
+from flower_pca.core.algorithm import Algorithm, Choosing, Iterative
 from flower_pca.core.layer import Layer, is_binding
 from flower_pca.core.model import Model, fraction_rank
 from flower_pca.core.roll import Call, Roll
@@ -233,12 +233,36 @@ class Standing:
             now = now._end(status, layers)
             # members that are away count by their last answers
             if self.opens and not binding and roll.has_changed(here, counted=self.algorithm.caches and not roll.summed):
+                # Under masks two sums over the same columns, with a client and without it, would tell
+                # what this client has said: there the columns always change.
+                if now._is_spent and not now.model.summed:
+                    return now._open_once_more(roll)
                 return now.reopen(self.algorithm.restart(now.model), roll)
         elif self.role is Role.CLOSING:
             if now._too_narrow:
                 return now._widen(roll)
             now = now._measure(layers, binding=binding)
         return now._at_next()
+
+    @property
+    def _is_spent(self) -> bool:
+        """Whether the algorithm has no round left, of components that the closing stage measures."""
+        algorithm = self.algorithm
+        return isinstance(algorithm, Iterative) and algorithm.measured and self.model.rounds >= algorithm.max_rounds
+
+    def _open_once_more(self, roll: Roll) -> Standing:
+        """Back at the opening, which measures the components at the clients that are there now; then to the closing.
+
+        No round is left to remove what a restart mixes in, or to find what the clients that have
+        come add.
+        """
+        model = self.model
+        assert model.status is not None
+        status = model.status
+        if status.outcome is not Outcome.MAX_ROUNDS:
+            status = Status(Outcome.MAX_ROUNDS, f"{status.words}, but with other clients, and no round is left")
+        again = replace(self, model=replace(model, status=status)).reopen(model.columns, roll)
+        return replace(again, last=True)
 
     def _end(self, status: Status, layers: Iterable[Layer]) -> Standing:
         """With what is said of an algorithm that has ended."""

@@ -1,9 +1,9 @@
 """Krylov: federated block Lanczos with Rayleigh-Ritz, this project's own. The default algorithm.
 
-The server keeps a basis Q and its product with C. After every message `_absorb` extends both,
-solves the small eigenproblem, decides by `_judge` how many components are wanted and how good they
-are, and makes the next block; the others answer two hard questions: may an eigenvalue still hide
-(`_certain`), and what to send when the space is used up (`_fresh`).
+The server keeps a basis Q, and in a small matrix H what C makes of it. After every message `_absorb`
+extends both, solves the small eigenproblem, decides by `_judge` how many components are wanted and
+how good they are, and makes the next block. Two more methods answer hard questions: may an
+eigenvalue still hide (`_certain`), and what to send if the space is used up (`_fresh`).
 """
 
 from __future__ import annotations
@@ -30,17 +30,68 @@ AUTO: Final = "auto"
 _NARROW: Final = 2
 # columns of a basis whose eigenproblem takes next to no time; blocks of a larger one
 _CHEAP, _BLOCKS = 600, 16
+# Bytes of a basis of very many columns, and the fewest blocks that it has all the same. Eight blocks cost at most one
+# message in six more than an unlimited basis did, on four spectra; six blocks cost up to half more.
+_BYTES, _FEWEST = 2**29, 8
+_ROWS: Final = 512  # rows of a block that are copied at a time
 # bytes of a message up to which wide blocks cost next to nothing over real transport
 MESSAGE: Final = 2**19
 
 
 @dataclass(frozen=True)
-class KrylovState:
-    """Q and C Q, T = Q'CQ, the block to send next, and where the Ritz pairs stand."""
+class Basis:
+    """Orthonormal columns, (d, m), in memory that has room for more, so that adding a block copies that block alone."""
 
-    Q: Array
-    CQ: Array
+    columns: Array
+
+    def add(self, block: Array, most: int) -> Basis:
+        """With the block at the end; `most` is the number of columns that a basis ever has."""
+        d, m = self.columns.shape
+        end = m + block.shape[1]
+        room = self.__dict__.get("room")
+        # If columns were added to this very basis before, their place is taken.
+        if room is None or room.used != m or end > room.array.shape[1]:
+            room = _Room(np.empty((d, max(end, min(2 * end, most))), order="F"))
+            room.array[:, :m] = self.columns
+        # A few rows at a time, which stay in the processor's cache while row order becomes column order.
+        for i in range(0, d, _ROWS):
+            room.array[i : i + _ROWS, m:end] = block[i : i + _ROWS]
+        room.used = end
+        longer = Basis(room.array[:, :end])
+        # No field, because a checkpoint keeps the columns alone.
+        object.__setattr__(longer, "room", room)
+        return longer
+
+    def turned(self, W: Array) -> Basis:
+        """Q W."""
+        # Transposed, as the result is then in column order like the basis.
+        return Basis((W.T @ self.columns.T).T)
+
+
+@dataclass
+class _Room:
+    """Memory for columns, of which the first ones are used."""
+
+    array: Array
+    used: int = 0
+
+
+@dataclass(frozen=True)
+class KrylovState:
+    """Q, the block B to send next, H with CQ = [Q, B] H, T = Q'CQ, and where the Ritz pairs stand.
+
+    Attributes:
+        lost: For each column of Q, the length of the part of its product with C that was left out
+            of H, because it was no longer than rounding.
+        converged: How many leading Ritz values have converged, if a fraction of the variance is
+            wanted.
+        probe: k and its eigenvalue when a fresh block was last sent to look for more.
+    """
+
+    Q: Basis
+    H: Array
     T: Array
+    lost: Array
     block: Array
     progress: Progress
     warm: bool
@@ -48,27 +99,60 @@ class KrylovState:
     k: int
     trace: float
     seed: int
-    # k and its eigenvalue when a fresh block was last sent to look for more
+    converged: int = 0
     probe: tuple[float, float] = (0.0, 0.0)
+
+    @property
+    def size(self) -> int:
+        """m, the columns of Q."""
+        return int(self.Q.columns.shape[1])
+
+    def widened(self, block: Array) -> KrylovState:
+        """With this block to send next, whose first columns are those that H knows already."""
+        more = self.size + block.shape[1] - len(self.H)
+        return replace(self, block=block, H=np.pad(self.H, ((0, more), (0, 0))))
+
+    def product(self, W: Array) -> Array:
+        """C Q W."""
+        turned = self.H @ W
+        return np.asarray(self.Q.columns @ turned[: self.size] + self.block @ turned[self.size :])
+
+    def residuals(self, values: Array, W: Array) -> Array:
+        """||C Q w - theta Q w||, for each of these values theta with its vector w; from H, as [Q, B] is orthonormal."""
+        off = self.H @ W
+        off[: self.size] -= W * values
+        return linalg.column_norms(np.vstack([off, self.lost[:, None] * W]))
+
+    def cut(self, values: Array, W: Array) -> KrylovState:
+        """With the Ritz vectors Q W in the place of Q: the thick restart. B stays, as it is orthogonal to all of Q."""
+        off = self.H @ W
+        ends = off[self.size :]
+        off[: self.size] -= W * values
+        # T w is theta w but for rounding, which is no part of H from here on.
+        lost = linalg.column_norms(np.vstack([off[: self.size], self.lost[:, None] * W]))
+        T = np.diag(values)
+        return replace(self, Q=self.Q.turned(W), H=np.vstack([T, ends]), T=T, lost=lost)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Krylov(Iterative[KrylovState]):
     """One product C B a round, and nothing that was learnt is thrown away.
 
-    The server keeps Q = [Q_1 ... Q_j] and C Q. A round sends the newest block Q_j and receives
-    S = sum C_i Q_j; the Ritz pairs of T = Q'CQ are the estimate, C Q tells their residuals ||C
-    z - theta z||, and Q_{j+1} = orth((I - QQ')S). Columns that vanish are dropped; if none is left
-    the space is invariant, and exact.
+    The server keeps Q = [Q_1 ... Q_j]. A round sends the newest block Q_j and receives S = sum C_i
+    Q_j. The next block is Q_{j+1} = orth((I - QQ')S), so S = [Q, Q_{j+1}] h with a small matrix h.
+    All of these h together are H: C Q = [Q, Q_{j+1}] H, and C Q itself is never kept. The Ritz
+    pairs of T = Q'CQ are the estimate, and H tells their residuals ||C z - theta z||. Columns that
+    vanish are dropped; if none is left the space is invariant, and exact.
 
     Reference: Golub and Underwood 1977 (block Lanczos); thick restart after Wu and Simon 2000. A
     basis belongs to one set of clients: when that changes for good, the run goes back to the
     opening with the Ritz block and random columns; under masks, with random columns alone.
 
     Cost per round: 4 n_i d p flops on a client; p columns of d floats each way. At the server, with
-    m columns in Q: 12 d m p flops, and the k leading eigenvectors of an m x m matrix, (4/3) m^3 and
+    m columns in Q: 8 d m p flops, and the k leading eigenvectors of an m x m matrix, (4/3) m^3 and
     more. m grows by p a round, up to max(600, 16 p), so that neither grows with the rounds from
-    then on. That cost one message in thirty at most.
+    then on. That cost one message in thirty at most. With more than 100,000 columns, Q has as many
+    columns as 512 MB hold, but 8 p at least. That cost one message in six at most.
     Prefer it: nearly always; not where clients come and go in every round, or a rough answer in two
     rounds is enough.
 
@@ -77,8 +161,9 @@ class Krylov(Iterative[KrylovState]):
             then, from the number of columns, as many as 512 kB of a message hold, but with a node
             of few `max_columns`, `dp` or a channel.
         max_basis: Blocks that the server keeps before it restarts from the better half of the Ritz
-            vectors, or 16 where that is more than 600 columns; without a limit where a fraction is
-            asked for, which cannot do with fewer.
+            vectors, or 16 if that is more than 600 columns, or 8 if that is more than 512 MB. If a
+            fraction is asked for, there is no limit below 512 MB, and the basis has always room
+            for twice the components found.
         tol, min_rounds, max_rounds, patience: See `Iterative`.
     """
 
@@ -149,11 +234,11 @@ class Krylov(Iterative[KrylovState]):
         fraction: float | None = None
         if not isinstance(k, int):
             k, fraction = Z.shape[1], k
-        none = np.empty((model.d, 0))
         state = KrylovState(
-            Q=none,
-            CQ=none,
+            Q=Basis(np.empty((model.d, 0))),
+            H=np.empty((Z.shape[1], 0)),
             T=np.empty((0, 0)),
+            lost=np.empty(0),
             block=Z,
             progress=Progress.begin(self.tol, model),
             warm=model.warm or (model.restarts > 0 and not model.summed),
@@ -188,12 +273,12 @@ class Krylov(Iterative[KrylovState]):
         return super().status(state)
 
     def finish(self, state: KrylovState, model: Model) -> Model:
-        if state.Q.shape[1] == 0:
+        if state.size == 0:
             return model
         # Of a small matrix all eigenvectors come, however few are asked for.
         _, W = linalg.eigh_leading(state.T, state.k + self.oversample)
         W = W[:, : state.k + self.oversample]
-        return replace(model, basis=state.Q @ W, product=state.CQ @ W)
+        return replace(model, basis=state.Q.columns @ W, product=state.product(W))
 
     def restart(self, model: Model) -> Array:
         d, p = model.columns.shape
@@ -207,45 +292,61 @@ class Krylov(Iterative[KrylovState]):
         return np.hstack([known, noise / np.sqrt(model.d)])
 
     def _absorb(self, state: KrylovState, S: Array, *, rounds: int) -> KrylovState:
-        Q = np.hstack([state.Q, state.block])
-        CQ = np.hstack([state.CQ, S])
-        old = state.Q.T @ S
-        T = np.block([[state.T, old], [old.T, state.block.T @ S]])
-        width = state.k + self.oversample
-        room = min(self.max_basis, max(_CHEAP // width, _BLOCKS)) * width
-        if state.fraction is not None:
-            room = len(Q)
+        room = self._room(state)
+        basis = state.Q.add(state.block, room)
+        Q = basis.columns
+        inside = Q.T @ S
+        T = np.block([[state.T, inside[: state.size]], [inside[: state.size].T, inside[state.size :]]])
         some = state.k
         if Q.shape[1] + S.shape[1] > room:
-            some = room // 2
+            some = room // 2  # if the basis is cut below
         # A fraction needs the length of the converged run; a warm start has to see what hides
         # behind the first k.
         behind = state.warm or state.fraction is not None
         values, W = linalg.eigh_leading(T, len(T) if behind else some)
-        V = W
-        if not behind:
-            V = W[:, : state.k]
-        residuals = linalg.column_norms(CQ @ V - (Q @ V) * values[: V.shape[1]])
-        k, error = self._judge(state, values, residuals)
         # Rows of nothing but zeros have no first eigenvalue to measure by.
         first = max(float(values[0]), np.finfo(float).tiny)
-        block = linalg.krylov_block(S, Q, first)
+        outside = S - Q @ inside
+        block = linalg.next_block(outside, Q, first)
+        along = block.T @ outside
+        lost = np.zeros(S.shape[1])
+        if block.shape[1] < S.shape[1]:
+            lost = linalg.column_norms(outside - block @ along)
+        H = np.block([[state.H, inside], [np.zeros((len(along), state.size)), along]])
+        state = replace(state, Q=basis, H=H, T=T, lost=np.append(state.lost, lost), block=block)
+        looked_at = len(values) if behind else state.k
+        residuals = state.residuals(values[:looked_at], W[:, :looked_at])
+        if state.fraction is not None:
+            bound = state.progress.tol * max(float(values[0]), 0.0)
+            state = replace(state, converged=int(np.argmin(np.append(residuals <= bound, False))))
+            room = self._room(state)
+            some = room // 2
+        k, error = self._judge(state, values, residuals)
         if error <= state.progress.tol * first and not self._certain(state, values, k):
             error = np.inf
             last = float(values[k - 1])
             # Fresh columns may find what belongs among the first k: its residuals count too.
             state = replace(state, warm=True, probe=(float(k), last))
-            block = self._fresh(state, Q, block, state.k + 2)
+            state = state.widened(self._fresh(state, state.k + 2))
         elif block.shape[1] == 0 and not np.isfinite(error):  # invariant, but a fraction asks for more of the space
-            block = self._fresh(state, Q, block, state.k + 2)
-        if Q.shape[1] + block.shape[1] > room:
-            # The block is made before the cut, orthogonal to all of Q, and so to what stays.
-            W = W[:, :some]
-            Q, CQ = Q @ W, CQ @ W
-            T = np.diag(values[:some])
+            state = state.widened(self._fresh(state, state.k + 2))
+        if state.size + state.block.shape[1] > room:
+            state = state.cut(values[:some], W[:, :some])
         gain = float(values[:k].sum())
         progress = state.progress.step(error / first, gain=gain, rounds=rounds)
-        return replace(state, Q=Q, CQ=CQ, T=T, block=block, progress=progress, k=k)
+        return replace(state, progress=progress, k=k)
+
+    def _room(self, state: KrylovState) -> int:
+        """The most columns that the basis may have, in whole blocks."""
+        d, k = len(state.block), state.k
+        width, bytes_allow = k + self.oversample, _BYTES // (8 * d)
+        if state.fraction is None:
+            blocks = max(min(max(_CHEAP // width, _BLOCKS), bytes_allow // width), _FEWEST)
+            return int(min(self.max_basis, blocks) * width)
+        # How many components a fraction takes is known when they are found. Half of the basis stays
+        # in a restart, so twice as many have to fit, and some blocks.
+        found, more = max(state.converged, k), 4 * self.width(state.fraction)
+        return int(min(max(bytes_allow, _FEWEST * width, 2 * found + more), d))
 
     @staticmethod
     def _certain(state: KrylovState, values: Array, k: int) -> bool:
@@ -257,7 +358,7 @@ class Krylov(Iterative[KrylovState]):
         found before.
         """
         # A basis of all d columns hides nothing.
-        if state.fraction is None or len(values) == len(state.Q):
+        if state.fraction is None or len(values) == len(state.block):
             return True
         last = float(values[k - 1])
         moved = abs(state.probe[1] - last)
@@ -266,27 +367,31 @@ class Krylov(Iterative[KrylovState]):
         return same or state.trace - float(values.sum()) <= last
 
     @staticmethod
-    def _fresh(state: KrylovState, Q: Array, block: Array, most: int) -> Array:
+    def _fresh(state: KrylovState, most: int) -> Array:
         """The block, and so many random columns orthogonal to all that is known, or as many as have room."""
-        known = np.hstack([Q, block])
-        room = min(most, len(Q) - known.shape[1])
+        Q, block = state.Q.columns, state.block
+        known = Q.shape[1] + block.shape[1]
         # Columns drawn once lie in the basis, which has grown since: another seed draws others.
-        random = linalg.random_block(len(Q), room, state.seed + known.shape[1])
-        columns = linalg.orth(linalg.complement(random, known))
+        random = linalg.random_block(len(Q), min(most, len(Q) - known), state.seed + known)
+
+        def less(Y: Array) -> Array:
+            for _ in range(2):
+                Y = Y - Q @ (Q.T @ Y)
+                Y = Y - block @ (block.T @ Y)
+            return Y
+
         # `orth` makes short columns as long as 1, and with them what rounding has left of the space
         # in them: so that is taken out once more.
-        return np.hstack([block, linalg.orth(linalg.complement(columns, known))])
+        return np.hstack([block, linalg.orth(less(linalg.orth(less(random))))])
 
     @staticmethod
     def _judge(state: KrylovState, values: Array, residuals: Array) -> tuple[int, float]:
         """How many components are wanted, and the largest residual among those that matter."""
         k = state.k
         if state.fraction is not None:
-            bound = state.progress.tol * max(float(values[0]), 0.0)
-            converged = int(np.argmin(np.append(residuals <= bound, False)))
             # A value that has not converged could still rise, and then fewer components would do.
-            found = fraction_rank(values[:converged], state.trace, state.fraction)
-            if found is None and len(values) < len(state.Q):
+            found = fraction_rank(values[: state.converged], state.trace, state.fraction)
+            if found is None and len(values) < len(state.block):
                 return k, np.inf
             k = found or len(values)
         if not state.warm:
@@ -314,7 +419,7 @@ class WideKrylov(Krylov):
         # An empty block says that the space is invariant already.
         if more <= 0 or state.block.shape[1] == 0:
             return state
-        return replace(state, block=self._fresh(state, state.Q, state.block, more))
+        return state.widened(self._fresh(state, more))
 
 
 def noise_of(private: bool) -> str:

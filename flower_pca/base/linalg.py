@@ -285,18 +285,22 @@ def random_basis(d: int, p: int, seed: int) -> Array:
 
 
 def krylov_block(S: Array, Q: Array, first: float) -> Array:
-    """orth((I - QQ')S), the next block of a Krylov space, without columns that are rounding.
+    """orth((I - QQ')S), the next block of a Krylov space, without columns that are rounding."""
+    return next_block(complement(S, Q), Q, first)
 
-    `first` is the largest Ritz value: what lies below 16 sqrt(d) eps times it cannot be told from
-    rounding.
+
+def next_block(rest: Array, Q: Array, first: float) -> Array:
+    """orth(rest) for rest = S - QQ'S, without columns that are rounding.
+
+    `rest` need not be orthogonal to Q beyond the rounding of S. `first` is the largest Ritz value:
+    what lies below 16 sqrt(d) eps times it cannot be told from rounding.
     """
     floor = _VANISHED * np.sqrt(len(Q)) * np.finfo(float).eps * first
-    rest = complement(S, Q)
     block = _by_gram(rest, floor)
     if block is not None:
         # `_by_gram` divides by small lengths, with which what rounding has left of Q grows.
         return polish(block - Q @ (Q.T @ block))
-    block = independent(rest, floor)
+    block = independent(rest - Q @ (Q.T @ rest), floor)
     if not block.shape[1]:
         return block
     return orth(complement(block, Q))

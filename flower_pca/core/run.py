@@ -45,7 +45,7 @@ from flower_pca.core.standing import NEWEST, Standing, in_brief
 from flower_pca.core.tally import Tally
 from flower_pca.names.columns import Heading
 
-LAYOUT: Final = 13  # of checkpoints; grows with every change of what is kept
+LAYOUT: Final = 14  # of checkpoints; grows with every change of what is kept
 _IDENTITY: Final = ("n_components", "center", "scale", "missing", "seed")
 
 

@@ -592,6 +592,7 @@ def _odd_units(
     # of the one and of all others, relative to the root of one value's
     others_seen = np.maximum(seen.sum(axis=0) - seen, 1)
     error = np.sqrt(1.0 / np.maximum(seen, 1) + 1.0 / others_seen)
+    yield from _two_units(sites, levels, seen, columns, middle=middle)
     others, looked = "the other sites", np.flatnonzero(alone.any(axis=1)).tolist()
     if len(sites) == 2:  # either may be the odd one: one sentence is enough
         others, looked = sites[1], [i for i in looked if i == 0]
@@ -610,20 +611,58 @@ def _odd_units(
             yield f"{_capital(columns[j])} looks as if {sites[i]} had other units: {place}. Convert it."
 
 
+def _two_units(
+    sites: Sequence[str], levels: Array, seen: Array, columns: Sequence[str], *, middle: str
+) -> Iterator[str]:
+    """Columns in which half of four sites or more lie where the other half would lie in another known unit."""
+    if not 4 <= len(levels) <= _SITES:
+        return
+    pairs = _pairs_apart(levels)
+    for j in range(levels.shape[2]):
+        here = np.flatnonzero(seen[:, j] > 0)
+        order = here[np.argsort(levels[here, 1, j], kind="stable")]
+        low, high = order[: len(order) // 2], order[len(order) // 2 :]
+        if len(low) < 2 or len(low) != len(high) or not pairs[np.ix_(low, high)][:, :, j].all():
+            continue
+        if pairs[np.ix_(low, low)][:, :, j].any() or pairs[np.ix_(high, high)][:, :, j].any():
+            continue
+        below, above = (np.nanmedian(levels[side][:, :, j], axis=0) for side in (low, high))
+        error = float(np.sqrt(sum(1.0 / seen[side, j].sum() for side in (low, high))))
+        words = _unit(above, below, error)
+        if above[2] > above[0] and below[2] > below[0] and words and "about" not in words:
+            names = [labels.series([sites[i] for i in side]) for side in (low, high)]
+            yield (
+                f"{_capital(columns[j])} looks as if {names[0]} had other units than {names[1]}: its {middle} is "
+                f"{below[1]:.4g} there and {above[1]:.4g} here, {words}. Convert one half."
+            )
+
+
 def _alone(levels: Array) -> Array:
-    """Which columns lie at a site apart from all others, which lie together, sites x d."""
+    """Which columns lie at a site apart from most sites, which lie together, sites x d.
+
+    The sites that lie apart are fewer than half, so the median over all sites is that of the others:
+    two sites in other units do not hide each other.
+    """
+    usual = np.nanmedian(levels, axis=0)
+    apart = (levels[:, 0] > usual[2]) | (levels[:, 2] < usual[0])
+    here = ~np.isnan(levels[:, 1])
     if len(levels) > _SITES:
-        usual = np.nanmedian(levels, axis=0)
-        above = levels[:, 0] > usual[2]
-        below = levels[:, 2] < usual[0]
-        apart = above | below
-        return np.asarray(apart & (apart.sum(axis=0) == 1))
+        return np.asarray(apart & (2 * apart.sum(axis=0) < here.sum(axis=0)))
+    if len(levels) == 2:
+        return np.asarray(_pairs_apart(levels).any(axis=0) & here.all(axis=0) & np.ones_like(apart))
+    pairs = _pairs_apart(levels)
+    most = here & ~apart
+    # the others lie together, and each odd site lies apart from all of them
+    together = ~(pairs & most[:, None] & most[None, :]).any(axis=(0, 1))
+    from_all = (pairs | ~most[None, :]).all(axis=1)
+    few = (2 * apart.sum(axis=0) < here.sum(axis=0)) & (here.sum(axis=0) > 2)
+    return np.asarray(apart & from_all & together & few)
+
+
+def _pairs_apart(levels: Array) -> Array:
+    """Which columns of two sites lie apart, sites x sites x d: a tenth of the one above nine tenths of the other."""
     above = levels[:, None, 0] > levels[None, :, 2]
-    apart = (above | above.swapaxes(0, 1)).sum(axis=1)  # from how many others
-    others = (~np.isnan(levels[:, 1])).sum(axis=0) - 1  # of those that have values
-    enough = others >= min(2, len(levels) - 1)  # of two among several either may be the odd one
-    only = apart.sum(axis=0) == 2 * others
-    return np.asarray((apart == others) & enough & only)
+    return np.asarray(above | above.swapaxes(0, 1))
 
 
 def _of_others(levels: Array, i: int) -> Array:

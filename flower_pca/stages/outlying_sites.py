@@ -21,6 +21,7 @@ FEWEST_ROWS: Final = 20  # of a site that is compared
 _FEWEST_SITES: Final = 3
 _FAR: Final = 3.0  # deviations within a site, from which a mean is far from the usual one
 _WIDE: Final = 7.0  # ratio of deviations, from which a column is spread otherwise
+_WIDE_AMONG_FEW, _SEVERAL_SITES = 30.0, 5  # the ratio with fewer sites, where rare values make usual deviations small
 _CELL: Final = 70.0  # deviations by which one single cell may lie off, so that it alone widens a small site
 _SEVERAL: Final = 3  # columns spread otherwise, some more and some less, as swapped columns are
 _SWAPPED: Final = 1.5  # ratio of deviations, from which each of these is
@@ -90,13 +91,15 @@ def find(
     off = np.where(varies, np.abs(means - np.median(means, axis=0)) / unit, 0.0)
     by_chance = np.maximum(ratio, 1.0) / np.sqrt(n)
     spread = np.abs(np.log(ratio))
-    scores = {
-        OutlyingKind.MEAN: np.minimum(off / _FAR, _times(off, by_chance) / _SURE_OF_MEAN),
-        OutlyingKind.SPREAD: np.minimum(
-            spread / np.log(np.maximum(_WIDE, _CELL / np.sqrt(n))), _times(spread, np.sqrt(2.0 / n)) / _SURE_OF_SPREAD
-        ),
-    }
-    scores[OutlyingKind.ORDER] = _in_other_order(np.log(ratio), _times(spread, np.sqrt(2.0 / n)) / _SURE_OF_SPREAD)
+    scores = {OutlyingKind.MEAN: np.minimum(off / _FAR, _times(off, by_chance) / _SURE_OF_MEAN)}
+    sure = _times(spread, np.sqrt(2.0 / n)) / _SURE_OF_SPREAD
+    # Only larger ones, and not in columns that are constant at some site, as those with rare values are.
+    least = _WIDE if len(enough) >= _SEVERAL_SITES else _WIDE_AMONG_FEW
+    wide = np.log(ratio) / np.log(np.maximum(least, _CELL / np.sqrt(n)))
+    same = (deviations == 0.0).all(axis=1, keepdims=True)
+    rare = ((deviations == 0.0) & ~same).any(axis=0)
+    scores[OutlyingKind.SPREAD] = np.where(rare, 0.0, np.minimum(wide, sure))
+    scores[OutlyingKind.ORDER] = _in_other_order(np.log(ratio), sure)
     if block is not None and products is not None:
         scores[OutlyingKind.CORRELATIONS] = _turned(n, ratio, deviations, block, products[enough])
     still = deviations[:, varies] == 0.0
@@ -192,8 +195,7 @@ def _sentence(who: str, kind: OutlyingKind, place: int, times: float, names: Seq
         case OutlyingKind.MEAN:
             return f"The mean of {column} at {who} lies {times:.0f} standard deviations from its mean at most sites."
         case OutlyingKind.SPREAD:
-            more, times = ("larger", times) if times > 1.0 else ("smaller", 1.0 / times)
-            return f"The standard deviation of {column} at {who} is {times:.0f} times {more} than at most sites."
+            return f"The standard deviation of {column} at {who} is {times:.0f} times as large as at most sites."
         case OutlyingKind.ORDER:
             return (
                 f"Several columns at {who} have standard deviations unlike those at most sites, {column} first: "

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from builders import clipped, loss, three_lead
 from cases import paired
-from fake_grid import FakeGrid, app_of, examples_of, grid_of, metrics_of
+from fake_grid import FakeGrid, app_of, arrays_in, examples_of, grid_of
 from masked import Run, gone
 from scipy.stats import chi2, kstest
 
@@ -348,7 +348,7 @@ def test_over_flower_what_was_told_is_counted_across_set_ups():
     victim = grid.node(2)
 
     def lose(message, reply):
-        late = len(grid.sent) > 30 and not lost and "mask.y" in metrics_of(reply)["names"]
+        late = len(grid.sent) > 30 and not lost and "mask.y" in arrays_in(reply)
         if message.metadata.dst_node_id == victim and late:
             lost.append(message)
             return None

@@ -156,9 +156,7 @@ class FlowerStrategy(Strategy, Generic[R]):
         start = _start_of(initial_arrays)
         growing = GrowingResult(evaluate_fn, should_stop)
         made = self._begin(num_rounds=num_rounds, start=start)
-        waits = self._waits
-        if timeout is not None:
-            waits = replace(waits, round_timeout=timeout)
+        waits = self._waits if timeout is None else replace(self._waits, round_timeout=timeout)
         configs: dict[str, Mapping[str, Any]] = {"train": train_config or {}, wire.EVALUATE: evaluate_config or {}}
         if start is not None and initial_arrays is not None:
             growing.arrays = initial_arrays

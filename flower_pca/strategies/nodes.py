@@ -207,9 +207,7 @@ class Nodes:
 
     def counted(self, node: int, reply: Message | str, message: Broadcast) -> Iterator[Reply | Sum | Failure]:
         """The answers of a node. The first of them says how many bytes its message and its reply took."""
-        up = 0
-        if not isinstance(reply, str) and reply.has_content():
-            up = records.size_of(reply.content)
+        up = 0 if isinstance(reply, str) or not reply.has_content() else records.size_of(reply.content)
         traffic = Traffic(self._sizes.pop(node, 0), up)
         for answer in self.answers(node, reply, message):
             yield carried(answer, traffic)
@@ -304,9 +302,8 @@ class Nodes:
 
     def _known_as(self, node: int) -> str:
         """What operators know a node by: what it has said, or else how it was registered."""
-        number = ""
-        if (key := self.keys.get(node, _UNKNOWN)) != _UNKNOWN:
-            number = f"partition-id {key}"
+        key = self.lasting_keys.get(node)
+        number = "" if key is None else f"partition-id {key}"
         called = self.sites.get(node) or number or self._called.get(node, "")
         if called:
             return f" ({harmless(called)})"
@@ -432,9 +429,7 @@ class Nodes:
         if answer.site:
             self.sites[node] = answer.site
         if answer.refusal is not None:
-            why = answer.refusal
-            if answer.site:
-                why = f"{answer.site}: {answer.refusal}"
+            why = f"{answer.site}: {answer.refusal}" if answer.site else answer.refusal
             return self.refuse(node, why, lasting=answer.lasting)
         # a set-up of masks is none of a run's work
         if message.stage != messages.STAGE or messages.inner_stage(message.arrays) is not None:

@@ -155,9 +155,7 @@ def read_answer(
     check_spoken(_ANSWER, metrics, "another client", newest=VERSION)
     number = value_of(_ANSWER, metrics, "number", int)
     key = value_of(_ANSWER, metrics, "key", int)
-    site = ""
-    if SITE in metrics:
-        site = harmless(value_of(_ANSWER, metrics, SITE, str))[:LONGEST]
+    site = harmless(value_of(_ANSWER, metrics, SITE, str))[:LONGEST] if SITE in metrics else ""
     if "refusal" in metrics:
         why = harmless(value_of(_ANSWER, metrics, "refusal", str))
         return Answer(number, key, {}, num_examples, why, bool(metrics.get(_LASTING, True)), site=site)
@@ -168,9 +166,7 @@ def read_answer(
         )
     # read only now, as a refusal has none
     arrays = packing.unpack(by_name(_ANSWER, parameters(), metrics))
-    declines = ""
-    if DECLINES in metrics:
-        declines = harmless(value_of(_ANSWER, metrics, DECLINES, str))
+    declines = harmless(value_of(_ANSWER, metrics, DECLINES, str)) if DECLINES in metrics else ""
     recalls = bool(metrics.get(_RECALLS, False))
     keeps = bool(metrics.get(_KEEPS, False))
     heading = Heading.of(metrics)

@@ -89,14 +89,10 @@ def read_array(array: FlowerArray) -> Array:
 
 def by_name(who: str, arrays: Sequence[Array], config: Mapping[str, Any]) -> Arrays:
     """Arrays by the names that a config lists."""
-    text = ""
-    if "names" in config:
-        text = value_of(who, config, "names", str)
+    text = value_of(who, config, "names", str) if "names" in config else ""
     if len(text) > _NAMES:
         raise ProtocolError(who, must=f"one with names of at most {_NAMES} characters", got=len(text), then="Check it.")
-    names = list[str]()
-    if text:
-        names = text.split(",")
+    names = text.split(",") if text else []
     # errors repeat these names, which another machine has made
     if max(map(len, names), default=0) > _WORD or not text.isprintable():
         raise ProtocolError(
@@ -116,9 +112,8 @@ def check_spoken(who: str, config: Mapping[str, Any], stranger: str, *, newest: 
     layout, version = config.get(LAYOUT_KEY), config.get(VERSION_KEY)
     if layout == LAYOUT and version == VERSION:
         return
-    got = f"layout {layout} and flower_pca {version or 'before 0.1'}"
-    if layout is None:
-        got = f"that of {stranger}"
+    of_ours = f"layout {layout} and flower_pca {version or 'before 0.1'}"
+    got = f"that of {stranger}" if layout is None else of_ours
     remedy = f"Install flower_pca {newest} everywhere."
     raise ProtocolError(
         who, must=f"of layout {LAYOUT} and flower_pca {VERSION}", got=harmless(got), then=harmless(remedy)
@@ -130,9 +125,7 @@ def value_of(who: str, config: Mapping[str, Any], name: str, *wanted: type[Any])
     value = config.get(name)
     if not isinstance(value, wanted) or isinstance(value, bool):
         kinds = " or ".join(kind.__name__ for kind in wanted)
-        got = "none"
-        if value is not None:
-            got = harmless(f"{name}={value!r}")
+        got = "none" if value is None else harmless(f"{name}={value!r}")
         raise ProtocolError(who, must=f"one with {name} ({kinds})", got=got, then=SENDER)
     return value
 

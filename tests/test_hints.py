@@ -12,7 +12,7 @@ from pages import flower_pca
 from sklearn.datasets import load_digits, load_iris
 
 from flower_pca import PCAResult, Table, clients, simulate
-from flower_pca.base import labels
+from flower_pca.hints.identifiers import is_called_identifier
 from flower_pca.strategies import PCAStrategy
 
 RNG = np.random.default_rng(0)
@@ -150,7 +150,7 @@ def test_a_column_that_is_called_an_identifier_is_hinted_at():
 
 @every("name", ["visits", "platelets", "number of cells", "covid", "paid", "sample_count", "no"])
 def test_other_names_are_none(name):
-    assert not labels.is_called_identifier(name)
+    assert not is_called_identifier(name)
     values = RNG.choice(np.arange(1000, 9000), 300, replace=False)
     assert about_columns(simulate("krylov", named_sites(name, values), n_components=2, scale="std")) == []
 

@@ -20,6 +20,7 @@ FLOORS = (
     ("names",),
     ("settings",),
     ("rows", "keys", "run_config"),
+    ("hints",),
     ("dp",),
     ("core",),
     ("layers",),

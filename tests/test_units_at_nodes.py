@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from fake_grid import grid_of, in_a_run
 
-from flower_pca.data import faults
+from flower_pca.hints import faults
 from flower_pca.rows.frame import Frame
 from flower_pca.stages import opening
 from flower_pca.strategies import PCAStrategy

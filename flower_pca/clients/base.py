@@ -25,7 +25,7 @@ from flwr.app import Context
 from flwr.client import NumPyClient
 
 from flower_pca import answering, registry, wire
-from flower_pca.base import checks, files, labels
+from flower_pca.base import checks, files
 from flower_pca.base.errors import ConfigError, ProtocolError, private
 from flower_pca.base.linalg import Array
 from flower_pca.clients.books import folders, marks
@@ -38,7 +38,9 @@ from flower_pca.clients.policy.refusals import RefusalError, naming, refusal
 from flower_pca.clients.policy.rules import Rules
 from flower_pca.core.layer import Who
 from flower_pca.core.stage import Arrays
-from flower_pca.data import faults
+from flower_pca.hints import faults
+from flower_pca.hints.identifiers import find_identifiers, hints_of_identifiers
+from flower_pca.hints.look import hints_of_first_lines
 from flower_pca.layers import NOISE
 from flower_pca.masking import messages
 from flower_pca.masking.grain import Grain, seeded_grain, system_grain
@@ -65,7 +67,7 @@ def node_rows(data: Any, rules: Rules) -> LocalData | Stream:
     if isinstance(data, LocalData | Stream):
         return data
     rows = Table.of(data, who=checks.NODE)
-    for hint in labels.hints_of_first_lines(() if rows.origin is None else rows.origin.headerless):
+    for hint in hints_of_first_lines(() if rows.origin is None else rows.origin.headerless):
         logging.getLogger("flwr").warning("Of this node's rows: %s", hint)
     place = marks.known_place(rows.source) if rows.source else 0
     if rules.id_column is not None:
@@ -112,7 +114,7 @@ def notice(data: LocalData | Stream, loaded: Any) -> None:
     """
     if not isinstance(data, LocalData):
         return
-    said = labels.hints_of_identifiers(labels.find_identifiers([data], data.names), data.names)
+    said = hints_of_identifiers(find_identifiers([data], data.names), data.names)
     whole = loaded
     if not isinstance(loaded, LocalData):
         whole = LocalData(loaded, who=checks.NODE, missing=True)

@@ -178,11 +178,6 @@ def _warn_of_words(data: str, tables: Mapping[str, Table]) -> None:
 
 
 def _hints(sites: Sequence[LocalData]) -> list[str]:
-    from flower_pca.data import faults
+    from flower_pca import hints
 
-    if not sites:
-        return []
-    names = sites[0].names
-    first_lines = labels.hints_of_first_lines(file for site in sites for file in site.headerless)
-    identifiers = labels.hints_of_identifiers(labels.find_identifiers(sites, names), names)
-    return [*first_lines, *identifiers, *faults.find(sites)]
+    return list(hints.of(sites))

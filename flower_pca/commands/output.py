@@ -14,6 +14,7 @@ import numpy as np
 from flower_pca.base import errors, files, labels
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
+from flower_pca.hints.identifiers import is_called_identifier
 from flower_pca.names import ids
 
 if TYPE_CHECKING:
@@ -163,7 +164,7 @@ def row_labels(data: str, features: Sequence[str] | None) -> dict[str, list[str]
     spare = columns_beside(data, features)
     table = sources.table_with(data, features)
     called = {
-        "id": [name for name in spare if labels.is_called_identifier(name)],
+        "id": [name for name in spare if is_called_identifier(name)],
         "site": [name for name in spare if name.casefold() == "site"],
     }
     names = {label: found[0] for label, found in called.items() if found}

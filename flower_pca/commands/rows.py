@@ -17,6 +17,7 @@ from flower_pca.base import checks, files, labels
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
 from flower_pca.commands import common, output
+from flower_pca.hints.identifiers import is_called_identifier
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.projection import Projection
 
@@ -270,7 +271,7 @@ def _with_ids(data: str, result: PCAResult, beside: Sequence[str]) -> Any:
     if result.feature_names_in_ is not None:
         features = result.feature_names_in_.tolist()
     table = sources.table_with(data, features, beside=beside)
-    called = [name for name in output.columns_beside(data, features) if labels.is_called_identifier(name)]
+    called = [name for name in output.columns_beside(data, features) if is_called_identifier(name)]
     with suppress(ConfigError):  # of files whose columns cannot go beside the rows
         for name in called[:1]:
             return sources.table_with(data, features, beside=(*beside, name)).with_ids(name)

@@ -288,8 +288,9 @@ def _inbox(given: argparse.Namespace) -> Inbox:
 
 def _streams(given: argparse.Namespace) -> list[Any]:
     """A stream of every file of a folder, each with an equal part of a step; else by `deal`."""
-    from flower_pca.data import faults, partition, sources
+    from flower_pca.data import partition, sources
     from flower_pca.data.reading import no_rows
+    from flower_pca.hints import faults
     from flower_pca.rows.stream import Stream
 
     table = sources.table(given.data, columns=names_in(given.columns), drop=given.drop).whole()

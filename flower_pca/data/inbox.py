@@ -35,8 +35,9 @@ from flower_pca.base import checks
 from flower_pca.base.errors import DataError, FlowerPCAError, harmless
 from flower_pca.base.options import Sentence
 from flower_pca.base.shown import brief
-from flower_pca.data import faults, sources
+from flower_pca.data import sources
 from flower_pca.data.reading import no_rows
+from flower_pca.hints import faults
 from flower_pca.names.columns import Columns, Heading
 from flower_pca.names.table import Table
 from flower_pca.rows.gaps import rows_with_gaps

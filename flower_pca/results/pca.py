@@ -19,6 +19,7 @@ from flower_pca.base.options import Sentence, marks_of
 from flower_pca.core.model import Model
 from flower_pca.dp.certainty import Certainty, certainty
 from flower_pca.dp.spent import Spent
+from flower_pca.hints.sizes import hints_of_mean, hints_of_sizes
 from flower_pca.results import facts, saved
 from flower_pca.results.facts import Fact, Listing, Remark
 from flower_pca.results.left_out import LeftOut, plain_left_out
@@ -666,7 +667,7 @@ def fields_of(model: Model) -> dict[str, Any]:
     first = float(model.values[0]) or 1.0
     sizes: Sequence[str] = ()
     if model.frame.scale is None and model.sizes is not None:
-        sizes = labels.hints_of_sizes(model.sizes, names)
+        sizes = hints_of_sizes(model.sizes, names)
     outlying: list[str] = []
     if OUTLYING in model.sites:
         outlying = outlying_sites.hints_of(model.sites[OUTLYING], model.sites[SITE_KEYS], names)
@@ -703,7 +704,7 @@ def fields_of(model: Model) -> dict[str, Any]:
         "feature_digest": model.feature_digest,
         "choices": tuple(model.choices.values()),
         "hints": (
-            *labels.hints_of_mean(model.offset, model.values[0]),
+            *hints_of_mean(model.offset, model.values[0]),
             *sizes,
             *hints_of_sites(site_share, sites, model.n),
             *outlying,

@@ -12,18 +12,18 @@ from __future__ import annotations
 import functools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
+from flower_pca import hints
 from flower_pca.base import checks, labels
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import shown
 from flower_pca.core.question import Question
-from flower_pca.data import faults
+from flower_pca.hints import faults
+from flower_pca.hints.sizes import column_alone, hints_of_largest
 from flower_pca.names.coding import Coding
 from flower_pca.names.columns import Columns, Heading, enumeration, usual_place
 from flower_pca.names.sites import require_site
@@ -235,23 +235,18 @@ def looked_at(result: PCAResult, clients: Sequence[LocalData], frame: Frame) -> 
     """
     if result.privacy is not None:  # nothing else is said of rows then
         return result
-    files = chain.from_iterable(map(attrgetter("headerless"), clients))
-    lines = labels.hints_of_first_lines(files)
     names = labels.tuple_of(result.feature_names_in_)
-    found = labels.find_identifiers(clients, names)
-    most = faults.CHEAP
-    if names is None:
-        most = faults.BARE
-    odd = faults.find(clients, names, most=most)
+    most = faults.BARE if names is None else faults.CHEAP
     of_sites = hints_of_sites(result.site_share_, result.sites_, result.n_samples_)
     of_columns = tuple(hint for hint in result.hints if hint not in of_sites)
-    if not of_columns:
-        return replace(result, hints=(*lines, *labels.hints_of_identifiers(found, names), *odd, *of_sites))
-    m = functools.reduce(merge, (client.in_frame(frame, once=True).moments() for client in clients))
-    sizes = np.sqrt(m.m2 / m.seen + (0.0 if result.centered else m.mean**2))
-    first = labels.hints_of_largest(sizes, names, clients) or of_columns
-    identifiers = labels.hints_of_identifiers(found, names, labels.column_alone(sizes))
-    return replace(result, hints=(*lines, *first, *identifiers, *odd, *of_sites))
+    alone: int | None = None
+    if of_columns:
+        m = functools.reduce(merge, (client.in_frame(frame, once=True).moments() for client in clients))
+        deviations = np.sqrt(m.m2 / m.seen + (0.0 if result.centered else m.mean**2))
+        of_columns = hints_of_largest(deviations, names, clients) or of_columns
+        alone = column_alone(deviations)
+    found = hints.of(clients, names, most=most, sizes=of_columns, but=alone)
+    return replace(result, hints=(*found, *of_sites))
 
 
 def by_agreement(question: Question, coding: Coding, sites: Sequence[Table]) -> tuple[Question, list[Table]]:

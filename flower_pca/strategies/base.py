@@ -34,7 +34,7 @@ from flower_pca.base.linalg import fix_signs
 from flower_pca.core.drive import Driven, OnRound, Watcher, drive
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Broadcast, Failure, Reply, Sum
-from flower_pca.data import faults
+from flower_pca.hints import faults
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.projection import Scaling
 from flower_pca.results.start import Components, Start

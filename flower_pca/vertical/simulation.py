@@ -18,6 +18,9 @@ from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 from flower_pca.core.drive import drive
 from flower_pca.core.question import Question
+from flower_pca.hints.identifiers import find_identifiers
+from flower_pca.hints.look import hints_of_first_lines
+from flower_pca.hints.sizes import hints_of_sizes
 from flower_pca.names.columns import difference
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.local import LocalData
@@ -97,7 +100,7 @@ class Parties:
         names = {i: party.table.names for i, party in enumerate(self.columns)}
         sites = {i: party.site for i, party in enumerate(self.columns) if party.site}
         whole = replace(result, site_names=sites).with_parts(own, names, self.columns[0].row_ids)
-        first_lines = labels.hints_of_first_lines(file for party in self.columns for file in party.table.headerless)
+        first_lines = hints_of_first_lines(file for party in self.columns for file in party.table.headerless)
         hints = (*first_lines, *self._sizes(whole), *self._numbering())
         return replace(whole, hints=hints)
 
@@ -110,14 +113,14 @@ class Parties:
             moments = party.table.there()
             square = moments.m2 / moments.seen
             squares.append(square if result.centered else square + moments.mean**2)
-        return labels.hints_of_sizes(np.sqrt(np.concatenate(squares)), labels.tuple_of(result.feature_names_in_))
+        return hints_of_sizes(np.sqrt(np.concatenate(squares)), labels.tuple_of(result.feature_names_in_))
 
     def _numbering(self) -> list[str]:
         """Hints about columns that number people: they should be the ids."""
         lines = []
         for table in (party.table for party in self.columns):
             names = labels.column_names(table.names, table.d)
-            for j in labels.find_identifiers([table], table.names):
+            for j in find_identifiers([table], table.names):
                 lines.append(f"{names[j]} of {table.who} holds whole numbers, no two alike, as ids do. {_AS_IDS}")
         return lines
 

@@ -8,7 +8,8 @@ from cases import every
 from pages import flower_pca
 
 from flower_pca import from_frame, simulate
-from flower_pca.data import faults, partition, sources
+from flower_pca.data import partition, sources
+from flower_pca.hints import faults
 
 pd = pytest.importorskip("pandas")
 NAMES = ["age", "weight", "height", "glucose", "temperature", "platelets", "smoker"]

@@ -1,0 +1,144 @@
+"""Columns that number rows or people, whatever their size.
+
+They hold whole numbers of which no two are alike, and go up by one, over each client's rows or over all of them
+together, in whatever order rows are; or the column is called as such a one is: id, patient_nr, MRN. Ages, counts and
+codes have gaps or come twice.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from flower_pca.base.linalg import Array
+from flower_pca.base.options import option
+
+# rows from which whole numbers that are all different are no accident
+_FEWEST: Final = 20
+_LOOK: Final = 64  # rows of each client that tell most columns from an identifier
+_OUT: Final = f"Leave it out if it numbers the rows: name the others with {option('columns', ['...'])}."
+_LAST_WORDS: Final = {  # of a name that says so by itself
+    *("id", "ids", "idx", "index", "key", "mrn", "pid", "uid", "uuid", "identifier", "pseudonym", "unnamed"),
+    *("recordid", "patientid", "patid", "patnr", "patientennummer", "fallnr", "fallnummer", "kennung"),
+}
+_WHOSE: Final = {
+    *("patient", "subject", "person", "participant", "case", "encounter"),
+    *("record", "row", "sample", "study", "visit"),
+}
+_NUMBER: Final = {"id", "nr", "no", "num", "number", "nummer", "code", "key", "index"}
+
+
+def hints_of_identifiers(
+    columns: Mapping[int, bool], names: Sequence[str] | None, but: int | None = None
+) -> tuple[str, ...]:
+    """Hints about what `find_identifiers` has found, but for a column named already."""
+    if not columns:
+        return ()
+    why = {True: "which go up by one", False: "and is called as an identifier is"}
+    others = {j: counts for j, counts in columns.items() if j != but}
+    start = "holds whole numbers, no two alike,"
+    return tuple(f"Column {label(j, names)} {start} {why[counts]}. {_OUT}" for j, counts in others.items())
+
+
+def is_called_identifier(name: str) -> bool:
+    """Whether a column is called as an identifier is."""
+    words = [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)]
+    if not words:
+        return False
+    whose = any(word in _WHOSE for word in words)
+    numbers = len(words) == 1 or words[-1] in _NUMBER
+    return words[-1] in _LAST_WORDS or (whose and numbers) or words in (["nr"], ["index", "level"])
+
+
+def find_identifiers(tables: Sequence[Any], names: Sequence[str] | None) -> dict[int, bool]:
+    """The columns of these clients' stored rows that are identifiers: whether they go up by one, or are called so only.
+
+    Args:
+        tables: What has its rows in `blocks()`, and says whether they are `sparse`.
+        names: Names of the columns, where they have any.
+    """
+    sizes = np.array([0 if table.sparse else table.n for table in tables])
+    if not sizes.all() or sizes.sum() < _FEWEST:
+        return {}
+    columns = _candidates(tables)
+    if not len(columns):
+        return {}
+    by_name = {int(j) for j in columns if names is not None and is_called_identifier(str(names[j]))}
+    ranges = [_range(table, columns) for table in tables]
+    low, high, whole = (np.array(side) for side in zip(*ranges, strict=True))
+    each = (high - low + 1.0 == sizes[:, None]).all(axis=0) & (sizes.max() >= _FEWEST)
+    together = high.max(axis=0) - low.min(axis=0) + 1.0 == sizes.sum()
+    identifiers: dict[int, bool] = {}
+    for i, j in enumerate(map(int, columns)):
+        counts = bool(each[i] or together[i])
+        if whole[:, i].all() and (counts or j in by_name) and _different(tables, j, together=bool(together[i])):
+            identifiers[j] = counts
+    return identifiers
+
+
+def _candidates(tables: Sequence[Any]) -> Array:
+    """The columns that may be identifiers by a few rows of each client."""
+    columns = np.arange(tables[0].d)
+    for table in tables:
+        block = next(iter(table.blocks()))
+        # one row tells columns of whole numbers from most others
+        for few in (1, _LOOK):
+            columns = columns[_unlike(block[:few, columns])]
+        if not len(columns):
+            break
+    return columns
+
+
+def _unlike(block: Array) -> Array:
+    """Which columns hold whole numbers, no two of them alike."""
+    if block.dtype.kind not in "fiu":
+        return np.zeros(block.shape[1], dtype=bool)
+    steps = np.diff(np.sort(block, axis=0), axis=0)
+    return np.asarray(_whole(block) & (steps != 0).all(axis=0))
+
+
+def _whole(block: Array) -> Array:
+    """Which columns hold nothing but whole numbers, and gaps."""
+    with np.errstate(invalid="ignore"):
+        whole = (np.rint(block) == block) & ~np.isinf(block)
+        return np.asarray((whole | np.isnan(block)).all(axis=0))
+
+
+def _range(table: Any, columns: Array) -> tuple[Array, Array, Array]:
+    """The least and the largest value of each column, and whether all are whole."""
+    low = np.inf
+    high = -np.inf
+    whole = np.ones(len(columns), dtype=bool)
+    for block in table.blocks():
+        part = block[:, columns].astype(np.float64)
+        low = np.fmin(low, np.fmin.reduce(part))
+        high = np.fmax(high, np.fmax.reduce(part))
+        whole &= _whole(part)
+    return np.asarray(low), np.asarray(high), whole
+
+
+def _different(tables: Sequence[Any], j: int, *, together: bool) -> bool:
+    """Whether no two values of a column are alike, at each client or at all of them."""
+    parts = [_column(table, j) for table in tables]
+    if together:
+        parts = [np.concatenate(parts)]
+    parts = [part[part == part] for part in parts]
+    return any(map(len, parts)) and all(len(np.unique(part)) == len(part) for part in parts)
+
+
+def numbers_rows(table: Any, j: int) -> bool:
+    """Whether a column of a client's stored rows has whole numbers of which no two are alike."""
+    values = _column(table, j)
+    return len(values) >= _FEWEST and bool(np.all(values == np.rint(values))) and len(np.unique(values)) == len(values)
+
+
+def _column(table: Any, j: int) -> Array:
+    return np.concatenate([block[:, j] for block in table.blocks()])
+
+
+def label(j: int, names: Sequence[str] | None) -> str:
+    """What a column is called: its name, or else its number."""
+    return str(j if names is None else names[j])

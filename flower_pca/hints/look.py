@@ -1,0 +1,52 @@
+"""One look at the rows of all sites: everything that is known of mistakes in data, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import chain
+
+from flower_pca.base.labels import count
+from flower_pca.hints import faults
+from flower_pca.hints.identifiers import find_identifiers, hints_of_identifiers
+from flower_pca.rows.local import LocalData
+
+
+def of(
+    tables: Sequence[LocalData],
+    names: Sequence[str] | None = None,
+    *,
+    most: int = faults.MOST,
+    sizes: Sequence[str] = (),
+    but: int | None = None,
+) -> tuple[str, ...]:
+    """Hints about the rows of these sites, whose columns are the same.
+
+    They are about first lines that may be names, columns that number the rows, codes for missing values, totals, rows
+    that are there twice, dates and units.
+
+    Args:
+        tables: The rows of each site.
+        names: Names of the columns; those of the first site, if left out.
+        most: How many entries are looked at in full.
+        sizes: What is known of the sizes of columns, to be said in its place.
+        but: A column that `sizes` names already as one that numbers the rows.
+    """
+    if not tables:
+        return ()
+    if names is None:
+        names = tables[0].names
+    lines = hints_of_first_lines(chain.from_iterable(table.headerless for table in tables))
+    found = hints_of_identifiers(find_identifiers(tables, names), names, but)
+    return (*lines, *sizes, *found, *faults.find(tables, names, most=most))
+
+
+def hints_of_first_lines(files: Iterable[str]) -> tuple[str, ...]:
+    """A hint about text files whose first line was taken for a row, as it is all numbers."""
+    first, *more = dict.fromkeys(files) or ("",)
+    if not first:
+        return ()
+    if more:
+        others = f", and of {count(len(more), 'more file')},"
+    else:
+        others = ""
+    return (f"The first line of {first}{others} was taken for a row of numbers; header=True makes it names.",)

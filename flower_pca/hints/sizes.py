@@ -1,0 +1,90 @@
+"""Columns that make a component by their size or their mean alone, or that differ in size as units do.
+
+A PCA follows variance. So a column that numbers the rows, or is measured in small units, becomes the first component,
+whatever the others do. From the totals of the opening the server knows every column's deviation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from flower_pca.base.linalg import Array
+from flower_pca.base.options import option
+from flower_pca.hints.identifiers import label, numbers_rows
+
+_ALONE: Final = 0.99  # of the total variance: then one column is the first component
+# of what component 1 explains: above, it is the mean more than anything else
+_MEAN: Final = 0.5
+# a deviation over that of the lower quarter, from which columns differ by their units
+_APART: Final = 100.0
+_STD: Final = option("scale", "std")
+_SCALE_IT: Final = f"Leave it out if it numbers the rows, or use {_STD} if it is measured in other units than the rest."
+_NUMBERS: Final = "It holds whole numbers, no two alike, as an identifier does: leave it out."
+
+
+def hints_of_sizes(sizes: Array, names: Sequence[str] | None) -> tuple[str, ...]:
+    """Hints about columns of these sizes (d,), roots of mean squares, if nobody has scaled."""
+    if column_alone(sizes) is not None:
+        return (_alone(sizes, names, _SCALE_IT),)
+    varying = np.sort(sizes[sizes > 0.0])
+    if len(varying) < 2:
+        return ()
+    low = float(np.quantile(varying, 0.25))
+    high = float(varying[-1])
+    if high < _APART * low:
+        return ()
+    j = int(np.argmax(sizes))
+    i = int(np.argmin(np.where(sizes >= low, sizes, np.inf)))
+    larger = f"column {label(j, names)} has a deviation of {high:.3g}"
+    smaller = f"column {label(i, names)} one of {sizes[i]:.3g}"
+    differ = f"Columns differ much in size: {larger}, {smaller}."
+    return (f"{differ} Use {_STD} if they are measured in different units.",)
+
+
+def hints_of_mean(offset: float, first: float) -> tuple[str, ...]:
+    """A hint where rows were not centred, and their mean is over half of what component 1 explains.
+
+    Args:
+        offset: n times the squared length of the mean.
+        first: The sum of squares along component 1.
+    """
+    if offset <= _MEAN * first:
+        return ()
+    if offset > first:
+        weight = "more than all"
+    else:
+        weight = f"{offset / first:.0%}"
+    words = f"Rows were not centred, and their mean weighs {weight} of component 1, which then shows no differences"
+    return (f"{words} between rows. Use {option('center', True)}.",)
+
+
+def column_alone(sizes: Array) -> int | None:
+    """The column that has nearly all of the variance, if one has."""
+    squares = sizes**2
+    j = int(np.argmax(squares))
+    if len(sizes) > 1 and squares[j] >= _ALONE * squares.sum():
+        return j
+    return None
+
+
+def hints_of_largest(sizes: Array, names: Sequence[str] | None, tables: Iterable[Any]) -> tuple[str, ...]:
+    """A hint about a column that has nearly all variance, and numbers these clients' rows as far as one can see."""
+    j = column_alone(sizes)
+    if j is None or not all(numbers_rows(table, j) for table in tables):
+        return ()
+    return (_alone(sizes, names, _NUMBERS),)
+
+
+def _alone(sizes: Array, names: Sequence[str] | None, remedy: str) -> str:
+    j = int(np.argmax(sizes))
+    share = sizes[j] ** 2 / np.sum(sizes**2)
+    # From there on it would be shown as 100.00%, which it is not.
+    if share < 0.99995:
+        shown = f"{share:.2%}"
+    else:
+        shown = "all but 0.01%"
+    words = f"Column {label(j, names)} alone has {shown} of the variance, so component 1 is that column. "
+    return words + remedy

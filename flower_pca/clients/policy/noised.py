@@ -5,7 +5,8 @@ columns, because of one row. So such a node decides nothing by its rows:
 
     a column that has text in a cell     is a column of numbers, like all others
     a cell that is no finite number      counts as the constant that gap_values names for the
-                                         column; without a constant the row counts as zeros
+                                         column; without a constant the row counts as zeros, and so
+                                         does a row without any number
     few rows, none, or rare values       are answered from
 
 The node's log says what its operator has to know of the rows.
@@ -38,7 +39,8 @@ def usable(rows: Table, rules: Rules) -> Table:
         values = np.array([_numbers(row) for row in values]).reshape(values.shape)
     if values.ndim != 2 or values.dtype.kind not in "fiub":
         return rows  # no table at all, whatever stands in it
-    texts = [name for name, said in rows.words.items() if not is_nameless(name, said)]
+    named = [name for name, said in rows.words.items() if not is_nameless(name, said)]
+    texts = [*dict.fromkeys([*named, *rows.texts])]
     if texts and names is not None:
         unread = [name for name in texts if name not in rows.texts]
         if unread:
@@ -53,11 +55,12 @@ def usable(rows: Table, rules: Rules) -> Table:
     words = {name: said for name, said in rows.words.items() if name not in texts}
     values = _finite(values)
     if values.shape[0] == 0:
-        # A row without a number counts as zeros, and so do no rows at all.
+        # A row without any number counts as zeros, and so do no rows at all.
         values = np.full((1, values.shape[1]), np.nan)
     if values.shape[1] == 0:
         return rows
     ids = None if rows.ids is None or len(rows.ids) != values.shape[0] else rows.ids
+    values = _filled(values, rules.constants(names, values.shape[1]))
     _warn(values, names, rules)
     return replace(rows, values=values, names=names, words=words, texts={}, ids=ids, origin=None)
 
@@ -89,6 +92,21 @@ def _finite(values: Any) -> Any:
     return np.where(np.isfinite(values), values, np.nan)
 
 
+def _filled(values: Any, constants: Array | None) -> Any:
+    """The same with the constants of its columns in each row that has any number at all."""
+    if constants is None or values.dtype.kind != "f":
+        return values
+    if hasattr(values, "tocsr"):
+        found = values.tocsr().copy()
+        gaps = np.isnan(found.data)
+        found.data = np.where(gaps, constants[found.indices], found.data)
+        return found
+    gaps = np.isnan(values)
+    if not gaps.any():
+        return values
+    return np.where(gaps & ~gaps.all(axis=1)[:, None], constants, values)
+
+
 def _warn(values: Any, names: tuple[str, ...] | None, rules: Rules) -> None:
     """Say in the node's own log what its operator has to know of the rows."""
     n, d = map(int, values.shape)
@@ -99,11 +117,9 @@ def _warn(values: Any, names: tuple[str, ...] | None, rules: Rules) -> None:
             labels.count(n, "row"),
             rules.min_rows,
         )
-    constants = rules.constants(names, d)
-    bare = np.ones(d, dtype=bool) if constants is None else np.isnan(constants)
     gaps = _gaps(values, d)
     listed = labels.column_names(names, d)
-    found = [f"{listed[j]} ({labels.count(int(gaps[j]), 'row')})" for j in np.flatnonzero(bare & (gaps > 0))]
+    found = [f"{listed[j]} ({labels.count(int(gaps[j]), 'row')})" for j in np.flatnonzero(gaps)]
     if found:
         log.warning(
             "Cells of this node are no numbers in %s%s. A row with such a cell counts as a row of zeros in every run "

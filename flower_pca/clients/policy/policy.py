@@ -172,9 +172,8 @@ class Policy:
         along: no noise that is meant for one row hides that. Constants do not.
         """
         if NOISE in request.layers and self._rules.max_epsilon is not None:
-            # A row with a gap that has no constant is not finite, and counts as zeros.
-            constants = self._rules.constants(data.names, data.d)
-            return replace(request.frame, fill=np.full(data.d, np.nan) if constants is None else constants, own=False)
+            # Constants are in the rows already. A row with another gap is not finite, and counts as zeros.
+            return replace(request.frame, fill=np.full(data.d, np.nan), own=False)
         if not data.missing:
             return request.frame
         if NOISE not in request.layers:

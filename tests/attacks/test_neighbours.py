@@ -24,38 +24,38 @@ NAMES = [*"abcdef"]
 X = pd.DataFrame(RNG.standard_normal((60, D)) * 2.0, columns=NAMES)
 
 
-def one_more(table, **cells):
+def with_one_more(table, **cells):
     """The table with one row more, of which these cells are as said."""
     row = {**dict.fromkeys(table.columns, 0.5), **cells}
     return pd.concat([table.astype(object), pd.DataFrame([row]).astype(object)], ignore_index=True)
 
 
-def coded(count):
+def with_carriers(count):
     """A column in which so many rows have another value than most."""
     return X.assign(f=(np.arange(len(X)) < count) * 1.0)
 
 
 NEIGHBOURS = {
-    "an ordinary row": (X, one_more(X)),
-    "a row that is far out": (X, one_more(X, a=1e9)),
-    "a row beyond all squares": (X, one_more(X, a=1e300)),
-    "text in a cell": (X, one_more(X, b="unknown")),
-    "an empty cell": (X, one_more(X, b=None)),
-    "a cell that is infinite": (X, one_more(X, b=np.inf)),
-    "a number that is written as text": (X, one_more(X, b="7.5")),
+    "an ordinary row": (X, with_one_more(X)),
+    "a row that is far out": (X, with_one_more(X, a=1e9)),
+    "a row beyond all squares": (X, with_one_more(X, a=1e300)),
+    "text in a cell": (X, with_one_more(X, b="unknown")),
+    "an empty cell": (X, with_one_more(X, b=None)),
+    "a cell that is infinite": (X, with_one_more(X, b=np.inf)),
+    "a number that is written as text": (X, with_one_more(X, b="7.5")),
     "the first row of all": (X.iloc[:0], X.iloc[:1]),
     "as many rows as columns": (X.iloc[: D - 1], X.iloc[:D]),
     "more rows than columns": (X.iloc[:D], X.iloc[: D + 1]),
     "as many rows as min_rows": (X.iloc[:19], X.iloc[:20]),
     "as many rows as a large min_rows": (X.iloc[:59], X),
-    "the first carrier of a code": (coded(0), one_more(coded(0), f=1.0)),
-    "as many carriers as min_rows": (coded(19), one_more(coded(19), f=1.0)),
+    "the first carrier of a code": (with_carriers(0), with_one_more(with_carriers(0), f=1.0)),
+    "as many carriers as min_rows": (with_carriers(19), with_one_more(with_carriers(19), f=1.0)),
     "the only person in whom two codes differ": (
-        coded(30).assign(e=(np.arange(60) < 30) * 1.0),
-        one_more(coded(30).assign(e=(np.arange(60) < 30) * 1.0), e=1.0, f=0.0),
+        with_carriers(30).assign(e=(np.arange(60) < 30) * 1.0),
+        with_one_more(with_carriers(30).assign(e=(np.arange(60) < 30) * 1.0), e=1.0, f=0.0),
     ),
-    "the first value of a column": (X.assign(c=np.nan), one_more(X.assign(c=np.nan), c=1.0)),
-    "the only text in a column of words": (X.assign(c="word"), one_more(X.assign(c="word"), c=1.0)),
+    "the first value of a column": (X.assign(c=np.nan), with_one_more(X.assign(c=np.nan), c=1.0)),
+    "the only text in a column of words": (X.assign(c="word"), with_one_more(X.assign(c="word"), c=1.0)),
 }
 OPTIONS = {
     "none": {},
@@ -103,7 +103,7 @@ FRAMES = {
 }
 
 
-def all_said(table, folder, rules, frame):
+def told_of(table, folder, rules, frame):
     """What a new node says to all that can be asked with noise: numbers, and all else."""
     numbers, words = [], []
     for stage, arrays in BOUNDED.items():
@@ -126,7 +126,7 @@ def test_one_row_more_changes_no_word_and_no_number_by_more_than_the_clip(rules,
     for place, (how, frame) in enumerate(zip(NEIGHBOURS, itertools.islice(turns, len(rules), None), strict=False)):
         with noise_known():
             one, other = (
-                all_said(table, tmp_path / f"{place}-{i}", OPTIONS[rules], FRAMES[frame])
+                told_of(table, tmp_path / f"{place}-{i}", OPTIONS[rules], FRAMES[frame])
                 for i, table in enumerate(NEIGHBOURS[how])
             )
         assert one[1] == other[1], how

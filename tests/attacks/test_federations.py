@@ -1,0 +1,134 @@
+"""One table in two federations, and a site that leaves: what a node has told under another name, it has told."""
+
+import numpy as np
+import pytest
+from dishonest import Node, RefusedError, Sums, error_of, keys_of, signed
+from test_versions import people
+
+from flower_pca.dp.gaussian import noise_of
+from flower_pca.layers import noise
+from flower_pca.names.table import Table
+
+pytestmark = pytest.mark.usefixtures("home")
+
+D = 12
+RNG = np.random.default_rng(0)
+SHARDS = [RNG.standard_normal((200 + i, D)) + i for i in range(4)]
+X, ALL, ONE = 0.3 * SHARDS[0], np.eye(D), np.eye(D)[:, :1]
+BUDGET = noise_of(1.0, 1e-6) ** 2
+ASKED = noise.instruction(clip=1.0, std=1.0001 / np.sqrt(BUDGET), budget=BUDGET)
+PARTS = {"n": (), "single": (), "rows": (), "sums": (D,), "squares": (D,)}
+
+AGAIN = {  # how a table comes to another federation
+    "the same": lambda X: X,
+    "in another order": lambda X: X[::-1],
+    "with its columns in another order": lambda X: X[:, ::-1],
+    "in single precision": lambda X: X.astype(np.float32),
+    "with a row more": lambda X: np.vstack([X, X[:1] + 1.0]),
+    "with a birthday in every tenth row": lambda X: X + (np.arange(len(X)) % 10 == 0)[:, None],
+    "with names": lambda X: Table(X, tuple(f"c{i:02d}" for i in range(D))),
+}
+
+
+@pytest.mark.parametrize("how", AGAIN)
+@pytest.mark.parametrize("memory", [True, False], ids=["in a folder", "at home"])
+def test_a_budget_is_spent_once_whatever_partition_id_asks(how, memory, tmp_path):
+    rules = {"profile": "private", **({"memory_dir": tmp_path} if memory else {})}
+    Node(0, X, **rules).ask("ssi", {"Z": ONE}, layers={"dp": ASKED})
+    for key in range(1, 6):
+        with pytest.raises(RefusedError, match="max_epsilon"):
+            Node(key, AGAIN[how](X), **rules).ask("ssi", {"Z": ONE}, layers={"dp": ASKED})
+    other = Node(9, 0.3 * SHARDS[1], **rules).ask("ssi", {"Z": ONE}, layers={"dp": ASKED})
+    assert other["Y"].shape == (D, 1)  # other rows have a budget of their own
+
+
+def test_two_names_for_the_same_rows_are_said_to_the_operator(tmp_path, caplog):
+    rules = {"max_columns": 2, "memory_dir": tmp_path}
+    Node(0, X, data_name="cohort", **rules).ask("ssi", {"Z": ONE})
+    Node(0, X, data_name="study", **rules).ask("ssi", {"Z": ONE})
+    assert "know the same rows, and what one of them counts, the other does not" in caplog.text
+
+
+def test_messages_and_columns_are_counted_in_all_ledgers_of_the_rows(tmp_path):
+    for rule, words in (("max_columns", "max_columns"), ("max_messages_ever", "max_messages_ever")):
+        rules = {rule: 2, "memory_dir": tmp_path / rule}
+        for key in range(2):
+            Node(key, X, **rules).ask("ssi", {"Z": ONE})
+        with pytest.raises(RefusedError, match=words):
+            Node(2, X, **rules).ask("ssi", {"Z": ONE})
+
+
+def test_tables_of_few_codes_are_not_taken_for_the_same(tmp_path):
+    """Rows of two columns of codes are alike everywhere: two sites in one folder keep their own ledgers."""
+    rules = {"max_columns": 1, "memory_dir": tmp_path}
+    for key in range(3):
+        rows = (np.random.default_rng(key).random((100, D)) < 0.5) * np.r_[1.0, 1.0, np.zeros(D - 2)]
+        assert Node(key, rows, **rules).ask("ssi", {"Z": ONE})["Y"].shape == (D, 1)
+
+
+def sites_of(which, folder, shift, **more):
+    """Nodes of these sites by other partition-ids."""
+    _, made = keys_of("ours", 4)
+    own = {"profile": "masked", "trusted_keys": made.ca.parent, "memory_dir": folder, **more}
+    return [Node(shift + i, SHARDS[i], sign_key=made.nodes[i], **own) for i in which]
+
+
+def test_two_federations_that_differ_by_a_site_do_not_tell_it(tmp_path):
+    def sums(nodes):
+        return Sums(nodes).sum("summed_opening", {}, PARTS, dict.fromkeys(PARTS, 0.0))["sums"]
+
+    sums(sites_of((0, 1, 2), tmp_path, 10))
+    sums(sites_of((0, 1, 2), tmp_path, 30))  # the same nodes once more tell nothing new
+    with pytest.raises(RefusedError, match="max_groups and max_lost"):
+        sums(sites_of((0, 1, 2, 3), tmp_path, 20))
+
+
+def test_nor_does_another_partition_id_answer_from_a_newer_copy(tmp_path):
+    """Of two copies of one table, made before and after a person came, the difference would be that person."""
+    rules = {"min_change": 20, "memory_dir": tmp_path}
+    before = Node(0, X, **rules).ask("ssi", {"Z": ALL})["Y"]
+    after = Node(7, np.vstack([X, X[:1] + 2.0]), **rules).ask("ssi", {"Z": ALL})["Y"]
+    np.testing.assert_array_equal(before, after)
+
+
+def summed_product(nodes):
+    for node in nodes:
+        node.start()
+    return Sums(nodes).product(ALL)
+
+
+@pytest.mark.parametrize("groups", [1, 2, 3])
+def test_a_site_that_leaves_is_not_told_by_the_sum_of_those_that_are_left(groups, tmp_path):
+    """Whatever their max_groups, until people have been added at all of them: then it is a sum over other rows."""
+    nodes = signed(
+        tmp_path, [people(rows) for rows in SHARDS], profile="masked", id_column="patient", max_groups=groups
+    )
+    before = summed_product(nodes)
+    words = "max_groups" if groups == 1 else "nobody has been added to its rows since"
+    with pytest.raises(RefusedError, match=words):
+        summed_product(nodes[:3])
+    lots = [RNG.standard_normal((25, D)) + i for i in range(3)]
+    for changed in range(3):
+        nodes[changed].X = people(np.vstack([SHARDS[changed], lots[changed]]))
+        if changed < 2:
+            with pytest.raises(RefusedError, match=words):  # the third has nobody new
+                summed_product(nodes[:3])
+    if groups == 1:
+        with pytest.raises(RefusedError, match=words):
+            summed_product(nodes[:3])
+        return
+    after = summed_product(nodes[:3])
+    own = SHARDS[3].T @ SHARDS[3]
+    assert error_of(before - after, own) > 0.05
+    assert error_of(before - after, own - sum(lot.T @ lot for lot in lots)) < 1e-9
+    with pytest.raises(RefusedError, match="nobody has been added to its rows since"):
+        summed_product(nodes)  # nor may it come back over the same rows
+
+
+def test_without_ids_a_site_that_leaves_ends_the_sums(tmp_path):
+    nodes = signed(tmp_path, SHARDS, profile="masked", max_groups=9)
+    summed_product(nodes)
+    for node in nodes:
+        node.X = np.vstack([node.X, RNG.standard_normal((40, D))])
+    with pytest.raises(RefusedError, match="nobody has been added to its rows since"):
+        summed_product(nodes[:3])

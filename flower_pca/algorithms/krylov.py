@@ -44,6 +44,10 @@ class Basis:
 
     columns: Array
 
+    def __post_init__(self) -> None:
+        # Always in column order, also from a checkpoint: the order decides which bits a product has.
+        object.__setattr__(self, "columns", np.asfortranarray(self.columns))
+
     def add(self, block: Array, most: int) -> Basis:
         """With the block at the end; `most` is the number of columns that a basis ever has."""
         d, m = self.columns.shape

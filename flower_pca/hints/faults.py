@@ -630,7 +630,7 @@ def _two_units(
         error = float(np.sqrt(sum(1.0 / seen[side, j].sum() for side in (low, high))))
         words = _unit(above, below, error)
         if above[2] > above[0] and below[2] > below[0] and words and "about" not in words:
-            names = [labels.series([sites[i] for i in side]) for side in (low, high)]
+            names = [labels.series([sites[i] for i in sorted(side)]) for side in (low, high)]
             yield (
                 f"{_capital(columns[j])} looks as if {names[0]} had other units than {names[1]}: its {middle} is "
                 f"{below[1]:.4g} there and {above[1]:.4g} here, {words}. Convert one half."

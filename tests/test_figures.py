@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -16,6 +16,7 @@ from builders import EPS, Array, evenly, framed, rotation, sine
 from cases import every
 
 from flower_pca import PCAResult, make, registry, simulate, to_sklearn
+from flower_pca.algorithms.one_shot import UDA
 from flower_pca.analysis import likelihood
 from flower_pca.assembly import question, run
 from flower_pca.core import compatible
@@ -287,3 +288,20 @@ def test_scikit_learn_is_given_the_same_figures(name: str) -> None:
     there = to_sklearn(result)
     for figure in ("explained_variance_", "explained_variance_ratio_", "singular_values_", "noise_variance_"):
         np.testing.assert_allclose(getattr(there, figure), getattr(result, figure), rtol=8 * EPS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OtherComponents(UDA):
+    """Components that are not meant to be those of all rows together."""
+
+    pooled: ClassVar[bool] = False
+
+
+def test_components_that_are_not_those_of_all_rows_are_not_chosen_by_what_all_rows_say() -> None:
+    parts = evenly(ROWS["falling"], 3)
+    with pytest.raises(RuntimeError, match=r"left a basis of 4 columns for 2 components.*return 2 columns"):
+        simulate(OtherComponents(oversample=2), parts, n_components=2)
+    result = simulate(OtherComponents(), parts, n_components=2)
+    assert result.residuals_ is None
+    assert not result.is_pooled
+    assert sine(result.components_, simulate("uda", parts, n_components=2).components_) < 1e-12

@@ -139,7 +139,7 @@ def precise_enough(name: str, options: tuple[str, ...]) -> Any:
 
 def finds_what_lapack_does(stage: Stage[Any]) -> bool:
     """Whether it finds what LAPACK does."""
-    return stage.measured and stage.orthonormal and not compatible.by_medians(stage) and not isinstance(stage, Average)
+    return stage.measured and stage.orthonormal and not stage.by_medians and not isinstance(stage, Average)
 
 
 def run(stage: Any, shards: list[Array], asked: dict[str, Any], folder: Any) -> Any:
@@ -230,7 +230,7 @@ def by_share(sizes: Array, means: Array) -> Array:
 def prepared_by_hand(stage: Any, shards: list[Array], asked: dict[str, Any]) -> Array:
     """The rows of all clients, gaps filled, centred and scaled by hand."""
     there, missing = shards, asked.get("missing", "error")
-    if compatible.by_medians(stage):
+    if stage.by_medians:
         if missing == "own_mean":
             there = gaps_filled(shards, missing)
         centre, sizes = medians(there, asked)
@@ -281,7 +281,7 @@ def assert_right(found: Any, stage: Any, shards: list[Array], asked: dict[str, A
         left = (s[K:] ** 2).sum() / (len(X) - 1)
         assert found.left_out_variance_ == pytest.approx(left, rel=max(100.0 * near, 1e-3))
     else:
-        limit = asked.get("max_share") if compatible.by_medians(stage) else None
+        limit = asked.get("max_share") if stage.by_medians else None
         plain = plainly(stage, F.tobytes(), tuple(ends.tolist()), limit, F.shape[1])
         if not stage.measured:  # rounding decides which entry is an outlier, and what is own: see their own tests
             near = 0.3
@@ -316,7 +316,7 @@ def test_an_algorithm_with_an_option(name: str, option: str, tmp_path: Any) -> N
 
 def way(stage: Stage[Any]) -> str:
     """How answers come together."""
-    if compatible.by_medians(stage):
+    if stage.by_medians:
         return "by medians"
     if not stage.additive:
         return "one by one"

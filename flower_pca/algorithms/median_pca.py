@@ -56,6 +56,7 @@ class MedianPCA(Average):
 
     name: ClassVar[str] = "median_pca"
     by_medians: ClassVar[bool] = True
+    pooled: ClassVar[bool] = False
     State: ClassVar[type] = MedianState
 
     def start(self, model: Model) -> MedianState:

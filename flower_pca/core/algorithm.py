@@ -39,11 +39,9 @@ class Algorithm(Stage[S]):
 
     Attributes:
         centers: Whether rows are centred where the caller does not say.
-        caches: Whether a client that misses a round still counts, with its last answer.
     """
 
     centers: ClassVar[bool] = True
-    caches: ClassVar[bool] = False
 
     oversample: int = 0
 

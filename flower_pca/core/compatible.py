@@ -40,11 +40,6 @@ class Property:
     holds: Callable[[Stage[Any]], bool]
 
 
-def by_medians(stage: Stage[Any]) -> bool:
-    """Whether what clients say comes together as medians over them, which need not be what all rows together say."""
-    return getattr(stage, "by_medians", False)
-
-
 ADDITIVE: Final = Property("answers do not add up", "whose answers add up", lambda stage: stage.additive)
 RICH: Final = Property("basic options only", "that takes more than the basic options", lambda stage: not stage.basic)
 OVER_AIR: Final = Property("no air channel", "that the air channel is for", lambda stage: stage.over_air)
@@ -63,9 +58,7 @@ FORGETTING: Final = Property(
     lambda stage: not stage.remembers,
 )
 UNCACHED: Final = Property(
-    "last answers count",
-    "that needs no last answers of the clients left out",
-    lambda stage: not getattr(stage, "caches", False),
+    "last answers count", "that needs no last answers of the clients left out", lambda stage: not stage.caches
 )
 MEASURED: Final = Property(
     "components are not all",
@@ -79,17 +72,17 @@ ORTHONORMAL: Final = Property(
     "components are not orthonormal", "whose components are orthonormal", lambda stage: stage.orthonormal
 )
 POOLED: Final = Property(
-    "not of all rows together", "whose components are those of all rows together", lambda stage: not by_medians(stage)
+    "not of all rows together", "whose components are those of all rows together", lambda stage: stage.pooled
 )
 SHAREABLE: Final = Property(
     "answers are no sums of products",
     "in which a client can count for less than its rows",
-    lambda stage: by_medians(stage) or (stage.additive and stage.products_only),
+    lambda stage: stage.by_medians or (stage.additive and stage.products_only),
 )
 SHARING: Final = Property(
     "clients share nothing",
     "whose clients have components of their own beside shared ones, and no far entries",
-    lambda stage: getattr(stage, "shares", False),
+    lambda stage: stage.shares,
 )
 ITERATES: Final = Property("does not iterate", "that iterates", lambda stage: isinstance(stage, Iterative))
 

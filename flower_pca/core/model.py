@@ -111,6 +111,8 @@ class Model:
         rounds: Rounds of the algorithm so far, those before a restart included.
         restarts: How often the run went back to the opening because its set of clients had changed.
         status: Why the algorithm ended.
+        pooled: Whether the components are meant to be the eigenvectors of the covariance of all
+            rows.
         mse: Mean squared reconstruction error of a row, where it was evaluated.
         histograms: How many rows of all clients lie how far from the components, where the run was
             asked to monitor.
@@ -165,6 +167,7 @@ class Model:
     rounds: int = 0
     restarts: int = 0
     status: Status | None = None
+    pooled: bool = True
     mse: float | None = None
     histograms: Array | None = None
     histograms_of: str = "rows"

@@ -236,6 +236,16 @@ class Stage(ABC, Generic[S]):
         measured: Whether the components are all there is to say of a row, and the closing message
             measures them.
         orthonormal: Whether the components are.
+        pooled: Whether the components are meant to be the eigenvectors of the covariance of all
+            rows. If not, a result has no residuals and no sine, and `finish` returns as many
+            columns as are wanted: a Rayleigh-Ritz step would keep others of a wider basis.
+        by_medians: Whether what clients say comes together as medians over them. Then `max_share`
+            limits how many rows a client counts.
+        caches: Whether a client that misses a round still counts, with its last answer.
+        shares: Whether clients have components of their own beside shared ones, of which
+            n_components="shared" can find the number.
+        chooses: Whether the stage keeps, of a wider basis, the directions along which all rows vary
+            most, as a Rayleigh-Ritz step does.
         basic: Whether only the basic options go with it: center, scale, missing, columns, levels,
             fraction, evaluate, a checkpoint, fixed answers and, if it iterates, a start.
         over_air: Whether the air channel is for it: its answers are sums of matrices, and the
@@ -256,6 +266,11 @@ class Stage(ABC, Generic[S]):
     remembers: ClassVar[bool] = False
     measured: ClassVar[bool] = True
     orthonormal: ClassVar[bool] = True
+    pooled: ClassVar[bool] = True
+    by_medians: ClassVar[bool] = False
+    caches: ClassVar[bool] = False
+    shares: ClassVar[bool] = False
+    chooses: ClassVar[bool] = False
     basic: ClassVar[bool] = False
     over_air: ClassVar[bool] = False
     tolerant: ClassVar[bool] = True

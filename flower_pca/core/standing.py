@@ -270,16 +270,26 @@ class Standing:
         # A closing message that measures the components finds out by itself whether they are right.
         if self.disturbed and status.outcome is Outcome.CONVERGED and not algorithm.measured:
             status = Status(Outcome.STALLED, f"{status.words}{_DISTURBED}")
-        model = replace(self.model, status=status, rounds=algorithm.rounds(self.state))
+        model = replace(self.model, status=status, rounds=algorithm.rounds(self.state), pooled=algorithm.pooled)
         basis, product = model.basis, model.product
         if basis is not None and product is not None and basis.shape != product.shape:
             raise RuntimeError(
                 f"finish() of {algorithm.name} left a product of shape {product.shape} beside a basis of shape "
                 f"{basis.shape}: set product to C times that basis, or to None"
             )
+        if basis is not None and not algorithm.pooled and basis.shape[1] > model.k and self._closing_chooses:
+            raise RuntimeError(
+                f"finish() of {algorithm.name} left a basis of {basis.shape[1]} columns for {model.k} components. The "
+                "closing stage would keep those along which all rows vary most, but the class says pooled = False: "
+                f"return {model.k} columns"
+            )
         for layer in layers:
             model = layer.end(model)
         return replace(self, model=model)
+
+    @property
+    def _closing_chooses(self) -> bool:
+        return any(stage.chooses for stage in self.stages[self.place + 1 : self.place + 2])
 
     def _measure(self, layers: Iterable[Layer], *, binding: bool) -> Standing:
         """With what is said of a run whose closing stage has measured it."""

@@ -169,7 +169,7 @@ class PCAResult:
     def _fields(cls, model: Model) -> dict[str, Any]:
         """What a finished model says of the fields; a family's result adds its own."""
         fields = fields_of(model)
-        if cls.pooled and fields["cross_"] is None:
+        if cls.pooled and model.pooled and fields["cross_"] is None:
             return fields
         # Residuals and gaps are those of another matrix, or of no eigenvectors.
         return {**fields, "residuals_": None, "sine_estimate_": None}
@@ -297,7 +297,7 @@ class PCAResult:
     @property
     def is_pooled(self) -> bool:
         """Whether components are meant to be the eigenvectors of the covariance of all rows."""
-        return self.pooled and self.cross_ is None
+        return self.residuals_ is not None
 
     @property
     def axes(self) -> tuple[Array, Array]:

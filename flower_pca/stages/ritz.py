@@ -47,6 +47,7 @@ class RayleighRitz(Stage[RitzState]):
     asks: ClassVar[Mapping[str, Ask]] = {"Z": BLOCK}
     fixed_set: ClassVar[bool] = True
     products_only: ClassVar[bool] = True
+    chooses: ClassVar[bool] = True
 
     def start(self, model: Model) -> RitzState:
         columns, beside = model.columns, model.beside

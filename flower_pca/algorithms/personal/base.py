@@ -211,6 +211,7 @@ class Personalized(Iterative[S]):
     }
     quantity: ClassVar[str] = "first-order residual of the shared components"
     measured: ClassVar[bool] = False
+    pooled: ClassVar[bool] = False
     tolerant: ClassVar[bool] = False
     shares: ClassVar[bool] = True  # components whose number can be counted before, see `algorithms.personal.shared`
 

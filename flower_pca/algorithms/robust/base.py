@@ -143,6 +143,7 @@ class Robust(Iterative[S]):
     quantity: ClassVar[str] = "change of the basis in a round relative to its norm"
     centers: ClassVar[bool] = False
     measured: ClassVar[bool] = False
+    pooled: ClassVar[bool] = False
     tolerant: ClassVar[bool] = False
     caches: ClassVar[bool] = True
     by_row: ClassVar[bool] = True

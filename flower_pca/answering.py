@@ -123,9 +123,7 @@ def _without_rows(work: Work, fixed: Source, *, by_row: bool) -> tuple[Arrays, A
     Words of ours say what it cannot answer: numpy's own warnings would tell of the rows.
     """
     with np.errstate(all="ignore"):
-        data = work.data
-        if not (by_row or work.stage.by_row):
-            data = fixed(data)
+        data = work.data if by_row or work.stage.by_row else fixed(work.data)
         up, after = work.stage.client(work.arrays, data, work.memory)
     require_finite(up)
     return up, after

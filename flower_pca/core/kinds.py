@@ -118,10 +118,7 @@ class Ask:
             return f"0 or at least {SMALLEST:g}", f"{a}"[:_SHOWN]
         # NaN ends here too, even where any number would do: no comparison with it holds
         if a.size and not self.least <= float(a.min()) <= float(a.max()) <= self.most:
-            if math.isinf(self.most):
-                rule = f"at least {self.least:g}"
-            else:
-                rule = f"from {self.least} to {self.most}"
+            rule = f"at least {self.least:g}" if math.isinf(self.most) else f"from {self.least} to {self.most}"
             return rule, f"{a}"[:_SHOWN]
         if self.whole and not (np.asarray(a) == np.rint(a)).all():
             return "whole", f"{a}"[:_SHOWN]
@@ -477,10 +474,7 @@ def fault(arrays: Mapping[str, Array], parts: Mapping[str, Part]) -> tuple[str, 
         if a.ndim and a.dtype == np.float64 and a.flags.forc and np.vdot(flat := a.ravel("K"), flat) < _ORDINARY:
             continue
         # or NaN
-        if a.ndim == 0:
-            largest = abs(float(a))
-        else:
-            largest = max(float(a.max(initial=0.0)), -float(a.min(initial=0.0)))
+        largest = abs(float(a)) if a.ndim == 0 else max(float(a.max(initial=0.0)), -float(a.min(initial=0.0)))
         if not math.isfinite(largest):
             return name, "finite", f"{int(a.size - np.isfinite(a).sum())} NaN or infinite entries"
         if largest > _LARGEST:
@@ -497,5 +491,4 @@ def require_finite(answer: Mapping[str, Array]) -> None:
 
 
 def _fits(found: tuple[int, ...], shape: Shape) -> bool:
-    sides = zip(shape, found, strict=True)
-    return len(found) == len(shape) and all(s in (None, t) for s, t in sides)
+    return len(found) == len(shape) and all(s in (None, t) for s, t in zip(shape, found, strict=True))

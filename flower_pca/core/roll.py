@@ -124,9 +124,7 @@ class Roll:
 
     def present(self, clients: Iterable[int]) -> tuple[int, ...]:
         """Those that can be asked, in their order; NotEnoughNodes if they are too few."""
-        here = tuple(clients)
-        if self.banned:
-            here = tuple(client for client in here if client not in self.banned)
+        here = tuple(client for client in clients if client not in self.banned)
         if len(here) < self.min_clients:
             out = len(self.banned)
             got = f"{len(here)}" + (f", and {out} left out{self.because}" if out else "")
@@ -155,9 +153,7 @@ class Roll:
             if self.members.issuperset(here):
                 return here
             return tuple([client for client in here if client in self.members])
-        fit = here
-        if self.unfit:
-            fit = tuple(client for client in here if client not in self.unfit)
+        fit = tuple(client for client in here if client not in self.unfit)
         if call is Call.SAMPLE and fit:
             size = max(1, round(self.fraction * len(fit)))
             # in random orders, each of which goes round until all were taken alike
@@ -198,10 +194,7 @@ class Roll:
             return replace(self, came=came, awaited=self.members - came), Attendance.AGAIN
         roll = self
         if call in (Call.OPENING, Call.OPENED) and not second:
-            if call is Call.OPENING:
-                first = frozenset(to)
-            else:
-                first = self.addressees
+            first = frozenset(to) if call is Call.OPENING else self.addressees
             # not of those turned away: who is unfit is asked by the next opening, and they are not
             roll = replace(self, addressees=first - self.banned)
             missing = roll.addressees - came
@@ -220,10 +213,7 @@ class Roll:
             raise self._incomplete(gone)
         if call in (Call.OPENING, Call.OPENED):
             members = contributors = came
-            if spare:
-                unfit = _NOBODY
-            else:
-                unfit = self.addressees - came
+            unfit = _NOBODY if spare else self.addressees - came
         whole = came == members or not self.opens
         same = (members, unfit, whole) == (self.members, self.unfit, self.whole) and contributors == self.contributors
         if same and not self.came and not self.silent:

@@ -309,13 +309,10 @@ class Run:
         """The message that is due, to these, with all layers over it."""
         now = self.standing
         model, stage, opening = now.model, now.stage, now.opening
-        frame = model.frame
-        # it speaks of raw rows, or of what is public: the frame is what it asks for
-        if opening:
-            frame = replace(model.public, own=model.missing == "own_mean")
-        personal = stage.personal(now.state)
-        if personal:
-            personal = {client: personal[client] for client in to if client in personal}
+        # An opening speaks of raw rows, or of what is public, because it asks for the frame.
+        frame = replace(model.public, own=model.missing == "own_mean") if opening else model.frame
+        own = stage.personal(now.state)
+        personal = {client: own[client] for client in to if client in own}
         arrays = stage.broadcast(now.state)
         frame = frame.with_names(model.wanted, model.split)
         message = Broadcast(stage.name, self.history.count, arrays, frame, to, personal)

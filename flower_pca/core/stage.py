@@ -355,10 +355,9 @@ class Stage(ABC, Generic[S]):
         """The stage as a string that `registry.make` reads back, but for fields without repr."""
         changed = []
         for f in fields(self):
-            value = getattr(self, f.name)
-            # numpy writes np.float64(0.1), which a spec cannot be read back from
-            if isinstance(value, np.generic):
-                value = value.item()
+            given = getattr(self, f.name)
+            # numpy writes np.float64(0.1), which a spec cannot be read back from.
+            value = given.item() if isinstance(given, np.generic) else given
             if f.repr and value != f.default:
                 changed.append(f"{f.name}={value!r}")
         if changed:

@@ -293,10 +293,8 @@ class Standing:
 
     def _measure(self, layers: Iterable[Layer], *, binding: bool) -> Standing:
         """With what is said of a run whose closing stage has measured it."""
-        model = self.model
-        # under a budget residuals measure the noise, and say nothing of the way that is left
-        if not binding:
-            model = replace(model, status=self.algorithm.verify(model))
+        # Under a budget residuals measure the noise, and say nothing of the way that is left.
+        model = self.model if binding else replace(self.model, status=self.algorithm.verify(self.model))
         for layer in layers:
             model = layer.measure(model)
         return replace(self, model=model)

@@ -187,9 +187,7 @@ class Tally:
         # before shapes are looked at: an error of these would name no column that is another
         if known is not None and reply.heading is not None and not reply.heading.like(known):
             raise reply.heading.mismatch(name_of(reply), known).error(ProtocolError)
-        columns = self._d or 0
-        if self._telling:
-            columns = columns_of(self._telling, reply.arrays, self._d)
+        columns = columns_of(self._telling, reply.arrays, self._d) if self._telling else self._d or 0
         message, parts = self._sent.arrays, self._common
         if self._sent.personal:
             message = self._sent.arrays_for(reply.client)
@@ -210,9 +208,7 @@ class Tally:
         # Before the columns are known they are voted on; else the first that says what they are
         # called is believed.
         voted = self._d is None and columns > 0 and known is None
-        digest = ""
-        if voted and reply.heading is not None:
-            digest = reply.heading.digest
+        digest = reply.heading.digest if voted and reply.heading is not None else ""
         group = self._groups.get((columns, digest)) or _SameColumns()
         group.hear(self._merge(group.total, reply.client, arrays), reply)
         # only now that it is merged: an answer that cannot be added leaves no group of nobody

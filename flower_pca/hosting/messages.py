@@ -150,8 +150,7 @@ def _members(content: Content, name: str, kind: str) -> Iterator[tuple[int, Call
     if not alike or len(stacks) != len(by_columns) or not len(clients) == len(examples) == len(metrics):
         raise ProtocolError(_ANSWER, must="of one part for each client", got="others", then=_CHECK)
     for i, client in enumerate(clients):
-        pairs = zip(stacks, by_columns, strict=True)
-        arrays = [_single(a, i, by) for a, by in pairs]
+        arrays = [_single(a, i, by) for a, by in zip(stacks, by_columns, strict=True)]
         yield client, partial(_answer, kind, metrics[i], examples[i], arrays)
 
 

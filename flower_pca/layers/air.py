@@ -49,9 +49,7 @@ class AirChannel(Layer):
         checks.number("noise_std of the channel", self.noise_std, least=0.0, remedy="Use 0 for a silent one.")
         checks.integer("seed of the channel", self.seed)
         checks.number("gain_error of the channel", self.gain_error, least=0.0, remedy="Use 0 for perfect inversion.")
-        gains = self.gain
-        if not isinstance(gains, tuple):
-            gains = (gains,)
+        gains = self.gain if isinstance(self.gain, tuple) else (self.gain,)
         for gain in gains:
             checks.number("Every gain of the channel", gain, least=1e-12, remedy="Use 1 for all clients.")
         if not gains:

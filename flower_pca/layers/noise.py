@@ -369,9 +369,7 @@ def asked_share(says: Arrays, summed: int) -> float:
     _, std, _ = _instruction(says)
     among = says.get(_AMONG, np.array(1))
     if among.ndim or among.dtype.kind not in "iu" or not 1 <= int(among) <= summed:
-        got = "several numbers"
-        if among.ndim == 0:
-            got = f"{among}"
+        got = "several numbers" if among.ndim else f"{among}"
         raise ProtocolError(
             "The clients that share the noise",
             must=f"from 1 to {summed}, the answers that nobody sees but together",

@@ -83,9 +83,7 @@ class Precision(Layer):
         if model.covariance is None:
             return model
         mean = _frame_rows(model.frame, self.bits, n=model.n, room=model.trace / max(model.d, 1)).mean
-        shifted = 0.0
-        if mean is not None:
-            shifted = model.n * _distance(mean, model.frame)
+        shifted = 0.0 if mean is None else model.n * _distance(mean, model.frame)
         return replace(model, rounding=0.0 if model.summed else _ROUNDING[self.bits], shifted=shifted)
 
     @staticmethod

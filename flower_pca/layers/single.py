@@ -61,9 +61,7 @@ def require(what: str, numbers: Apart, names: Sequence[str]) -> None:
         at = names.index(client) if isinstance(client, str) and client in names else client
         if not isinstance(at, int) or at >= len(names):
             close = difflib.get_close_matches(str(client), [name for name in names if name], n=1)
-            remedy = "Leave it out."
-            if close:
-                remedy = f"Did you mean {close[0]!r}?"
+            remedy = f"Did you mean {close[0]!r}?" if close else "Leave it out."
             raise ConfigError(f"Every client in {what}", must=known, got=shown(client), then=remedy)
         if at in places:
             raise ConfigError(

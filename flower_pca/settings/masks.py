@@ -97,8 +97,7 @@ def _fewest(clients: int) -> int:
     """
     others, colluding = clients - 1, -(-clients // _COLLUDING)
     for k in range(2, others, 2):
-        worst = range(k // 2 + 1, min(k, colluding) + 1)
-        ways = {c: math.comb(colluding, c) for c in worst}
+        ways = {c: math.comb(colluding, c) for c in range(k // 2 + 1, min(k, colluding) + 1)}
         draws = sum(many * math.comb(others - colluding, k - c) for c, many in ways.items())
         if clients * draws << _SECURITY <= math.comb(others, k):
             return k

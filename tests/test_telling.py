@@ -12,6 +12,7 @@ from pages import text
 from flower_pca import SSI, Stream, assembly, cli, registry
 from flower_pca.audit.sentences import LASTING, SEEN, telling
 from flower_pca.audit.served import kinds_asked_of
+from flower_pca.cli import main
 from flower_pca.clients import Rules
 from flower_pca.clients.policy import limits
 from flower_pca.clients.policy.rules import everything
@@ -224,3 +225,10 @@ def test_all_that_a_run_asks_of_a_node_is_among_what_it_can_be_asked(name, maske
             asked |= {(part.kind, part.own) for part in parts.values() if 0 not in part.shape}
     assert asked
     assert asked <= kinds_asked_of(name, masked=masked)
+
+
+def test_the_page_of_the_profile_masked_can_be_read_before_there_are_keys(capsys):
+    assert main(["rules", "--profile", "masked"]) == 0
+    said = capsys.readouterr().out
+    assert "No answer of this node is seen but in a sum with 2 others" in said
+    assert "which is still to be given" in said

@@ -119,6 +119,27 @@ def test_a_run_that_does_not_converge_says_so_and_still_writes(data, tmp_path, c
     assert PCAResult.load(tmp_path / "out/result.npz").status.outcome == "max_rounds"
 
 
+@pytest.mark.usefixtures("unillustrated")
+def test_a_good_run_ends_in_one_line_and_tells_the_rest_on_request(data, tmp_path, capsys):
+    out = tmp_path / "out"
+    code, said, _ = flower_pca(capsys, "run", data, "--clients", 3, "--out", out)
+    assert code == 0
+    result = PCAResult.load(out / "result.npz")
+    assert re.search(r"^(?:converged|done) after \d+ rounds?\nWrote ", said, re.M)
+    assert result.choices
+    assert not any(choice in said for choice in result.choices)
+    for words in (["show", out / "result.npz", "--verbose"], ["run", data, "--clients", 3, "--out", out, "--verbose"]):
+        told = flower_pca(capsys, *words)[1]
+        assert str(result.status) in told
+        assert all(choice in told for choice in result.choices)
+
+
+def test_show_of_a_folder_names_the_result_in_it(tmp_path, capsys):
+    (tmp_path / "result.npz").write_bytes(b"")
+    code, _, err = flower_pca(capsys, "show", tmp_path)
+    assert (code, err) == (2, f"flower-pca: {tmp_path} is a folder. Did you mean {tmp_path}/result.npz?\n")
+
+
 MISTAKES = {
     "no file": (["none.csv"], r"No file or folder named 'none\.csv'\. The path begins at /.*\.$"),
     "a mistyped file": (["texd.csv"], r"No file or folder named 'texd\.csv'\. Did you mean 'text\.csv'\?$"),
@@ -136,23 +157,29 @@ MISTAKES = {
     "no such label": (["x.npz", "--partition", "by_column('z')"], r"A column of .* must be one of X, y\. Got 'z'\."),
     "too many clients": (["x.npz", "--clients", "151"], r"The number of rows must be at least 151, one for each"),
     "no clients": (["x.npz", "--clients", "0"], r"The number of clients must be a whole number of at least 1\."),
-    "too many components": (["x.npz", "--components", "13"], r"--components must be at most min\(n_samples"),
+    "too many components": (
+        ["x.npz", "--components", "13"],
+        r"At most 12 components are possible \(150 rows, 12 columns\), not 13\.",
+    ),
     "k of nothing": (["x.npz", "--components", "0"], r"--components must be a whole number of at least 1, or a frac"),
     "k above one": (["x.npz", "--components", "1.5"], r"--components must be a whole number of at least 1, or a frac"),
     "an algorithm": (["x.npz", "--algorithm", "krylow"], r"The algorithm must be .* Did you mean 'krylov'\?"),
     "a parameter": (["x.npz", "--algorithm", "faps(inner=3)"], r"Every parameter of faps must be among"),
-    "a budget": (["x.npz", "--dp", "dp(epsilon=1)"], r"The parameters of dp must be complete\. Got no delta\."),
+    "a budget": (["x.npz", "--dp", "dp(epsilon=1)"], r"dp needs delta\. Write"),
     "a budget half said": (["x.npz", "--dp", "dp(delta=1e-6)"], r".* Write dp\(epsilon=\.\.\., delta=\.\.\.\)\."),
     "a budget without a clip": (
         ["x.npz", "--dp", "dp(epsilon=1, delta=1e-6)"],
         r"--dp needs a bound on the length of a row\. Add --ranges FILE, .*, or clip=\.\.\. in the spec",
     ),
-    "ranges without a budget": (["x.npz", "--ranges", "a=0..1"], r"--ranges must be used with --dp\. "),
+    "ranges without a budget": (["x.npz", "--ranges", "a=0..1"], r"--ranges is for --dp\. Write --dp "),
     "masks of no kind": (["x.npz", "--mask", "yes"], r"--mask must be True, False, a MaskedSums, or a string such as"),
-    "masks of one": (["x.npz", "--mask", "--clients", "1"], r"The clients with --mask must be at least 2\. Got 1\."),
+    "masks of one": (["x.npz", "--mask", "--clients", "1"], r"--mask needs at least 2 clients, and there is 1\."),
     "a tolerance": (["x.npz", "--tol", "-1"], r"--tol of krylov must be a finite number of at least 0\."),
-    "the output is a file": (["x.npz", "--out", "x.npz"], r"The folder for the output must be a folder\. Got a file"),
-    "a checkpoint nowhere": (["x.npz", "--checkpoint", "no/run.ckpt"], r"The folder of the checkpoint must be there\."),
+    "the output is a file": (["x.npz", "--out", "x.npz"], r"/.*x\.npz is a file, so nothing can be written into it\."),
+    "a checkpoint nowhere": (
+        ["x.npz", "--checkpoint", "no/run.ckpt"],
+        r"The folder of the checkpoint, /.*no, does not exist\.",
+    ),
     "a checkpoint of others": (["x.npz", "--checkpoint", "text.csv"], r".*text\.csv must be a checkpoint that"),
 }
 
@@ -187,7 +214,7 @@ def test_several_files_are_answered_with_what_to_do_instead(case, capsys):
     words, got, remedy = SEVERAL[case]
     code, said, err = flower_pca(capsys, *words)
     assert (code, said) == (2, "")
-    assert err.startswith(f"flower-pca: DATA must be one path, folder or spec. Got {got}")
+    assert err.startswith(f"flower-pca: The command takes one file, folder or spec, not {got}")
     assert err.endswith(f"{remedy}\n")
 
 
@@ -266,13 +293,16 @@ def test_transform_writes_the_scores(kind, saved_result, data, tmp_path, capsys)
 def test_transform_refuses_in_words(saved_result, data, tmp_path, capsys):
     np.save(tmp_path / "narrow.npy", X[:, :5])
     for words, message in (
-        ([saved_result, tmp_path / "narrow.npy", "-o", tmp_path / "s.npy"], "The number of columns must be 12. Got 5."),
         (
-            [saved_result, data, "-o", tmp_path / "s.txt"],
-            "The file for the scores must be one that ends in .npy or .csv.",
+            [saved_result, tmp_path / "narrow.npy", "-o", tmp_path / "s.npy"],
+            "The rows have 5 columns, and the run had 12.",
         ),
-        ([saved_result, data, "-o", tmp_path / "no/s.npy"], "The folder of the scores must be there."),
-        ([tmp_path / "none.npz", data, "-o", tmp_path / "s.npy"], "The result must be there. Got no file"),
+        ([saved_result, data, "-o", tmp_path / "s.txt"], "Scores are written to .npy or .csv, not to s.txt."),
+        (
+            [saved_result, data, "-o", tmp_path / "no/s.npy"],
+            f"The folder of the scores, {tmp_path}/no, does not exist.",
+        ),
+        ([tmp_path / "none.npz", data, "-o", tmp_path / "s.npy"], f"No file named '{tmp_path / 'none.npz'}'."),
         ([data, data, "-o", tmp_path / "s.npy"], f"{data} must be a result that flower_pca has saved."),
     ):
         code, said, err = flower_pca(capsys, "transform", *words)
@@ -286,7 +316,8 @@ def test_show_prints_what_is_in_a_result(saved_result, capsys):
     code, said, _ = flower_pca(capsys, "show", saved_result)
     assert code == 0
     assert all(f"{variance:.6g}" in said for variance in loaded.explained_variance_)
-    assert str(loaded.status) in said
+    assert re.search(r"^done after 1 round$", said, re.M)
+    assert str(loaded.status) in flower_pca(capsys, "show", saved_result, "--verbose")[1]
     figures = json.loads(flower_pca(capsys, "show", saved_result, "--json")[1])
     assert figures["explained_variance"] == loaded.explained_variance_.tolist()
     assert figures["bytes_up"] == loaded.history.bytes_up

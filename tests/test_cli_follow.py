@@ -154,10 +154,10 @@ def test_columns_of_a_table_are_chosen_and_left_out(tmp_path, capsys, unillustra
 @pytest.mark.parametrize(
     ("more", "sentence"),
     [
-        (("--clients", 3, "--follow"), "--clients must be left out with --follow, where each site is one. Got 3."),
+        (("--clients", 3, "--follow"), "With --follow, each site of the folder is a client. Leave --clients out."),
         (("--interval", 3), "--batch must be a whole number of at least 1. Got None."),
-        (("--interval", 3, "--batch", 9), "--interval must be given with --follow. Got 3.0. Add it, or leave"),
-        (("--sites", "a", "--batch", 9), "--sites must be given with --follow. Got a. Add it, or leave this out."),
+        (("--interval", 3, "--batch", 9), "--interval is for --follow. Add --follow, or leave"),
+        (("--sites", "a", "--batch", 9), "--sites is for --follow. Add --follow, or leave --sites out."),
         (("--follow", "--steps", 0), "--steps must be a whole number of at least 1. Got 0."),
     ],
 )

@@ -56,9 +56,9 @@ def test_own_parts_of_an_algorithm_that_leaves_none_are_refused_before_the_run(t
     code, _, err = flower_pca(capsys, "run", "none.csv", "--own", "--out", tmp_path / "out")
     assert code == 2
     assert err.startswith(
-        "flower-pca: The algorithm with --own must be one that leaves clients something of their own."
+        "flower-pca: krylov leaves clients nothing of their own, so there is nothing for --own to write."
     )
-    assert "Got krylov." in err
+    assert "krylov leaves clients nothing" in err
 
 
 @pytest.mark.slow
@@ -100,8 +100,12 @@ def test_own_components_that_do_not_belong_to_the_result_are_refused(tmp_path, c
     other = simulate("krylov", parts, n_components=2).save(tmp_path / "other.npz")
     own = out / "flower_pca-own-1.npz"
     for result, file, message in [
-        (other, own, "The result with --own must be of a personalized run. Got a PCAResult."),
-        (out / "result.npz", "none.npz", "The file of own components must be there. Got no file none.npz."),
+        (other, own, "--own is for results of personalized runs, and this is a PCAResult. Leave --own out."),
+        (
+            out / "result.npz",
+            "none.npz",
+            "No file named 'none.npz'. Give a file that run --own, or a node, has written.",
+        ),
         (out / "result.npz", other, "must be an own result that flower_pca has saved. Got a result."),
     ]:
         code, _, err = flower_pca(capsys, "transform", result, data / "b.csv", "-o", tmp_path / "s.npy", "--own", file)
@@ -113,7 +117,7 @@ def test_own_components_that_do_not_belong_to_the_result_are_refused(tmp_path, c
     words = ["transform", tmp_path / "narrow.npz", tmp_path / "x.npy", "-o", tmp_path / "s.npy", "--own", own]
     code, _, err = flower_pca(capsys, *words)
     assert code == 2
-    assert "must be own components for the columns of the result. Got others." in err
+    assert "has components of other columns than the result." in err
 
 
 @pytest.mark.slow
@@ -179,7 +183,7 @@ def test_own_components_of_another_algorithm_or_of_more_ranks_are_refused(tmp_pa
     result = simulate("exact_per_pca(local_components=1)", parts, n_components=2)
     more = simulate("exact_per_pca(local_components=2)", parts, n_components=2)
     for algorithm, arrays, message in [
-        ("per_pca(max_rounds=5)", result.own[1], "must be own components of exact_per_pca. Got those of per_pca."),
+        ("per_pca(max_rounds=5)", result.own[1], "belongs to another run (per_pca instead of exact_per_pca)."),
         (more.algorithm, more.own[1], "must be at most 1 own components, as the run of the result has. Got 2."),
     ]:
         header = {"algorithm": algorithm, "site": "b", "columns": list(map(str, result.feature_names_in_))}
@@ -193,7 +197,7 @@ def test_own_components_of_another_algorithm_or_of_more_ranks_are_refused(tmp_pa
     )
     for others in (scaled.own[1]["components"], 9.0 * mine, np.nan * mine, mine.astype(str)):
         path = str(files.write(tmp_path / "own.npz", "own result", header, {"components": others}))
-        with pytest.raises(DataError, match="must be own components"):
+        with pytest.raises(DataError, match=r"not at right angles to the shared ones|components of other columns"):
             output.own_components(path, result)
     path = str(files.write(tmp_path / "own.npz", "own result", header, result.own[1]))
     found, site = output.own_components(path, result)

@@ -125,7 +125,7 @@ def test_the_files_of_a_folder_are_clients_each_with_its_own_time(track_command,
     assert result.site_names == {0: "north", 1: "west"}
     assert [own["site"] for own in found[0]["clients"].values()] == ["north", "west"]
     for more, sentence in {
-        ("--clients", 3): "--clients must be 2, as many as the data has. Got 3. Leave it out.",
+        ("--clients", 3): "The data has 2 clients, not 3. Leave --clients out.",
         ("--batch", 31): "--batch must be a multiple of 2, as each client has as many rows in a step. Got 31. Choose",
     }.items():
         code, _, err = flower_pca(capsys, *track_command, *more)
@@ -218,27 +218,21 @@ def test_what_cannot_be_gone_on_with_is_said_in_one_sentence(track_command, tmp_
         return err.removeprefix("flower-pca: ")
 
     assert said("--resume", given=track_command[:-2]) == (
-        "--resume must be given with --checkpoint. Got it alone. Add --checkpoint FILE.\n"
+        "--resume needs the file to go on from. Add --checkpoint FILE.\n"
     )
     gone = [tmp_path / "no/c.npz" if word == tmp_path / "c.npz" else word for word in track_command]
-    assert (
-        said(given=gone) == f"The folder of the checkpoint must be there. Got none at {tmp_path}/no. Make it first.\n"
-    )
+    assert said(given=gone) == f"The folder of the checkpoint, {tmp_path}/no, does not exist. Make it first.\n"
     unwritable = [tmp_path / "no/e.jsonl" if word == tmp_path / "e.jsonl" else word for word in track_command]
-    assert "The file of events must be writable. Got" in said(given=unwritable)
+    assert "/no/e.jsonl cannot be written: " in said(given=unwritable)
     folder = [tmp_path if word == tmp_path / "e.jsonl" else word for word in track_command]
-    assert "The file of events must be writable. Got" in said(given=folder)
+    assert f"The file of events {tmp_path} cannot be written: " in said(given=folder)
     with monkeypatch.context() as patch:
         break_off(patch, 10)
         flower_pca(capsys, *track_command)
-    assert said() == (
-        f"The checkpoint must be a new file. Got {tmp_path}/c.npz, which is there. "
-        "Add --resume to go on from it, or name another.\n"
-    )
+    assert said() == (f"The checkpoint {tmp_path}/c.npz exists. Add --resume to go on from it, or name another file.\n")
     new = [tmp_path / "d.npz" if word == tmp_path / "c.npz" else word for word in track_command]
     assert said(given=new) == (
-        f"The file of events must be new or empty. Got {tmp_path}/e.jsonl, which has some. "
-        "Name another; with --resume a run goes on with it.\n"
+        f"The file of events {tmp_path}/e.jsonl has some already. Name another; with --resume a run goes on with it.\n"
     )
     assert "The checkpoint must be one of this very run. Got one of --components 2." in said("--resume", "--rank", 3)
     assert "The checkpoint must be one of 4 streams. Got 3." in said("--resume", "--clients", 4)
@@ -251,7 +245,7 @@ def test_what_cannot_be_gone_on_with_is_said_in_one_sentence(track_command, tmp_
     )
     (tmp_path / "strange.jsonl").write_text('{"name": "another program"}\n')
     strange = [tmp_path / "strange.jsonl" if word == tmp_path / "e.jsonl" else word for word in track_command]
-    assert "The file of events must be one of the run that goes on. Got a line that is no step, in" in said(
+    assert "is not the file of events of the run that goes on: it has a line that is no step." in said(
         "--resume", given=strange
     )
     whole = (tmp_path / "e.jsonl").read_text().splitlines(keepends=True)
@@ -265,7 +259,7 @@ def test_what_changes_are_told_by_is_of_no_use_where_none_is_looked_for(option, 
     code, _, err = flower_pca(capsys, *bare, *option)
     assert code == 2
     assert err == (
-        f"flower-pca: {option[0]} must be given with --detect. Got no --detect. Add it: no change is looked for.\n"
+        f"flower-pca: {option[0]} says how changes are looked for, and without --detect none are. Add --detect.\n"
     )
 
 
@@ -298,7 +292,7 @@ def test_another_runs_step_is_no_repetition(tmp_path, capsys, track_command):
     (tmp_path / "e.jsonl").write_text("\n".join(lines) + "\n")
     code, _, err = flower_pca(capsys, *track_command, "--resume")
     assert code == 2
-    assert "The file of events must be one of the run that goes on. Got another step 4, in" in err
+    assert "is not the file of events of the run that goes on: it has another step 4" in err
 
 
 @pytest.mark.slow

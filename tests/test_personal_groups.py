@@ -72,7 +72,7 @@ def test_ten_groups_are_found_after_one_round() -> None:
 
 def test_clustering_without_scikit_learn_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn.cluster", None)
-    with pytest.raises(ConfigError, match=r'scikit-learn must be installed to cluster.*"flower-pca\[sklearn\]"'):
+    with pytest.raises(ConfigError, match=r'scikit-learn is needed to cluster.*"flower-pca\[sklearn\]"'):
         clusters(np.zeros((3, 3)), 2)
 
 

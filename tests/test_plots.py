@@ -338,7 +338,7 @@ def test_the_same_result_gives_the_same_pictures(tmp_path, ending):
 
 def test_without_matplotlib_the_error_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(ConfigError, match=r'^matplotlib must be installed .* pip install "flower-pca\[plot\]"'):
+    with pytest.raises(ConfigError, match=r'^matplotlib is needed .* pip install "flower-pca\[plot\]"'):
         result_of_sites().plot("scree", tmp_path / "picture.png")
     assert not list(tmp_path.iterdir())
 

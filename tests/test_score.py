@@ -209,5 +209,5 @@ def test_a_tracking_result_is_said_to_be_one(command, tmp_path, capsys):
     more = ["-o", tmp_path / "s.npy"] if command == "transform" else []
     code, _, err = flower_pca(capsys, command, path, tmp_path / "x.csv", *more)
     assert code == 2
-    assert f"The result must be that of a run. Got a tracking result, {path}, whose components change" in err
-    assert "There is no transform and no score of it; flower-pca show tells of it." in err
+    assert f"{path} is the result of a tracker, whose components change from step to step" in err
+    assert "there are no scores of it. Use: flower-pca show " in err

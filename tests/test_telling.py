@@ -182,7 +182,7 @@ def test_the_command_reads_what_a_supernode_does(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["min-rows"], "Rules of a node must be given as key=value. Got 'min-rows'. Write 'min-rows=50"),
+        (["min-rows"], "A rule is written as key=value, and 'min-rows' is not. Write 'min-rows=50"),
         (["masked-only=yes"], "The value of a rule must be true, false, a number, or text in quotation marks. Got"),
         (["min_rows=5"], "A rule of this node must be spelt as it is known, min-rows."),
         (["min-rows=0"], "min_rows must be a whole number of at least 1. Got 0."),

@@ -304,7 +304,7 @@ def test_the_app_writes_events_and_a_page_into_its_output_folder(tmp_path):
     lines = (tmp_path / "out/steps.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in lines] == [0, 1, 2]
     assert "The run has ended: 3 steps" in (tmp_path / "out/live.html").read_text()
-    with pytest.raises(ConfigError, match=r"The file of events must be new or empty\. Got .*steps\.jsonl"):
+    with pytest.raises(ConfigError, match=r"The file of events .*steps\.jsonl has some already\."):
         run()
     with pytest.raises(ConfigError, match=r"events must be left out with krylov\. Got 'steps\.jsonl'\."):
         run(algorithm="krylov")

@@ -116,7 +116,7 @@ def parent(what: str, path: str | os.PathLike[str]) -> None:
     path_of(what, path)
     folder = Path(path).absolute().parent
     if not folder.is_dir():
-        raise ConfigError(f"The folder of {what}", must="there", got=f"none at {folder}", then="Make it first.")
+        raise ConfigError(f"The folder of {what}, {folder}, does not exist. Make it first.")
 
 
 def components(n_components: object, *, words: Sequence[str] = ()) -> int | float:
@@ -139,8 +139,11 @@ def components(n_components: object, *, words: Sequence[str] = ()) -> int | floa
 def at_most(n_components: int | float | str, n: int, d: int) -> None:
     """Require that as many components exist as are asked for."""
     if isinstance(n_components, int) and n_components > min(n, d):
-        rule = f"at most min(n_samples, n_features) = min({n}, {d}) = {min(n, d)}"
-        raise ConfigError("n_components", must=rule, got=n_components, then="Ask for fewer components.")
+        raise ConfigError(
+            f"At most {min(n, d)} components are possible ({n:,} rows, {d:,} columns), not {n_components}.",
+            setting="n_components",
+            value=n_components,
+        )
 
 
 def finite(

@@ -119,10 +119,7 @@ def there(package: str) -> bool:
 def lacking(package: str, to: str) -> ConfigError:
     """The error about a package that is not installed, and what it is needed for."""
     return ConfigError(
-        package,
-        must=f"installed {to}",
-        got="no such package",
-        then=f'Run: pip install "flower-pca[{EXTRAS[package][1]}]"',
+        f'{package} is needed {to}, and is not installed. Run: pip install "flower-pca[{EXTRAS[package][1]}]"'
     )
 
 

@@ -124,12 +124,7 @@ def _take_lock(path: Path, lock: Path, *, wait: bool) -> int:
                 return handle
         except BlockingIOError as error:
             os.close(handle)
-            raise ConfigError(
-                str(path),
-                must="used by one run at a time",
-                got="a file that another run has open",
-                then="Wait for the other run, or name another file.",
-            ) from error
+            raise ConfigError(f"Another run has {path} open. Wait for that run, or name another file.") from error
         except FileNotFoundError:
             pass
         except BaseException:
@@ -324,6 +319,10 @@ def read(path: str | os.PathLike[str], kind: str, *, private: bool = False) -> t
             headers say.
     """
     checks.path_of(f"the {kind}", path)
+    if Path(path).is_dir():
+        inside = Path(path) / "result.npz"
+        remedy = f"Did you mean {inside}?" if inside.is_file() else "Check the path."
+        raise DataError(f"{path} is a folder. {remedy}")
     if private:
         how = opener
     else:

@@ -120,5 +120,5 @@ def bind(text: object, table: Mapping[str, Callable[..., T]], *, what: str, rule
     missing = [n for n in needed if n not in values]
     if missing:
         remedy = f"Write {name}({', '.join(f'{n}=...' for n in needed)})."
-        raise ConfigError(f"The parameters of {name}", must="complete", got=f"no {missing[0]}", then=remedy)
+        raise ConfigError(f"{name} needs {missing[0]}. {remedy}")
     return partial(table[name], **values)

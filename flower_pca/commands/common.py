@@ -130,11 +130,17 @@ def argument_of_output(added: argparse.ArgumentParser) -> None:
     added.add_argument("--out", type=Path, default=Path("flower-pca-out"), metavar="DIR", help=text)
 
 
+def argument_of_details(added: argparse.ArgumentParser) -> None:
+    """--verbose."""
+    text = "also print why the run ended, and why it chose what it chose by itself"
+    added.add_argument("--verbose", action="store_true", help=text)
+
+
 def enough(mask: object, clients: int) -> None:
     """Require two clients at least, if there are masks."""
     if mask is not None and clients < 2:
         remedy = "Deal the rows to more, as a sum over one hides nothing; or leave --mask out."
-        raise ConfigError("The clients with --mask", must="at least 2", got=clients, then=remedy)
+        raise ConfigError(f"--mask needs at least 2 clients, and there is {clients}. {remedy}")
 
 
 def clients_of(given: argparse.Namespace) -> list[Any]:
@@ -143,13 +149,13 @@ def clients_of(given: argparse.Namespace) -> list[Any]:
 
     if getattr(given, "split", "rows") == "columns":
         if given.partition is not None:
-            rule, remedy = "left out over columns, of which each file has its own", "Leave it out."
-            raise ConfigError("--partition", must=rule, got=given.partition, then=remedy)
+            raise ConfigError(
+                "With --split columns each file has its own columns, so there is nothing to deal out. Leave "
+                "--partition out."
+            )
         return sources.parties(given.data, ids=given.ids, clients=given.clients, drop=given.drop, without=given.without)
     if getattr(given, "ids", None) is not None:
-        remedy = "Write --split columns, or leave it out."
-        rule = "used with --split columns"
-        raise ConfigError("--ids", must=rule, got=shown(given.ids), then=remedy)
+        raise ConfigError("--ids is for --split columns. Write --split columns as well, or leave --ids out.")
     if given.partition is None:
         needed = None
     else:
@@ -201,20 +207,12 @@ def folder(path: Path, *, data: str) -> Path:
     """
     place, source = path.expanduser().absolute(), Path(data).expanduser()
     if place.is_dir() and source.is_dir() and place.samefile(source):
-        raise ConfigError(
-            "The folder for the output",
-            must="another than that of the data",
-            got=place,
-            then="Name another with --out.",
-        )
+        raise ConfigError(f"{place} has the data, so nothing can be written to it. Name another folder with --out.")
     if place.exists() and not place.is_dir():
-        rule, got = "a folder", f"a file, {place}"
-        raise ConfigError("The folder for the output", must=rule, got=got, then="Name another.")
+        raise ConfigError(f"{place} is a file, so nothing can be written into it. Name a folder with --out.")
     above = next(parent for parent in (place, *place.parents) if parent.exists())
     if not above.is_dir() or not os.access(above, os.W_OK):
-        got = f"{above}, which is not"
-        remedy = "Name another."
-        raise ConfigError("The folder for the output", must="writable", got=got, then=remedy)
+        raise ConfigError(f"Nothing can be written to {above}. Name another folder with --out.")
     return place
 
 
@@ -329,14 +327,14 @@ def result_of(path: str, *, missing: str = "error") -> PCAResult:
             return result.filling_gaps()
         return result
     except FileNotFoundError as error:
-        remedy = "Give the result.npz that a run has written."
-        raise DataError("The result", must="there", got=f"no file {path}", then=remedy) from error
+        raise DataError(f"No file named {shown(path)}. Give the result.npz that a run has written.") from error
     except DataError as error:
         if files.kind(path) != "tracking result":
             raise
-        got = f"a tracking result, {path}, whose components change from step to step"
-        remedy = "There is no transform and no score of it; flower-pca show tells of it."
-        raise DataError("The result", must="that of a run", got=got, then=remedy) from error
+        raise DataError(
+            f"{path} is the result of a tracker, whose components change from step to step, so there are no scores of "
+            f"it. Use: flower-pca show {shlex.quote(path)}"
+        ) from error
 
 
 def rotation_of(given: argparse.Namespace, result: PCAResult | TrackingResult) -> Rotation | None:
@@ -439,4 +437,4 @@ def several(given: argparse.Namespace, more: Sequence[str]) -> ConfigError:
     if hasattr(given, "result"):
         words = f"flower-pca {given.command} RESULT FOLDER"
     remedy = f"Put the files into a folder, one client a file, and write: {words}."
-    return ConfigError("DATA", must="one path, folder or spec", got=enumeration([given.data, *more]), then=remedy)
+    return ConfigError(f"The command takes one file, folder or spec, not {enumeration([given.data, *more])}. {remedy}")

@@ -14,6 +14,7 @@ import numpy as np
 from flower_pca.base import errors, files, labels
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
+from flower_pca.base.shown import shown
 from flower_pca.hints.identifiers import is_called_identifier
 from flower_pca.names import ids
 
@@ -43,10 +44,8 @@ def require_own(algorithm: Any, split: str = "rows") -> None:
 
     if split == "rows" and not registry.leaves_own(algorithm):
         raise ConfigError(
-            "The algorithm with --own",
-            must="one that leaves clients something of their own",
-            got=algorithm.name,
-            then="Use consensus_rpca or exact_per_pca, or leave --own out.",
+            f"{algorithm.name} leaves clients nothing of their own, so there is nothing for --own to write. Use "
+            "consensus_rpca or exact_per_pca, or leave --own out."
         )
 
 
@@ -77,10 +76,7 @@ def require_personal(result: PCAResult | Projection, option: str) -> PersonalRes
 
     if not isinstance(result, PersonalResult):
         raise ConfigError(
-            f"The result with {option}",
-            must="of a personalized run",
-            got=f"a {type(result).__name__}",
-            then=f"Leave {option} out.",
+            f"{option} is for results of personalized runs, and this is a {type(result).__name__}. Leave {option} out."
         )
     return result
 
@@ -97,13 +93,13 @@ def own_components(path: str, result: PersonalResult) -> tuple[Array, str]:
     specs = (header["algorithm"], result.algorithm)
     made, wanted = (str(spec).partition("(")[0] for spec in specs)
     if made != wanted:
-        raise DataError(path, must=f"own components of {wanted}", got=f"those of {made}", then=_OF_ITS_RUN)
+        raise DataError(f"{path} belongs to another run ({made} instead of {wanted}). {_OF_ITS_RUN}")
     columns, names = header["columns"], result.feature_names_in_
     own = arrays.get(OWN, np.zeros(0))
     there = own.dtype.kind == "f" and own.shape[1:] == (result.n_features_in_,)
     others = columns is not None and names is not None and sorted(columns) != sorted(names)
     if not there or others:
-        raise DataError(path, must="own components for the columns of the result", got="others", then=_OF_ITS_RUN)
+        raise DataError(f"{path} has components of other columns than the result. {_OF_ITS_RUN}")
     if columns is not None and names is not None:
         own = own[:, [columns.index(name) for name in names]]
     _require_beside(path, own, result)
@@ -115,19 +111,9 @@ def _read_own(path: str) -> tuple[dict[str, Any], dict[str, Array]]:
     try:
         header, arrays = files.read(path, _KIND)
     except FileNotFoundError as error:
-        raise DataError(
-            "The file of own components",
-            must="there",
-            got=f"no file {path}",
-            then="Give a file that run --own, or a node, has written.",
-        ) from error
+        raise DataError(f"No file named {shown(path)}. Give a file that run --own, or a node, has written.") from error
     if lacking := {"algorithm", "columns"} - header.keys():
-        raise DataError(
-            path,
-            must="a whole file of own components",
-            got=f"one without {', '.join(sorted(lacking))}",
-            then=_OF_ITS_RUN,
-        )
+        raise DataError(f"{path} lacks {', '.join(sorted(lacking))}. {_OF_ITS_RUN}")
     return header, arrays
 
 
@@ -140,10 +126,8 @@ def _require_beside(path: str, own: Array, result: PersonalResult) -> None:
     products = own @ np.vstack([own, result.components_]).T
     if not np.allclose(products, np.eye(*products.shape), rtol=0.0, atol=_CLOSE):
         raise DataError(
-            path,
-            must="own components of the result's run, at right angles to those that all share",
-            got="others",
-            then=_OF_ITS_RUN,
+            f"The components in {path} are not at right angles to the shared ones, so they belong to another run. "
+            f"{_OF_ITS_RUN}"
         )
 
 

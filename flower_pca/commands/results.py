@@ -38,6 +38,7 @@ def add_show(commands: Any) -> None:
     parser = common.parser(commands, "show", "print the variances in a result, and how its run went", run_show)
     parser.add_argument("result", metavar="RESULT", help="the result.npz of a run")
     common.argument_of_rotation(parser)
+    common.argument_of_details(parser)
 
 
 def run_show(given: argparse.Namespace) -> int:
@@ -52,7 +53,7 @@ def run_show(given: argparse.Namespace) -> int:
     elif given.json:
         common.print_json(as_json(result, rotation))
     else:
-        print_result(result)
+        print_result(result, verbose=given.verbose)
         if rotation is not None:
             heads, cells = rotation.listing(digits=6)
             common.table(heads, cells, text=(0, len(heads) - 1))
@@ -60,8 +61,8 @@ def run_show(given: argparse.Namespace) -> int:
     return 0
 
 
-def print_result(result: PCAResult) -> None:
-    """The table of variances, and a few lines about the run."""
+def print_result(result: PCAResult, *, verbose: bool) -> None:
+    """The table of variances, and a few lines about the run; `verbose`: also why it ended and chose as it did."""
     bad = [remark.words for remark in facts.of_kind(result.remarks(), "bad")]
     sys.stdout.write("".join(f"{common.Wording().of(words)}\n" for words in bad))
     heads, cells = result.listing(digits=6)
@@ -75,12 +76,22 @@ def print_result(result: PCAResult) -> None:
         *(remark.words for remark in facts.of_left_out(result.left_out)),
         *_limits(result),
         *([] if result.privacy is None else [f"privacy: {result.privacy}", str(result.certainty)]),
-        *([str(result.status)] if result.status.ok else []),
-        *result.choices,
+        *_ending(result, verbose=verbose),
         *(f"hint: {common.Wording().of(hint)}" for hint in result.hints),
         *([f"hint: {result.shrinkage_hint}"] if result.shrinkage_hint else []),
     ]
     sys.stdout.write("\n".join(lines) + "\n")
+
+
+def _ending(result: PCAResult, *, verbose: bool) -> list[str]:
+    """How a run that reached its goal ended, and what there is to doubt about it."""
+    if not result.status.ok:
+        return list(result.choices) if verbose else []
+    if verbose:
+        return [str(result.status), *result.choices]
+    doubts = facts.of_kind(facts.of_status(result.status), "warn")
+    words = (common.Wording().of(doubt.words) for doubt in doubts)
+    return [facts.ending(result.status, result.rounds), *words]
 
 
 def _sites(result: PCAResult | TrackingResult) -> list[str]:
@@ -141,15 +152,15 @@ def run_report(given: argparse.Namespace) -> int:
     path = path.expanduser().absolute()
     checks.parent("the report", path)
     if path.suffix.lower() not in (".html", ".htm"):
-        raise ConfigError("The file for the report", must="one that ends in .html", got=path.name, then="Name it so.")
+        raise ConfigError(
+            f"The report is a web page, so its name has to end in .html, unlike {path.name}. Write -o report.html."
+        )
     result = common.any_result_of(given.result, missing=given.missing)
     rotation = common.rotation_of(given, result)
     shards, source = None, given.result
     if given.data is not None:
         if not isinstance(result, PCAResult):
-            raise ConfigError(
-                "DATA", must="left out of a run of steps, whose rows have gone by", got=given.data, then="Leave it out."
-            )
+            raise ConfigError("A run of steps keeps no rows, so its report needs no data. Leave DATA out.")
         sites, _ = rows.sites_of(given, result)
         result = _by_position(result, list(sites))
         shards = list(sites.values())

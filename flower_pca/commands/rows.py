@@ -59,9 +59,7 @@ def run_transform(given: argparse.Namespace) -> int:
     checks.parent("the scores", path)
     kind = path.suffix.lower()
     if kind not in (".npy", ".csv"):
-        raise ConfigError(
-            "The file for the scores", must="one that ends in .npy or .csv", got=path.name, then="Write -o scores.npy."
-        )
+        raise ConfigError(f"Scores are written to .npy or .csv, not to {path.name}. Write -o scores.npy.")
     result: PCAResult | Projection = _part(given) or common.result_of(given.result, missing=given.missing)
     if isinstance(result, PCAResult):
         require_whole_rows(given.data, result)
@@ -256,10 +254,8 @@ def require_whole_rows(data: str, result: PCAResult) -> None:
     """Refuse a folder of parties' tables, no one of which has all columns of such a result."""
     if result.asked.get("split") == "columns" and Path(data).expanduser().is_dir():
         raise ConfigError(
-            "DATA of a run over columns",
-            must="one table of all columns",
-            got=f"the folder {data}",
-            then="Project each party's file by its own: flower-pca transform flower_pca-own-0.npz FILE.",
+            f"{data} is a folder, and the result of a run over columns needs one table with all columns. To project "
+            "the file of one party, write: flower-pca transform flower_pca-own-0.npz FILE"
         )
 
 

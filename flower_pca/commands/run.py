@@ -35,6 +35,7 @@ def add(commands: Any) -> None:
     common.argument_of_split(parser)
     _arguments_of_course(parser)
     common.argument_of_output(parser)
+    common.argument_of_details(parser)
 
 
 def _arguments_of_figures(parser: argparse.ArgumentParser) -> None:
@@ -143,7 +144,7 @@ def run(given: argparse.Namespace) -> int:
     if given.json:
         common.print_json({**as_json(result), "clients": len(shards), "out": str(place)})
     else:
-        print_result(result)
+        print_result(result, verbose=given.verbose)
         sys.stdout.write(f"Wrote {', '.join(files)} and {last} to {place}\n")
     return int(not result.status.ok)
 
@@ -190,12 +191,7 @@ def _question(given: argparse.Namespace) -> Question:
     if given.ranges is None:
         budget = _budget(given.dp)
     elif given.dp is None:
-        raise ConfigError(
-            "--ranges",
-            must="used with --dp",
-            got=given.ranges,
-            then='Write --dp "dp(epsilon=1.0, delta=1e-6)" beside it.',
-        )
+        raise ConfigError('--ranges is for --dp. Write --dp "dp(epsilon=1.0, delta=1e-6)" beside it.')
     else:
         budget = DP.of(given.dp, ranges=ranges.of(given.ranges))
     return assembly.question(

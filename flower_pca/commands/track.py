@@ -236,14 +236,12 @@ def _check(given: argparse.Namespace) -> None:
     if given.batch is not None or not given.follow:
         checks.integer("--batch", given.batch, least=1)
     if given.clients is not None and given.follow:
-        raise ConfigError(
-            "--clients", must="left out with --follow, where each site is one", got=given.clients, then="Leave it out."
-        )
+        raise ConfigError("With --follow, each site of the folder is a client. Leave --clients out.")
     if given.clients is not None:
         checks.integer("--clients", given.clients, least=1, most=given.batch)
     for what, value in (("--interval", given.interval), ("--sites", given.sites)):
         if value is not None and not given.follow:
-            raise ConfigError(what, must="given with --follow", got=value, then="Add it, or leave this out.")
+            raise ConfigError(f"{what} is for --follow. Add --follow, or leave {what} out.")
 
 
 def _tracker(given: argparse.Namespace) -> Tracker:
@@ -256,10 +254,8 @@ def _tracker(given: argparse.Namespace) -> Tracker:
     }
     if any(of_changes.values()) and not tracker.detect:
         raise ConfigError(
-            " and ".join(option for option, there in of_changes.items() if there),
-            must="given with --detect",
-            got="no --detect",
-            then="Add it: no change is looked for.",
+            f"{' and '.join(option for option, there in of_changes.items() if there)} says how changes are looked for, "
+            "and without --detect none are. Add --detect."
         )
     if given.threshold is not None:
         tracker = replace(tracker, threshold=given.threshold)
@@ -304,15 +300,11 @@ def _streams(given: argparse.Namespace) -> list[Any]:
             raise no_rows(given.data)
         return deal(rows, given.batch, given.clients or 1)
     if given.clients not in (None, count):
-        raise ConfigError(
-            "--clients", must=f"{count}, as many as the data has", got=given.clients, then="Leave it out."
-        )
+        raise ConfigError(f"The data has {count} clients, not {given.clients}. Leave --clients out.")
     if given.batch % count:
         raise ConfigError(
-            "--batch",
-            must=f"a multiple of {count}, as each client has as many rows in a step",
-            got=given.batch,
-            then="Choose another one.",
+            f"--batch must be divisible by the number of clients ({count}), and {given.batch} is not. Choose another "
+            "one."
         )
     return [Stream(rows, batch=given.batch // count) for rows in partition.deal(table)]
 
@@ -357,17 +349,12 @@ def _checkpoint(given: argparse.Namespace) -> Path | None:
     """Where the state is kept, if anywhere; nothing is begun over one that is there, and none goes on by mistake."""
     if given.checkpoint is None:
         if given.resume:
-            raise ConfigError("--resume", must="given with --checkpoint", got="it alone", then="Add --checkpoint FILE.")
+            raise ConfigError("--resume needs the file to go on from. Add --checkpoint FILE.")
         return None
     path: Path = given.checkpoint.expanduser().absolute()
     checks.parent("the checkpoint", path)
     if path.exists() and not given.resume:
-        raise ConfigError(
-            "The checkpoint",
-            must="a new file",
-            got=f"{path}, which is there",
-            then="Add --resume to go on from it, or name another.",
-        )
+        raise ConfigError(f"The checkpoint {path} exists. Add --resume to go on from it, or name another file.")
     if given.resume and not path.exists():
         sys.stderr.write(f"flower-pca: There is no checkpoint {path}: the run begins with the first step.\n")
     return path

@@ -64,10 +64,7 @@ def config(words: list[str]) -> dict[str, Any]:
         whole = " ".join(words)
         if left := _PAIR.sub("", whole).strip():
             raise ConfigError(
-                "Rules of a node",
-                must="given as key=value",
-                got=shown(left),
-                then="Write 'min-rows=50 masked-only=true'.",
+                f"A rule is written as key=value, and {shown(left)} is not. Write 'min-rows=50 masked-only=true'."
             )
         text = "\n".join(f"{key} = {value}" for key, value in _PAIR.findall(whole))
     try:
@@ -102,9 +99,7 @@ def run_audit(given: argparse.Namespace) -> int:
     place = common.folder(given.out, data=given.data)
     registry.make(given.algorithm)  # before the data is read, which may take long
     if given.missing != "error":
-        raise ConfigError(
-            "missing in an audit", must='"error"', got=shown(given.missing), then="Impute before the audit."
-        )
+        raise ConfigError("An audit cannot handle missing values. Fill them before the audit, and leave --missing out.")
     with common.progress("starting") as on_round:
         found = audit(
             given.algorithm,
@@ -279,10 +274,7 @@ def _checkpoint(given: argparse.Namespace) -> int:
     both = [one for one in (path, path.with_name(f"{path.name}.steps")) if one.is_file()]
     if path in both and not files.kind(path).endswith("checkpoint"):
         raise ConfigError(
-            "--checkpoint",
-            must="the state of a run",
-            got=f"{path}, which cannot be read as one",
-            then="Name another; if it is one that is damaged, delete it by hand.",
+            f"{path} is not the state of a run, or is damaged. Name another file; delete a damaged one by hand."
         )
     found = [{"kind": "checkpoint", "path": str(one), "bytes": one.stat().st_size} for one in both]
     lines = [f"{one['path']}: the state of a run, {one['bytes']:,} bytes" for one in found]

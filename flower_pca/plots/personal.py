@@ -40,9 +40,7 @@ def client_map(
     """
     for what, given in (("labels", labels), ("names", names)):
         if given is not None and len(given) != len(rho):
-            raise ConfigError(
-                what, must=f"as many as clients, {len(rho)}", got=len(given), then="Give one for each client."
-            )
+            raise ConfigError(f"{what}: there are {len(given)} for {len(rho)} clients. Give one for each client.")
     figure = style.figure((11.0, 4.6))
     left, right = figure.subplots(1, 2, width_ratios=(1.0, 1.25))
     points = np.zeros((len(rho), 2))
@@ -170,7 +168,8 @@ def pictures(parts: Sequence[Parts], path: str | os.PathLike[str], *, shape: tup
         else:
             got = f"{sorted({line.shape[1] for line in lines})} numbers each"
         raise ConfigError(
-            "The parts", must=f"pictures of {shape[0]} x {shape[1]}", got=got, then="Give the shape of one picture."
+            f"The parts must be pictures of {shape[0]} x {shape[1]}, and there are {got}. Give the shape of one "
+            "picture."
         )
     figure = style.figure((8.0, 2.0 * len(lines) + 0.3))
     for axes, line in zip(figure.subplots(len(lines), 4, squeeze=False), lines, strict=True):

@@ -66,9 +66,7 @@ def suffix(path: str | os.PathLike[str]) -> str:
     """The format that a file's name asks for."""
     ending = Path(path).suffix.lower().removeprefix(".")
     if ending not in _FORMATS:
-        raise errors.ConfigError(
-            "The name of a picture", must="one that ends in .svg or .png", got=shown(str(path)), then="Write scree.svg."
-        )
+        raise errors.ConfigError(f"A picture is written to .svg or .png, not to {shown(str(path))}. Write scree.svg.")
     return ending
 
 

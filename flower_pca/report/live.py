@@ -52,7 +52,7 @@ class Live:
         self._path, self._title = Path(path).expanduser().absolute(), title
         checks.number("every", every, least=0.1, remedy="Try 5.")
         if self._path.suffix.lower() not in _ENDINGS:
-            raise ConfigError("The live page", must="a file that ends in .html", got=self._path, then="Name it so.")
+            raise ConfigError(f"The live page is a web page, so its name has to end in .html, unlike {self._path}.")
         checks.parent("the live page", self._path)
         self._every, self._due = every, 0.0
         self._reloads = max(round(every), 1)
@@ -64,7 +64,7 @@ class Live:
             self._write("The run has started. No step is over since then.", self._reloads)
         except OSError as error:
             raise ConfigError(
-                "The live page", must="writable", got=f"{self._path} ({error.strerror})", then="Name another."
+                f"The live page {self._path} cannot be written: {error.strerror}. Name another file."
             ) from error
         return self
 

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, NamedTuple, Protocol
 import numpy as np
 
 from flower_pca.base import labels
-from flower_pca.base.history import History, Status
+from flower_pca.base.history import History, Outcome, Status
 from flower_pca.base.linalg import Array
 from flower_pca.base.options import Sentence, marks_of
 from flower_pca.results.left_out import LeftOut, left_out_in_words
@@ -89,6 +89,19 @@ def of_status(status: Status) -> list[Remark]:
     words, *doubts = marks_of(status.words).split("; ")
     warnings = [Remark(_sentence(doubt), "warn") for doubt in doubts]
     return [*warnings, Remark(_sentence(words), "good")]
+
+
+_ENDS: Final = {
+    Outcome.CONVERGED: "converged",
+    Outcome.ONE_SHOT: "done",
+    Outcome.BUDGET_SPENT: "ended with its privacy budget spent",
+    Outcome.SETTLED: "settled",
+}
+
+
+def ending(status: Status, rounds: int) -> str:
+    """How a run ended, in a few words: "converged after 2 rounds"; what there is to doubt is left to `of_status`."""
+    return f"{_ENDS.get(status.outcome, status.outcome.value.replace('_', ' '))} after {labels.count(rounds, 'round')}"
 
 
 def of_left_out(left_out: Mapping[int, LeftOut]) -> list[Remark]:

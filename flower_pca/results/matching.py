@@ -44,7 +44,7 @@ def match(X: Any, frame: Frame, d: int, *, digest: str = "") -> LocalData:
         data.require_whole(new=True)
     if data.d != d:
         raise ConfigError(
-            "The number of columns", must=str(d), got=data.d, then="Give the features that the run had, in its order."
+            f"The rows have {data.d} columns, and the run had {d}. Give the features that the run had, in its order."
         )
     return data
 

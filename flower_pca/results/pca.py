@@ -351,10 +351,8 @@ class PCAResult:
         if self.centered:
             return replace(self, fill_=self.mean_)
         raise ConfigError(
-            "The result to fill gaps by",
-            must="of a run that was centred, or that allowed for gaps",
-            got="neither",
-            then="Impute them first.",
+            "The run was neither centred nor allowed for missing values, so it has no means to fill them with. Impute "
+            "them first."
         )
 
     def inverse_transform(self, scores: Array) -> Array:
@@ -407,10 +405,8 @@ class PCAResult:
         rows = in_order(rows, getattr(other, "feature_names_in_", None), self.feature_names_in_)
         if rows.shape[1] != self.n_features_in_:
             raise ConfigError(
-                "The other components",
-                must=f"rows of {labels.count(self.n_features_in_, 'feature')}",
-                got=rows.shape,
-                then="Transpose them.",
+                f"The other components must be rows of {labels.count(self.n_features_in_, 'feature')}, and have shape "
+                f"{rows.shape}. Transpose them."
             )
         angles = linalg.principal_angles(self.axes[0], linalg.orth(rows.T))
         return float(angles[-1])

@@ -121,10 +121,8 @@ class PersonalResult(PCAResult):
         names = {name: key for key, name in self.site_names.items() if key in self.own}
         if site not in names:
             raise ConfigError(
-                "The client",
-                must=f"one of those known here ({', '.join(names) or 'none by name'})",
-                got=shown(site),
-                then="Name one of these, or give its position.",
+                f"There is no client {shown(site)} among those known here ({', '.join(names) or 'none by name'}). Name "
+                "one of these, or give its position."
             )
         return names[site]
 
@@ -137,19 +135,16 @@ class PersonalResult(PCAResult):
             if rows.ndim != 2 or rows.shape[1] != self.n_features_in_:
                 got = f"shape {rows.shape}"
                 raise ConfigError(
-                    "Own components",
-                    must=f"rows of {labels.count(self.n_features_in_, 'feature')}",
-                    got=got,
-                    then="Transpose them.",
+                    f"Own components must be rows of {labels.count(self.n_features_in_, 'feature')}, and these are "
+                    f"{got}. Transpose them."
                 )
             return rows
         if client not in self.own:
-            known = f"one of those known here ({', '.join(map(str, self.own)) or 'none'})"
+            there = ", ".join(map(str, self.own)) or "nobody"
             raise ConfigError(
-                "The client",
-                must=known,
-                got=client,
-                then="A node has its own in the file it has written: give these components instead.",
+                f"The own components of client {client} are not here, but those of {there}. A node has its own in the "
+                "file "
+                "that it has written: give these components instead."
             )
         return self.own[int(client)][OWN]
 

@@ -120,7 +120,7 @@ class Packet(ABC):
         digest: Any = header.get("feature_digest")
         if not set(cls.needed) <= set(arrays) <= {*cls.needed, *cls.optional}:
             got = harmless(", ".join(sorted(arrays)) or "none")
-            raise DataError(f"The arrays of a {cls.kind}", must="those of its fields", got=got, then=_REMEDY)
+            raise DataError(f"The arrays of a {cls.kind} are not those of its fields: {got}. {_REMEDY}")
         texts = [digest]
         if isinstance(names, list):
             texts += names
@@ -303,10 +303,8 @@ class Scaling(Packet):
         numbers = all(a.dtype.kind == "f" and np.isfinite(a).all() for a in arrays)
         if not (right and numbers and (self.scale_ > 0.0).all()):
             raise DataError(
-                "The arrays of a scaling",
-                must="finite numbers for each column, deviations above 0",
-                got="others",
-                then="Take it of a run of Standardize.",
+                "The arrays of a scaling are not finite numbers for each column with deviations above 0. Take it of a "
+                "run of Standardize."
             )
 
     @classmethod

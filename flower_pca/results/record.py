@@ -244,14 +244,12 @@ class Events:
             size = os.fstat(self._handle).st_size
         except OSError as error:
             raise ConfigError(
-                "The file of events", must="writable", got=f"{self._path} ({error.strerror})", then="Name another."
+                f"The file of events {self._path} cannot be written: {error.strerror}. Name another file."
             ) from error
         if size and not resume:
             raise ConfigError(
-                "The file of events",
-                must="new or empty",
-                got=f"{self._path}, which has some",
-                then=f"Name another; with {option('resume', True)} a run goes on with it.",
+                f"The file of events {self._path} has some already. Name another; with {option('resume', True)} a run "
+                "goes on with it."
             )
         self._newest = -1
         self._events: Iterator[Any] = iter(())
@@ -308,8 +306,5 @@ class Events:
 
     def _strange(self, got: str) -> DataError:
         return DataError(
-            "The file of events",
-            must="one of the run that goes on",
-            got=f"{got}, in {self._path}",
-            then="Name another.",
+            f"{self._path} is not the file of events of the run that goes on: it has {got}. Name another file."
         )

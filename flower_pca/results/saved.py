@@ -189,7 +189,7 @@ def class_of(path: str | os.PathLike[str], header: Mapping[str, Any], kinds: Map
         _import_results(module)
     if name not in kinds:
         remedy = f"Import {module}."
-        raise DataError(f"The result in {path}", must="of a class that is known here", got=f"a {name}", then=remedy)
+        raise DataError(f"The result in {path} is a {name}, a class that nobody has imported here. {remedy}")
     return kinds[name]
 
 
@@ -254,10 +254,8 @@ def require_whole(path: str | os.PathLike[str], kind: str, needed: Iterable[str]
     """Require all that a file of this kind has beside what every run's result has."""
     if missing := {*needed, *_RUN} - set(there):
         raise DataError(
-            str(path),
-            must=f"a whole {kind} that flower_pca has saved",
-            got=f"one without {', '.join(sorted(missing))}",
-            then="Save it again.",
+            f"{path} is no whole {kind} that flower_pca has saved: it lacks {', '.join(sorted(missing))}. Save it "
+            "again."
         )
 
 
@@ -272,9 +270,4 @@ def _require_sound(path: str | os.PathLike[str], arrays: Mapping[str, Array], na
     together &= arrays["explained_variance_"].shape == Z.shape[:1]
     scale = arrays.get("scale_", np.ones(1))
     if not (together and all(np.isfinite(a).all() for a in finite) and (scale > 0.0).all()):
-        raise DataError(
-            str(path),
-            must="a result whose arrays are finite, and as long as it has components and columns",
-            got="another",
-            then="Save it again.",
-        )
+        raise DataError(f"The arrays of the result in {path} do not go together, or are not finite. Save it again.")

@@ -41,10 +41,8 @@ class Components(NamedTuple):
         missing = [name for name in order if name not in place]
         if missing:
             raise ConfigError(
-                "The basis to start from",
-                must=f"one with column {missing[0]}",
-                got="none",
-                then="Start from a result that has it, or leave start out.",
+                f"The start lacks column {missing[0]}. Start from a result that has it, or leave start out.",
+                setting="start",
             )
         places = [place[name] for name in order]
         scale = None if self.scale_ is None else self.scale_[places]

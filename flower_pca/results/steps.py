@@ -174,10 +174,8 @@ class TrackingResult:
             true = np.broadcast_to(true, (self.steps, *true.shape))
         if true.ndim != 3 or len(true) != self.steps or true.shape[2] != self.n_features_in_:
             raise ConfigError(
-                "The truth",
-                must=f"of shape ({self.steps}, r, {self.n_features_in_}), or that of one step",
-                got=true.shape,
-                then="Give components as rows.",
+                f"The truth must have shape ({self.steps}, r, {self.n_features_in_}), or that of one step, and has "
+                f"{true.shape}. Give components as rows."
             )
         pairs = zip(self.components_, true, strict=True)
         return np.array([linalg.sin_theta(V.T, linalg.orth(U.T)) for V, U in pairs])
@@ -344,10 +342,8 @@ class TrackingResult:
         rows = gaps.rows_with_gaps(given, "the rows given")
         if rows.shape[1] != self.n_features_in_:
             raise ConfigError(
-                "The number of columns",
-                must=str(self.n_features_in_),
-                got=rows.shape[1],
-                then="Give the features that the run had, in its order.",
+                f"The rows have {rows.shape[1]} columns, and the run had {self.n_features_in_}. Give the features that "
+                "the run had, in its order."
             )
         return rows
 

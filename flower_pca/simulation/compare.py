@@ -117,7 +117,8 @@ def compare(
     """
     if isinstance(algorithms, str) or len(algorithms) == 0:
         raise ConfigError(
-            "algorithms", must="a list with at least one", got=shown(algorithms), then='Write ["krylov", "ssi"].'
+            f'algorithms must be a list with at least one algorithm, not {shown(algorithms)}. Write ["krylov", "ssi"].',
+            setting="algorithms",
         )
     chosen = [_stopping(registry.make(algorithm), tol, max_rounds) for algorithm in algorithms]
     k = checks.components(n_components)

@@ -88,12 +88,9 @@ def alternatives(
         test = [_filled(arrange(X, names, digest), result.fill_) for X in test]
     shards = [_filled(arrange(X, names, digest), result.fill_) for X in sites_of(shards)]
     if len(result.own) < len(shards):
-        rule = f"those of {labels.count(len(shards), 'client')}"
         raise DataError(
-            "The own components of the result",
-            must=rule,
-            got=len(result.own),
-            then="Give a simulated run on these shards, without private ones.",
+            f"The result has local components of {len(result.own)} clients, and there are "
+            f"{labels.count(len(shards), 'client')}. Give a simulated run on these shards, without private ones."
         )
     scaled = [X if result.scale_ is None else _divide(X, result.scale_) for X in shards]
     frame = Frame(result.mean_ if result.centered else None, result.scale_)
@@ -120,19 +117,17 @@ def alternatives(
 def _personal(result: object) -> PersonalResult:
     if not isinstance(result, PersonalResult):
         raise ConfigError(
-            "The run", must="of a personalized algorithm", got=f"a {type(result).__name__}", then='Use "exact_per_pca".'
+            f"A {type(result).__name__} has no local components, because its algorithm is not personalized. Use "
+            '"exact_per_pca".'
         )
     return result
 
 
 def _alike(test: Sequence[Any] | None, shards: Sequence[Any]) -> Sequence[Any]:
     if test is not None and len(test) != len(shards):
-        rule = f"those of {labels.count(len(shards), 'client')}"
         raise DataError(
-            "The rows to test on",
-            must=rule,
-            got=labels.count(len(test), "array"),
-            then="Give one array for each shard, in their order.",
+            f"There are rows to test on of {labels.count(len(test), 'client')}, and "
+            f"{labels.count(len(shards), 'client')} in the run. Give one array for each shard, in their order."
         )
     if test is None:
         return shards

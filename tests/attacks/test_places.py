@@ -39,7 +39,7 @@ def test_a_checkpoint_is_that_of_one_run_at_a_time(made, tmp_path):
 
     def beside(_):
         before = path.read_bytes()
-        with pytest.raises(ConfigError, match=r"run\.npz must be used by one run at a time\. Got a file that another"):
+        with pytest.raises(ConfigError, match=r"^Another run has .*run\.npz open\."):
             drive(*made(), checkpoint=path)
         assert path.read_bytes() == before
         seen.append(1)
@@ -58,7 +58,7 @@ def test_a_run_goes_on_after_a_server_that_was_killed(tmp_path):
     words = [sys.executable, "-c", f"from pathlib import Path; from flower_pca.base import files\n{lock}"]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         process.stdout.readline()
-        with pytest.raises(ConfigError, match="must be used by one run at a time"):
+        with pytest.raises(ConfigError, match=r"^Another run has .*run\.npz open\."):
             drive(*at_rest(), checkpoint=path)
         process.send_signal(signal.SIGKILL)
         process.wait()
@@ -223,6 +223,6 @@ def test_events_are_not_written_through_a_link_of_anothers(shared, tmp_path):
     other = tmp_path / "other"
     other.touch()
     put_in_its_place(shared / "steps.jsonl", "link", other)
-    with pytest.raises(ConfigError, match="The file of events must be writable"):
+    with pytest.raises(ConfigError, match=r"^The file of events .* cannot be written: "):
         Events(shared / "steps.jsonl")
     assert not other.read_bytes()

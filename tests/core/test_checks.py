@@ -100,7 +100,7 @@ def test_at_most_names_both_sides():
     assert checks.at_most(3, 3, 5) is None
     assert checks.at_most(0.9, 3, 5) is None
     assert refused(ConfigError, checks.at_most, 4, 3, 5) == (
-        "n_components must be at most min(n_samples, n_features) = min(3, 5) = 3. Got 4. Ask for fewer components."
+        "At most 3 components are possible (3 rows, 5 columns), not 4."
     )
 
 

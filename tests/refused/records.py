@@ -117,12 +117,9 @@ PROJECTION = [
         (files.to_bytes("result", {}, {"components_": np.eye(2)}), "read as one (ValueError). Check the sender"),
         (
             packed(components_=np.eye(2), own=np.eye(2)),
-            "The arrays of a projection must be .* Got components_, own. Check",
+            "The arrays of a projection are not those of its fields: components_, own. Check",
         ),
-        (
-            packed(mean_=np.ones(2)),
-            "The arrays of a projection must be those of its fields. Got mean_. Check the sender",
-        ),
+        (packed(mean_=np.ones(2)), "The arrays of a projection are not those of its fields: mean_. Check the sender"),
         (packed(components_=np.ones(3)), "The shapes of a projection must be (k, d) for components_ and weights_, and"),
         (packed(components_=np.eye(2), mean_=np.ones(3)), "Got {'components_': (2, 2), 'mean_': (3,)}. Take it of"),
         (packed({"feature_names": ["a"]}, components_=np.eye(2)), "'feature_names_in_': (1,)}"),
@@ -153,7 +150,7 @@ SCALING = [
 SCALING_PARTS = [
     Refused(
         {**SCALES, "n_samples_": 3, **wrong},
-        "The arrays of a scaling must be finite numbers for each column",
+        "The arrays of a scaling are not finite numbers for each column",
         DataError,
     )
     for wrong in ({"scale_": np.array([1.0, 0.0, 1.0, 1.0])}, {"mean_": np.zeros(3)}, {"scale_": np.full(4, np.nan)})

@@ -138,9 +138,7 @@ def others_than(algorithm: str, data: Any) -> None:
 
 PICTURE = [
     Refused({"what": "scre"}, "The picture must be one of 'overview', 'scree', .* Did you mean 'scree'"),
-    Refused(
-        {"what": "scree", "name": "p.pdf"}, "name of a picture must be one that ends in .svg or .png. Got '.*p.pdf'"
-    ),
+    Refused({"what": "scree", "name": "p.pdf"}, "A picture is written to .svg or .png, not to '.*p.pdf'"),
     Refused({"what": "scores"}, 'The picture "scores" must be given the clients\' rows. Got no shards'),
     Refused({"what": "errors"}, 'The picture "errors" must be given'),
     Refused(
@@ -163,18 +161,18 @@ PICTURE_OF_STEPS = [
 RESULT = [
     Refused(
         {"act": "transform", "given": TWO[0][:, :5]},
-        "^The number of columns must be 12. Got 5. Give the features that the run had, in its order.$",
+        "^The rows have 5 columns, and the run had 12. Give the features that the run had, in its order.$",
     ),
     Refused(
         {"act": "angle_to", "given": TWO[0][:12, :3]},
-        "^The other components must be rows of 12 features. Got (12, 3). Transpose them.$",
+        "^The other components must be rows of 12 features, and have shape (12, 3). Transpose them.$",
     ),
     Refused(
         {"act": "transform", "given": np.full((1, 12), np.nan)}, "The data of the rows given must be finite", DataError
     ),
     Refused(
         {"act": "transform", "given": TWO[0], "algorithm": "exact_per_pca", "client": 1},
-        "The client must be one of those known here (none). Got 1.",
+        "The own components of client 1 are not here, but those of nobody.",
     ),
     Refused(
         {"act": "transform", "given": TWO[0], "algorithm": "exact_per_pca", "client": np.eye(12)[:, :2]},
@@ -191,8 +189,8 @@ RESULT = [
     ),
 ]
 OF_STEPS = [
-    Refused({"act": "transform", "given": np.ones((2, 3))}, "The number of columns must be 12. Got 3"),
-    Refused({"act": "subspace_error", "given": np.ones((3, 5, 12))}, "The truth must be of shape (5, r, 12)"),
+    Refused({"act": "transform", "given": np.ones((2, 3))}, "The rows have 3 columns, and the run had 12."),
+    Refused({"act": "subspace_error", "given": np.ones((3, 5, 12))}, "The truth must have shape (5, r, 12), or"),
 ]
 OF_PARTIES = [
     Refused(
@@ -216,7 +214,7 @@ OF_PARTIES = [
         'The picture "loadings" must be of a result with loadings',
     ),
 ]
-FILLED = [Refused({"center": False}, "must be of a run that was centred, or that allowed for gaps. Got neither.")]
+FILLED = [Refused({"center": False}, "^The run was neither centred nor allowed for missing values")]
 OF_ROBUST = [
     Refused({"use": use}, f"The result for {what} must be one that projects rows. Got RobustResult.{remedy}")
     for use, what, remedy in (
@@ -225,7 +223,7 @@ OF_ROBUST = [
     )
 ]
 PROJECTING = [
-    Refused({"rows": TWO[0][:, :7]}, "The number of columns must be 12. Got 7. Give the features"),
+    Refused({"rows": TWO[0][:, :7]}, "The rows have 7 columns, and the run had 12. Give the features"),
     Refused({"rows": NAMED[0].drop(columns="c"), "data": NAMED}, "without 'c'"),
     Refused({"rows": NAMED[0].rename(columns={"a": "z"}), "data": NAMED, "digest": True}, "12 of other names"),
     Refused(
@@ -306,22 +304,24 @@ DISTANCES = [
 EMBEDDED = [Refused({"rho": np.triu(np.ones((3, 3)))}, "rho must be a symmetric matrix")]
 RANKS = [
     Refused(
-        {"shards": TWO, "pairs": [(1, 1)], "test": TWO[:1]}, "The rows to test on must be those of 2 clients", DataError
+        {"shards": TWO, "pairs": [(1, 1)], "test": TWO[:1]},
+        "There are rows to test on of 1 client, and 2 clients in the run.",
+        DataError,
     ),
     Refused({"shards": TWO, "pairs": [(1, 1)], "algorithm": "krylov"}, "Every parameter of krylov must be"),
 ]
 OTHERS_THAN = [
     Refused(
         {"algorithm": "exact_per_pca", "data": [*TWO, TWO[0]]},
-        "The own components of the result must be those of 3 clients",
+        "The result has local components of 2 clients, and there are 3 clients",
         DataError,
     ),
-    Refused({"algorithm": "krylov", "data": TWO}, "The run must be of a personalized algorithm"),
+    Refused({"algorithm": "krylov", "data": TWO}, "has no local components, because its algorithm is not personalized"),
 ]
 SPOILT = [
     Refused(
         {"array": array, "to": to},
-        "^/.*/r.npz must be a result whose arrays are finite, and as long as it has components and columns. Got",
+        "^The arrays of the result in /.*/r.npz do not go together, or are not finite.",
         DataError,
     )
     for array, to in (

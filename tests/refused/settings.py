@@ -195,9 +195,7 @@ AS_IT_STANDS = [
         '^The algorithm comes first, and the data second: simulate("krylov", shards, n_components=2).$',
     ),
 ]
-STARTED = [
-    Refused({"columns": ["weight", *"abcde"]}, "one with column weight. Got none. Start from a result that has it")
-]
+STARTED = [Refused({"columns": ["weight", *"abcde"]}, "The start lacks column weight. Start from a result that has it")]
 MADE = [
     *[
         Refused({"algorithm": spec}, f"^The algorithm must be one of {LISTED}. Got {word!r}. {remedy}$")
@@ -253,11 +251,11 @@ RESTORED = [
     )
 ]
 LIVE_PAGE = [
-    Refused({"name": "rows.npy"}, "The live page must be a file that ends in .html. Got .*rows.npy."),
-    Refused({"name": "no/live.html"}, "The folder of the live page must be there. Got none at .*no."),
+    Refused({"name": "rows.npy"}, "its name has to end in .html, unlike .*rows.npy."),
+    Refused({"name": "no/live.html"}, "The folder of the live page, .*no, does not exist."),
     Refused({"name": "live.html", "every": 0.0}, "every must be a finite number of at least 0.1"),
 ]
-TAKEN_PAGE = [Refused({}, "The live page must be writable. Got .*taken.html (")]
+TAKEN_PAGE = [Refused({}, "The live page .*taken.html cannot be written: ")]
 MODS = [
     Refused(
         {"mods": [*beside, mod]},
@@ -306,7 +304,7 @@ BESIDE = [
         "min_train_nodes or min_evaluate_nodes beside min_nodes must be left out. Got 3. Keep one",
     ),
 ]
-LEAK = [Refused({"name": "leak.pdf"}, "must be one that ends in .svg or .png")]
+LEAK = [Refused({"name": "leak.pdf"}, "A picture is written to .svg or .png, not to")]
 DOORS: dict[str, tuple[Callable[..., Any], list[Refused]]] = {
     "simulate, with settings": (ran, TOGETHER),
     "simulate, as it stands": (simulate, AS_IT_STANDS),

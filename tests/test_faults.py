@@ -169,7 +169,10 @@ BAD_REPLIES = {
     "renamed": (lambda m, r: with_arrays(r, {f"x{n}": a for n, a in arrays_in(r).items()}), "must be made of"),
     "nothing": (lambda m, r: with_arrays(r, {}), "must be made of"),
     "older": (older, "must be one to message"),
-    "foreign": (lambda m, r: Message(RecordDict({"x": ConfigRecord({"a": 1})}), reply_to=m), "must be made of"),
+    "foreign": (
+        lambda m, r: Message(RecordDict({"x": ConfigRecord({"a": 1})}), reply_to=m),
+        "An answer lacks the records",
+    ),
 }
 
 

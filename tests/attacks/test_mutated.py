@@ -197,7 +197,8 @@ def others_of(a):
 
 def by_its_kind(words):
     """Whether a refusal is one sentence about what a message must be, and of no exception of numpy's."""
-    return " must be " in words and "\n" not in words and not re.search("fails here|able to answer", words)
+    kinds = " must be | lacks the records |The run starts from components of "
+    return re.search(kinds, words) and "\n" not in words and not re.search("fails here|able to answer", words)
 
 
 def by_names(genuine_messages):

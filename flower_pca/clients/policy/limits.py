@@ -131,10 +131,7 @@ class Demand:
                     then="Ask for fewer columns.",
                 )
             if ask.by_column and d is not None and len(a) != d:
-                if self.stage in (
-                    Opening.name,
-                    SummedOpening.name,
-                ):  # nobody has said before how many columns there are: a start has
+                if name == "block" and self.stage in _OPENINGS:  # a start has said how many columns there are
                     raise ProtocolError(start_of_other_columns(len(a), d))
                 raise ProtocolError(
                     "The rows of this node",

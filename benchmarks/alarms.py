@@ -92,6 +92,19 @@ def wild_rows(rng: np.random.Generator, Q: Array, step: int) -> Array:
     return rows
 
 
+def loud_weekends(rng: np.random.Generator, Q: Array, step: int) -> Array:
+    """Noise three times as large in two steps of seven."""
+    rows = plain(rng, Q, step)
+    return rows + 0.3 * np.sqrt(8.0) * rng.standard_normal(rows.shape) if step % 7 > 4 else rows
+
+
+def turned_weekends(rng: np.random.Generator, Q: Array, step: int) -> Array:
+    """One direction turned by .15 in two steps of seven."""
+    by, U = 0.15 * (step % 7 > 4), Q[:, :RANK].copy()
+    U[:, -1] = np.cos(by) * U[:, -1] + np.sin(by) * Q[:, RANK]
+    return plain(rng, Q, step, basis=U)
+
+
 def turned(angle: float, *at: int) -> Batch:
     """Turned as a whole by this angle, from each of these steps on by as much more."""
 
@@ -176,6 +189,7 @@ QUIET: dict[str, Batch] = {
     "persistent scores": persistent,
     "a wild row in every 20th batch": wild_rows,
 }
+SEASONS: dict[str, Batch] = {"loud weekends": loud_weekends, "turned weekends": turned_weekends}
 SINGLE: dict[str, Callable[[int], Batch]] = {  # by the step from which on it is there
     "a turn by .1": lambda at: turned(0.1, at),
     "a turn by .3": lambda at: turned(0.3, at),
@@ -251,6 +265,39 @@ def quiet(seeds: range, steps: int, kinds: Iterable[str], *, monitor: bool = Tru
         yield [name, sum(found), f"{sum(found) / (len(seeds) * steps):.1e}", max(found)]
 
 
+def seasons(seeds: range, steps: int, *, monitor: bool = True) -> Iterator[list[object]]:
+    """Alarms in streams with a week, the steps that were judged, and changes in these streams that were declared."""
+    for name, batch in SEASONS.items():
+        found, judged, period, hit = [], [], 0, 0
+        for seed in seeds:
+            result = run_of([stream(batch, steps, seed)], seed, monitor=monitor)
+            found.append(len(result.changes_))
+            judged.append(len(result.levels_) / steps)
+            period += "every 7 steps" in result.status.words
+            hit += _change_in(batch, seed, monitor=monitor)
+        yield [name, *(f"{value:.3g}" for value in (np.mean(found), max(found), np.mean(judged))), period, hit]
+
+
+def _change_in(batch: Batch, seed: int, *, monitor: bool) -> bool:
+    """Whether a turn by .3 at a step in the midst is declared by its second batch, beside the season."""
+    at = CHANGE + seed % 7
+    rng, Q = axes(at + 20, seed)
+    turn = Q @ _rotation(0.3) @ Q.T
+    made = (batch(rng, Q if step < at else turn @ Q, step) for step in range(at + 20))
+    result = run_of([made], seed, monitor=monitor)
+    return bool({at, at + 1} & {int(step) for step in result.changes_})
+
+
+def _rotation(angle: float) -> Array:
+    """The first directions turned towards the next as many."""
+    R = np.eye(COLUMNS)
+    for j in range(RANK):
+        i = 2 * RANK + j
+        R[[j, i], [j, i]] = np.cos(angle)
+        R[i, j], R[j, i] = np.sin(angle), -np.sin(angle)
+    return R
+
+
 def changes(seeds: range, *, monitor: bool = True) -> Iterator[list[object]]:
     """Streams in which every change was declared by its second batch, and with its columns; and alarms elsewhere."""
     for name, (batch, at) in CHANGES.items():
@@ -300,7 +347,7 @@ if __name__ == "__main__":
     parser.add_argument("--streams", type=int, default=20)
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--first", type=int, default=0, help="the first seed")
-    parser.add_argument("--only", help="quiet, changes or sites")
+    parser.add_argument("--only", help="quiet, changes, sites or seasons")
     parser.add_argument("--kind", action="append", choices=list(QUIET), help="of quiet streams")
     parser.add_argument("--plain", action="store_true", help="without `monitor`")
     given = parser.parse_args()
@@ -311,6 +358,9 @@ if __name__ == "__main__":
     if given.only in (None, "sites"):
         heads = ["at one of three sites", "declared by its second batch", "its columns named", "its site alone named"]
         show(heads, one_site(seeds))
+    if given.only in (None, "seasons"):
+        heads = ["a week", "alarms, mean", "at most", "judged", "told every 7 steps", "a turn by .3 declared"]
+        show(heads, seasons(seeds, given.steps, monitor=not given.plain))
     if given.only in (None, "quiet"):
         kinds = given.kind or list(QUIET)
         heads = ["a quiet stream", "alarms", "by step", "most in one"]

@@ -156,13 +156,16 @@ def _record(
     if causes and causes[-1] is not None:
         places = [known_as(site)[0] for site in causes[-1]["sites"]]
         cause = {**causes[-1], "sites": places}
+    said = [_words(*one, of, names, sites) for one, of in zip(changes, causes, strict=True)]
+    if came_back := [season.period for season in state.seasons if season.period and state.over in season.alarms]:
+        said.append(f"These alarms come every {came_back[0]} steps, so the next ones are held against them.")
     statistic, level = (value if np.isfinite(value) else None for value in (step.statistic, step.level))
     return StepRecord(
         step=state.over,
         batch=state.step - 1,
         statistic=statistic,
         level=level,
-        change=" ".join(_words(*one, of, names, sites) for one, of in zip(changes, causes, strict=True)) or None,
+        change=" ".join(said) or None,
         cause=cause,
         movement=None if before is None else linalg.sin_theta(before, step.basis),
         deficient=step.deficient,

@@ -121,7 +121,7 @@ class TrackingResult:
         first = int(left["gone"])
         status = model.status or Status(Outcome.ONE_SHOT, "the run goes on")
         shown = labels.column_names(names, len(left["bases"][-1]))
-        advice = [*_stuck(left, shown), *_narrow(left), *_of_watch(left)]
+        advice = [*_stuck(left, shown), *_narrow(left), *_of_watch(left), *_of_season(left)]
         return cls(
             components_=np.stack([np.ascontiguousarray(linalg.fix_signs(P).T) for P in left["bases"]]),
             **{f"{name}_": left[name] for name in ("values", "rows", "deficient", "outliers", "missing")},  # type: ignore[arg-type]
@@ -436,6 +436,13 @@ def _narrow(left: Mapping[str, Array]) -> list[str]:
         return []
     few = f"{labels.count(r, 'component')} may be too few"
     return [f"{few}: one direction of what is left has {_times(found, noise)} what noise would"]
+
+
+def _of_season(left: Mapping[str, Array]) -> list[str]:
+    """That alarms come back after the same number of steps."""
+    if not (period := int(left.get("period", 0))):
+        return []
+    return [f"alarms come every {period} steps, so each step is held against steps of the same phase, too"]
 
 
 def _of_watch(left: Mapping[str, Array]) -> list[str]:

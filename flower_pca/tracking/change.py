@@ -26,6 +26,9 @@ batches of n rows outside of bases of m rows goes along.
 |             | is p (1 + x / (k b))^-k; the level is where that is `alarm_rate`, for the quantile where  |
 |             | it is highest                                                                             |
 
+If alarms come back every so many steps, a step is held against steps of its phase: see
+`tracking.season`.
+
 An alarm begins a third above the level. A step counts up to the level, one with an alarm too; at
 first up to median + 6 MAD, so that what has happened while the level was learnt makes the watch
 deaf to nothing. After an alarm the first half of the steps in which none is looked for is left out.
@@ -43,6 +46,7 @@ import numpy as np
 
 from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
+from flower_pca.tracking.season import Season
 from flower_pca.tracking.solver import Solver
 
 _LEAST: Final = 15  # steps from which a level is worked out
@@ -60,6 +64,8 @@ _OLDER: Final = 3  # bases that a batch is held against
 _WILD: Final = 30.0
 # above the level, in logarithms, an alarm begins: heavy tails pass it by little
 _MARGIN: Final = 0.3
+# further above, in logarithms, for a step that is held against few of its phase, whose tail nobody knows
+_SEASONAL: Final = 0.4
 # times the usual: what rows completed with the basis of a wild batch may have outside
 _SPOILED: Final = 8.0
 # steps after a change that tell what the stream is like from then on
@@ -139,12 +145,14 @@ class Quiet:
         after: Its logarithms from the last alarm on; None once they are enough to tell what the
             stream is like.
         older: What was known before a change has made the stream louder.
+        season: Whether its alarms come back every so many steps.
     """
 
     quiet: Array = field(default_factory=lambda: np.zeros(0))
     waiting: tuple[int, ...] = ()
     after: Array | None = None
     older: Array | None = None
+    season: Season = field(default_factory=Season)
 
     def level(self, rate: float) -> float | None:
         """The logarithm that a quiet step exceeds at this rate; None while too few are known."""
@@ -163,20 +171,32 @@ class Quiet:
 
     def judge(self, value: float, now: Place) -> tuple[Verdict, Self]:
         """Whether a step with this logarithm is a change, and what is known after it."""
+        self = replace(self, season=self.season.with_step(now.number, value))
         level = self.level(now.rate)
         if level is None:
             known = replace(self.learnt(value, None), waiting=(*self.waiting, now.number))
             return known._first(now)
-        alarm = max(level + _MARGIN, now.floor, self._since_change)
+        offset = self.season.offset(now.number)
+        value -= offset
+        alarm = max(level + _MARGIN, now.floor, self._since_change) + (_SEASONAL if offset else 0.0)
         if now.looks and value > alarm:
-            return Verdict(alarm, True), replace(self, after=np.array([value]))
+            return Verdict(alarm + offset, True), self._alarmed(value, now.number, max(level + _MARGIN, now.floor))
         if now.since < now.pause // 2:
-            return Verdict(alarm, False), self._anew()
+            return Verdict(alarm + offset, False), self._anew()
         if self.after is None:
             known = self.learnt(value, level)
         else:
             known = self._onward(np.append(self.after, value), level)
-        return Verdict(alarm, False), known._as_it_was(now.rate)
+        return Verdict(alarm + offset, False), known._as_it_was(now.rate)
+
+    def _alarmed(self, value: float, number: int, level: float) -> Self:
+        """After an alarm. If it is one that comes back, all values that are kept are seen anew, by their phases."""
+        season = self.season.with_alarm(number, level)
+        if season.period == self.season.period:
+            return replace(self, after=np.array([value]), season=season)
+        quiet = season.without_it()
+        quiet = np.minimum(quiet, _above_median(quiet, _COUNTED))
+        return replace(self, quiet=quiet, after=None, older=None, season=season)
 
     @property
     def _since_change(self) -> float:
@@ -234,9 +254,11 @@ class Quiet:
         quiet = np.minimum(self.quiet, _above_median(self.quiet, _COUNTED))
         verdict = Verdict(alarm, now.number in changes, True, tuple(judged), tuple(changes))
         after = None
-        if changes:
+        season = self.season
+        for number in changes:
             after = np.zeros(0)
-        return verdict, replace(self, quiet=quiet, waiting=(), after=after)
+            season = season.with_alarm(number, alarm)
+        return verdict, replace(self, quiet=quiet, waiting=(), after=after, season=season)
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from flower_pca.rows.stream import UNTOLD
 from flower_pca.tracking.change import Alarm, Detector, Hindsight, Moment, Watch, outside
 from flower_pca.tracking.panel import FIGURES as NAMED
 from flower_pca.tracking.panel import SPE, Batch, Finding, Panel, look
+from flower_pca.tracking.season import Season
 from flower_pca.tracking.solver import Solver
 
 FIGURES: Final = (  # of a step, by name
@@ -177,6 +178,17 @@ class TrackState:
         return self.gone + len(self.record)
 
     @property
+    def seasons(self) -> list[Season]:
+        """What is known of alarms that come back, of each statistic that is watched."""
+        levels = {} if self.panel is None else self.panel.levels
+        return [self.watch.season, *(quiet.season for quiet in levels.values())]
+
+    @property
+    def period(self) -> int:
+        """Every how many steps alarms come back; 0 if they do not."""
+        return next((season.period for season in self.seasons if season.period), 0)
+
+    @property
     def last(self) -> bool:
         """Whether no step follows the one under way, as far as clients have said."""
         return self.step + 1 == self.steps or (self.steps is None and not self.sums["left"])
@@ -241,6 +253,7 @@ class TrackState:
             "bases": np.stack([step.basis for step in self.record]),
             "values": np.stack([step.values for step in self.record]),
             "gone": np.array(self.gone),
+            "period": np.array(self.period),
             **figures,
             **{f"total.{name}": np.array(total) for name, total in totals.items()},
         }

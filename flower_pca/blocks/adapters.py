@@ -119,20 +119,24 @@ class Sliced:
 
     def place(self) -> Place | None:
         """Where the rows lie in the file that they are mapped from, whichever view of it this is."""
-        if not hasattr(self._X, "__array_interface__"):
-            return None
-        rows = np.asarray(self._X)
-        mapped = self._X
-        while mapped is not None and not hasattr(mapped, "filename"):
-            mapped = getattr(mapped, "base", None)
-        if mapped is None or mapped.filename is None or min(rows.strides, default=0) < 0 or not rows.size:
-            return None
-        # The view of this file that was mapped first begins at `offset`; its bytes lie in memory as in the file.
-        while hasattr(mapped.base, "filename"):
-            mapped = mapped.base
-        start = mapped.__array_interface__["data"][0] - mapped.offset
-        offset = rows.__array_interface__["data"][0] - start
-        return Place(str(mapped.filename), rows.dtype.str, offset, rows.shape, rows.strides)
+        return place_of(self._X)
+
+
+def place_of(X: Any) -> Place | None:
+    """Where an array lies in the file that it is mapped from; None if it is in memory."""
+    if not hasattr(X, "__array_interface__"):
+        return None
+    array, mapped = np.asarray(X), X
+    while mapped is not None and not hasattr(mapped, "filename"):
+        mapped = getattr(mapped, "base", None)
+    if mapped is None or mapped.filename is None or min(array.strides, default=0) < 0 or not array.size:
+        return None
+    # The first view of a mapped file begins at `offset`, and its bytes lie in memory as in the file.
+    while hasattr(mapped.base, "filename"):
+        mapped = mapped.base
+    start = mapped.__array_interface__["data"][0] - mapped.offset
+    offset = array.__array_interface__["data"][0] - start
+    return Place(str(mapped.filename), array.dtype.str, offset, array.shape, array.strides)
 
 
 @dataclass(frozen=True)

@@ -143,7 +143,7 @@ class Stream:
         given = Table.of(source, who=self.who).quiet()
         self.site, self._names, self._words = given.site, given.names, given.words
         values = given.values
-        if not isinstance(values, np.memmap | np.ma.MaskedArray):
+        if not isinstance(values, np.ma.MaskedArray):
             values = np.asarray(values)
         if values.ndim != 2:
             raise DataError(

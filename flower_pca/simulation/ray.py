@@ -21,7 +21,7 @@ from flower_pca.results.pca import PCAResult
 from flower_pca.results.steps import TrackingResult
 from flower_pca.rows.stream import Stream
 from flower_pca.simulation.backend import Conduct, Ray
-from flower_pca.simulation.shards import Place, actors, place_shards, require_alive, session
+from flower_pca.simulation.shards import Where, actors, place_shards, require_alive, session
 
 if TYPE_CHECKING:
     from flower_pca.strategies import TrackingStrategy
@@ -112,7 +112,7 @@ def _simulate(
 def _run(
     strategy: FlowerStrategy[R],
     clients: int,
-    where: Place,
+    where: Where,
     engine: Ray,
     on_round: Callable[[Any], None] | None,
     rules: dict[str, Any],
@@ -152,7 +152,7 @@ def _run(
     return results
 
 
-def _app(where: Place, clients: int, engine: Ray, rules: dict[str, Any]) -> Any:
+def _app(where: Where, clients: int, engine: Ray, rules: dict[str, Any]) -> Any:
     """The ClientApp of all virtual nodes, which allow everything: a simulation has no foe."""
     from flower_pca.clients import Rules, client_app
     from flower_pca.clients.policy.rules import everything

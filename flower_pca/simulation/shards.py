@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
-import mmap
 import os
 import re
 import shutil
@@ -25,7 +24,7 @@ import tempfile
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,6 +32,8 @@ import numpy as np
 
 from flower_pca.base.errors import ConfigError, NotEnoughNodes
 from flower_pca.base.linalg import Array
+from flower_pca.blocks.adapters import place_of
+from flower_pca.blocks.source import Place
 from flower_pca.names.table import Table
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
@@ -202,7 +203,7 @@ class Packs(ABC):
     def _load(self, client: int) -> Any:
         text, pack = _pack(self, client // self.each)
         entry = text["shards"][client % self.each]
-        arrays = [_array(place, pack) for place in entry["arrays"]]
+        arrays = [_open(Place(**place), pack) for place in entry["arrays"]]
         if entry["kind"] == "stream":
             from ray import cloudpickle
 
@@ -243,7 +244,7 @@ class Folder(Packs):
         file = self.path / f"{number}.rows"
         text = file.with_suffix(".json").read_text()
         # A file without a byte cannot be mapped.
-        return text, _map(str(file)) if file.stat().st_size else None
+        return text, np.memmap(file, dtype=np.uint8, mode="r") if file.stat().st_size else None
 
 
 @dataclass(frozen=True)
@@ -276,8 +277,7 @@ class Store(Packs):
             text, block = ray.get(ray.get(self.index)[number])
         except OSError as error:  # its machine has left the cluster: end, as the other workers there will
             raise SystemExit("Ray's object store is gone") from error
-        # so that rows are worked on where they lie, block by block
-        return text, block.view(np.memmap)
+        return text, block
 
 
 def pack_of(
@@ -295,11 +295,12 @@ def pack_of(
         entry, parts = _describe(shard, names)
         for a in parts:
             place = place_of(a)
-            if place is None or not (seen is None or seen(place["filename"])):
-                place = {"filename": None, "dtype": a.dtype.str, "offset": size, "shape": list(a.shape)}
-                arrays.append((size, np.ascontiguousarray(a)))
+            if place is None or not (seen is None or seen(place.file)):
+                packed = np.ascontiguousarray(a)
+                place = Place("", a.dtype.str, size, packed.shape, packed.strides)
+                arrays.append((size, packed))
                 size += -(-a.nbytes // _ALIGNED) * _ALIGNED
-            entry["arrays"].append(place)
+            entry["arrays"].append(asdict(place))
         entries.append(entry)
     return json.dumps({"names": [json.loads(text) for text in names], "shards": entries}), arrays, size
 
@@ -359,41 +360,15 @@ def _pack(packs: Packs, number: int) -> tuple[dict[str, Any], Array | None]:
     return json.loads(text), pack
 
 
-@functools.lru_cache(maxsize=64)
-def _map(filename: str) -> Array:
-    return np.memmap(filename, dtype=np.uint8, mode="r")
-
-
-def _array(place: dict[str, Any], pack: Array | None) -> Array:
+def _open(place: Place, pack: Array | None) -> Array:
     """An array of a pack, or of the file that it was mapped from."""
-    dtype = np.dtype(place["dtype"])
-    shape = tuple(place["shape"])
-    offset = int(place["offset"])
-    whole = pack
-    if place["filename"] is not None:
-        whole = _map(place["filename"])
-    if whole is None:  # all arrays of the pack are empty
-        return np.empty(shape, dtype)
-    part = whole[offset : offset + dtype.itemsize * int(np.prod(shape))]
-    array: Array = part.view(dtype).reshape(shape)
-    return array
-
-
-def place_of(shard: Any) -> dict[str, Any] | None:
-    """File, offset, dtype and shape of a memory-mapped array, or of whole rows of one."""
-    mapping = getattr(shard, "_mmap", None)
-    if not isinstance(shard, np.memmap) or mapping is None or not shard.flags.c_contiguous or shard.filename is None:
-        return None
-    start = np.frombuffer(mapping, dtype=np.uint8).__array_interface__["data"][0]
-    # numpy maps from the page that holds the offset
-    page = shard.offset - shard.offset % mmap.ALLOCATIONGRANULARITY
-    offset = page + shard.__array_interface__["data"][0] - start
-    shape = list(shard.shape)
-    return {"filename": str(shard.filename), "dtype": shard.dtype.str, "offset": int(offset), "shape": shape}
+    if place.file or pack is None:  # All arrays of a pack without a byte are empty.
+        return place.open()
+    return np.ndarray(place.shape, np.dtype(place.dtype), pack, place.offset, place.strides)
 
 
 @dataclass(frozen=True)
-class Place:
+class Where:
     """Where the shards are, and what clients keep.
 
     Args:
@@ -426,18 +401,18 @@ class Place:
 
 
 @contextlib.contextmanager
-def place_shards(shards: Sequence[Any], each: int) -> Iterator[Place]:
+def place_shards(shards: Sequence[Any], each: int) -> Iterator[Where]:
     """Shards where all machines can see them, until the end."""
     with tempfile.TemporaryDirectory(prefix=_PREFIX) as place:
         # A folder of that name is no sign: a machine makes one itself for what its clients leave.
         (Path(place) / _HERE).touch()
         if len(machines()) == 1 or all(everywhere(_sees, place).values()):
-            yield Place(Folder(Path(place), each).save(shards), Path(place).name, place)
+            yield Where(Folder(Path(place), each).save(shards), Path(place).name, place)
             return
         mapped = filter(None, (place_of(getattr(shard, "values", shard)) for shard in shards))
-        files = {there["filename"]: _mark(there["filename"]) for there in mapped}
+        files = {there.file: _mark(there.file) for there in mapped}
         common = set(files).intersection(*everywhere(_same, files).values())
-        yield Place(Store.of(shards, each, seen=common.__contains__), Path(place).name, None)
+        yield Where(Store.of(shards, each, seen=common.__contains__), Path(place).name, None)
 
 
 def _mark(file: str) -> tuple[int, int] | None:

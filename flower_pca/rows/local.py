@@ -60,7 +60,7 @@ class Operator(ABC):
 
     @abstractmethod
     def gram(self) -> Array:
-        """X'X (d x d), formed once."""
+        """X'X (d x d)."""
 
     @abstractmethod
     def root(self) -> Array:
@@ -212,7 +212,9 @@ class LocalData(StoredRows, Operator):
         return max(float(squares.sum()) - float(along), 0.0)
 
     def gram(self) -> Array:
-        """X'X (d x d), formed once."""
+        """X'X (d x d), formed once; but each time if there are fewer rows than columns, as it is larger than these."""
+        if self.n < self.d:
+            return self._formed_gram()
         return self._gram
 
     def rows(self) -> Iterator[Any]:
@@ -308,6 +310,9 @@ class LocalData(StoredRows, Operator):
 
     @functools.cached_property
     def _gram(self) -> Array:
+        return self._formed_gram()
+
+    def _formed_gram(self) -> Array:
         self.complete()
         if self.sparse and few_stored(self.csr):
             return self._sparse_gram()

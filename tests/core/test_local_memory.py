@@ -147,3 +147,11 @@ def test_the_gram_matrix_of_dense_rows_takes_no_square_matrix_for_each_block():
     rows = np.random.default_rng(0).standard_normal((n, d))
     one = 8 * d * d
     assert one <= peak(lambda: LocalData(rows).in_frame(Frame()).gram()) <= 2.2 * one
+
+
+@pytest.mark.parametrize("algorithm", ["auto", "covariance"])
+def test_sites_of_fewer_rows_than_columns_keep_no_square_matrix(algorithm):
+    sites, n, d = 400, 20, 100
+    parts = list(np.random.default_rng(0).standard_normal((sites, n, d)) * np.linspace(3.0, 0.3, d))
+    more = peak(lambda: simulate(algorithm, parts, n_components=2))
+    assert more <= sites * 8 * d * d / 6

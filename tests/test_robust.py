@@ -376,3 +376,13 @@ def test_what_was_taken_out_is_counted_by_column_and_by_client(tmp_path: Any) ->
     masked = simulate("dcf_pca(max_rounds=15)", rows, n_components=2, mask=True)
     assert masked.clients_ is None
     assert type(result).load(masked.save(tmp_path / "m.npz")).clients_ is None
+
+
+@pytest.mark.parametrize("name", ["dcf_pca", "per_pca"])
+def test_a_start_does_not_hang_on_the_last_digit_of_a_mean(name: str) -> None:
+    """A mean changes in its last digit with the order in which clients are summed; the start of a client must not."""
+    parts = np.split(np.random.default_rng(2).standard_normal((60, 6)) + 3.0, [20, 27, 41])
+    algorithm = make(name, max_rounds=2)
+    there, back = (simulate(algorithm, order, n_components=2, center=True) for order in (parts, parts[::-1]))
+    assert (there.mean_ != back.mean_).any()
+    np.testing.assert_allclose(there.components_, back.components_, atol=1e-9)

@@ -7,7 +7,6 @@ a weighted mean. What the paper has and what this package adds is told apart by 
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Final
@@ -168,11 +167,10 @@ class DCFPCA(Robust[DCFState]):
         if "top" in arrays:
             return counts_reply(arrays, data), memory
         U, V, weight = arrays["U"], memory.get("V"), 1.0
-        # the paper's start; of a stream of the node's own
+        # The paper's start, of a stream of the node's own. The rows as they are stored say which
+        # stream, because a frame changes in its last digits with the order in which clients are summed.
         if V is None or V.shape != (data.n, U.shape[1]):
-            first = next(data.dense())[0].tobytes()
-            seed = int(arrays["seed"]) + zlib.crc32(first)
-            V = linalg.random_block(data.n, U.shape[1], seed)
+            V = linalg.random_block(data.n, U.shape[1], int(arrays["seed"]) + data.fingerprint())
         lam, rho, eta = (float(arrays[name]) for name in ("lam", "rho", "eta"))
         own = float(arrays["rho_row"]) * data.n
         for _ in range(int(arrays["steps"])):

@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from builders import StopError
+from builders import StopError, evenly, rotation, sine
+from cases import every
 
 from flower_pca import AirChannel, ConfigError, FedOAPM, Krylov, simulate
 from sims.over_air import moving
@@ -123,3 +124,22 @@ def test_the_channel_is_part_of_what_a_checkpoint_belongs_to(tmp_path):
         simulate(algorithm, [X], channel=AirChannel(noise_std=0.1, seed=2), **settings)
     resumed = simulate(algorithm, [X], channel=air, **settings)
     assert np.array_equal(whole.components_, resumed.components_)
+
+
+@pytest.mark.slow
+@every("following", [np.full(17, 300.0), 30.0 * 0.8 ** np.arange(17), np.full(17, 0.01)])
+def test_the_error_is_what_the_description_says_for_any_number_of_products_between_two_qrs(following):
+    leading = np.array([1.2, 1.1, 1.0]) * max(25.0 * following[0], 30.0)
+    values = np.r_[leading, following]
+    U = np.linalg.qr(np.random.default_rng(1).standard_normal((60, 20)))[0]
+    X, V = U * np.sqrt(values) @ rotation(20, 1).T, rotation(20, 1).T[:3]
+    for eta in (1, 2, 3):
+        sines = []
+        for seed in range(6):
+            result = simulate(
+                f"fed_oapm(qr_every={eta}, max_rounds={8 * eta})", evenly(X, 3), n_components=3, seed=seed,
+                center=False, channel=AirChannel(noise_std=1.0, seed=seed),
+            )  # fmt: skip
+            sines.append(sine(V, result.components_))
+        left = sum(np.sum(following ** (2 * i)) for i in range(eta))
+        assert 0.5 < np.median(sines) / (np.sqrt(left) / values[2] ** eta) < 2.0, eta

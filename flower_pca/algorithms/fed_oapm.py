@@ -44,13 +44,14 @@ class FedOAPMState:
 class FedOAPM(Iterative[FedOAPMState]):
     """U_l = qr(sum_k C_k U_{l-1} + W_l), W_l the noise of the channel (`AirChannel`).
 
-    A QR every qr_every = eta products; between two, the noisy sum itself is sent back: U~ = C^eta
-    U + sum_i C^(eta-i) W_i, of which the large eigenvalues outgrow the noise. Once converged, with
+    A QR every qr_every = eta products; between two, the noisy sum itself is sent back: U~ = C^eta U
+    + sum_i C^(eta-i) W_i, of which the large eigenvalues outgrow the noise. Once converged, with
     lambda_{p+1} << lambda_p and noise of standard deviation sigma, sin(theta) is about sigma
-    sqrt(d - p) / lambda_p, and with a QR every eta products about the same over lambda_p^eta: it
-    helps if lambda_p > 1. The block is conditioned like (lambda_1 / lambda_p)^eta, which bounds
-    eta. The largest Ritz value of U'(CU + W), made symmetric, estimates lambda_1. C is the sum
-    of x x', not divided by the number of rows, and sigma is relative to that.
+    sqrt(sum_{i<eta} sum_{j>p} lambda_j^(2i)) / lambda_p^eta: sigma sqrt(d - p) / lambda_p with a QR
+    after every product. A further product divides it by lambda_p / max(1, lambda_{p+1}). The block
+    is conditioned like (lambda_1 / lambda_p)^eta, which bounds eta. The largest Ritz value of U'(CU
+    + W), made symmetric, estimates lambda_1. C is the sum of x x', not divided by the number of
+    rows, and sigma is relative to that.
 
     Without noise it is SSI that orthonormalises, but does not rotate. Nothing is scaled where
     clients are missing, as a channel cannot tell: the closing message measures those present. The

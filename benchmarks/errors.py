@@ -80,7 +80,7 @@ def by_intervals(draw, n, d, *, draws=DRAWS, seed=1):
         loadings.append((low < same) & (same < high))
         low, high = (intervals(found).variances[side] for side in (0, 1))
         variances.append((low < values) & (values < high))
-        said.append("too small" in " ".join(found.choices))
+        said.append("too small" in found.status.words)
     return tuple(float(np.mean(held)) for held in (loadings, variances, said))
 
 

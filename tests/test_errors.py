@@ -257,7 +257,7 @@ def test_intervals_are_those_of_a_quantile_of_student_where_variances_have_no_bi
     ],
 )
 def test_it_is_said_if_rows_are_few(n: int, words: str) -> None:
-    assert words in " ".join(simulate("krylov", two_thirds(n=n), n_components=2, errors=True).choices)
+    assert words in simulate("krylov", two_thirds(n=n), n_components=2, errors=True).status.words
 
 
 def test_it_is_said_if_scores_have_heavy_tails() -> None:
@@ -269,5 +269,5 @@ def test_it_is_said_if_scores_have_heavy_tails() -> None:
     kurtosis = np.mean(y**4, axis=0) / np.mean(y**2, axis=0) ** 2
     assert kurtosis[0] > 4.0 > kurtosis[1]
     words = f"scores along component 1 have heavy tails (kurtosis {kurtosis[0]:.2g}; of normal rows 3)"
-    assert words in " ".join(found.choices)
-    assert "too small" not in " ".join(simulate("covariance", two_thirds(n=900), n_components=2, errors=True).choices)
+    assert words in found.status.words
+    assert "too small" not in simulate("covariance", two_thirds(n=900), n_components=2, errors=True).status.words

@@ -49,7 +49,7 @@ def intervals(result: PCAResult, level: float | str = 0.95) -> Intervals:
     """Intervals for the loadings and variances of a run with errors=True.
 
     Of 95 % intervals, 92 to 97 % held the truth with 30 normal rows or more. With fewer rows, or with
-    heavy tails, they are too short: `result.choices` says so.
+    heavy tails, they are too short: `result.status` says so.
 
     Args:
         result: The result of a run with errors=True.

@@ -217,6 +217,7 @@ class Errors(Stage[ErrorsState]):
             site_variances = np.sqrt(more * state.site_variances) * sizes
             found += [site_loadings, site_variances[: state.k]]
             said += _unlike(loadings, site_loadings, state.sites)
+        said += _too_small(state, model)
         # of one site there are no errors by site
         left = {**model.left, **dict(zip(LEFT, found, strict=False))}
         choices = {**model.choices, "errors": _meaning(state, model)}
@@ -310,7 +311,6 @@ def _meaning(state: ErrorsState, model: Model) -> str:
         said.append(f"the {others} eigenvalues after the first {len(state.values)} are taken for equal")
     if model.frame.scale is not None and not state.share:
         said.append("that the scale is of the same rows is left out")
-    said += _too_small(state, model)
     if model.frame.fill is not None or model.missing == "own_mean":
         said.append("values in gaps count as measured")
     return "; ".join(said)

@@ -161,8 +161,8 @@ def open_ledger(path: Path) -> Iterator[Ledger]:
 
 def same_rows(path: Path, data: LocalData) -> list[Path]:
     """The other ledgers of the folder that know these rows or their file; this one knows them from now on."""
-    mine = marks.marks_of(data, path.parent)
     with open_ledger(path) as book:
+        mine = marks.marks_of(data, path.parent, book.marks)
         book.marks = marks.added(mine, book.marks)
         every = list(book.marks)
     others = sorted(path.parent.glob(folders.LEDGER.format("*")))

@@ -32,18 +32,30 @@ _SHARED: Final = 1 / 4
 PLACE: Final = "place"  # in what is measured of rows: a digest of the path of their file
 
 
-def marks_of(data: LocalData, folder: Path) -> list[int]:
-    """The marks of a table: first of its file, or 0; then of its rows."""
+def marks_of(data: LocalData, folder: Path, before: list[list[int]]) -> list[int]:
+    """The marks of a table: of its file, or 0; of the whole of it; then of its rows.
+
+    Those from before are found by the mark of the whole, so that a node that starts anew looks at
+    no row beyond what its fingerprint takes.
+    """
     table = data.origin
-    return table.measured.once("marks", lambda: _marks(table, _key(folder)))
+
+    def made() -> list[int]:
+        key, place = _key(folder), table.measured.once(PLACE, lambda: 0)
+        about = f"{table.fingerprint():x} {table.n} {table.d}".encode()
+        whole = int.from_bytes(hashlib.blake2b(about, digest_size=6, key=key).digest(), "big")
+        known = [marks for marks in before if marks[:2] == [place, whole]]
+        return known[0] if known else [place, whole, *_marks(table, key)]
+
+    return table.measured.once("marks", made)
 
 
 def common(mine: list[int], theirs: list[int]) -> bool:
     """Whether these are marks of the same file, or of tables that have many rows in common."""
     if mine[0] and mine[0] == theirs[0]:
         return True
-    fewest = min(len(mine), len(theirs)) - 1
-    return len(set(mine[1:]) & set(theirs[1:])) > _SHARED * fewest
+    fewest = min(len(mine), len(theirs)) - 2
+    return len(set(mine[2:]) & set(theirs[2:])) > _SHARED * fewest
 
 
 def added(marks: list[int], before: list[list[int]]) -> list[list[int]]:
@@ -60,14 +72,14 @@ def known_place(path: str) -> int:
 
 
 def _marks(data: LocalData, key: bytes) -> list[int]:
-    place = data.measured.once(PLACE, lambda: 0)
     rows = np.concatenate([_digests(single(block), key) for block in data.blocks()])
     different = np.unique(rows)
     if 2 * len(different) <= len(rows):
         # Rows of few codes are alike at different sites. Only the whole table tells sites apart.
         whole = hashlib.blake2b(np.sort(rows).tobytes(), digest_size=7, key=key).digest()
-        return [place, int.from_bytes(whole, "big")]
-    return [place, *different[:_FEW].tolist()]
+        return [int.from_bytes(whole, "big")]
+    found: list[int] = different[:_FEW].tolist()
+    return found
 
 
 def _digests(rows: Array, key: bytes) -> Array:

@@ -178,6 +178,13 @@ def test_they_are_named_over_flower():
     assert len(about_outlying(result)) == 2
 
 
+def test_a_hint_about_an_identifier_leaves_them_named():
+    shards = {name: np.column_stack([rows, 1000.0 * np.arange(80)]) for name, rows in two_of_six().items()}
+    hints = simulate("krylov", shards, n_components=2).hints
+    assert len([hint for hint in hints if "olumn 8 alone has" in hint]) == 1
+    assert len([hint for hint in hints if "at most sites" in hint]) == 2
+
+
 def test_they_are_not_named_under_masks_where_nobody_sees_a_site():
     assert about_outlying(simulate("krylov", two_of_six(), n_components=2, mask=True)) == []
 

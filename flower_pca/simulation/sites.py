@@ -243,8 +243,10 @@ def looked_at(result: PCAResult, clients: Sequence[LocalData], frame: Frame) -> 
     if of_columns:
         m = functools.reduce(merge, (client.in_frame(frame, once=True).moments() for client in clients))
         deviations = np.sqrt(m.m2 / m.seen + (0.0 if result.centered else m.mean**2))
-        of_columns = hints_of_largest(deviations, names, clients) or of_columns
         alone = column_alone(deviations)
+        for hint in hints_of_largest(deviations, names, clients):  # it says more of a column than the run could
+            column = hint.partition(" alone has ")[0]
+            of_columns = (hint, *(other for other in of_columns if not other.startswith(f"{column} alone has ")))
     found = hints.of(clients, names, most=most, sizes=of_columns, but=alone)
     return replace(result, hints=(*found, *of_sites))
 

@@ -305,3 +305,10 @@ def test_components_that_are_not_those_of_all_rows_are_not_chosen_by_what_all_ro
     assert result.residuals_ is None
     assert not result.is_pooled
     assert sine(result.components_, simulate("uda", parts, n_components=2).components_) < 1e-12
+
+
+def test_a_column_with_gaps_that_is_scaled_has_the_share_of_its_values_as_variance() -> None:
+    X = with_holes(ROWS["falling"])
+    result = simulate("krylov", evenly(X, 3), n_components=2, missing="mean", scale="std")
+    there = float((~np.isnan(X)).mean(axis=0).sum())
+    assert result.total_variance_ == pytest.approx(there * len(X) / (len(X) - 1))

@@ -34,8 +34,9 @@ def of(X: Any, who: str = "the rows") -> Blocks:
     Raises:
         DataError: If these are no rows of real numbers.
     """
-    if isinstance(X, Blocks):
-        return X
+    if hasattr(X, "pieces"):
+        source: Blocks = X
+        return source
     if np.ma.is_masked(X):
         got = f"{int(np.ma.getmaskarray(X).sum())} masked entries"
         raise DataError(f"The data of {who}", must="whole", got=got, then="Fill them before the run.")
@@ -45,10 +46,10 @@ def of(X: Any, who: str = "the rows") -> Blocks:
     _require_table(rows, who)
     if hasattr(rows, "tocsr"):
         return Sliced(_canonical(rows.tocsr()))
-    source = Sliced(rows)
-    if source.by_columns and rows_of_a_block(source.shape[1], source.dtype) < _STRETCH and source.place() is None:
+    sliced = Sliced(rows)
+    if sliced.by_columns and rows_of_a_block(sliced.shape[1], sliced.dtype) < _STRETCH and sliced.place() is None:
         return Sliced(np.ascontiguousarray(rows))
-    return source
+    return sliced
 
 
 def _gives_slices(X: Any) -> bool:

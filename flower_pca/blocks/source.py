@@ -18,6 +18,7 @@ from flower_pca.base.linalg import Array
 
 # The entries of a block of rows. A processor's cache holds so many while they are worked on.
 _BLOCK: Final = 2**17
+_PLAIN: Final = (np.dtype(np.float64), np.dtype(np.float32))
 _FEWEST: Final = 64  # rows of a block, however long they are
 # Single precision may add up the products of so many rows, before the sums are added up in double precision.
 _SINGLE: Final = 128
@@ -121,7 +122,8 @@ def native(block: Array) -> Array:
 
     Rows stay rows and columns stay columns: BLAS multiplies both without a copy.
     """
-    block = block.astype(worked_on(block.dtype), copy=False)
+    if block.dtype not in _PLAIN:
+        block = block.astype(worked_on(block.dtype), copy=False)
     if block.itemsize in block.strides and min(block.strides) > 0:
         return block
     return np.ascontiguousarray(block)

@@ -383,6 +383,8 @@ class View:
     def in_frame(self, frame: Frame) -> LocalData:
         """The rows in this frame."""
         framed = self._framed
+        if framed is None and self.rows.frame.same(frame):
+            return self.rows
         if framed is None or not framed.frame.same(frame):
             self._framed = None  # Two copies of the rows would be in memory otherwise.
             self._framed = framed = self.rows.in_frame(frame, copy=self._copy)

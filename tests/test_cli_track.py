@@ -126,7 +126,7 @@ def test_the_files_of_a_folder_are_clients_each_with_its_own_time(track_command,
     assert [own["site"] for own in found[0]["clients"].values()] == ["north", "west"]
     for more, sentence in {
         ("--clients", 3): "The data has 2 clients, not 3. Leave --clients out.",
-        ("--batch", 31): "--batch must be a multiple of 2, as each client has as many rows in a step. Got 31. Choose",
+        ("--batch", 31): "--batch must be divisible by the number of clients (2), and 31 is not. Choose",
     }.items():
         code, _, err = flower_pca(capsys, *track_command, *more)
         assert code == 2
@@ -250,7 +250,7 @@ def test_what_cannot_be_gone_on_with_is_said_in_one_sentence(track_command, tmp_
     )
     whole = (tmp_path / "e.jsonl").read_text().splitlines(keepends=True)
     (tmp_path / "e.jsonl").write_text("".join(whole[:1]))
-    assert re.search(r"must be one of the run that goes on\. Got up to step 0, before step \d, in", said("--resume"))
+    assert re.search(r"run that goes on: it ends with step 0, before step \d\.", said("--resume"))
 
 
 @pytest.mark.parametrize("option", [["--threshold", 0.5], ["--alarm-rate", 0.01], ["--monitor"]])

@@ -82,12 +82,15 @@ def test_the_command_prints_json_and_shows_a_saved_result(written_tables, tmp_pa
             r"Got 'P\d+' in column patient .*If a column says whose row it is, name it: --ids patient",
         ),
         (["--split", "columns", "--ids", "patent"], r"Got none called 'patent'\. Did you mean 'patient'\?"),
-        (["--ids", "patient"], r"--ids must be used with --split columns\. Got 'patient'\."),
+        (["--ids", "patient"], r"--ids is for --split columns\."),
         (
             ["--split", "columns", "--ids", "patient", "--clients", "3"],
             "The number of clients must be 2, one for each file",
         ),
-        (["--split", "columns", "--ids", "patient", "--partition", "iid"], "--partition must be left out over columns"),
+        (
+            ["--split", "columns", "--ids", "patient", "--partition", "iid"],
+            "With --split columns each file has its own columns",
+        ),
         (
             ["--split", "columns", "--ids", "patient", "--columns", "age"],
             "with --split columns must be left out, as each",

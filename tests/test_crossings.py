@@ -9,7 +9,8 @@ from builders import rows
 from cases import every
 
 from flower_pca import ConfigError, FederatedPCA, Projection, cli, plots, simulate, to_sklearn, track
-from flower_pca.base.errors import DataError, Reading
+from flower_pca.base.errors import DataError
+from flower_pca.commands.common import Wording
 from flower_pca.data import sources
 from flower_pca.simulation.ranks import alternatives, rank_table
 
@@ -101,9 +102,7 @@ def test_a_site_has_its_own_components_by_its_name():
     result = simulate("exact_per_pca(local_components=1)", sites, n_components=1)
     np.testing.assert_array_equal(result.own_components("west"), result.own_components(1))
     np.testing.assert_array_equal(result.transform(TABLES[1], client="west"), result.transform(TABLES[1], client=1))
-    with pytest.raises(
-        ConfigError, match=re.escape("The client must be one of those known here (east, west). Got 'x'")
-    ):
+    with pytest.raises(ConfigError, match=re.escape("There is no client 'x' among those known here (east, west)")):
         result.own_components("x")
 
 
@@ -141,7 +140,7 @@ def test_a_result_among_the_sites_is_said_to_be_one(folder, tmp_path, capsys):
 def test_an_output_among_the_sites_is_refused(folder, capsys, command):
     more = ["--batch", "5"] if command == "track" else []
     assert cli.main([command, str(folder), "--components", "1", "--out", str(folder), *more]) == 2
-    assert "The folder for the output must be another than that of the data" in capsys.readouterr().err
+    assert "has the data, so nothing can be written to it." in capsys.readouterr().err
     assert sorted(file.name for file in folder.iterdir()) == ["a.csv", "b.csv", "c.csv.gz", "notes.md", "~$a.xlsx"]
 
 
@@ -217,6 +216,11 @@ def test_a_result_of_parties_is_told_how_their_folder_is_projected(tmp_path, cap
     assert "flower-pca transform flower_pca-own-0.npz FILE" in capsys.readouterr().err
 
 
+def refusal_at_the_command(refused, folder):
+    """A refusal of a file in the words of the command line."""
+    return Wording(f"{folder}/a.csv").of(refused.value.words)
+
+
 @every("blank", [" ", "\u00a0", "\u2009", "\u202f", "'"])
 def test_the_remedy_for_blanks_between_thousands_reads_the_numbers(tmp_path, blank):
     """Where no other cell shows which mark stands before decimals."""
@@ -226,6 +230,8 @@ def test_the_remedy_for_blanks_between_thousands_reads_the_numbers(tmp_path, bla
     (tmp_path / "a.csv").write_text("\n".join(["x;y", *lines]), encoding="utf-8")
     with pytest.raises(DataError, match="Read what stands between thousands") as refused:
         sources.table(f"csv(path='{tmp_path}/a.csv')").whole()
-    (reading,) = (part for part in refused.value.words.parts if isinstance(part, Reading))
-    found = sources.table(f"csv(path='{tmp_path}/a.csv', thousands={reading.value!r})")
+    spec = re.search(
+        r"Read what stands between thousands by a spec, \"(csv\(.*?\))\"\.", refusal_at_the_command(refused, tmp_path)
+    )[1]
+    found = sources.table(spec)
     np.testing.assert_array_equal(found.rows[:, 0], numbers)

@@ -162,7 +162,9 @@ def test_the_command_draws_it_and_closes_it(tmp_path, capsys, path):
     assert "<h1>The subspace of rows.npy</h1>" in text_of(path)
     capsys.readouterr()
     assert cli.main([str(word) for word in (*words, tmp_path / "rows.npy")]) == 2
-    assert capsys.readouterr().err.startswith("flower-pca: The live page must be a file that ends in .html. Got ")
+    assert capsys.readouterr().err.startswith(
+        "flower-pca: The live page is a web page, so its name has to end in .html, unlike "
+    )
     np.save(tmp_path / "rows.npy", np.vstack([*streaming_clients(1)[0][:3], np.full((12, 10), np.inf)]))
     assert cli.main([str(word) for word in (*words, path)]) == 2
     assert "The run has ended after step 2. The data of client 0 at step 3 must be finite" in text_of(path)

@@ -49,7 +49,7 @@ def test_the_command_masks_if_it_is_told_to(tmp_path, capsys):
         (["{}", "--batch", "6", "--rank", "2", "--algorithm", "pca"], "The tracker must be one of st_miss,"),
         (["{}", "--batch", "6", "--rank", "2", "--mask"], "The clients with --mask must be at least 2. Got 1."),
         (["no.npy", "--batch", "6", "--rank", "2", "--clients", "2", "--mask", "yes"], "--mask must be True, False, a"),
-        (["{}", "--batch", "6", "--rank", "2", "--out", "{}"], "The folder for the output must be a folder. Got a"),
+        (["{}", "--batch", "6", "--rank", "2", "--out", "{}"], "is a file, so nothing can be written into it."),
     ],
 )
 def test_what_is_wrong_with_a_command_is_one_line(words, message, tmp_path, capsys):
@@ -57,7 +57,7 @@ def test_what_is_wrong_with_a_command_is_one_line(words, message, tmp_path, caps
     words = [w.format(tmp_path / "rows.npy") for w in words]
     assert cli.main(["track", "--out", str(tmp_path / "out"), *words]) == 2
     assert not (tmp_path / "out").exists()
-    assert capsys.readouterr().err.startswith(f"flower-pca: {message}")
+    assert message in capsys.readouterr().err
 
 
 def test_the_picture_shows_the_error_where_the_truth_is_known(tmp_path):

@@ -91,7 +91,9 @@ def _ending(result: PCAResult, *, verbose: bool) -> list[str]:
         return [str(result.status), *result.choices]
     doubts = facts.of_kind(facts.of_status(result.status), "warn")
     words = (common.Wording().of(doubt.words) for doubt in doubts)
-    return [facts.ending(result.status, result.rounds), *words]
+    # How a run over columns has matched people is for its reader to check, whatever has gone well.
+    matched = result.choices if result.asked.get("split") == "columns" else ()
+    return [facts.ending(result.status, result.rounds), *words, *matched]
 
 
 def _sites(result: PCAResult | TrackingResult) -> list[str]:

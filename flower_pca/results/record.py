@@ -265,10 +265,10 @@ class Events:
             same = (event for event in self._events if event["step"] == record.step)
             event: dict[str, Any] = next(same, {})
             if any(event.get(name) != getattr(record, name) for name in _SAME):
-                raise self._strange(f"another step {record.step}")
+                raise self._strange(f"has another step {record.step}")
             return
         if self._newest >= 0 and record.step > self._newest + 1:
-            raise self._strange(f"up to step {self._newest}, before step {record.step}")
+            raise self._strange(f"ends with step {self._newest}, before step {record.step}")
         now = datetime.now(UTC).isoformat(timespec="seconds")
         line = json.dumps({"time": now, **record.to_json()}, allow_nan=False).encode() + b"\n"
         with files.naming(self._path):
@@ -288,7 +288,7 @@ class Events:
                 if not line.endswith(b"\n"):
                     # What no run has begun to write is not ours to cut: the file may be somebody's.
                     if line[: len(_BEGIN)] != _BEGIN[: len(line)]:
-                        raise self._strange("a line that is no step")
+                        raise self._strange("has a line that is no step")
                     break
                 whole += len(line)
                 step = int(self._read(line)["step"])
@@ -304,10 +304,10 @@ class Events:
             event = json.loads(line)
             int(event["step"])
         except (ValueError, KeyError, TypeError) as error:
-            raise self._strange("a line that is no step") from error
+            raise self._strange("has a line that is no step") from error
         return event
 
-    def _strange(self, got: str) -> DataError:
+    def _strange(self, what: str) -> DataError:
         return DataError(
-            f"{self._path} is not the file of events of the run that goes on: it has {got}. Name another file."
+            f"{self._path} is not the file of events of the run that goes on: it {what}. Name another file."
         )

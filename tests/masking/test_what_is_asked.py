@@ -15,7 +15,7 @@ from flower_pca.base.errors import DataError, ProtocolError
 from flower_pca.clients.books.folders import FileStore, StateStore
 from flower_pca.core.kinds import ROWS, Part
 from flower_pca.core.stage import Reply
-from flower_pca.dp import gaussian
+from flower_pca.dp import drawing
 from flower_pca.layers import noise
 from flower_pca.masking import fixed, messages
 from flower_pca.masking.letters import Secrets
@@ -156,7 +156,7 @@ def test_under_noise_a_client_keeps_to_its_own_bounds_and_draws_nothing_for_othe
     """Whether noise and entry together keep to a bound, asked again and again, would give the entry."""
     run = Run(FIVE, "ssi(max_rounds=2)", dp=BUDGET).until("upload", 1)
     kept = dict(run.memories[0])
-    monkeypatch.setattr(gaussian, "normals", lambda *_: pytest.fail("noise was drawn"))
+    monkeypatch.setattr(drawing, "normals", lambda *_: pytest.fail("noise was drawn"))
     change = {f"mask.bound.{name}": np.array(2.0 if (name, bound) == ("n", 1.0) else bound)}
     with pytest.raises(ProtocolError, match="The bounds of a sum with noise must be those that follow from the noise"):
         answer_to_change(run, 0, change)

@@ -120,7 +120,10 @@ PROJECTION = [
             "The arrays of a projection are not those of its fields: components_, own. Check",
         ),
         (packed(mean_=np.ones(2)), "The arrays of a projection are not those of its fields: mean_. Check the sender"),
-        (packed(components_=np.ones(3)), "The shapes of a projection must be (k, d) for components_ and weights_, and"),
+        (
+            packed(components_=np.ones(3)),
+            "The shapes of a projection must be (k, d) for components_ and weights_, (k,) for",
+        ),
         (packed(components_=np.eye(2), mean_=np.ones(3)), "Got {'components_': (2, 2), 'mean_': (3,)}. Take it of"),
         (packed({"feature_names": ["a"]}, components_=np.eye(2)), "'feature_names_in_': (1,)}"),
         (

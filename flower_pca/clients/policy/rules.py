@@ -301,8 +301,8 @@ class Rules:
             )
         if self.id_column is not None and self.min_change is None:
             raise ConfigError(
-                f"id_column={self.id_column!r} has no use without min_change. Give min_change=20, or leave id_column "
-                "out."
+                f"id_column={shown(self.id_column)} has no use without min_change. Give min_change=20, or leave "
+                "id_column out."
             )
         if self.min_change is not None:
             checks.integer("min_change", self.min_change, least=self.min_rows)

@@ -1,8 +1,12 @@
 """Different columns of the same people at several clients: the tables, and LAPACK's answer to them pooled."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 from builders import falling
+
+from flower_pca.names.table import Table
 
 X = falling(90, 12, seed=3) + np.arange(12.0)
 PARTS = [X[:, :5], X[:, 5:6], X[:, 6:]]
@@ -26,6 +30,12 @@ def frames():
     hospital = pd.DataFrame(X[:, :5], columns=["age", "weight", "beat", "size", "temp"], index=PEOPLE)
     lab = pd.DataFrame(X[:, 5:], columns=[f"gene{j}" for j in range(7)], index=PEOPLE)
     return {"hospital": hospital, "lab": lab.sample(frac=1.0, random_state=0)}
+
+
+def tables_in_rows():
+    """The same tables with their rows one after another in memory, as files are read; a frame keeps columns so."""
+    tables = {site: Table.of(frame) for site, frame in frames().items()}
+    return {site: replace(table, values=np.ascontiguousarray(table.values)) for site, table in tables.items()}
 
 
 def changed(site, change):

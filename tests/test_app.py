@@ -10,12 +10,11 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
-import pandas as pd
 import pytest
 from cases import every
 from fake_grid import FakeGrid, in_a_run, is_pca_of
 from pages import text
-from people import PEOPLE, frames, parties_written
+from people import PEOPLE, frames, parties_written, tables_in_rows
 from test_ailing_machines import fill
 
 from flower_pca import (
@@ -512,8 +511,7 @@ def test_the_app_deals_the_columns_of_the_run_config_to_in_simulation_nodes(app_
     tables = parties_written(tmp_path / "tables")
     nodes = [{"partition-id": i, "num-partitions": 2} for i in range(2)]
     result, _ = app_run(nodes, data=str(tables), split="columns", ids="patient", wire="auto", algorithm="auto")
-    in_rows = {site: pd.DataFrame(np.array(frame), frame.index, frame.columns) for site, frame in frames().items()}
-    pooled = simulate("auto", in_rows, n_components=2, split="columns")  # files are read row by row, too
+    pooled = simulate("auto", tables_in_rows(), n_components=2, split="columns")
     np.testing.assert_array_equal(result.scores_, pooled.scores_)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from pages import flower_pca
-from people import PEOPLE, K, X, frames, parties_written, reference
+from people import PEOPLE, K, X, frames, parties_written, reference, tables_in_rows
 
 from flower_pca import ColumnsResult, PCAResult, plots, report, simulate
 from flower_pca.data import sources
@@ -41,7 +41,7 @@ def test_the_command_writes_scores_with_ids_and_what_each_party_keeps(written_ta
     assert "90 rows x 12 columns at 2 clients" in said
     assert "scores.csv" in said
     result = PCAResult.load(out / "result.npz")
-    pooled = simulate("auto", frames(), n_components=K, split="columns", scale="std", mask=True)
+    pooled = simulate("auto", tables_in_rows(), n_components=K, split="columns", scale="std", mask=True)
     assert isinstance(result, ColumnsResult)
     np.testing.assert_array_equal(result.scores_, pooled.scores_)
     lines = list(csv.reader((out / "scores.csv").read_text().splitlines()))

@@ -296,13 +296,20 @@ def pack_of(
         for a in parts:
             place = place_of(a)
             if place is None or not (seen is None or seen(place.file)):
-                packed = np.ascontiguousarray(a)
-                place = Place("", a.dtype.str, size, packed.shape, packed.strides)
+                packed, place = _packed(a, size)
                 arrays.append((size, packed))
                 size += -(-a.nbytes // _ALIGNED) * _ALIGNED
             entry["arrays"].append(asdict(place))
         entries.append(entry)
     return json.dumps({"names": [json.loads(text) for text in names], "shards": entries}), arrays, size
+
+
+def _packed(a: Array, offset: int) -> tuple[Array, Place]:
+    """An array as it is written, in its own order so that results keep their bits; and the place to read it from."""
+    by_columns = a.ndim == 2 and abs(a.strides[0]) < abs(a.strides[1])
+    packed = np.ascontiguousarray(a.T if by_columns else a)
+    there = packed.T if by_columns else packed
+    return packed, Place("", a.dtype.str, offset, there.shape, there.strides)
 
 
 def _describe(shard: Any, names: dict[str, int]) -> tuple[dict[str, Any], list[Array]]:

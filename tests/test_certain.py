@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -99,16 +100,49 @@ def test_a_low_rank_part_that_few_entries_lie_near_is_said_to_be_one(clean: floa
     assert status.words.startswith(words)
 
 
-@pytest.mark.parametrize(("error", "converges"), [(0.02, True), (0.3, False)])
-def test_attempts_that_agree_are_believed_where_little_is_left(error: float, converges: bool) -> None:
+@pytest.mark.parametrize(
+    ("error", "structure", "converges"), [(0.02, 0.0, True), (0.02, 0.29, True), (0.3, 0.0, False), (0.02, 0.31, False)]
+)
+def test_attempts_that_agree_are_believed_where_little_is_left(error: float, structure: float, converges: bool) -> None:
     """A block of far entries that is taken for low rank is taken so by every attempt."""
-    book, attempt = Book(k=2, p=2, gamma=0.9, restarts=1), Attempt(U=np.eye(5)[:, :2], lam=1.0, start=1.0, gamma=0.9)
-    found = Record(replace(attempt, G=np.eye(2)), Verdict(rank=2, error=error, predicted=True, structured=True))
-    for _ in range(2):
-        book = replace(book.add(found), number=book.number + 1)
-    status = book.status(rounds=10)
+    verdict = Verdict(rank=2, error=error, predicted=True, structured=True, structure=structure)
+    status = book_after([verdict, verdict]).status(rounds=10)
     assert status.ok == converges
-    assert "structure of 0.0% is left" in status.words
+    assert f"structure of {structure:.1%} is left" in status.words
+    assert status.ok or status.words.endswith("ask for more components")
+
+
+def test_attempts_that_agree_say_nothing_of_a_better_one() -> None:
+    """The best attempt leaves no structure and does not determine five rows: it is not what the other two agree on."""
+    agreeing = Verdict(rank=2, error=0.02, predicted=True, structured=True, structure=0.1)
+    best = Verdict(rank=2, error=0.02, predicted=True, rows=5, few=False)
+    assert book_after([agreeing, agreeing]).status(rounds=10).ok
+    assert not book_after([agreeing, agreeing, best]).status(rounds=10).ok
+
+
+def book_after(verdicts: list[Verdict]) -> Book:
+    """The attempts of a run that have come to these verdicts, all with the same basis."""
+    book, attempt = Book(k=2, p=2, gamma=0.9, restarts=2), Attempt(U=np.eye(5)[:, :2], lam=1.0, start=1.0, gamma=0.9)
+    for tag, verdict in enumerate(verdicts):
+        record = Record(replace(attempt, G=np.eye(2), tag=tag), verdict)
+        book = replace(book.add(record), number=book.number + 1)
+    return book
+
+
+@pytest.mark.slow
+def test_a_component_that_is_missing_from_both_of_two_attempts_is_told() -> None:
+    """So few columns that no attempt with more components is made: they agree on three of four."""
+    rng = np.random.default_rng(1)
+    strong = rng.standard_normal((120, 3)) @ rng.standard_normal((3, 12))
+    weak = 0.05 * np.outer(rng.standard_normal(120), rng.standard_normal(12))
+    far = np.where(rng.random((120, 12)) < 0.03, 50.0 * rng.choice([-1.0, 1.0], (120, 12)), 0.0)
+    rows = strong + weak + far + 0.01 * rng.standard_normal((120, 12))
+    result = run_certain(rows, 3)
+    assert result.status.outcome is Outcome.STALLED
+    assert re.search(r"structure of [5-9]\d\.\d% is left .* ask for more components$", result.status.words)
+    enough = run_certain(rows, 4)
+    assert enough.status.ok
+    assert rel(enough, strong + weak) <= 0.02
 
 
 @pytest.mark.slow

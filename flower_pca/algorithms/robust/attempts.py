@@ -12,11 +12,13 @@ Each attempt has a block of its own to start from; the first whose proof passes 
 | 5, ...  | .95   | 10 sigma     |                                                                                   |
 
 Two attempts that agree end the run too, although both leave a little structure: no further one
-would do better. And they have to agree where much noise is left beside so many components that
-these could fit far entries as well. Rows and columns that are not determined hurt nobody else, and
-no attempt would help them: they have had a search of their own, see `proof.once_more` and
-`attempt.mend`. So an attempt that leaves nothing but a few of them is the answer; and so is one
-that leaves a little structure in several directions, as residuals that are correlated do.
+would do better. Where much of what is left is structure, agreement proves nothing: a component that
+is missing, or a block of far entries that is taken for low rank, misleads every attempt alike. And
+they have to agree where much noise is left beside so many components that these could fit far
+entries as well. Rows and columns that are not determined hurt nobody else, and no attempt would
+help them: they have had a search of their own, see `proof.once_more` and `attempt.mend`. So an
+attempt that leaves nothing but a few of them is the answer; and so is one that leaves a little
+structure in several directions, as residuals that are correlated do.
 """
 
 from __future__ import annotations
@@ -54,6 +56,9 @@ _PROBED: Final = 2  # attempts before a probe
 # gap of the singular values of a failed attempt that its rank is read off
 _CLEAR: Final = 100.0
 _SAME: Final = 1e-2  # relative distance of two low-rank parts that agree
+# The share of what is left that may be structure where two attempts agree. With 70 % two attempts
+# have agreed on a low-rank part with a relative error of 1.29.
+_MOST_STRUCTURE: Final = 0.3
 _STREAM: Final = 2**61
 
 
@@ -96,11 +101,13 @@ class Book:
 
     @property
     def agree(self) -> bool:
-        """Whether two attempts have found the same, and what structure both have left is small."""
-        if len(self.alike) < 2 or any(r.verdict.lacking and r.verdict.error > proof.SMALL for r in self.alike):
+        """Whether two attempts, one of them the best, have found the same, and both leave little structure."""
+        if len(self.alike) < 2 or self.best is None:
+            return False
+        if any(_leaves_much(record.verdict) for record in self.alike):
             return False
         one, other = (record.attempt for record in self.alike)
-        return one.apart(other) <= _SAME
+        return self.best.attempt.tag in (one.tag, other.tag) and one.apart(other) <= _SAME
 
     @property
     def succeeds(self) -> bool:
@@ -224,6 +231,11 @@ class Book:
             return False
         room = 2 * self.k + 2 <= min(problem.n, problem.d) / 2
         return room and (self.best.verdict.lacking or not self.best.verdict.predicted)
+
+
+def _leaves_much(verdict: Verdict) -> bool:
+    """Whether a component may be missing from what is left, and that is too much for agreement to count."""
+    return verdict.lacking and (verdict.error > proof.SMALL or verdict.structure > _MOST_STRUCTURE)
 
 
 def abandon(attempt: Attempt, problem: Problem) -> Record:

@@ -30,7 +30,7 @@ def choosing() -> str:
         prefer = _named(_first(describe(stage)["prefer"]))
         lines.append(f"| `{stage.name}` | {_finds(stage)} | {prefer} |")
     words = "What an option needs of an algorithm and it has not, in its default form: the run is then refused."
-    words += " A dot stands where the two go together."
+    words += " A dot stands where the two go together. The trackers are not in the table, because they run by `track`."
     return "\n".join([*lines, "", *textwrap.wrap(words, 118), "", matrix(), "", beside()])
 
 
@@ -53,7 +53,7 @@ def beside() -> str:
     free = [
         f"`{name}`" for name in (*question._OPTIONS, "checkpoint", "answers") if name not in named | {"n_components"}
     ]
-    words = f"{', '.join(free[:-1])} and {free[-1]} go with all, as do clients that miss messages."
+    words = f"{', '.join(free[:-1])} and {free[-1]} go with all of them, as do clients that miss messages."
     words += " Two options may not:"
     lines = ["| beside | is refused |", "|---|---|"]
     for option in dict.fromkeys(rule.beside for rule in compatible.RULES):
@@ -116,10 +116,10 @@ def written(page: str) -> str:
 def _finds(stage: type[Stage[object]]) -> str:
     """In words, by the kind of result."""
     if stage.name in registry.TRACKERS:
-        return "a moving subspace"
+        return "a moving subspace, by `track`"
     if not stage.orthonormal:
         return "sparse PCA"
-    if compatible.by_medians(stage()):
+    if stage.by_medians:
         return "what most clients share"
     return FINDS.get(registry.TABLE[stage.name].result, "the PCA")
 

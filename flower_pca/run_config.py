@@ -6,12 +6,14 @@ the page on Flower are held to this table. An app of a user's own may have any o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from flower_pca.base import spec
 from flower_pca.base.checks import did_you_mean
 from flower_pca.base.errors import ConfigError
+from flower_pca.base.options import Advice, in_python, in_run_config
 
 Value: TypeAlias = str | int | float | bool
 
@@ -59,6 +61,12 @@ OPTIONS: Final = (
     Setting("events", "", "for trackers: a file in the output folder that gets a line of JSON for every step"),
     Setting("live", "", "for trackers: a page in the output folder, .html, that shows where the run is"),
 )
+# Settings of earlier versions, with what takes their place.
+REMOVED: Final[Mapping[str, str]] = {
+    "shard-answers": "leave it out, because every hosted client's answer now reaches the server by itself",
+    "influence": "leave it out, and read the hints of the result, which name sites that lie far from the others",
+}
+_OF_ALGORITHM: Final = ("max_rounds", "tol")  # settings of `flower-pca run` that a run-config has as parameters
 _FORM: Final = 'Write options="name=value, name=value", with quotes around a value that has a comma in it.'
 
 
@@ -66,9 +74,11 @@ def settings(run_config: Mapping[str, Any]) -> dict[str, Any]:
     """All settings of a run by name: the defaults, the keys of its run-config, and its options.
 
     Raises:
-        ConfigError: If the options cannot be read, or one of them is unknown.
+        ConfigError: If the options cannot be read, or one of them is unknown, or a setting was removed.
     """
     given = {name: value for name, value in run_config.items() if name != "options"}
+    for name in given:
+        _check_removed(name)
     defaults = {setting.name: setting.default for setting in (*KEYS, *OPTIONS)}
     return {**defaults, **given, **read_options(str(run_config.get("options", "")))}
 
@@ -82,6 +92,7 @@ def read_options(text: str) -> dict[str, Value]:
         name, value = name.strip().replace("_", "-"), value.strip()
         if not equals or not name or not value:
             raise ConfigError(f"The run-config has the options {text!r}, and {part!r} in them has no value. {_FORM}")
+        _check_removed(name)
         if name in keys:
             raise ConfigError(f'{name} is no option but a key of its own: write --run-config "{name}=...".')
         if name not in names:
@@ -92,6 +103,35 @@ def read_options(text: str) -> dict[str, Value]:
             raise ConfigError(f"The run-config has the option {name} twice. Keep one of them.")
         found[name] = _value(value)
     return found
+
+
+def _check_removed(name: str) -> None:
+    """Refuse a setting that this version has no more, and say what to use instead."""
+    if name in REMOVED:
+        raise ConfigError(f"The setting {name} of the run-config was removed: {REMOVED[name]}.", setting=name)
+
+
+def advising(algorithm: str) -> Callable[[Advice], str]:
+    """A function from advice to what one writes for `flwr run` with this algorithm.
+
+    A key is written as a key, an option into the text `options`, a parameter of the algorithm into its brackets, and
+    anything else as in Python.
+    """
+    keys, options = [setting.name for setting in KEYS], [setting.name for setting in OPTIONS]
+
+    def written(advice: Advice) -> str:
+        match advice:
+            case ["option", name, *_] if name.replace("_", "-") in keys:
+                return in_run_config(advice)
+            case ["option", name] if name.replace("_", "-") in options:
+                return in_run_config(advice)
+            case ["option", name, value] if name.replace("_", "-") in options and not isinstance(value, dict):
+                return f'options="{in_run_config(advice).replace(chr(34), chr(39))}"'
+            case ["option", name, value] if name in _OF_ALGORITHM:
+                return f'algorithm="{spec.with_more(algorithm, name, value)}"'
+        return in_python(advice)
+
+    return written
 
 
 def _parts(text: str) -> Iterator[str]:

@@ -31,6 +31,7 @@ from flower_pca import (
     simulate,
     strategies,
 )
+from flower_pca.base.options import in_words, option
 from flower_pca.data import sources
 
 with warnings.catch_warnings():  # what Flower's own imports warn of is not ours to mend
@@ -286,6 +287,87 @@ def test_a_failed_run_is_logged_as_its_sentence_alone(app_run, tmp_path):
         logger.error("%s raised an exception", "ServerApp", exc_info=RuntimeError("of another kind"))
     assert lines[0] == str(caught.value)
     assert lines[1].startswith("ServerApp raised an exception\n")
+
+
+def logged_by_flower(error):
+    """What Flower logs of a ServerApp that has ended with this error."""
+    with in_a_run() as lines:
+        logger = logging.getLogger("flwr")
+        formatter = logging.Formatter("%(message)s")
+        logger.handlers[0].emit = lambda record: lines.append(formatter.format(record))
+        logger.error("%s raised an exception", "ServerApp", exc_info=error)
+    return lines
+
+
+@every(
+    ("config", "remedy", "in_python"),
+    [
+        (
+            {"algorithm": "krylov", "options": "dp=dp(epsilon=1.0, delta=1e-6, clip=10.0)"},
+            'Start with algorithm="krylov(max_rounds=5)".',
+            "Start with max_rounds=5.",
+        ),
+        (
+            {"algorithm": "ssi(max_rounds=500, oversample=2)", "dp": "dp(epsilon=1.0, delta=1e-6, clip=10.0)"},
+            'Start with algorithm="ssi(oversample=2, max_rounds=5)".',
+            "Start with max_rounds=5.",
+        ),
+    ],
+)
+def test_a_failed_run_advises_what_one_writes_for_flwr_run(app_run, config, remedy, in_python):
+    with pytest.raises(ConfigError) as caught:
+        app_run(simulated(2), **config)
+    assert in_python in str(caught.value)
+    (line,) = logged_by_flower(caught.value)
+    assert line.endswith(remedy)
+
+
+@every(
+    ("written", "said"),
+    [
+        (option("missing", "mean"), 'missing="mean"'),
+        (option("n_components"), "n-components"),
+        (option("max_share"), "max-share"),
+        (option("monitor", True), 'options="monitor=true"'),
+        (option("columns", ["a", "b"]), "options=\"columns='a,b'\""),
+        (option("levels", {"ward": ["a"]}), "levels={'ward': ['a']}"),
+        (option("max_rounds"), "max_rounds"),
+        (option("tol", 1e-5), 'algorithm="krylov(tol=1e-05)"'),
+        (option("source", "theory"), 'source="theory"'),
+    ],
+)
+def test_advice_for_flwr_run_is_a_key_an_option_or_a_parameter(written, said):
+    assert in_words(written, run_config.advising("krylov")) == said
+    name, equals, value = said.partition("=")
+    if name == "options" and equals:
+        assert run_config.read_options(value[1:-1])
+
+
+def test_hints_in_the_log_say_what_one_writes_for_flwr_run(app_run, tmp_path):
+    far = tmp_path / "far.npy"
+    np.save(far, sources.make(DATA) + 1e3)
+    result, lines = app_run(simulated(2), data=str(far), center=False)
+    (hint,) = [hint for hint in result.hints if "center=True" in hint]
+    assert hint.replace("center=True", 'options="center=true"') in lines
+    assert logging.getLogger("flwr").filters == []
+
+
+@every(
+    "config",
+    [
+        {"shard-answers": "summed"},
+        {"shard-answers": "stacked"},
+        {"influence": True},
+        {"options": "influence=true"},
+        {"options": "shard_answers=summed"},
+    ],
+)
+def test_a_setting_that_was_removed_is_refused_with_what_to_use_instead(app_run, config):
+    name = next(removed for removed in run_config.REMOVED if removed in str(config).replace("_", "-"))
+    with pytest.raises(ConfigError) as caught:
+        app_run(simulated(2), **config)
+    assert str(caught.value) == f"The setting {name} of the run-config was removed: {run_config.REMOVED[name]}."
+    assert caught.value.setting == name
 
 
 def test_a_relative_output_leaves_earlier_results_alone(app_run, tmp_path, monkeypatch):

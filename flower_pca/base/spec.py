@@ -60,12 +60,14 @@ def parse(text: object, *, what: str, rule: str) -> tuple[str, dict[str, Any]]:
     return name, values
 
 
-def with_more(text: str, name: str, values: Sequence[object] | str) -> str:
+def with_more(text: str, name: str, values: Sequence[object] | str | float) -> str:
     """The spec with one more parameter; values of a list join those that it has there already."""
     call = ast.parse(text.strip(), mode="eval").body
+    if isinstance(call, ast.Name):
+        call = ast.Call(call, [], [])
     assert isinstance(call, ast.Call)
     there = {keyword.arg: ast.literal_eval(keyword.value) for keyword in call.keywords}
-    if name in there and not isinstance(values, str):
+    if name in there and isinstance(values, Sequence) and not isinstance(values, str):
         values = [*there[name], *values]
     others = [keyword for keyword in call.keywords if keyword.arg != name]
     added = ast.parse(f"f({name}={values!r})", mode="eval").body

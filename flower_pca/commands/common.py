@@ -70,8 +70,15 @@ def arguments_of_columns(added: argparse.ArgumentParser) -> None:
     added.add_argument("--drop", type=names, action="extend", default=[], metavar="COLUMNS", help=text)
 
 
-def arguments_of_data(added: argparse.ArgumentParser, *, counts: bool = True) -> None:
-    """DATA and how it is dealt out and framed; `counts`: components may be counted by the run."""
+def arguments_of_data(added: argparse.ArgumentParser, *, counts: bool = True, gaps: bool = True) -> None:
+    """DATA and how it is dealt out and framed.
+
+    Args:
+        added: The parser of a command.
+        counts: Whether components may be counted by the run.
+        gaps: Whether the command can handle missing values; if not, its help does not offer --missing, and the command
+            refuses it.
+    """
     arguments_of_rows(added)
     text = "how many components, or the share of the variance that they shall exceed, such as 0.95 or 95%%"
     if counts:
@@ -85,7 +92,7 @@ def arguments_of_data(added: argparse.ArgumentParser, *, counts: bool = True) ->
         "--scale", choices=[kind for kind in SCALES if kind], help="what each column is divided by (default: nothing)"
     )
     text = 'what NaN and empty cells are: an error, or values that become the "mean" of their column (default: error)'
-    added.add_argument("--missing", choices=MISSING, default="error", help=text)
+    added.add_argument("--missing", choices=MISSING, default="error", help=text if gaps else argparse.SUPPRESS)
     added.add_argument("--seed", type=int, default=0, metavar="S", help="seed of everything random (default: 0)")
     added.add_argument("--tol", type=float, metavar="T", help="error at which a run has converged (default: its own)")
     added.add_argument("--max-rounds", type=int, metavar="R", help="rounds that a run takes at most")

@@ -86,7 +86,7 @@ def add_audit(commands: Any) -> None:
         "measure what the server of a run learns about each client; write leaks.csv and a picture",
         run_audit,
     )
-    common.arguments_of_data(parser)
+    common.arguments_of_data(parser, gaps=False)
     common.argument_of_algorithm(parser)
     parser.add_argument("--masked", action="store_true", help="the server sees only sums, as under masks")
     common.argument_of_output(parser)

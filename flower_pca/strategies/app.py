@@ -20,6 +20,7 @@ from flwr.serverapp import Grid
 from flower_pca import registry, run_config
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, FlowerPCAError
+from flower_pca.base.options import Sentence, in_words
 from flower_pca.base.shown import shown
 from flower_pca.hosting import EACH
 from flower_pca.report.live import watching
@@ -34,23 +35,42 @@ from flower_pca.strategies.pca import PCAStrategy, TrackingStrategy
 _WATCHED: Final = ("events", "live")
 
 
-class _Plainly(logging.Filter):
-    """Has Flower's logger print an error of this package as its sentence alone, without a traceback."""
+class _InRunConfigWords(logging.Filter):
+    """Has Flower's logger print sentences of this package in the words of a run-config, and errors as their sentence.
+
+    Args:
+        algorithm: The algorithm of the run, into whose brackets its parameters go.
+    """
+
+    def __init__(self, algorithm: str) -> None:
+        super().__init__()
+        self._written = run_config.advising(algorithm)
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Take the traceback away."""
+        """Change the words; of an error of this package, take the traceback away."""
         error = record.exc_info[1] if record.exc_info else None
         if isinstance(error, FlowerPCAError):
-            record.msg, record.args, record.exc_info, record.exc_text = "%s", (str(error),), None, None
+            record.msg, record.args, record.exc_info, record.exc_text = "%s", (error.words,), None, None
+        if isinstance(record.args, tuple):
+            record.args = tuple([self._said(value) for value in record.args])
         return True
 
-
-_PLAINLY: Final = _Plainly()
+    def _said(self, value: object) -> object:
+        """A sentence in these words; anything else as it is."""
+        return in_words(value, self._written) if isinstance(value, Sentence) else value
 
 
 def run(grid: Grid, context: Context) -> None:
     """Run the strategy that the run-config describes, and save its result as result.npz in the output folder."""
-    logging.getLogger("flwr").addFilter(_PLAINLY)
+    logger, said = logging.getLogger("flwr"), _InRunConfigWords(str(context.run_config.get("algorithm", "auto")))
+    for earlier in [each for each in logger.filters if isinstance(each, _InRunConfigWords)]:
+        logger.removeFilter(earlier)
+    logger.addFilter(said)
+    _run(grid, context)
+    logger.removeFilter(said)  # after a failed run it stays, because Flower logs the error once this function has ended
+
+
+def _run(grid: Grid, context: Context) -> None:
     config = run_config.settings(context.run_config)
     wanted = Path(str(config["output"])).expanduser()
     folder = _free(wanted)

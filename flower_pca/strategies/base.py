@@ -250,7 +250,8 @@ class FlowerStrategy(Strategy, Generic[R]):
             units: list[str] = _other_units(nodes.run.standing.model, nodes.site_names)
             result = replace(result, hints=(*result.hints, *units, *nodes.hints))
             result = result.with_keys(nodes.lasting_keys).with_names(nodes.lasting_keys)
-        log(INFO, "%s", result.status)
+        if result.status is not None:
+            log(INFO, "%s: %s", result.status.outcome.value, result.status.words)
         for line in result.table().splitlines():
             log(INFO, "\t%s", line)
         if isinstance(result, PCAResult):

@@ -46,6 +46,7 @@ OPTIONS: Final = (
     Setting("evaluate", False, "whether the reconstruction error is measured at the end"),
     Setting("max-share", "", "the most that one node may count of all squares and rows, such as 0.1"),
     Setting("monitor", False, "whether rows are counted by T2 and SPE, for limits; nodes must allow it by name"),
+    Setting("errors", False, "whether standard errors of loadings and variances are measured; nodes must allow it"),
     Setting("dp", "", "the privacy budget, such as dp(epsilon=1.0, delta=1e-6, clip=10.0)"),
     Setting("wire", "float64", "the bits of numbers in messages: float64, float32, float16 or auto"),
     Setting("split", "rows", '"columns" if nodes have different columns of the same people'),

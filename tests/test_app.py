@@ -527,7 +527,7 @@ def test_all_settings_of_a_strategy_can_be_set():
     known = {setting.name for setting in (*run_config.KEYS, *run_config.OPTIONS)}
     here = set(inspect.signature(strategies.PCAStrategy).parameters)
     apart = {"algorithm", "action", "hosted", "fraction", "fraction_train", "min_available_nodes", "min_train_nodes"}
-    apart |= {"min_evaluate_nodes", "channel", "errors"}  # of these an app has no use, or no text
+    apart |= {"min_evaluate_nodes", "channel"}  # of these an app has no use, or no text
     assert {name.replace("_", "-") for name in here - apart} <= known
 
 
@@ -570,6 +570,12 @@ def test_options_reach_nodes_and_server(app_run, tmp_path):
     assert any("6/6 clients" in line for line in lines)
     assert result.mse_ is not None
     assert result.seed == 4
+
+
+def test_standard_errors_by_an_option(app_run):
+    result, _ = app_run(simulated(3), options="errors=true")
+    assert result.loading_errors_.shape == (2, 6)
+    assert result.variance_errors_.shape == (2,)
 
 
 def test_empty_text_means_none(app_run):

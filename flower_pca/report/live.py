@@ -17,11 +17,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from flower_pca import report
 from flower_pca.base import checks, files
 from flower_pca.base.errors import ConfigError, FlowerPCAError
 from flower_pca.base.version import __version__
-from flower_pca.report import html, pages
+from flower_pca.report import html, page, pages
 from flower_pca.results.facts import Fact
 from flower_pca.results.record import ClientStep, Events, StepRecord
 
@@ -176,7 +175,7 @@ def _parts(record: StepRecord, alarms: Sequence[str]) -> list[str]:
     return [
         html.facts(Fact("", words, None, text) for words, text in newest),
         html.section("Alarms", *(html.paragraph(words, "ended") for words in alarms)),
-        html.section("Pictures", report.pictures(result, None)),
+        html.section("Pictures", page.pictures(result, None)),
         _clients(record),
         html.section("All steps", html.facts(result.facts()), html.paragraph(" ".join(result.findings()), "said")),
         *pages.of_steps(result),

@@ -1,0 +1,52 @@
+"""Which pictures there are of a result, and how one of them becomes a file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from flower_pca.base import checks
+from flower_pca.base.errors import ConfigError
+from flower_pca.plots import course, style
+from flower_pca.plots.needs import Result, Shards
+from flower_pca.plots.pictures import PICTURES, Picture
+
+
+def telling(result: Result, shards: Shards = None) -> dict[str, Picture]:
+    """Those of a report: all that are available, but for one that another says more exactly."""
+    every = available(result, shards)
+    return {what: p for what, p in every.items() if what != "far" or "taken_by_column" not in every}
+
+
+def available(result: Result, shards: Shards = None) -> dict[str, Picture]:
+    """The pictures that can be drawn of a result, and of rows if they are given."""
+    kinds = {what: picture for what, picture in PICTURES.items() if isinstance(result, picture.of)}
+    return {what: p for what, p in kinds.items() if p.need is None or p.need.there(result, shards)}
+
+
+def values(shards: Shards | Mapping[str, Any]) -> Shards:
+    """The clients' rows, of a mapping from sites too."""
+    if isinstance(shards, Mapping):
+        return list(shards.values())
+    return shards
+
+
+def draw(result: Result, what: str, path: str | os.PathLike[str], *, shards: Shards | Mapping[str, Any] = None) -> Path:
+    """Draw one of PICTURES, or "overview", into an SVG or PNG file, as the path's suffix says."""
+    known = [w for w, p in PICTURES.items() if isinstance(result, p.of)]
+    checks.choice("The picture", what, ("overview", *known))
+    style.suffix(path)
+    if what == "overview":
+        return style.save(course.figure(result), path)
+    return style.save(figure(result, what, shards=values(shards)), path)
+
+
+def figure(result: Result, what: str, *, shards: Shards = None) -> style.Figure:
+    """One of PICTURES, as a figure of matplotlib."""
+    picture, drawn = PICTURES[what], style.figure()
+    if (need := picture.need) is not None and not need.there(result, shards):
+        raise ConfigError(f'The picture "{what}"', must=need.rule, got=need.got, then=need.remedy)
+    picture.draw(drawn, result, *([shards] if picture.rows else []))
+    return drawn

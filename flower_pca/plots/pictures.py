@@ -1,0 +1,157 @@
+"""The table of all pictures by name: how each is drawn and read, of which kind of result, and what it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from flower_pca.plots import clients, course, personal, robust, tracking, variances
+from flower_pca.plots.needs import (
+    COLUMNS,
+    COURSE,
+    MANY,
+    OUTLIERS,
+    PARTS,
+    ROWS,
+    SCORES,
+    SHARES,
+    SPACES,
+    STATISTICS,
+    TAKEN,
+    WHOLE,
+    Requirement,
+    Result,
+)
+from flower_pca.results.pca import PCAResult
+from flower_pca.results.personal import PersonalResult
+from flower_pca.results.robust import RobustResult
+from flower_pca.results.steps import TrackingResult
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One picture: how it is drawn, and how it is read, of a run at once or with noise too; of
+    what, and what it needs.
+
+    `draw` takes an empty figure, the result, and the rows of the clients where it needs `rows`.
+    """
+
+    draw: Callable[..., None]
+    caption: str
+    at_once: str = ""
+    noisy: str = ""
+    of: type[Any] = PCAResult
+    need: Requirement | None = None
+
+    @property
+    def rows(self) -> bool:
+        """Whether it is drawn from the rows of the clients too."""
+        return self.need in (ROWS, WHOLE, SCORES, PARTS, SHARES, TAKEN)
+
+    def words(self, result: Result) -> str:
+        """How to read it, of this result."""
+        if self.noisy and getattr(result, "privacy", None) is not None:
+            return self.noisy
+        if course.iterates(result.history):
+            return self.caption
+        return self.at_once or self.caption
+
+
+PICTURES: Final[dict[str, Picture]] = {
+    "scree": Picture(
+        variances.scree, "How much of the variance lies along each component.",
+        noisy="How much of the total variance may lie along each component: anything between the ends of the line.",
+    ),
+    "cumulative": Picture(
+        variances.cumulative, "How much the first components explain together, and how many pass a round share.",
+        noisy="How much the first components may explain together: anything within the band.",
+    ),
+    "loadings": Picture(
+        variances.bars,
+        "The columns that weigh most in each component; blue weights are above zero, orange ones below.",
+        need=COLUMNS,
+    ),
+    "weights": Picture(variances.heatmap, "What every column weighs in each component.", need=MANY),
+    "scores": Picture(
+        clients.scores,
+        "Every point is a row in the common components, in the colour of its client; columns pull as arrows point.",
+        need=SCORES,
+    ),
+    "means": Picture(
+        clients.means,
+        "How far a client's mean of a column lies from that of all rows, in deviations of all rows.",
+        need=WHOLE,
+    ),
+    "errors": Picture(
+        clients.errors, "What the components leave of a row, on average over each client's rows.", need=WHOLE
+    ),
+    "far": Picture(
+        robust.far, "The share of each column's entries that were furthest off, at all clients.", of=RobustResult
+    ),
+    "taken_by_column": Picture(
+        robust.by_column, "How many entries of each column something was taken out of.", of=RobustResult
+    ),
+    "taken_by_client": Picture(
+        robust.by_client, "How many entries of each client something was taken out of.", of=RobustResult, need=TAKEN
+    ),
+    "taken": Picture(
+        robust.where, "Which columns entries were taken out of, client by client.", of=RobustResult, need=PARTS
+    ),
+    "sizes": Picture(
+        robust.sizes, "How large an entry of the low-rank and of the sparse part is.", of=RobustResult, need=PARTS
+    ),
+    "split": Picture(
+        personal.split, "What lies along shared components, along own ones, and along neither.",
+        of=PersonalResult, need=SHARES,
+    ),
+    "own_errors": Picture(
+        personal.errors, "What is left of a row without a client's own components, and with them.",
+        of=PersonalResult, need=SHARES,
+    ),
+    "own_components": Picture(
+        personal.own_first, "What the columns weigh in the first own component of each client.",
+        of=PersonalResult, need=SPACES,
+    ),
+    "own_distances": Picture(
+        personal.between, "How far apart the own components of two clients are.", of=PersonalResult, need=SPACES
+    ),
+    "own_map": Picture(
+        personal.plane, "Clients that lie close together have own components that are alike.",
+        of=PersonalResult, need=SPACES,
+    ),
+    "movement": Picture(
+        tracking.alone(tracking.movement_panel),
+        "How far the subspace turns from one step to the next.",
+        of=TrackingResult,
+    ),
+    "fit": Picture(
+        tracking.alone(tracking.fit_panel), "What the basis of the step before leaves of a batch.", of=TrackingResult
+    ),
+    "statistic": Picture(
+        tracking.alone(tracking.statistic), "How much of a batch lies outside the basis before: a change shows here.",
+        of=TrackingResult, need=STATISTICS,
+    ),
+    "step_sizes": Picture(
+        tracking.sizes, "How large the rows of each step are along each component.", of=TrackingResult
+    ),
+    "outliers": Picture(
+        tracking.outliers, "How many entries of each step were far off.", of=TrackingResult, need=OUTLIERS
+    ),
+    "last_loadings": Picture(
+        variances.last, "The columns that weigh most in the basis of the last step.", of=TrackingResult
+    ),
+    "convergence": Picture(
+        course.convergence,
+        "The error of the run after each message to the clients.",
+        "How far each component is from an exact one, as a share of the first variance: an exact one is at zero.",
+        noisy="The error after each message as the run measures it: it is that of the noise as well.",
+        need=COURSE,
+    ),
+    "traffic": Picture(
+        course.traffic,
+        "The same error, against what all clients have sent and received by then.",
+        "What all clients together have sent and received in each message.",
+        noisy="The same error, against what all clients have sent and received by then.",
+    ),
+}  # fmt: skip

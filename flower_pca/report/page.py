@@ -1,0 +1,104 @@
+"""The page of a run: what was found, in words and pictures, then the clients, and folded how the run went.
+
+What there is to say of a result it says itself, in `facts`, `findings` and `remarks`; the tables are
+those of `pages`. Here they are put together.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from flower_pca import plots
+from flower_pca.analysis.outliers import with_parts
+from flower_pca.analysis.rotation import Rotation
+from flower_pca.base import errors, files
+from flower_pca.base.version import __version__
+from flower_pca.plots import course, style
+from flower_pca.report import html, pages
+from flower_pca.results.robust import RobustResult
+
+_COURSE: Final = ("convergence", "traffic")  # pictures of the run, not of what it found
+
+
+def write(
+    result: plots.Result,
+    path: str | os.PathLike[str],
+    *,
+    title: str,
+    shards: Sequence[Any] | Mapping[str, Any] | None = None,
+    rotation: Rotation | None = None,
+) -> Path:
+    """Write the report of a run. Without matplotlib it has tables only, and says so.
+
+    Args:
+        result: What a run has returned, or `PCAResult.load` or `TrackingResult.load` has read.
+        path: The HTML file, for its owner only. The whole new report is there afterwards, or the
+            old file untouched.
+        title: What the report is headed by, such as the name of the data.
+        shards: The clients' rows, if they are at hand: then the report shows each client as well.
+        rotation: The result's components along other axes, which get tables of their own: see
+            `analysis.rotation`.
+
+    Returns:
+        The path.
+    """
+    rows = plots.values(shards)
+    if isinstance(result, RobustResult) and rows is not None:
+        result = with_parts(result, rows)  # once, for all tables and pictures
+    remarks = result.remarks()
+    every = _names(result, rows)
+    parts = [
+        html.remarks(remarks, "bad"),
+        html.paragraph(" ".join(result.findings()), "lead"),
+        html.remarks(remarks, "warn"),
+        *pages.words(result, rows),
+        pages.named_sites(result),
+        html.section("What was found", pictures(result, rows, [what for what in every if what not in _COURSE])),
+        html.facts(fact for fact in result.facts() if not fact.run),
+        *pages.of(result, rows),
+        *pages.of_rotation(rotation),
+        html.fold("How the run went", *_course(result, rows, [what for what in every if what in _COURSE])),
+        f"<footer>flower_pca {__version__} &middot; {result.algorithm} &middot; seed {result.seed}</footer>\n",
+    ]
+    with files.replacing(path, private=True) as file:  # it shows scores of rows
+        file.write(html.page(title, parts))
+    return Path(path)
+
+
+def _names(result: plots.Result, shards: Sequence[Any] | None) -> list[str]:
+    """The pictures that tell of a result; none without matplotlib."""
+    if errors.there("matplotlib"):
+        return list(plots.telling(result, shards))
+    return []
+
+
+def pictures(result: plots.Result, shards: Sequence[Any] | None, chosen: Sequence[str] | None = None) -> str:
+    """These pictures, or all that tell of a result; without matplotlib, that it is not there."""
+    if not errors.there("matplotlib"):
+        return html.paragraph(str(errors.lacking("matplotlib", "to draw")), "how")
+    if chosen is None:
+        chosen = _names(result, shards)
+    drawn = []
+    for what in chosen:
+        stream = io.BytesIO()
+        style.write(plots.figure(result, what, shards=shards), stream, "svg")
+        drawn.append(html.picture(what, stream.getvalue(), plots.PICTURES[what].words(result)))
+    if drawn:
+        return f'<div class="pictures">\n{"".join(drawn)}</div>\n'
+    return ""
+
+
+def _course(result: plots.Result, shards: Sequence[Any] | None, chosen: Sequence[str]) -> list[str]:
+    """How the run went: why it ended, what it chose, what was sent, and who was left out."""
+    return [
+        html.paragraph(course.summary(result), "how"),
+        html.remarks(result.remarks(), "good", "plain"),
+        html.facts(fact for fact in result.facts() if fact.run),
+        pictures(result, shards, chosen) if chosen else "",
+        pages.messages(result.history),
+        pages.failures(result.history, {key: out.name for key, out in result.left_out.items()} | {**result.site_names}),
+    ]

@@ -14,7 +14,7 @@ from spoilt import ROWS, SMALL, Array, own, pose, rel
 from benchmarks import certain
 from benchmarks import robust_problems as problems
 from flower_pca import Outcome, RobustResult, make, simulate
-from flower_pca.algorithms.robust import proof
+from flower_pca.algorithms.robust import attempts, proof
 from flower_pca.algorithms.robust.attempt import Attempt
 from flower_pca.algorithms.robust.attempts import Book, Record
 from flower_pca.algorithms.robust.proof import Verdict
@@ -325,3 +325,23 @@ def test_columns_that_far_entries_have_taken_in_are_found_anew() -> None:
     assert case.right, case
     assert case.converged, case
     assert case.attempts == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("seed", "k"), [(7, 2), (8, 1), (12, 2), (17, 1), (28, 2)])
+def test_three_columns_of_zeros_and_ones_end_in_a_status(seed: int, k: int) -> None:
+    """Rows of V that go to 0 round by round, until their squares underflow."""
+    rows = (np.random.default_rng(seed).random((40, 3)) < 0.75).astype(np.float64)
+    rows[:, 2] = rows[:, 0] * rows[:, 1]
+    algorithm = "consensus_rpca(gamma=0.5, patience=10)"
+    result = simulate(algorithm, np.array_split(rows, 2), n_components=k, center=False)
+    assert np.all(np.isfinite(result.components_))
+    assert result.status.words
+
+
+@pytest.mark.parametrize("size", [1.0, 1e20])
+def test_a_basis_is_found_from_sums_that_are_short_of_rank(size: float) -> None:
+    """Of 1e20 the ridge is lost in rounding: LAPACK finds the matrix singular."""
+    G, B = size * np.ones((2, 2)), size * np.outer([1.0, 2.0, 3.0], [1.0, 1.0])
+    U = attempts.solve_for_basis(B, G, 1e-6)
+    np.testing.assert_allclose(U, np.outer([1.0, 2.0, 3.0], [0.5, 0.5]), rtol=1e-5)

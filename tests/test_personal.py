@@ -421,3 +421,15 @@ def test_steps_of_choice_2_stay_as_their_fixed_point_depends_on_them() -> None:
         for s in ("", ", step=0.5")
     )
     np.testing.assert_array_equal(free.components_, given.components_)
+
+
+@pytest.mark.parametrize("algorithm", ["exact_per_pca", "triple_pca"])
+@pytest.mark.parametrize("seed", [0, 11, 22, 33, 34])
+def test_two_clients_with_the_same_rows_of_rank_one_have_its_direction(algorithm: str, seed: int) -> None:
+    """The gradient is 0 to the last bit, so that no step has a length."""
+    rng = np.random.default_rng(seed)
+    sizes, direction = rng.standard_normal(5), rng.standard_normal(3)
+    rows = np.outer(sizes, direction)
+    result = simulate(f"{algorithm}(local_components=1, max_rounds=30)", [rows, rows], n_components=1, center=False)
+    assert result.status.outcome is Outcome.CONVERGED
+    assert sine(result.components_, direction[None] / np.linalg.norm(direction)) <= 1e-7

@@ -145,7 +145,7 @@ class Secants:
         return self.with_pairs([*self.pairs, newest])
 
     def ahead(self, Z: Array) -> tuple[Array, float] | None:
-        """Where to go next, and how much the objective is to rise; None if no pair says so."""
+        """Where to go next, and how much the objective is to rise; None if no pair says so, or at a point of rest."""
         bent = [pair for pair in self.pairs if pair.bent]
         if not bent:
             return None
@@ -164,7 +164,10 @@ class Secants:
         for pair, along in reversed(passed):
             off = float(np.sum(pair.y * step) / np.sum(pair.s * pair.y))
             step = step + (along - off) * pair.s
-        step = step * min(1.0, _LONGEST / linalg.norm2(step))
+        length = linalg.norm2(step)
+        if not length:  # The gradient is 0: there is nowhere to go.
+            return None
+        step = step * min(1.0, _LONGEST / length)
         promise = float(np.sum(step * self.G))
         return linalg.polar(self.U + step), promise
 

@@ -233,6 +233,14 @@ class Book:
         return room and (self.best.verdict.lacking or not self.best.verdict.predicted)
 
 
+def solve_for_basis(B: Array, G: Array, rho: float) -> Array:
+    """B (G + rho I)^-1; if G is short of rank and rho is lost in its rounding, B times its pseudo-inverse."""
+    try:
+        return np.asarray(np.linalg.solve(G + rho * np.eye(len(G)), B.T).T)
+    except np.linalg.LinAlgError:
+        return np.asarray(B @ np.linalg.pinv(G, hermitian=True))
+
+
 def _leaves_much(verdict: Verdict) -> bool:
     """Whether a component may be missing from what is left, and that is too much for agreement to count."""
     return verdict.lacking and (verdict.error > proof.SMALL or verdict.structure > _MOST_STRUCTURE)
@@ -304,8 +312,7 @@ class ConsensusState:
         before, problem = self.attempt, self.problem
         assert before is not None
         cache, sums, share = self.cache.add(total)
-        ridge = max(before.rho(problem), TINY) * np.eye(before.p)
-        U = np.linalg.solve(sums["G"] + ridge, sums["B"].T).T
+        U = solve_for_basis(sums["B"], sums["G"], max(before.rho(problem), TINY))
         attempt = advance(
             before,
             problem,

@@ -38,6 +38,8 @@ STEPS: Final = 8  # power steps
 # share of clean entries of a row below which these may be clean by chance
 BAD: Final = 0.3
 SEED: Final = 20
+# The length of a row of V below which its squares are no longer normal numbers
+_SHORTEST: Final = float(np.sqrt(TINY))
 
 
 def weak_rows(W: Array, Q: Array) -> Array:
@@ -274,7 +276,9 @@ def answer(
     V = np.where(weak[:, None], 0.0, V)
     G = V.T @ V
     if even:
-        V = V / np.maximum(np.linalg.norm(V, axis=1, keepdims=True), TINY)
+        lengths = np.linalg.norm(V, axis=1, keepdims=True)
+        # A row that is so short that its squares underflow has no direction, and counts as 0.
+        V = np.where(lengths > _SHORTEST, V, 0.0) / np.maximum(lengths, TINY)
     sums = {"count": count, "G": G, "M": V.T @ V}
     if x is None:
         return {**sums, "F": W.T @ pairs(V)}

@@ -397,6 +397,26 @@ def test_lost_memory_is_recovered_from(who):
     assert is_pca_of(result, SHARDS)
 
 
+@pytest.mark.parametrize("folder", [True, False])
+def test_a_resumed_run_says_if_its_nodes_have_begun_afresh(folder, tmp_path):
+    """The server is killed, and its nodes are restarted: what they keep of a run is lost without a folder for it."""
+    grid = grid_of(THREE, **({"memory_dir": tmp_path / "nodes"} if folder else {}))
+
+    def kill(session):
+        if len(session.history) == 9:
+            raise Killed
+
+    with pytest.raises(Killed):
+        strategies.FAPS(n_components=2, checkpoint=tmp_path / "run").fit(grid, on_round=kill)
+    for node in grid.nodes:
+        grid.forget(node)
+    result = strategies.FAPS(n_components=2, checkpoint=tmp_path / "run").fit(grid)
+    assert is_pca_of(result, THREE)
+    assert result.status.ok
+    assert ("began afresh" in result.status.words) != folder
+    assert folder or "memory-dir" in result.status.words
+
+
 def message_to(node):
     return Message(RecordDict(), node, "query", ttl=60.0, group_id="0")
 

@@ -46,6 +46,9 @@ MAX_RESTARTS: Final = 5  # returns to the opening because the set of clients cha
 # that change without the model and the state, in a checkpoint
 _PLACE: Final = {"index": int, "halfway": bool, "last": bool, "disturbed": bool}
 _DISTURBED: Final = ", but maybe elsewhere than undisturbed: clients had lost what they keep of the run. Run it again"
+_AFRESH: Final = (
+    "; clients had lost what they keep of the run and began afresh, which may cost rounds: give every node a memory-dir"
+)
 
 
 class Role(enum.IntEnum):
@@ -268,7 +271,9 @@ class Standing:
         """With what is said of an algorithm that has ended."""
         algorithm = self.algorithm
         # A closing message that measures the components finds out by itself whether they are right.
-        if self.disturbed and status.outcome is Outcome.CONVERGED and not algorithm.measured:
+        if self.disturbed and algorithm.measured:
+            status = Status(status.outcome, f"{status.words}{_AFRESH}")
+        elif self.disturbed and status.outcome is Outcome.CONVERGED:
             status = Status(Outcome.STALLED, f"{status.words}{_DISTURBED}")
         model = replace(self.model, status=status, rounds=algorithm.rounds(self.state), pooled=algorithm.pooled)
         basis, product = model.basis, model.product

@@ -93,6 +93,8 @@ def is_sparse(source: Blocks) -> bool:
 class Sliced:
     """Rows that are had by slices, X[i:j]. Those in memory, or mapped into it, are one piece, which is not copied."""
 
+    __slots__ = ("_X", "dtype", "shape", "sparse")
+
     axis: Final = 0
 
     def __init__(self, X: Any) -> None:
@@ -121,6 +123,19 @@ class Sliced:
     def place(self) -> Place | None:
         """Where the rows lie in the file that they are mapped from, whichever view of it this is."""
         return place_of(self._X)
+
+    @property
+    def array(self) -> Array | None:
+        """The rows, if they are an array of numpy in memory; else None."""
+        return self._X if type(self._X) is np.ndarray else None
+
+
+def only_block(source: Blocks) -> Array | None:
+    """The rows of a source, if they are an array in memory that is one block as it is; else None."""
+    found = source.array if isinstance(source, Sliced) else None
+    if found is None or len(found) > rows_of_a_block(found.shape[1], found.dtype) or native(found) is not found:
+        return None
+    return found
 
 
 def place_of(X: Any) -> Place | None:

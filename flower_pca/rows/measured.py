@@ -6,7 +6,6 @@ by all views of the rows. It receives the rows as blocks, and knows no names.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
@@ -56,13 +55,17 @@ class Measured:
         missing: How many values are missing.
     """
 
+    # A simulation has thousands of these, most of a few rows: no dictionary of attributes beside the one of facts.
+    __slots__ = ("_facts", "_only", "d", "dtype", "missing", "n", "rows", "sparse")
+
     def __init__(self, rows: Blocks, look: Look | None, *, missing: bool) -> None:
         self.rows = rows
         self.n, self.d = rows.shape
         self.sparse = adapters.is_sparse(rows)
         self.dtype = source.precision(rows.dtype)
         self._facts: dict[Hashable, Any] = {}
-        self._newest: dict[Hashable, Any] = {}
+        # The rows of most clients of a simulation: every pass over them would cut them into the same single block.
+        self._only = adapters.only_block(rows)
         self.missing = 0
         if look is not None:
             self.missing = self._require_finite(look, allowed=missing)
@@ -79,10 +82,11 @@ class Measured:
 
     def newest(self, what: Hashable, fits: Callable[[T], bool], make: Callable[[], T]) -> T:
         """The newest of several that could be made of the rows, if it fits; else another one takes its place."""
-        found = self._newest.get(what)
+        key = ("newest", what)
+        found = self._facts.get(key)
         if found is None or not fits(found):
-            self._newest[what] = found = None  # The one before may be as large as the rows.
-            self._newest[what] = found = make()
+            self._facts[key] = found = None  # The one before may be as large as the rows.
+            self._facts[key] = found = make()
         return cast(T, found)
 
     @property
@@ -116,12 +120,13 @@ class Measured:
 
     def stored(self) -> Iterator[Any]:
         """Blocks of rows as they are worked on; sparse ones in one piece."""
+        if self._only is not None:
+            return iter((self._only,))
         if self.sparse:
-            yield from self.rows.pieces()
-        else:
-            yield from map(source.native, source.cut(self.rows.pieces(), self.block_rows))
+            return self.rows.pieces()
+        return map(source.native, source.cut(self.rows.pieces(), self.block_rows))
 
-    @functools.cached_property
+    @property
     def block_rows(self) -> int:
         """How many rows make a block."""
         return source.rows_of_a_block(self.d, self.rows.dtype)

@@ -115,6 +115,7 @@ def simulate(
     watch = Watch(on_round)
     watch.begin(functools.partial(_words, question, clients))
     if conduct.engine is None:
+        del sites  # Clients hold what they need of the tables; ten thousand tables beside them would take memory.
         result = _in_process(question, clients, public, conduct, present, watch)
     else:
         _require_none(present, "participation with Ray", "a fraction", "Use a fraction, or the backend in_process.")

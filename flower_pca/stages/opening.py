@@ -185,6 +185,8 @@ OUTLYING: Final = "outlying_sites"  # a line for each site that lies far from mo
 _COMPARED: Final = 2**15  # the most numbers by which the server compares columns of clients with each other
 _SUMMED: Final = 2**20  # the most numbers that the server keeps to measure differences between clients by
 SAID: Final = ("n", "eps", "mean", "m2", "count")  # of that
+_TO_COMPARE: Final = (*SAID, "product")  # of that, of so few clients that their columns are compared
+_TO_SUM: Final = ("n", "mean", "count")  # of that, of so many that only the sums of their rows are of use
 
 
 @dataclass(frozen=True)
@@ -289,13 +291,7 @@ class Opening(Stage[OpeningState]):
 
     def merging(self, state: OpeningState) -> Merge:
         def merge(total: dict[str, Any] | None, client: int, reply: Arrays) -> dict[str, Any]:
-            said = (total or {}).get(_SAYINGS, {})
-            if self.judged or (said is not None and (len(said) + 1) * len(reply["mean"]) <= _SUMMED):
-                said[client] = {name: reply[name] for name in SAID if name in reply}
-                if (len(said) + 1) * reply["product"].size <= _SUMMED:
-                    said[client]["product"] = reply["product"]
-            else:  # too many clients to compare, so nothing is kept of any
-                said = None
+            said = _with_saying((total or {}).get(_SAYINGS, {}), client, reply, judged=self.judged)
             return {**_both(state, total, reply), _SAYINGS: said}
 
         return merge
@@ -343,6 +339,27 @@ class Opening(Stage[OpeningState]):
         )
 
 
+def _with_saying(
+    said: dict[int, dict[str, Array]] | None, client: int, reply: Arrays, *, judged: bool
+) -> dict[int, dict[str, Array]] | None:
+    """What clients have said of themselves, with one more answer: as much of each as is of use with so many clients.
+
+    Once there are more, the rest of what all have said is dropped. None if nothing is of use any more.
+    """
+    if said is None:
+        return None
+    numbers = (len(said) + 1) * len(reply["mean"])
+    if numbers > _SUMMED and not judged:
+        return None
+    names: tuple[str, ...] = _TO_COMPARE
+    if numbers > _COMPARED:
+        names = SAID if judged else _TO_SUM
+        if "product" in next(iter(said.values()), {}):
+            said = {i: {name: own[name] for name in names if name in own} for i, own in said.items()}
+    said[client] = {name: reply[name] for name in names if name in reply}
+    return said
+
+
 def _sites(state: OpeningState, frame: Frame) -> Arrays:
     """What the server knows of single clients to compare them by, unless there are too many clients or columns.
 
@@ -353,18 +370,34 @@ def _sites(state: OpeningState, frame: Frame) -> Arrays:
     if len(keys) < 2 or len(keys) * len(state.said[keys[0]]["mean"]) > _SUMMED:
         return {}
     sites = [state.said[key] for key in keys]
-    moments = [Moments(int(site["n"]), site["mean"], site["m2"], site.get("count")) for site in sites]
-    found = {
-        SITE_KEYS: np.array(keys, dtype=np.uint64),
-        SITE_ROWS: np.array([own.n for own in moments]),
-        SITE_SUMS: np.array([own.sums(frame)[0] for own in moments]),
-    }
-    if found[SITE_SUMS].size > _COMPARED:
+    rows = np.array([int(site["n"]) for site in sites])
+    found = {SITE_KEYS: np.array(keys, dtype=np.uint64), SITE_ROWS: rows, SITE_SUMS: _sums(sites, rows, frame)}
+    if found[SITE_SUMS].size > _COMPARED or "m2" not in sites[0]:  # there may have been more when they answered
         return found
-    found[SITE_MEANS] = np.array([own.mean for own in moments])
-    found[SITE_DEVIATIONS] = np.sqrt(np.array([own.m2 / np.maximum(own.seen, 1) for own in moments]))
+    found[SITE_MEANS] = np.array([site["mean"] for site in sites])
+    squares = [site["m2"] / np.maximum(site.get("count", site["n"]), 1) for site in sites]
+    found[SITE_DEVIATIONS] = np.sqrt(np.array(squares))
     found[OUTLYING] = _outlying(state, sites, found)
     return found
+
+
+def _sums(sites: Sequence[Arrays], rows: Array, frame: Frame) -> Array:
+    """The sum of the rows of each site in the frame, as `Moments.sums` has it of one; all in the memory of the result.
+
+    That is the mean of a column less the centre, times the number of its values; and what stands for its gaps, times
+    the number of these.
+    """
+    sums = np.array([site["mean"] for site in sites], dtype=np.float64)
+    sums -= frame.centre
+    seen = rows[:, None]
+    if "count" in sites[0]:
+        seen = np.array([site["count"] for site in sites])
+        sums[seen == 0] = 0.0
+    sums *= seen
+    if frame.fill is not None:
+        sums += (rows[:, None] - seen) * (frame.fill - frame.centre)
+    sums /= frame.divisor
+    return sums
 
 
 def _outlying(state: OpeningState, sites: Sequence[Arrays], found: Arrays) -> Array:

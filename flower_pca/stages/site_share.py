@@ -56,13 +56,17 @@ def beyond_chance(share: Array, sites: int, rows: int) -> Array:
     """
     if sites < 2 or rows <= sites:
         return np.zeros(len(share), dtype=bool)
-    from scipy.special import fdtrc  # late: no node needs it, and it takes longer to import than the whole package
+    adjusted = 1.0 - (1.0 - share) * (rows - 1) / (rows - sites)
+    matters = np.asarray(adjusted >= _LEAST)
+    if not matters.any():
+        return matters
+    # Late: no node needs it, nor a run of sites that are alike, and it takes longer to import than the whole package.
+    from scipy.special import fdtrc
 
     rest = np.maximum(1.0 - share, np.finfo(float).tiny)
     F = (share / (sites - 1)) / (rest / (rows - sites))
     p = fdtrc(sites - 1, rows - sites, F)
-    adjusted = 1.0 - (1.0 - share) * (rows - 1) / (rows - sites)
-    return np.asarray((p < _LEVEL / len(share)) & (adjusted >= _LEAST))
+    return np.asarray(matters & (p < _LEVEL / len(share)))
 
 
 def hints_of_sites(share: Array | None, sites: int | None, rows: int) -> list[str]:

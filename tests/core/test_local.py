@@ -164,8 +164,8 @@ def test_product_by_the_gram_matrix_and_without_it_agree(frame_name, sparse, mon
 @pytest.mark.parametrize("shape", [(5, 5000), (400, 7)])
 def test_gram_matrix_is_formed_only_where_it_saves_work(shape, monkeypatch):
     data = LocalData(reals(6, *shape))
-    formed = []
-    monkeypatch.setattr(data.measured, "spread", lambda: formed.append(shape) or Measured.spread(data.measured))
+    formed, spread = [], Measured.spread
+    monkeypatch.setattr(Measured, "spread", lambda self: formed.append(shape) or spread(self))
     data.matmat(np.ones((shape[1], 2)), reuse=50)
     assert bool(formed) == (shape[1] == 7)
 

@@ -14,7 +14,8 @@ from flower_pca import PCAResult, registry
 from flower_pca.base import linalg
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
-from flower_pca.stages.opening import Opening
+from flower_pca.stages import opening
+from flower_pca.stages.opening import SITE_ROWS, SITE_SUMS, Opening
 
 RATIO = 1e5  # mean over deviation: what a frame loses to rounding is this times eps
 
@@ -199,3 +200,46 @@ def test_peaks_are_sent_under_max_abs_only():
 def test_centring_turns_off_without_a_frame():
     known = opened([near(13)], known=model(center=False))
     assert known.frame.same(Frame())
+
+
+@pytest.mark.parametrize("compared", [2**15, 0])
+@pytest.mark.parametrize("gaps", [False, True])
+@every("scale", [None, "std"])
+def test_the_sums_of_sites_are_those_of_their_rows_in_the_frame(scale, gaps, compared, monkeypatch):
+    monkeypatch.setattr(opening, "_COMPARED", compared)
+    X, missing = far_from_zero(14), "error"
+    parts = deal(X, (130, 69, 200, 1))
+    if gaps:
+        missing = "mean"
+        for i, part in enumerate(parts):
+            part[np.random.default_rng(i).random(part.shape) < 0.2] = np.nan
+        parts[0][:, 3] = np.nan
+    stage, total, known = Opening(width=4, judged=False), None, model(scale=scale, missing=missing)
+    state = stage.start(known)
+    clients = [LocalData(part, missing=gaps) for part in parts]
+    for i, client in enumerate(clients):
+        total = stage.merging(state)(total, i, stage.client(stage.broadcast(state), client, {})[0])
+    known = stage.finish(stage.server(state, total, frozenset(range(4))), known)
+    filled = [np.where(np.isnan(part), known.frame.mean, part).astype(np.longdouble) for part in parts]
+    expected = [((part - known.frame.mean) / known.frame.divisor).sum(axis=0) for part in filled]
+    assert known.sites[SITE_ROWS].tolist() == [130, 69, 200, 1]
+    np.testing.assert_allclose(known.sites[SITE_SUMS], np.array(expected, dtype=float), rtol=0, atol=2e-8)
+
+
+def kept_of(clients, *, judged):
+    """What the server keeps of each client beside the merged answer."""
+    stage, total = Opening(width=2, judged=judged), None
+    state = stage.start(model())
+    for i, up in enumerate(replies(stage, state, np.split(near(15, n=60 * clients), clients))):
+        total = stage.merging(state)(total, i, up)
+    return [set(own) for own in stage.server(state, total, frozenset(range(clients))).said.values()]
+
+
+@pytest.mark.parametrize("judged", [False, True])
+def test_the_server_keeps_of_many_clients_only_what_it_uses(judged, monkeypatch):
+    monkeypatch.setattr(opening, "_COMPARED", 2 * 8)
+    monkeypatch.setattr(opening, "_SUMMED", 3 * 8)
+    claims = {"n", "eps", "mean", "m2"}
+    assert kept_of(2, judged=judged) == [{*claims, "product"}] * 2
+    assert kept_of(3, judged=judged) == [claims if judged else {"n", "mean"}] * 3
+    assert kept_of(4, judged=judged) == ([claims] * 4 if judged else [])

@@ -482,10 +482,17 @@ def _off(rows: Array, n: Any) -> Array:
 
 def _rounding(values: Array) -> Array:
     """The last decimal place of each number: .01 of 3.14, 1 of 7."""
-    steps = np.full(values.shape, 1e-12)
+    steps, sizes = np.full(values.shape, 1e-12), np.abs(values)
+    # Arrays of this size are written eleven times, so in the same memory.
+    rest, slack = np.empty((2, *values.shape), dtype=np.result_type(values, 1.0))
     for places in range(10, -1, -1):
         step = 10.0**-places
-        steps[np.abs(values - np.rint(values / step) * step) <= 1e-9 * np.maximum(np.abs(values), step)] = step
+        np.rint(np.divide(values, step, out=rest), out=rest)
+        rest *= step
+        np.abs(np.subtract(values, rest, out=rest), out=rest)
+        np.maximum(sizes, step, out=slack)
+        slack *= 1e-9
+        np.copyto(steps, step, where=rest <= slack)
     return steps
 
 

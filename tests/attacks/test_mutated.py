@@ -87,7 +87,7 @@ def mutated(rng, arrays):
     """A message with one or two of its arrays changed, dropped or added."""
     arrays = {name: np.asarray(a) for name, a in arrays.items()}
     for _ in range(int(rng.integers(1, 3))):
-        own = bool(arrays) and rng.random() < 0.4  # others are refused by name
+        own = bool(arrays) and rng.random() < 0.5  # others are refused by name
         name = str(rng.choice([*arrays] if own else [*arrays, *SMALL, *LOOSE]))
         value = STRANGE[int(rng.integers(len(STRANGE)))]
         match int(rng.integers(7)):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 from scipy.special import ndtr
 
 Array = np.ndarray[Any, Any]
@@ -297,3 +298,9 @@ def imputed(shards: Shards, fill: Array | None = None) -> Shards:
 def turned_shards(sizes: Sequence[int], d: int, ratio: float) -> Shards:
     """Clients of such sizes whose deviations fall by `ratio`, along the axes of a random basis."""
     return [X @ rotation(d, 0) for X in shards(sizes, ratio ** np.arange(d), shift=0.1)]
+
+
+def sparse_random(rng, n, d, share):
+    """Sparse rows of which about this share of the entries is stored, with every version of SciPy."""
+    stored = np.unique(rng.integers(0, n * d, size=round(share * n * d)))
+    return scipy.sparse.csr_array((rng.random(len(stored)), (stored // d, stored % d)), shape=(n, d))

@@ -44,7 +44,7 @@ def test_a_tracker_that_begins_with_other_columns_says_so():
     other = of_the_plane(20, "abcd").rename(columns={"a": "x"})
     with pytest.raises(DataError, match=r"must be at least those that the run names\. Got 4, without 'a'"):
         track("st_miss", [other], batch=10, n_components=2, start=known)
-    with pytest.raises(ConfigError, match="must be one with column x"):
+    with pytest.raises(ConfigError, match="The start lacks column x"):
         track("st_miss", [other], batch=10, n_components=2, start=known, columns=["x", "b", "c", "d"])
 
 

@@ -67,7 +67,7 @@ def sketch(drawn, stream, kind):
 def page_of_sketches(given, tmp_path, **options):
     """A page on which every picture has its place and its words."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(report.style, "write", sketch)
+        patch.setattr(report.page.style, "write", sketch)
         return report_page(given, tmp_path, **options)
 
 
@@ -202,7 +202,7 @@ def test_a_loaded_result_gives_the_same_report(measured_result, tmp_path):
 @pytest.mark.slow
 def test_a_failure_leaves_the_old_report(measured_result, tmp_path, monkeypatch):
     (tmp_path / "report.html").write_text("old")
-    monkeypatch.setattr(report.style, "write", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+    monkeypatch.setattr(report.page.style, "write", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
     with pytest.raises(OSError, match="disk full"):
         report_page(measured_result, tmp_path)
     assert [file.read_text() for file in tmp_path.iterdir()] == ["old"]

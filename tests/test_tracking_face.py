@@ -42,12 +42,12 @@ def test_the_command_masks_if_it_is_told_to(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["none.npy", "--batch", "6", "--rank", "2"], "The data file"),
+        (["none.npy", "--batch", "6", "--rank", "2"], "No file or folder named 'none.npy'"),
         (["{}", "--batch", "0", "--rank", "2"], "--batch must be a whole number of at least 1"),
         (["{}", "--batch", "6", "--rank", "99"], "--components must be at most the columns of client 0, 40"),
         (["{}", "--batch", "6", "--rank", "2", "--clients", "7"], "--clients must be a whole number of at least 1 and"),
         (["{}", "--batch", "6", "--rank", "2", "--algorithm", "pca"], "The tracker must be one of st_miss,"),
-        (["{}", "--batch", "6", "--rank", "2", "--mask"], "The clients with --mask must be at least 2. Got 1."),
+        (["{}", "--batch", "6", "--rank", "2", "--mask"], "--mask needs at least 2 clients, and there is 1."),
         (["no.npy", "--batch", "6", "--rank", "2", "--clients", "2", "--mask", "yes"], "--mask must be True, False, a"),
         (["{}", "--batch", "6", "--rank", "2", "--out", "{}"], "is a file, so nothing can be written into it."),
     ],

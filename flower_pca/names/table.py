@@ -182,7 +182,8 @@ class Table:
         if ids is None:
             return self
         beside = dict(self.beside)
-        return replace(self, ids=tuple(beside.pop(ids).tolist()), beside=beside)
+        parts = tuple(part.with_ids(ids) for part in self.parts)
+        return replace(self, ids=tuple(beside.pop(ids).tolist()), beside=beside, parts=parts)
 
     def with_words(self, columns: Collection[str]) -> Table:
         """The same, with these columns beside the rows as words, for others to be made of them."""

@@ -171,6 +171,12 @@ class Measured:
                 total.update(np.ascontiguousarray(part).data)
         return int.from_bytes(total.digest(), "big")
 
+    def first_row(self) -> int:
+        """A digest of the first stored row, the same however the rows are stored."""
+        row = next(iter(self.stored()))[:1]
+        values = np.asarray(row.toarray() if self.sparse else row, dtype=np.float64)
+        return int.from_bytes(hashlib.blake2b(values.tobytes(), digest_size=16).digest(), "big")
+
     def own_fill(self) -> Array:
         """What stands for missing values where these are the rows' own: their mean; 0 in a column without any."""
         return self.there().mean

@@ -263,6 +263,10 @@ class StoredRows:
         """A digest of the stored rows, which nobody can give to others."""
         return self.measured.fingerprint()
 
+    def first_row(self) -> int:
+        """A digest of the first stored row, the same however the rows are stored."""
+        return self.measured.first_row()
+
     def spread(self) -> Spread:
         """X'X of dense rows without gaps about their own mean, and their moments."""
         return self.measured.spread()

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from builders import sparse_random
 
 from flower_pca.rows import gram
 from flower_pca.rows.frame import Frame
@@ -21,7 +22,7 @@ def exact_gram(rows: Any, frame: Frame) -> Any:
 
 def sparse_rows(n: int, d: int, share: float, dtype: Any = np.float64) -> Any:
     rng = np.random.default_rng(d)
-    return sp.random_array((n, d), density=share, rng=rng, format="csr", dtype=np.float64).astype(dtype)
+    return sparse_random(rng, n, d, share).astype(dtype)
 
 
 def some_frames(rows: Any) -> list[Frame]:

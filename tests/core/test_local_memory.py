@@ -5,7 +5,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
+from builders import sparse_random
 from cases import every
 
 from flower_pca import assembly, simulate
@@ -136,7 +136,7 @@ def test_the_gram_matrix_is_small_beside_the_rows_or_in_any_case():
 @pytest.mark.parametrize("share", [0.01, 0.06])
 def test_the_gram_matrix_of_sparse_rows_takes_no_memory_for_entries_that_are_not_stored(share):
     n, d = 40_000, 300
-    rows = sp.random_array((n, d), density=share, rng=np.random.default_rng(0), format="csr")
+    rows = sparse_random(np.random.default_rng(0), n, d, share)
     stored_bytes = 12 * rows.nnz
     most = peak(lambda: LocalData(rows).gram())
     assert most <= 8 * 2 * d * d + 4 * stored_bytes + 2 * gram._PRODUCTS < 8 * n * d

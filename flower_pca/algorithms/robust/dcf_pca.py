@@ -167,10 +167,10 @@ class DCFPCA(Robust[DCFState]):
         if "top" in arrays:
             return counts_reply(arrays, data), memory
         U, V, weight = arrays["U"], memory.get("V"), 1.0
-        # The paper's start, of a stream of the node's own. The rows as they are stored say which
-        # stream, because a frame changes in its last digits with the order in which clients are summed.
+        # The paper's start, of a stream of the node's own. The first stored row says which stream, because a frame
+        # changes in its last digits with the order in which clients are summed.
         if V is None or V.shape != (data.n, U.shape[1]):
-            V = linalg.random_block(data.n, U.shape[1], int(arrays["seed"]) + data.fingerprint())
+            V = linalg.random_block(data.n, U.shape[1], int(arrays["seed"]) + data.first_row())
         lam, rho, eta = (float(arrays[name]) for name in ("lam", "rho", "eta"))
         own = float(arrays["rho_row"]) * data.n
         for _ in range(int(arrays["steps"])):

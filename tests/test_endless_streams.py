@@ -10,7 +10,7 @@ from cases import PLAIN_OR_MASKED
 
 from flower_pca import ConfigError, DataError, STMiss, Stream, TrackingResult, report, track
 from flower_pca.core import run
-from flower_pca.tracking import change
+from flower_pca.tracking import change, season
 
 D, R = 12, 2
 
@@ -178,6 +178,7 @@ def test_memory_does_not_grow_with_the_steps(monkeypatch):
     """Once the newest messages and quiet steps are there, of which fewer are kept than usual."""
     monkeypatch.setattr(run, "NEWEST", 40)
     monkeypatch.setattr(change, "_NEWEST", 40)
+    monkeypatch.setattr(season, "_KEPT", 40)
     held = {}
 
     def measure(now):

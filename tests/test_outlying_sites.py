@@ -1,10 +1,12 @@
 """Sites that lie far from most others are named, however many of them there are below half."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from fake_grid import grid_of, in_a_run
 
 from flower_pca import PCAResult, simulate
+from flower_pca.hints.repeats import without_repeats
 from flower_pca.stages.outlying_sites import OutlyingKind, find
 from flower_pca.strategies import PCAStrategy
 
@@ -152,16 +154,16 @@ def two_of_six(seed=6):
 
 
 def about_outlying(result):
-    return [hint for hint in result.hints if "at most sites" in hint]
+    """One hint for each site, which names the unit if it is known."""
+    return [hint for hint in result.hints if "at most sites" in hint or "had other units" in hint]
 
 
 def test_both_of_six_hospitals_with_other_units_are_named_in_a_simulation(tmp_path):
     result = simulate("krylov", two_of_six(), n_components=2)
     hints = about_outlying(result)
     assert len(hints) == 2
-    assert sorted(name for hint in hints for name in ("jena", "kiel") if f"at {name} " in hint) == ["jena", "kiel"]
-    assert all("column 4" in hint for hint in hints)
-    assert "its units" in hints[-1]
+    assert sorted(name for hint in hints for name in ("jena", "kiel") if name in hint) == ["jena", "kiel"]
+    assert all("olumn 4 looks as if" in hint for hint in hints)
     assert about_outlying(PCAResult.load(result.save(tmp_path / "r.npz"))) == hints
 
 
@@ -182,11 +184,12 @@ def test_a_hint_about_an_identifier_leaves_them_named():
     shards = {name: np.column_stack([rows, 1000.0 * np.arange(80)]) for name, rows in two_of_six().items()}
     hints = simulate("krylov", shards, n_components=2).hints
     assert len([hint for hint in hints if "olumn 8 alone has" in hint]) == 1
-    assert len([hint for hint in hints if "at most sites" in hint]) == 2
+    assert len([hint for hint in hints if "at most sites" in hint or "had other units" in hint]) == 2
 
 
-def test_they_are_not_named_under_masks_where_nobody_sees_a_site():
-    assert about_outlying(simulate("krylov", two_of_six(), n_components=2, mask=True)) == []
+def test_the_server_does_not_name_them_under_masks_where_it_sees_no_site():
+    hints = simulate("krylov", two_of_six(), n_components=2, mask=True).hints
+    assert not [hint for hint in hints if "at most sites" in hint]
 
 
 def test_gaps_do_not_hide_them():
@@ -216,3 +219,37 @@ def test_kinds_say_what_differs():
     }
     assert found[1].column == 3
     assert 7.0 < found[1].times < 13.0
+
+
+def measured(site, glucose):
+    rng = np.random.default_rng([9, *site.encode()])
+    rows = rng.normal([glucose, 75.0, 130.0], [glucose / 7.0, 12.0, 15.0], (80, 3))
+    return pd.DataFrame(rows, columns=["glucose", "weight", "systolic"])
+
+
+def two_in_other_units():
+    return {site: measured(site, 5.6 if site in ("jena", "kiel") else 100.0) for site in two_of_six()}
+
+
+def test_a_site_whose_units_are_named_is_not_named_twice():
+    hints = simulate("krylov", two_in_other_units(), n_components=2, scale="std").hints
+    assert [hint.partition(" had other units")[0] for hint in hints if "glucose" in hint] == [
+        "Column glucose looks as if jena",
+        "Column glucose looks as if kiel",
+    ]
+
+
+@pytest.mark.slow
+def test_nor_over_flower():
+    with in_a_run():
+        strategy = PCAStrategy("krylov", n_components=2, scale="std", min_nodes=6)
+        hints = strategy.fit(grid_of(list(two_in_other_units().values()))).hints
+    assert len([hint for hint in hints if "lucose looks as if" in hint]) == 2
+    assert not [hint for hint in hints if "The mean of column glucose" in hint]
+
+
+def test_hints_about_other_columns_and_sites_stay():
+    units = "Column glucose looks as if jena had other units: its median is 5.4, against 98. Convert it."
+    far = "The mean of column {} at {} lies 9 standard deviations from its mean at most sites."
+    kept = [far.format("weight", "jena"), far.format("glucose", "kiel")]
+    assert without_repeats([units, far.format("glucose", "jena"), *kept]) == (units, *kept)

@@ -23,6 +23,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.base.shown import shown
 from flower_pca.core.question import Question
 from flower_pca.hints import faults
+from flower_pca.hints.repeats import without_repeats
 from flower_pca.hints.sizes import column_alone, hints_of_largest
 from flower_pca.names.coding import Coding
 from flower_pca.names.columns import Columns, Heading, enumeration, usual_place
@@ -248,7 +249,7 @@ def looked_at(result: PCAResult, clients: Sequence[LocalData], frame: Frame) -> 
             column = hint.partition(" alone has ")[0]
             of_columns = (hint, *(other for other in of_columns if not other.startswith(f"{column} alone has ")))
     found = hints.of(clients, names, most=most, sizes=of_columns, but=alone)
-    return replace(result, hints=(*found, *of_sites))
+    return replace(result, hints=without_repeats((*found, *of_sites)))
 
 
 def by_agreement(question: Question, coding: Coding, sites: Sequence[Table]) -> tuple[Question, list[Table]]:

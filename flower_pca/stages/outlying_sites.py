@@ -31,6 +31,7 @@ _TURNED: Final = 0.5  # of the size of a column's usual covariances, from which 
 _SURE_OF_MEAN, _SURE_OF_SPREAD, _SURE_OF_COVARIANCES = 6.0, 5.0, 4.0
 _MAD: Final = 1.4826  # by which the median absolute deviation of normal values is one deviation
 _ROUNDING: Final = 64.0 * np.finfo(float).eps  # of the mean, up to which a deviation is none
+_LOOK: Final = "Look at the units and the columns of its file."
 _NAMED: Final = 3  # sites that have a sentence each
 
 
@@ -179,11 +180,6 @@ def hints_of(found: Array, keys: Array, names: Sequence[str] | None) -> list[str
     if len(found) > _NAMED:
         more = len(found) - _NAMED
         said.append(f"{more} more {'site lies' if more == 1 else 'sites lie'} far from most sites.")
-    if said:
-        said[-1] += (
-            " Look at the file of each site that is named: its units, the order of its columns, its missing values. "
-            "median_pca finds what most sites share."
-        )
     return said
 
 
@@ -191,11 +187,14 @@ def _sentence(who: str, kind: OutlyingKind, place: int, times: float, names: Seq
     column = f"column {place if names is None else names[place]}"
     match kind:
         case OutlyingKind.CONSTANT:
-            return f"All rows of {who} are the same."
+            return f"All rows of {who} are the same. Look at its file."
         case OutlyingKind.MEAN:
-            return f"The mean of {column} at {who} lies {times:.0f} standard deviations from its mean at most sites."
+            far = f"lies {times:.0f} standard deviations from its mean at most sites"
+            return f"The mean of {column} at {who} {far}. {_LOOK}"
         case OutlyingKind.SPREAD:
-            return f"The standard deviation of {column} at {who} is {times:.0f} times as large as at most sites."
+            return (
+                f"The standard deviation of {column} at {who} is {times:.0f} times as large as at most sites. {_LOOK}"
+            )
         case OutlyingKind.ORDER:
             return (
                 f"Several columns at {who} have standard deviations unlike those at most sites, {column} first: "

@@ -35,6 +35,7 @@ from flower_pca.core.drive import Driven, OnRound, Watcher, drive
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Broadcast, Failure, Reply, Sum
 from flower_pca.hints import faults
+from flower_pca.hints.repeats import without_repeats
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.projection import Scaling
 from flower_pca.results.start import Components, Start
@@ -250,6 +251,7 @@ class FlowerStrategy(Strategy, Generic[R]):
             units: list[str] = _other_units(nodes.run.standing.model, nodes.site_names)
             result = replace(result, hints=(*result.hints, *units, *nodes.hints))
             result = result.with_keys(nodes.lasting_keys).with_names(nodes.lasting_keys)
+            result = replace(result, hints=without_repeats(result.hints))
         if result.status is not None:
             log(INFO, "%s: %s", result.status.outcome.value, result.status.words)
         for line in result.table().splitlines():

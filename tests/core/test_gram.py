@@ -50,7 +50,8 @@ def test_the_gram_matrix_of_sparse_rows_is_that_of_the_same_rows_as_a_full_array
     S = sparse_rows(n, d, share, dtype)
     for frame in some_frames(S):
         found, right = LocalData(S).in_frame(frame).gram(), exact_gram(S.toarray(), frame)
-        assert np.abs(found - right).max() <= 32 * np.finfo(dtype).eps * right.max()
+        # Entries that are not stored are the same number in each row, so roundings of a sum of n of them have one sign.
+        assert np.abs(found - right).max() <= max(32, n / 4) * np.finfo(dtype).eps * right.max()
 
 
 def test_sparse_rows_are_multiplied_piece_by_piece_to_the_same_sum(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,22 @@
+"""Hints that say the same of a column and a site: the one that also says which unit it may be is enough."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+_UNITS: Final = re.compile(r"(?:column )?(?P<column>.+) looks as if (?P<site>.+) had other units: ", re.IGNORECASE)
+_FAR: Final = re.compile(r"The (?:mean|standard deviation) of column (?P<column>.+) at (?P<site>.+?) (?:lies|is) \d")
+
+
+def without_repeats(hints: Iterable[str]) -> tuple[str, ...]:
+    """The hints, without those that a mean lies far off at a site whose units a hint names for the same column."""
+    every = tuple(hints)
+    units = {_about(found) for found in map(_UNITS.match, every) if found}
+    far = {hint: _about(found) for hint in every if (found := _FAR.match(hint))}
+    return tuple(hint for hint in every if far.get(hint) not in units)
+
+
+def _about(found: re.Match[str]) -> tuple[str, str]:
+    return found["column"].casefold(), found["site"]

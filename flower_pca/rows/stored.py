@@ -264,7 +264,7 @@ class StoredRows:
         return self.measured.fingerprint()
 
     def first_row(self) -> int:
-        """A digest of the first stored row, the same however the rows are stored."""
+        """A checksum of the first stored row, the same however the rows are stored."""
         return self.measured.first_row()
 
     def spread(self) -> Spread:

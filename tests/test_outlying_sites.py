@@ -200,6 +200,14 @@ def test_gaps_do_not_hide_them():
     assert len(about_outlying(simulate("krylov", shards, n_components=2, missing="mean"))) == 2
 
 
+@pytest.mark.parametrize("left", [0, 5])
+def test_a_column_of_which_a_site_has_few_values_names_nobody(left):
+    shards = hospitals(np.random.default_rng(10), 4, 60)
+    shards[1][left:, 2] = np.nan
+    result = simulate("krylov", shards, n_components=2, missing="mean")
+    assert not [hint for hint in result.hints if "at most sites" in hint]
+
+
 def test_kinds_say_what_differs():
     rng = np.random.default_rng(8)
     shards = hospitals(rng, 7, 300)

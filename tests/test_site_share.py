@@ -93,6 +93,13 @@ def test_sites_of_one_row_each_have_no_share():
     assert simulate("krylov", np.split(rows, 30), n_components=2).site_share_ is None
 
 
+@pytest.mark.parametrize("algorithm", ["krylov", "covariance"])
+def test_rows_that_are_alike_within_every_site_lie_between_sites_alone(algorithm):
+    result = simulate(algorithm, [np.full((30, 3), float(i)) for i in range(4)], n_components=2)
+    np.testing.assert_allclose(result.site_share_, [1.0, 0.0], atol=1e-12)
+    assert [hint for hint in result.hints if "100% of the variance" in hint]
+
+
 def test_one_site_has_no_share():
     rows = np.random.default_rng(4).standard_normal((30, 6))
     assert simulate("krylov", [rows], n_components=2).site_share_ is None

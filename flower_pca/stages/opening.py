@@ -407,7 +407,11 @@ def _outlying(state: OpeningState, sites: Sequence[Arrays], found: Arrays) -> Ar
     if complete and sites[0]["product"].size:  # with missing values, products have zeros for them
         block = _block(state, found[SITE_MEANS].shape[1])
         products = np.array([site["product"] for site in sites], dtype=np.float64)
-    far = outlying_sites.find(found[SITE_ROWS], found[SITE_MEANS], found[SITE_DEVIATIONS], block, products)
+    means, deviations = found[SITE_MEANS], found[SITE_DEVIATIONS]
+    if any("count" in site for site in sites):
+        values = np.array([np.broadcast_to(site.get("count", site["n"]), means.shape[1:]) for site in sites])
+        means, deviations = outlying_sites.without_few_values(values, means, deviations)
+    far = outlying_sites.find(found[SITE_ROWS], means, deviations, block, products)
     return outlying_sites.as_array(far)
 
 

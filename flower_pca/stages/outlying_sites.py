@@ -122,6 +122,24 @@ def find(
     return [site for _, site in sorted(found, key=lambda one: -one[0])]
 
 
+def without_few_values(values: Array, means: Array, deviations: Array) -> tuple[Array, Array]:
+    """Means and deviations, with the usual ones in columns of which a site has few values: no site is judged by these.
+
+    Args:
+        values: How many values of each column each site has, (S, d).
+        means: Their means, (S, d), which say nothing of a column without values.
+        deviations: Their standard deviations, (S, d).
+    """
+    enough = values >= FEWEST_ROWS
+    usual = [
+        np.array(
+            [np.median(column[known]) if known.any() else 0.0 for column, known in zip(a.T, enough.T, strict=True)]
+        )
+        for a in (means, deviations)
+    ]
+    return np.where(enough, means, usual[0]), np.where(enough, deviations, usual[1])
+
+
 def _times(off: Array, by_chance: Array) -> Array:
     """Distances as multiples of the usual one of all sites, or of what chance explains."""
     return np.asarray(off / np.maximum(_MAD * np.median(off, axis=0), by_chance))

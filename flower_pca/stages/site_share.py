@@ -19,6 +19,7 @@ from flower_pca.stages.opening import SITE_ROWS, SITE_SUMS
 SITE_SHARE: Final = "site_share"  # by which name the model keeps the shares, (k,)
 _LEVEL: Final = 0.001  # of the F test, over all components together
 _LEAST: Final = 0.1  # of a component's variance, from which a difference between sites matters
+_NOTHING: Final = 64.0 * np.finfo(float).eps  # of the first sum of squares, up to which one is rounding
 _ROUNDING: Final = 1e-9  # by which rounding may lift a share above 1
 
 
@@ -41,7 +42,8 @@ def with_site_share(model: Model) -> Model:
     mean = rows @ means / n
     between = rows @ (means - mean) ** 2
     within_frame = model.values[: model.k] - n * mean**2
-    share = np.where(within_frame > 0.0, between / np.maximum(within_frame, np.finfo(float).tiny), 0.0)
+    varies = within_frame > _NOTHING * float(model.values[0])  # else the share would be one of rounding
+    share = np.where(varies, between / np.where(varies, within_frame, 1.0), 0.0)
     if (share > 1.0 + _ROUNDING).any():  # the rows of the opening are not those of the last message
         return model
     return replace(model, left={**model.left, SITE_SHARE: np.minimum(share, 1.0)})
@@ -63,7 +65,7 @@ def beyond_chance(share: Array, sites: int, rows: int) -> Array:
     # Late: no node needs it, nor a run of sites that are alike, and it takes longer to import than the whole package.
     from scipy.special import fdtrc
 
-    rest = np.maximum(1.0 - share, np.finfo(float).tiny)
+    rest = np.maximum(1.0 - share, np.finfo(float).eps)
     F = (share / (sites - 1)) / (rest / (rows - sites))
     p = fdtrc(sites - 1, rows - sites, F)
     return np.asarray(matters & (p < _LEVEL / len(share)))

@@ -25,7 +25,7 @@ pytest.importorskip("sklearn")
 
 N, D = 12, 4
 # Every cell and every label is a marker of its own, so that a test can count how many of them are shown.
-MARKER = re.compile(r"Zzyzx-\d+|Qwxy-\d+|735\d\d(?:\.\d+)?|73,5\d\d|7\.35\d\de")
+MARKER = re.compile(r"Zzyzx-\d+|Qwxy-\d+|(?<![\d.])735\d\d(?:\.\d+)?|73,5\d\d|7\.35\d+e\+")
 
 
 def marked_numbers(more=0.0):

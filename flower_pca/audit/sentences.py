@@ -58,6 +58,12 @@ SEEN: Final = (
         "Sums over this node and others, {min_peers} at least, whoever they are.",
     ),
     Line(
+        ("masked_only", "min_peers"),
+        lambda r: r.masked_only and r.max_epsilon is None,
+        "Only columns that {min_peers} of these others have measured too, or that have one value in all rows of all: "
+        "nodes tell each other, sealed, and no server can change it. A stream's columns are exempt.",
+    ),
+    Line(
         ("masked_only",),
         lambda r: not r.masked_only,
         "Its own answers. In a run with masks sums only, but that the server chooses: with masked_only the node does.",
@@ -286,8 +292,8 @@ LASTING: Final = (
     Line(
         ("masked_only",),
         lambda r: r.masked_only and not has_noise(r),
-        "Columns that no other node has measured: of these a sum is this node's own. Let all sites agree on columns "
-        "that every site has measured.",
+        "A combination of columns that is the same in all rows of every other node, as a total is that is the sum of "
+        "its parts: of it a sum is this node's own. Nodes look at single columns only.",
         left_open=True,
     ),
     Line(

@@ -18,7 +18,7 @@ from flower_pca.core.replies import UnawaitedError, check_arrays, declined_by, n
 from flower_pca.core.replies import check as check_reply
 from flower_pca.core.run import Run
 from flower_pca.core.stage import Arrays, Broadcast, Failure, Meter, Reply, Sum, nbytes
-from flower_pca.masking import fixed, messages
+from flower_pca.masking import coverage, fixed, messages
 from flower_pca.masking.group import Group
 from flower_pca.masking.messages import DIGEST, SIGNATURE, Phase, raw, strays, why
 from flower_pca.masking.primitives import KEY
@@ -246,6 +246,9 @@ def _check(
     # who was not asked may have no position in the group, and is refused for that below
     if group is not None and reply.client in sent.addressees:
         shapes = {**group.answer_shapes(phase, reply.client, length)}
+        # Who tells its peers nothing of its columns writes no letters.
+        if phase == Phase.SHARES and coverage.LETTERS in reply.arrays:
+            shapes[coverage.LETTERS] = (group.letters_of(reply.client), coverage.width(group.columns))
     check_reply(reply, sent, answers)
     check_arrays(reply, {name: Part(shape) for name, shape in shapes.items()})
     for name, a in reply.arrays.items():

@@ -23,7 +23,7 @@ from flower_pca.core.kinds import Message, Part
 from flower_pca.core.layer import Sayings, flat
 from flower_pca.core.stage import Arrays
 from flower_pca.layers import NOISE
-from flower_pca.masking import fixed, letters, messages, primitives
+from flower_pca.masking import coverage, fixed, letters, messages, primitives
 from flower_pca.masking.grain import Grain, system_grain
 from flower_pca.masking.identity import NAME
 from flower_pca.masking.letters import Secrets, require
@@ -77,9 +77,9 @@ def answer(
         # an answer and no refusal: the server does not take it for a failure that lasts
         return {"mask.lost": np.array(1)}, memory
     if step == Phase.SHARES:
-        up, secrets = _shares(arrays, secrets, demands)
+        up, secrets = _shares(arrays, data, secrets, demands)
     elif step == Phase.UPLOAD:
-        secrets = _admit(arrays, secrets, demands)
+        secrets = _admit(arrays, data, secrets, demands)
         name, past = messages.inner_stage(arrays) or "", secrets.past.tobytes()
         fixed.check(arrays, secrets)
         summed = secrets.summed
@@ -96,7 +96,7 @@ def answer(
         up, secrets = _upload(arrays, secrets, y, newest)
         secrets = replace(secrets, past=raw(onwards(own, past, newest, name)))
     else:
-        up, secrets = _unmask(arrays, secrets, demands)
+        up, secrets = _unmask(arrays, data, secrets, demands)
     return up, {**own, **secrets.to_memory()}
 
 
@@ -158,7 +158,9 @@ def _keys(arrays: Arrays, data: LocalData | Stream, demands: Demands, *, past: b
     return up, begun
 
 
-def _shares(arrays: Arrays, secrets: Secrets, demands: Demands) -> tuple[Arrays, Secrets]:
+def _shares(
+    arrays: Arrays, data: LocalData | Stream, secrets: Secrets, demands: Demands
+) -> tuple[Arrays, Secrets]:
     _expect(secrets, int(secrets.step) == Phase.SHARES)
     position, peers = int(arrays["mask.position"]), _distinct(arrays["mask.peers"])
     seed = secrets.exchange.tobytes()
@@ -193,10 +195,12 @@ def _shares(arrays: Arrays, secrets: Secrets, demands: Demands) -> tuple[Arrays,
     )
     sealed, own, _ = letters.deal(secrets, 0, secrets.own.tobytes(), peers)
     up = {"mask.shares": sealed, "mask.agreed": raw(demands.sign(agreed))}
+    if demands.least_values is not None and coverage.told(data):
+        up[coverage.LETTERS] = coverage.seal(secrets, coverage.text(data, demands.least_values), peers)
     return up, replace(secrets, own=raw(own))
 
 
-def _admit(arrays: Arrays, secrets: Secrets, demands: Demands) -> Secrets:
+def _admit(arrays: Arrays, data: LocalData | Stream, secrets: Secrets, demands: Demands) -> Secrets:
     """The secrets for an upload, with what peers sent for it, if the message is due."""
     number = int(arrays["mask.number"])
     # the last sum was unmasked without this client
@@ -218,7 +222,18 @@ def _admit(arrays: Arrays, secrets: Secrets, demands: Demands) -> Secrets:
     require("An upload", "one of a stage", messages.inner_stage(arrays) not in (None, messages.STAGE))
     parts = letters.open_shares(secrets, number, peers, keys, arrays["mask.shares"])
     shares = rows(parts, secrets.kinds * SEED)
+    if demands.measured and coverage.told(data):
+        if number == 0:
+            secrets = replace(secrets, columns=coverage.unseal(secrets, arrays, peers, data.d))
+        _require_measured(data, secrets, peers, demands)
     return replace(secrets, holders=arrays["mask.peers"], deposits=shares, vouched=vouched)
+
+
+def _require_measured(data: LocalData, secrets: Secrets, present: list[int], demands: Demands) -> None:
+    """Ask whether enough of these peers have measured each of the columns that the node is asked for."""
+    written = dict(zip(secrets.peers.tolist(), secrets.columns, strict=True))
+    said = np.array([written[peer] for peer in present], dtype=np.uint8)
+    coverage.check(data, said, demands.least_values or 1, others=demands.min_peers)
 
 
 def _upload(arrays: Arrays, secrets: Secrets, y: Array, newest: bytes) -> tuple[Arrays, Secrets]:
@@ -233,7 +248,9 @@ def _upload(arrays: Arrays, secrets: Secrets, y: Array, newest: bytes) -> tuple[
     return up, secrets
 
 
-def _unmask(arrays: Arrays, secrets: Secrets, demands: Demands) -> tuple[Arrays, Secrets]:
+def _unmask(
+    arrays: Arrays, data: LocalData | Stream, secrets: Secrets, demands: Demands
+) -> tuple[Arrays, Secrets]:
     due = int(arrays["mask.number"]) == int(secrets.number)
     _expect(secrets, due and int(secrets.step) == Phase.UNMASK)
     survived, dropped = _distinct(arrays["mask.survived"]), _distinct(arrays["mask.dropped"])
@@ -243,6 +260,8 @@ def _unmask(arrays: Arrays, secrets: Secrets, demands: Demands) -> tuple[Arrays,
     needed = int(secrets.needed)
     require("The survivors of a sum", f"at least {needed}", len(survived) + 1 >= needed)
     _agree(secrets, survived, demands, reveals=True)
+    if demands.measured and coverage.told(data):
+        _require_measured(data, secrets, survived, demands)
     shares = dict(zip(secrets.holders.tolist(), texts(secrets.deposits), strict=True))
     keys = [shares[peer][-SEED:] for peer in dropped]
     up = {"mask.keys": rows(keys, SEED)}

@@ -11,7 +11,7 @@ import numpy as np
 from flower_pca.base.errors import NotEnoughNodes, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.core.stage import Arrays
-from flower_pca.masking import messages, primitives
+from flower_pca.masking import coverage, messages, primitives
 from flower_pca.masking.messages import DIGEST, SIGNATURE, Phase, raw, rows, strays, texts
 from flower_pca.masking.primitives import KEY, SEED
 from flower_pca.settings.masks import MaskedSums
@@ -50,9 +50,13 @@ class Group:
         # of each peer, that a client holds for a sum
         self._shares = 1 + bool(masks.self_masks)
         self._letter = primitives.seal_size(self._shares)  # bytes of one
+        # what the columns of its clients' rows are, which letters are about
+        self.columns = max(int(a["mask.d"]) for a in answers.values())
         self._signatures = [a["mask.signature"].tobytes() for a in answers.values()]
         # signatures of the group, until the first sum has brought them round
         self._agreed: dict[int, bytes] = {}
+        # letters about columns by receiver, likewise; of clients that write none, none
+        self._columns: dict[int, dict[int, bytes]] = {}
         self._exchange = [a["mask.exchange"].tobytes() for a in answers.values()]
         keys = [a["mask.key"].tobytes() for a in answers.values()]
         self._next = {i: PublicKey(key) for i, key in enumerate(keys)}
@@ -118,6 +122,8 @@ class Group:
             key = published[i].key
             self._publish(i, key, self._neighbours[i], arrays["mask.shares"])
             self._agreed[i] = arrays["mask.agreed"].tobytes()
+            if coverage.LETTERS in arrays:
+                self._columns[i] = dict(zip(self._neighbours[i], texts(arrays[coverage.LETTERS]), strict=True))
 
     def begin(self, clients: Iterable[int]) -> None:
         """A sum over these of the clients that are ready."""
@@ -136,6 +142,7 @@ class Group:
             "mask.keys": rows([self._now[peer].key for peer in peers], KEY),
             "mask.shares": rows([self._now[peer].shares[i] for peer in peers], self._letter),
             **self._vouchers(peers),
+            **self._about_columns(i, peers),
         }
 
     def take_uploads(self, answers: Mapping[int, Arrays]) -> None:
@@ -206,6 +213,18 @@ class Group:
             return {}
         signatures = [self._agreed[peer] or bytes(SIGNATURE) for peer in peers]
         return {"mask.agreed": rows(signatures, SIGNATURE)}
+
+    def _about_columns(self, i: int, peers: list[int]) -> Arrays:
+        """What peers have written to a client about their columns; once, likewise."""
+        letters = [self._columns.get(peer, {}).get(i, b"") for peer in peers]
+        length = max(map(len, letters), default=0)
+        if self.number or not length:
+            return {}
+        return {coverage.LETTERS: rows([letter.ljust(length, bytes(1)) for letter in letters], length)}
+
+    def letters_of(self, client: int) -> int:
+        """How many letters a client writes in the set-up."""
+        return len(self._neighbours[self.position[client]])
 
     def _left_over(self, i: int, seed: bytes, survivors: list[int], length: int) -> Array:
         """What masks that a dropped client shares with survivors have left in their sum."""

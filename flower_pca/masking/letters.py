@@ -47,7 +47,8 @@ class Secrets:
     else zeros. In a set-up without self-masks (`single`) there is no seed of one, and no share.
     `agreed` is what the client has signed of the group, or would have, `vouched` the peers that
     have signed the same. `past` is the course of messages that all else in the client's memory is
-    made of; zeros where it is made of none.
+    made of; zeros where it is made of none. `columns` is what each of the `peers` has written about
+    its columns, if the client asks for that.
     """
 
     setup: Array
@@ -67,6 +68,7 @@ class Secrets:
     agreed: Array
     vouched: Array
     past: Array
+    columns: Array
 
     @cached_property
     def kinds(self) -> int:
@@ -108,6 +110,7 @@ class Secrets:
             agreed=none,
             vouched=none,
             past=past,
+            columns=none,
         )
 
     @classmethod

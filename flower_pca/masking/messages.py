@@ -123,7 +123,7 @@ SENT: Final[Mapping[str, Ask]] = {
         (index(_MOST), ("number", "d", "needed", "position", "clients")),
         (FLAG, ("single", "afresh")),
         (_TEXT, ("setup", "stage")),
-        (_TEXTS, ("exchanges", "signatures", "firsts", "members", "keys", "shares", "agreed")),
+        (_TEXTS, ("exchanges", "signatures", "firsts", "members", "keys", "shares", "agreed", "columns")),
         (_CLIENTS, ("peers", "survived", "dropped")),
     )
     for name in names
@@ -255,6 +255,11 @@ def envelope(setup: bytes, number: int, sender: int, receiver: int) -> bytes:
     return b"flower_pca masks: shares" + setup + _numbers(number, sender, receiver)
 
 
+def about_columns(setup: bytes, sender: int, receiver: int) -> bytes:
+    """What a client's letter to another about its columns is bound to."""
+    return b"flower_pca masks: columns" + setup + _numbers(sender, receiver)
+
+
 def _numbers(*numbers: int) -> bytes:
     return b"".join([int(number).to_bytes(8, "big") for number in numbers])  # a message may bring 3 as 3.0
 
@@ -279,6 +284,10 @@ class Demands:
             trusted keys must not: a server can invent the others, and take their shares off.
         colluders: How many of those that share the noise of a sum may be in league with the server.
         admit: Asked for every sum whose peers have names, that is signed keys.
+        least_values: As many values in a column count as having measured it, in what the node tells
+            its peers; None: it tells them nothing.
+        measured: Whether it answers only for columns that as many of its peers have measured as
+            must be in a sum: see `masking.coverage`.
     """
 
     identity: Identity | None = None
@@ -287,6 +296,8 @@ class Demands:
     admit: Admit | None = None
     run: str = ""
     shares: bool = True
+    least_values: int | None = None
+    measured: bool = False
 
     def sign(self, text: bytes) -> bytes:
         """The node's signature; nothing of a node without an identity."""

@@ -380,12 +380,15 @@ def a_person_in_a_combination_of_columns(foe):
     assert round(told[-2, -1]) == sum(np.count_nonzero(shard[:, -2:].all(axis=1)) for shard in codes)
 
 
-def columns_of_one_node(foe):
+def combinations_of_one_node(foe):
+    """A total that is the sum of its parts at all nodes but the first."""
     rows = [shard.copy() for shard in SHARDS]
     for shard in rows[1:]:
-        shard[:, -1] = 0.0
+        shard[:, -1] = shard[:, 0] + shard[:, 1]
     told = foe.product(foe.nodes(rows))
-    assert error_of(told[:, -1], rows[0].T @ rows[0][:, -1]) < 1e-6
+    total = np.zeros(told.shape[1])
+    total[[-1, 0, 1]] = 1.0, -1.0, -1.0
+    assert error_of(told @ total, rows[0].T @ rows[0] @ total) < 1e-6
 
 
 def again_in_another_folder(foe):
@@ -398,7 +401,7 @@ def again_in_another_folder(foe):
 
 LEFT_OPEN = {
     "A person who differs from all others": a_person_in_a_combination_of_columns,
-    "Columns that no other node has measured": columns_of_one_node,
+    "A combination of columns that is the same": combinations_of_one_node,
     "The same again with another memory_dir": again_in_another_folder,
     "All of C by enough messages": all_of_C_and_rows_up_to_a_rotation,
     "One true entry of each column": one_true_entry,

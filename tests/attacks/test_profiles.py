@@ -245,6 +245,19 @@ def no_noise(foe):
         sums.sum("ssi", NOISED, PARTS, {"Y": 1e6, "n": 1e6}, beside={"dp.among": 3})
 
 
+def only_columns_that_others_have_measured(foe):
+    """Whatever stands for the column at the others; one value at all nodes is answered for."""
+    for value in (0.0, 2.5, lambda i: float(i == 1)):
+        rows = [shard.copy() for shard in SHARDS]
+        for i, shard in enumerate(rows):
+            if i or callable(value):
+                shard[:, -1] = value(i) if callable(value) else value
+        foe.refused("have measured column 5, so the sum would tell what a single site has", rows)
+    for shard in rows:
+        shard[:, -1] = 1.0
+    assert error_of(foe.product(foe.nodes(rows)), sum(shard.T @ shard for shard in rows)) < 1e-9
+
+
 NAMES = ("viral load", "body mass", "years", "income", "postcode", "smoker")
 
 
@@ -495,7 +508,9 @@ CLAIMS = {
         always_the_same_ones,
         rows_stay_as_they_were,
         people_are_added_in_lots,
+        only_columns_that_others_have_measured,
     ),
+    "Only columns that 2 of these others": (only_columns_that_others_have_measured,),
     "Of any single row, all answers that this node": (
         epsilon_over_all_runs,
         nothing_without_noise,

@@ -295,7 +295,18 @@ class Account:
         if named and rules.keeps_ledger:
             # Without trusted keys a server can name peers as it likes, and groups say nothing.
             admits = admit
-        return Demands(rules.identity, rules.min_peers, rules.max_colluders, admits, request.run, named)
+        # Whether a column has values may hang on a single row, which a node with a budget tells nobody.
+        blind = rules.max_epsilon is not None
+        return Demands(
+            rules.identity,
+            rules.min_peers,
+            rules.max_colluders,
+            admits,
+            request.run,
+            named,
+            least_values=None if blind else rules.min_rows,
+            measured=rules.masked_only and not blind,
+        )
 
     def lose(self) -> None:
         """Count a masked sum without an answer of this node's: to say so tells of it alone."""

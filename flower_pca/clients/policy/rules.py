@@ -145,7 +145,9 @@ class Rules:
             Under masks it is that of the sum.
         max_clip: The largest norm to which a run with dp may clip its rows; the node then answers
             no others.
-        masked_only: Whether the node answers under masks only.
+        masked_only: Whether the node answers under masks only, and only for columns that min_peers
+            others of a sum have measured too: a sum with a column that is empty at all others, or
+            has one value in their rows, would be this node's own.
         single_masks: Whether it takes part in masked sums without self-masks, if the server asks
             for that.
         sign_key: The node's own private key, in OpenSSH or PEM format: the file that its SuperNode

@@ -1,0 +1,148 @@
+"""Which columns each client has measured: clients tell one another, sealed, when they make shares.
+
+A sum hides a client among those that have values in a column. If the column is empty at all others,
+or the same in all of their rows, then the products with it are those of one client. No client can
+see that by itself, and what a server says of the others may be wrong. So with the shares of a set-up
+goes a letter to every peer with one byte for each column, and a client whose operator relies on
+masks answers only for columns that enough of those in a sum have measured.
+
+| byte      | the client's values in the column                         |
+| --------- | --------------------------------------------------------- |
+| 0         | differ from each other: it has measured the column        |
+| 1         | none, or fewer than its operator lets it answer from      |
+| 2 to 255  | are all the same, and this is a digest of the value       |
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Final, TypeGuard
+
+import numpy as np
+
+from flower_pca.base import labels
+from flower_pca.base.errors import ProtocolError
+from flower_pca.base.linalg import Array
+from flower_pca.masking import messages, primitives
+from flower_pca.masking.letters import Secrets, require
+from flower_pca.masking.messages import rows, texts
+from flower_pca.masking.primitives import KEY
+from flower_pca.names.columns import enumeration
+from flower_pca.rows.local import LocalData
+from flower_pca.rows.stream import Stream
+from flower_pca.vertical.rows import PartyColumns
+
+LETTERS: Final = f"{messages.PREFIX}columns"
+MEASURED: Final = 0
+_EMPTY: Final = 1
+_CONSTANT: Final = 8.0 * np.finfo(np.float64).eps  # a deviation within so many roundings of the mean is none
+_NAMES: Final = 8  # bytes of a digest of the columns that a message names
+_SEAL: Final = 16  # bytes by which a sealed text is longer
+
+
+def width(d: int) -> int:
+    """The bytes of a sealed letter about so many columns."""
+    return _NAMES + d + _SEAL
+
+
+def told(data: LocalData | Stream) -> TypeGuard[LocalData]:
+    """Whether there is something to tell: rows of a stream come later, and those of a run over columns are people."""
+    return isinstance(data, LocalData) and not isinstance(data, PartyColumns)
+
+
+def text(data: LocalData, least: int) -> bytes:
+    """What a client tells of its columns: a digest of their names, and a byte for each; `least` values are some."""
+    return asked(data) + states(data, least).tobytes()
+
+
+def asked(data: LocalData) -> bytes:
+    """A digest of the columns that a message names."""
+    named = data.frame.names
+    return hashlib.blake2b(json.dumps(named).encode(), digest_size=_NAMES).digest()
+
+
+def states(data: LocalData, least: int) -> Array:
+    """A byte for each column: see the table above."""
+
+    def look() -> Array:
+        there = data.measured.there()
+        seen = np.broadcast_to(np.asarray(there.seen), data.d)
+        found = np.zeros(data.d, dtype=np.uint8)
+        # What overflows differs, and is refused elsewhere.
+        with np.errstate(over="ignore", invalid="ignore"):
+            same = there.m2 <= np.maximum(seen, 1) * (_CONSTANT * there.mean) ** 2
+        found[seen < least] = _EMPTY
+        constant = np.flatnonzero(same & (seen >= least))
+        if constant.size:
+            # The mean of a value that is the same in all rows is rounded, and its largest size is not.
+            values = np.copysign(data.measured.peak(), there.mean) + 0.0
+            found[constant] = [_digest(float(value)) for value in values[constant]]
+        return found
+
+    return data.measured.once(("columns", least), look)
+
+
+def _digest(value: float) -> int:
+    return 2 + hashlib.blake2b(np.float64(value).tobytes(), digest_size=1).digest()[0] % 254
+
+
+def seal(secrets: Secrets, said: bytes, peers: list[int]) -> Array:
+    """The letters to these peers."""
+    position, setup = int(secrets.position), secrets.setup.tobytes()
+    common = dict(zip(secrets.peers.tolist(), texts(secrets.common), strict=True))
+    sealed = []
+    for peer in peers:
+        context = messages.about_columns(setup, position, peer)
+        sealed.append(primitives.seal(primitives.derive(common[peer][:KEY], context), said, context))
+    return rows(sealed, len(said) + _SEAL)
+
+
+def unseal(secrets: Secrets, arrays: Mapping[str, Array], peers: list[int], d: int) -> Array:
+    """What the peers of the set-up have written, one in each row; who has written nothing has measured nothing."""
+    position, setup = int(secrets.position), secrets.setup.tobytes()
+    common = dict(zip(secrets.peers.tolist(), texts(secrets.common), strict=True))
+    found = {peer: bytes(_NAMES) + bytes([_EMPTY]) * d for peer in common}
+    letters = texts(arrays[LETTERS]) if LETTERS in arrays else [b""] * len(peers)
+    require("The letters about columns", "one of each peer", len(letters) == len(peers))
+    for peer, letter in zip(peers, letters, strict=True):
+        if any(letter):
+            context = messages.about_columns(setup, peer, position)
+            found[peer] = primitives.unseal(primitives.derive(common[peer][KEY:], context), letter, context)
+            # A letter about other columns says nothing of those that are asked for.
+            require("The letter of a peer about its columns", f"about {d} columns", len(found[peer]) == _NAMES + d)
+    return rows(list(found.values()), _NAMES + d)
+
+
+def check(data: LocalData, said: Array, least: int, *, others: int) -> None:
+    """Refuse a sum in which a column was measured by too few, unless its value is the same at all.
+
+    Every client of a sum refuses alike, whether or not it has measured the column.
+
+    Args:
+        data: The client's rows.
+        said: What the peers that are in the sum have written, one in each row.
+        least: Values that are some.
+        others: How many peers must have measured a column that this client has measured.
+    """
+    own = np.frombuffer(text(data, least), dtype=np.uint8)
+    require("The columns of a masked sum", "those of its set-up", said.shape[1:] == own.shape)
+    about_these = (said[:, :_NAMES] == own[:_NAMES]).all(axis=1)
+    theirs = np.where(about_these[:, None], said[:, _NAMES:], _EMPTY)
+    every = np.concatenate([own[None, _NAMES:], theirs])
+    measured, there = (every == MEASURED).sum(axis=0), (every != _EMPTY).sum(axis=0)
+    # Where nobody has measured a column, values that are the same at each site, but not at all, part the sites.
+    constant = every > _EMPTY
+    lowest, highest = np.where(constant, every, 255).min(axis=0), np.where(constant, every, 0).max(axis=0)
+    apart = (measured == 0) & (highest > lowest)
+    alone = ((measured > 0) & (measured <= others)) | ((there > 0) & (there <= others))
+    few = np.flatnonzero(alone | apart)
+    if few.size:
+        wanted = data.frame.names
+        named = [f"column {j}" if wanted is None else wanted[j] for j in few.tolist()]
+        raise ProtocolError(
+            f"Fewer than {labels.count(others + 1, 'site')} of this masked sum have measured {enumeration(named)}, "
+            "so the sum would tell what a single site has there. Run without these columns."
+        )
+

@@ -1,0 +1,168 @@
+"""A column that one site alone has measured: sums with it would be the site's own, in an honest masked run too."""
+
+import numpy as np
+import pytest
+from dishonest import RefusedError, Sums, keys_of, signed
+from fake_grid import FakeGrid, in_a_run
+
+from flower_pca.base.errors import NotEnoughNodes
+from flower_pca.clients import client_app
+from flower_pca.clients.policy.rules import Rules
+from flower_pca.masking import coverage
+from flower_pca.masking.messages import Phase
+from flower_pca.rows.frame import Frame
+from flower_pca.strategies import PCAStrategy
+
+D = 5
+WORDS = "Fewer than 3 sites of this masked sum have measured"
+
+
+def shards(sites=3, seed=0):
+    rng = np.random.default_rng(seed)
+    mixed = rng.standard_normal((D, D))
+    return [(rng.standard_normal((200 + i, D)) * [3, 2, 4, 1, 5] + 7) @ mixed for i in range(sites)]
+
+
+def with_column(values, sites=3):
+    """Of each site but the first these values in the last column; of a function, what it makes of the site's number."""
+    rows = shards(sites)
+    for i, X in enumerate(rows):
+        if i or callable(values):
+            X[:, -1] = values(i) if callable(values) else values
+    return rows
+
+
+ALONE = {
+    "empty at the others": with_column(np.nan),
+    "0 at the others": with_column(0.0),
+    "the same value at the others": with_column(-3.25),
+    "a number of the site": with_column(float),
+    "an indicator of one site": with_column(lambda i: float(i == 1)),
+    "a constant of one site, empty at the others": with_column(lambda i: 2.0 if i == 1 else np.nan),
+    "measured at two of three": [X if i < 2 else with_column(0.0)[2] for i, X in enumerate(shards())],
+}
+
+
+def honest(rows, folder, **options):
+    """The result of an honest masked run of these sites, each with the profile."""
+    _, made = keys_of("ours", len(rows))
+
+    def rules(context):
+        i = int(context.node_config["partition-id"])
+        own = {"profile": "masked", "trusted_keys": made.ca.parent, "sign_key": made.nodes[i], "memory_dir": folder}
+        return Rules.of(None, own)
+
+    app = client_app(lambda context: rows[int(context.node_config["partition-id"])], rules=rules)
+    settings = {"n_components": D, "mask": True, "min_nodes": len(rows), "missing": "own_mean", **options}
+    with in_a_run():
+        return PCAStrategy("covariance", **settings).fit(FakeGrid(app, len(rows)))
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_a_column_of_too_few_sites_ends_an_honest_run_before_anything_is_told(name, tmp_path):
+    with pytest.raises(NotEnoughNodes, match=f"{WORDS} column 4, so the sum would tell what a single site has there"):
+        honest(ALONE[name], tmp_path)
+
+
+@pytest.mark.parametrize("values", [4.0, 0.0], ids=["constant at all sites", "0 at all sites"])
+def test_a_column_that_is_the_same_at_all_sites_is_answered(values, tmp_path):
+    rows = with_column(lambda i: values)
+    result = honest(rows, tmp_path)
+    pooled = np.concatenate(rows)
+    assert np.allclose(result.mean_, pooled.mean(axis=0), atol=1e-8)
+    expected = np.linalg.eigvalsh(np.cov(pooled.T))[::-1]
+    assert np.allclose(result.explained_variance_, expected, atol=1e-8 * expected[0])
+
+
+def test_a_column_that_one_of_four_sites_lacks_is_answered(tmp_path):
+    rows = shards(4)
+    rows[3][:, -1] = np.nan
+    assert honest(rows, tmp_path).n_samples_ == sum(map(len, rows))
+
+
+def test_a_run_without_the_column_goes_through(tmp_path):
+    rows = [X[:, :4] for X in ALONE["0 at the others"]]
+    assert honest(rows, tmp_path, n_components=4).n_samples_ == 603
+
+
+def sums(folder, rows, **rules):
+    return Sums(signed(folder, rows, profile="masked", **rules))
+
+
+def test_a_server_that_keeps_letters_back_gets_no_sum(tmp_path):
+    kept = sums(tmp_path, shards())
+    kept.group._columns.clear()
+    with pytest.raises(RefusedError, match=f"{WORDS} column 0, column 1"):
+        kept.product(np.eye(D))
+
+
+def test_a_server_that_swaps_letters_gets_no_sum(tmp_path):
+    swapped = sums(tmp_path, ALONE["0 at the others"])
+    letters = swapped.group._columns
+    letters[1], letters[2] = {0: letters[0][1], 2: letters[1][2]}, {0: letters[0][2], 1: letters[2][1]}
+    with pytest.raises(RefusedError, match="must be as its sender sealed it"):
+        swapped.product(np.eye(D))
+
+
+def test_letters_about_other_columns_do_not_count(tmp_path):
+    import pandas as pd
+
+    names = list("abcde")
+    nodes = signed(tmp_path, [pd.DataFrame(X, columns=names) for X in ALONE["0 at the others"]], profile="masked")
+    # All sites have measured a to d: letters about these must not stand for e, which has the place of d.
+
+
+    class Renaming(Sums):
+        def send(self, i, arrays, frame=None):
+            asked = "abcde" if "mask.stage" in arrays else "edcba"
+            return super().send(i, arrays, Frame(names=tuple(asked)))
+
+    with pytest.raises(RefusedError, match=f"{WORDS} a, b, c, d, e"):
+        Renaming(nodes).product(np.eye(D))
+
+
+def test_a_sum_that_loses_who_has_measured_a_column_is_not_unmasked(tmp_path):
+    rows = shards(4)
+    rows[3][:, -1] = 0.0
+    lossy = sums(tmp_path, rows, max_lost=1)
+    with pytest.raises(RefusedError, match=f"{WORDS} column 4"):
+        lossy.product(np.eye(D), lost=[2])
+
+
+def test_the_next_sum_of_a_set_up_is_held_to_the_same_letters(tmp_path):
+    again = sums(tmp_path, shards())
+    first = again.product(np.eye(D))
+    assert np.allclose(again.product(np.eye(D)), first)
+    again.group.begin(range(3))
+    assert all(coverage.LETTERS not in again.group.upload_message(i) for i in range(3))
+
+
+def test_every_node_refuses_in_the_same_words_whether_or_not_it_has_measured(tmp_path):
+    nodes = signed(tmp_path, ALONE["0 at the others"], profile="masked")
+    asked = Sums(nodes)
+    said = set()
+    asked.group.begin(range(3))
+    for i in range(3):
+        about = {"mask.stage": np.frombuffer(b"ssi", np.uint8), "mask.clients": 3, "mask.number": 0, "Z": np.eye(D)}
+        with pytest.raises(RefusedError) as refusal:
+            asked.send(i, {"mask.step": int(Phase.UPLOAD), **about, **asked.group.upload_message(i)})
+        said.add(str(refusal.value))
+    assert len(said) == 1
+
+
+def test_a_node_with_a_budget_tells_its_peers_nothing_of_its_columns(tmp_path):
+    own = {"trusted_keys": keys_of("ours", 3)[1].ca.parent, "max_epsilon": 1.0, "max_delta": 1e-6}
+    nodes = signed(tmp_path, ALONE["0 at the others"], **own)
+    assert not Sums(nodes).group._columns
+
+
+def test_few_values_of_a_column_do_not_count_as_measured():
+    from flower_pca.rows.local import LocalData
+
+    X = np.random.default_rng(0).standard_normal((40, 3))
+    X[19:, 1], X[:, 2] = np.nan, 7.1
+    states = coverage.states(LocalData(X, missing=True), 20)
+    assert states[0] == coverage.MEASURED
+    assert states[1] == 1
+    assert states[2] > 1
+    assert states[2] == coverage.states(LocalData(X[:11], missing=True), 2)[2]

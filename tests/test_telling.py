@@ -27,6 +27,8 @@ NEUTRAL = {
     "memory_dir",
     "data_name",
     "output_dir",
+    "run_record",
+    "record_days",
     "sign_key",
     "profile",
 }  # where a node keeps what is its own, and by what others know it

@@ -11,6 +11,8 @@ import numpy as np
 
 _SHORT: Final = 200  # characters of a text that is shown as it is: a path, say, or a spec
 _LONG: Final = 1000  # characters of a path that is shown as it is
+# What a cell begins with that a spreadsheet takes for a formula.
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 
 
 def shown(value: object) -> str:
@@ -44,6 +46,17 @@ def path_text(path: object) -> str:
     """A path for a message, without quotation marks; what cannot be one in a few words, because it may be data."""
     text = str(path)
     return text if len(text) <= _LONG and "\n" not in text else shown(text)
+
+
+def shown_as_text(cell: object) -> object:
+    """A cell that a spreadsheet shows: of text that it would run as a formula, with an apostrophe before it."""
+    if not isinstance(cell, str) or not cell.startswith(_FORMULA):
+        return cell
+    try:
+        float(cell)
+    except ValueError:
+        return f"'{cell}"
+    return cell
 
 
 def with_article(noun: str) -> str:

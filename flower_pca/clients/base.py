@@ -31,6 +31,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.clients.books import folders, marks
 from flower_pca.clients.books.folders import FileStore, Memory, StateStore
 from flower_pca.clients.books.ledger import Account
+from flower_pca.clients.books.record import RunRecord
 from flower_pca.clients.books.versions import ReleasedRows
 from flower_pca.clients.policy import limits, noised, promises, small_cells
 from flower_pca.clients.policy.policy import Policy
@@ -242,6 +243,7 @@ class PCAClient(NumPyClient):
         try:
             request = wire.read_request(parameters, config)
             arrays, n, memory = self._answer(request)
+            self._note(request, config, arrays)
         except Exception as error:
             return [], 0, self._refuse(error, config)
         rows = of_run(self._rows(), request)
@@ -261,6 +263,7 @@ class PCAClient(NumPyClient):
                     then="Send it as train.",
                 )
             arrays, n, _ = self._answer(request)
+            self._note(request, config, arrays)
         except Exception as error:
             return 0.0, 0, self._refuse(error, config)
         return wire.write_evaluate(arrays, n, request.number, self._key)
@@ -437,6 +440,7 @@ class PCAClient(NumPyClient):
             self._grain = functools.partial(seeded_grain, rules.noise_seed, max(self._key, 0))
         self._policy = Policy(rules, served=self._served, context=context)
         self._account = Account(rules, context=context)
+        self._record = RunRecord(rules, context=context)
 
     @property
     def _site(self) -> str:
@@ -451,7 +455,17 @@ class PCAClient(NumPyClient):
 
     def _refuse(self, error: Exception, config: wire.Config) -> wire.Config:
         about: wire.Config = {wire.SITE: self._site}
-        return refusal(error, config, self._key, discreet=self._rules.discreet, about=about)
+        refused = refusal(error, config, self._key, discreet=self._rules.discreet, about=about)
+        self._record.refused(config, str(error))
+        return refused
+
+    def _note(self, request: wire.Request, config: wire.Config, up: Arrays) -> None:
+        """Write an answer down before it leaves the node."""
+        stage = request.stage
+        if stage == messages.STAGE:
+            stage = messages.inner_stage(request.arrays) or stage
+        wanted = request.frame.names
+        self._record.answered(config, len(wanted) if wanted else self._lots.data.d, stage, up)
 
 
 def _examples(request: wire.Request, data: LocalData | Stream, up: Arrays) -> int:

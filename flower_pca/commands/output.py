@@ -14,7 +14,7 @@ import numpy as np
 from flower_pca.base import errors, files, labels
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
-from flower_pca.base.shown import shown
+from flower_pca.base.shown import shown, shown_as_text
 from flower_pca.hints.identifiers import is_called_identifier
 from flower_pca.names import ids
 
@@ -131,8 +131,6 @@ def _require_beside(path: str, own: Array, result: PersonalResult) -> None:
         )
 
 
-# What a cell begins with that a spreadsheet takes for a formula.
-_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 _SCORES: Final = "scores.csv"
 
 
@@ -184,17 +182,6 @@ def write_table(path: Path, head: Sequence[str], rows: Iterable[Sequence[object]
     writer.writerows([shown_as_text(cell) for cell in row] for row in (head, *rows))
     with files.replacing(path, private=private) as file:
         file.write(text.getvalue().encode())
-
-
-def shown_as_text(cell: object) -> object:
-    """A cell that a spreadsheet shows: of text that it would run as a formula, with an apostrophe before it."""
-    if not isinstance(cell, str) or not cell.startswith(_FORMULA):
-        return cell
-    try:
-        float(cell)
-    except ValueError:
-        return f"'{cell}"
-    return cell
 
 
 def write_scores(result: ColumnsResult, folder: Path) -> list[str]:

@@ -96,7 +96,7 @@ def answer(
         up, secrets = _upload(arrays, secrets, y, newest)
         secrets = replace(secrets, past=raw(onwards(own, past, newest, name)))
     else:
-        up, secrets = _unmask(arrays, data, secrets, demands)
+        up, secrets = _unmask(arrays, secrets, demands)
     return up, {**own, **secrets.to_memory()}
 
 
@@ -158,9 +158,7 @@ def _keys(arrays: Arrays, data: LocalData | Stream, demands: Demands, *, past: b
     return up, begun
 
 
-def _shares(
-    arrays: Arrays, data: LocalData | Stream, secrets: Secrets, demands: Demands
-) -> tuple[Arrays, Secrets]:
+def _shares(arrays: Arrays, data: LocalData | Stream, secrets: Secrets, demands: Demands) -> tuple[Arrays, Secrets]:
     _expect(secrets, int(secrets.step) == Phase.SHARES)
     position, peers = int(arrays["mask.position"]), _distinct(arrays["mask.peers"])
     seed = secrets.exchange.tobytes()
@@ -223,17 +221,28 @@ def _admit(arrays: Arrays, data: LocalData | Stream, secrets: Secrets, demands: 
     parts = letters.open_shares(secrets, number, peers, keys, arrays["mask.shares"])
     shares = rows(parts, secrets.kinds * SEED)
     if demands.measured and coverage.told(data):
-        if number == 0:
-            secrets = replace(secrets, columns=coverage.unseal(secrets, arrays, peers, data.d))
-        _require_measured(data, secrets, peers, demands)
+        secrets = _about_columns(arrays, data, secrets, peers, demands)
+        _require_measured(secrets, peers, demands, data.frame.names)
     return replace(secrets, holders=arrays["mask.peers"], deposits=shares, vouched=vouched)
 
 
-def _require_measured(data: LocalData, secrets: Secrets, present: list[int], demands: Demands) -> None:
+def _about_columns(arrays: Arrays, data: LocalData, secrets: Secrets, peers: list[int], demands: Demands) -> Secrets:
+    """The secrets with what peers have written of their columns, which comes with the first upload, and this client."""
+    own = np.frombuffer(coverage.text(data, demands.least_values or 1), dtype=np.uint8)
+    known = secrets.columns[:-1]
+    if int(secrets.number) == 0:
+        known = coverage.unseal(secrets, arrays, peers, data.d)
+    require("The columns of a masked sum", "those of its set-up", known.shape[1:] == own.shape)
+    return replace(secrets, columns=np.concatenate([known, own[None]]))
+
+
+def _require_measured(
+    secrets: Secrets, present: list[int], demands: Demands, names: tuple[str, ...] | None = None
+) -> None:
     """Ask whether enough of these peers have measured each of the columns that the node is asked for."""
-    written = dict(zip(secrets.peers.tolist(), secrets.columns, strict=True))
+    written = dict(zip(secrets.peers.tolist(), secrets.columns[:-1], strict=True))
     said = np.array([written[peer] for peer in present], dtype=np.uint8)
-    coverage.check(data, said, demands.least_values or 1, others=demands.min_peers)
+    coverage.check(secrets.columns[-1], said, demands.min_peers, names)
 
 
 def _upload(arrays: Arrays, secrets: Secrets, y: Array, newest: bytes) -> tuple[Arrays, Secrets]:
@@ -248,9 +257,7 @@ def _upload(arrays: Arrays, secrets: Secrets, y: Array, newest: bytes) -> tuple[
     return up, secrets
 
 
-def _unmask(
-    arrays: Arrays, data: LocalData | Stream, secrets: Secrets, demands: Demands
-) -> tuple[Arrays, Secrets]:
+def _unmask(arrays: Arrays, secrets: Secrets, demands: Demands) -> tuple[Arrays, Secrets]:
     due = int(arrays["mask.number"]) == int(secrets.number)
     _expect(secrets, due and int(secrets.step) == Phase.UNMASK)
     survived, dropped = _distinct(arrays["mask.survived"]), _distinct(arrays["mask.dropped"])
@@ -260,8 +267,8 @@ def _unmask(
     needed = int(secrets.needed)
     require("The survivors of a sum", f"at least {needed}", len(survived) + 1 >= needed)
     _agree(secrets, survived, demands, reveals=True)
-    if demands.measured and coverage.told(data):
-        _require_measured(data, secrets, survived, demands)
+    if secrets.columns.size:
+        _require_measured(secrets, survived, demands)
     shares = dict(zip(secrets.holders.tolist(), texts(secrets.deposits), strict=True))
     keys = [shares[peer][-SEED:] for peer in dropped]
     up = {"mask.keys": rows(keys, SEED)}

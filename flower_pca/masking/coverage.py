@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, TypeGuard
 
 import numpy as np
@@ -115,19 +115,19 @@ def unseal(secrets: Secrets, arrays: Mapping[str, Array], peers: list[int], d: i
     return rows(list(found.values()), _NAMES + d)
 
 
-def check(data: LocalData, said: Array, least: int, *, others: int) -> None:
+def check(own: Array, said: Array, others: int, names: Sequence[str] | None = None) -> None:
     """Refuse a sum in which a column was measured by too few, unless its value is the same at all.
 
     Every client of a sum refuses alike, whether or not it has measured the column.
 
     Args:
-        data: The client's rows.
+        own: What the client itself has written.
         said: What the peers that are in the sum have written, one in each row.
-        least: Values that are some.
         others: How many peers must have measured a column that this client has measured.
+        names: What the message calls the columns, if it names them.
     """
-    own = np.frombuffer(text(data, least), dtype=np.uint8)
     require("The columns of a masked sum", "those of its set-up", said.shape[1:] == own.shape)
+    # A letter about other columns says nothing of those that are asked for.
     about_these = (said[:, :_NAMES] == own[:_NAMES]).all(axis=1)
     theirs = np.where(about_these[:, None], said[:, _NAMES:], _EMPTY)
     every = np.concatenate([own[None, _NAMES:], theirs])
@@ -137,12 +137,10 @@ def check(data: LocalData, said: Array, least: int, *, others: int) -> None:
     lowest, highest = np.where(constant, every, 255).min(axis=0), np.where(constant, every, 0).max(axis=0)
     apart = (measured == 0) & (highest > lowest)
     alone = ((measured > 0) & (measured <= others)) | ((there > 0) & (there <= others))
-    few = np.flatnonzero(alone | apart)
-    if few.size:
-        wanted = data.frame.names
-        named = [f"column {j}" if wanted is None else wanted[j] for j in few.tolist()]
+    few = np.flatnonzero(alone | apart).tolist()
+    if few:
+        named = enumeration([f"column {j}" if names is None else names[j] for j in few])
         raise ProtocolError(
-            f"Fewer than {labels.count(others + 1, 'site')} of this masked sum have measured {enumeration(named)}, "
-            "so the sum would tell what a single site has there. Run without these columns."
+            f"Fewer than {labels.count(others + 1, 'site')} of this masked sum have measured {named}, so the sum would "
+            "tell what a single site has there. Run without these columns."
         )
-

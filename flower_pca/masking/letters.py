@@ -48,7 +48,7 @@ class Secrets:
     `agreed` is what the client has signed of the group, or would have, `vouched` the peers that
     have signed the same. `past` is the course of messages that all else in the client's memory is
     made of; zeros where it is made of none. `columns` is what each of the `peers` has written about
-    its columns, if the client asks for that.
+    its columns, and last what the client itself has, if it asks for that.
     """
 
     setup: Array

@@ -111,7 +111,6 @@ def test_letters_about_other_columns_do_not_count(tmp_path):
     nodes = signed(tmp_path, [pd.DataFrame(X, columns=names) for X in ALONE["0 at the others"]], profile="masked")
     # All sites have measured a to d: letters about these must not stand for e, which has the place of d.
 
-
     class Renaming(Sums):
         def send(self, i, arrays, frame=None):
             asked = "abcde" if "mask.stage" in arrays else "edcba"

@@ -72,6 +72,7 @@ OPTIONS = {
     "columns": {"max_columns": 10**6},
     "messages": {"max_messages": 100, "max_messages_ever": 100},
     "a name": {"data_name": "cohort"},
+    "a record": {"run_record": True, "record_days": 30},
     "missing": {"missing": "mean"},
     "rows in place of statistics": {"answers": "rows"},
     "noise": {"min_noise": 1.0, "max_clip": 2.0},

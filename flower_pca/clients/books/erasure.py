@@ -1,7 +1,8 @@
 """What a node keeps in its folders, found by its rules, and erased: `flower-pca forget`.
 
-The ledger stays unless it is named, as without it every budget begins anew. Where the released rows
-go, it knows that they were erased, so that those given next are released at once.
+The ledger stays unless it is named, as without it every budget begins anew, and so does the record
+of runs. Where the released rows go, the ledger knows that they were erased, so that those given next
+are released at once.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Final
 
 from flower_pca.base import files
 from flower_pca.base.errors import ConfigError
-from flower_pca.clients.books import folders, ledger
+from flower_pca.clients.books import folders, ledger, record
 from flower_pca.clients.policy.rules import Rules
 
 # What a node keeps, and what is in it.
@@ -25,8 +26,9 @@ HOLDS: Final = {
     "own": "its own results",
     "rows": "the rows that were last answered from",
     "ledger": "what was told of its rows",
+    "record": "the record of runs",
 }
-USUAL: Final = tuple(kind for kind in HOLDS if kind != "ledger")
+USUAL: Final = tuple(kind for kind in HOLDS if kind not in ("ledger", "record"))
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,7 @@ class Shelf:
             "own": (rules.output_dir, owns),
             "rows": (rows.parent, [rows.name]),
             "ledger": (self.ledger.parent, [self.ledger.name]),
+            "record": (record.folder_of(rules), [record.pattern(self.data)]),
         }
         folder, patterns = places[kind]
         if folder is not None:

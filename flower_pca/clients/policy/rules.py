@@ -36,6 +36,7 @@ ANY: Final = "any"  # of ways to prepare columns, and of runs over rows beside
 _LEAST: Final = {
     "min_rows": 1,
     "min_peers": 1,
+    "record_days": 1,
     "max_messages": 1,
     "max_messages_ever": 1,
     "max_columns": 1,
@@ -43,7 +44,7 @@ _LEAST: Final = {
     "max_colluders": 0,
     "max_lost": 0,
 }
-_NEEDED: Final = ("min_rows", "min_peers", "max_colluders")  # numbers that are never left out
+_NEEDED: Final = ("min_rows", "min_peers", "max_colluders", "record_days")  # numbers that are never left out
 _CHOICES: Final[Mapping[str, tuple[Any, ...]]] = {
     "pending": ("answer", "refuse"),
     "share_own": (True, False),
@@ -131,6 +132,11 @@ class Rules:
             all runs. Nodes of the same machine with the same name have one ledger. Left out, the
             ledger is called by the partition-id, and a node counts in every such ledger of its
             folder that knows the same rows or the same file.
+        run_record: The record of runs, one line for each run that the node was asked in: when, the
+            run's number at Flower, what the server says of it, the bytes that were sent, and how it
+            ended. A folder for it; or False for none. Left out, it lies in memory_dir, or beside
+            the ledger, if the node keeps one of these.
+        record_days: For how many days the record is kept; then it goes month by month.
         output_dir: A folder of the node's own for the result that its algorithm gives the node
             itself, if any: the file flower_pca-own-KEY.npz, KEY its partition-id or node id.
             Nothing of it goes to the server. Of a Stream, a folder of that name: an npz for every
@@ -225,6 +231,8 @@ class Rules:
     pending: str = "answer"
     memory_dir: str | os.PathLike[str] | None = None
     data_name: str | None = None
+    run_record: bool | str | os.PathLike[str] | None = None
+    record_days: int = 1096
     output_dir: str | os.PathLike[str] | None = None
     share_own: bool = False
     min_noise: float | None = None

@@ -1,0 +1,186 @@
+"""The record of runs: one line for each run that a node was asked in, for whoever answers for the data.
+
+The file is a table of text that a person or a spreadsheet reads, one for each month, so that old
+months can go as files. It holds no number that was computed from rows, only how many bytes left.
+
+Flower tells a node the number of a run, and nothing of the person who has started it: the SuperLink
+knows that person by this number. So what stands under `asked` is what the server says of the run.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import logging
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+from flwr.app import Context
+
+from flower_pca.base import files
+from flower_pca.base.errors import harmless
+from flower_pca.base.shown import shown_as_text
+from flower_pca.clients.books import folders
+from flower_pca.clients.policy.rules import Rules
+from flower_pca.core.stage import Arrays, nbytes
+from flower_pca.layers import NOISE
+from flower_pca.masking import messages
+
+FIELDS: Final = (
+    "began",
+    "last_message",
+    "flower_run",
+    "run",
+    "algorithm",
+    "asked",
+    "protection",
+    "columns",
+    "stages",
+    "messages",
+    "refused",
+    "bytes_sent",
+    "ended",
+)
+_FILE: Final = "flower_pca-record-{}-{}.csv"  # of which data, in which month
+_MOST: Final = 5000  # runs of a month that have a line of their own
+_REST: Final = "more runs of this month"
+
+
+class RunRecord:
+    """The record of runs of one node.
+
+    Args:
+        rules: The node's rules: whether there is a record, where, and for how many days.
+        context: Its Flower context.
+    """
+
+    def __init__(self, rules: Rules, *, context: Context | None = None) -> None:
+        self._folder = folder_of(rules) if context is not None else None
+        self._days, self._context = rules.record_days, context
+        self._data = folders.data_of(rules.data_name, folders.partition_of(context))
+
+    def answered(self, config: Mapping[str, Any], d: int | None, stage: str, up: Arrays) -> None:
+        """Note a message that is about to be answered."""
+        if self._folder is not None:
+            self._note(config, d, stage, size=nbytes(up), ended=f"answered {stage}")
+
+    def refused(self, config: Mapping[str, Any], words: str) -> None:
+        """Note a message that is refused. A record that cannot be written stands in the way of no refusal."""
+        if self._folder is None:
+            return
+        try:
+            self._note(config, None, str(config.get("stage", "")), size=0, ended=f"refused: {words}", refusals=1)
+        except Exception as error:
+            logging.getLogger("flwr").error("The record of runs cannot be written: %s", harmless(str(error)))
+
+    def _note(
+        self, config: Mapping[str, Any], d: int | None, stage: str, *, size: int, ended: str, refusals: int = 0
+    ) -> None:
+        assert self._folder is not None
+        assert self._context is not None
+        now = datetime.now(UTC)
+        path = self._folder / _FILE.format(self._data, f"{now:%Y-%m}")
+        key = (str(self._context.run_id), harmless(str(config.get("run", ""))))
+        with folders.lock(path):
+            lines = _read(path)
+            fresh = not lines
+            places = {(line["flower_run"], line["run"].removeprefix("'")): i for i, line in enumerate(lines)}
+            if key not in places and len(lines) >= _MOST:
+                key = ("", _REST)
+            if key in places:
+                line = lines[places[key]]
+            else:
+                line = dict.fromkeys(FIELDS, "") | {"began": _time(now), "flower_run": key[0], "run": key[1]}
+                line |= {"asked": _said(self._context.run_config), "messages": "0", "refused": "0", "bytes_sent": "0"}
+                lines.append(line)
+            line["last_message"], line["ended"] = _time(now), harmless(ended)
+            for name, more in (("messages", 1), ("refused", refusals), ("bytes_sent", size)):
+                line[name] = str(_whole(line[name]) + more)
+            line["algorithm"] = _with(line["algorithm"], str(config.get("algorithm", "")))
+            line["stages"] = _with(line["stages"], stage)
+            if not refusals:
+                line["protection"] = _with(line["protection"], _protection(config))
+                line["columns"] = line["columns"] if d is None else str(d)
+            _write(path, lines)
+            if fresh:
+                self._forget(now)
+
+    def _forget(self, now: datetime) -> None:
+        """Remove months that are older than the record is kept."""
+        assert self._folder is not None
+        oldest = f"{now - timedelta(days=self._days):%Y-%m}"
+        for path in months(self._folder, self._data):
+            if path.stem[-7:] < oldest:
+                folders.remove(path)
+
+
+def folder_of(rules: Rules) -> Path | None:
+    """Where a node with these rules keeps its record; None if it keeps none."""
+    given = rules.run_record
+    if given is False:
+        return None
+    if given is None or given is True:
+        # Who keeps nothing else keeps no record, unless the operator asks for one.
+        keeps = given or rules.memory_dir is not None or rules.keeps_ledger or rules.keeps_rows
+        return folders.ledger_file(rules.memory_dir, "").parent if keeps else None
+    return Path(given).expanduser()
+
+
+def months(folder: Path, data: str) -> Iterator[Path]:
+    """The files of a record, the oldest first."""
+    return iter(sorted(folder.glob(pattern(data))))
+
+
+def pattern(data: str) -> str:
+    """What the names of the files of a record are like."""
+    return _FILE.format(data, "????-??")
+
+
+def _protection(config: Mapping[str, Any]) -> str:
+    names = str(config.get("names", "")).split(",")
+    found = ["masks"] if config.get("stage") == messages.STAGE else []
+    if any(name.startswith(f"{NOISE}.") for name in names):
+        found.append("noise")
+    return " and ".join(found) or "none"
+
+
+def _said(run_config: Mapping[str, Any]) -> str:
+    """What the run-config says, which whoever has started the run has written."""
+    return harmless(json.dumps(dict(run_config), default=str)) if run_config else ""
+
+
+def _with(listed: str, name: str) -> str:
+    """A list of words with one more, if it is not there yet."""
+    there = listed.removeprefix("'").split(", ") if listed else []
+    cleaned = harmless(name)
+    return ", ".join([*there, cleaned] if cleaned and cleaned not in there else there)
+
+
+def _time(now: datetime) -> str:
+    return f"{now:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _whole(cell: str) -> int:
+    """A count in a file that somebody may have edited."""
+    return int(cell) if cell.isdigit() else 0
+
+
+def _read(path: Path) -> list[dict[str, str]]:
+    """The lines of a month; none if there is no file yet."""
+    try:
+        with open(path, encoding="utf-8", newline="", opener=files.opener) as file:
+            return [dict(zip(FIELDS, cells, strict=False)) for cells in list(csv.reader(file))[1:] if cells]
+    except FileNotFoundError:
+        return []
+
+
+def _write(path: Path, lines: list[dict[str, str]]) -> None:
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
+    writer.writerow(FIELDS)
+    writer.writerows([shown_as_text(line.get(name, "")) for name in FIELDS] for line in lines)
+    with files.replacing(path, private=True) as file:
+        file.write(text.getvalue().encode())

@@ -17,7 +17,7 @@ X = np.random.default_rng(3).standard_normal((60, D))
 Z = {"Z": np.eye(D)[:, :2]}
 
 
-def lines_of(folder):
+def recorded(folder):
     """The lines of the only month in a folder."""
     (path,) = folder.glob("flower_pca-record-*.csv")
     with open(path, encoding="utf-8", newline="") as file:
@@ -29,7 +29,7 @@ def test_a_run_is_one_line_however_many_messages_it_has(tmp_path):
     for _ in range(3):
         answer = node.ask("ssi", Z, run="first")
     node.ask("covariance", {"columns": np.array(D)}, run="second")
-    first, second = lines_of(tmp_path)
+    first, second = recorded(tmp_path)
     assert (first["flower_run"], first["run"], first["algorithm"]) == ("1", "first", "ssi")
     assert (first["messages"], first["refused"], first["columns"]) == ("3", "0", str(D))
     assert int(first["bytes_sent"]) == 3 * sum(a.nbytes for a in answer.values())
@@ -42,7 +42,7 @@ def test_a_refusal_is_written_down_with_its_reason(tmp_path):
     node = Node(0, X, memory_dir=tmp_path, min_rows=100)
     with pytest.raises(RefusedError):
         node.ask("ssi", Z)
-    (line,) = lines_of(tmp_path)
+    (line,) = recorded(tmp_path)
     assert (line["messages"], line["refused"], line["bytes_sent"]) == ("1", "1", "0")
     assert line["ended"].startswith("refused: The rows of this node must be at least 100")
 
@@ -50,11 +50,11 @@ def test_a_refusal_is_written_down_with_its_reason(tmp_path):
 def test_masks_and_noise_are_named(tmp_path):
     nodes = signed(tmp_path, [X, X + 1.0, X * 2.0])
     Sums(nodes, run="masked run").product(np.eye(D))
-    (found,) = [line for line in lines_of_node(tmp_path / "memory", 0) if line["run"] == "masked run"]
+    (found,) = [line for line in recorded_by(tmp_path / "memory", 0) if line["run"] == "masked run"]
     assert (found["protection"], found["stages"]) == ("masks", "masked, ssi")
 
 
-def lines_of_node(folder, key):
+def recorded_by(folder, key):
     (path,) = folder.glob(f"flower_pca-record-{key}-*.csv")
     with open(path, encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
@@ -66,7 +66,7 @@ def test_an_honest_run_over_flower_is_recorded_with_what_its_run_config_says(tmp
         result = strategies.Krylov(n_components=2).fit(FakeGrid(app, 3))
     assert result.n_samples_ == 3 * len(X)
     for key in range(3):
-        (line,) = lines_of_node(tmp_path, key)
+        (line,) = recorded_by(tmp_path, key)
         assert (line["algorithm"], line["refused"]) == ("krylov", "0")
         assert "krylov" in line["stages"]
 
@@ -76,7 +76,7 @@ def test_nothing_is_run_as_a_formula_by_a_spreadsheet(tmp_path):
     node.context.run_config["options"] = "=1+1"
     for _ in "12":
         node.ask("ssi", Z, run="=HYPERLINK(1)", algorithm="ssi")
-    (line,) = lines_of(tmp_path)
+    (line,) = recorded(tmp_path)
     assert line["run"] == "'=HYPERLINK(1)"
     assert line["asked"] == '{"options": "=1+1"}'
     assert line["messages"] == "2"
@@ -102,7 +102,7 @@ def test_its_operator_says_whether_there_is_a_record_and_where(rules, kept, tmp_
 def test_a_node_with_a_ledger_in_its_home_has_its_record_there(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     Node(0, X, max_columns=50).ask("ssi", Z)
-    assert len(lines_of(tmp_path / ".flower_pca")) == 1
+    assert len(recorded(tmp_path / ".flower_pca")) == 1
 
 
 def test_a_month_goes_when_it_is_older_than_the_days_that_are_kept(tmp_path):
@@ -120,7 +120,7 @@ def test_names_of_runs_without_end_share_a_line(tmp_path, monkeypatch):
     node = Node(0, X, memory_dir=tmp_path)
     for run in "abcde":
         node.ask("ssi", Z, run=run)
-    assert [(line["run"], line["messages"]) for line in lines_of(tmp_path)] == [
+    assert [(line["run"], line["messages"]) for line in recorded(tmp_path)] == [
         ("a", "1"),
         ("b", "1"),
         ("c", "1"),
@@ -141,7 +141,7 @@ def test_forget_erases_the_record_by_name_only(tmp_path, capsys):
     Node(0, X, memory_dir=tmp_path).ask("ssi", Z)
     config = f"memory-dir='{tmp_path}' partition-id=0"
     assert cli.main(["forget", config, "--yes"]) == 0
-    assert len(lines_of(tmp_path)) == 1
+    assert len(recorded(tmp_path)) == 1
     assert cli.main(["forget", config, "--what", "record", "--yes"]) == 0
     assert not list(tmp_path.glob("flower_pca-record-*.csv"))
     assert "the record of runs" in capsys.readouterr().out

@@ -17,15 +17,15 @@ D = 5
 WORDS = "Fewer than 3 sites of this masked sum have measured"
 
 
-def shards(sites=3, seed=0):
+def mixed_shards(sites=3, seed=0):
     rng = np.random.default_rng(seed)
     mixed = rng.standard_normal((D, D))
     return [(rng.standard_normal((200 + i, D)) * [3, 2, 4, 1, 5] + 7) @ mixed for i in range(sites)]
 
 
-def with_column(values, sites=3):
+def with_last_column(values, sites=3):
     """Of each site but the first these values in the last column; of a function, what it makes of the site's number."""
-    rows = shards(sites)
+    rows = mixed_shards(sites)
     for i, X in enumerate(rows):
         if i or callable(values):
             X[:, -1] = values(i) if callable(values) else values
@@ -33,17 +33,17 @@ def with_column(values, sites=3):
 
 
 ALONE = {
-    "empty at the others": with_column(np.nan),
-    "0 at the others": with_column(0.0),
-    "the same value at the others": with_column(-3.25),
-    "a number of the site": with_column(float),
-    "an indicator of one site": with_column(lambda i: float(i == 1)),
-    "a constant of one site, empty at the others": with_column(lambda i: 2.0 if i == 1 else np.nan),
-    "measured at two of three": [X if i < 2 else with_column(0.0)[2] for i, X in enumerate(shards())],
+    "empty at the others": with_last_column(np.nan),
+    "0 at the others": with_last_column(0.0),
+    "the same value at the others": with_last_column(-3.25),
+    "a number of the site": with_last_column(float),
+    "an indicator of one site": with_last_column(lambda i: float(i == 1)),
+    "a constant of one site, empty at the others": with_last_column(lambda i: 2.0 if i == 1 else np.nan),
+    "measured at two of three": [X if i < 2 else with_last_column(0.0)[2] for i, X in enumerate(mixed_shards())],
 }
 
 
-def honest(rows, folder, **options):
+def run_of_profile(rows, folder, **options):
     """The result of an honest masked run of these sites, each with the profile."""
     _, made = keys_of("ours", len(rows))
 
@@ -61,13 +61,13 @@ def honest(rows, folder, **options):
 @pytest.mark.parametrize("name", ALONE)
 def test_a_column_of_too_few_sites_ends_an_honest_run_before_anything_is_told(name, tmp_path):
     with pytest.raises(NotEnoughNodes, match=f"{WORDS} column 4, so the sum would tell what a single site has there"):
-        honest(ALONE[name], tmp_path)
+        run_of_profile(ALONE[name], tmp_path)
 
 
 @pytest.mark.parametrize("values", [4.0, 0.0], ids=["constant at all sites", "0 at all sites"])
 def test_a_column_that_is_the_same_at_all_sites_is_answered(values, tmp_path):
-    rows = with_column(lambda i: values)
-    result = honest(rows, tmp_path)
+    rows = with_last_column(lambda i: values)
+    result = run_of_profile(rows, tmp_path)
     pooled = np.concatenate(rows)
     assert np.allclose(result.mean_, pooled.mean(axis=0), atol=1e-8)
     expected = np.linalg.eigvalsh(np.cov(pooled.T))[::-1]
@@ -75,29 +75,29 @@ def test_a_column_that_is_the_same_at_all_sites_is_answered(values, tmp_path):
 
 
 def test_a_column_that_one_of_four_sites_lacks_is_answered(tmp_path):
-    rows = shards(4)
+    rows = mixed_shards(4)
     rows[3][:, -1] = np.nan
-    assert honest(rows, tmp_path).n_samples_ == sum(map(len, rows))
+    assert run_of_profile(rows, tmp_path).n_samples_ == sum(map(len, rows))
 
 
 def test_a_run_without_the_column_goes_through(tmp_path):
     rows = [X[:, :4] for X in ALONE["0 at the others"]]
-    assert honest(rows, tmp_path, n_components=4).n_samples_ == 603
+    assert run_of_profile(rows, tmp_path, n_components=4).n_samples_ == 603
 
 
-def sums(folder, rows, **rules):
+def summed_by_profile(folder, rows, **rules):
     return Sums(signed(folder, rows, profile="masked", **rules))
 
 
 def test_a_server_that_keeps_letters_back_gets_no_sum(tmp_path):
-    kept = sums(tmp_path, shards())
+    kept = summed_by_profile(tmp_path, mixed_shards())
     kept.group._columns.clear()
     with pytest.raises(RefusedError, match=f"{WORDS} column 0, column 1"):
         kept.product(np.eye(D))
 
 
 def test_a_server_that_swaps_letters_gets_no_sum(tmp_path):
-    swapped = sums(tmp_path, ALONE["0 at the others"])
+    swapped = summed_by_profile(tmp_path, ALONE["0 at the others"])
     letters = swapped.group._columns
     letters[1], letters[2] = {0: letters[0][1], 2: letters[1][2]}, {0: letters[0][2], 1: letters[2][1]}
     with pytest.raises(RefusedError, match="must be as its sender sealed it"):
@@ -121,15 +121,15 @@ def test_letters_about_other_columns_do_not_count(tmp_path):
 
 
 def test_a_sum_that_loses_who_has_measured_a_column_is_not_unmasked(tmp_path):
-    rows = shards(4)
+    rows = mixed_shards(4)
     rows[3][:, -1] = 0.0
-    lossy = sums(tmp_path, rows, max_lost=1)
+    lossy = summed_by_profile(tmp_path, rows, max_lost=1)
     with pytest.raises(RefusedError, match=f"{WORDS} column 4"):
         lossy.product(np.eye(D), lost=[2])
 
 
 def test_the_next_sum_of_a_set_up_is_held_to_the_same_letters(tmp_path):
-    again = sums(tmp_path, shards())
+    again = summed_by_profile(tmp_path, mixed_shards())
     first = again.product(np.eye(D))
     assert np.allclose(again.product(np.eye(D)), first)
     again.group.begin(range(3))

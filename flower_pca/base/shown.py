@@ -92,3 +92,8 @@ def _told(of: Any) -> list[tuple[str, object]]:
         if not _same(value, usual):
             told.append((field.name, value))
     return told
+
+
+def in_one_line(error: Exception) -> str:
+    """What another package says is wrong, and its kind."""
+    return " ".join(f"{type(error).__name__}: {error}".split()).rstrip(".")

@@ -5,7 +5,7 @@ It decides by what the object can do, never by its class, and imports no package
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,21 +14,43 @@ import numpy as np
 from flower_pca.base import labels
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
-from flower_pca.blocks.source import Blocks, Place, cut, native, rows_of_a_block
+from flower_pca.base.shown import in_one_line
+from flower_pca.blocks.compressed import Compressed, canonical, is_compressed, parts_of
+from flower_pca.blocks.groups import Groups, is_grouped
+from flower_pca.blocks.loader import Loader, is_loader
+from flower_pca.blocks.source import (
+    Blocks,
+    Place,
+    Stored,
+    cut,
+    dtype_of,
+    gives_slices,
+    is_sparse,
+    native,
+    rows_of_a_block,
+    rows_of_a_piece,
+    whole,
+)
+from flower_pca.blocks.tensors import in_memory, is_tensor
 
-_PIECE: Final = 2**24  # bytes of a piece
 # Rows of a block from which columns are worked on as they lie in memory. Blocks of wide tables have fewer: they have a
 # short stretch of each of many columns, and a run on 3,000 x 2,000 then takes 1.2 times as long as on a copy by rows.
 _STRETCH: Final = 256
 _ONE_ROW: Final = "a two-dimensional array of real numbers, one row per sample"
+_ACCEPTED: Final = (
+    "Give an array, a data frame, a scipy sparse matrix, a torch tensor or DataLoader, a dataset of h5py or zarr, an "
+    "AnnData object, a parquet or Arrow file opened by pyarrow, or an object with __array__; for the path of a file, "
+    "what flower_pca.data.sources.make(path) returns."
+)
 
 
 def of(X: Any, who: str = "the rows") -> Blocks:
     """Rows of any kind as a source of blocks.
 
     Args:
-        X: An array in memory or mapped from a file; a scipy sparse matrix; an object with a shape that gives rows by
-            slices, such as a dataset of an HDF5 file; or what numpy makes an array of.
+        X: An array in memory or mapped from a file; a tensor; a scipy sparse matrix; an object with a shape that gives
+            rows by slices, such as a dataset of an HDF5 file; a group of such a file that holds CSR; a parquet or
+            Arrow file that pyarrow has opened; a loader of batches; or what numpy makes an array of.
         who: Whose rows they are, for messages.
 
     Raises:
@@ -40,25 +62,68 @@ def of(X: Any, who: str = "the rows") -> Blocks:
     if np.ma.is_masked(X):
         got = f"{int(np.ma.getmaskarray(X).sum())} masked entries"
         raise DataError(f"The data of {who}", must="whole", got=got, then="Fill them before the run.")
+    if (adapter := _storage(X)) is not None:
+        return adapter(X, who)
     rows: Any = X
-    if not (hasattr(X, "tocsr") or _gives_slices(X)):
-        rows = np.asarray(X)
-    _require_table(rows, who)
+    if not (hasattr(X, "tocsr") or gives_slices(X)):
+        rows = _as_array(X, who)
+    _require_table(rows, X, who)
     if hasattr(rows, "tocsr"):
-        return Sliced(_canonical(rows.tocsr()))
+        return Sliced(canonical(rows.tocsr()))
     sliced = Sliced(rows)
     if sliced.by_columns and rows_of_a_block(sliced.shape[1], sliced.dtype) < _STRETCH and sliced.place() is None:
         return Sliced(np.ascontiguousarray(rows))
     return sliced
 
 
-def _gives_slices(X: Any) -> bool:
-    """Whether rows can be had by slices without the others: what has its entries in memory needs none."""
-    return len(getattr(X, "shape", ())) == 2 and hasattr(X, "__getitem__") and not hasattr(X, "__array_interface__")
+def is_stored(X: Any) -> bool:
+    """Whether rows lie elsewhere than in an array in memory, and are had by pieces."""
+    if hasattr(X, "pieces") or _storage(X) is not None:
+        return True
+    return gives_slices(X) and not (hasattr(X, "tocsr") or hasattr(X, "columns"))
 
 
-def _require_table(rows: Any, who: str) -> None:
-    dtype = _dtype(rows)
+_Adapter = Callable[[Any, str], Blocks]
+_STORAGE: Final[tuple[tuple[Callable[[Any], bool], _Adapter], ...]] = (
+    (is_tensor, lambda X, who: Sliced(in_memory(X, who))),
+    (is_loader, Loader),
+    (is_compressed, Compressed.of),
+    (is_grouped, Groups.of),
+)
+
+
+def _storage(X: Any) -> _Adapter | None:
+    """The adapter of rows that are no array in memory; None of all others."""
+    if hasattr(X, "__array_interface__"):  # A simulation has thousands of these.
+        return None
+    return next((adapter for known, adapter in _STORAGE if known(X)), None)
+
+
+def _as_array(X: Any, who: str) -> Array:
+    """What numpy makes an array of."""
+    try:
+        return np.asarray(X)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise _no_rows(X, who, in_one_line(error)) from error
+
+
+def _no_rows(X: Any, who: str, why: str = "") -> DataError:
+    """The error about an object that nothing here reads."""
+    what = f"The rows of {who} cannot be read from {_kind(X)}"
+    return DataError(f"{what}, because {why}. {_ACCEPTED}" if why else f"{what}. {_ACCEPTED}")
+
+
+def _kind(X: Any) -> str:
+    if isinstance(X, str):
+        return "text"
+    name = type(X).__name__
+    return f"{'an' if name[0].lower() in 'aeio' else 'a'} {name}"
+
+
+def _require_table(rows: Any, X: Any, who: str) -> None:
+    dtype = dtype_of(rows)
+    if rows.ndim == 0 and dtype.kind in "OUS":
+        raise _no_rows(X, who, "it can be read once only" if isinstance(X, Iterator) else "")
     if rows.ndim != 2 or dtype.kind not in "fiub":
         got = f"{labels.count(rows.ndim, 'dimension')} of dtype {dtype}"
         raise DataError(
@@ -66,42 +131,20 @@ def _require_table(rows: Any, who: str) -> None:
         )
 
 
-def _dtype(rows: Any) -> np.dtype[Any]:
-    """The type of the entries, in numpy's words."""
-    if isinstance(getattr(rows, "dtype", None), np.dtype):
-        dtype: np.dtype[Any] = rows.dtype
-        return dtype
-    return np.asarray(rows[:0]).dtype
+class Sliced(Stored):
+    """Rows that are had by slices, X[i:j]. Dense ones in memory, or mapped into it, are one piece, without a copy."""
 
+    __slots__ = ("_X", "_start", "dtype", "shape", "sparse")
 
-def _canonical(S: Any) -> Any:
-    """CSR of floating point that stores each place once."""
-    if S.dtype.kind != "f":
-        S = S.astype(np.float64)
-    if not S.has_canonical_format:
-        # Moments count stored entries, so a place that is stored twice would count twice.
-        S = S.copy()  # which is the caller's
-        S.sum_duplicates()
-    return S
-
-
-def is_sparse(source: Blocks) -> bool:
-    """Whether the pieces of a source are CSR."""
-    return bool(getattr(source, "sparse", False))
-
-
-class Sliced:
-    """Rows that are had by slices, X[i:j]. Those in memory, or mapped into it, are one piece, which is not copied."""
-
-    __slots__ = ("_X", "dtype", "shape", "sparse")
-
-    axis: Final = 0
-
-    def __init__(self, X: Any) -> None:
-        self._X = X
-        self.shape: tuple[int, int] = (int(X.shape[0]), int(X.shape[1]))
-        self.dtype = _dtype(X)
+    def __init__(self, X: Any, start: int = 0, stop: int | None = None) -> None:
+        self._X, self._start = X, start
+        self.shape: tuple[int, int] = (int(X.shape[0] if stop is None else stop) - start, int(X.shape[1]))
+        self.dtype = dtype_of(X)
         self.sparse = hasattr(X, "tocsr")
+
+    @property
+    def _in_memory(self) -> bool:
+        return hasattr(self._X, "__array_interface__")
 
     @property
     def by_columns(self) -> bool:
@@ -110,15 +153,27 @@ class Sliced:
         return strides is not None and strides[0] < strides[1]
 
     def pieces(self) -> Iterator[Any]:
-        """Whole chunks of rows, about 16 MB of them."""
-        if self.sparse or hasattr(self._X, "__array_interface__"):
-            yield self._X if self.sparse else np.asarray(self._X)
+        """Whole chunks of rows, about 16 MB of them; of CSR in memory, parts that share it."""
+        if self.sparse:
+            yield from parts_of(self._X)
+            return
+        if self._in_memory:
+            yield np.asarray(self._X)
             return
         chunk = (getattr(self._X, "chunks", None) or (1,))[0]
         chunk = chunk if isinstance(chunk, int) else int(chunk[0])
-        rows = max(_PIECE // max(self.shape[1] * self.dtype.itemsize, 1) // chunk, 1) * chunk
-        for i in range(0, self.shape[0], rows):
-            yield np.asarray(self._X[i : i + rows])
+        rows = max(rows_of_a_piece(self.shape[1], self.dtype) // chunk, 1) * chunk
+        first, end = self._start, self._start + self.shape[0]
+        while first < end:
+            last = min((first // rows + 1) * rows, end)
+            yield np.asarray(self._X[first:last])
+            first = last
+
+    def between(self, start: int, stop: int) -> Sliced:
+        """The rows from `start` on and before `stop`."""
+        if self.sparse or self._in_memory:
+            return Sliced(self._X[start:stop])
+        return Sliced(self._X, self._start + start, self._start + stop)
 
     def place(self) -> Place | None:
         """Where the rows lie in the file that they are mapped from, whichever view of it this is."""
@@ -156,13 +211,11 @@ def place_of(X: Any) -> Place | None:
 
 
 @dataclass(frozen=True)
-class Picked:
+class Picked(Stored):
     """Some columns of a source, in another order. They are picked block by block."""
 
     source: Blocks
     columns: Array
-
-    axis: Final = 0
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -178,10 +231,6 @@ class Picked:
         """Blocks with these columns, which are rows or columns in memory as those of the source are."""
         for block in cut(self.source.pieces(), rows_of_a_block(len(self.columns), self.dtype)):
             yield pick(native(block), self.columns)
-
-    def place(self) -> None:
-        """None: no file has just these rows and columns."""
-        return
 
 
 def picked(source: Blocks, columns: Array) -> Picked:
@@ -199,13 +248,11 @@ def pick(block: Array, columns: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class Part:
+class Part(Stored):
     """The rows of a source with these indices, which grow. They are taken while the pieces pass."""
 
     source: Blocks
     rows: Array
-
-    axis: Final = 0
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -232,25 +279,32 @@ class Part:
                 yield piece[self.rows[first:last] - start]
             start = end
 
-    def place(self) -> None:
-        """None: no file has just these rows and columns."""
-        return
-
 
 def part(source: Blocks, rows: Array) -> Blocks:
     """The rows of a source with these indices, which grow. Columns are picked of these rows only."""
     if isinstance(source, Picked):
-        return Picked(Part(source.source, rows), source.columns)
+        return Picked(part(source.source, rows), source.columns)
+    between = getattr(source, "between", None)
+    if between is not None and len(rows) and rows[-1] - rows[0] + 1 == len(rows):
+        stretch: Blocks | None = between(int(rows[0]), int(rows[-1]) + 1)
+        if stretch is not None:
+            return stretch
     return Part(source, rows)
 
 
+def take(source: Blocks, rows: Array) -> Any:
+    """The rows of a source with these indices: as a source if they grow, else in memory."""
+    if (np.diff(rows) > 0).all():
+        return part(source, rows)
+    wanted, where = np.unique(rows, return_inverse=True)
+    return whole(part(source, wanted))[where]
+
+
 @dataclass(frozen=True)
-class Joined:
+class Joined(Stored):
     """One source after another, as one."""
 
     sources: tuple[Blocks, ...]
-
-    axis: Final = 0
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -271,7 +325,3 @@ class Joined:
         """The pieces of the first source, then those of the next one."""
         for source in self.sources:
             yield from source.pieces()
-
-    def place(self) -> None:
-        """None: no file has just these rows and columns."""
-        return

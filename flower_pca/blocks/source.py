@@ -18,7 +18,9 @@ from flower_pca.base.linalg import Array
 
 # The entries of a block of rows. A processor's cache holds so many while they are worked on.
 _BLOCK: Final = 2**17
+_ENTRIES: Final = 2**21  # stored entries of a piece of sparse rows, at most, unless a single row has more
 _PLAIN: Final = (np.dtype(np.float64), np.dtype(np.float32))
+_PIECE: Final = 2**24  # bytes of a piece
 _FEWEST: Final = 64  # rows of a block, however long they are
 # Single precision may add up the products of so many rows, before the sums are added up in double precision.
 _SINGLE: Final = 128
@@ -78,12 +80,76 @@ class Blocks(Protocol):
         """Where another process can open the same rows; None if they are only in this one's memory."""
 
 
+class Stored:
+    """What every source of this package can do beside giving its pieces: numpy makes an array of it, if it is asked."""
+
+    __slots__ = ()
+
+    axis: Final = 0
+
+    @property
+    def ndim(self) -> int:
+        """Two: rows and columns."""
+        return 2
+
+    def place(self) -> Place | None:
+        """None, unless the rows lie in a file as they are."""
+        return None
+
+    def between(self, start: int, stop: int) -> Blocks | None:
+        """The rows from `start` on and before `stop`, read without all others; None if that is not possible."""
+        return None
+
+    def __len__(self: Blocks) -> int:
+        return self.shape[0]
+
+    def __array__(self: Blocks, dtype: Any = None, copy: bool | None = None) -> Array:
+        """All rows in memory, dense."""
+        rows = whole(self)
+        return np.asarray(rows.toarray() if is_sparse(self) else rows, dtype=dtype)
+
+
+def is_sparse(source: Blocks) -> bool:
+    """Whether the pieces of a source are CSR."""
+    return bool(getattr(source, "sparse", False))
+
+
+def whole(source: Blocks) -> Any:
+    """All rows of a source in memory, as one array or one CSR."""
+    pieces = list(source.pieces())
+    if len(pieces) == 1:
+        return pieces[0]
+    if not is_sparse(source):
+        return np.concatenate(pieces) if pieces else np.empty(source.shape, source.dtype)
+    from scipy.sparse import csr_array, vstack
+
+    return vstack(pieces, format="csr") if pieces else csr_array(source.shape, dtype=source.dtype)
+
+
 def rows_of_a_block(d: int, dtype: np.dtype[Any]) -> int:
     """How many rows of d columns make a block."""
     rows = max(_FEWEST, _BLOCK // max(d, 1))
     if precision(dtype) == np.float64:
         return rows
     return min(rows, _SINGLE)
+
+
+def rows_of_a_piece(d: int, dtype: np.dtype[Any]) -> int:
+    """How many rows of d columns make a piece."""
+    return max(_PIECE // max(d * dtype.itemsize, 1), 1)
+
+
+def dtype_of(rows: Any) -> np.dtype[Any]:
+    """The type of the entries, in numpy's words."""
+    if isinstance(getattr(rows, "dtype", None), np.dtype):
+        dtype: np.dtype[Any] = rows.dtype
+        return dtype
+    return np.asarray(rows[:0]).dtype
+
+
+def gives_slices(X: Any) -> bool:
+    """Whether rows can be had by slices without the others: what has its entries in memory needs none."""
+    return len(getattr(X, "shape", ())) == 2 and hasattr(X, "__getitem__") and not hasattr(X, "__array_interface__")
 
 
 def precision(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -115,6 +181,16 @@ def cut(pieces: Iterable[Array], rows: int) -> Iterator[Array]:
             left = piece[whole:]
     if left is not None:
         yield left
+
+
+def cut_sparse(indptr: Array) -> Iterator[tuple[int, int]]:
+    """Where pieces of CSR begin and end, the same however the rows are stored, so that results have the same bits."""
+    start, n = 0, len(indptr) - 1
+    while start < n:
+        stop = int(np.searchsorted(indptr, indptr[start] + _ENTRIES, side="right")) - 1
+        stop = min(max(stop, start + 1), n)
+        yield start, stop
+        start = stop
 
 
 def native(block: Array) -> Array:

@@ -15,7 +15,7 @@ from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.labels import clean, double, nameless, unlike
 from flower_pca.base.options import option
-from flower_pca.base.shown import shown
+from flower_pca.base.shown import in_one_line, shown
 from flower_pca.names.columns import enumeration, no_numbers
 
 _LARGE: Final = 2**28  # bytes of rows that are read from a file of any size
@@ -61,11 +61,6 @@ def not_found(path: str) -> DataError:
     """The error about a path at which there is nothing; of a relative one, it says where that begins."""
     begins = "" if Path(path).expanduser().is_absolute() else f" The path begins at {Path.cwd()}."
     return DataError(f"No file or folder named {shown(path)}.{begins}", setting="path", value=path)
-
-
-def in_one_line(error: Exception) -> str:
-    """What another package says is wrong, and its kind."""
-    return " ".join(f"{type(error).__name__}: {error}".split()).rstrip(".")
 
 
 def no_rows(file: object) -> DataError:

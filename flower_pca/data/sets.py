@@ -13,8 +13,9 @@ from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, DataError, needing
 from flower_pca.base.labels import clean
 from flower_pca.base.linalg import Array
+from flower_pca.base.shown import in_one_line
 from flower_pca.data.partition import sizes_by_weight
-from flower_pca.data.reading import chosen, in_one_line
+from flower_pca.data.reading import chosen
 from flower_pca.names.columns import no_numbers
 from flower_pca.names.table import Table
 

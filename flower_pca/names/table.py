@@ -15,6 +15,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.base.shown import brief
 from flower_pca.blocks import adapters
 from flower_pca.blocks.adapters import Joined
+from flower_pca.blocks.source import is_sparse, whole
 from flower_pca.names import frames, ids
 from flower_pca.names.columns import Columns, enumeration, is_nameless, no_numbers
 from flower_pca.names.origin import Origin
@@ -91,6 +92,11 @@ class Table:
         # of pandas, polars and their like
         if hasattr(X, "columns") and hasattr(X, "to_numpy"):
             return cls(**frames.read(X, who), site=site)
+        if frames.is_annotated(X):
+            return cls(**frames.of_annotated(X, who), site=site)
+        if adapters.is_stored(X):
+            stored = adapters.of(X, who)
+            return cls(stored, getattr(stored, "names", None), site=site)
         return cls(X, site=site)
 
     @classmethod
@@ -126,6 +132,8 @@ class Table:
         if len(self.parts) == 1:
             return self.parts[0].values
         every = [part.values for part in self.parts]
+        if any(map(adapters.is_stored, every)):
+            return self.values
         if any(hasattr(values, "tocsr") for values in every):
             from scipy.sparse import vstack
 
@@ -281,6 +289,8 @@ class Table:
 
 def _rows_of(values: Any, rows: Any) -> Any:
     """The rows at a slice, at indices, or where a mask is true."""
+    if adapters.is_stored(values):
+        return adapters.take(adapters.of(values), np.arange(len(values))[rows])
     if hasattr(values, "tocsr"):
         return values.tocsr()[rows]
     known = np.asanyarray(values)
@@ -295,6 +305,10 @@ def _rows_of(values: Any, rows: Any) -> Any:
 
 def _columns_of(values: Any, places: Array) -> Any:
     """The columns at these places, in this order; rows that lie together in memory still do so."""
+    if adapters.is_stored(values) and not is_sparse(adapters.of(values)):
+        return adapters.picked(adapters.of(values), places)
+    if adapters.is_stored(values):
+        return whole(adapters.of(values))[:, places]
     if hasattr(values, "tocsr"):
         return values.tocsr()[:, places]
     return adapters.pick(np.asarray(values), places)

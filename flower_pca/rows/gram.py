@@ -7,7 +7,7 @@ entries are stored.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Any, Final
 
@@ -77,23 +77,22 @@ def _mirror(G: Array) -> None:
         G[j:, i:j] = G[i:j, j:].T
 
 
-def few_stored(S: Any) -> bool:
+def few_stored(pieces: Iterable[Any], n: int, d: int) -> bool:
     """Whether so few entries of sparse rows are stored that `sparse_gram` takes less time than dense blocks."""
-    n, d = S.shape
     # The products of two entries of one row, of which S'S is the sum.
-    products = int(np.sum(np.diff(S.indptr).astype(np.int64) ** 2))
+    products = sum(int(np.sum(np.diff(S.indptr).astype(np.int64) ** 2)) for S in pieces)
     return bool(products <= n * (_SPARSE * d) ** 2)
 
 
-def sparse_gram(S: Any, mean: Array, *, about: Array | float) -> Array:
-    """(S - 1 about')'(S - 1 about) in double precision, for sparse rows with this mean.
+def sparse_gram(rows: Iterable[Any], n: int, mean: Array, *, about: Array | float) -> Array:
+    """(S - 1 about')'(S - 1 about) in double precision, for n sparse rows S with this mean.
 
     S'S is formed piece by piece, each of so few rows that a piece takes little memory beside the sum.
     """
-    n, d = S.shape
+    d = len(mean)
     total = np.zeros((d, d))
     flat = total.reshape(-1)
-    for piece in _pieces(S):
+    for piece in (piece for S in rows for piece in _pieces(S)):
         product = piece.T @ piece
         if product.nnz > _FILLED * d * d:
             total += product.toarray()

@@ -16,17 +16,7 @@ import numpy as np
 
 from flower_pca.base import checks, linalg
 from flower_pca.base.linalg import Array
-from flower_pca.rows.frame import (
-    Frame,
-    ImplicitRows,
-    Moments,
-    about_mean,
-    apply,
-    fill_gaps,
-    pays,
-    product,
-    product_and_moments,
-)
+from flower_pca.rows.frame import Frame, ImplicitRows, Moments, about_mean, apply, pays, product, product_and_moments
 from flower_pca.rows.gram import GramSum, few_stored, sparse_gram
 from flower_pca.rows.stored import StoredRows
 
@@ -222,7 +212,7 @@ class LocalData(StoredRows, Operator):
         self.complete()
         frame = self._full_frame
         if self.sparse:
-            yield ImplicitRows(self._without_gaps, frame)
+            yield from (ImplicitRows(piece, frame) for piece in self._without_gaps)
         else:
             yield from (apply(frame, block, self.dtype) for block in self.measured.stored())
 
@@ -237,7 +227,7 @@ class LocalData(StoredRows, Operator):
         """Blocks of rows, and the frame that is still to be taken off their products."""
         if self.sparse:
             self.complete()
-            return [self._without_gaps], self._full_frame
+            return self._without_gaps, self._full_frame
         if self._implicit:
             return self.measured.stored(), self.frame
         if self.frame.mean is None:
@@ -251,8 +241,7 @@ class LocalData(StoredRows, Operator):
             yield from self.rows()
             return
         self.complete()
-        for i in range(0, self.n, self.measured.block_rows):
-            block = self._without_gaps[i : i + self.measured.block_rows].toarray()
+        for block in self.measured.filled(self._without_gaps):
             yield apply(self._full_frame, block, self.dtype)
 
     def root(self) -> Array:
@@ -280,7 +269,7 @@ class LocalData(StoredRows, Operator):
         """
         if self.sparse:
             there, rows = self.measured.sparse_about_mean(own=self._uses_own_means)
-            return there, rows.T @ (rows @ block)
+            return there, functools.reduce(np.add, (piece.T @ (piece @ block) for piece in rows))
         if self._gram_pays(block.shape[1], _REUSE) and not self.missing:
             spread = self.spread()
             return spread.moments, spread.gram @ block
@@ -314,7 +303,7 @@ class LocalData(StoredRows, Operator):
 
     def _formed_gram(self) -> Array:
         self.complete()
-        if self.sparse and few_stored(self.csr):
+        if self.sparse and few_stored(self.measured.stored(), self.n, self.d):
             return self._sparse_gram()
         if not (self.sparse or self._once) and self.d <= self.n and not self.missing:
             return self.spread().in_frame(self.frame)
@@ -329,9 +318,10 @@ class LocalData(StoredRows, Operator):
 
     def _sparse_gram(self) -> Array:
         """X'X of sparse rows, few of whose entries are stored, without filling the others."""
-        S, frame = self._without_gaps, self._full_frame
-        mean = np.asarray(S.sum(axis=0, dtype=np.float64)).reshape(-1) / self.n
-        return frame.unscale_gram(sparse_gram(S, mean, about=frame.centre))
+        frame = self._full_frame
+        sums = (np.asarray(S.sum(axis=0, dtype=np.float64)).reshape(-1) for S in self._without_gaps)
+        mean = functools.reduce(np.add, sums) / self.n
+        return frame.unscale_gram(sparse_gram(self._without_gaps, self.n, mean, about=frame.centre))
 
     @functools.cached_property
     def _implicit(self) -> bool:
@@ -356,12 +346,10 @@ class LocalData(StoredRows, Operator):
             frame = replace(frame, fill=None)
         return Less(frame, self.dtype, keep=self._copy and not self._once)
 
-    @functools.cached_property
-    def _without_gaps(self) -> Any:
-        fill = self._full_frame.fill
-        if not self.missing or fill is None:
-            return self.csr
-        return fill_gaps(self.csr, fill)
+    @property
+    def _without_gaps(self) -> Iterator[Any]:
+        """Pieces of sparse rows, with what stands for missing values."""
+        return self.measured.without_gaps(self._full_frame.fill)
 
 
 class View:

@@ -6,6 +6,7 @@ by all views of the rows. It receives the rows as blocks, and knows no names.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import zlib
 from collections.abc import Callable, Hashable, Iterator
@@ -26,6 +27,7 @@ from flower_pca.rows.frame import (
     column_sums,
     fill_gaps,
     means_there,
+    merge,
     moments_of,
     sparse_moments,
 )
@@ -62,7 +64,7 @@ class Measured:
     def __init__(self, rows: Blocks, look: Look | None, *, missing: bool) -> None:
         self.rows = rows
         self.n, self.d = rows.shape
-        self.sparse = adapters.is_sparse(rows)
+        self.sparse = source.is_sparse(rows)
         self.dtype = source.precision(rows.dtype)
         self._facts: dict[Hashable, Any] = {}
         # The rows of most clients of a simulation: every pass over them would cut them into the same single block.
@@ -97,13 +99,12 @@ class Measured:
 
     @property
     def csr(self) -> Any:
-        """Sparse rows as they are stored."""
-        return next(self.rows.pieces())
+        """Sparse rows as they are stored, in memory."""
+        return source.whole(self.rows)
 
     def some(self, rows: Array) -> Any:
         """The rows with these indices, which grow, as one array, dense or sparse."""
-        pieces = list(adapters.part(self.rows, rows).pieces())
-        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+        return source.whole(adapters.part(self.rows, rows))
 
     def plain(self) -> Any:
         """All rows as one array, dense or sparse."""
@@ -114,13 +115,17 @@ class Measured:
     def blocks(self) -> Iterator[Array]:
         """Blocks of stored rows as arrays, of sparse rows too."""
         if self.sparse:
-            starts = range(0, self.n, self.block_rows)
-            yield from (self.csr[i : i + self.block_rows].toarray() for i in starts)
+            yield from self.filled(self.stored())
         else:
             yield from self.stored()
 
+    def filled(self, pieces: Iterator[Any]) -> Iterator[Array]:
+        """Blocks of these pieces of sparse rows, as arrays."""
+        for S in pieces:
+            yield from (S[i : i + self.block_rows].toarray() for i in range(0, S.shape[0], self.block_rows))
+
     def stored(self) -> Iterator[Any]:
-        """Blocks of rows as they are worked on; sparse ones in one piece."""
+        """Blocks of rows as they are worked on; pieces of sparse ones."""
         if self._only is not None:
             return iter((self._only,))
         if self.sparse:
@@ -139,7 +144,7 @@ class Measured:
     def _sample(self) -> Array:
         few = min(max(_SAMPLE // self.d, _LEAST), _MOST)
         some = adapters.part(self.rows, np.arange(0, self.n, -(-self.n // few)))
-        return np.concatenate(list(some.pieces()))
+        return np.asarray(some)
 
     def there(self) -> Moments:
         """The moments of the values that are there."""
@@ -203,17 +208,22 @@ class Measured:
             return replace(there, count=None)
         return replace(there, count=np.where(seen > 0, there.n, 0))
 
-    def sparse_about_mean(self, *, own: bool) -> tuple[Moments, ImplicitRows]:
-        """Sparse rows: moments, and the rows less their mean; with it in their gaps, if `own`."""
-        S = self.csr
-        if own:
-            S = fill_gaps(S, self.own_fill())
-        there = sparse_moments(S)
-        if own:
-            return self.whole(there), ImplicitRows(S, Frame(there.mean))
+    def sparse_about_mean(self, *, own: bool) -> tuple[Moments, Iterator[ImplicitRows]]:
+        """Sparse rows: moments, and pieces of the rows less their mean; with it in their gaps, if `own`."""
+        pieces = self.without_gaps(self.own_fill() if own else None)
+        there = functools.reduce(merge, map(sparse_moments, pieces))
+        frame = Frame(there.mean)
+        fill = None
         if self.missing:
-            S = fill_gaps(S, there.mean)
-        return there, ImplicitRows(S, Frame(there.mean))
+            fill = self.own_fill() if own else there.mean
+        rows = (ImplicitRows(S, frame) for S in self.without_gaps(fill))
+        return (self.whole(there) if own else there), rows
+
+    def without_gaps(self, fill: Array | None) -> Iterator[Any]:
+        """Pieces of sparse rows, with these values where one is missing."""
+        if fill is None or not self.missing:
+            return self.stored()
+        return (fill_gaps(S, fill) for S in self.stored())
 
     def deviations(self) -> Iterator[Array]:
         """Blocks of dense rows less about their mean, each in the memory of the one before; 0 where one is missing."""
@@ -262,6 +272,6 @@ class Measured:
 
 def of_columns(rows: Blocks, columns: Array) -> Blocks:
     """These columns of rows, in this order. Those of dense rows are picked block by block."""
-    if adapters.is_sparse(rows):
-        return adapters.of(next(rows.pieces())[:, columns])
+    if source.is_sparse(rows):
+        return adapters.of(source.whole(rows)[:, columns])
     return adapters.picked(rows, columns)

@@ -34,7 +34,7 @@ class Dataset:
 
 @pytest.fixture
 def small_pieces(monkeypatch):
-    monkeypatch.setattr(adapters, "_PIECE", 50 * D * 8)
+    monkeypatch.setattr(source, "_PIECE", 50 * D * 8)
     monkeypatch.setattr(source, "_BLOCK", 64 * D)
 
 
@@ -70,7 +70,7 @@ def test_rows_by_slices_give_the_bits_of_the_array_in_memory(small_pieces, chunk
 def test_a_chunk_that_is_larger_than_a_piece_is_read_as_one(small_pieces):
     data = Dataset(X, 120)
     assert np.array_equal(whole(adapters.of(data)), X)
-    assert data.read == [(0, 120), (120, 240), (240, 360)]
+    assert data.read == [(0, 120), (120, 240), (240, 300)]
 
 
 KINDS = {

@@ -61,7 +61,7 @@ def test_sparse_rows_are_multiplied_piece_by_piece_to_the_same_sum(monkeypatch: 
     right = exact_gram(S.toarray(), Frame(mean))
     for products in (1, 37, 10**6):
         monkeypatch.setattr(gram, "_PRODUCTS", products)
-        found = gram.sparse_gram(S, mean, about=mean)
+        found = gram.sparse_gram([S], S.shape[0], mean, about=mean)
         assert np.abs(found - right).max() <= 1e-14 * right.max()
 
 

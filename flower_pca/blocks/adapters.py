@@ -233,8 +233,13 @@ class Picked(Stored):
             yield pick(native(block), self.columns)
 
 
-def picked(source: Blocks, columns: Array) -> Picked:
-    """These columns of a source; of columns that have been picked already, in one step."""
+def picked(source: Blocks, columns: Array) -> Blocks:
+    """These columns of a source, in this order; of columns that have been picked already, in one step.
+
+    Columns of sparse rows are taken at once, those of dense rows block by block.
+    """
+    if is_sparse(source):
+        return of(whole(source)[:, columns])
     if isinstance(source, Picked):
         return Picked(source.source, source.columns[columns])
     return Picked(source, columns)

@@ -13,7 +13,6 @@ client_fn.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
@@ -22,6 +21,7 @@ from flwr.client import NumPyClient
 from flwr.clientapp import ClientApp
 
 from flower_pca import wire
+from flower_pca.base.cache import Cache
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
 from flower_pca.clients.base import PCAClient, node_rows, notice
@@ -254,26 +254,25 @@ class Ready:
         self._shared: Rules | None = None
         if not callable(rules):
             self._shared = Rules.of(rules, keywords)
-        self._clients: OrderedDict[object, PCAClient] = OrderedDict()
+        self._clients = Cache(_CACHED)
 
     def client(self, context: Context) -> PCAClient:
         """The node's client, made with its first message in this process."""
         # Clients of one virtual node have its node id in common: partition-ids tell them apart.
         key = (context.run_id, context.node_id, context.node_config.get("partition-id"))
-        if key not in self._clients:
-            own = self._rules_of(context)
-            loaded = self._load(context)
-            data = node_rows(loaded, own)
-            # Of a simulation's rows the result says so; and a process begins with every message,
-            # not a run.
-            if own.answers != "rows" and not values_in(context.state, _HINTS):
-                notice(data, loaded)
-                put_values(context.state, _HINTS, {"logged": True})
-            self._clients[key] = PCAClient(data, context=context, rules=own)
-            if len(self._clients) > _CACHED:
-                self._clients.popitem(last=False)
-        self._clients.move_to_end(key)
-        return self._clients[key].within(context)
+        known: PCAClient = self._clients.get(key, lambda: self._begin(context))
+        return known.within(context)
+
+    def _begin(self, context: Context) -> PCAClient:
+        own = self._rules_of(context)
+        loaded = self._load(context)
+        data = node_rows(loaded, own)
+        # Of a simulation's rows the result says so; and a process begins with every message,
+        # not a run.
+        if own.answers != "rows" and not values_in(context.state, _HINTS):
+            notice(data, loaded)
+            put_values(context.state, _HINTS, {"logged": True})
+        return PCAClient(data, context=context, rules=own)
 
     def answer(self, kind: str, parameters: list[Array], config: wire.Config, context: Context) -> Returned:
         """What the node's client returns to a message."""

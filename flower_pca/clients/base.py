@@ -26,6 +26,7 @@ from flwr.client import NumPyClient
 
 from flower_pca import answering, registry, wire
 from flower_pca.base import checks, files
+from flower_pca.base.cache import Cache
 from flower_pca.base.errors import ConfigError, ProtocolError, private
 from flower_pca.base.linalg import Array
 from flower_pca.clients.books import folders, marks
@@ -53,6 +54,7 @@ from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
 from flower_pca.vertical import node
+from flower_pca.vertical.rows import PartyColumns
 from flower_pca.vertical.stages import BOTH
 from flower_pca.wire import records
 
@@ -60,6 +62,8 @@ from flower_pca.wire import records
 _MAY_BE_OF_COLUMNS: Final = frozenset((*BOTH, messages.STAGE))
 _BEGAN: Final = "flower_pca.rows"  # record of a node's state: a mark of the rows that each run began with
 _RUNS: Final = 16  # of which the newest are kept
+# What this process keeps of rows that it reads anew with every message, as Flower's simulation engine has it.
+STATISTICS: Final = Cache(8)
 _OURS: Final = f"The columns of {checks.NODE}"
 
 
@@ -68,7 +72,7 @@ def node_rows(data: Any, rules: Rules) -> LocalData | Stream:
     if isinstance(data, LocalData | Stream):
         return data
     rows = Table.of(data, who=checks.NODE)
-    for hint in hints_of_first_lines(() if rows.origin is None else rows.origin.headerless):
+    for hint in hints_of_first_lines(rows.headerless):
         logging.getLogger("flwr").warning("Of this node's rows: %s", hint)
     place = marks.known_place(rows.source) if rows.source else 0
     if rules.id_column is not None:
@@ -132,11 +136,11 @@ def select(data: LocalData | Stream, request: wire.Request, rules: Rules) -> Loc
         data.widest = limits.widest_of(request)
         return of_run(data.select(names, one_by_one=rules.share_names), request)
     if names is None:
-        if data.words and not rules.share_names:
+        if data.table.words and not rules.share_names:
             raise RefusalError(
                 _OURS,
                 must="numbers",
-                got=f"text in {len(data.words)} of them",
+                got=f"text in {len(data.table.words)} of them",
                 then="Ask the node's operator, or name others.",
             )
         return of_run(data.select(None), request)
@@ -145,7 +149,7 @@ def select(data: LocalData | Stream, request: wire.Request, rules: Rules) -> Loc
     # Else each refusal, and each answer, would confirm a name that the server has guessed.
     if not rules.share_names and (some := some_only(checks.NODE, names, data.names)):
         raise some.error(RefusalError, "Name all of them, or none, or ask the node's operator.")
-    if texts := [name for name in names if name in data.words]:
+    if texts := [name for name in names if name in data.table.words]:
         raise RefusalError(_OURS, must="numbers", got=f"text in column {enumeration(texts)}", then="Name others.")
     if absent := lacking(checks.NODE, _not_of_words(data, names), data.names):
         raise absent.error(RefusalError, "Ask the node's operator, or name others.")
@@ -154,9 +158,9 @@ def select(data: LocalData | Stream, request: wire.Request, rules: Rules) -> Loc
 
 def _not_of_words(data: LocalData, names: tuple[str, ...]) -> tuple[str, ...]:
     """The names that are neither columns of words that the node codes, nor made of these."""
-    if not data.coded:
+    if not data.table.coded:
         return names
-    own = {*data.coded}
+    own = {*data.table.coded}
     return tuple(name for name in names if not {name, coding.source_of(name)} & own)
 
 
@@ -434,7 +438,7 @@ class PCAClient(NumPyClient):
                     self._lots.data.write_to(self._own_file.with_suffix(""))
         self._fixed: Callable[[LocalData], FixedData] | None = None
         if rules.answers == "fixed":
-            self._fixed = functools.partial(FixedData.of, path=statistics, gaps=rules.missing == "mean")
+            self._fixed = functools.partial(_fixed, path=statistics, gaps=rules.missing == "mean")
         self._grain: Grain = system_grain
         if rules.noise_seed is not None:
             self._grain = functools.partial(seeded_grain, rules.noise_seed, max(self._key, 0))
@@ -466,6 +470,14 @@ class PCAClient(NumPyClient):
             stage = messages.inner_stage(request.arrays) or stage
         wanted = request.frame.names
         self._record.answered(config, len(wanted) if wanted else self._lots.data.d, stage, up)
+
+
+def _fixed(data: LocalData, path: Path | None, gaps: bool) -> FixedData:
+    """The rows by their fixed statistics. Those of columns of other parties' people belong to their newest view alone:
+    they are as large as the rows.
+    """
+    ready = None if isinstance(data, PartyColumns) else STATISTICS
+    return FixedData.of(data, path, gaps=gaps, ready=ready)
 
 
 def _examples(request: wire.Request, data: LocalData | Stream, up: Arrays) -> int:

@@ -109,7 +109,7 @@ class Site:
             rows = site.plain().astype(np.float64)
         else:
             rows = np.asarray(site.values, dtype=np.float64)
-        return cls(site.site or who, rows, site.place)
+        return cls(site.site or who, rows, (site.table if isinstance(site, LocalData) else site).place)
 
     def first(self, n: int) -> Site:
         """The first n rows of it."""

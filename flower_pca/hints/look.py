@@ -35,7 +35,7 @@ def of(
         return ()
     if names is None:
         names = tables[0].names
-    lines = hints_of_first_lines(chain.from_iterable(table.headerless for table in tables))
+    lines = hints_of_first_lines(chain.from_iterable(table.table.headerless for table in tables))
     found = hints_of_identifiers(find_identifiers(tables, names), names, but)
     return (*lines, *sizes, *found, *faults.find(tables, names, most=most))
 

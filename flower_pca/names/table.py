@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from flower_pca.blocks import adapters
 from flower_pca.blocks.adapters import Joined
 from flower_pca.blocks.source import is_sparse, whole
 from flower_pca.names import frames, ids
-from flower_pca.names.columns import Columns, enumeration, is_nameless, no_numbers
+from flower_pca.names.columns import Columns, Heading, enumeration, is_nameless, no_numbers
 from flower_pca.names.origin import Origin
 
 
@@ -171,11 +172,45 @@ class Table:
                 got=enumeration(wanted),
                 then="Name the columns in the file.",
             )
-        places = Columns(self.names, self.source or who).places(wanted, self.words)
+        places = self.places(wanted, who)
         changed = replace(self, names=wanted, words={})
         if self.parts:
             return changed._with_parts([part.pick(wanted, who) for part in self.parts])
         return replace(changed, values=_columns_of(self.values, places))
+
+    def places(self, names: Sequence[str], who: str = "the data") -> Array:
+        """Where the columns of these names are among all that hold numbers."""
+        return Columns(self.names or (), self.source or who).places(names, self.words)
+
+    def stored(self, who: str) -> Table:
+        """The same as a client holds it: rows as blocks, and columns that have names in the sorted order of these.
+
+        Raises:
+            DataError: If there is no row or no column, or if not all columns have a name of their own.
+        """
+        rows, names = adapters.of(self.values, who), self.names
+        if names is not None:
+            columns = Columns(names, self.source or who)
+            if rows.shape[1] != len(names):
+                got = f"shape {rows.shape} and {count(len(names), 'name')}"
+                raise DataError(
+                    f"The columns of {columns.who}", must="of all that have names", got=got, then="Name each column."
+                )
+            if names != columns.in_order:
+                rows, names = adapters.picked(rows, columns.places(columns.in_order)), columns.in_order
+        if rows.shape[0] == 0 or (rows.shape[1] == 0 and not self.texts):
+            what = f"The data of {who}"
+            if self.source:
+                what += f", {self.source},"
+            raise DataError(what, must="at least one row and one column", got=rows.shape, then="Leave it out.")
+        return replace(self, values=rows, names=names, beside={}, parts=())
+
+    @functools.cached_property
+    def heading(self) -> Heading:
+        """What tells the columns of these rows from others, to be sent to a server."""
+        if self.names is None:
+            return Heading(self.shape[1])
+        return Columns(self.names, self.source or "the rows").heading
 
     def without(self, columns: Collection[str]) -> Table:
         """The table less these columns."""
@@ -246,9 +281,18 @@ class Table:
 
     def place(self, row: int) -> str:
         """Where a row is, in words."""
+        if self.origin is not None:
+            return self.origin.place(row)
+        if self.source:
+            return f"row {row} of {self.source} (from 0 on)"
+        return f"row {row} (from 0 on)"
+
+    @property
+    def headerless(self) -> tuple[str, ...]:
+        """The files whose first line was read as a row, because nobody has said whether it is one."""
         if self.origin is None:
-            return f"row {row} (from 0 on)"
-        return self.origin.place(row)
+            return ()
+        return self.origin.headerless
 
     def whole(self, who: str = "the rows") -> Table:
         """The same, if all columns hold numbers."""

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from flower_pca.base import linalg
+from flower_pca.base.cache import Cache
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 from flower_pca.rows import statistics
@@ -73,7 +74,9 @@ class FixedData(Operator):
         self._mean = np.where(self._empty, frame.filling, self._T.mean)
 
     @classmethod
-    def of(cls, data: LocalData, path: Path | None = None, *, gaps: bool = False) -> FixedData:
+    def of(
+        cls, data: LocalData, path: Path | None = None, *, gaps: bool = False, ready: Cache | None = None
+    ) -> FixedData:
         """What answers for these rows, in their frame; the newest is kept.
 
         Args:
@@ -81,17 +84,17 @@ class FixedData(Operator):
             path: The node's own file for the statistics.
             gaps: Whether a frame may say what stands for missing values; else it is the mean of the
                 rows' own.
+            ready: The statistics that this process keeps ready.
         """
         if path is not None:
             path = path.with_stem(path.stem + data.FILE)
-        measured, key = data.measured, ("fixed", gaps)
 
         def make() -> FixedData:
-            source, whole = measured.once(key, lambda: statistics.of(data, path, gaps=gaps))
+            source, whole = statistics.of(data, path, gaps=gaps, ready=ready)
             parts = functools.partial(_parts, data, gaps)
             return cls(source, data.frame, who=data.who, whole=whole, parts=parts)
 
-        return measured.newest(key, lambda newest: newest.frame.same(data.frame), make)
+        return data.measured.newest(("fixed", gaps), lambda newest: newest.frame.same(data.frame), make)
 
     def matmat(self, Z: Array, *, reuse: int = 4) -> Array:
         """X'(XZ); `reuse` changes nothing."""
@@ -172,9 +175,8 @@ class FixedData(Operator):
     def fingerprint(self) -> int:
         """A digest of the statistics."""
         total = hashlib.blake2b(digest_size=16)
-        for a in vars(self._stored).values():
-            if isinstance(a, np.ndarray):
-                total.update(np.ascontiguousarray(a).data)
+        for a in self._stored.arrays.values():
+            total.update(np.ascontiguousarray(a).data)
         return int.from_bytes(total.digest(), "big")
 
     @functools.cached_property

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from flower_pca.base.linalg import Array
-from flower_pca.rows.stored import StoredRows
+from flower_pca.rows.measured import Measured
 
 PARTS: Final = 5
 FEWEST: Final = 4 * PARTS  # rows: a part has four of them at least
@@ -22,9 +22,9 @@ def rows(n: int) -> list[Array]:
     return [np.sort(order[i::PARTS]) for i in range(PARTS)]
 
 
-def parts(data: StoredRows) -> Iterator[StoredRows]:
+def parts(data: Measured) -> Iterator[Measured]:
     """The parts of stored rows, one after the other, so that one copy is there at a time."""
-    return (data.some(chosen) for chosen in rows(data.n))
+    return (data.part(chosen) for chosen in rows(data.n))
 
 
 class Together:

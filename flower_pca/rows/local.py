@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 
 from flower_pca.base import checks, linalg
+from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
+from flower_pca.blocks import adapters
+from flower_pca.names import coding
+from flower_pca.names.columns import Heading, not_named
+from flower_pca.names.table import Table
 from flower_pca.rows.frame import Frame, ImplicitRows, Moments, about_mean, apply, pays, product, product_and_moments
 from flower_pca.rows.gram import GramSum, few_stored, sparse_gram
-from flower_pca.rows.stored import StoredRows
+from flower_pca.rows.measured import Measured
 
 DIRECT = 4096  # sides up to which a full LAPACK factorisation beats an iterative one
 
@@ -110,8 +115,11 @@ _REUSE: Final = 4  # products that a run makes of the rows at least
 _COPIED: Final = 2**26  # entries of a dense copy that a factorisation may take
 
 
-class LocalData(StoredRows, Operator):
-    """The rows X (n x d) of one client, as the operator that the algorithms need.
+class LocalData(Operator):
+    """The rows X (n x d) of one client in a frame, as the operator that the algorithms need.
+
+    It is a `Table`, what has been measured of its rows, and a frame. All columns of a table that have names are in the
+    sorted order of these. A run that names columns gets a view of them, in its order.
 
     Beside the rows there is a block or two at a time; a copy less the frame's mean only if a caller
     of `in_frame` allows it, to the same bits. Dense rows are framed as they pass; sparse rows, and float64 ones whose
@@ -120,28 +128,113 @@ class LocalData(StoredRows, Operator):
     the bits of one in memory. float32 rows stay float32 in products, whose sums are taken in
     float64. Where X'X pays (`_gram_pays`), it is formed in the opening's own pass (`Spread`).
 
-    With `missing`, NaN stands for a value that is missing; the frame says what takes its place.
+    Args:
+        X: The rows, with the names of their columns and of their site if they have any.
+        who: Whose rows these are, in messages.
+        missing: Whether NaN stands for a value that is missing; the frame says what takes its place.
 
-    Columns that have names are in the order of these, sorted; a frame with names has its own
-    columns, in its own order.
+    Attributes:
+        table: The rows and what is known of them, with the columns in their order here.
+        measured: What has been measured of these rows and columns, for all frames.
+        all_columns: The rows with all columns that the table has.
+        places: Of a view of some columns, where these are among all; else None.
     """
 
     answers: ClassVar[str] = "rows"
     FILE: ClassVar[str] = ""  # at the end of the name of a file about these rows
 
+    table: Table
+    measured: Measured
+    all_columns: LocalData
+    places: Array | None
+
     def __init__(self, X: Any, *, who: str = "the client", missing: bool = False) -> None:
-        super().__init__(X, who=who, missing=missing)
+        given = Table.of(X, who=who)
+        called = f"{who} ({given.site})" if given.site else who
+        self._hold(given.stored(called), called, missing=missing)
+
+    def _hold(self, table: Table, who: str, *, missing: bool) -> None:
+        self.who = who
+        look = functools.partial(_require_finite, table, who, missing)
+        self._show(table, Measured(table.values, look, missing=missing))
+        self.all_columns, self.places = self, None
         self.frame = Frame()
         self._once = self._copy = False
+
+    def _show(self, table: Table, measured: Measured) -> None:
+        self.table, self.measured = table, measured
+        self.n, self.d, self.sparse = measured.n, measured.d, measured.sparse
+        self.dtype, self.missing = measured.dtype, measured.missing
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """Names of the columns, in their order; None if they go by position."""
+        return self.table.names
+
+    @property
+    def site(self) -> str:
+        """The name of the site; "" if it has none."""
+        return self.table.site
+
+    @property
+    def heading(self) -> Heading:
+        """What these rows say of their columns."""
+        return self.table.heading
 
     @property
     def table_length(self) -> int:
         """Rows of the table as it is stored, also where its columns are what a run is about."""
         return self.n
 
-    @property
-    def _uses_own_means(self) -> bool:
-        return bool(self.frame.own and self.missing)
+    def select(self, names: tuple[str, ...] | None) -> LocalData:
+        """The columns that a run asks for: these, or without names all of them, which must then all hold numbers."""
+        if names is not None:
+            return self.arrange(names)
+        self.table.whole(self.who)
+        return self
+
+    def arrange(self, names: tuple[str, ...]) -> LocalData:
+        """The columns of these names, in their order."""
+        if names == self.names:
+            return self
+        if self.names is None:
+            raise not_named(self.table.source or self.who, self.d).error(DataError)
+        # A message asks for the same columns as the one before, mostly.
+        whole = self.all_columns
+        return whole.measured.newest(
+            "columns", lambda found: found[0] == names, lambda: (names, whole._arranged(names))
+        )[1]
+
+    def _arranged(self, names: tuple[str, ...]) -> LocalData:
+        if self.table.coded or not set(names) <= set(self.names or ()):
+            whole, names = self._with_made(names)
+            if whole is not self:
+                return whole.arrange(names)
+        view = self._view()
+        table = self.table.pick(names, self.who)
+        view.places = self.table.places(names, self.who)
+        look = functools.partial(_require_finite, table, self.who, True)
+        view._show(table, self.measured.of_columns(adapters.of(table.values), look))
+        return view
+
+    def _with_made(self, names: tuple[str, ...]) -> tuple[LocalData, tuple[str, ...]]:
+        """The rows with all of these columns that are made of words, and the columns: one of words stands for its own.
+
+        They are rows by themselves, so that what is measured of rows is measured of all that a run has of
+        them.
+        """
+        names = coding.expand(names, known=self.names or (), words=self.table.coded)
+        return self.measured.newest("grown", lambda found: found[1] == names, lambda: (self._grown(names), names))
+
+    def _grown(self, names: tuple[str, ...]) -> LocalData:
+        # The name of the site is in `who` already.
+        table = replace(self.table, values=self.plain(), site="")
+        whole = coding.grown(table, names, table.source or self.who)
+        if whole is None:
+            return self
+        grown = object.__new__(LocalData)
+        grown._hold(replace(whole.stored(self.who), site=self.site), self.who, missing=True)
+        return grown
 
     def in_frame(self, frame: Frame, *, once: bool = False, copy: bool = False) -> LocalData:
         """The same stored rows in another frame. What belongs to the rows alone is shared.
@@ -153,15 +246,53 @@ class LocalData(StoredRows, Operator):
         """
         if frame.names is not None and frame.names != self.names:
             return self.arrange(frame.names).in_frame(frame, once=once, copy=copy)
-        view = super()._view()
+        view = self._view()
         view.frame, view._once, view._copy = frame, once, copy
         return view
 
     def _view(self) -> Self:
-        """These stored rows once more, without a frame."""
-        view = super()._view()
+        """These rows once more without a frame, to be changed and shown; what is known of them is shared.
+
+        What is cached goes with this view of them.
+        """
+        kind = type(self)
+        view = object.__new__(kind)
+        for name, value in self.__dict__.items():
+            if not isinstance(getattr(kind, name, None), functools.cached_property):
+                view.__dict__[name] = value
         view.frame, view._once, view._copy = Frame(), False, False
         return view
+
+    def require_whole(self, *, new: bool = False) -> None:
+        """Raise DataError if values are missing: where the first one is, and what to do in a run, or of `new` rows."""
+        if self.missing:
+            table = self.table
+            values = self.measured.values()
+            checks.finite(self.who, values, names=_written(table), place=table.place, new=new)
+
+    def plain(self) -> Any:
+        """All rows as one array, dense or sparse."""
+        return self.measured.plain()
+
+    def blocks(self) -> Iterator[Array]:
+        """Blocks of stored rows as arrays, of sparse rows too."""
+        return self.measured.blocks()
+
+    def there(self) -> Moments:
+        """The moments of the values that are there."""
+        return self.measured.there()
+
+    def peak(self) -> Array:
+        """The largest |x| of each stored column."""
+        return self.measured.peak()
+
+    def fingerprint(self) -> int:
+        """A digest of the stored rows, which nobody can give to others."""
+        return self.measured.fingerprint()
+
+    @property
+    def _uses_own_means(self) -> bool:
+        return bool(self.frame.own and self.missing)
 
     def matmat(self, Z: Array, *, reuse: int = _REUSE) -> Array:
         """X'(XZ). `reuse`: how many such products a run makes, which decides whether X'X pays."""
@@ -170,7 +301,7 @@ class LocalData(StoredRows, Operator):
             # which one frame fills in one way: X'X is of this frame alone
             if self.missing:
                 return np.asarray(self.gram() @ Z, dtype=self.dtype)
-            return np.asarray(self.spread().times(Z, self.frame), dtype=self.dtype)
+            return np.asarray(self.measured.spread().times(Z, self.frame), dtype=self.dtype)
         blocks, frame = self._bare()
         return product(blocks, Z, frame).astype(self.dtype, copy=False)
 
@@ -271,7 +402,7 @@ class LocalData(StoredRows, Operator):
             there, rows = self.measured.sparse_about_mean(own=self._uses_own_means)
             return there, functools.reduce(np.add, (piece.T @ (piece @ block) for piece in rows))
         if self._gram_pays(block.shape[1], _REUSE) and not self.missing:
-            spread = self.spread()
+            spread = self.measured.spread()
             return spread.moments, spread.gram @ block
         there, total = product_and_moments(
             self.measured.deviations(), self.n, self.measured.mean, block, self.dtype, self.measured.count
@@ -306,7 +437,7 @@ class LocalData(StoredRows, Operator):
         if self.sparse and few_stored(self.measured.stored(), self.n, self.d):
             return self._sparse_gram()
         if not (self.sparse or self._once) and self.d <= self.n and not self.missing:
-            return self.spread().in_frame(self.frame)
+            return self.measured.spread().in_frame(self.frame)
         blocks: Iterable[Any] = self.dense()
         frame = Frame()
         if self.missing and self.dtype == np.float64 and not self.sparse:
@@ -326,7 +457,7 @@ class LocalData(StoredRows, Operator):
     @functools.cached_property
     def _implicit(self) -> bool:
         """Whether products of dense rows are put right for the frame afterwards, which spares framing the rows."""
-        if self.sparse or self.missing or self.stored_dtype != np.float64 or self.n * self.d <= _SMALL:
+        if self.sparse or self.missing or self.measured.stored_dtype != np.float64 or self.n * self.d <= _SMALL:
             return False
         return near(self.frame, self.measured.sample())
 
@@ -350,6 +481,21 @@ class LocalData(StoredRows, Operator):
     def _without_gaps(self) -> Iterator[Any]:
         """Pieces of sparse rows, with what stands for missing values."""
         return self.measured.without_gaps(self._full_frame.fill)
+
+
+def _require_finite(table: Table, who: str, missing: bool, values: Iterator[Array]) -> int:
+    """Go through entries of which some are not finite: see `checks.finite`."""
+    place = None  # nodes, which allow gaps, tell no places
+    if table.origin is not None or not missing:
+        place = table.place
+    return checks.finite(who, values, missing=missing, names=_written(table), place=place)
+
+
+def _written(table: Table) -> Sequence[str] | None:
+    """What the columns are called where the rows are written: those made of words as these, each by its source."""
+    if table.names is None or not table.made:
+        return table.names
+    return [coding.source_of(name) if name in table.made else name for name in table.names]
 
 
 class View:

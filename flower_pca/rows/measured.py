@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar, cast
 
 import numpy as np
 
+from flower_pca.base import checks
 from flower_pca.base.linalg import Array
 from flower_pca.blocks import adapters, source
 from flower_pca.blocks.source import Blocks
@@ -73,9 +74,14 @@ class Measured:
         if look is not None:
             self.missing = self._require_finite(look, allowed=missing)
 
-    def of_columns(self, columns: Array, look: Look) -> Measured:
-        """The same of these columns, in this order; `look` goes through their entries."""
-        return Measured(of_columns(self.rows, columns), look if self.missing else None, missing=True)
+    def of_columns(self, rows: Blocks, look: Look) -> Measured:
+        """The same of some columns of these rows; `look` goes through their entries."""
+        return Measured(rows, look if self.missing else None, missing=True)
+
+    def part(self, rows: Array) -> Measured:
+        """The same of the rows with these indices, which grow, in memory."""
+        look: Look = functools.partial(checks.finite, "the rows", missing=True)
+        return Measured(adapters.of(self.some(rows)), look, missing=bool(self.missing))
 
     def once(self, what: Hashable, make: Callable[[], T]) -> T:
         """What somebody else has found out of the rows: made when it is first asked for, and kept."""
@@ -268,10 +274,3 @@ class Measured:
     def values(self) -> Iterator[Array]:
         """The stored entries, block by block."""
         return (block.data if self.sparse else block for block in self.stored())
-
-
-def of_columns(rows: Blocks, columns: Array) -> Blocks:
-    """These columns of rows, in this order. Those of dense rows are picked block by block."""
-    if source.is_sparse(rows):
-        return adapters.of(source.whole(rows)[:, columns])
-    return adapters.picked(rows, columns)

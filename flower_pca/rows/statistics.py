@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -36,13 +35,15 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from flower_pca.base import files, labels, linalg
+from flower_pca.base.cache import Cache
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 from flower_pca.base.options import option
 from flower_pca.base.shown import brief
 from flower_pca.rows import folds
 from flower_pca.rows.frame import fill_gaps
-from flower_pca.rows.stored import StoredRows
+from flower_pca.rows.local import LocalData
+from flower_pca.rows.measured import Measured
 
 _ENTRY: Final = 26  # bits of an entry of the rows
 _BLOCK: Final = 52  # of an entry of the block
@@ -153,7 +154,6 @@ _CANCELS: Final = 2.0**-20
 # A gigabyte.
 _LARGEST: Final = 2**27  # entries of C or R
 _COLUMNS: Final = 64  # of sparse rows that are multiplied at a time
-_READY: Final = 8  # sets of rows whose statistics a process keeps ready
 _FILE: Final = "statistics of the rows"
 
 
@@ -190,6 +190,11 @@ class Statistics:
     def d(self) -> int:
         """The number of columns."""
         return len(self.mean)
+
+    @property
+    def arrays(self) -> dict[str, Array]:
+        """The arrays that are known, by name; none that has been computed from them since."""
+        return {name: a for name in _ARRAYS if (a := getattr(self, name)) is not None}
 
     def of_columns(self, places: Array) -> Statistics:
         """The statistics of these columns, in this order: numbers of these, none computed anew."""
@@ -252,56 +257,56 @@ class Statistics:
         return np.ascontiguousarray(roots[:, None] * V.T * lengths)
 
 
-def of(data: StoredRows, path: Path | None = None, *, gaps: bool) -> Source:
+def of(data: LocalData, path: Path | None = None, *, gaps: bool, ready: Cache | None = None) -> Source:
     """What is known of rows: it is measured on all columns of a table in their own order, whichever a run asks for."""
-    if data.places is None:
-        return _source(data, path, gaps)
-    origin = data.origin
-    return _of_columns(data, *origin.measured.once(("fixed", gaps), lambda: _source(origin, path, gaps)))
+
+    def make() -> Source:
+        if data.places is None:
+            return _source(data.measured, data.who, path, gaps, ready)
+        return _of_columns(data, *of(data.all_columns, path, gaps=gaps, ready=ready))
+
+    return data.measured.once(("fixed", gaps), make)
 
 
-def of_parts(data: StoredRows, *, gaps: bool) -> list[Source]:
+def of_parts(data: LocalData, *, gaps: bool) -> list[Source]:
     """The same of each part of the rows, measured when it is first asked for; no file keeps it."""
-    origin = data.origin
-    parts = origin.measured.once(("parts", gaps), lambda: [_part(part, gaps) for part in folds.parts(origin)])
+    rows = data.all_columns.measured
+    parts = rows.once(
+        ("parts", gaps), lambda: [_source(part, data.who, None, gaps, None) for part in folds.parts(rows)]
+    )
     if data.places is None:
         return parts
     return [_of_columns(data, *part) for part in parts]
 
 
-def _of_columns(data: StoredRows, statistics: Statistics, whole: Product | None) -> Source:
+def _of_columns(data: LocalData, statistics: Statistics, whole: Product | None) -> Source:
     """What is known of the columns that the run asks for."""
     assert data.places is not None
-    return statistics.of_columns(data.places), whole and functools.partial(_product, data, whole)
+    return statistics.of_columns(data.places), whole and functools.partial(_product, data.places, statistics.d, whole)
 
 
-def _product(data: StoredRows, of_all: Product, Z: Array) -> Array:
-    """The product of the columns that the run asks for, by that of all."""
-    every = np.zeros((data.origin.d, Z.shape[1]))
-    every[data.places] = Z
-    return np.asarray(of_all(every)[data.places])
+def _product(places: Array, d: int, of_all: Product, Z: Array) -> Array:
+    """The product of the columns that the run asks for, by that of all d columns."""
+    every = np.zeros((d, Z.shape[1]))
+    every[places] = Z
+    return np.asarray(of_all(every)[places])
 
 
-def _part(part: StoredRows, gaps: bool) -> Source:
-    """As of whole rows, but a process does not keep it in the place of other nodes' statistics."""
-    if large(part):
-        return _source(part, None, gaps)
-    return measure(part, gaps=gaps), None
-
-
-def _source(data: StoredRows, path: Path | None, gaps: bool) -> Source:
+def _source(data: Measured, who: str, path: Path | None, gaps: bool, ready: Cache | None) -> Source:
     """From C or R; or of large sparse rows, without room for it, by products in whole numbers."""
     if not large(data):
-        return recall(data, path, gaps=gaps), None
+        if path is None and ready is None:
+            return measure(data, gaps=gaps), None
+        return recall(data, path, gaps=gaps, ready=ready), None
     if gaps and data.missing:
         raise DataError(
-            f"Sparse rows of {data.who} without room for X'X",
+            f"Sparse rows of {who} without room for X'X",
             must="complete",
             got="gaps",
             then=f"Use {option('missing', 'own_mean')}.",
         )
     there = data.there()
-    whole = WholeRows(data.csr, there.mean, data.who)
+    whole = WholeRows(data.csr, there.mean, who)
     seen = np.broadcast_to(np.asarray(there.seen, dtype=np.float64), data.d)
     m2 = np.maximum(whole.squares - data.n * whole.mean**2, 0.0)
     none = np.empty(0, dtype=np.int64)
@@ -309,7 +314,7 @@ def _source(data: StoredRows, path: Path | None, gaps: bool) -> Source:
     return Statistics(data.n, whole.mean, seen, data.peak(), none, m2, rest), whole.product
 
 
-def measure(data: StoredRows, *, gaps: bool = False) -> Statistics:
+def measure(data: Measured, *, gaps: bool = False) -> Statistics:
     """The statistics of stored rows.
 
     Cost: a pass for the mean and 2 n d min(n, d) flops, once.
@@ -340,12 +345,12 @@ def measure(data: StoredRows, *, gaps: bool = False) -> Statistics:
     return Statistics(data.n, there.mean, seen, data.peak(), columns, m2, means_off, C, R)
 
 
-def large(data: StoredRows) -> bool:
+def large(data: Measured) -> bool:
     """Whether rows are sparse and too many and too wide for C and R."""
     return data.sparse and min(data.n, data.d) * data.d > _LARGEST
 
 
-def _scatter(data: StoredRows, columns: Array, means: Array) -> tuple[Array, Array]:
+def _scatter(data: Measured, columns: Array, means: Array) -> tuple[Array, Array]:
     """The sums of deviations, and C, of dense rows."""
     C = np.zeros(means.shape * 2)
     rest = np.zeros(means.shape)
@@ -361,7 +366,7 @@ def _scatter(data: StoredRows, columns: Array, means: Array) -> tuple[Array, Arr
     return rest, C
 
 
-def _triangle(data: StoredRows, columns: Array, means: Array) -> tuple[Array, Array]:
+def _triangle(data: Measured, columns: Array, means: Array) -> tuple[Array, Array]:
     """The sums of deviations, and R, made in their place: they are as large as the rows."""
     from scipy.linalg import lapack
 
@@ -383,7 +388,7 @@ def _triangle(data: StoredRows, columns: Array, means: Array) -> tuple[Array, Ar
     return rest, R
 
 
-def _sparse_scatter(data: StoredRows, columns: Array, mean: Array, means: Array) -> Array:
+def _sparse_scatter(data: Measured, columns: Array, mean: Array, means: Array) -> Array:
     """C = S'S - n mu mu'; columns whose squares would cancel are centred beforehand."""
     from scipy import sparse
 
@@ -411,34 +416,26 @@ def _sparse_scatter(data: StoredRows, columns: Array, mean: Array, means: Array)
     return C
 
 
-ready: OrderedDict[tuple[Any, ...], Statistics] = OrderedDict()
-
-
-def recall(data: StoredRows, path: Path | None = None, *, gaps: bool = False) -> Statistics:
-    """The statistics of these rows: at hand, from the node's own file, or measured and kept.
+def recall(data: Measured, path: Path | None = None, *, gaps: bool = False, ready: Cache | None = None) -> Statistics:
+    """The statistics of these rows: from what the process keeps ready, from the node's own file, or measured and kept.
 
     The file serves as long as the rows are the same by their fingerprint, so that a node that has
     been restarted answers with the same bits, and reads no more than this file.
     """
     mark = [data.n, data.d, data.stored_dtype.str, data.fingerprint(), gaps]
-    key = tuple(mark)
     in_file = None if path is None else _read(path, mark)
-    statistics = in_file or ready.get(key) or measure(data, gaps=gaps)
+
+    def make() -> Statistics:
+        return in_file or measure(data, gaps=gaps)
+
+    if in_file is not None or ready is None:
+        statistics = make()
+    else:
+        statistics = ready.get(tuple(mark), make)
     if path is not None and in_file is None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        arrays = {name: a for name in _ARRAYS if (a := getattr(statistics, name)) is not None}
-        files.write(path, _FILE, {"rows": mark, "n": statistics.n}, arrays, private=True)
-    ready[key] = statistics
-    ready.move_to_end(key)
-    if len(ready) > _READY:
-        ready.popitem(last=False)
+        files.write(path, _FILE, {"rows": mark, "n": statistics.n}, statistics.arrays, private=True)
     return statistics
-
-
-def forget(data: StoredRows) -> None:
-    """Keep the statistics of these rows ready no longer."""
-    for key in [key for key in ready if key[3] == data.fingerprint()]:
-        del ready[key]
 
 
 _ARRAYS: Final = ("mean", "seen", "peak", "gaps", "m2", "rest", "scatter", "factor")

@@ -22,7 +22,6 @@ import socket
 import sys
 import tempfile
 from abc import ABC, abstractmethod
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -30,6 +29,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from flower_pca.base.cache import Cache
 from flower_pca.base.errors import ConfigError, NotEnoughNodes
 from flower_pca.base.linalg import Array
 from flower_pca.blocks.adapters import place_of
@@ -329,36 +329,16 @@ def _describe(shard: Any, names: dict[str, int]) -> tuple[dict[str, Any], list[A
     return {**entry, "kind": "sparse", "shape": shape}, [csr.data, csr.indices, csr.indptr]
 
 
-class Ready:
-    """What a process keeps ready: what was used last, up to that much room."""
-
-    def __init__(self, room: int) -> None:
-        self._room, self._taken = room, 0
-        self._cache: OrderedDict[object, tuple[Any, int]] = OrderedDict()
-
-    def get(self, key: object, make: Callable[[], Any]) -> Any:
-        """What is kept under this key, or made for it."""
-        if key not in self._cache:
-            made = make()
-            self._cache[key] = made, _weight(made)
-            self._taken += self._cache[key][1]
-            # The newest stays, though it may be larger than all the room.
-            while len(self._cache) > 1 and self._taken > self._room:
-                self._taken -= self._cache.popitem(last=False)[1][1]
-        self._cache.move_to_end(key)
-        return self._cache[key][0]
-
-
-def _weight(client: Any) -> int:
+def weight(client: Any) -> int:
     """About how many bytes a client takes: its statistics, and rows that are not mapped."""
     if not isinstance(client, LocalData):
         return _STREAM
     # Statistics are X'X or a root of it, the smaller one; an entry of a sparse matrix is 8 bytes
     # and 4 of its place.
-    return _LEAST + (12 * int(client.csr.nnz) if client.sparse else 8 * client.d * min(client.n, client.d))
+    return _LEAST + (12 * int(client.measured.csr.nnz) if client.sparse else 8 * client.d * min(client.n, client.d))
 
 
-_READY: Final = Ready(_ROOM)
+_READY: Final = Cache(_ROOM, weight)
 
 
 @functools.lru_cache(maxsize=64)

@@ -12,7 +12,6 @@ from flower_pca.clients.policy.refusals import RefusalError
 from flower_pca.clients.policy.rules import ANY, Rules
 from flower_pca.layers import NOISE
 from flower_pca.masking import messages
-from flower_pca.rows import statistics
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
 from flower_pca.vertical.rows import PartyColumns
@@ -106,10 +105,7 @@ def rows_or_columns(data: LocalData | Stream, request: wire.Request) -> LocalDat
         )
 
     def fits(newest: PartyColumns) -> bool:
-        same = replace(newest.split, salt=split.salt) == split
-        if not same:  # Its statistics are as large as the rows, and go before there are others.
-            statistics.forget(newest)
-        return same
+        return replace(newest.split, salt=split.salt) == split
 
     def make() -> PartyColumns:
         gc.collect()
@@ -122,5 +118,5 @@ def rows_or_columns(data: LocalData | Stream, request: wire.Request) -> LocalDat
 def names_of(data: LocalData | Stream) -> dict[str, object]:
     """The names that belong to a node's own result: of its columns; and of its people, where loadings are in it."""
     if isinstance(data, PartyColumns):
-        return {"columns": data.table.names, "rows": data.table.ids}
+        return {"columns": data.data.names, "rows": data.data.table.ids}
     return {"columns": getattr(data, "names", None)}

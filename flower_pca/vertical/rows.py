@@ -42,21 +42,20 @@ class PartyColumns(LocalData):
     and scaled itself.
 
     Args:
-        table: The party's table, n x d_p.
+        data: The party's rows, n x d_p.
         split: How its columns are prepared.
     """
 
     FILE: ClassVar[str] = "-columns"  # beside that of the party's rows
 
-    def __init__(self, table: LocalData, split: Split) -> None:
-        self.table, self.split = table, split
-        self.order = np.arange(table.n)
-        if table.ids is not None:
-            self.order = ids.order(table.ids, table.who)
-        self.column_frame = _column_frame(table, split)
-        framed = table.in_frame(self.column_frame, once=True)
-        super().__init__(_transpose(framed, self.order), who=table.who)
-        self.site = table.site
+    def __init__(self, data: LocalData, split: Split) -> None:
+        self.data, self.split = data, split
+        self.order = np.arange(data.n)
+        if data.table.ids is not None:
+            self.order = ids.order(data.table.ids, data.who)
+        self.column_frame = _column_frame(data, split)
+        framed = data.in_frame(self.column_frame, once=True)
+        super().__init__(_transpose(framed, self.order), who=data.who)
         if not float(self.squares.sum()) <= _LARGEST[self.dtype]:
             raise DataError(
                 f"The data of {self.who}",
@@ -64,6 +63,11 @@ class PartyColumns(LocalData):
                 got="larger entries",
                 then="Scale the data, or mend it.",
             )
+
+    @property
+    def site(self) -> str:
+        """The name of the party; "" if it has none."""
+        return self.data.site
 
     @property
     def table_length(self) -> int:
@@ -78,9 +82,9 @@ class PartyColumns(LocalData):
     @property
     def row_ids(self) -> tuple[str, ...] | None:
         """The ids of the people, in the order of the run; None where rows go by position."""
-        if self.table.ids is None:
+        if self.data.table.ids is None:
             return None
-        return tuple(self.table.ids[i] for i in self.order)
+        return tuple(self.data.table.ids[i] for i in self.order)
 
     @functools.cached_property
     def heading(self) -> Heading:

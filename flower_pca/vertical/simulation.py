@@ -97,10 +97,10 @@ class Parties:
 
     def complete(self, result: ColumnsResult, own: dict[int, dict[str, Array]]) -> ColumnsResult:
         """The result with what these parties keep, and hints about columns that number people."""
-        names = {i: party.table.names for i, party in enumerate(self.columns)}
+        names = {i: party.data.names for i, party in enumerate(self.columns)}
         sites = {i: party.site for i, party in enumerate(self.columns) if party.site}
         whole = replace(result, site_names=sites).with_parts(own, names, self.columns[0].row_ids)
-        first_lines = hints_of_first_lines(file for party in self.columns for file in party.table.headerless)
+        first_lines = hints_of_first_lines(file for party in self.columns for file in party.data.table.headerless)
         hints = (*first_lines, *self._sizes(whole), *self._numbering())
         return replace(whole, hints=hints)
 
@@ -110,7 +110,7 @@ class Parties:
             return ()
         squares = []
         for party in self.columns:
-            moments = party.table.there()
+            moments = party.data.there()
             square = moments.m2 / moments.seen
             squares.append(square if result.centered else square + moments.mean**2)
         return hints_of_sizes(np.sqrt(np.concatenate(squares)), labels.tuple_of(result.feature_names_in_))
@@ -118,7 +118,7 @@ class Parties:
     def _numbering(self) -> list[str]:
         """Hints about columns that number people: they should be the ids."""
         lines = []
-        for table in (party.table for party in self.columns):
+        for table in (party.data for party in self.columns):
             names = labels.column_names(table.names, table.d)
             for j in find_identifiers([table], table.names):
                 lines.append(f"{names[j]} of {table.who} holds whole numbers, no two alike, as ids do. {_AS_IDS}")
@@ -128,19 +128,19 @@ class Parties:
 def _require_same(tables: Sequence[LocalData]) -> None:
     """Require as many rows at every party, and ids at all of them or at none."""
     first = tables[0]
-    for table in tables:
-        if (table.ids is None) != (first.ids is None):
-            with_ids, without = (table, first) if first.ids is None else (first, table)
+    for party in tables:
+        if (party.table.ids is None) != (first.table.ids is None):
+            with_ids, without = (party, first) if first.table.ids is None else (first, party)
             raise DataError(
                 "The ids of the rows",
                 must="given by all parties, or by none",
                 got=f"some at {with_ids.who}, none at {without.who}",
                 then="Give them as the index of a data frame, or as ids of a file.",
             )
-        if table.n != first.n:
+        if party.n != first.n:
             raise DataError(
-                f"The rows of {table.who}",
+                f"The rows of {party.who}",
                 must=f"{first.n:,}, as at {first.who}",
-                got=table.n,
-                then=_ALIGN if table.ids is None else _SAME,
+                got=party.n,
+                then=_ALIGN if party.table.ids is None else _SAME,
             )

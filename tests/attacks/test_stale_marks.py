@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from dishonest import Node, RefusedError, error_of
 
-from flower_pca.rows import statistics
+from flower_pca.clients.base import STATISTICS
 from flower_pca.rows.local import LocalData
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -66,7 +66,7 @@ def test_statistics_that_a_node_has_kept_serve_no_other_rows(restarted, tmp_path
     rows = forged()
     assert error_of(Node(0, X, memory_dir=tmp_path).ask("ssi", {"Z": ALL})["Y"], X.T @ X) < 1e-12
     if restarted:
-        statistics.ready.clear()
+        STATISTICS.clear()
     assert error_of(Node(0, rows, memory_dir=tmp_path).ask("ssi", {"Z": ALL})["Y"], rows.T @ rows) < 1e-12
 
 

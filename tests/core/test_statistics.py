@@ -98,7 +98,7 @@ def test_sparse_columns_that_would_cancel_are_centred_first(far):
     X = rng.integers(-3, 4, (300, 6)) * (rng.random((300, 6)) < 0.4).astype(float)
     X[:, 1] += far
     X[:, 4] = 7.0
-    C = statistics.measure(LocalData(sparse.csr_array(X))).scatter
+    C = statistics.measure(LocalData(sparse.csr_array(X)).measured).scatter
     about = X - X.mean(axis=0)
     np.testing.assert_allclose(C, about.T @ about, rtol=1e-9, atol=1e-9)
     np.testing.assert_array_equal(C, C.T)

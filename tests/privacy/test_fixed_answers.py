@@ -15,11 +15,13 @@ from twins import PLAIN, D, questions, twins
 
 from flower_pca import answering, make, registry, simulate
 from flower_pca.clients import ConsensusRPCAClient, Rules, client_app
+from flower_pca.clients.base import STATISTICS
 from flower_pca.core.stage import Stage
 from flower_pca.rows import fixed, statistics
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
+from flower_pca.rows.measured import Measured
 from flower_pca.strategies import PCAStrategy
 
 SAFE = sorted(name for name in registry.ALGORITHMS if not registry.STAGES[name].by_row)
@@ -28,7 +30,7 @@ SAFE = sorted(name for name in registry.ALGORITHMS if not registry.STAGES[name].
 def test_the_twins_are_some():
     X, Y = twins()
     assert not np.array_equal(np.sort(X, axis=0)[:-4], np.sort(Y, axis=0)[:-4])
-    a, b = (statistics.measure(LocalData(rows)) for rows in (X, Y))
+    a, b = (statistics.measure(LocalData(rows).measured) for rows in (X, Y))
     for name, value in vars(a).items():
         np.testing.assert_array_equal(value, getattr(b, name), err_msg=name)
 
@@ -195,16 +197,16 @@ def test_statistics_outlive_a_restart_and_are_the_owners_alone(tmp_path, monkeyp
     first = Node(3, X, memory_dir=tmp_path).ask("ssi", {"Z": Z}, frame)
     path = tmp_path / "flower_pca-fixed-3.npz"
     assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
-    statistics.ready.clear()
+    STATISTICS.clear()
     monkeypatch.setattr(statistics, "measure", None)
     again = Node(3, X, memory_dir=tmp_path).ask("ssi", {"Z": Z}, frame)
     np.testing.assert_array_equal(again["Y"], first["Y"], strict=True)
     monkeypatch.undo()
-    statistics.ready.clear()
+    STATISTICS.clear()
     other = Node(3, X + np.eye(64, D), memory_dir=tmp_path).ask("ssi", {"Z": Z}, frame)
     assert not np.array_equal(other["Y"], first["Y"])
     path.write_bytes(b"damaged")
-    statistics.ready.clear()
+    STATISTICS.clear()
     mended = Node(3, X, memory_dir=tmp_path).ask("ssi", {"Z": Z}, frame)
     np.testing.assert_array_equal(mended["Y"], first["Y"])
 
@@ -221,7 +223,9 @@ def test_what_is_counted_of_a_node_is_read_off_the_statistics_too(masked, tmp_pa
         return Sums(nodes).product(Z) if masked else nodes[0].ask("ssi", {"Z": Z}, Frame(np.ones(D)))["Y"]
 
     before = asked()
-    statistics.ready.clear()
-    for name in ("moments", "there", "blocks", "dense", "matmat", "local_product"):
+    STATISTICS.clear()
+    for name in ("moments", "dense", "matmat", "local_product"):
         monkeypatch.setattr(LocalData, name, Sealed.__array__)
+    for name in ("moments", "there", "blocks", "deviations"):
+        monkeypatch.setattr(Measured, name, Sealed.__array__)
     assert asked().shape == before.shape

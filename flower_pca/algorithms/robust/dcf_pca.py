@@ -170,7 +170,7 @@ class DCFPCA(Robust[DCFState]):
         # The paper's start, of a stream of the node's own. The first stored row says which stream, because a frame
         # changes in its last digits with the order in which clients are summed.
         if V is None or V.shape != (data.n, U.shape[1]):
-            V = linalg.random_block(data.n, U.shape[1], int(arrays["seed"]) + data.first_row())
+            V = linalg.random_block(data.n, U.shape[1], int(arrays["seed"]) + data.measured.first_row())
         lam, rho, eta = (float(arrays[name]) for name in ("lam", "rho", "eta"))
         own = float(arrays["rho_row"]) * data.n
         for _ in range(int(arrays["steps"])):

@@ -38,7 +38,7 @@ def marks_of(data: LocalData, folder: Path, before: list[list[int]]) -> list[int
     Those from before are found by the mark of the whole, so that a node that starts anew looks at
     no row beyond what its fingerprint takes.
     """
-    table = data.origin
+    table = data.all_columns
 
     def made() -> list[int]:
         key, place = _key(folder), table.measured.once(PLACE, lambda: 0)

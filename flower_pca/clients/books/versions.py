@@ -85,10 +85,10 @@ class Version:
             values = sparse.vstack([had, new], format="csr")
         else:
             values = np.concatenate([had, new])
-        assert self.data.ids is not None
-        assert given.ids is not None
-        ids = (*self.data.ids, *(given.ids[i] for i in lot.tolist()))
-        rows = Table(values, self.data.names, self.data.words, ids=ids, coded=self.data.coded)
+        assert self.data.table.ids is not None
+        assert given.table.ids is not None
+        ids = (*self.data.table.ids, *(given.table.ids[i] for i in lot.tolist()))
+        rows = Table(values, self.data.names, self.data.table.words, ids=ids, coded=self.data.table.coded)
         # No digest of what was given: somebody's row may have changed there, and has not in the copy.
         return Version(self.number + 1, self.key, b"", LocalData(rows, who=checks.NODE, missing=True))
 
@@ -97,10 +97,10 @@ class Version:
         data = self.data
         parts = {"values": data.plain()}
         if data.sparse:
-            stored = data.csr
+            stored = data.measured.csr
             parts = {"values": stored.data, "indices": stored.indices, "indptr": stored.indptr}
-        header: dict[str, Any] = {"number": self.number, "shape": [data.n, data.d], "ids": data.ids}
-        header |= {"names": data.names, "words": dict(data.words), "coded": data.coded}
+        header: dict[str, Any] = {"number": self.number, "shape": [data.n, data.d], "ids": data.table.ids}
+        header |= {"names": data.names, "words": dict(data.table.words), "coded": data.table.coded}
         header |= {"key": self.key.hex(), "whole": self.whole.hex()}
         files.write(path, _KIND, header, parts, private=True)
 
@@ -292,21 +292,20 @@ def _released(place: Path, book: Ledger) -> Version | None:
 def _lot(rules: Rules, given: LocalData, version: Version) -> Array | None:
     """The places of the rows of people who may be added: so many that they could be a table of their own."""
     least, had = rules.min_change, version.data
-    if least is None or rules.id_column is None or given.ids is None or had.ids is None:
+    if least is None or rules.id_column is None or given.table.ids is None or had.table.ids is None:
         return None
     if _columns(given) != _columns(had) or given.sparse != had.sparse or given.dtype != had.dtype:
         return None
-    known, there = set(had.ids), set(given.ids)
+    known, there = set(had.table.ids), set(given.table.ids)
     rows = set(row_digests(had, version.key).tolist())
-    places = np.array([i for i, name in enumerate(given.ids) if name not in known], dtype=np.int64)
+    places = np.array([i for i, name in enumerate(given.table.ids) if name not in known], dtype=np.int64)
     mine = row_digests(given, version.key)
     # Somebody whose row is there already may be known by another id, and so may each who is gone.
-    new = {given.ids[i] for i in places.tolist() if int(mine[i]) not in rows}
+    new = {given.table.ids[i] for i in places.tolist() if int(mine[i]) not in rows}
     if len(new) - len(known - there) < least:
         return None
-    lot = LocalData(
-        Table(given.plain()[places], given.names, given.words, coded=given.coded), who=checks.NODE, missing=True
-    )
+    added = Table(given.plain()[places], given.names, given.table.words, coded=given.table.coded)
+    lot = LocalData(added, who=checks.NODE, missing=True)
     if small_cells.find(lot, rules):
         return None
     return places
@@ -333,12 +332,12 @@ def row_digests(data: LocalData, key: bytes) -> Array:
 
 def whole_digest(data: LocalData, key: bytes) -> bytes:
     """A digest of the rows as they are stored."""
-    kind = str(data.stored_dtype)
+    kind = str(data.measured.stored_dtype)
     # The fingerprint is of bytes alone: shape, type and names say what these are.
-    about = json.dumps([data.n, data.d, kind, data.names, data.ids, data.fingerprint()])
+    about = json.dumps([data.n, data.d, kind, data.names, data.table.ids, data.fingerprint()])
     return hashlib.blake2b(about.encode(), digest_size=16, key=key).digest()
 
 
 def _columns(data: LocalData) -> str:
     """What tells the columns of a version from others."""
-    return json.dumps([data.d, data.names, sorted(data.coded)])
+    return json.dumps([data.d, data.names, sorted(data.table.coded)])

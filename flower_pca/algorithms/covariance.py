@@ -8,8 +8,10 @@ Auto: krylov, or covariance in its place where that is expected to cost less; th
 and why.
 
 The choice is made once the opening has told how many columns there are, from the numbers of the
-question alone (d, k, tol), and is so the same over every transport. What a node has declined in its
-answer to the opening is not asked of it.
+question alone (d, k, tol). After five rounds of krylov, or more if columns are many, the server's
+own numbers tell how many are left, and covariance may still take over. Either way the choice is
+the same over every transport. What a node has declined in its answer to the opening is not asked
+of it.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from flower_pca.algorithms.krylov import AUTO, MESSAGE, Krylov, noise_of
+from flower_pca.algorithms.rehearsal import is_due, rehearse, rounds_by_errors
 from flower_pca.base import labels, linalg
 from flower_pca.base.errors import DataError
 from flower_pca.base.history import Outcome, Status
@@ -30,7 +33,7 @@ from flower_pca.core.algorithm import Algorithm, scaled_up
 from flower_pca.core.kinds import COLUMNS, ROWS, Ask, Kind, Part
 from flower_pca.core.model import Model, fraction_rank
 from flower_pca.core.stage import Arrays
-from flower_pca.rows.local import LocalData
+from flower_pca.rows.local import DIRECT, LocalData
 
 # Their square matrix takes 800 MB.
 _WIDEST: Final = 10_000  # columns, of which the server keeps a square matrix
@@ -38,12 +41,13 @@ _WIDEST: Final = 10_000  # columns, of which the server keeps a square matrix
 
 @dataclass(frozen=True)
 class CovarianceState:
-    """The columns, what the clients' n add up to, and C once it is known."""
+    """The columns, what the clients' n add up to, C once it is known, and the rounds of the run before."""
 
     d: int
     n: int
     width: int
     C: Array | None = None
+    before: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +84,7 @@ class Covariance(Algorithm[CovarianceState]):
                 got=model.d,
                 then="Use ssi or krylov, whose messages are narrow.",
             )
-        return CovarianceState(model.d, model.units, model.columns.shape[1])
+        return CovarianceState(model.d, model.units, model.columns.shape[1], before=model.rounds)
 
     def broadcast(self, state: CovarianceState) -> Arrays:
         return {"columns": np.array(state.d)}
@@ -124,7 +128,14 @@ class Covariance(Algorithm[CovarianceState]):
         return replace(model, basis=Z, product=state.C @ Z, covariance=state.C)
 
     def rounds(self, state: CovarianceState) -> int:
-        return int(state.C is not None)
+        return state.before + int(state.C is not None)
+
+    def restart(self, model: Model) -> Array:
+        # As with Krylov: sums with a client and without it, on the same block, would tell what it has said there.
+        if model.summed:
+            d, p = model.columns.shape
+            return linalg.random_block(d, p, model.seed + model.restarts + 1)
+        return super().restart(model)
 
 
 def pack(C: Array) -> Array:
@@ -145,6 +156,11 @@ def unpack(vector: Array) -> Array:
 
 
 _DIGITS: Final = 16  # of double precision
+_SINGLE: Final = 1e-10  # between the roundings of double and of single precision
+# How many times the numbers covariance may take that Krylov is expected to, as one message takes seconds over a real
+# transport, and many rounds take as many. The expectation is right to about a tenth.
+_DEARER: Final = 1.1
+_TOLD: Final = 8  # columns of d numbers in an answer to the opening, beside its product, at most
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,6 +173,13 @@ class Auto(Krylov):
     ten, at the default `tol`. Both have the same answer. With `oversample="auto"` Krylov's blocks
     are wide, and dear; then covariance is taken as long as its message has at most 512 kB, up to
     361 columns, and is no more messages.
+
+    Krylov takes longer than a round for every digit if eigenvalues are close. So after five rounds,
+    or once its basis has a thirtieth of all columns if that is later, and again after twice as
+    many, the server looks at what its rounds have told of the spectrum. If covariance and the
+    rounds so far take at most 1.1 times the numbers that all rounds would take, the next message is
+    covariance's, and the last. This needs at most 4,096 columns, a whole number of components, and
+    a run that began with a random block.
 
     Nodes that do not serve covariance, or may not send so much by their `max_columns`, say so as
     they answer the opening; then it is Krylov. So it is under `dp`, whose noise is dealt out before
@@ -183,7 +206,7 @@ class Auto(Krylov):
         """Covariance under a budget where columns are known, as it spends all on one message; else Krylov."""
         if private and known and not over_air:
             one = "auto took covariance, as a budget spent on one message finds more than one dealt out to several"
-            return Covariance(oversample=self.narrow.oversample), one
+            return self.other, one
         return self.krylov.narrow, f"auto took krylov, as always {noise_of(private)}"
 
     def settle(self, model: Model) -> tuple[Any, str]:
@@ -216,7 +239,7 @@ class Auto(Krylov):
         fewer = "it takes no more messages, and no more numbers"
         if rounds > 1:
             fewer = "that is fewer messages"
-        return (Covariance(oversample=self.narrow.oversample), f"auto took covariance, as {fewer}: {both}")
+        return self.other, f"auto took covariance, as {fewer}: {both}"
 
     def forecast(self, model: Model) -> tuple[int, int]:
         """Rounds that Krylov is expected to take after the opening, and numbers sent both ways."""
@@ -239,6 +262,35 @@ class Auto(Krylov):
             return False
         size = linalg.length(model.product[:, 0])
         return float(model.residuals.max()) <= self.tol * size
+
+    @property
+    def other(self) -> Covariance:
+        """What may be taken after some rounds of Krylov."""
+        return Covariance(oversample=self.narrow.oversample)
+
+    def reconsider(self, chosen: Algorithm[Any], state: Any, model: Model) -> str:
+        """Why covariance goes on where Krylov has begun; "" if it does not."""
+        d, wide = model.d, self.oversample == AUTO
+        if wide or not isinstance(chosen, Krylov) or not isinstance(model.n_components, int):
+            return ""
+        if model.declined or d > DIRECT or not is_due(state):
+            return ""
+        p, one = state.block.shape[1], d * (d + 1) // 2
+        # In numbers of 8 bytes: an answer from rows of single precision has as many in half of the bytes.
+        each = d * p * (1.0 if model.eps < _SINGLE else 0.5) + d * p
+        done = len(state.errors)
+        # So many further rounds, and those that are done, have _DEARER less numbers than covariance and these.
+        most = math.ceil((done + one / each) / _DEARER) - done
+        spare = self.max_rounds - state.progress.rounds
+        # No more numbers leave a client in all than d for each column, which its rules may count.
+        spent = state.size + _TOLD + one // d >= d
+        if spent or most > min(spare, rounds_by_errors(state)) or rehearse(chosen, state, model, most=most) < most:
+            return ""
+        return (
+            f"auto took krylov for {labels.count(state.progress.rounds, 'message')}, then covariance: krylov was "
+            f"expected to take {most} more at least, of {2 * d * p:,} numbers each, for tol={self.tol:g}, where "
+            f"covariance takes one message, of {one:,} numbers for {labels.count(d, 'column')}"
+        )
 
     def _krylov(self, model: Model, why: str) -> tuple[Krylov, str]:
         """Krylov with blocks of the width that is asked for."""

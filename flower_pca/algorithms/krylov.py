@@ -90,6 +90,8 @@ class KrylovState:
         converged: How many leading Ritz values have converged, if a fraction of the variance is
             wanted.
         probe: k and its eigenvalue when a fresh block was last sent to look for more.
+        errors: The error after each product, the opening's first; from them a run of auto sees
+            whether another algorithm would cost less.
     """
 
     Q: Basis
@@ -105,6 +107,7 @@ class KrylovState:
     seed: int
     converged: int = 0
     probe: tuple[float, float] = (0.0, 0.0)
+    errors: tuple[float, ...] = ()
 
     @property
     def size(self) -> int:
@@ -338,7 +341,7 @@ class Krylov(Iterative[KrylovState]):
             state = state.cut(values[:some], W[:, :some])
         gain = float(values[:k].sum())
         progress = state.progress.step(error / first, gain=gain, rounds=rounds)
-        return replace(state, progress=progress, k=k)
+        return replace(state, progress=progress, k=k, errors=(*state.errors, progress.error))
 
     def _room(self, state: KrylovState) -> int:
         """The most columns that the basis may have, in whole blocks."""

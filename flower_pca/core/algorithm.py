@@ -136,6 +136,18 @@ class Choosing(Protocol):
 
 
 @runtime_checkable
+class Reconsidering(Choosing, Protocol):
+    """A choice that the rounds of the algorithm may still change."""
+
+    @property
+    def other(self) -> Algorithm[Any]:
+        """The algorithm that the run may go on with after some rounds: the `alternative`."""
+
+    def reconsider(self, chosen: Algorithm[Any], state: Any, model: Model) -> str:
+        """Why the run goes on with the other algorithm after the rounds of the chosen one; "" if it does not."""
+
+
+@runtime_checkable
 class Noisy(Protocol):
     """An algorithm that is another one where its answers have noise on them, as that is settled before the run."""
 

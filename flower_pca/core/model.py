@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, Final, Protocol
 
@@ -186,6 +186,10 @@ class Model:
         if self.values is None:
             return 1 if self.basis is None else self.basis.shape[1]
         return fraction_rank(self.values, self.trace, self.n_components) or len(self.values)
+
+    def with_choice(self, what: str, why: str) -> Model:
+        """With what the run has chosen by itself, in words."""
+        return replace(self, choices={**self.choices, what: why})
 
     @property
     def feature_names(self) -> tuple[str, ...] | None:

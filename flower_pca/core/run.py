@@ -45,7 +45,7 @@ from flower_pca.core.standing import NEWEST, Standing, in_brief
 from flower_pca.core.tally import Tally
 from flower_pca.names.columns import Heading
 
-LAYOUT: Final = 14  # of checkpoints; grows with every change of what is kept
+LAYOUT: Final = 15  # of checkpoints; grows with every change of what is kept
 _IDENTITY: Final = ("n_components", "center", "scale", "missing", "seed")
 
 
@@ -122,6 +122,8 @@ class Run:
                 self.roll = self.roll.reopen()
             elif (status := now.stage.status(now.state)) is not None:
                 self.standing = now.leave(status, here, self.roll, self.layers)
+            elif (other := now.reconsider(whole=self._whole)) is not now:
+                self.standing = other
             elif to := self.roll.audience(
                 now.call(fraction=fraction),
                 here,

@@ -8,7 +8,9 @@ one:
 | OPENING   |                                            | what comes BEFORE the algorithm, or ALGORITHM;          |
 |           |                                            | CLOSING if this opening was the `last`                  |
 | BEFORE    |                                            | the next such stage, or ALGORITHM                       |
-| ALGORITHM | the set of clients has changed             | OPENING, with what the algorithm restarts from          |
+| ALGORITHM | its rounds show that another one costs     | ALGORITHM, the other one                                |
+|           | less, and the run may choose               |                                                         |
+|           | the set of clients has changed             | OPENING, with what the algorithm restarts from          |
 |           | otherwise                                  | CLOSING, or the end where there is none                 |
 | CLOSING   | a fraction of the variance asks for more   | OPENING, with a block twice as wide                     |
 |           | otherwise                                  | AFTER (an evaluation), or the end                       |
@@ -35,7 +37,7 @@ from flower_pca.base.errors import NotEnoughNodes
 from flower_pca.base.history import History, Outcome, Status
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import brief
-from flower_pca.core.algorithm import Algorithm, Choosing, Iterative
+from flower_pca.core.algorithm import Algorithm, Choosing, Iterative, Reconsidering
 from flower_pca.core.layer import Layer, is_binding
 from flower_pca.core.model import Model, fraction_rank
 from flower_pca.core.roll import Call, Roll
@@ -44,7 +46,7 @@ from flower_pca.names.columns import Heading
 
 MAX_RESTARTS: Final = 5  # returns to the opening because the set of clients changed
 # that change without the model and the state, in a checkpoint
-_PLACE: Final = {"index": int, "halfway": bool, "last": bool, "disturbed": bool}
+_PLACE: Final = {"index": int, "halfway": bool, "last": bool, "disturbed": bool, "changed": bool}
 _DISTURBED: Final = ", but maybe elsewhere than undisturbed: clients had lost what they keep of the run. Run it again"
 _AFRESH: Final = (
     "; clients had lost what they keep of the run and began afresh, which may cost rounds: give every node a memory-dir"
@@ -73,6 +75,8 @@ class Standing:
         last: Whether the opening under way is followed by the closing stage, as clients keep
             changing.
         disturbed: Whether a client has lost, since the opening, what it keeps for the algorithm.
+        changed: Whether the chooser has put another algorithm in the place of its first choice, by
+            the rounds of that.
         chooser: What has chosen the algorithm, and does so again after another opening; None where
             it was named.
     """
@@ -86,6 +90,7 @@ class Standing:
     halfway: bool = False
     last: bool = False
     disturbed: bool = False
+    changed: bool = False
     chooser: Choosing | None = None
 
     __repr__ = brief
@@ -247,6 +252,22 @@ class Standing:
             now = now._measure(layers, binding=binding)
         return now._at_next()
 
+    def reconsider(self, *, whole: bool) -> Standing:
+        """With another algorithm to go on with, if the rounds so far show that it costs less."""
+        chooser = self.chooser
+        if self.changed or self.role is not Role.ALGORITHM or not isinstance(chooser, Reconsidering):
+            return self
+        if not (why := chooser.reconsider(self.algorithm, self.state, self.model)):
+            return self
+        # Rounds count on, as they do over an opening.
+        known = replace(self._finish(whole=whole), rounds=self.algorithm.rounds(self.state))
+        now = replace(self, model=known.with_choice("algorithm", why), changed=True).with_algorithm(chooser.other)
+        return replace(now, state=now.stage.start(now.model))
+
+    def with_algorithm(self, algorithm: Algorithm[Any]) -> Standing:
+        """With this algorithm in the place of the one that it had."""
+        return replace(self, stages=(*self.stages[: self.place], algorithm, *self.stages[self.place + 1 :]))
+
     @property
     def _is_spent(self) -> bool:
         """Whether the algorithm has no round left, of components that the closing stage measures."""
@@ -358,10 +379,14 @@ class Standing:
         if not isinstance(chooser, Choosing) or self.index + 1 < self.place:
             return self
         chosen, why = chooser.settle(self.model)
-        model = replace(self.model, choices={**self.model.choices, **({"algorithm": why} if why else {})})
-        before = self.stages[: self.place]
-        behind = self.stages[self.place + 1 :]
-        return replace(self, stages=(*before, chosen, *behind), chooser=chooser, model=model)
+        model = self.model
+        # What rounds have shown of the spectrum holds after another opening too.
+        changed = self.changed and not model.declined
+        if changed and isinstance(chooser, Reconsidering):
+            return replace(self, chooser=chooser).with_algorithm(chooser.other)
+        if why:
+            model = model.with_choice("algorithm", why)
+        return replace(self, chooser=chooser, model=model, changed=changed).with_algorithm(chosen)
 
     def to_json(self, arrays: dict[str, Array]) -> dict[str, Any]:
         """As plain values; arrays go into `arrays`."""

@@ -70,4 +70,4 @@ def _spectrum(state: KrylovState, p: int) -> Array:
     # How many of the eigenvalues each Ritz value stands for; together d.
     weights = np.sum(W[:p] ** 2, axis=0) * (d / p)
     places = np.cumsum(weights) - weights / 2
-    return np.interp(np.arange(d) + 0.5, places, np.maximum(values, 0.0))
+    return np.asarray(np.interp(np.arange(d) + 0.5, places, np.maximum(values, 0.0)))

@@ -10,9 +10,9 @@ from cases import every
 from scipy import sparse
 
 from flower_pca import ConfigError, DataError, cli, make, registry, simulate
+from flower_pca.comparison import compare, lengthy
+from flower_pca.comparison.algorithms import pool as reference
 from flower_pca.names.table import Table
-from flower_pca.simulation import compare, lengthy
-from flower_pca.simulation.compare import pool as reference
 
 ALGORITHMS = ["krylov", "ssi", make("local_power"), "faps(inner_steps=5)", "uda"]
 

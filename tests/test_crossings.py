@@ -11,8 +11,8 @@ from cases import every
 from flower_pca import ConfigError, FederatedPCA, Projection, cli, plots, simulate, to_sklearn, track
 from flower_pca.base.errors import DataError
 from flower_pca.commands.common import Wording
+from flower_pca.comparison.ranks import alternatives, rank_table
 from flower_pca.data import sources
-from flower_pca.simulation.ranks import alternatives, rank_table
 
 RNG = np.random.default_rng(0)
 PLANE = RNG.standard_normal((2, 4))

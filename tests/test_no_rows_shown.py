@@ -13,12 +13,12 @@ import pytest
 from scipy import sparse
 
 import flower_pca
-from flower_pca import Stream, Table, cli, clients, simulate, simulation, strategies, track
+from flower_pca import Stream, Table, cli, clients, comparison, simulate, strategies, track
 from flower_pca.analysis.monitor import Monitor
 from flower_pca.analysis.rotation import rotate
 from flower_pca.audit import audit
+from flower_pca.comparison import ranks
 from flower_pca.report import write
-from flower_pca.simulation import ranks
 
 pd = pytest.importorskip("pandas")
 pytest.importorskip("sklearn")
@@ -137,8 +137,8 @@ FUNCTIONS = {
     "simulate": (simulate, lambda: {"algorithm": "krylov", "shards": sites(), "n_components": 2}),
     "simulate, personalized": (simulate, lambda: {"algorithm": "per_pca", "shards": sites(), "n_components": 1}),
     "track": (track, lambda: {"tracker": "st_miss", "streams": sites(), "n_components": 2, "batch": 5}),
-    "compare": (simulation.compare, lambda: {"shards": sites(), "algorithms": ["krylov"], "n_components": 2}),
-    "lengthy": (simulation.lengthy, lambda: {"shards": sites(), "algorithms": ["ssi"], "n_components": 2}),
+    "compare": (comparison.compare, lambda: {"shards": sites(), "algorithms": ["krylov"], "n_components": 2}),
+    "lengthy": (comparison.lengthy, lambda: {"shards": sites(), "algorithms": ["ssi"], "n_components": 2}),
     "audit": (audit, lambda: {"algorithm": "krylov", "shards": sites(), "n_components": 2}),
     "rank_table": (ranks.rank_table, lambda: {"shards": sites(), "pairs": [(1, 1)]}),
     "from_frame": (flower_pca.from_frame, lambda: {"frame": frame(), "by": ["x", "y"] * (N // 2)}),
@@ -235,7 +235,7 @@ def test_a_repr_is_short_and_has_no_rows():
     steps = track("st_miss", [marked_numbers()], n_components=1, batch=3)
     shown = [
         rows, result, result.history, result.history[0], result.status, steps, steps.history,
-        simulation.compare(sites(), algorithms=["krylov"], n_components=2)[0],
+        comparison.compare(sites(), algorithms=["krylov"], n_components=2)[0],
         Stream(marked_numbers(), batch=4), clients.PCAClient(marked_numbers()), strategies.PCAStrategy(n_components=2),
         flower_pca.FederatedPCA(n_components=2, start=marked_numbers()), clients.Rules(), Monitor(result).score(rows),
     ]  # fmt: skip

@@ -15,8 +15,8 @@ from sklearn.metrics import adjusted_rand_score
 
 from flower_pca import ConfigError, PersonalResult, simulate
 from flower_pca.analysis.groups import clusters, distances, embed
+from flower_pca.comparison.ranks import alternatives, rank_table
 from flower_pca.plots.personal import client_map, pictures
-from flower_pca.simulation.ranks import alternatives, rank_table
 from sims.personal import methods, problems
 from sims.personal.problems import Setting
 

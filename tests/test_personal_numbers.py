@@ -13,10 +13,10 @@ from results import own_counts
 
 from flower_pca import ExactPerPCA, PCAResult, PersonalResult, Ray, make, simulate
 from flower_pca.clients.books.folders import own_file
+from flower_pca.comparison.ranks import alternatives
 from flower_pca.core.layer import Who, Work
 from flower_pca.layers import single as apart
 from flower_pca.report import write
-from flower_pca.simulation.ranks import alternatives
 from flower_pca.strategies import PCAStrategy
 
 D, TRUE = 12, (0, 1, 3, 3, 1, 0)

@@ -8,8 +8,8 @@ from hospitals import NAMES, ORDERS, SITES, SORTED, X, is_pooled, write
 from pages import flower_pca
 
 from flower_pca import PCAResult, simulate
+from flower_pca.comparison import compare
 from flower_pca.data import sources
-from flower_pca.simulation import compare
 
 
 @pytest.fixture

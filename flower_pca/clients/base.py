@@ -29,6 +29,7 @@ from flower_pca.base import checks, files
 from flower_pca.base.cache import Cache
 from flower_pca.base.errors import ConfigError, ProtocolError, private
 from flower_pca.base.linalg import Array
+from flower_pca.clients import parties
 from flower_pca.clients.books import folders, marks
 from flower_pca.clients.books.folders import FileStore, Memory, StateStore
 from flower_pca.clients.books.ledger import Account
@@ -53,7 +54,6 @@ from flower_pca.names.table import Table
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
-from flower_pca.vertical import node
 from flower_pca.vertical.rows import PartyColumns
 from flower_pca.vertical.stages import BOTH
 from flower_pca.wire import records
@@ -131,7 +131,7 @@ def select(data: LocalData | Stream, request: wire.Request, rules: Rules) -> Loc
     """The columns that a message asks for: those named, or all, which must then be numbers."""
     names, split = request.frame.names, request.frame.split
     if split is not None or rules.split_columns or request.stage in _MAY_BE_OF_COLUMNS:
-        node.check(request, rules)
+        parties.check(request, rules)
     if isinstance(data, Stream):
         data.widest = limits.widest_of(request)
         return of_run(data.select(names, one_by_one=rules.share_names), request)
@@ -168,7 +168,7 @@ def of_run(data: LocalData | Stream, request: wire.Request) -> LocalData | Strea
     """The node's rows; in a run whose parties hold different columns, these as rows."""
     if request.frame.split is None:
         return data
-    return node.rows_or_columns(data, request)
+    return parties.rows_or_columns(data, request)
 
 
 def about(data: LocalData | Stream, request: wire.Request, rules: Rules, site: str) -> wire.Config:
@@ -277,7 +277,7 @@ class PCAClient(NumPyClient):
         data = self._rows()
         there = set(registry.TRACKERS) if isinstance(data, Stream) else set(registry.ALGORITHMS)
         columns = data.d or 0
-        if node.only_columns(self._rules):
+        if parties.only_columns(self._rules):
             columns = 0
         return {"n_features": columns, "algorithms": ",".join(sorted(self._served & there)), **wire.SPOKEN}
 
@@ -410,7 +410,7 @@ class PCAClient(NumPyClient):
         if self._own_file is None or stage is None:
             return
         if own := answering.own_results(stage, messages.plain(after), data):
-            header = {"algorithm": request.algorithm, "run": request.run, **node.names_of(data)}
+            header = {"algorithm": request.algorithm, "run": request.run, **parties.names_of(data)}
             with folders.lock(self._own_file):
                 files.write(
                     folders.own_place(self._own_file, request.algorithm), "own result", header, own, private=True

@@ -20,7 +20,7 @@ from flower_pca.core import compatible
 from flower_pca.core.stage import Stage
 
 if TYPE_CHECKING:
-    from flower_pca.simulation.compare import Course
+    from flower_pca.comparison.algorithms import Course
 
 _DEFAULT: Final = "krylov,faps,ssi,local_power,uda"
 
@@ -93,7 +93,7 @@ def _courses(
     """How each of them fares; without those that nobody has named and that would take thousands of rounds, and about
     how many.
     """
-    from flower_pca.simulation import compare, lengthy
+    from flower_pca.comparison import compare, lengthy
 
     center = given.center is not False  # one frame for all
     left: dict[str, int] = {}

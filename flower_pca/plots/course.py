@@ -109,7 +109,7 @@ def _unit(largest: float) -> tuple[float, str]:
 
 
 class Course(Protocol):
-    """One algorithm's course, as `flower_pca.simulation.compare` returns it."""
+    """One algorithm's course, as `flower_pca.comparison.compare` returns it."""
 
     @property
     def algorithm(self) -> str:

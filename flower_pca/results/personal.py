@@ -84,7 +84,7 @@ class PersonalResult(PCAResult):
                     "theta",
                     f"at least {SEPARABLE:g} for shared and own components to be told apart",
                     got,
-                    "Ask for fewer components, own ones first: see `flower_pca.simulation.ranks.rank_table`.",
+                    "Ask for fewer components, own ones first: see `flower_pca.comparison.ranks.rank_table`.",
                 ),
                 UserWarning,
                 stacklevel=2,

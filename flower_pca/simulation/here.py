@@ -32,10 +32,10 @@ from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
+from flower_pca.simulation import parties
 from flower_pca.simulation.backend import Conduct, InProcess, Ray, Shards, Watch
 from flower_pca.simulation.sites import common_order, handed_over, looked_at, rows_of, sites_of
 from flower_pca.tracking.tracker import Tracker
-from flower_pca.vertical import simulation as vertical
 
 Participation: TypeAlias = float | Callable[[int], Iterable[int]]
 
@@ -108,7 +108,7 @@ def simulate(
     if question.split == "columns":
         rule = "left out, as no other client has the columns of one that is away"
         _require_none(present, f"participation with {option('split', 'columns')}", rule, "Leave it out.")
-        return vertical.simulate(question, shards, conduct, private=private)
+        return parties.simulate(question, shards, conduct, private=private)
     question, sites = _in_order(question, sites_of(shards))
     clients = _require_clients(question, sites)
     public = handed_over(private, len(clients))

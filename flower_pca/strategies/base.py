@@ -389,7 +389,7 @@ def _nodes(grid: Grid, run: AnyRun, waits: Waits, configs: Mapping[str, Mapping[
     """The nodes of a grid, each of them a client, or a host of many."""
     if waits.hosted is None:
         return Nodes(grid, run, waits, dict(configs or {}))
-    from flower_pca.hosting.server import Hosts
+    from flower_pca.strategies.hosting import Hosts
 
     return Hosts(grid, run, waits, dict(configs or {}))
 

@@ -8,10 +8,10 @@ from dishonest import Node, RefusedError, Sums, error_of, request
 
 from flower_pca import Table, wire
 from flower_pca.clients import Rules
+from flower_pca.clients import parties as node_columns
 from flower_pca.names import ids
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.split import Split
-from flower_pca.vertical import node as node_columns
 from flower_pca.vertical import rows
 
 N, D = 60, 4

@@ -18,7 +18,7 @@ from flower_pca import DataError, PCAResult, Projection, TrackingResult, simulat
 from flower_pca.analysis.groups import distances, embed
 from flower_pca.analysis.monitor import Monitor
 from flower_pca.analysis.rotation import rotate
-from flower_pca.simulation.ranks import alternatives, rank_table
+from flower_pca.comparison.ranks import alternatives, rank_table
 from refused import Refused
 
 TWO = shards((60, 25), 0.8 ** np.arange(12))

@@ -248,7 +248,7 @@ class Personalized(Iterative[S]):
                 f"n_components of {self.name}",
                 must="a whole number",
                 got=n_components,
-                then="Ask for a number; `flower_pca.simulation.ranks.rank_table` helps to choose it.",
+                then="Ask for a number; `flower_pca.comparison.ranks.rank_table` helps to choose it.",
             )
         return super().width(n_components)
 

@@ -15,7 +15,7 @@ from flower_pca.base import labels
 from flower_pca.base.errors import FlowerPCAError
 from flower_pca.base.options import Sentence
 from flower_pca.commands import common
-from flower_pca.names import coding
+from flower_pca.hints.words import hints_of_words
 from flower_pca.names.columns import enumeration, is_nameless, names_in, no_numbers
 from flower_pca.rows.local import LocalData
 
@@ -173,7 +173,7 @@ def _warn_of_words(data: str, tables: Mapping[str, Table]) -> None:
             continue
         for name, found in sources.table(spec, words=there).texts.items():
             cells.setdefault(name, []).extend(found.tolist())
-    for hint in coding.hints_of_words(cells, data):
+    for hint in hints_of_words(cells, data):
         warnings.warn(Sentence(hint), stacklevel=2)
 
 

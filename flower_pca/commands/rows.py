@@ -215,9 +215,9 @@ def run_score(given: argparse.Namespace) -> int:
     if out is not None:
         _write(out, places, scored, found)
     if picture is not None:
-        from flower_pca.plots import clients
+        from flower_pca.plots import monitored
 
-        clients.spe_against_t2(scored, limits, picture)
+        monitored.spe_against_t2(scored, limits, picture)
         picture.chmod(0o600)  # it shows each row
     if given.json:
         placed = [(a, places[a.site][a.row]) for a in found]

@@ -16,8 +16,8 @@ from flower_pca.base.labels import clean
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import shown
 from flower_pca.data.reading import no_rows
+from flower_pca.hints.owners import require_site
 from flower_pca.names.ids import as_text
-from flower_pca.names.sites import require_site
 from flower_pca.names.table import Table
 
 CLIENTS: Final = 10  # how many there are, where nobody says

@@ -9,18 +9,14 @@ made:
     of_node     a node's rows, with all columns that its own rules let runs have
     expand      the columns that a run names, of rows that are coded: one of words stands for its own
     grown       rows with all columns that a run names
-    hints_of_words  which columns of words a run can use, for whoever looks into a table before one
 """
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from flower_pca.names import levels
-from flower_pca.names.columns import enumeration
 from flower_pca.names.levels import Coding as Coding
 from flower_pca.names.table import Table
 
@@ -52,15 +48,3 @@ def grown(rows: Table, names: Sequence[str], who: str) -> Table | None:
     if not made:
         return None
     return replace(levels.beside(rows, made), texts={}, coded=())
-
-
-def hints_of_words(cells: Mapping[str, Sequence[Any]], where: str) -> list[str]:
-    """Which of these columns hold few words, and how a run can use them."""
-    usable = [name for name, found in cells.items() if levels.are_few(found)]
-    if not usable:
-        return []
-    named = shlex.quote(",".join(usable))
-    return [
-        f"Few words stand in {enumeration(usable)} of {where}. "
-        f"With --{Coding.field} {named} each of these becomes a column of its own."
-    ]

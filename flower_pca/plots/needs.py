@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 from flower_pca.analysis import groups
-from flower_pca.plots import clients, course, variances
+from flower_pca.plots import course, scores, variances
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.steps import TrackingResult
 
@@ -35,7 +35,7 @@ WHOLE: Final = Requirement(
     "others",
     "Add shards=[...], or draw scores.",
 )
-SCORES: Final = replace(ROWS, there=lambda result, shards: shards is not None or clients.own_scores(result) is not None)
+SCORES: Final = replace(ROWS, there=lambda result, shards: shards is not None or scores.own_scores(result) is not None)
 PARTS: Final = Requirement(
     lambda result, shards: shards is not None or bool(result.own),
     "given the clients' rows, or of a simulation that has just been run",

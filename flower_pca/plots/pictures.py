@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from flower_pca.plots import clients, course, personal, robust, tracking, variances
+from flower_pca.plots import clients, course, personal, robust, scores, tracking, variances
 from flower_pca.plots.needs import (
     COLUMNS,
     COURSE,
@@ -74,7 +74,7 @@ PICTURES: Final[dict[str, Picture]] = {
     ),
     "weights": Picture(variances.heatmap, "What every column weighs in each component.", need=MANY),
     "scores": Picture(
-        clients.scores,
+        scores.scores,
         "Every point is a row in the common components, in the colour of its client; columns pull as arrows point.",
         need=SCORES,
     ),

@@ -1,8 +1,5 @@
 """The sites of a simulation: their rows with the names that belong to them, checked as a deployment checks them.
 
-One table as the rows of several sites: a column, a level of the index, or a list beside it says
-whose a row is.
-
 Columns of words in a simulation: what sites of a deployment tell one another before the run is
 looked up here.
 """
@@ -10,7 +7,7 @@ looked up here.
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,16 +15,13 @@ import numpy as np
 
 from flower_pca import hints
 from flower_pca.base import checks, labels
-from flower_pca.base.errors import ConfigError, DataError
-from flower_pca.base.linalg import Array
-from flower_pca.base.shown import shown
+from flower_pca.base.errors import DataError
 from flower_pca.core.question import Question
 from flower_pca.hints import faults
 from flower_pca.hints.repeats import without_repeats
 from flower_pca.hints.sizes import column_alone, hints_of_largest
 from flower_pca.names.coding import Coding
-from flower_pca.names.columns import Columns, Heading, enumeration, usual_place
-from flower_pca.names.sites import require_site
+from flower_pca.names.columns import Heading, usual_place
 from flower_pca.names.table import Table
 from flower_pca.results.pca import PCAResult
 from flower_pca.rows.frame import Frame, merge
@@ -35,140 +29,9 @@ from flower_pca.rows.local import LocalData
 from flower_pca.stages.site_share import hints_of_sites
 
 
-def from_frame(frame: Any, *, by: Any) -> list[Table]:
-    """The rows of each site of one table, with the names of its columns and of the sites.
-
-    Args:
-        frame: A data frame (of pandas, polars, or alike), or other rows.
-        by: Whose a row is: the name of the column that says so, or of a level of the index; or a
-            site for each row, as a series (maybe a column of the table), an array or a list. The
-            other columns are the features.
-
-    Returns:
-        What `simulate` takes: the sites in the order of their names.
-
-    Raises:
-        ConfigError: If `by` is none of these.
-        DataError: If a row has no site, or the table has no row or no other column.
-    """
-    # a lazy one of polars
-    if hasattr(frame, "collect_schema") and hasattr(frame, "collect"):
-        frame = frame.collect()
-    shape = _shape(frame)
-    if len(shape) != 2:
-        raise DataError(
-            "The table",
-            must="of rows and columns",
-            got=f"a {type(frame).__name__}",
-            then="Give a data frame, or an array with by=[...].",
-        )
-    if _is_column(frame, by):
-        by = by.name
-    if _is_name(by):
-        rest, whose = _column(frame, by)
-    else:
-        rest, whose = (frame, _each(frame, by, shape[0]))
-    require_site(whose.tolist(), str(by) if _is_name(by) else "")
-    for side, noun in zip(_shape(rest), ("row", "column beside the sites"), strict=True):
-        if not side:
-            raise DataError("The table", must=f"of at least one {noun}", got="none", then="Check how it was made.")
-    rows = Table.of(rest, who="the table")
-    # Labels of several types have no order among themselves.
-    found, which = np.unique(whose.astype(str) if whose.dtype == object else whose, return_inverse=True)
-    # pandas has whole numbers as floats in a column that had gaps once: site 1.0 is site 1.
-    whole = [int(label) if isinstance(label, float) and label.is_integer() else label for label in found.tolist()]
-    return [replace(rows[which == i], site=str(site)) for i, site in enumerate(whole)]
-
-
-class _Others:
-    """Some columns of a data frame of whatever package, which are taken by name."""
-
-    def __init__(self, frame: Any, columns: list[Any]) -> None:
-        self.frame, self.columns = frame, columns
-        self.shape = (_shape(frame)[0], len(columns))
-
-    def __getitem__(self, name: Any) -> Any:
-        return self.frame[name]
-
-    def to_numpy(self) -> Array:
-        return np.column_stack([self.frame[name].to_numpy() for name in self.columns])
-
-
-def _shape(table: Any) -> tuple[int, ...]:
-    """Rows and columns; of what is no table () or another number of sides."""
-    known = getattr(table, "shape", None)
-    if known is None and hasattr(table, "columns") and hasattr(table, "to_numpy"):
-        known = np.shape(table.to_numpy())
-    return tuple(known or ())
-
-
-def _is_name(by: Any) -> bool:
-    """Whether it names one column: a text, a number, or the labels of several levels."""
-    return isinstance(by, str | int | np.integer | tuple) or by is None
-
-
-def _is_column(frame: Any, by: Any) -> bool:
-    """Whether it is a column of the table itself, as in by=table["site"]."""
-    name, names = getattr(by, "name", None), list(getattr(frame, "columns", ()))
-    return hasattr(by, "equals") and name is not None and names.count(name) == 1 and bool(frame[name].equals(by))
-
-
-def _column(frame: Any, by: Any) -> tuple[Any, Array]:
-    """The table without the column of this name, and that; or as it is, with the level's."""
-    if isinstance(frame, Table):
-        names = list(frame.names or ())
-        if by not in names:
-            raise _unknown(by, names)
-        return frame.without([by]), np.asarray(frame.values)[:, names.index(by)]
-    names = list(getattr(frame, "columns", ()))
-    if by in names:
-        if names.count(by) > 1:
-            Columns(tuple(map(str, names)), "the table")  # which says so
-        return _Others(frame, [name for name in names if name != by]), np.asarray(frame[by].to_numpy())
-    if by is not None and by in getattr(getattr(frame, "index", None), "names", ()):
-        return frame, np.asarray(frame.index.get_level_values(by).to_numpy())
-    raise _unknown(by, names)
-
-
-def _each(frame: Any, by: Any, n: int) -> Array:
-    """A site for each of n rows."""
-    whose = np.empty(())
-    if isinstance(by, Iterable) and not isinstance(by, dict | set | bytes):
-        whose = np.asarray(by.to_numpy() if hasattr(by, "to_numpy") else list(by))
-    if whose.ndim != 1 or len(whose) != n:
-        got = f"a {_kind(by)}"
-        if whose.ndim == 1:
-            got = labels.count(len(whose), "site")
-        raise ConfigError(
-            "by",
-            must=f"the name of a column, or the site of each of the {n:,} rows",
-            got=got,
-            then="Name the sites' column.",
-        )
-    each: Any = whose.tolist()
-    if any(isinstance(label, Collection) and not isinstance(label, str) for label in each):
-        raise ConfigError(f"by must name one site for each row, as text or as a number. Got {shown(by)}.")
-    own: Any = getattr(frame, "index", None)
-    other: Any = getattr(by, "index", None)
-    # Taken by position, rows would get the sites of others, and nobody would see it.
-    if hasattr(own, "equals") and hasattr(other, "equals") and not own.equals(other):
-        raise ConfigError(
-            "The index of by",
-            must="that of the table, in its order",
-            got="another",
-            then="Give by=by.to_numpy() if it is in the order of the rows.",
-        )
-    return whose
-
-
-def _kind(given: Any) -> str:
+def kind_of(given: Any) -> str:
     """What was given in place of rows or sites: its type, and its shape if it has one."""
     return type(given).__name__ + (f" of shape {given.shape}" if hasattr(given, "shape") else "")
-
-
-def _unknown(by: Any, names: list[Any]) -> ConfigError:
-    rule = "a column of the table" + (f", such as {enumeration(map(str, names))}" if names else "")
-    return ConfigError("by", must=rule, got=shown(by), then="Name the sites' column, or give the site of each row.")
 
 
 def sites_of(shards: Any) -> list[Table]:
@@ -177,7 +40,7 @@ def sites_of(shards: Any) -> list[Table]:
         return [Table.of(X, who=str(site), site=str(site)) for site, X in shards.items()]
     several = isinstance(shards, list | tuple) or (isinstance(shards, np.ndarray) and shards.ndim == 3)
     if not several or len(shards) == 0:
-        got = _kind(shards)
+        got = kind_of(shards)
         if several:
             got = "none"
         raise DataError("shards", must="a list of arrays, one per client", got=got, then="Use [X] for one client.")

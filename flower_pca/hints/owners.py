@@ -1,4 +1,4 @@
-"""The site of every row: a column or a list that does not say it for some rows is refused."""
+"""Whose a row is: a column or a list that does not say it for some rows is refused."""
 
 from __future__ import annotations
 

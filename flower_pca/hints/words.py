@@ -1,0 +1,22 @@
+"""Columns of few words, which a run can use if it is told to."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from flower_pca.names import levels
+from flower_pca.names.columns import enumeration
+
+
+def hints_of_words(cells: Mapping[str, Sequence[Any]], where: str) -> list[str]:
+    """Which of these columns hold few words, and how a run can use them."""
+    usable = [name for name, found in cells.items() if levels.are_few(found)]
+    if not usable:
+        return []
+    named = shlex.quote(",".join(usable))
+    return [
+        f"Few words stand in {enumeration(usable)} of {where}. "
+        f"With --{levels.Coding.field} {named} each of these becomes a column of its own."
+    ]

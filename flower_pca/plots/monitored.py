@@ -1,0 +1,72 @@
+"""Monitored rows: SPE against T2, with their limits; the rows beyond in the colours of their sites."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from flower_pca.analysis.monitor import Limits, RowScores
+from flower_pca.base import labels
+from flower_pca.plots import style
+
+_SIZE: Final = (6.4, 4.4)
+_POINTS: Final = 6000  # rows that a cloud shows; more hide one another
+_VECTOR: Final = 600  # points up to which an SVG holds each as a shape
+_LOWEST: Final = 1e-3  # of a limit: rows that are nearer are drawn there
+
+
+def spe_against_t2(scored: Mapping[Any, RowScores], limits: Limits, path: str | os.PathLike[str]) -> Path:
+    """Draw the rows of each site into an SVG or PNG file.
+
+    Args:
+        scored: T2 and SPE of each site's rows, by the name of the site.
+        limits: Where rows begin to be beyond.
+        path: The file to write. Either the whole new picture is there afterwards, or the old file
+            untouched.
+
+    Raises:
+        ConfigError: If matplotlib is not installed.
+    """
+    style.suffix(path)
+    figure = style.figure(_SIZE)
+    ax = figure.subplots()
+    points = {site: np.column_stack([_clip(s.t2, limits.t2), _clip(s.spe, limits.spe)]) for site, s in scored.items()}
+    beyond = {site: s.beyond(limits) for site, s in scored.items()}
+    near = [points[site][~far] for site, far in beyond.items()]
+    _within(ax, np.concatenate(near))
+    far = {site: points[site][rows] for site, rows in beyond.items() if rows.any()}
+    named = len(far) <= len(style.COLOURS)
+    colours = style.COLOURS if named else style.COLOURS[1:2] * len(far)
+    for (site, places), colour in zip(far.items(), colours, strict=False):
+        ax.scatter(
+            places[:, 0], places[:, 1], s=16, lw=0, alpha=0.85, c=colour, label=str(site) if named else None, zorder=3
+        )
+    for along, limit in ((ax.axvline, limits.t2), (ax.axhline, limits.spe)):
+        along(limit, color=style.INK, lw=1.0, ls="--", zorder=2)
+    ax.set(xscale="log", yscale="log")
+    count = sum(int(rows.sum()) for rows in beyond.values())
+    style.tidy(
+        ax,
+        f"{count:,} of {labels.count(sum(map(len, beyond.values())), 'row')} beyond a limit",
+        "T² (within the components)",
+        "SPE (beside them)",
+    )
+    ax.grid(visible=True, axis="both", color=style.GRID, lw=0.8)
+    if len(scored) > 1 and far and named:
+        figure.legend(loc="outside lower center", ncols=4, frameon=False, fontsize=9, labelcolor=style.INK)
+    return style.save(figure, path)
+
+
+def _within(ax: style.Axes, points: Any) -> None:
+    step = max(1, -(-len(points) // _POINTS))
+    many = len(points) > _VECTOR
+    x, y = points[::step].T
+    ax.scatter(x, y, s=8, lw=0, alpha=0.7, c=style.BAR, rasterized=many, zorder=1)
+
+
+def _clip(values: Any, limit: float) -> Any:
+    return np.maximum(values, _LOWEST * limit)

@@ -1,0 +1,153 @@
+"""Rows in the common components, in the colours of their clients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from flower_pca.base import labels
+from flower_pca.base.linalg import Array
+from flower_pca.names.table import Table
+from flower_pca.plots import clients, style
+from flower_pca.results import facts
+from flower_pca.results.pca import PCAResult
+
+_POINTS: Final = 6000  # rows that a cloud shows; more hide one another
+_VECTOR: Final = 600  # points up to which an SVG holds each as a shape
+_ARROWS: Final = 6  # columns that have an arrow among the scores
+# of the rows lie nearer to the middle, along either axis, than the longest arrow ends
+_ARROW: Final = 0.9
+_PANELS: Final = (3, 4)  # clients down and across, where they are too many for colours
+
+
+def own_scores(result: PCAResult) -> Array | None:
+    """The scores that a result has itself, as one of columns at different places, whose rows nobody has whole."""
+    found: Array | None = getattr(result, "scores_", None)
+    return found
+
+
+def scores(drawn: style.Figure, result: PCAResult, shards: Sequence[Any] | None) -> None:
+    """Rows along the first two components: in the colours of their clients, with the columns that
+    pull them; of many clients those furthest off, each before all rows. Of a single component, one
+    strip per client.
+    """
+    own = own_scores(result)
+    if own is None:
+        every = sum(clients.rows(shards or ()))
+        some = [Table.of(shard)[:: -(-every // _POINTS)] for shard in shards or ()]
+        parts = [result.transform(rows)[:, :2] for rows in some]
+    else:
+        every = len(own)
+        parts = [own[:: -(-every // _POINTS), :2]]
+    count, title = sum(map(len, parts)), "Scores"
+    if count < every:
+        title = f"Scores of {count:,} of {every:,} rows"
+    if result.shrinkage_in_words:
+        title = f"{result.shrinkage_in_words}\n{title}"
+    if result.n_components_ == 1:
+        _strips(drawn, result, parts, title)
+    elif len(parts) > clients.NAMED:
+        _facets(drawn, result, parts, title)
+    else:
+        _biplot(drawn, result, parts, title)
+
+
+def _biplot(drawn: style.Figure, result: PCAResult, parts: list[Array], title: str) -> None:
+    """All rows in one cloud, and arrows for the columns that weigh most."""
+    points, client = _shuffle(parts)
+    ax = drawn.subplots()
+    bar = clients.names_of(result, range(len(parts))) if len(parts) > 1 else None
+    _cloud(ax, points, client, len(parts), bar=bar)
+    style.tidy(ax, title, "component 1", "component 2", grid="both")
+    weights, columns = result.components_[:2].T, facts.names_of(result)
+    lengths = np.abs(weights).max(axis=0, initial=0.0)
+    # each axis has a scale of its own
+    ends = weights / np.maximum(lengths, np.finfo(float).tiny)
+    ends = ends * np.quantile(np.abs(points), _ARROW, axis=0)
+    for j in labels.leading(np.linalg.norm(weights, axis=1), _ARROWS):
+        x, y = ends[j]
+        ax.annotate("", (x, y), (0.0, 0.0), arrowprops={"arrowstyle": "-|>", "color": style.INK, "lw": 0.9})
+        # a name must not leave the picture
+        inwards = abs(x) > 0.5 * np.abs(points[:, 0]).max()
+        side = "left" if (x >= 0.0) != inwards else "right"
+        name = style.name_of(columns[j])
+        family = style.family(name)
+        ax.text(x, y, name, fontsize=7.5, color=style.INK, ha=side, va="center", fontfamily=family)
+
+
+def _facets(drawn: style.Figure, result: PCAResult, parts: list[Array], title: str) -> None:
+    """A panel for each of the clients whose middle lies furthest off, before those of all."""
+    every = np.concatenate(parts)
+    spread = every.std(axis=0)
+    divisors = np.where(spread > 0.0, spread, 1.0)
+    middles = np.array([part.mean(axis=0) for part in parts]) / divisors
+    descending = np.argsort(-np.linalg.norm(middles, axis=1), kind="stable")
+    furthest = np.sort(descending[: _PANELS[0] * _PANELS[1]])
+    drawn.set_size_inches(style.SINGLE[0], 4.6)
+    panels = drawn.subplots(*_PANELS, sharex=True, sharey=True)
+    for ax, i in zip(panels.flat, furthest, strict=False):
+        ax.scatter(*every.T, s=2, lw=0, alpha=0.35, c=style.FAINT, rasterized=True)
+        many = len(parts[i]) > _VECTOR
+        ax.scatter(*parts[i].T, s=6, lw=0, c=style.MINUS, rasterized=many)
+        style.tidy(ax, "", "", "", grid="")
+        name = style.name_of(labels.client_name(result.site_names, int(i)))
+        ax.set_title(name, loc="left", fontsize=8, color=style.INK, pad=3, fontfamily=style.family(name))
+        ax.tick_params(labelsize=7)
+    words = f"{title}: the {len(furthest)} clients furthest off, of {len(parts):,}"
+    drawn.suptitle(words, x=0.012, ha="left", fontsize=11, color=style.INK)
+    drawn.supxlabel("component 1", fontsize=9.5, color=style.INK)
+    drawn.supylabel("component 2", fontsize=9.5, color=style.INK)
+
+
+def _strips(drawn: style.Figure, result: PCAResult, parts: list[Array], title: str) -> None:
+    """A strip for each client."""
+    score, client = _shuffle(parts)
+    height = client + np.random.default_rng(1).uniform(-0.3, 0.3, len(client))
+    names = clients.names_of(result, range(len(parts)))
+    tall = max(style.SINGLE[1], 1.2 + 0.26 * len(names))
+    ax, _, side = clients.start(drawn, names, tall=tall)
+    points = np.column_stack([score[:, 0], height])
+    _cloud(ax, points, client, len(parts), bar=None)
+    style.tidy(ax, title, "component 1", clients.beside(names), grid="both")
+    if side == "x":
+        style.name_ticks(ax, names)
+    else:
+        style.number_ticks(ax, len(parts), first=0, axis="y", names=names)
+
+
+def _shuffle(parts: list[Array]) -> tuple[Array, Array]:
+    """All rows and whose they are, in an order in which no client lies on top of the others."""
+    points = np.concatenate(parts)
+    client = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+    order = np.random.default_rng(0).permutation(len(points))
+    return points[order], client[order]
+
+
+def _cloud(ax: style.Axes, points: Array, client: Array, count: int, *, bar: list[str] | None) -> None:
+    """Points in their clients' colours; with a bar of which these are, by name or number."""
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import ListedColormap, Normalize
+
+    size, alpha, many = 14, 0.8, len(points) > _VECTOR
+    if many:
+        size, alpha = 6, 0.6
+    few = count <= clients.NAMED
+    colours, norm = style.scale("course"), Normalize(0, count - 1)
+    if few:
+        colours = ListedColormap(style.curves(count))
+        norm = Normalize(-0.5, count - 0.5)
+    ax.scatter(
+        points[:, 0], points[:, 1], s=size, alpha=alpha, lw=0, c=client, cmap=colours, norm=norm, rasterized=many
+    )
+    if bar is None:
+        return
+    drawn = style.colorbar(ax, ScalarMappable(norm, colours), clients.beside(bar))
+    if bar:
+        places, words = (range(count), [style.name_of(name) for name in bar]) if few else style.thin(bar)
+        drawn.set_ticks(places, labels=words, fontfamily=style.family("".join(words)))
+        drawn.ax.tick_params(length=0)
+        drawn.ax.invert_yaxis()
+    else:
+        drawn.ax.yaxis.set_major_locator(style.integers())

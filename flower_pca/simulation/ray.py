@@ -21,7 +21,8 @@ from flower_pca.results.pca import PCAResult
 from flower_pca.results.steps import TrackingResult
 from flower_pca.rows.stream import Stream
 from flower_pca.simulation.backend import Conduct, Ray
-from flower_pca.simulation.shards import Where, actors, place_shards, require_alive, session
+from flower_pca.simulation.cluster import actors, require_alive, session
+from flower_pca.simulation.shards import Where, place_shards
 
 if TYPE_CHECKING:
     from flower_pca.strategies import TrackingStrategy

@@ -6,8 +6,6 @@ place is written down; streams are pickled. Packs lie in the folder for temporar
 Where machines do not share that, they go through Ray's object store (`Store`), but for rows that
 are mapped from files which all machines see; and what clients leave in the folder of their own
 machine comes back to this one.
-
-The machines of a Ray cluster: reached or started for a simulation, and asked one by one.
 """
 
 from __future__ import annotations
@@ -16,10 +14,7 @@ import contextlib
 import functools
 import json
 import os
-import re
 import shutil
-import socket
-import sys
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,153 +25,14 @@ from typing import Any, Final
 import numpy as np
 
 from flower_pca.base.cache import Cache
-from flower_pca.base.errors import ConfigError, NotEnoughNodes
 from flower_pca.base.linalg import Array
+from flower_pca.blocks import adapters, source
 from flower_pca.blocks.adapters import place_of
 from flower_pca.blocks.source import Place
 from flower_pca.names.table import Table
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
-from flower_pca.simulation.backend import Ray
-
-_PATIENCE: Final = 10.0  # seconds for a cluster to answer
-# of HTTP/2, and settings
-_HELLO: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
-_SETTINGS: Final = 4  # the kind of frame that answers it
-_ADDRESS: Final = re.compile(r"(?:ray://)?\[?(?P<host>[^\[\]/]+?)\]?:(?P<port>\d+)")
-
-# Flower hands on exceptions of Ray's as text alone.
-_DIED: Final = re.compile(
-    r"ray\.exceptions\."
-    r"(ActorDied|ActorUnavailable|RayActor|WorkerCrashed|NodeDied|OutOfMemory)Error"
-)
-_ACTOR: Final = re.compile(r"\b[Aa]ctor ([0-9a-f]{8,})\b")
-_ABOUT: Final = re.compile(r"\b(actor_id|pid|ip): ?([0-9a-fA-F.:]+)")
-
-
-@contextlib.contextmanager
-def session(engine: Ray) -> Iterator[None]:
-    """A session of Ray: that of this process, one of the cluster that is named, or of a new one."""
-    import ray
-
-    if not ray.is_initialized():
-        address = engine.address or os.environ.get("RAY_ADDRESS")
-        if address is not None:
-            require_cluster(address)
-        pythonpath = os.pathsep.join([*sys.path, *filter(None, [os.environ.get("PYTHONPATH")])])
-        environment = {"env_vars": {"PYTHONPATH": pythonpath}}
-        try:
-            ray.init(address=engine.address, include_dashboard=False, runtime_env=environment)
-        except (ValueError, ConnectionError) as error:
-            if address is None:
-                raise
-            raise _no_cluster(address, str(error).partition(". ")[0]) from error
-    try:
-        yield
-    finally:
-        ray.shutdown()  # as Flower's engine does at its end
-
-
-def require_cluster(address: str) -> None:
-    """Try the address once: Ray itself would do so for minutes."""
-    found = _ADDRESS.fullmatch(address)
-    if found is None:  # "auto" and the like, which Ray looks up on this machine
-        return
-    try:
-        with socket.create_connection((found["host"], int(found["port"])), timeout=_PATIENCE) as line:
-            # Under TLS nobody answers plain words: that the port is open has to do.
-            if os.environ.get("RAY_USE_TLS", "0") in ("0", ""):
-                line.sendall(_HELLO)
-                # The head of a frame of HTTP/2 has nine bytes, of which the fourth is its kind.
-                answer = line.recv(9)
-                if len(answer) < 4 or answer[3] != _SETTINGS:
-                    raise OSError("something else answers there")
-    except (OSError, OverflowError) as error:
-        raise _no_cluster(address, str(error)) from error
-
-
-def _no_cluster(address: str, why: str) -> ConfigError:
-    return ConfigError(
-        "address",
-        must="that of a Ray cluster which can be reached",
-        got=f"{address}: {why}",
-        then="Start one with ray start --head, or leave address out.",
-    )
-
-
-def actors(engine: Ray) -> int:
-    """How many clients can be at work at the same time."""
-    import ray
-
-    found = ray.cluster_resources().get("CPU", 1.0)  # type: ignore[no-untyped-call]
-    return max(1, int(found / engine.num_cpus_per_client))
-
-
-def require_alive(reason: str | None) -> None:
-    """Raise NotEnoughNodes, naming the worker, if Flower's error is a dead worker of Ray's.
-
-    Flower would go on to give messages to it, and have them come back at once.
-    """
-    if reason and _DIED.search(reason):
-        raise NotEnoughNodes(
-            "The workers of Ray",
-            must="all alive",
-            got=f"one that died ({_worker(reason)})",
-            then="It may lack memory: take fewer clients_per_node, or more num_cpus_per_client.",
-        )
-
-
-def _worker(reason: str) -> str:
-    """What Ray says of a worker: of one whose whole machine is gone hardly anything."""
-    known = dict(_ABOUT.findall(reason))
-    named = _ACTOR.search(reason)
-    if "actor_id" not in known and named is not None:
-        known["actor_id"] = named[1]
-    words = f"actor {known.get('actor_id', 'unknown')}"
-    if "pid" in known:
-        words += f", process {known['pid']}"
-    if "ip" in known:
-        words += f" on {known['ip']}"
-    return words
-
-
-def machines() -> list[dict[str, Any]]:
-    """Those of the cluster, as Ray describes them."""
-    import ray
-
-    return [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
-
-
-def everywhere(function: Callable[..., Any], *args: Any) -> dict[str, Any]:
-    """What a module's function returns on each machine, by its name and Ray's number of it.
-
-    Raises:
-        NotEnoughNodes: If a machine has left the cluster meanwhile.
-    """
-    import ray
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-    tasks = {}
-    for node in machines():
-        # Without a core: the workers of Flower's engine may have all of them.
-        task = ray.remote(function).options(
-            num_cpus=0,
-            # Elsewhere it would speak of another machine.
-            scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False),
-        )
-        tasks[f"{node['NodeManagerHostname']} ({node['NodeID'][:8]})"] = task.remote(*args)
-    # Ray has several words for a machine that has left, by when it is missed.
-    gone = ray.exceptions
-    try:
-        return dict(zip(tasks, ray.get(list(tasks.values())), strict=True))
-    except (gone.TaskUnschedulableError, gone.NodeDiedError, gone.WorkerCrashedError, gone.ObjectLostError) as error:
-        raise NotEnoughNodes(
-            "The machines of Ray",
-            must="all there until the end",
-            got=f"one that left ({type(error).__name__})",
-            then="Begin again with those that are there.",
-        ) from error
-
+from flower_pca.simulation.cluster import everywhere, machines
 
 _ALIGNED: Final = 64  # bytes
 _ROOM: Final = 2**28  # bytes that the clients which a process keeps ready may come to
@@ -320,13 +176,12 @@ def _describe(shard: Any, names: dict[str, int]) -> tuple[dict[str, Any], list[A
         pickled = cloudpickle.dumps(shard)  # type: ignore[no-untyped-call]
         return {"kind": "stream", "arrays": []}, [np.frombuffer(pickled, dtype=np.uint8)]
     rows = Table.of(shard)
+    whole = source.whole(adapters.of(rows.values))
     known = names.setdefault(json.dumps([rows.names, dict(rows.words)]), len(names))
     entry = {"kind": "dense", "arrays": [], "names": known, "source": rows.source, "site": rows.site, "ids": rows.ids}
-    if not hasattr(rows.values, "tocsr"):
-        return entry, [np.asanyarray(rows.values)]
-    csr = rows.values.tocsr()
-    shape = list(csr.shape)
-    return {**entry, "kind": "sparse", "shape": shape}, [csr.data, csr.indices, csr.indptr]
+    if not hasattr(whole, "tocsr"):
+        return entry, [whole]
+    return {**entry, "kind": "sparse", "shape": list(whole.shape)}, [whole.data, whole.indices, whole.indptr]
 
 
 def weight(client: Any) -> int:
@@ -396,7 +251,8 @@ def place_shards(shards: Sequence[Any], each: int) -> Iterator[Where]:
         if len(machines()) == 1 or all(everywhere(_sees, place).values()):
             yield Where(Folder(Path(place), each).save(shards), Path(place).name, place)
             return
-        mapped = filter(None, (place_of(getattr(shard, "values", shard)) for shard in shards))
+        rows = (Table.of(shard).values for shard in shards if not isinstance(shard, Stream))
+        mapped = filter(None, (adapters.of(values).place() for values in rows))
         files = {there.file: _mark(there.file) for there in mapped}
         common = set(files).intersection(*everywhere(_same, files).values())
         yield Where(Store.of(shards, each, seen=common.__contains__), Path(place).name, None)

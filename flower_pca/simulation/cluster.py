@@ -1,0 +1,152 @@
+"""The machines of a Ray cluster: reached or started for a simulation, and asked one by one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from flower_pca.base.errors import ConfigError, NotEnoughNodes
+from flower_pca.simulation.backend import Ray
+
+_PATIENCE: Final = 10.0  # seconds for a cluster to answer
+# of HTTP/2, and settings
+_HELLO: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
+_SETTINGS: Final = 4  # the kind of frame that answers it
+_ADDRESS: Final = re.compile(r"(?:ray://)?\[?(?P<host>[^\[\]/]+?)\]?:(?P<port>\d+)")
+
+# Flower hands on exceptions of Ray's as text alone.
+_DIED: Final = re.compile(
+    r"ray\.exceptions\."
+    r"(ActorDied|ActorUnavailable|RayActor|WorkerCrashed|NodeDied|OutOfMemory)Error"
+)
+_ACTOR: Final = re.compile(r"\b[Aa]ctor ([0-9a-f]{8,})\b")
+_ABOUT: Final = re.compile(r"\b(actor_id|pid|ip): ?([0-9a-fA-F.:]+)")
+
+
+@contextlib.contextmanager
+def session(engine: Ray) -> Iterator[None]:
+    """A session of Ray: that of this process, one of the cluster that is named, or of a new one."""
+    import ray
+
+    if not ray.is_initialized():
+        address = engine.address or os.environ.get("RAY_ADDRESS")
+        if address is not None:
+            require_cluster(address)
+        pythonpath = os.pathsep.join([*sys.path, *filter(None, [os.environ.get("PYTHONPATH")])])
+        environment = {"env_vars": {"PYTHONPATH": pythonpath}}
+        try:
+            ray.init(address=engine.address, include_dashboard=False, runtime_env=environment)
+        except (ValueError, ConnectionError) as error:
+            if address is None:
+                raise
+            raise _no_cluster(address, str(error).partition(". ")[0]) from error
+    try:
+        yield
+    finally:
+        ray.shutdown()  # as Flower's engine does at its end
+
+
+def require_cluster(address: str) -> None:
+    """Try the address once: Ray itself would do so for minutes."""
+    found = _ADDRESS.fullmatch(address)
+    if found is None:  # "auto" and the like, which Ray looks up on this machine
+        return
+    try:
+        with socket.create_connection((found["host"], int(found["port"])), timeout=_PATIENCE) as line:
+            # Under TLS nobody answers plain words: that the port is open has to do.
+            if os.environ.get("RAY_USE_TLS", "0") in ("0", ""):
+                line.sendall(_HELLO)
+                # The head of a frame of HTTP/2 has nine bytes, of which the fourth is its kind.
+                answer = line.recv(9)
+                if len(answer) < 4 or answer[3] != _SETTINGS:
+                    raise OSError("something else answers there")
+    except (OSError, OverflowError) as error:
+        raise _no_cluster(address, str(error)) from error
+
+
+def _no_cluster(address: str, why: str) -> ConfigError:
+    return ConfigError(
+        "address",
+        must="that of a Ray cluster which can be reached",
+        got=f"{address}: {why}",
+        then="Start one with ray start --head, or leave address out.",
+    )
+
+
+def actors(engine: Ray) -> int:
+    """How many clients can be at work at the same time."""
+    import ray
+
+    found = ray.cluster_resources().get("CPU", 1.0)  # type: ignore[no-untyped-call]
+    return max(1, int(found / engine.num_cpus_per_client))
+
+
+def require_alive(reason: str | None) -> None:
+    """Raise NotEnoughNodes, naming the worker, if Flower's error is a dead worker of Ray's.
+
+    Flower would go on to give messages to it, and have them come back at once.
+    """
+    if reason and _DIED.search(reason):
+        raise NotEnoughNodes(
+            "The workers of Ray",
+            must="all alive",
+            got=f"one that died ({_worker(reason)})",
+            then="It may lack memory: take fewer clients_per_node, or more num_cpus_per_client.",
+        )
+
+
+def _worker(reason: str) -> str:
+    """What Ray says of a worker: of one whose whole machine is gone hardly anything."""
+    known = dict(_ABOUT.findall(reason))
+    named = _ACTOR.search(reason)
+    if "actor_id" not in known and named is not None:
+        known["actor_id"] = named[1]
+    words = f"actor {known.get('actor_id', 'unknown')}"
+    if "pid" in known:
+        words += f", process {known['pid']}"
+    if "ip" in known:
+        words += f" on {known['ip']}"
+    return words
+
+
+def machines() -> list[dict[str, Any]]:
+    """Those of the cluster, as Ray describes them."""
+    import ray
+
+    return [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
+
+
+def everywhere(function: Callable[..., Any], *args: Any) -> dict[str, Any]:
+    """What a module's function returns on each machine, by its name and Ray's number of it.
+
+    Raises:
+        NotEnoughNodes: If a machine has left the cluster meanwhile.
+    """
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    tasks = {}
+    for node in machines():
+        # Without a core: the workers of Flower's engine may have all of them.
+        task = ray.remote(function).options(
+            num_cpus=0,
+            # Elsewhere it would speak of another machine.
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False),
+        )
+        tasks[f"{node['NodeManagerHostname']} ({node['NodeID'][:8]})"] = task.remote(*args)
+    # Ray has several words for a machine that has left, by when it is missed.
+    gone = ray.exceptions
+    try:
+        return dict(zip(tasks, ray.get(list(tasks.values())), strict=True))
+    except (gone.TaskUnschedulableError, gone.NodeDiedError, gone.WorkerCrashedError, gone.ObjectLostError) as error:
+        raise NotEnoughNodes(
+            "The machines of Ray",
+            must="all there until the end",
+            got=f"one that left ({type(error).__name__})",
+            then="Begin again with those that are there.",
+        ) from error

@@ -14,7 +14,7 @@ from typing import Final, NoReturn
 
 from flower_pca.base.errors import FlowerPCAError, NotEnoughNodes
 from flower_pca.base.version import __version__
-from flower_pca.commands import algorithms, check, common, results, rows, run, track, trust
+from flower_pca.commands import algorithms, check, common, leave, results, rows, run, track, trust
 
 _COMMANDS: Final = (  # in the order of the help
     check.add,
@@ -29,6 +29,7 @@ _COMMANDS: Final = (  # in the order of the help
     trust.add_audit,
     trust.add_rules,
     trust.add_forget,
+    leave.add,
     trust.add_keys,
 )
 _CODES: Final = "exit codes: 0 well; 1 the run failed or did not converge; 2 bad usage or input; 130 interrupted"

@@ -74,7 +74,9 @@ def node_rows(data: Any, rules: Rules) -> LocalData | Stream:
     rows = Table.of(data, who=checks.NODE)
     for hint in hints_of_first_lines(rows.headerless):
         logging.getLogger("flwr").warning("Of this node's rows: %s", hint)
-    place = marks.known_place(rows.source) if rows.source else 0
+    # numpy says which file a mapped array is of
+    source = rows.source or getattr(rows.values, "filename", None)
+    place = marks.known_place(source) if source else 0
     if rules.id_column is not None:
         indexed = getattr(getattr(data, "index", None), "name", None) == rules.id_column
         rows = with_ids(rows, rules.id_column, indexed=indexed)

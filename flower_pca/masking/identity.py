@@ -136,6 +136,30 @@ class Identity:
                 )
 
 
+_LEAVES: Final = b"flower_pca masks: the owner of this key leaves for good"
+
+
+def consent(sign_key: str | os.PathLike[str]) -> str:
+    """What the owner of a key gives the others, who may then go on without it: a line of text."""
+    return Identity.load(sign_key, None).sign(_LEAVES).hex()
+
+
+def who_leaves(line: str, trusted_keys: str | os.PathLike[str]) -> bytes:
+    """The name of the key whose owner has written this line; ConfigError if it is of no owner of these keys."""
+    trusted = Identity.load(None, trusted_keys).trusted or {}
+    try:
+        signature = bytes.fromhex(line.strip())
+    except ValueError:
+        signature = b""
+    owner = signature[:NAME]
+    if owner not in trusted or not _holds(trusted[owner], _LEAVES, signature[NAME:]):
+        raise ConfigError(
+            "The file of --consent is not signed by the owner of a key in trusted-keys. Have the site that leaves run "
+            "flower-pca leave, and keep its key in trusted-keys until this command has run."
+        )
+    return owner
+
+
 def name(key: ec.EllipticCurvePublicKey) -> bytes:
     """The SHA-256 of a public key, as ssh-keygen takes it."""
     line = key.public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)

@@ -5,6 +5,7 @@ import pytest
 from dishonest import Node, RefusedError, Sums, error_of, keys_of, signed
 from test_versions import people
 
+from flower_pca.data import sources
 from flower_pca.dp.gaussian import noise_of
 from flower_pca.layers import noise
 from flower_pca.names.table import Table
@@ -132,3 +133,43 @@ def test_without_ids_a_site_that_leaves_ends_the_sums(tmp_path):
         node.X = np.vstack([node.X, RNG.standard_normal((40, D))])
     with pytest.raises(RefusedError, match="nobody has been added to its rows since"):
         summed_product(nodes[:3])
+
+
+@pytest.mark.parametrize("how", ["the same rows", "the same file"])
+def test_a_node_warns_of_a_ledger_in_another_folder_that_knows_its_rows(how, tmp_path, caplog):
+    """Once a run; and not of a ledger about other rows."""
+    import logging
+
+    logging.getLogger("flwr").propagate = True
+    path = tmp_path / "rows.npy"
+    np.save(path, X)
+    rows = X if how == "the same rows" else sources.make(str(path))
+    Node(0, RNG.standard_normal((60, D)), max_columns=99, memory_dir=tmp_path / "others").ask("ssi", {"Z": ONE})
+    Node(0, rows, max_columns=99, memory_dir=tmp_path / "first").ask("ssi", {"Z": ONE})
+    assert "in another folder" not in caplog.text
+    if how == "the same file":
+        np.save(path, X + 1.0)
+        rows = sources.make(str(path))
+    second = Node(3, rows, max_columns=99, memory_dir=tmp_path / "second")
+    for _ in "12":
+        second.ask("ssi", {"Z": ONE})
+    said = [record.getMessage() for record in caplog.records if "in another folder knows the rows" in record.message]
+    assert len(said) == 1
+    assert str(tmp_path / "first" / "flower_pca-ledger-0.npz") in said[0]
+    assert "others" not in said[0]
+
+
+def test_a_home_that_nobody_may_write_to_is_no_hindrance(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("HOME", str(tmp_path / "file"))
+    assert Node(0, X, max_columns=99, memory_dir=tmp_path / "memory").ask("ssi", {"Z": ONE})["Y"].shape == (D, 1)
+
+
+def test_a_ledger_that_is_gone_beside_released_rows_is_damage(tmp_path):
+    """Else whoever deletes it has every budget and every group anew."""
+    rules = {"min_change": 20, "max_columns": 99, "memory_dir": tmp_path}
+    Node(0, X, **rules).ask("ssi", {"Z": ONE})
+    (tmp_path / "flower_pca-ledger-0.npz").unlink()
+    for key in (0, 4):
+        with pytest.raises(RefusedError, match="is missing, but the rows that it has released are still there"):
+            Node(key, X, **rules).ask("ssi", {"Z": ONE})

@@ -61,6 +61,13 @@ def rows_beside(ledger: Path) -> Path:
     return ledger.with_name(ROWS.format(data))
 
 
+def ledger_of(rows: Path) -> Path:
+    """Where the ledger is that belongs to released rows."""
+    start, _, end = ROWS.partition("{}")
+    data = rows.name.removeprefix(start).removesuffix(end)
+    return rows.with_name(LEDGER.format(data))
+
+
 def fixed_file(folder: str | os.PathLike[str], key: int) -> Path:
     """Where it keeps the statistics of its rows."""
     return _place(folder, FIXED, key)

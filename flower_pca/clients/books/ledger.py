@@ -35,9 +35,11 @@ from flower_pca.masking import messages
 from flower_pca.masking.messages import Admit, Demands
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
+from flower_pca.wire import records
 
 _ROUNDING: Final = 1e-9  # of budgets that are added up
 _KIND: Final = "ledger of a node"
+_LOOKED: Final = "flower_pca.elsewhere"  # record of a node's state: whether the run has looked into other folders
 
 
 @dataclass
@@ -77,6 +79,7 @@ class Ledger:
         epoch: How often people have been added to the copy.
         runs: Of the newest runs, which version they began with.
         marks: By what the node knows the table again: see `books.marks`.
+        left: The names of the keys of nodes that have left for good, in hex: see `leave`.
     """
 
     answered: int = 0
@@ -89,11 +92,18 @@ class Ledger:
     epoch: int = 0
     runs: dict[str, int] = field(default_factory=dict)
     marks: list[list[int]] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
 
     def packed(self) -> dict[str, Any]:
         """As plain values."""
         groups = [[sorted(group.peers), sorted(group.missing), group.epoch] for group in self.groups]
-        return {**vars(self), "groups": groups, "runs": dict(self.runs), "marks": list(self.marks)}
+        return {
+            **vars(self),
+            "groups": groups,
+            "runs": dict(self.runs),
+            "marks": list(self.marks),
+            "left": list(self.left),
+        }
 
     def admit(self, present: frozenset[bytes], *, most: tuple[int, int] | None, lots: bool = False) -> None:
         """Note the group in which these others are summed with; a new one, if one more may be.
@@ -115,11 +125,17 @@ class Ledger:
                 got=self.beyond,
                 then="Ask the node's operator: each tells how large they are.",
             )
-        fits = [i for i, g in enumerate(self.groups) if here <= g.peers and len(g.absentees(here)) <= losses]
+        gone = frozenset(self.left)
+        if here & gone:
+            raise RefusalError(
+                "A node of this masked sum has left for good, by flower-pca leave at this node. Start the run without "
+                "it, or ask the node's operator."
+            )
+        fits = [i for i, g in enumerate(self.groups) if here <= g.peers and len(g.absentees(here) - gone) <= losses]
         if fits:
             found = min(fits, key=lambda i: len(self.groups[i].peers - here))
             self._require_lot(lots, self.groups[found])
-            self.groups[found].missing = self.groups[found].absentees(here)
+            self.groups[found].missing = self.groups[found].absentees(here) - gone
             self.groups[found].epoch = self.epoch
             return
         if len(self.groups) >= groups:
@@ -146,11 +162,8 @@ class Ledger:
 def open_ledger(path: Path) -> Iterator[Ledger]:
     """The ledger in a file, locked. It is written again at the end, if it has changed, unless that is an error."""
     with folders.lock(path):
-        if not path.exists() and folders.rows_beside(path).exists():
-            raise RefusalError(
-                f"{path.name} of this node is missing, but the rows that it has released are still there. Its operator "
-                "has to put the ledger back, or to run flower-pca forget --what rows --what ledger."
-            )
+        if not path.exists():
+            _require_ledgers(path.parent)
         ledger = _read(path)
         before = ledger.packed()
         yield ledger
@@ -168,6 +181,33 @@ def same_rows(path: Path, data: LocalData) -> list[Path]:
     others = sorted(path.parent.glob(folders.LEDGER.format("*")))
     known = ((other, _read(other).marks) for other in others if other != path)
     return [other for other, theirs in known if any(marks.common(a, b) for a in every for b in theirs)]
+
+
+def _require_ledgers(folder: Path) -> None:
+    """Refuse a new ledger beside released rows whose own ledger is gone: they may be the same under another name."""
+    for rows in sorted(folder.glob(folders.ROWS.format("*"))):
+        if not (gone := folders.ledger_of(rows)).exists():
+            raise RefusalError(
+                f"{gone.name} of this node is missing, but the rows that it has released are still there. Its operator "
+                "has to put the ledger back, or to run flower-pca forget --what rows --what ledger."
+            )
+
+
+def marks_in(path: Path) -> list[list[int]]:
+    """The marks of the tables that a ledger knows."""
+    return _read(path).marks
+
+
+def summed_with(path: Path, name: str) -> bool:
+    """Whether the node was summed with the node of this key."""
+    return any(name in group.peers for group in _read(path).groups)
+
+
+def leave(path: Path, name: str) -> None:
+    """Let a node that was summed with this one go for good: its groups go on without it."""
+    with open_ledger(path) as book:
+        if name not in book.left:
+            book.left = [*book.left, name]
 
 
 def reopen(path: Path) -> None:
@@ -197,6 +237,7 @@ def _read(path: Path) -> Ledger:
             reopened=bool(header["reopened"]),
             epoch=int(header["epoch"]),
             marks=[[int(mark) for mark in marks] for marks in header["marks"]],
+            left=[str(name) for name in header["left"]],
             runs={str(run): int(version) for run, version in header["runs"].items()},
         )
     except FileNotFoundError:
@@ -225,7 +266,7 @@ class Account:
     """
 
     def __init__(self, rules: Rules, *, context: Context | None = None) -> None:
-        self._rules = rules
+        self._rules, self._context = rules, context
         data = folders.data_of(rules.data_name, folders.partition_of(context))
         self._path = folders.ledger_file(rules.memory_dir, data)
         # Every ledger in which this node counts: its own, and those that know the same rows.
@@ -244,6 +285,7 @@ class Account:
             return
         others = same_rows(self._path, data)
         self._known = True
+        self._look_elsewhere(data)
         named = [path for path in (self._path, *others) if folders.is_named(path)]
         if others and named:
             logging.getLogger("flwr").warning(
@@ -259,6 +301,21 @@ class Account:
         if unnamed and self._rules.max_messages_ever is not None:
             with self._open(unnamed) as books:
                 self._count(books)
+
+    def _look_elsewhere(self, data: LocalData) -> None:
+        """Warn, once a run, of ledgers in other folders that know the same rows."""
+        if self._context is None or records.values_in(self._context.state, _LOOKED):
+            return
+        from flower_pca.clients.books import elsewhere
+
+        if found := elsewhere.knowing(self._path.parent, data):
+            logging.getLogger("flwr").warning(
+                "%s in another folder knows the rows of this node, and what it counts, %s does not. Give every node "
+                "that serves these rows the same memory_dir.",
+                ", ".join(map(str, found)),
+                self._path,
+            )
+        records.put_values(self._context.state, _LOOKED, {"elsewhere": len(found)})
 
     @contextlib.contextmanager
     def _open(self, paths: list[Path] | None = None) -> Iterator[list[Ledger]]:

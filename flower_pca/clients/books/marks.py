@@ -12,6 +12,7 @@ share mostly. Digests have a key that stays in the folder: nobody can guess rows
 from __future__ import annotations
 
 import hashlib
+import os
 import secrets
 from pathlib import Path
 from typing import Final
@@ -42,12 +43,24 @@ def marks_of(data: LocalData, folder: Path, before: list[list[int]]) -> list[int
 
     def made() -> list[int]:
         key, place = _key(folder), table.measured.once(PLACE, lambda: 0)
-        about = f"{table.fingerprint():x} {table.n} {table.d}".encode()
-        whole = int.from_bytes(hashlib.blake2b(about, digest_size=6, key=key).digest(), "big")
+        whole = _whole(table, key)
         known = [marks for marks in before if marks[:2] == [place, whole]]
         return known[0] if known else [place, whole, *_marks(table, key)]
 
     return table.measured.once("marks", made)
+
+
+def known_in(folder: Path, data: LocalData, before: list[list[int]]) -> bool:
+    """Whether a ledger of another folder, with these marks, is of the same file, or of the very same rows."""
+    table = data.origin
+    place = table.measured.once(PLACE, lambda: 0)
+    whole = _whole(table, _key(folder)) if before else 0
+    return any((place and place == known[0]) or whole == known[1] for known in before)
+
+
+def _whole(table: LocalData, key: bytes) -> int:
+    about = f"{table.fingerprint():x} {table.n} {table.d}".encode()
+    return int.from_bytes(hashlib.blake2b(about, digest_size=6, key=key).digest(), "big")
 
 
 def common(mine: list[int], theirs: list[int]) -> bool:
@@ -65,7 +78,7 @@ def added(marks: list[int], before: list[list[int]]) -> list[list[int]]:
     return [*before[:1], *before[1:][-_TABLES + 2 :], marks]
 
 
-def known_place(path: str) -> int:
+def known_place(path: str | os.PathLike[str]) -> int:
     """A digest of the path of a file."""
     whole = str(Path(path).expanduser().absolute())
     return int.from_bytes(hashlib.blake2b(whole.encode(), digest_size=7).digest(), "big")

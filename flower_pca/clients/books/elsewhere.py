@@ -1,0 +1,51 @@
+"""Ledgers in other folders that know the same rows, as far as a node can see.
+
+What one ledger counts, a ledger in another folder does not. A node cannot open every folder of its
+machine, but every node of the same user writes down in the user's home where its ledgers are, and
+looks at the ledgers that others have written down there. So it notices the same file, or the very
+same rows. What it does not notice: folders of other users and other machines, of containers with a
+home of their own, and rows that were changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from flower_pca.base import files
+from flower_pca.base.errors import FlowerPCAError
+from flower_pca.clients.books import folders, ledger, marks
+from flower_pca.rows.local import LocalData
+
+_LIST: Final = "folders.txt"  # in the user's home: a folder with ledgers on each line
+_MOST: Final = 200  # folders that are looked at
+
+
+def knowing(folder: Path, data: LocalData) -> list[Path]:
+    """The ledgers of other folders that know these rows or their file; this folder is in the list from now on."""
+    found = []
+    for other in _others(folder.absolute()):
+        for path in sorted(other.glob(folders.LEDGER.format("*"))):
+            # Somebody else's ledger may be damaged, or not for this user to read.
+            with contextlib.suppress(OSError, FlowerPCAError):
+                if marks.known_in(other, data, ledger.marks_in(path)):
+                    found.append(path)
+    return found
+
+
+def _others(folder: Path) -> Iterator[Path]:
+    """The other folders in the list, to which this one is added."""
+    # A user without a home, or one that nobody may write to, has no such list.
+    with contextlib.suppress(OSError, RuntimeError, UnicodeDecodeError, FlowerPCAError):
+        path = Path.home() / folders.HOME / _LIST
+        with folders.lock(path):
+            listed: list[str] = []
+            if path.exists():
+                with open(path, encoding="utf-8", opener=files.opener) as file:
+                    listed = file.read().splitlines()
+            if str(folder) not in listed and len(listed) < _MOST:
+                with files.replacing(path, private=True) as stream:
+                    stream.write("".join(f"{line}\n" for line in [*listed, str(folder)]).encode())
+        yield from (Path(line) for line in listed[:_MOST] if line and Path(line) != folder and Path(line).is_dir())

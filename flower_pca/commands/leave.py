@@ -1,0 +1,117 @@
+"""`flower-pca leave`: a site leaves the masked sums of the others, who go on without it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from flower_pca.base import files, labels
+from flower_pca.base.errors import ConfigError
+from flower_pca.commands import common
+from flower_pca.commands.trust import config
+
+_TELLS: Final = (
+    "What this tells: the sums of the others with {whose} rows and without them can be subtracted. Over rows that have "
+    "not changed, the difference is the number of rows, the means and the covariance matrix of {which}, exactly, to "
+    "whoever has both: the server, and everybody who gets both results. People whom the others have added in between "
+    "blur it only by what these few people are. It cannot be taken back."
+)
+_INSTEAD: Final = (
+    "To tell nothing, let the others end their sums, or begin anew with other rows, of which most are new: "
+    "flower-pca forget --what rows --what ledger at each of them."
+)
+_ALL: Final = "Every other site that goes on needs the same command. Then take the key out of trusted-keys everywhere."
+
+
+def add(commands: Any) -> None:
+    """Add the command to the parser."""
+    parser = common.parser(
+        commands, "leave", "let a site leave the masked sums of others, and say what that tells of it", run
+    )
+    parser.add_argument(
+        "rules",
+        nargs="*",
+        metavar="RULE",
+        help="the node's --node-config, or a .toml file: sign-key counts at the site that leaves; trusted-keys, "
+        "memory-dir, data-name and partition-id at the others",
+    )
+    parser.add_argument(
+        "--consent",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="what the site that leaves signs, and gives to the others",
+    )
+    parser.add_argument("--go", action="store_true", help="this is the site that leaves: sign, and write the file")
+    parser.add_argument("--yes", action="store_true", help="do it, instead of saying what it tells")
+
+
+def run(given: argparse.Namespace) -> int:
+    """Say what leaving tells; sign it at the site that leaves, or let that site go at another one."""
+    keys = config(given.rules)
+    if given.go:
+        return _go(given, keys)
+    return _let_go(given, keys)
+
+
+def _go(given: argparse.Namespace, keys: dict[str, Any]) -> int:
+    """Sign that the owner of this key leaves."""
+    from flower_pca.masking import identity
+
+    if "sign-key" not in keys:
+        raise ConfigError("The node-config has no sign-key. Add sign-key='/etc/pca/node-3', as at the node.")
+    line = identity.consent(keys["sign-key"])
+    if given.yes:
+        with files.replacing(given.consent.expanduser()) as file:
+            file.write(f"{line}\n".encode())
+    done = f"Wrote {given.consent}. Give it to every other site, and stop this node."
+    _say(given, _TELLS.format(whose="your", which="your rows"), done, key=line[:64])
+    return 0
+
+
+def _let_go(given: argparse.Namespace, keys: dict[str, Any]) -> int:
+    """Let the site go that has signed."""
+    from flower_pca.clients.books import folders, ledger
+    from flower_pca.clients.policy.rules import Rules
+    from flower_pca.masking import identity
+
+    partition = keys.pop("partition-id", None)
+    rules = Rules.of_node_config(keys)
+    if rules.trusted_keys is None:
+        raise ConfigError(
+            "The node-config has no trusted-keys. Add trusted-keys='/etc/pca/trusted-keys', as at the node."
+        )
+    try:
+        line = given.consent.expanduser().read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"{given.consent} cannot be read. Name the file that the site which leaves has written."
+        ) from error
+    name = identity.who_leaves(line, rules.trusted_keys)
+    own = folders.ledger_file(rules.memory_dir, folders.data_of(rules.data_name, partition))
+    books = sorted({own, *own.parent.glob(folders.LEDGER.format("*"))})
+    there = [book for book in books if book.exists() and ledger.summed_with(book, name.hex())]
+    key = identity.printable(name)
+    if not there:
+        raise ConfigError(
+            f"This node has not been summed with the node of the key {key}, so there is nothing to leave."
+        )
+    if given.yes:
+        for book in there:
+            ledger.leave(book, name.hex())
+    done = f"This node goes on without the node of the key {key}, in {labels.count(len(there), 'ledger')}. {_ALL}"
+    _say(given, _TELLS.format(whose="its", which="its rows"), done, key=name.hex())
+    return 0
+
+
+def _say(given: argparse.Namespace, tells: str, done: str, *, key: str) -> None:
+    if given.json:
+        common.print_json({"key": key, "tells": tells, "done": bool(given.yes)})
+        return
+    if given.yes:
+        lines = [tells, done]
+    else:
+        lines = [tells, _INSTEAD, "Nothing is done yet. Run it again with --yes."]
+    sys.stdout.write("\n".join(lines) + "\n")

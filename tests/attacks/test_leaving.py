@@ -1,0 +1,105 @@
+"""A site leaves the masked sums of the others: what that tells, and that nobody is made to leave."""
+
+import json
+
+import numpy as np
+import pytest
+from dishonest import RefusedError, Sums, error_of, keys_of, signed
+
+from flower_pca import cli
+
+D = 4
+RNG = np.random.default_rng(11)
+SITES = [RNG.standard_normal((200 + i, D)) + i for i in range(4)]
+
+
+def total_of(nodes):
+    for node in nodes:
+        node.start()
+    return Sums(nodes).product(np.eye(D))
+
+
+@pytest.fixture
+def four(tmp_path):
+    """Four nodes with the profile that were summed, what they told, and their node-configs."""
+    _, made = keys_of("ours", 4)
+    nodes = signed(tmp_path, SITES, profile="masked")
+    memory = tmp_path / "memory"
+    configs = [
+        f"profile='masked' trusted-keys='{made.ca.parent}' sign-key='{made.nodes[i]}' memory-dir='{memory}' "
+        f"partition-id={i}"
+        for i in range(4)
+    ]
+    return nodes, total_of(nodes), configs
+
+
+def leave(*words):
+    return cli.main(["leave", *map(str, words)])
+
+
+def test_a_site_that_leaves_is_told_by_the_sums_of_the_others_as_the_command_says(four, tmp_path, capsys):
+    nodes, before, configs = four
+    consent = tmp_path / "consent.txt"
+    assert leave(configs[3], "--go", "--consent", consent) == 0
+    said = capsys.readouterr().out
+    assert "the number of rows, the means and the covariance matrix of your rows, exactly" in said
+    assert said.endswith("Nothing is done yet. Run it again with --yes.\n")
+    assert not consent.exists()
+    assert leave(configs[3], "--go", "--consent", consent, "--yes") == 0
+    assert leave(configs[0], "--consent", consent) == 0
+    with pytest.raises(RefusedError, match="max_groups"):
+        total_of(nodes[:3])  # nothing was done yet
+    for config in configs[:3]:
+        capsys.readouterr()
+        assert leave(config, "--consent", consent, "--yes", "--json") == 0
+        assert json.loads(capsys.readouterr().out)["done"]
+    after = total_of(nodes[:3])
+    assert error_of(before - after, SITES[3].T @ SITES[3]) < 1e-9
+    with pytest.raises(RefusedError, match="has left for good"):
+        total_of(nodes)
+
+
+@pytest.mark.parametrize("missing", [0, 1, 2])
+def test_one_site_that_has_not_agreed_is_enough_to_refuse_the_sum(missing, four, tmp_path):
+    nodes, _, configs = four
+    # Ledgers in one folder go together, so each of these nodes gets one of its own.
+    nodes = [type(node)(node.key, node.X, **{**node.rules, "memory_dir": tmp_path / str(node.key)}) for node in nodes]
+    total_of(nodes)
+    consent = tmp_path / "consent.txt"
+    leave(configs[3], "--go", "--consent", consent, "--yes")
+    for i in {0, 1, 2} - {missing}:
+        own = configs[i].replace(str(tmp_path / "memory"), str(tmp_path / str(i)))
+        assert leave(own, "--consent", consent, "--yes") == 0
+    with pytest.raises(RefusedError, match="max_groups"):
+        total_of(nodes[:3])
+
+
+def test_nobody_is_made_to_leave(four, tmp_path, capsys):
+    """Without the signature of the site itself, the others cannot go on without it."""
+    _, _, configs = four
+    _, strangers = keys_of("strangers", 4)
+    forged = tmp_path / "forged.txt"
+    own = configs[3].replace(str(keys_of("ours", 4)[1].nodes[3]), str(strangers.nodes[3]))
+    leave(own, "--go", "--consent", forged, "--yes")
+    genuine = tmp_path / "genuine.txt"
+    leave(configs[3], "--go", "--consent", genuine, "--yes")
+    other = tmp_path / "of-another.txt"
+    leave(configs[2], "--go", "--consent", other, "--yes")
+    mixed = tmp_path / "mixed.txt"
+    mixed.write_text(genuine.read_text()[:64] + other.read_text()[64:])
+    for file in (forged, mixed):
+        assert leave(configs[0], "--consent", file, "--yes") == 2
+        assert "is not signed by the owner of a key in trusted-keys" in capsys.readouterr().err
+    forged.write_text("no signature")
+    assert leave(configs[0], "--consent", forged, "--yes") == 2
+    assert leave(configs[0], "--consent", tmp_path / "none.txt", "--yes") == 2
+    assert "cannot be read" in capsys.readouterr().err
+
+
+def test_a_site_that_was_in_no_sum_has_nothing_to_leave(four, tmp_path, capsys):
+    _, _, configs = four
+    consent = tmp_path / "consent.txt"
+    leave(configs[3], "--go", "--consent", consent, "--yes")
+    elsewhere = configs[0].replace(str(tmp_path / "memory"), str(tmp_path / "elsewhere"))
+    assert leave(elsewhere, "--consent", consent, "--yes") == 2
+    assert "has not been summed with the node of the key SHA256:" in capsys.readouterr().err

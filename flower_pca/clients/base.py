@@ -335,7 +335,7 @@ class PCAClient(NumPyClient):
             )
         # In a run over columns what stands as a column here is a person.
         if self._rules.min_rows > 1 and isinstance(data, LocalData) and request.frame.split is None:
-            small_cells.check(data, self._rules)
+            small_cells.check(data, self._rules, self._cells)
         return data
 
     def _require_same_rows(self, request: wire.Request, rows: LocalData | Stream) -> None:
@@ -425,6 +425,7 @@ class PCAClient(NumPyClient):
         self._key, self._name = wire.NO_KEY, ""
         self._store: StateStore | FileStore | None = None
         self._own_file: Path | None = None
+        self._cells: Path | None = None
         statistics: Path | None = None
         if context is not None:
             who = folders.key_of(context)
@@ -434,6 +435,7 @@ class PCAClient(NumPyClient):
             if rules.memory_dir is not None:
                 self._store = FileStore(rules.memory_dir, who)
                 statistics = folders.fixed_file(rules.memory_dir, who)
+                self._cells = folders.cells_file(rules.memory_dir, who)
             if rules.output_dir is not None:
                 self._own_file = folders.own_file(rules.output_dir, who)
                 if isinstance(self._lots.data, Stream):

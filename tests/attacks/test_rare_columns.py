@@ -165,3 +165,31 @@ def test_a_person_in_whom_two_codes_differ_is_not_told_under_masks(tmp_path):
     nodes = signed(tmp_path, parts, min_peers=2, min_rows=20)
     with pytest.raises(RefusedError, match="The columns of this node"):
         Sums(nodes).product(np.eye(D)[:, 4:])
+
+
+def test_what_was_found_is_kept_for_the_next_process_and_for_these_rows_and_rules_only(tmp_path, monkeypatch):
+    looked = []
+    rare = small_cells._rare
+    monkeypatch.setattr(small_cells, "_rare", lambda data, least: looked.append(least) or rare(data, least))
+    rng = np.random.default_rng(5)
+    plain = rng.standard_normal((100, 3))
+    few = np.c_[plain, np.arange(100) < 3]
+
+    def words(rows, **rules):
+        node = Node(0, rows, memory_dir=tmp_path, **{"min_rows": 20, **rules})
+        try:
+            return node.ask("ssi", {"Z": np.eye(rows.shape[1])[:, :1]})["Y"].shape
+        except RefusedError as refusal:
+            return str(refusal)
+
+    for rows, said in ((plain, (3, 1)), (few, words(few))):
+        for _ in "12":
+            assert words(rows) == said
+    assert looked == [20, 20]
+    assert words(few, min_rows=2) == (4, 1)
+    assert words(few, rare_columns=True) == (4, 1)
+    assert words(np.c_[plain, np.arange(100) < 4]) == said
+    assert looked == [20, 20, 2, 20]
+    (tmp_path / "flower_pca-cells-0.npz").write_bytes(b"damaged")
+    assert words(few) == said
+    assert len(looked) == 5

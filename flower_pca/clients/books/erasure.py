@@ -109,7 +109,7 @@ class Shelf:
         owns = (own, folders.OWN.format(f"{key}-*"), Path(own).stem)
         places = {
             "runs": (rules.memory_dir, [folders.MEMORY.format(key, "*")]),
-            "statistics": (rules.memory_dir, [folders.FIXED.format(key)]),
+            "statistics": (rules.memory_dir, [folders.FIXED.format(key), folders.CELLS.format(key)]),
             "own": (rules.output_dir, owns),
             "rows": (rows.parent, [rows.name]),
             "ledger": (self.ledger.parent, [self.ledger.name]),

@@ -38,6 +38,8 @@ LEDGER: Final = "flower_pca-ledger-{}.npz"
 ROWS: Final = "flower_pca-rows-{}.npz"
 # the statistics of the rows that answers come from; in memory_dir
 FIXED: Final = "flower_pca-fixed-{}.npz"
+# which columns of its rows tell of few people; in memory_dir
+CELLS: Final = "flower_pca-cells-{}.npz"
 # in the home of the node's user: where a ledger is without memory_dir
 HOME: Final = ".flower_pca"
 # what an algorithm gives the node itself; in output_dir
@@ -71,6 +73,11 @@ def ledger_of(rows: Path) -> Path:
 def fixed_file(folder: str | os.PathLike[str], key: int) -> Path:
     """Where it keeps the statistics of its rows."""
     return _place(folder, FIXED, key)
+
+
+def cells_file(folder: str | os.PathLike[str], key: int) -> Path:
+    """Where it keeps which columns of its rows tell of few people."""
+    return _place(folder, CELLS, key)
 
 
 def own_file(folder: str | os.PathLike[str], key: int) -> Path:

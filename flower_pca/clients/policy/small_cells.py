@@ -15,20 +15,27 @@ the sum of its parts in all rows but one.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import json
 import logging
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
 from typing import Final
 
 import numpy as np
 
-from flower_pca.base import labels
+from flower_pca.base import files, labels
+from flower_pca.base.errors import FlowerPCAError
 from flower_pca.base.linalg import Array
+from flower_pca.base.version import __version__
 from flower_pca.clients.policy.refusals import RefusalError
 from flower_pca.clients.policy.rules import Rules
 from flower_pca.names.columns import enumeration
 from flower_pca.rows.local import LocalData
 
+_KIND: Final = "small cells of a node's rows"
+_RUNS: Final = 32  # choices of columns of which the newest are kept
 _CHUNK: Final = 64  # columns that are looked at at a time
 _CODES: Final = 12  # different values of a column that is taken for one of codes
 _SAMPLE: Final = 256  # rows that most columns of measurements are told from codes by
@@ -40,8 +47,14 @@ _EXACT: Final = 1e-9  # by which a share may miss 1
 _NEAR: Final = 1e-6  # by which a coefficient may miss a whole number
 
 
-def find(data: LocalData, rules: Rules) -> list[str]:
-    """What tells of fewer than min_rows rows, in words: columns and combinations of them, but for those allowed."""
+def find(data: LocalData, rules: Rules, kept: Path | None = None) -> list[str]:
+    """What tells of fewer than min_rows rows, in words: columns and combinations of them, but for those allowed.
+
+    Args:
+        data: The rows.
+        rules: The node's rules.
+        kept: Where what was found is kept, because a SuperNode starts a process for each message.
+    """
     if rules.rare_columns is True or rules.min_rows < 2:
         return []
     allowed = frozenset(_exceptions(rules))
@@ -53,12 +66,33 @@ def find(data: LocalData, rules: Rules) -> list[str]:
         together = [" with ".join(names[i] for i in some) for some in _combined(data, codes, rules.min_rows)]
         return [*rare, *together]
 
-    return data.measured.once(("small cells", rules.min_rows, allowed), look)
+    def remembered() -> list[str]:
+        if kept is None:
+            return look()
+        about = [__version__, f"{data.fingerprint():x}", data.n, data.d, data.names, rules.min_rows, sorted(allowed)]
+        key = hashlib.blake2b(json.dumps(about).encode(), digest_size=16).hexdigest()
+        return _kept(kept, key, look)
+
+    return data.measured.once(("small cells", rules.min_rows, allowed), remembered)
 
 
-def check(data: LocalData, rules: Rules) -> None:
+def _kept(path: Path, key: str, look: Callable[[], list[str]]) -> list[str]:
+    """What was found of rows with this digest, by this process or one before."""
+    try:
+        found = dict(files.read(path, _KIND, private=True)[0]["found"])
+    except (FileNotFoundError, FlowerPCAError, KeyError, TypeError, ValueError):
+        # A file that is damaged costs another look, and nothing else.
+        found = {}
+    if key not in found:
+        found[key] = look()
+        files.make_folder(path.parent)
+        files.write(path, _KIND, {"found": dict([*found.items()][-_RUNS:])}, {}, private=True)
+    return list(found[key])
+
+
+def check(data: LocalData, rules: Rules, kept: Path | None = None) -> None:
     """Refuse rows with columns that tell of fewer than min_rows of them: by name to the operator, to no server."""
-    if named := find(data, rules):
+    if named := find(data, rules, kept):
         logging.getLogger("flwr").warning(
             "Fewer than min_rows=%d rows of this node have a value, or another than most, in %s. Leave one of the "
             "columns out of the file, merge columns, or name one of them in rare_columns if its carriers may be told.",

@@ -52,7 +52,7 @@ def marks_of(data: LocalData, folder: Path, before: list[list[int]]) -> list[int
 
 def known_in(folder: Path, data: LocalData, before: list[list[int]]) -> bool:
     """Whether a ledger of another folder, with these marks, is of the same file, or of the very same rows."""
-    table = data.origin
+    table = data.all_columns
     place = table.measured.once(PLACE, lambda: 0)
     whole = _whole(table, _key(folder)) if before else 0
     return any((place and place == known[0]) or whole == known[1] for known in before)

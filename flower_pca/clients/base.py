@@ -30,7 +30,7 @@ from flower_pca.base.cache import Cache
 from flower_pca.base.errors import ConfigError, ProtocolError, private
 from flower_pca.base.linalg import Array
 from flower_pca.clients import parties
-from flower_pca.clients.books import folders, marks
+from flower_pca.clients.books import elsewhere, folders, marks
 from flower_pca.clients.books.folders import FileStore, Memory, StateStore
 from flower_pca.clients.books.ledger import Account
 from flower_pca.clients.books.record import RunRecord
@@ -291,6 +291,8 @@ class PCAClient(NumPyClient):
         self._lots.hold(self._rules, request.run)
         self._require_same_rows(request, rows)
         self._account.know(rows)
+        if self._rules.keeps_ledger and self._context is not None and isinstance(rows, LocalData):
+            elsewhere.warn(self._account.path, rows, self._context)
         if isinstance(rows, LocalData):
             frame = self._policy.frame_of(request, rows)
             if frame.names is not None:  # which may name a column of words for those made of it

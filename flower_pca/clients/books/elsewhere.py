@@ -10,17 +10,36 @@ home of their own, and rows that were changed.
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
+
+from flwr.app import Context
 
 from flower_pca.base import files
 from flower_pca.base.errors import FlowerPCAError
 from flower_pca.clients.books import folders, ledger, marks
 from flower_pca.rows.local import LocalData
+from flower_pca.wire import records
 
 _LIST: Final = "folders.txt"  # in the user's home: a folder with ledgers on each line
+_LOOKED: Final = "flower_pca.elsewhere"  # record of a node's state: whether the run has looked into other folders
 _MOST: Final = 200  # folders that are looked at
+
+
+def warn(path: Path, data: LocalData, context: Context) -> None:
+    """Say in the node's log, once a run, which ledgers of other folders know the rows that this one counts for."""
+    if records.values_in(context.state, _LOOKED):
+        return
+    if found := knowing(path.parent, data):
+        logging.getLogger("flwr").warning(
+            "%s in another folder knows the rows of this node, and what it counts, %s does not. Give every node that "
+            "serves these rows the same memory_dir.",
+            ", ".join(map(str, found)),
+            path,
+        )
+    records.put_values(context.state, _LOOKED, {"ledgers": len(found)})
 
 
 def knowing(folder: Path, data: LocalData) -> list[Path]:

@@ -35,11 +35,9 @@ from flower_pca.masking import messages
 from flower_pca.masking.messages import Admit, Demands
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
-from flower_pca.wire import records
 
 _ROUNDING: Final = 1e-9  # of budgets that are added up
 _KIND: Final = "ledger of a node"
-_LOOKED: Final = "flower_pca.elsewhere"  # record of a node's state: whether the run has looked into other folders
 
 
 @dataclass
@@ -266,12 +264,17 @@ class Account:
     """
 
     def __init__(self, rules: Rules, *, context: Context | None = None) -> None:
-        self._rules, self._context = rules, context
+        self._rules = rules
         data = folders.data_of(rules.data_name, folders.partition_of(context))
         self._path = folders.ledger_file(rules.memory_dir, data)
         # Every ledger in which this node counts: its own, and those that know the same rows.
         self._paths = [self._path]
         self._known = False
+
+    @property
+    def path(self) -> Path:
+        """Where the node's own ledger is."""
+        return self._path
 
     def count(self) -> None:
         """Count a message over all runs, because a refusal may tell something too."""
@@ -285,7 +288,6 @@ class Account:
             return
         others = same_rows(self._path, data)
         self._known = True
-        self._look_elsewhere(data)
         named = [path for path in (self._path, *others) if folders.is_named(path)]
         if others and named:
             logging.getLogger("flwr").warning(
@@ -301,21 +303,6 @@ class Account:
         if unnamed and self._rules.max_messages_ever is not None:
             with self._open(unnamed) as books:
                 self._count(books)
-
-    def _look_elsewhere(self, data: LocalData) -> None:
-        """Warn, once a run, of ledgers in other folders that know the same rows."""
-        if self._context is None or records.values_in(self._context.state, _LOOKED):
-            return
-        from flower_pca.clients.books import elsewhere
-
-        if found := elsewhere.knowing(self._path.parent, data):
-            logging.getLogger("flwr").warning(
-                "%s in another folder knows the rows of this node, and what it counts, %s does not. Give every node "
-                "that serves these rows the same memory_dir.",
-                ", ".join(map(str, found)),
-                self._path,
-            )
-        records.put_values(self._context.state, _LOOKED, {"elsewhere": len(found)})
 
     @contextlib.contextmanager
     def _open(self, paths: list[Path] | None = None) -> Iterator[list[Ledger]]:

@@ -57,7 +57,8 @@ def _load(context: Context) -> Any:
             return Stream(Arrivals(data), who=checks.NODE)
         with private():
             own = Rules.of_node_config(node)
-        rows = sources.make(data, words=own.columns_of_words, ids=own.id_column)
+        words = (*own.columns_of_words, *sources.words_among(data, own.covariate_names))
+        rows = sources.make(data, words=tuple(dict.fromkeys(words)), ids=own.id_column)
         if own.max_epsilon is not None and getattr(rows, "words", None):
             # A column with text in one cell is a column of numbers there, so its cells are needed.
             rows = sources.make(data, words=tuple(rows.words))
@@ -71,9 +72,11 @@ def _load(context: Context) -> Any:
         with private(hold=False):
             every = _parties(spec, str(config.get("ids", "")) or None, int(node["num-partitions"]) * _each(context))
             return every[int(node["partition-id"])]
-    words = Rules.of(None, rules_of_simulation(config)).columns_of_words
+    free = Rules.of(None, rules_of_simulation(config))
+    words, beside = free.columns_of_words, free.covariate_names
     with private(hold=False):  # the run has named them
-        shards = _whole(spec, str(config["partition"]), int(node["num-partitions"]) * _each(context), wanted, words)
+        number = int(node["num-partitions"]) * _each(context)
+        shards = _whole(spec, str(config["partition"]), number, wanted, words, beside)
         own = shards(int(node["partition-id"]))
     batch = int(config.get("batch", 0))
     if batch:
@@ -159,11 +162,16 @@ def _hosts(context: Context) -> range:
 
 
 @lru_cache(maxsize=1)
-def _whole(data: str, deal: str, clients: int, wanted: str | None, words: tuple[str, ...]) -> Callable[[int], Any]:
+def _whole(
+    data: str, deal: str, clients: int, wanted: str | None, words: tuple[str, ...], covariates: tuple[str, ...]
+) -> Callable[[int], Any]:
     """From a client to its rows; made once a process, as a simulation's worker plays many nodes."""
     needed, names = partition.column(deal), columns.names_in(wanted)
     beside = () if needed is None else (needed,)
-    table = sources.table(data, beside=beside, columns=names, words=words)
+    if names is not None:
+        names = tuple(dict.fromkeys([*names, *covariates]))
+    every = tuple(dict.fromkeys([*words, *sources.words_among(data, covariates)]))
+    table = sources.table(data, beside=beside, columns=names, words=every)
     parts = partition.make(deal, len(table), clients, beside=table.beside)
     sites = partition.sites(deal, table.beside, parts)
     return lambda i: table.take(parts[i], sites[i]).bare()

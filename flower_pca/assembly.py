@@ -194,7 +194,10 @@ def run(question: Question, *, judged: bool = True, start: Start | None = None) 
         layers.append(budget)
     entry = registry.entry(type(algorithm))
     alone = partial(entry.opening, judged=judged, bits=bits)
-    opening = _opening(question, algorithm.width(question.begins), budget, alone)
+    if question.adjust:
+        opening = _adjusted_opening(question, algorithm.width(question.begins), judged=judged, bits=bits)
+    else:
+        opening = _opening(question, algorithm.width(question.begins), budget, alone)
     if question.max_share is not None:
         opening, capping = _cap(opening, question.max_share)
         layers += capping
@@ -254,6 +257,15 @@ def _opening(question: Question, width: int, budget: Budget | None, alone: Calla
     return alone(width=width)
 
 
+def _adjusted_opening(question: Question, width: int, *, judged: bool, bits: int) -> Stage[Any]:
+    """The opening of a run that removes what covariates explain."""
+    from flower_pca.stages.adjusted_opening import AdjustedOpening, AdjustedSums
+
+    if question.mask is not None:
+        return AdjustedSums(width=width)
+    return AdjustedOpening(width=width, judged=judged, bits=bits)
+
+
 def _cap(opening: Stage[Any], share: float) -> tuple[Stage[Any], list[Layer]]:
     """An opening in which no client counts for more than a share, and what scales later answers."""
     from flower_pca.layers.max_share import MaxShare
@@ -303,6 +315,8 @@ def _model(question: Question, algorithm: Algorithm[Any], choices: dict[str, str
         summed=question.mask is not None,
         wanted=question.columns,
         shared=shared,
+        covariates=question.covariates,
+        explain=question.explain,
         public=_public(question),
         basis=basis,
         choices=choices,

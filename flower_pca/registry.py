@@ -137,16 +137,19 @@ _TRACKERS: Final = {"st_miss": "tracking.st_miss:STMiss", "robust_tracking": "tr
 _BESIDE: Final = {"monitor": "stages.histograms:Histograms", "errors": "stages.errors:Errors"}
 # Stages that may follow the closing one, by the field of a question that asks for them, in their
 # order.
-AFTER: Final = ("evaluate", *_BESIDE)
+AFTER: Final = ("evaluate", "explain", *_BESIDE)
 _COUNTING: Final = {"signal": "stages.signal:Signal", "shared": "algorithms.personal.shared:Shared"}
 _ALONE: Final = {"standardize": "stages.opening:ScalingOnly"}
 _OTHERS: Final = {
     "opening": _OPENING,
     "private_opening": "stages.summed_opening:PrivateOpening",
     "summed_opening": "stages.summed_opening:SummedOpening",
+    "adjusted_opening": "stages.adjusted_opening:AdjustedOpening",
+    "adjusted_sums": "stages.adjusted_opening:AdjustedSums",
     "ritz": "stages.ritz:RayleighRitz",
     "oblique": "stages.oblique:Oblique",
     "evaluate": "stages.evaluate:Evaluate",
+    "explain": "stages.explained:Explained",
     "names": "stages.agreed:Naming",
     "medians": "algorithms.median_pca:Medians",
     "columns_opening": "vertical.stages:ColumnsOpening",

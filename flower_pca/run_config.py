@@ -47,6 +47,8 @@ OPTIONS: Final = (
     Setting("max-share", "", "the most that one node may count of all squares and rows, such as 0.1"),
     Setting("monitor", False, "whether rows are counted by T2 and SPE, for limits; nodes must allow it by name"),
     Setting("errors", False, "whether standard errors of loadings and variances are measured; nodes must allow it"),
+    Setting("explain", "", "columns that are no features, to tell how much of each component they explain"),
+    Setting("adjust", "", "columns whose influence on the features is removed before the PCA; site for its own means"),
     Setting("dp", "", "the privacy budget, such as dp(epsilon=1.0, delta=1e-6, clip=10.0)"),
     Setting("wire", "float64", "the bits of numbers in messages: float64, float32, float16 or auto"),
     Setting("split", "rows", '"columns" if nodes have different columns of the same people'),

@@ -19,7 +19,20 @@ OPTIONS: Final[Mapping[str, str]] = {
         name: f"--{name}"
         for name in (
             *("algorithm", "algorithms", "center", "scale", "missing", "columns", "levels", "seed", "evaluate"),
-            *("monitor", "errors", "mask", "dp", "wire", "split", "start", "tol", "backend", "level"),
+            *(
+                "monitor",
+                "errors",
+                "explain",
+                "adjust",
+                "mask",
+                "dp",
+                "wire",
+                "split",
+                "start",
+                "tol",
+                "backend",
+                "level",
+            ),
             *("checkpoint", "resume", "ids", "ranges"),
         )
     },

@@ -35,6 +35,7 @@ from flower_pca.clients.books.folders import FileStore, Memory, StateStore
 from flower_pca.clients.books.ledger import Account
 from flower_pca.clients.books.record import RunRecord
 from flower_pca.clients.books.versions import ReleasedRows
+from flower_pca.clients.policy import covariates as covariate_rules
 from flower_pca.clients.policy import limits, noised, promises, small_cells
 from flower_pca.clients.policy.policy import Policy
 from flower_pca.clients.policy.refusals import RefusalError, naming, refusal
@@ -51,6 +52,7 @@ from flower_pca.masking.messages import SpentError
 from flower_pca.names import coding
 from flower_pca.names.columns import enumeration, lacking, not_named, some_only
 from flower_pca.names.table import Table
+from flower_pca.rows.adjusted import of_site
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
@@ -82,8 +84,9 @@ def node_rows(data: Any, rules: Rules) -> LocalData | Stream:
         rows = with_ids(rows, rules.id_column, indexed=indexed)
     if rules.max_epsilon is not None:
         rows = noised.usable(rows, rules)
-    if rules.columns_of_words:
-        rows = coding.of_node(rows, rules.columns_of_words, least=rules.min_rows, who=checks.NODE)
+    words = (*rules.columns_of_words, *(name for name in rules.covariate_names if name in rows.texts))
+    if words:
+        rows = coding.of_node(rows, tuple(dict.fromkeys(words)), least=rules.min_rows, who=checks.NODE)
     rows = rows.quiet()
     # The message says whether NaN may stand for a missing value.
     made = LocalData(replace(rows, site=rows.site if rules.share_names else ""), who=checks.NODE, missing=True)
@@ -137,6 +140,9 @@ def select(data: LocalData | Stream, request: wire.Request, rules: Rules) -> Loc
     if isinstance(data, Stream):
         data.widest = limits.widest_of(request)
         return of_run(data.select(names, one_by_one=rules.share_names), request)
+    if (beside := request.frame.covariates) is not None:
+        covariate_rules.check(beside, rules)
+        names = (*(names or beside.features_of(data.names or ())), *beside.names)
     if names is None:
         if data.table.words and not rules.share_names:
             raise RefusalError(
@@ -180,6 +186,8 @@ def about(data: LocalData | Stream, request: wire.Request, rules: Rules, site: s
     """
     wanted = request.frame.names
     heading = data.heading
+    if isinstance(data, LocalData) and request.frame.covariates is not None:
+        wanted = wanted or request.frame.covariates.features_of(data.names or ())
     if isinstance(data, LocalData) and wanted:
         heading = data.arrange(wanted).heading
     if heading is not None and not (rules.share_names and request.asks_names):
@@ -295,7 +303,9 @@ class PCAClient(NumPyClient):
             elsewhere.warn(self._account.path, rows, self._context)
         if isinstance(rows, LocalData):
             frame = self._policy.frame_of(request, rows)
-            if frame.names is not None:  # which may name a column of words for those made of it
+            if frame.covariates is not None:
+                frame = frame.with_names((rows.names or ())[: -len(frame.covariates.names)])
+            elif frame.names is not None:  # which may name a column of words for those made of it
                 frame = frame.with_names(rows.names, frame.split)
             data = self._lots.in_frame(rows, frame)
         with nullcontext() if self._store is None else self._store.alone(request.run):
@@ -324,8 +334,11 @@ class PCAClient(NumPyClient):
 
     def _enough_rows(self, request: wire.Request) -> LocalData | Stream:
         data = select(self._rows(), request, self._rules)
+        d = data.d
+        if d is not None and request.frame.covariates is not None:
+            d -= len(request.frame.covariates.names)
         with naming(request):
-            limits.check_sizes(request, data.d, getattr(data, "n", None))
+            limits.check_sizes(request, d, getattr(data, "n", None))
         if self._rules.max_epsilon is not None:
             return data  # Noise covers few rows and rare columns, and a refusal would tell of single rows.
         if isinstance(data, LocalData) and data.table_length < self._rules.min_rows:
@@ -413,7 +426,10 @@ class PCAClient(NumPyClient):
             stage = messages.inner_stage(request.arrays)  # none in a set-up
         if self._own_file is None or stage is None:
             return
-        if own := answering.own_results(stage, messages.plain(after), data):
+        own = answering.own_results(stage, messages.plain(after), data)
+        if request.frame.covariates is not None:
+            own = {**own, **of_site(data)}
+        if own:
             header = {"algorithm": request.algorithm, "run": request.run, **parties.names_of(data)}
             with folders.lock(self._own_file):
                 files.write(

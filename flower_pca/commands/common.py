@@ -168,11 +168,15 @@ def clients_of(given: argparse.Namespace) -> list[Any]:
     else:
         needed = partition.column(given.partition)
     beside, columns = () if needed is None else (needed,), names_in(given.columns)
+    covariates = getattr(given, "covariates", ())
+    if columns is not None:
+        columns = tuple(dict.fromkeys([*columns, *covariates]))
+    more = sources.words_among(given.data, covariates, drop=given.drop, without=given.without)
     table = sources.table(
         given.data,
         beside=beside,
         columns=columns,
-        words=getattr(given, "words", ()),
+        words=tuple(dict.fromkeys([*getattr(given, "words", ()), *more])),
         drop=given.drop,
         without=given.without,
     )

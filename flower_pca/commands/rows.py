@@ -18,8 +18,10 @@ from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
 from flower_pca.commands import common, output
 from flower_pca.hints.identifiers import is_called_identifier
+from flower_pca.results import site as sites
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.projection import Projection
+from flower_pca.rows.covariates import SITE
 
 
 def add_transform(commands: Any) -> None:
@@ -64,6 +66,8 @@ def run_transform(given: argparse.Namespace) -> int:
     if isinstance(result, PCAResult):
         require_whole_rows(given.data, result)
     wanted = labels.tuple_of(result.feature_names_in_)
+    if isinstance(result, PCAResult):
+        wanted = result.columns_needed_
     scores, site = _scores(given, result, sources.make(given.data, wanted))
     n, k = scores.shape
     if kind == ".npy":
@@ -87,6 +91,8 @@ def run_transform(given: argparse.Namespace) -> int:
 
 def _scores(given: argparse.Namespace, result: PCAResult | Projection, rows: Any) -> tuple[Array, str]:
     """The rows' scores, along a client's own components too where these are asked for; and the name of its site."""
+    if given.own is not None and isinstance(result, PCAResult) and SITE in result.adjusted_by_:
+        return result.at_site(sites.read(given.own)).transform(rows), ""
     if given.own is not None:
         personal = output.require_personal(result, "--own")
         own, site = output.own_components(given.own, personal)
@@ -264,8 +270,8 @@ def _with_ids(data: str, result: PCAResult, beside: Sequence[str]) -> Any:
     from flower_pca.data import sources
 
     features = None
-    if result.feature_names_in_ is not None:
-        features = result.feature_names_in_.tolist()
+    if result.columns_needed_ is not None:
+        features = [*result.columns_needed_]
     table = sources.table_with(data, features, beside=beside)
     called = [name for name in output.columns_beside(data, features) if is_called_identifier(name)]
     with suppress(ConfigError):  # of files whose columns cannot go beside the rows

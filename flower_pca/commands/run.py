@@ -47,6 +47,20 @@ def _arguments_of_figures(parser: argparse.ArgumentParser) -> None:
         help="also count rows by T2 and SPE, for limits from all of them: see flower-pca score",
     )
     parser.add_argument("--errors", action="store_true", help="also measure standard errors of loadings and variances")
+    parser.add_argument(
+        "--explain",
+        type=common.names,
+        action="extend",
+        metavar="COLUMNS",
+        help="columns that are no features, of which to tell how much of each component they explain, such as age,site",
+    )
+    parser.add_argument(
+        "--adjust",
+        type=common.names,
+        action="extend",
+        metavar="COLUMNS",
+        help="columns whose influence on the features is removed before the PCA, such as age,sex; site for its means",
+    )
 
 
 def _arguments_of_privacy(parser: argparse.ArgumentParser) -> None:
@@ -121,7 +135,7 @@ def run(given: argparse.Namespace) -> int:
     question = _question(given)  # before the data is read, which may take long
     if given.own:
         output.require_own(question.algorithm, given.split)
-    given.columns, given.words = question.columns, question.words
+    given.columns, given.words, given.covariates = question.columns, question.words, question.sources_of_covariates
     checkpoint = given.checkpoint and given.checkpoint.expanduser().absolute()
     if checkpoint is not None:
         checks.parent("the checkpoint", checkpoint)
@@ -208,6 +222,8 @@ def _question(given: argparse.Namespace) -> Question:
         evaluate=given.evaluate,
         monitor=given.monitor,
         errors=given.errors,
+        explain=given.explain or (),
+        adjust=given.adjust or (),
         mask=given.mask,
         dp=budget,
         wire=given.wire,

@@ -84,6 +84,11 @@ SHARING: Final = Property(
     "whose clients have components of their own beside shared ones, and no far entries",
     lambda stage: stage.shares,
 )
+ROWS_LESS_A_MEAN: Final = Property(
+    "far entries decide",
+    "in which no far entry or median of sites decides",
+    lambda stage: not (stage.by_row or stage.by_medians),
+)
 ITERATES: Final = Property("does not iterate", "that iterates", lambda stage: isinstance(stage, Iterative))
 
 # How an option is called in a sentence.
@@ -96,6 +101,8 @@ WORDS: Final[dict[str, str]] = {
     "fraction": "with a fraction of the clients",
     "monitor": "with monitor",
     "errors": "with errors",
+    "explain": "with explain",
+    "adjust": "with adjust",
     "signal": f"with {option('n_components', 'signal')}",
     "shared": f"with {option('n_components', 'shared')}",
     "start": "with a start",
@@ -120,6 +127,10 @@ NEEDS: Final[tuple[tuple[tuple[str, ...], Property], ...]] = (
     (("errors",), MEASURED),
     (("errors",), ORTHONORMAL),
     (("errors",), POOLED),
+    (("explain",), MEASURED),
+    (("explain",), ORTHONORMAL),
+    (("explain",), POOLED),
+    (("adjust",), ROWS_LESS_A_MEAN),
     (("signal",), MEASURED),
     (("signal",), ORTHONORMAL),
     (("signal",), POOLED),
@@ -152,6 +163,28 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule("scale", "mask", "None or 'std', which follow from sums", "Use 'std'.", lambda scale: scale == "std"),
     Rule("monitor", "channel", "False, as counts cannot have noise on them", _ONE),
     Rule("errors", "channel", "False, as the noise of the channel is not in them"),
+    Rule("explain", "channel", "left out, as a share has no meaning under noise"),
+    Rule("adjust", "dp", "left out, as slopes without noise would tell about single rows"),
+    Rule("adjust", "split", "left out, as each party has columns of its own"),
+    Rule("adjust", "max_share", "left out, as slopes count whole rows"),
+    Rule("levels", "adjust", "left out, as levels are divided by the root of a share", "Code them as numbers."),
+    Rule("monitor", "adjust", "False, as limits for new rows need the leverage of each row"),
+    Rule(
+        "scale",
+        "adjust",
+        'None or "std", as the largest value of what is left is not known',
+        'Use "std".',
+        lambda scale: scale == "std",
+    ),
+    Rule(
+        "missing",
+        "adjust",
+        '"error" or "own_mean", as slopes come from whole rows',
+        'Use "own_mean".',
+        lambda missing: missing == "own_mean",
+    ),
+    Rule("n_components", "adjust", "a number, as signs are flipped about means of all rows", "Name one.", _is_number),
+    Rule("errors", "adjust", "False, as the errors of the slopes are not in them"),
     Rule("wire", "channel", '"float64" or "auto", as there is noise on the answers'),
     Rule("wire", "dp", '"float64" or "auto", as there is noise on the answers'),
     Rule("n_components", "dp", "a whole number", "Name a number.", lambda k: isinstance(k, int)),
@@ -164,6 +197,7 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule("monitor", "dp", "False", "Exact counts would tell about single rows."),
     Rule("levels", "dp", "left out, as which levels there are is told exactly"),
     Rule("errors", "dp", "False", "Exact sums of squares would tell about single rows."),
+    Rule("explain", "dp", "left out, as a share has no meaning under noise"),
     Rule("checkpoint", "dp", "left out", "Start a new run with a budget of its own."),
     Rule("dp", "split", "left out, as to hide one person it would need noise on all scores, which are told of each"),
     Rule("channel", "split", "left out, as each party's loadings need the very scores of the others"),
@@ -178,6 +212,7 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule("evaluate", "split", "False, as the variance left out says it exactly", "Read left_out_variance_."),
     Rule("monitor", "split", "False, as limits for new people need the columns of all parties"),
     Rule("errors", "split", "False, as the loadings stay with the parties"),
+    Rule("explain", "split", "left out, as each party has columns of its own"),
     Rule("wire", "split", '"float64", as loadings are made of the scores that are sent'),
     Rule("start", "split", "left out, as it begins with scores of people, not with columns"),
     Rule("max_share", "mask", f"left out, {_SINGLE}", _ONE),
@@ -187,6 +222,7 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule("scale", "max_share", "None or 'std'", "A largest value is one client's.", lambda scale: scale == "std"),
     Rule("monitor", "max_share", "False, as limits count whole rows"),
     Rule("errors", "max_share", "False, as they count whole rows"),
+    Rule("explain", "max_share", "left out, as it counts whole rows"),
 )
 
 
@@ -237,7 +273,9 @@ def check_options(on: On) -> None:
         # each party scales its own columns, and nobody sums
         apart = rule.option == "scale" and "split" in on
         # a constant stands for a gap
-        constant = rule.option == "missing" and on["missing"] == "mean" and on["dp"].public_ranges
+        constant = (
+            rule.option == "missing" and rule.beside == "dp" and on["missing"] == "mean" and on["dp"].public_ranges
+        )
         if not (apart or constant):
             what = f"{rule.option} {WORDS[rule.beside]}"
             raise ConfigError(what, must=rule.must, got=shown(on[rule.option]), then=rule.then)

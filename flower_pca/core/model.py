@@ -16,6 +16,7 @@ from flower_pca.base.labels import range_of
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import brief
 from flower_pca.names.columns import Heading
+from flower_pca.rows.covariates import Covariates
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.split import Split
 
@@ -76,6 +77,8 @@ class Model:
         wanted: The columns that the run names, in its order; None for all that clients have.
         shared: Columns that are divided by the root of their mean, the share of rows that are 1
             there.
+        covariates: The columns that are no features, if there are any, before anything is known of them.
+        explain: The covariates whose share of the components is asked for, "site" among them for the site itself.
         heading: What all clients say of their columns; None before one has.
         split: How clients prepare their own columns, where these are different ones of the same
             people; else None.
@@ -141,6 +144,8 @@ class Model:
     d: int = 0
     wanted: tuple[str, ...] | None = None
     shared: tuple[str, ...] = ()
+    covariates: Covariates | None = None
+    explain: tuple[str, ...] = ()
     heading: Heading | None = None
     split: Split | None = None
     clients: int = 0

@@ -17,13 +17,17 @@ from typing import Any, Final, TypedDict
 
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
+from flower_pca.base.labels import clean
+from flower_pca.base.options import option
 from flower_pca.base.shown import brief, shown
 from flower_pca.core import compatible
 from flower_pca.core.algorithm import Algorithm, Iterative
 from flower_pca.core.layer import Layer
+from flower_pca.names.coding import source_of
 from flower_pca.names.columns import enumeration, names_in
 from flower_pca.names.levels import AsGiven, Coding, Levels, plain_levels, read_levels
 from flower_pca.names.ranges import Ranges
+from flower_pca.rows.covariates import SITE, Covariates
 from flower_pca.settings.bits import BITS, WIRES, fewest
 from flower_pca.settings.budget import DP
 from flower_pca.settings.counting import COUNTING
@@ -81,6 +85,13 @@ class Question:
             1e-7 at least; "float16", column by column, for one of 1e-3; or "auto", the fewest of
             these that go with `tol`. With `dp` or a channel it is float64, and for algorithms in
             which rounding would build up in what clients keep.
+        explain: Columns that are no features, of which the run tells how much of each component they explain; "site"
+            for the site that a row is from, which runs without masks tell anyway. In short: a text with commas
+            between them. A level of a column of words is named sex=M. Nodes serve only the columns that their
+            `covariates` name.
+        adjust: Columns that are no features, such as age, whose influence is removed from all features before the PCA,
+            by least squares over the rows of all clients; "site" to remove each site's own means. Named as in
+            `explain`.
         max_share: The most that one client may count of all squares, and of all rows, as 0.1 or
             "10%": its statistics are scaled down to that; None for no such limit. At least one over
             the number of clients. The status says whether it bounds how far one client turns the
@@ -113,6 +124,8 @@ class Question:
     channel: Layer | None = None
     wire: str = "float64"
     split: str = "rows"
+    explain: tuple[str, ...] = ()
+    adjust: tuple[str, ...] = ()
     max_share: float | None = None
 
     __repr__ = brief
@@ -139,8 +152,17 @@ class Question:
             plain["max_share"] = float(share)
         if self.columns is not None:
             plain["columns"] = names_in(self.columns)
+        for setting in _COVARIATES:
+            plain[setting] = _named(setting, getattr(self, setting))
+        if (beside := {name for setting in _COVARIATES for name in plain[setting]} - {SITE}) and "columns" in plain:
+            plain["columns"] = tuple(name for name in plain["columns"] if name not in beside)
         if self.dp is not None and self.dp.public_ranges:
             plain["columns"] = self._columns_with_ranges(self.dp.public_ranges, plain.get("columns"))
+        if plain["adjust"] and self.center is False:
+            raise ConfigError(
+                f"adjust={shown(self.adjust)} removes what covariates explain about the means, so columns are "
+                "centered. Leave center out."
+            )
         if self.levels is not None:
             if self.center is False:
                 raise ConfigError(
@@ -201,6 +223,38 @@ class Question:
         return self.coding.words
 
     @property
+    def covariates(self) -> Covariates | None:
+        """The columns that are no features, if there are any."""
+        adjusting = [name for name in self.adjust if name != SITE]
+        names = dict.fromkeys([*adjusting, *(name for name in self.explain if name != SITE)])
+        if not names and not self.adjust:
+            return None
+        return Covariates(tuple(names), len(adjusting), within=SITE in self.adjust)
+
+    @property
+    def sources_of_covariates(self) -> tuple[str, ...]:
+        """The columns of a table that the covariates are, or are made of."""
+        if self.covariates is None:
+            return ()
+        return tuple(dict.fromkeys(source_of(name) or name for name in self.covariates.names))
+
+    @property
+    def columns_and_covariates(self) -> tuple[str, ...] | None:
+        """All columns that the run needs, the features first; None if it names no features."""
+        if self.columns is None or self.covariates is None:
+            return self.columns
+        return (*self.columns, *self.covariates.names)
+
+    def with_levels_of_covariates(self, levels: Mapping[str, tuple[str, ...]]) -> Question:
+        """The question with these columns, one for each level, in the place of covariates that are words."""
+
+        def spread(names: tuple[str, ...]) -> tuple[str, ...]:
+            return tuple(dict.fromkeys(made for name in names for made in levels.get(name, (name,))))
+
+        changed: dict[str, Any] = {setting: spread(getattr(self, setting)) for setting in _COVARIATES}
+        return replace(self, **changed)
+
+    @property
     def begins(self) -> int | float:
         """The number of components, or the fraction, that a run begins with: one, where it finds the number itself."""
         if isinstance(self.n_components, str):
@@ -227,6 +281,8 @@ class Question:
     @property
     def centered(self) -> bool:
         """Whether the mean is subtracted, by what is asked or by what the algorithm is used to."""
+        if self.adjust:
+            return True
         if self.center is None:  # who divides by deviations has them from the mean
             return self.algorithm.centers or self.scale is not None or self.levels is not None
         return bool(self.center)
@@ -243,6 +299,7 @@ class Question:
         values["dp"] = self.dp and repr(replace(self.dp, noise_seed=None))
         if self.columns is not None:
             values["columns"] = list(self.columns)
+        values |= {setting: list(getattr(self, setting)) for setting in _COVARIATES}
         if self.levels is not None:
             values["levels"] = plain_levels(self.levels)
         return values
@@ -251,6 +308,22 @@ class Question:
         """Refuse a checkpoint that cannot be written; and any with a budget, spent twice by it."""
         checks.parent("the checkpoint", path)
         compatible.check_options({**self.options, "checkpoint": str(path)})
+
+
+_COVARIATES: Final = ("explain", "adjust")  # settings that name columns which are no features
+
+
+def _named(setting: str, given: Any) -> tuple[str, ...]:
+    """The names of columns that a setting lists, in a text with commas between them or one by one."""
+    if not given:
+        return ()
+    names = tuple(given.split(",")) if isinstance(given, str) else given
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) and clean(name) for name in names):
+        raise ConfigError(f"{setting}={shown(given)} does not name columns. Write {option(setting, ['age', 'site'])}.")
+    found = tuple(map(clean, names))
+    if len({*found}) < len(found):
+        raise ConfigError(f"{setting}={shown(given)} names a column twice. Name each of them once.")
+    return found
 
 
 _CLASSES: Final = {"algorithm": Algorithm, "mask": MaskedSums, "dp": DP, "channel": Layer}
@@ -287,6 +360,8 @@ class QuestionOptions(TypedDict, total=False):
     channel: Layer | str | None
     wire: str
     split: str
+    explain: Sequence[str] | str
+    adjust: Sequence[str] | str
     max_share: float | str | None
 
 

@@ -317,6 +317,8 @@ class Run:
         personal = {client: own[client] for client in to if client in own}
         arrays = stage.broadcast(now.state)
         frame = frame.with_names(model.wanted, model.split)
+        if frame.covariates is not model.covariates and frame.covariates is None:
+            frame = replace(frame, covariates=model.covariates)
         message = Broadcast(stage.name, self.history.count, arrays, frame, to, personal)
         for layer in self.layers:
             message = layer.ask(message, model, opening=opening)

@@ -237,6 +237,16 @@ def table(
         return _load(load, spec, tuple(beside), columns, drop)
 
 
+def words_among(
+    spec: str, covariates: Sequence[str], *, drop: Sequence[str] = (), without: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """The covariates that hold words in a source. Only their cells tell, so a source that is asked for them is read."""
+    if not covariates:
+        return ()
+    cells = table(spec, beside=covariates, drop=drop, without=without).beside
+    return tuple(name for name in covariates if np.asarray(cells[name]).dtype.kind not in "fiub")
+
+
 def table_with(spec: str, needed: Sequence[str] | None, *, beside: Sequence[str] = ()) -> Table:
     """The rows, of whose columns those that are needed have to be numbers, alike at all sites; the
     others as they are.

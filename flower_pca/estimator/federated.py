@@ -34,6 +34,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.base.shown import shown
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.estimator import tables
+from flower_pca.names.columns import enumeration
 from flower_pca.names.levels import AsGiven, Coding, read_levels
 from flower_pca.names.table import Table
 from flower_pca.results.pca import PCAResult
@@ -409,6 +410,11 @@ def to_sklearn(result: PCAResult) -> Any:
             must="one whose components are orthonormal",
             got=f"one of {result.algorithm}",
             then="Use its own transform.",
+        )
+    if result.adjusted_by_:
+        raise ConfigError(
+            "scikit-learn's PCA has no covariates, and the run removed what "
+            f"{enumeration(result.adjusted_by_)} explains. Use the transform of the result."
         )
     names = result.frame.names
     steps = [*_before(result), _pca(result)]

@@ -224,6 +224,9 @@ def statement(arrays: Mapping[str, Array], frame: Frame) -> bytes:
         elif f.name == "split" and frame.split is not None:  # its salt is for the digest of ids alone
             split = replace(frame.split, salt="").plain()
             content["frame.split"] = raw(json.dumps(split).encode())
+        elif f.name == "covariates" and frame.covariates is not None:
+            content["frame.covariates"] = raw(frame.covariates.plain().encode())
+            content |= {f"frame.{name}": a + 0.0 for name, a in frame.covariates.arrays.items()}
         elif (a := getattr(frame, f.name)) is not None:  # frames that are the same by Frame.same have one digest
             content[f"frame.{f.name}"] = np.asarray(a, dtype=np.float64) + 0.0
     total = sha256()

@@ -13,8 +13,9 @@ from flower_pca.base.errors import ConfigError
 from flower_pca.base.labels import clean
 from flower_pca.base.linalg import Array
 from flower_pca.names.coding import source_of
-from flower_pca.names.columns import Columns, Heading, lacking
+from flower_pca.names.columns import Columns, Heading, enumeration, lacking
 from flower_pca.names.table import Table
+from flower_pca.rows.covariates import Covariates
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 
@@ -37,7 +38,10 @@ def match(X: Any, frame: Frame, d: int, *, digest: str = "") -> LocalData:
         ConfigError: If a column is missing, by its name.
     """
     names = _clean_names(frame.names)
-    rows = rows_by_name(X, names, digest)
+    if frame.covariates is not None:
+        rows = _rows_beside_covariates(X, names, frame.covariates)
+    else:
+        rows = rows_by_name(X, names, digest)
     frame = replace(frame, names=None if rows.names is None else names)
     data = LocalData(rows, who=_WHO, missing=True).in_frame(frame, once=True)
     if frame.fill is None:
@@ -47,6 +51,24 @@ def match(X: Any, frame: Frame, d: int, *, digest: str = "") -> LocalData:
             f"The rows have {data.d} columns, and the run had {d}. Give the features that the run had, in its order."
         )
     return data
+
+
+def _rows_beside_covariates(X: Any, names: tuple[str, ...] | None, covariates: Covariates) -> Table:
+    """The rows, with the features and all covariates by their names."""
+    if names is None:
+        raise ConfigError(
+            "The result has no names of columns, so the covariates of new rows cannot be told from features. Run again "
+            "with rows that have names of columns."
+        )
+    rows = read(X, (*names, *covariates.names))
+    there = {*(rows.names or ()), *rows.texts, *rows.coded}
+    if absent := [name for name in covariates.names if not {name, source_of(name)} & there]:
+        raise ConfigError(
+            f"The rows given have no column {enumeration(absent)}, and the run removed what it explains. Give the rows "
+            "with this column."
+        )
+    _check(rows, rows.names or (), names, "")
+    return rows
 
 
 def _clean_names(names: tuple[str, ...] | None) -> tuple[str, ...] | None:

@@ -25,13 +25,15 @@ from flower_pca.results.facts import Fact, Listing, Remark
 from flower_pca.results.left_out import LeftOut, plain_left_out
 from flower_pca.results.matching import in_order, match
 from flower_pca.results.projection import Projection, known_shrinkage, shrinkage
+from flower_pca.rows.covariates import ADJUSTED, SITE, Covariates
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.settings.budget import DP
 from flower_pca.stages import outlying_sites
-from flower_pca.stages.opening import OUTLYING, SITE_KEYS, SITE_ROWS
-from flower_pca.stages.site_share import SITE_SHARE, hints_of_sites
+from flower_pca.stages.opening import OUTLYING, SITE_KEYS
+from flower_pca.stages.site_share import BY_COLUMNS, SITE_SHARE, hints_of_sites, names_of_shares, number_of_sites
 
+_EXPLAINED: Final = 4  # columns of shares that a table has
 _SHRUNK: Final = 0.95  # a factor by which scores of new rows are smaller, below which a hint says so
 # its name stands in brackets where it is known
 _CALLED: Final = re.compile(r"\bclient (\d+)\b(?! \()")
@@ -92,6 +94,14 @@ class PCAResult:
             know it: under masks, noise and max_share, for robust, personalized and sparse
             components, and for very many sites of many columns.
         sites_: The number of sites that these shares compare, or None.
+        explained_names_: The names of what `explained_by_` has shares of.
+        explained_shares_: These shares, a row for each name, (m, k); None if the run was not asked to
+            explain components by columns.
+        adjusted_by_: The covariates whose influence the run removed, as it was asked to `adjust`; "site" if
+            each site's own means were subtracted.
+        covariate_mean_, slopes_: Their means, (q,), and how much each column changes with each of them,
+            (q, d); None without covariates. "site" is none of the q.
+        adjusted_degrees_: How many degrees of freedom covariates and sites take.
         feature_names_in_: Names of the columns, in the order of all that has columns here, (d,);
             None where columns go by position.
         feature_digest: SHA-256 of the sorted names, which clients tell that keep the names to
@@ -142,6 +152,12 @@ class PCAResult:
     noise_thresholds_: Array | None = None
     site_share_: Array | None = None
     sites_: int | None = None
+    explained_names_: tuple[str, ...] = ()
+    explained_shares_: Array | None = None
+    adjusted_by_: tuple[str, ...] = ()
+    covariate_mean_: Array | None = None
+    slopes_: Array | None = None
+    adjusted_degrees_: int = 0
     feature_names_in_: Array | None = None
     feature_digest: str = ""
     site_names: Mapping[int, str] = field(default_factory=dict)
@@ -155,6 +171,8 @@ class PCAResult:
     def __post_init__(self) -> None:
         for name in ("choices", "hints"):
             object.__setattr__(self, name, tuple(map(Sentence, getattr(self, name))))
+        for name in ("explained_names_", "adjusted_by_"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -191,6 +209,25 @@ class PCAResult:
         if self.privacy is not None:
             total = max(total, float(self.explained_variance_.sum()))
         return np.asarray(self.explained_variance_ / (total or 1.0))
+
+    @property
+    def explained_by_(self) -> dict[str, Array]:
+        """How much of each component columns explain that are no features, {name: (k,)}: of the variance along it, the
+        share that a least squares fit of the scores on these columns explains.
+
+        There is a share for each column that the run was asked to explain by; if these are several, for
+        all together; and "site beyond ...", what of the rest lies between sites.
+        """
+        if self.explained_shares_ is None:
+            return {}
+        return dict(zip(self.explained_names_, self.explained_shares_, strict=True))
+
+    @property
+    def _explained_one_by_one(self) -> tuple[str, ...]:
+        """The names of single columns among those of the shares; last are all together and the site beyond them."""
+        if len(self.explained_names_) == 2:  # of one column there are no others to be together with
+            return self.explained_names_[:1]
+        return self.explained_names_[:-2]
 
     @property
     def certainty(self) -> Certainty | None:
@@ -234,7 +271,7 @@ class PCAResult:
             return None
         if self.asked.get("max_share") is not None or self.asked.get("split", "rows") != "rows":
             return None
-        rows = self.n_samples_ - int(self.centered)
+        rows = self.n_samples_ - int(self.centered) - self.adjusted_degrees_
         return shrinkage(self.explained_variance_, self.left_out_variance_, rows=rows, columns=self.n_features_in_)
 
     @property
@@ -260,7 +297,25 @@ class PCAResult:
     def frame(self) -> Frame:
         """The coordinates that components and variances refer to."""
         names = labels.tuple_of(self.feature_names_in_)
-        return Frame(self.mean_ if self.centered else None, self.scale_, self.fill_, names=names)
+        mean = self.mean_ if self.centered else None
+        return Frame(mean, self.scale_, self.fill_, names=names, covariates=self.adjust_)
+
+    @property
+    def columns_needed_(self) -> tuple[str, ...] | None:
+        """The names of the columns that new rows need: features, and covariates; None where columns go by position."""
+        names = labels.tuple_of(self.feature_names_in_)
+        if names is None or self.adjust_ is None:
+            return names
+        return (*names, *self.adjust_.names)
+
+    @property
+    def adjust_(self) -> Covariates | None:
+        """The covariates whose influence the run removed, with their means and slopes; None of a run without any."""
+        if not self.adjusted_by_:
+            return None
+        names = tuple(name for name in self.adjusted_by_ if name != SITE)
+        within = SITE in self.adjusted_by_
+        return Covariates(names, len(names), within, self.covariate_mean_, self.slopes_)
 
     def with_keys(self, keys: Mapping[int, int]) -> Self:
         """The result with other keys of those clients that it has lines of, which are then in the order of these."""
@@ -289,6 +344,22 @@ class PCAResult:
         status = replace(self.status, words=called(self.status.words))
         choices, hints = (tuple(map(called, sentences)) for sentences in (self.choices, self.hints))
         return replace(self, status=status, choices=choices, hints=hints)
+
+    def at_site(self, site: int | str | Mapping[str, Array]) -> Self:
+        """The result for rows of one site, of a run that has removed the site's own means.
+
+        Its `transform`, `project`, `score` and all else take rows of this site, from the run or new ones.
+
+        Args:
+            site: The site by its name or its key in `own`, as `simulate` hands these over; or what a node has
+                written for itself, as `flower_pca.results.site.read` reads it.
+
+        Raises:
+            ConfigError: If the run has not removed the means of sites, or if those of this one are not known.
+        """
+        from flower_pca.results import site as sites
+
+        return sites.at(self, site)
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
         """Names of what `transform` returns: pc1, pc2, ...; `input_features` changes nothing."""
@@ -375,6 +446,11 @@ class PCAResult:
             ConfigError: If what `transform` does is no projection: it takes far entries out.
         """
         self.require_projecting("a record", "Save it, and load it where the rows are.")
+        if self.adjusted_by_:
+            raise ConfigError(
+                "A record has no covariates, and the run removed what they explain. Save the result, and load it where "
+                "the rows are."
+            )
         weights = None if self.cross_ is None else self.weights_
         projection = Projection(
             components_=self.components_,
@@ -544,6 +620,8 @@ class PCAResult:
             columns["residual"] = [f"{residual:.1e}" for residual in self.residuals_]
         if self.site_share_ is not None:
             columns["between sites"] = [f"{share:.1%}" for share in self.site_share_]
+        for name in self._explained_one_by_one[:_EXPLAINED]:
+            columns[f"by {name}"] = [f"{share:.1%}" for share in self.explained_by_[name]]
         if self.shrinkage_hint and self.shrinkage_ is not None:
             columns["new rows"] = [f"{factor:.2f}" for factor in self.shrinkage_]
         columns["largest weights"] = self._heaviest(facts.names_of(self))
@@ -600,6 +678,7 @@ class PCAResult:
             facts.plain("variance_errors", off if off is None else off.tolist()),
             facts.plain("noise_thresholds", noise if noise is None else noise.tolist()),
             facts.plain("site_share", None if self.site_share_ is None else self.site_share_.tolist()),
+            facts.plain("explained_by", {name: share.tolist() for name, share in self.explained_by_.items()}),
             facts.plain("largest_weights", [facts.weights(row, names) for row in self.components_]),
             facts.plain("total_variance", self.total_variance_),
         ]
@@ -641,6 +720,11 @@ class PCAResult:
         return [*found, Fact("mse", "mean squared error", mse, f"{mse:.4g}")]
 
     def _data(self, X: Any) -> LocalData:
+        if SITE in self.adjusted_by_:
+            raise ConfigError(
+                "The run has subtracted the means of each site, so rows of a site are adjusted by its own means alone. "
+                "Call result.at_site(name) of the site first, where its own results are."
+            )
         return match(X, self.frame, self.n_features_in_, digest=self.feature_digest)
 
 
@@ -668,7 +752,10 @@ def fields_of(model: Model) -> dict[str, Any]:
     if OUTLYING in model.sites:
         outlying = outlying_sites.hints_of(model.sites[OUTLYING], model.sites[SITE_KEYS], names)
     site_share = model.left.get(SITE_SHARE)
-    sites = None if site_share is None else len(model.sites[SITE_ROWS])
+    sites = None if site_share is None else number_of_sites(model)
+    explained, adjusted = model.left.get(BY_COLUMNS), model.frame.covariates
+    if adjusted is not None and not adjusted.changes_rows:
+        adjusted = None
     return {
         "components_": np.ascontiguousarray(linalg.fix_signs(model.columns[:, :k]).T),
         "explained_variance_": model.values[:k] / ddof,
@@ -695,6 +782,12 @@ def fields_of(model: Model) -> dict[str, Any]:
         "noise_thresholds_": None if "noise_thresholds" not in model.left else model.left["noise_thresholds"] / ddof,
         "site_share_": site_share,
         "sites_": sites,
+        "explained_names_": () if explained is None else names_of_shares(model.explain),
+        "explained_shares_": explained,
+        "adjusted_by_": () if adjusted is None else adjusted.called,
+        "covariate_mean_": None if adjusted is None else adjusted.mean,
+        "slopes_": None if adjusted is None else adjusted.slopes,
+        "adjusted_degrees_": int(model.left.get(ADJUSTED, 0)),
         "cross_": None if "cross" not in model.left else model.left["cross"][:k, :k] / ddof,
         "feature_names_in_": labels.array_of(names),
         "feature_digest": model.feature_digest,

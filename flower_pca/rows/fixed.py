@@ -19,10 +19,10 @@ from flower_pca.base import linalg
 from flower_pca.base.cache import Cache
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
-from flower_pca.rows import statistics
+from flower_pca.rows import adjusted_statistics, statistics
 from flower_pca.rows.frame import Frame, Moments
 from flower_pca.rows.local import DIRECT, LocalData, Operator
-from flower_pca.rows.statistics import Product, Statistics
+from flower_pca.rows.statistics import Product, Source, Statistics
 
 
 def parts(data: LocalData | FixedData) -> tuple[FixedData, ...]:
@@ -37,8 +37,19 @@ def parts(data: LocalData | FixedData) -> tuple[FixedData, ...]:
 
 
 def _parts(data: LocalData, gaps: bool) -> tuple[FixedData, ...]:
-    sources, who = statistics.of_parts(data, gaps=gaps), data.who
+    sources, who = _sources_of_parts(data, gaps), data.who
     return tuple(FixedData(part, data.frame, who=who, whole=whole) for part, whole in sources)
+
+
+def _sources_of_parts(data: LocalData, gaps: bool) -> list[Source]:
+    if data.joint is None:
+        return statistics.of_parts(data, gaps=gaps)
+    site_mean, covariates = np.asarray(data.joint.there().mean), data.frame.covariates
+    assert covariates is not None
+    return [
+        adjusted_statistics.source(part, data.d, covariates, site_mean)
+        for part in statistics.of_parts(data.joint, gaps=gaps)
+    ]
 
 
 class FixedData(Operator):
@@ -59,8 +70,10 @@ class FixedData(Operator):
         who: str,
         whole: Product | None = None,
         parts: Callable[[], tuple[FixedData, ...]] = tuple,
+        joint: Source | None = None,
     ) -> None:
         self.who = who
+        self._joint = joint
         self.frame = frame
         self._whole = whole
         self.parts = parts
@@ -90,11 +103,29 @@ class FixedData(Operator):
             path = path.with_stem(path.stem + data.FILE)
 
         def make() -> FixedData:
-            source, whole = statistics.of(data, path, gaps=gaps, ready=ready)
             parts = functools.partial(_parts, data, gaps)
+            if data.joint is not None:
+                return cls._beside_covariates(data, statistics.of(data.joint, path, gaps=gaps, ready=ready), parts)
+            source, whole = statistics.of(data, path, gaps=gaps, ready=ready)
             return cls(source, data.frame, who=data.who, whole=whole, parts=parts)
 
         return data.measured.newest(("fixed", gaps), lambda newest: newest.frame.same(data.frame), make)
+
+    @classmethod
+    def _beside_covariates(
+        cls, data: LocalData, known: Source, parts: Callable[[], tuple[FixedData, ...]]
+    ) -> FixedData:
+        """What answers for features in a frame with covariates, by the statistics of the joint table."""
+        covariates = data.frame.covariates
+        assert covariates is not None
+        found, whole = adjusted_statistics.source(known, data.d, covariates, known[0].mean)
+        return cls(found, data.frame, who=data.who, whole=whole, parts=parts, joint=known)
+
+    def joint_in(self, frame: Frame) -> FixedData:
+        """Features and covariates as one table, in a frame of its own, by their statistics."""
+        assert self._joint is not None
+        known, whole = self._joint
+        return FixedData(known, frame, who=self.who, whole=whole)
 
     def matmat(self, Z: Array, *, reuse: int = 4) -> Array:
         """X'(XZ); `reuse` changes nothing."""

@@ -18,6 +18,7 @@ import numpy as np
 
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import brief
+from flower_pca.rows.covariates import Covariates
 from flower_pca.rows.gram import GramSum
 from flower_pca.rows.split import Split
 
@@ -30,7 +31,8 @@ class Frame:
     missing. With `own` it is the mean of the client's own values, and `fill` only in columns of
     which it has none. With `names`, these are the columns, in this order; without, they are those
     that all clients have, sorted by name if they have names. With a `split` clients hold different
-    columns of the same people, and each prepares its own as that says.
+    columns of the same people, and each prepares its own as that says. With `covariates`, some columns
+    are no features, and rows are taken less what these explain before the mean: see `rows.covariates`.
     """
 
     mean: Array | None = None
@@ -39,6 +41,7 @@ class Frame:
     own: bool = False
     names: tuple[str, ...] | None = None
     split: Split | None = None
+    covariates: Covariates | None = None
 
     __repr__ = brief
 
@@ -51,7 +54,9 @@ class Frame:
         for a, b in ((self.mean, other.mean), (self.scale, other.scale), (self.fill, other.fill)):
             if a is not b and (a is None or b is None or not np.array_equal(a, b)):
                 return False
-        return True
+        if self.covariates is None or other.covariates is None:
+            return self.covariates is other.covariates
+        return self.covariates.same(other.covariates)
 
     def with_names(self, names: tuple[str, ...] | None, split: Split | None = None) -> Frame:
         """The same, of these columns; this very frame if it is of them, which clients know without comparing."""
@@ -95,20 +100,25 @@ class Frame:
     @property
     def bare(self) -> Frame:
         """Which columns, without what becomes of their values."""
-        return Frame(names=self.names, split=self.split)
+        covariates = None if self.covariates is None else self.covariates.bare
+        return Frame(names=self.names, split=self.split, covariates=covariates)
 
     @property
     def arrays(self) -> dict[str, Array]:
         """What a message brings of the frame, beside the names of columns."""
         every = {"mean": self.mean, "scale": self.scale, "fill": self.fill}
-        return {name: a for name, a in every.items() if a is not None}
+        found = {name: a for name, a in every.items() if a is not None}
+        if self.covariates is not None:
+            found |= self.covariates.arrays
+        return found
 
     @property
     def length(self) -> int:
         """The bytes that the names of columns take in a message."""
-        if self.names is None:
-            return 0
-        return sum(len(name.encode()) + 1 for name in self.names)
+        names = self.names or ()
+        if self.covariates is not None:
+            names = (*names, *self.covariates.names)
+        return sum(len(name.encode()) + 1 for name in names)
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from flower_pca.blocks import adapters
 from flower_pca.names import coding
 from flower_pca.names.columns import Heading, not_named
 from flower_pca.names.table import Table
+from flower_pca.rows import adjusted
 from flower_pca.rows.frame import Frame, ImplicitRows, Moments, about_mean, apply, pays, product, product_and_moments
 from flower_pca.rows.gram import GramSum, few_stored, sparse_gram
 from flower_pca.rows.measured import Measured
@@ -86,6 +87,10 @@ class Operator(ABC):
         """A digest of what answers come from."""
 
     @abstractmethod
+    def joint_in(self, frame: Frame) -> Operator:
+        """Features and covariates as one table, in a frame of its own; for frames with covariates."""
+
+    @abstractmethod
     def _eigen(self, k: int) -> tuple[Array, Array]:
         """Eigenvalues of X'X, largest first, and their vectors: at least the k leading ones, if there are so many."""
 
@@ -149,6 +154,8 @@ class LocalData(Operator):
     measured: Measured
     all_columns: LocalData
     places: Array | None
+    # The table that the rows are made of, if the frame has covariates: features, then covariates, as they are stored.
+    joint: LocalData | None = None
 
     def __init__(self, X: Any, *, who: str = "the client", missing: bool = False) -> None:
         given = Table.of(X, who=who)
@@ -246,11 +253,36 @@ class LocalData(Operator):
             once: Whether the rows are needed in this frame for one or two products only, which do not pay for X'X.
             copy: Whether a copy of the rows less the mean may be kept.
         """
+        if frame.covariates is not None:
+            return self._beside_covariates(frame, once=once, copy=copy)
         if frame.names is not None and frame.names != self.names:
             return self.arrange(frame.names).in_frame(frame, once=once, copy=copy)
         view = self._view()
         view.frame, view._once, view._copy = frame, once, copy
         return view
+
+    def _beside_covariates(self, frame: Frame, *, once: bool, copy: bool) -> LocalData:
+        """The features in a frame, less what the covariates explain of them if the frame says how much that is."""
+        covariates = frame.covariates
+        assert covariates is not None
+        names = frame.names or covariates.features_of(self.names or ())
+        joint = self.arrange((*names, *covariates.names))
+
+        def make() -> tuple[Frame, LocalData]:
+            table = adjusted.table(joint.table, joint.measured, names, frame, joint.who)
+            made = object.__new__(LocalData)
+            made._hold(replace(table.stored(joint.who), site=joint.site), joint.who, missing=True)
+            return frame, made.arrange(names)
+
+        _, rows = joint.measured.newest("features", lambda found: found[0].same(frame), make)
+        view = rows.in_frame(replace(frame, covariates=None, names=None), once=once, copy=copy)
+        view.frame, view.joint = frame, joint
+        return view
+
+    def joint_in(self, frame: Frame) -> LocalData:
+        """Features and covariates as one table, in a frame of its own."""
+        assert self.joint is not None
+        return self.joint.in_frame(frame, once=True)
 
     def _view(self) -> Self:
         """These rows once more without a frame, to be changed and shown; what is known of them is shared.

@@ -28,6 +28,7 @@ from flower_pca.results.pca import PCAResult
 from flower_pca.results.record import Following, StepRecord
 from flower_pca.results.start import Start
 from flower_pca.results.steps import TrackingResult
+from flower_pca.rows.adjusted import of_site
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
@@ -122,6 +123,8 @@ def simulate(
         from flower_pca.simulation import ray
 
         result = ray.run(question, sites, public, replace(conduct, on_round=watch.after_message))
+    if question.covariates is not None and question.columns is not None:
+        clients = [client.arrange(question.columns) for client in clients]  # Hints are about features.
     result = looked_at(result, clients, _frame(result, question))
     watch.end(result)
     return result
@@ -162,6 +165,9 @@ def _in_process(
         for i in public:
             if arrays := answering.own_results(stage, there.memories[i], clients[i].in_frame(frame)):
                 own[i] = arrays
+    if question.covariates is not None and question.covariates.within:
+        for i in public:
+            own[i] = {**own.get(i, {}), **of_site(clients[i].in_frame(result.frame))}
     names = {i: client.site for i, client in enumerate(clients) if client.site}
     found = replace(result, own=own, **_sites(names, len(clients), run))
     if names:
@@ -174,7 +180,11 @@ def _in_order(question: Question, sites: list[Table]) -> tuple[Question, list[Ta
     if question.levels is not None:
         from flower_pca.simulation.sites import by_agreement
 
-        return by_agreement(question, question.coding, sites)
+        question, sites = by_agreement(question, question.coding, sites)
+    if question.covariates is not None:
+        from flower_pca.simulation.sites import beside_covariates
+
+        return beside_covariates(question, sites)
     if question.columns is None and (order := common_order(sites)) is not None:
         return replace(question, columns=order), sites
     return question, sites
@@ -182,9 +192,11 @@ def _in_order(question: Question, sites: list[Table]) -> tuple[Question, list[Ta
 
 def _require_clients(question: Question, sites: Sequence[Table]) -> list[LocalData]:
     """The clients, if what is asked can be had of them."""
-    clients = rows_of(sites, missing=question.missing != "error", columns=question.columns)
+    clients = rows_of(sites, missing=question.missing != "error", columns=question.columns_and_covariates)
     rows = sum([client.n for client in clients])
     d = clients[0].d
+    if question.covariates is not None:
+        d -= len(question.covariates.names)
     checks.at_most(question.n_components, rows, d)
     algorithm = question.algorithm
     if isinstance(algorithm, Telling) and algorithm.by_client is not None:
@@ -205,7 +217,8 @@ def _require_clients(question: Question, sites: Sequence[Table]) -> list[LocalDa
 def _words(question: Question, clients: Sequence[LocalData]) -> str:
     """What is run, for the log."""
     rows = labels.count(sum(client.n for client in clients), "row")
-    columns = labels.count(clients[0].d, "column")
+    d = clients[0].d if question.columns is None else len(question.columns)
+    columns = labels.count(d, "column")
     return f"{question.algorithm.spec} of {rows} x {columns} at {labels.count(len(clients), 'client')}"
 
 

@@ -159,7 +159,9 @@ def _app(where: Where, clients: int, engine: Ray, rules: dict[str, Any]) -> Any:
     from flower_pca.clients.policy.rules import everything
 
     each, packs, hosting = where.packs.each, where.packs, engine.hosted is not None
-    free = Rules.of(None, {"allow": everything(), "missing": "mean", "split_columns": "any", **rules})
+    free = Rules.of(
+        None, {"allow": everything(), "missing": "mean", "split_columns": "any", "covariates": "any", **rules}
+    )
 
     def hosts(context: Any) -> Sequence[int]:
         first = int(context.node_config["partition-id"]) * each

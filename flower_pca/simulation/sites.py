@@ -20,8 +20,8 @@ from flower_pca.core.question import Question
 from flower_pca.hints import faults
 from flower_pca.hints.repeats import without_repeats
 from flower_pca.hints.sizes import column_alone, hints_of_largest
-from flower_pca.names.coding import Coding
-from flower_pca.names.columns import Heading, usual_place
+from flower_pca.names.coding import Coding, source_of
+from flower_pca.names.columns import Heading, enumeration, usual_place
 from flower_pca.names.table import Table
 from flower_pca.results.pca import PCAResult
 from flower_pca.rows.frame import Frame, merge
@@ -121,6 +121,35 @@ def by_agreement(question: Question, coding: Coding, sites: Sequence[Table]) -> 
     columns = found.spread(question.columns or _others(sites, coding))
     exact = [_exactly(site, columns, f"client {i}") for i, site in enumerate(sites)]
     return question.with_coding(found, columns), exact
+
+
+def beside_covariates(question: Question, sites: Sequence[Table]) -> tuple[Question, list[Table]]:
+    """The question with all its features by name, and a covariate for each level of those that are words; and the sites
+    with these.
+    """
+    asked = question.covariates
+    assert asked is not None
+    if asked.names and (nameless := [i for i, site in enumerate(sites) if not site.names]):
+        raise DataError(
+            f"The rows of client {nameless[0]} have no names of columns, so {enumeration(asked.names)} cannot be told "
+            "from features. Give data frames, or files with a line of names."
+        )
+    sources = {name: source_of(name) or name for name in asked.names}
+    of_words = {source for source in sources.values() if any(source in site.texts for site in sites)}
+    words = [name for name in asked.names if name in of_words]
+    coding = Coding(tuple((name, None) for name in dict.fromkeys(sources.values()) if name in of_words))
+    if words:
+        found = Coding(tuple((name, None) for name in words))
+        found = found.union([found.values_at(site, f"client {i}") for i, site in enumerate(sites)])
+        levels = {name: found.of([(name, some)]).new_columns for name, some in found.value}
+        question = question.with_levels_of_covariates(levels)
+    columns = question.columns or asked.features_of(_others(sites, coding))
+    question = replace(question, columns=columns)
+    if not of_words:
+        return question, list(sites)
+    every = question.columns_and_covariates
+    assert every is not None
+    return question, [_exactly(site, every, f"client {i}") for i, site in enumerate(sites)]
 
 
 def _others(sites: Sequence[Table], coding: Coding) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ own where the server sees single answers.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
@@ -14,12 +15,16 @@ import numpy as np
 from flower_pca.base import labels
 from flower_pca.base.linalg import Array
 from flower_pca.core.model import Model
+from flower_pca.names.coding import source_of
+from flower_pca.rows.covariates import SITE
 from flower_pca.stages.opening import SITE_ROWS, SITE_SUMS
 
 SITE_SHARE: Final = "site_share"  # by which name the model keeps the shares, (k,)
+# Likewise of `stages.explained`: the shares of columns, last that of the site beyond them; and the number of sites.
+BY_COLUMNS, SITES = "explained_by", "explained_sites"
 _LEVEL: Final = 0.001  # of the F test, over all components together
 _LEAST: Final = 0.1  # of a component's variance, from which a difference between sites matters
-_NOTHING: Final = 64.0 * np.finfo(float).eps  # of the first sum of squares, up to which one is rounding
+NOTHING: Final = 64.0 * np.finfo(float).eps  # of the first sum of squares, up to which one is rounding
 _ROUNDING: Final = 1e-9  # by which rounding may lift a share above 1
 
 
@@ -42,11 +47,33 @@ def with_site_share(model: Model) -> Model:
     mean = rows @ means / n
     between = rows @ (means - mean) ** 2
     within_frame = model.values[: model.k] - n * mean**2
-    varies = within_frame > _NOTHING * float(model.values[0])  # else the share would be one of rounding
+    varies = within_frame > NOTHING * float(model.values[0])  # else the share would be one of rounding
     share = np.where(varies, between / np.where(varies, within_frame, 1.0), 0.0)
     if (share > 1.0 + _ROUNDING).any():  # the rows of the opening are not those of the last message
         return model
     return replace(model, left={**model.left, SITE_SHARE: np.minimum(share, 1.0)})
+
+
+def number_of_sites(model: Model) -> int:
+    """How many sites the shares of a model compare."""
+    if SITES in model.left:
+        return int(model.left[SITES])
+    return len(model.sites[SITE_ROWS])
+
+
+def groups(names: Iterable[str]) -> dict[str, list[int]]:
+    """The places of columns by what they are called in a result: those made of one column of words belong together."""
+    found: dict[str, list[int]] = {}
+    for place, name in enumerate(name for name in names if name != SITE):
+        found.setdefault(source_of(name) or name, []).append(place)
+    return found
+
+
+def names_of_shares(explain: Iterable[str]) -> tuple[str, ...]:
+    """What a result calls the shares that columns explain: of each of them, of all, and of the site beyond all."""
+    named = tuple(groups(explain))
+    every = labels.series(list(named))
+    return (*named, *([every] if len(named) > 1 else []), f"site beyond {every}")
 
 
 def beyond_chance(share: Array, sites: int, rows: int) -> Array:

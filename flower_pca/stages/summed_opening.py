@@ -207,7 +207,7 @@ class SummedOpening(Stage[SummedState]):
     def broadcast(self, state: SummedState) -> Arrays:
         if state.reference is None:
             return {"gaps": np.array(True)} if state.gaps else {}
-        return {"reference": state.reference, **Opening(width=self.width).broadcast(_in_one(state))}
+        return {"reference": state.reference, **Opening(width=self.width).broadcast(opening_of(state))}
 
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
@@ -282,10 +282,10 @@ class SummedOpening(Stage[SummedState]):
         return end_if(state.total is not None)
 
     def finish(self, state: SummedState, model: Model) -> Model:
-        return Opening(width=self.width).finish(_in_one(state), model)
+        return Opening(width=self.width).finish(opening_of(state), model)
 
 
-def _in_one(state: SummedState) -> OpeningState:
+def opening_of(state: SummedState) -> OpeningState:
     """The state of the one-message opening that would know as much."""
     return OpeningState(state.seed, state.width, False, state.gaps, state.block, state.total)
 

@@ -17,6 +17,8 @@ from flower_pca.core.layer import flat, split
 from flower_pca.core.stage import Arrays, Broadcast
 from flower_pca.layers import NAMED, PARTIES
 from flower_pca.names.columns import COLUMNS, read_names
+from flower_pca.rows.covariates import NAME as COVARIATES
+from flower_pca.rows.covariates import Covariates
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.split import NAME as SPLIT
 from flower_pca.rows.split import Split
@@ -36,7 +38,8 @@ from flower_pca.wire.records import (
     word_of,
 )
 
-_FRAME: Final = {"frame.mean": "mean", "frame.scale": "scale", "frame.fill": "fill"}
+_PARTS: Final = ("mean", "scale", "fill", "covariate_mean", "slopes")
+_FRAME: Final = {f"frame.{part}": part for part in _PARTS}
 _OWN: Final = "frame.own"
 # whether the names of columns are asked for; what may be asked instead later
 _ASKS, _ALTERNATIVE = "asks_names", "alternative"
@@ -111,6 +114,8 @@ def write_request(
         config[COLUMNS] = json.dumps(message.frame.names)
     if message.frame.split is not None:
         config.update(message.frame.split.plain())
+    if message.frame.covariates is not None:
+        config[COVARIATES] = message.frame.covariates.plain()
     content, kind = RecordDict(), kind_of_stage(message.stage)
     for layout in layouts:
         of_arrays, of_config = of_request(layout, kind)
@@ -152,7 +157,11 @@ def read_request(parameters: Sequence[Array], config: Mapping[str, Any]) -> Requ
     names, columns = read_names("A message", config), None
     if SPLIT in config:
         columns = Split.of(config)
-    frame = Frame(parts.get("mean"), parts.get("scale"), parts.get("fill"), own=own, names=names, split=columns)
+    beside = None
+    if COVARIATES in config:
+        beside = Covariates.read(str(config[COVARIATES]), parts)
+    mean, scale, fill = (parts.get(part) for part in ("mean", "scale", "fill"))
+    frame = Frame(mean, scale, fill, own=own, names=names, split=columns, covariates=beside)
     layers: dict[str, Arrays] = {}
     if "." in "".join(arrays):  # as in the names of layers' arrays alone
         arrays, layers = split(arrays, NAMED)

@@ -43,7 +43,7 @@ LONGEST: Final = 1e60
 _BLOCKS: Final = {False: 4, True: 7}
 # matrices as large as C_i at a time, where it is packed; and where it is masked
 _SQUARES: Final = {False: 4, True: 7}
-_OPENINGS: Final = (Opening.name, SummedOpening.name)
+_OPENINGS: Final = (Opening.name, SummedOpening.name, "adjusted_opening", "adjusted_sums")
 _SENDER: Final = "Check the sender."
 
 
@@ -325,10 +325,20 @@ def bare(stage: str, arrays: Arrays) -> bool:
 
 def _check_frame(request: wire.Request, d: int | None) -> None:
     framed = request.frame.arrays
+    covariates = request.frame.covariates
+    shapes: dict[str, tuple[int | None, ...]] = {}
+    if covariates is not None:
+        shapes = {"covariate_mean": (covariates.adjusted,), "slopes": (covariates.adjusted, d)}
+        if len({"covariate_mean", "slopes"} & framed.keys()) == 1:
+            raise ProtocolError(
+                "The covariates of a message", must="with mean and slopes, or without both", got="one", then=_SENDER
+            )
     for name, a in framed.items():
-        if a.shape != (d,) or a.dtype.kind != "f":
+        shape = shapes.get(name, (d,))
+        if a.shape != shape or a.dtype.kind != "f":
             got = f"shape {a.shape} and dtype {a.dtype}"
-            raise ProtocolError(f"The {name} of a message", must=f"{d} numbers", got=got, then=_SENDER)
+            rule = " x ".join(f"{side}" for side in shape)
+            raise ProtocolError(f"The {name} of a message", must=f"{rule} numbers", got=got, then=_SENDER)
     if "scale" in framed and not (framed["scale"] > 0.0).all():
         raise ProtocolError("The scale of a message", must="above 0", got="others", then=_SENDER)
     if "scale" in framed and framed["scale"].min() < SMALLEST:

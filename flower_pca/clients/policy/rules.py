@@ -22,11 +22,13 @@ import numpy as np
 from flower_pca import registry
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, private
+from flower_pca.base.labels import clean
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import brief, shown
 from flower_pca.clients.policy.profiles import LOT, chosen
 from flower_pca.dp.gaussian import noise_of
 from flower_pca.layers.noise import Floor
+from flower_pca.rows.covariates import SITE
 
 if TYPE_CHECKING:
     from flower_pca.masking.identity import Identity
@@ -63,6 +65,7 @@ _UNSIGNED: Final = (
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 TELLS: Final = "tells"  # in a rule's metadata: what is told under it, for all that is written about rules
 _OF_RUNS: Final = ("levels",)  # rules that nodes take from a run whose own rows they have
+_COVARIATES: Final = ("explain", "adjust", "keep")  # settings of a run that name covariates
 _NEAR: Final = 0.8  # of two names, by difflib: one is then a misspelt other
 
 
@@ -75,6 +78,9 @@ def rules_of_simulation(config: Mapping[str, Any]) -> dict[str, Any]:
     """The rules of nodes whose rows are those of the run with this run-config: they are simulated, and have no foe."""
     free: dict[str, Any] = {"allow": everything(), "answers": "rows", "missing": "mean", "split_columns": "any"}
     free |= {name: str(config[name]) for name in _OF_RUNS if config.get(name)}
+    named = ",".join(str(config[name]) for name in _COVARIATES if config.get(name))
+    if named:
+        free["covariates"] = named
     return {**free, "noise_seed": int(config.get("seed", 0) or 0)}
 
 
@@ -114,6 +120,10 @@ class Rules:
             is not told, and counts as "other" with all that are as rare; where these are fewer
             together, as the commonest. Needs share_names. Not beside max_epsilon, because whether a
             level is told depends on single rows.
+        covariates: Columns that runs may use to explain components, or remove from the features: their
+            names, with commas between. The node then tells how they go with components, or with every
+            feature, in sums over its rows, and nothing of a single row. A column of words is named as
+            such, and a level of it that fewer than min_rows rows have counts as "other".
         min_change: People who come, at least, before the node answers from rows of theirs. The node
             keeps a copy of the rows that it has answered from, beside its ledger, and goes on
             answering from this copy, whatever becomes of its file. With id_column, people who come
@@ -226,6 +236,9 @@ class Rules:
     levels: str | Collection[str] = field(
         default=(), metadata={TELLS: "which levels at least {min_rows} rows have in columns of words, by name"}
     )
+    covariates: str | Collection[str] = field(
+        default=(), metadata={TELLS: "how columns and components change with {covariates}, as sums over rows"}
+    )
     min_change: int | None = None
     id_column: str | None = None
     pending: str = "answer"
@@ -298,6 +311,11 @@ class Rules:
             raise ConfigError(
                 f"levels={self.levels!r} cannot be used beside max_epsilon, because whether a level is told depends on "
                 "single rows. Leave levels out."
+            )
+        if self.max_epsilon is not None and self.covariates:
+            raise ConfigError(
+                f"covariates={self.covariates!r} cannot be used beside max_epsilon, because runs with noise use no "
+                "covariates. Leave covariates out."
             )
         if self.max_epsilon is not None and self.split_columns:
             raise ConfigError(
@@ -424,6 +442,15 @@ class Rules:
         from flower_pca.names.levels import read_levels
 
         return tuple(name for name, _ in read_levels(self.levels) or ())
+
+    @cached_property
+    def covariate_names(self) -> tuple[str, ...]:
+        """The columns that runs may use as covariates; a level such as sex=M stands for its column, sex."""
+        from flower_pca.names.coding import source_of
+
+        given = self.covariates.split(",") if isinstance(self.covariates, str) else self.covariates
+        names = [clean(name) for name in given]
+        return tuple(dict.fromkeys(source_of(name) or name for name in names if name and name != SITE))
 
     @property
     def services(self) -> Set[str]:

@@ -1,0 +1,132 @@
+"""Covariates: columns that say something about rows and are no features, such as age, and what is made of them.
+
+A run that explains components by columns, or removes what columns explain, names them. They lie in the same table as
+the features. With slopes, a row x with covariates a becomes x - slopes'(a - mean): what is left of it once the
+covariates have explained what they can, by least squares over the rows of all clients. If each site's mean is
+removed, x and a are taken about the means of the site first, so slopes are those within sites.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from flower_pca.base.errors import ProtocolError
+from flower_pca.base.linalg import Array
+from flower_pca.base.shown import brief
+from flower_pca.names.coding import source_of
+
+NAME: Final = "covariates"  # of the covariates in a message
+ADJUSTED: Final = "adjusted"  # in a model: how many degrees of freedom the covariates take that are removed
+SITE: Final = "site"  # in place of a covariate's name, the site that a row is from
+_TIED: Final = 1e-10  # of the first eigenvalue of the covariates' correlations, below which one is rounding
+_REMEDY: Final = "Install the same flower_pca everywhere."
+
+
+@dataclass(frozen=True)
+class Covariates:
+    """Which columns are no features, and what is subtracted for some of them.
+
+    Attributes:
+        names: The names of these columns. Those that rows are adjusted by come first.
+        adjusted: By how many of them rows are adjusted.
+        within: Whether each site's own means are subtracted from its rows and covariates.
+        mean: The mean of the adjusting covariates over all rows, (q,); None before it is known.
+        slopes: How much each column changes with each of these, (q, d); None before it is known.
+    """
+
+    names: tuple[str, ...]
+    adjusted: int = 0
+    within: bool = False
+    mean: Array | None = None
+    slopes: Array | None = None
+
+    __repr__ = brief
+
+    @property
+    def adjusting(self) -> tuple[str, ...]:
+        """The covariates that rows are adjusted by."""
+        return self.names[: self.adjusted]
+
+    @property
+    def called(self) -> tuple[str, ...]:
+        """What rows are adjusted by as a result has it: the covariates, and "site" for the site's own means."""
+        return (*self.adjusting, *([SITE] if self.within else []))
+
+    @property
+    def changes_rows(self) -> bool:
+        """Whether rows become others: what covariates explain is known and subtracted, or the site's means are."""
+        return self.within or self.slopes is not None
+
+    @property
+    def bare(self) -> Covariates:
+        """The same before anything is known of them."""
+        return replace(self, mean=None, slopes=None)
+
+    @property
+    def arrays(self) -> dict[str, Array]:
+        """What a message brings of them beside their names."""
+        every = {"covariate_mean": self.mean, "slopes": self.slopes}
+        return {name: a for name, a in every.items() if a is not None}
+
+    def same(self, other: Covariates) -> bool:
+        """Whether both make the same of every row."""
+        if (self.names, self.adjusted, self.within) != (other.names, other.adjusted, other.within):
+            return False
+        for a, b in ((self.mean, other.mean), (self.slopes, other.slopes)):
+            if a is not b and (a is None or b is None or not np.array_equal(a, b)):
+                return False
+        return True
+
+    def features_of(self, names: Iterable[str]) -> tuple[str, ...]:
+        """The names of a table that are features: neither covariates, nor made of the same columns of words."""
+        words = {*self.names, *filter(None, map(source_of, self.names))}
+        return tuple(name for name in names if name not in words and source_of(name) not in words)
+
+    def plain(self) -> str:
+        """The names, and how they are used, as a message has them."""
+        return json.dumps({"names": self.names, "adjusted": self.adjusted, "within": self.within})
+
+    @classmethod
+    def read(cls, text: str, arrays: Mapping[str, Array]) -> Covariates:
+        """What `plain` and `arrays` have written.
+
+        Raises:
+            ProtocolError: If it is something else.
+        """
+        try:
+            said: Any = json.loads(text)
+            names, adjusted, within = said["names"], said["adjusted"], said["within"]
+        except (ValueError, TypeError, KeyError):
+            names, adjusted, within = None, 0, False
+        right = isinstance(names, list) and all(isinstance(name, str) and name for name in names)
+        if not right or not isinstance(adjusted, int) or not 0 <= adjusted <= len(names) or len({*names}) != len(names):
+            raise ProtocolError(
+                "The covariates of a message", must="names, each once, and how many of them adjust rows", got="others",
+                then=_REMEDY,
+            )  # fmt: skip
+        mean, slopes = arrays.get("covariate_mean"), arrays.get("slopes")
+        return cls(tuple(names), adjusted, bool(within), mean, slopes)
+
+
+def independent(products: Array) -> int:
+    """How many covariates say something that the others do not, by their products A'A."""
+    return int(np.linalg.matrix_rank(inverse(products), hermitian=True)) if products.size else 0
+
+
+def inverse(products: Array) -> Array:
+    """The pseudo-inverse of covariates' products A'A (q, q), by their correlations, of which those that are tied count
+    once: so all levels of a column of words may be among the covariates.
+    """
+    if not products.size:
+        return products
+    lengths = np.sqrt(np.maximum(np.diagonal(products), 0.0))
+    units = np.where(lengths > 0.0, lengths, 1.0)
+    values, V = np.linalg.eigh(products / np.outer(units, units))
+    kept = values > _TIED * max(float(values[-1]), 0.0) if len(values) else np.zeros(0, dtype=bool)
+    V = V[:, kept] / units[:, None]
+    return np.asarray((V / values[kept]) @ V.T)

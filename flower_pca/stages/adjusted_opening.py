@@ -1,0 +1,343 @@
+"""The openings of runs that remove what covariates explain: they bring the slopes as well, without a further message.
+
+With X the features and A the covariates of all rows, both less their means, the slopes of least squares are
+(A'A)^+ A'X, and what is left of the rows has
+
+    squares of the columns    x_j'x_j - (X'A slopes)_jj
+    product with a block B    X'X B - X'A slopes B
+
+So an opening that tells A'X and A'A beside its usual sums is enough. The pseudo-inverse leaves out what the covariates
+say twice. If each site's own means are removed, X and A are about these, and no mean leaves a site.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Final
+
+import numpy as np
+
+from flower_pca.base.errors import DataError, ProtocolError
+from flower_pca.base.history import Status
+from flower_pca.base.linalg import Array
+from flower_pca.core.kinds import Ask, Kind, Part, index
+from flower_pca.core.model import Claim, Model
+from flower_pca.core.stage import Arrays, Merge, Stage, end_if
+from flower_pca.rows.covariates import ADJUSTED, independent, inverse
+from flower_pca.rows.frame import Frame
+from flower_pca.rows.local import LocalData
+from flower_pca.stages.opening import SITE_ROWS, SITE_SUMS, Opening, OpeningState, block_or_drawn
+from flower_pca.stages.summed_opening import SummedOpening, SummedState, opening_of
+
+COVARIATES: Final = Kind(
+    "covariates", "how each of its columns goes with covariates that its rules name, in sums over rows", bound=None
+)
+_MOST: Final = 2**16  # covariates
+_EXPLAINED: Final = 1e-12  # of a column's squares, below which covariates explain all of it
+_SLACK: Final = 1e-3
+_LEAST: Final = 1e-150  # beside squares of 0, as a bound of 0 stands for one that is not known
+_MEANS, _CROSS, _SQUARES = "covariate_means", "covariate_products", "covariate_squares"
+
+
+@dataclass(frozen=True)
+class AdjustedState:
+    """What the opening of the features knows, and how many covariates there are.
+
+    Beside it what each client has said of its covariates: their means, and the products of them.
+    """
+
+    features: OpeningState
+    covariates: int
+    total: dict[str, Array] | None = None
+    said: dict[int, dict[str, Array]] = field(default_factory=dict)
+    sites: int = 0
+
+
+def _parts(d: int | None, q: int) -> dict[str, Part]:
+    """What an answer holds of q covariates."""
+    if not q:
+        return {}
+    return {_MEANS: Part((q,), COVARIATES), _CROSS: Part((d, q), COVARIATES), _SQUARES: Part((q, q), COVARIATES)}
+
+
+def _own_sums(arrays: Arrays, data: LocalData) -> Arrays:
+    """The means of the covariates, and the products of features and covariates with these, about the client's means."""
+    q, known = int(arrays["covariates"]), data.frame.covariates
+    if q != (0 if known is None else known.adjusted):
+        raise ProtocolError(
+            "The covariates of an opening", must="those of its frame", got=f"{q}", then="Check the sender."
+        )
+    if not q or known is None:
+        return {}
+    joint = data.joint_in(Frame(own=data.frame.own))
+    units = np.zeros((joint.d, q))
+    units[data.d : data.d + q] = np.eye(q)
+    moments, product = joint.local_product(units)
+    means = np.asarray(moments.mean[data.d : data.d + q], dtype=np.float64)
+    if known.within:
+        means = np.zeros(q)
+    product = product.astype(np.float64)
+    return {_MEANS: means, _CROSS: product[: data.d], _SQUARES: product[data.d : data.d + q]}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdjustedOpening(Stage[AdjustedState]):
+    """The opening in one message, with the products of features and covariates beside its own sums.
+
+    Cost: that of the opening, and 4 n_i d q flops for q covariates; q columns of d floats up.
+    """
+
+    name: ClassVar[str] = "adjusted_opening"
+    asks: ClassVar[Mapping[str, Ask]] = {**Opening.asks, "covariates": index(_MOST)}
+
+    width: int
+    judged: bool = True
+    bits: int = 64  # with which products travel
+
+    @property
+    def _features(self) -> Opening:
+        return Opening(width=self.width, judged=self.judged, bits=self.bits)
+
+    def start(self, model: Model) -> AdjustedState:
+        assert model.covariates is not None
+        return AdjustedState(self._features.start(model), model.covariates.adjusted)
+
+    def broadcast(self, state: AdjustedState) -> Arrays:
+        return {**self._features.broadcast(state.features), "covariates": np.array(state.covariates)}
+
+    @staticmethod
+    def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
+        return {**Opening.parts(arrays, d), **_parts(d, int(arrays["covariates"]))}
+
+    @staticmethod
+    def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
+        up, _ = Opening.client(arrays, data, {})
+        if data.frame.covariates is not None and data.frame.covariates.within:
+            up["mean"] = np.zeros(data.d)  # which is what rounding leaves of the site's own mean
+        return {**up, **_own_sums(arrays, data)}, {}
+
+    def inspect(self, state: AdjustedState, reply: Arrays) -> None:
+        self._features.inspect(state.features, reply)
+        if not state.covariates:
+            return
+        own = np.diagonal(reply[_SQUARES])
+        if (own < 0.0).any():
+            raise ProtocolError("The squares of covariates", must="at least 0", got="others", then="Check the client.")
+        most = np.sqrt(np.outer(reply["m2"], own))
+        rounding = float(reply["eps"]) * float(np.max(most, initial=0.0))
+        if (np.abs(reply[_CROSS]) > (1.0 + _SLACK) * most + rounding).any():
+            raise ProtocolError(
+                "The products with covariates", must="as small as the squares beside them say", got="larger entries",
+                then="Check the client.",
+            )  # fmt: skip
+
+    def merging(self, state: AdjustedState) -> Merge:
+        of_features = self._features.merging(state.features)
+
+        def merge(total: dict[str, Any] | None, client: int, reply: Arrays) -> dict[str, Any]:
+            both = of_features(None if total is None else total["features"], client, reply)
+            said = {} if total is None else total["said"]
+            said[client] = {name: reply[name] for name in (_MEANS, _SQUARES) if name in reply}
+            own = {name: np.asarray(reply[name], dtype=np.float64) for name in _parts(0, state.covariates)}
+            if total is not None:
+                own = _both(total, own, reply)
+            return {"features": both, "n": both["n"], "mean": both["mean"], "said": said, **own}
+
+        return merge
+
+    def server(self, state: AdjustedState, total: dict[str, Any], answered: frozenset[int]) -> AdjustedState:
+        features = self._features.server(state.features, total["features"], answered)
+        own = {name: total[name] for name in _parts(0, state.covariates)}
+        said = {client: said for client, said in total["said"].items() if client in answered}
+        return replace(state, features=features, total=own, said=said, sites=len(answered))
+
+    def status(self, state: AdjustedState) -> Status | None:
+        return end_if(state.total is not None)
+
+    def finish(self, state: AdjustedState, model: Model) -> Model:
+        return finished(state, self._features, model)
+
+
+def _both(total: Arrays, own: Arrays, reply: Arrays) -> Arrays:
+    """The sums about the common means of the answers before and this one."""
+    before, there = float(total["n"]), float(reply["n"])
+    both = before + there
+    if not own:
+        return own
+    weight = before * there / both
+    of_features, of_covariates = reply["mean"] - total["mean"], own[_MEANS] - total[_MEANS]
+    return {
+        _MEANS: total[_MEANS] + of_covariates * (there / both),
+        _CROSS: total[_CROSS] + own[_CROSS] + weight * np.outer(of_features, of_covariates),
+        _SQUARES: total[_SQUARES] + own[_SQUARES] + weight * np.outer(of_covariates, of_covariates),
+    }
+
+
+def finished(state: AdjustedState, features: Opening, model: Model) -> Model:
+    """What is known after an opening of rows less what their covariates explain."""
+    assert state.total is not None
+    assert state.features.total is not None
+    assert model.covariates is not None
+    total, d = dict(state.features.total), len(state.features.total["mean"])
+    q = state.covariates
+    means, cross, squares = (state.total.get(name, np.zeros(shape)) for name, shape in _shapes(d, q).items())
+    slopes = inverse(squares) @ cross.T
+    block = block_or_drawn(state.features.block, d, state.features.width, state.features.seed)
+    left = total["m2"] - np.einsum("dq,qd->d", cross, slopes)
+    # What rounding leaves of a column that covariates explain would be scaled up.
+    total["m2"] = np.where(left > _EXPLAINED * total["m2"], left, 0.0)
+    total["product"] = total["product"].astype(np.float64) - cross @ (slopes @ block)
+    rows = int(total["n"])
+    within = state.sites - 1 if model.covariates.within else 0
+    taken = independent(squares) + within
+    if rows - 1 <= taken:
+        raise DataError(
+            f"The {rows} rows of all clients are too few to remove {taken} covariates and sites from. Remove fewer."
+        )
+    found = features.finish(replace(state.features, total=total), model)
+    covariates = replace(model.covariates, mean=means, slopes=slopes)
+    frame = replace(found.frame, covariates=covariates)
+    lengths = np.sqrt(np.sum((slopes / frame.divisor) ** 2, axis=1))
+    return replace(
+        found,
+        frame=frame,
+        claims={client: _claim(claim, state.said[client], means, lengths) for client, claim in found.claims.items()},
+        sites=_sites(found.sites, state, means, slopes / frame.divisor),
+        left={**found.left, ADJUSTED: np.array(taken)},
+    )
+
+
+def _shapes(d: int, q: int) -> dict[str, tuple[int, ...]]:
+    return {_MEANS: (q,), _CROSS: (d, q), _SQUARES: (q, q)}
+
+
+def _claim(claim: Claim, said: Arrays, means: Array, lengths: Array) -> Claim:
+    """What is left of a client's rows at most: they are no longer than the rows and what is subtracted together."""
+    if not said:
+        return claim
+    off = said[_MEANS] - means
+    sizes = np.sqrt(np.maximum(np.diagonal(said[_SQUARES]), 0.0) + claim.n * off**2)
+    return replace(claim, squares=(np.sqrt(claim.squares) + float(sizes @ lengths)) ** 2)
+
+
+def _sites(sites: Arrays, state: AdjustedState, means: Array, slopes: Array) -> Arrays:
+    """What is known of single clients, with the sums of what is left of their rows."""
+    if SITE_SUMS not in sites or not len(means):
+        return sites
+    off = np.array([state.said[client][_MEANS] for client in sorted(state.said)]) - means
+    return {**sites, SITE_SUMS: sites[SITE_SUMS] - sites[SITE_ROWS][:, None] * (off @ slopes)}
+
+
+@dataclass(frozen=True)
+class AdjustedSumsState:
+    """What the opening of the features knows from sums, and the sums of the covariates."""
+
+    features: SummedState
+    covariates: int
+    reference: Array | None = None
+    squares: Array | None = None
+    total: dict[str, Array] | None = None
+    sites: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdjustedSums(Stage[AdjustedSumsState]):
+    """The same in two messages of plain sums, as masks need it: about the means that the first message tells.
+
+    Cost: that of the opening under masks, and 4 n_i d q flops for q covariates; q columns of d floats up.
+    """
+
+    name: ClassVar[str] = "adjusted_sums"
+    asks: ClassVar[Mapping[str, Ask]] = {
+        **SummedOpening.asks,
+        "covariates": index(_MOST),
+        "covariate_reference": Ask(dimensions=1),
+    }
+
+    width: int
+
+    @property
+    def _features(self) -> SummedOpening:
+        return SummedOpening(width=self.width)
+
+    def start(self, model: Model) -> AdjustedSumsState:
+        assert model.covariates is not None
+        return AdjustedSumsState(self._features.start(model), model.covariates.adjusted)
+
+    def broadcast(self, state: AdjustedSumsState) -> Arrays:
+        sent = {**self._features.broadcast(state.features), "covariates": np.array(state.covariates)}
+        if state.reference is not None and state.covariates:
+            sent["covariate_reference"] = state.reference
+        return sent
+
+    @staticmethod
+    def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
+        q = int(arrays["covariates"])
+        found = dict(SummedOpening.parts(arrays, d))
+        if q and "covariate_reference" in arrays:
+            return {**found, **_parts(len(arrays["reference"]), q)}
+        if q:
+            found |= {_MEANS: Part((q,), COVARIATES), _SQUARES: Part((q,), COVARIATES)}
+        return found
+
+    @staticmethod
+    def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
+        asked = {name: a for name, a in arrays.items() if name in SummedOpening.asks}
+        up, _ = SummedOpening.client(asked, data, {})
+        own = _own_sums(arrays, data)
+        within = data.frame.covariates is not None and data.frame.covariates.within
+        if within:
+            up["sums"] = np.zeros(data.d)
+        if not own:
+            return up, {}
+        n, means = float(data.n), own[_MEANS]
+        if "covariate_reference" not in arrays:
+            squares = np.maximum(np.diagonal(own[_SQUARES]), 0.0) + n * means**2
+            return {**up, _MEANS: n * means, _SQUARES: squares}, {}
+        off = means - arrays["covariate_reference"]
+        return {
+            **up,
+            _MEANS: n * off,
+            _CROSS: own[_CROSS] + np.outer(up["sums"], off),
+            _SQUARES: own[_SQUARES] + n * np.outer(off, off),
+        }, {}
+
+    def bounds(self, state: AdjustedSumsState, model: Model) -> Mapping[str, Array | float]:
+        known = dict(self._features.bounds(state.features, model))
+        if not state.covariates:
+            return known
+        if state.squares is None:
+            return known | {_MEANS: 0.0, _SQUARES: 0.0}
+        assert state.features.squares is not None
+        s, a = 2.0 * (state.features.squares + _LEAST), 2.0 * (state.squares + _LEAST)
+        products = {_CROSS: np.sqrt(np.outer(s, a)), _SQUARES: np.sqrt(np.outer(a, a))}
+        return known | {_MEANS: np.sqrt(a * 2.0 * state.features.n), **products}
+
+    def server(self, state: AdjustedSumsState, total: Arrays, answered: frozenset[int]) -> AdjustedSumsState:
+        first = state.reference is None
+        features = self._features.server(state.features, total, answered)
+        if first:
+            if not state.covariates:
+                return replace(state, features=features, reference=np.zeros(0))
+            means = total[_MEANS] / features.n
+            squares = np.maximum(total[_SQUARES] - features.n * means**2, 0.0)
+            return replace(state, features=features, reference=means, squares=squares + 1e-13 * total[_SQUARES])
+        own: dict[str, Array] = {}
+        if state.covariates:
+            assert state.reference is not None
+            n, of_features = float(np.rint(total["n"])), np.asarray(total["sums"])
+            off = total[_MEANS] / n
+            own = {
+                _MEANS: state.reference + off,
+                _CROSS: total[_CROSS] - np.outer(of_features, off),
+                _SQUARES: total[_SQUARES] - n * np.outer(off, off),
+            }
+        return replace(state, features=features, total=own, sites=len(answered))
+
+    def status(self, state: AdjustedSumsState) -> Status | None:
+        return end_if(state.total is not None)
+
+    def finish(self, state: AdjustedSumsState, model: Model) -> Model:
+        whole = AdjustedState(opening_of(state.features), state.covariates, state.total, sites=state.sites)
+        return finished(whole, Opening(width=self.width), model)

@@ -1,0 +1,214 @@
+"""How much of each component columns explain that are no features, and the site that a row is from.
+
+A component may follow age, or be mostly a difference between sites. The share that columns explain is that of a least
+squares fit of the scores on these columns, over the rows of all sites: 1 - RSS / TSS, with RSS the residual and TSS the
+total sum of squares. It follows from sums over rows, so one message is enough, and masks cover it. Each site sends its
+sums about its own means and what lies between these means and 0 apart, because the share of the site follows from the
+two:
+
+    share of columns                  1 - RSS(columns) / TSS
+    share of the site                 1 - (sum of squares about site means) / TSS
+    share of the site beyond columns  1 - RSS(columns and sites) / RSS(columns)
+
+Under masks no site's mean is seen, only the sum of their squares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final
+
+import numpy as np
+
+from flower_pca.base.errors import ProtocolError
+from flower_pca.base.history import Status
+from flower_pca.base.linalg import Array
+from flower_pca.core.kinds import BLOCK, ROWS, Ask, Kind, Part
+from flower_pca.core.model import Model
+from flower_pca.core.stage import MOST_ROWS, Arrays, Stage, end_if
+from flower_pca.rows import covariates
+from flower_pca.rows.covariates import SITE
+from flower_pca.rows.frame import Frame
+from flower_pca.rows.local import Operator
+from flower_pca.stages.site_share import BY_COLUMNS, NOTHING, SITE_SHARE, SITES, groups
+
+EXPLAINED: Final = Kind(
+    "explained", "sums, squares and products of scores along components and of columns that its rules name", bound=None
+)
+PLACES: Final = Ask(dimensions=1, least=0, whole=True)
+_OF_COLUMNS: Final = ("sums", "products", "scores", "products_between", "scores_between")
+
+
+@dataclass(frozen=True)
+class ExplainedState:
+    """The components, the places of the columns among the covariates, and the sums once they are known."""
+
+    Z: Array
+    places: Array
+    values: Array
+    total: dict[str, Array] | None = None
+    sites: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explained(Stage[ExplainedState]):
+    """Sums over rows of scores and columns, by which columns and sites explain components.
+
+    Cost: 4 n_i d (k + q) flops for q columns; k columns of d floats down, (k + q)^2 numbers up; once.
+    """
+
+    name: ClassVar[str] = "explain"
+    asks: ClassVar[Mapping[str, Ask]] = {"Z": BLOCK, "places": PLACES}
+
+    def start(self, model: Model) -> ExplainedState:
+        assert model.values is not None
+        known = () if model.covariates is None else model.covariates.names
+        places = np.array([known.index(name) for name in model.explain if name != SITE], dtype=np.float64)
+        return ExplainedState(model.columns[:, : model.k], places, model.values[: model.k])
+
+    def broadcast(self, state: ExplainedState) -> Arrays:
+        return {"Z": state.Z, "places": state.places}
+
+    @staticmethod
+    def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
+        k, q = arrays["Z"].shape[1], len(arrays["places"])
+        found = {"n": ROWS, **dict.fromkeys(("means", "within", "between"), Part((k,), EXPLAINED))}
+        if not q:
+            return found
+        shapes = ((q,), (q, q), (q, k), (q, q), (q, k))
+        return found | {name: Part(shape, EXPLAINED) for name, shape in zip(_OF_COLUMNS, shapes, strict=True)}
+
+    @staticmethod
+    def client(arrays: Arrays, data: Any, memory: Arrays) -> tuple[Arrays, Arrays]:
+        Z = arrays["Z"].astype(np.float64)
+        places = np.asarray(arrays["places"], dtype=np.int64)
+        k, q = Z.shape[1], len(places)
+        sums, G = _sums(Z, places, data)
+        scores, columns = slice(0, k), slice(k, k + q)
+        up = {
+            "n": np.array(data.n),
+            "means": sums[scores],
+            "within": np.maximum(np.diagonal(G)[scores], 0.0),
+            "between": sums[scores] ** 2 / data.n,
+        }
+        if q:
+            up |= {
+                "sums": sums[columns],
+                "products": G[columns, columns],
+                "scores": G[columns, scores],
+                "products_between": np.outer(sums[columns], sums[columns]) / data.n,
+                "scores_between": np.outer(sums[columns], sums[scores]) / data.n,
+            }
+        return up, memory
+
+    def bounds(self, state: ExplainedState, model: Model) -> Mapping[str, Array | float]:
+        most = 2.0 * np.maximum(state.values, NOTHING * float(state.values[0]))
+        known: dict[str, Array | float] = {
+            "n": MOST_ROWS,
+            "means": np.sqrt(most * model.n),
+            "within": most,
+            "between": most,
+        }
+        if len(state.places):
+            known |= dict.fromkeys(_OF_COLUMNS, 0.0)  # nobody knows how large columns are
+        return known
+
+    def inspect(self, state: ExplainedState, reply: Arrays) -> None:
+        if any((reply[name] < 0.0).any() for name in ("within", "between")):
+            raise ProtocolError(
+                "The sums of squares of an answer", must="at least 0", got="negative ones", then="Check the client."
+            )
+
+    def server(self, state: ExplainedState, total: Arrays, answered: frozenset[int]) -> ExplainedState:
+        return replace(state, total=dict(total), sites=len(answered))
+
+    def status(self, state: ExplainedState) -> Status | None:
+        return end_if(state.total is not None)
+
+    def finish(self, state: ExplainedState, model: Model) -> Model:
+        assert state.total is not None
+        total, n = state.total, float(state.total["n"])
+        within = np.maximum(total["within"], 0.0)
+        whole = within + total["between"] - total["means"] ** 2 / n
+        varies = state.values > NOTHING * float(state.values[0])
+        left = dict(model.left)
+        if SITE in model.explain and n > state.sites > 1:
+            left[SITE_SHARE] = _share(within, whole, varies)
+            left[SITES] = np.array(state.sites)
+        if len(state.places):
+            left[BY_COLUMNS] = np.array(
+                _by_columns(total, n, within, whole, varies, groups(model.explain), state.sites)
+            )
+        return replace(model, left=left)
+
+
+def _sums(Z: Array, places: Array, data: Operator) -> tuple[Array, Array]:
+    """The sums over rows of scores and columns, and their products about their own means."""
+    frame = data.frame
+    if not len(places):
+        sums = data.moments().sums(frame)[0] @ Z
+        if frame.covariates is not None and frame.covariates.within:
+            sums = np.zeros(Z.shape[1])
+        G = Z.T @ data.matmat(Z).astype(np.float64)
+        return sums, G - np.outer(sums, sums) / data.n
+    known = frame.covariates
+    if known is None or int(places.max()) >= len(known.names):
+        raise ProtocolError(
+            "The columns of a message of explain", must="among its covariates", got="others", then="Check the sender."
+        )
+    k, d, q, p = Z.shape[1], data.d, len(places), len(known.names)
+    own = np.asarray(data.joint_in(Frame(own=frame.own)).moments().mean, dtype=np.float64)
+    W = frame.unscale(Z)
+    block = np.zeros((d + p, k + q))
+    block[:d, :k] = W
+    block[d + places, k + np.arange(q)] = 1.0
+    center, beside = frame.centre + np.zeros(d), own[d:].copy()
+    if known.slopes is not None:
+        block[d : d + known.adjusted, :k] = -known.slopes @ W
+    if known.mean is not None:
+        beside[: known.adjusted] = known.mean
+    if known.within:
+        center, beside = own[:d], own[d:]
+    fill = None if frame.fill is None else np.concatenate([frame.fill, np.zeros(p)])
+    mean = np.concatenate([center, beside])
+    joint = data.joint_in(Frame(mean, None, fill, own=frame.own))
+    off = joint.moments().sums(joint.frame)[0]
+    if known.within:
+        off = np.zeros(d + p)
+    sums = off @ block
+    G = block.T @ joint.matmat(block, reuse=1).astype(np.float64) - np.outer(sums, sums) / data.n
+    # About 0: columns have no common mean that everybody knows.
+    sums[k:] += data.n * mean[d + places]
+    return sums, G
+
+
+def _by_columns(
+    total: Arrays, n: float, within: Array, whole: Array, varies: Array, named: dict[str, list[int]], sites: int
+) -> list[Array]:
+    """The share of each column or column of words, of all together, and of the site beyond all."""
+    products = total["products"] + total["products_between"] - np.outer(total["sums"], total["sums"]) / n
+    scores = total["scores"] + total["scores_between"] - np.outer(total["sums"], total["means"]) / n
+    every = list(range(len(products)))
+    together = [every] if len(named) > 1 else []
+    found = [
+        _share(_residual(products, scores, whole, places), whole, varies) for places in (*named.values(), *together)
+    ]
+    left = _residual(products, scores, whole, every)
+    inside = _residual(total["products"], total["scores"], within, every)
+    beyond = np.zeros_like(whole)
+    if n > sites > 1:
+        beyond = _share(inside, left, varies & (left > NOTHING * whole))
+    return [*found, beyond]
+
+
+def _residual(products: Array, scores: Array, whole: Array, places: list[int]) -> Array:
+    """What a fit on these columns leaves of the sums of squares of the scores."""
+    inverse = covariates.inverse(products[np.ix_(places, places)])
+    along = scores[places]
+    return np.asarray(np.maximum(whole - np.einsum("qk,qr,rk->k", along, inverse, along), 0.0))
+
+
+def _share(left: Array, whole: Array, varies: Array) -> Array:
+    share = 1.0 - left / np.where(varies, whole, 1.0)
+    return np.where(varies, np.clip(share, 0.0, 1.0), 0.0)

@@ -25,6 +25,7 @@ from flower_pca.results.facts import Fact, Listing, Remark
 from flower_pca.results.left_out import LeftOut, plain_left_out
 from flower_pca.results.matching import in_order, match
 from flower_pca.results.projection import Projection, known_shrinkage, shrinkage
+from flower_pca.results.site import fields_at
 from flower_pca.rows.covariates import ADJUSTED, SITE, Covariates
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
@@ -357,9 +358,7 @@ class PCAResult:
         Raises:
             ConfigError: If the run has not removed the means of sites, or if those of this one are not known.
         """
-        from flower_pca.results import site as sites
-
-        return sites.at(self, site)
+        return replace(self, **fields_at(self, site))
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
         """Names of what `transform` returns: pc1, pc2, ...; `input_features` changes nothing."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol
 
 from flower_pca.base import files
 from flower_pca.base.errors import ConfigError
@@ -14,10 +13,25 @@ from flower_pca.base.shown import shown
 from flower_pca.rows.adjusted import SITE_COVARIATES, SITE_MEAN
 from flower_pca.rows.covariates import SITE
 
-if TYPE_CHECKING:
-    from flower_pca.results.pca import PCAResult
 
-R = TypeVar("R", bound="PCAResult")
+class OfSites(Protocol):
+    """What a result says of the sites whose means it has removed."""
+
+    @property
+    def adjusted_by_(self) -> tuple[str, ...]:
+        """The covariates, and "site"."""
+
+    @property
+    def slopes_(self) -> Array | None:
+        """How much each column changes with each covariate."""
+
+    @property
+    def own(self) -> Mapping[int, Mapping[str, Array]]:
+        """What sites keep for themselves, by key."""
+
+    @property
+    def site_names(self) -> Mapping[int, str]:
+        """The names of the sites, by key."""
 
 
 def read(path: str | os.PathLike[str]) -> Mapping[str, Array]:
@@ -26,8 +40,8 @@ def read(path: str | os.PathLike[str]) -> Mapping[str, Array]:
     return arrays
 
 
-def at(result: R, site: int | str | Mapping[str, Array]) -> R:
-    """The result for rows of this site: its own means are the means of the result, and "site" is removed no more."""
+def fields_at(result: OfSites, site: int | str | Mapping[str, Array]) -> dict[str, Any]:
+    """The fields of the result for rows of this site: its own means become the means of the result."""
     if SITE not in result.adjusted_by_:
         raise ConfigError(
             "The run has not subtracted the means of each site, so rows of all sites are treated alike. Leave at_site "
@@ -37,16 +51,15 @@ def at(result: R, site: int | str | Mapping[str, Array]) -> R:
     if SITE_MEAN not in own:
         raise ConfigError("The own results of the site have no means of it. Give those of a run with adjust.")
     rest = tuple(name for name in result.adjusted_by_ if name != SITE)
-    changed: dict[str, Any] = {
+    return {
         "mean_": own[SITE_MEAN],
         "adjusted_by_": rest,
         "covariate_mean_": own[SITE_COVARIATES] if rest else None,
         "slopes_": result.slopes_ if rest else None,
     }
-    return replace(result, **changed)
 
 
-def _of(result: PCAResult, site: int | str) -> Mapping[str, Array]:
+def _of(result: OfSites, site: int | str) -> Mapping[str, Array]:
     """What a result has of the own results of a site, by key or name."""
     keys = [key for key in result.own if site in (key, result.site_names.get(key))]
     if not keys:

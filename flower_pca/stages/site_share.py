@@ -14,6 +14,7 @@ import numpy as np
 
 from flower_pca.base import labels
 from flower_pca.base.linalg import Array
+from flower_pca.base.options import option
 from flower_pca.core.model import Model
 from flower_pca.names.coding import source_of
 from flower_pca.rows.covariates import SITE
@@ -112,6 +113,6 @@ def hints_of_sites(share: Array | None, sites: int | None, rows: int) -> list[st
     chance = (sites - 1) / (rows - 1)
     return [
         f"{components} {which} {verb} between sites: {shares} of the variance along {them} lies between the {sites} "
-        f"sites, and chance explains {chance:.1%}. Compare rows of the same site only, or subtract each site's means "
-        "from its rows before the run."
+        f"sites, and chance explains {chance:.1%}. Compare rows of the same site only, or run with "
+        f"{option('adjust', [SITE])}."
     ]

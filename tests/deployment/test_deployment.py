@@ -14,6 +14,8 @@ import test_levels
 from builders import leading, pooled
 from federation import wait
 from results import assert_same_bits
+from test_adjust import assert_components_of, left_of
+from test_explain import FEATURES, people_of_sites
 
 from deployment.asked import AskedThere, remembering
 from flower_pca import TrackingResult, keys, simulate, track
@@ -79,6 +81,26 @@ def test_levels_of_words_are_agreed_on_by_real_nodes(federation):
     assert result.asked["levels"] == {"ward": test_levels.EVERY["ward"], "sex": ["f", "m"]}
     coded = test_levels.coded(test_levels.ROWS, test_levels.EVERY)
     test_levels.is_pooled_coded(result, coded, 1e-10)
+    wait("the run to end", lambda: run.status() == "finished:completed")
+
+
+@pytest.mark.parametrize("mask", [False, True])
+def test_covariates_are_removed_at_real_nodes(federation, mask):
+    federation.present(0, 1, 2)
+    files = [federation.node(partition).table for partition in range(3)]
+    tables = people_of_sites(5)
+    for file, rows in zip(files, tables, strict=True):
+        rows.assign(ward="surgery").to_csv(file, index=False)
+    try:
+        names = "age,sex=F,sex=M,site"
+        asked = {"n_components": 2, "columns": ",".join(FEATURES), "adjust": names, "explain": "sex=F,sex=M,site"}
+        run = federation.run("PCAStrategy", algorithm="krylov(tol=1e-12)", mask=mask, min_nodes=3, **asked)
+        result = run.result()
+    finally:
+        for file in files:
+            file.unlink()
+    assert_components_of(result, left_of(tables, ("age", "sex", "site")))
+    np.testing.assert_allclose(result.site_share_, 0.0, atol=1e-10)
     wait("the run to end", lambda: run.status() == "finished:completed")
 
 

@@ -86,7 +86,7 @@ def stage_of(name, cut):
 
 
 def run_over(grid, name, *, cut, rounds=ROUNDS, mask=False):
-    rows, reference = KINDS[name][0]()
+    _, reference = KINDS[name][0]()
     strategy = strategies.PCAStrategy(stage_of(name, cut), n_components=len(reference), min_nodes=2, mask=mask, seed=1)
     if cut:  # by `start`, whose Result has no more than the arrays: this is what it makes of num_rounds
         nodes = base._nodes(grid, strategy._begin(num_rounds=rounds), strategy._waits)

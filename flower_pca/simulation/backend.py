@@ -154,11 +154,16 @@ class Ray:
             machine. Rows go through Ray's object store where its machines do not share the folder
             for temporary files; those that are memory-mapped from files which all machines see stay
             where they are.
+        entry: How the engine is started. "run_simulation" calls the function of this name, which
+            Flower calls deprecated. "flwr_run" starts a SuperLink for the time of the simulation
+            and gives it an app by the command `flwr run`: the server is then another process, so
+            `on_round` is not called. "auto" takes run_simulation as long as Flower has it.
     """
 
     clients_per_node: int | str = "auto"
     num_cpus_per_client: float = 1.0
     address: str | None = None
+    entry: str = "auto"
 
     __repr__ = brief
 
@@ -170,6 +175,9 @@ class Ray:
         if self.address is not None and not isinstance(self.address, str):
             raise ConfigError(f"address of Ray must be a text, or left out. Got {shown(self.address)}.")
         checks.number("num_cpus_per_client", self.num_cpus_per_client, least=0.01, remedy="Use 1.")
+        checks.choice("entry", self.entry, ("auto", "run_simulation", "flwr_run"))
+        if self.entry == "flwr_run" and self.num_cpus_per_client % 1:
+            raise ConfigError("`flwr run` takes whole cores only. Use num_cpus_per_client=1 with entry='flwr_run'.")
 
     def each(self, clients: int, actors: int) -> int:
         """How many of so many clients a node hosts, if so many can be at work at the same time."""

@@ -100,6 +100,7 @@ def simulate(
     """
     _require_order("simulate", "shards", algorithm, shards, (Algorithm, Question))
     conduct = Conduct(engine=Ray.of(backend), answers=answers, start=start, checkpoint=checkpoint, on_round=on_round)
+    _require_called_here(conduct.engine, on_round)
     question = assembly.question(algorithm, **settings)
     present = participation if callable(participation) else None
     if participation is not None and not callable(participation):
@@ -128,6 +129,15 @@ def simulate(
     result = looked_at(result, clients, _frame(result, question))
     watch.end(result)
     return result
+
+
+def _require_called_here(engine: Ray | None, on_round: object) -> None:
+    """Refuse a function of the caller's where the server is another process."""
+    if engine is not None and engine.entry == "flwr_run" and on_round is not None:
+        raise ConfigError(
+            "on_round is not called with entry='flwr_run', because the server is another process. "
+            "Leave one of them out."
+        )
 
 
 def _require_order(function: str, data: str, first: object, second: object, kinds: tuple[type[Any], ...]) -> None:
@@ -302,6 +312,7 @@ def track(
     checks.parameters("track", settings, AskedSteps.__annotations__)
     assembly.require_components(settings)
     engine = Ray.of(backend)
+    _require_called_here(engine, on_round)
     if checkpoint is not None:
         checks.parent("the checkpoint", checkpoint)
     chosen = registry.tracker(tracker)

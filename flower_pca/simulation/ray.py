@@ -119,6 +119,9 @@ def _run(
     rules: dict[str, Any],
 ) -> list[R]:
     """The result, if there is one."""
+    nodes, app = -(-clients // where.packs.each), _app(where, clients, engine, rules)
+    if _by_command(engine):
+        return [_run_by_command(strategy, nodes, where, engine, app)]
     from flwr.serverapp import ServerApp
     from flwr.simulation import run_simulation
 
@@ -142,15 +145,51 @@ def _run(
             where.bring_back()
 
     try:
-        nodes = -(-clients // where.packs.each)
         resources = {"num_cpus": engine.num_cpus_per_client, "num_gpus": 0.0}
         config: Any = {"client_resources": resources}
-        run_simulation(server, _app(where, clients, engine, rules), nodes, backend_config=config)
+        run_simulation(server, app, nodes, backend_config=config)
     except BaseException:
         # The server goes on in a thread of its own, which no Ctrl-C reaches.
         stopped.set()
         raise
     return results
+
+
+def _by_command(engine: Ray) -> bool:
+    """Whether the engine is started by `flwr run`."""
+    if engine.entry == "auto":
+        import flwr.simulation
+
+        return not hasattr(flwr.simulation, "run_simulation")
+    return engine.entry == "flwr_run"
+
+
+def _run_by_command(strategy: FlowerStrategy[R], nodes: int, where: Where, engine: Ray, app: Any) -> R:
+    """The result of the strategy, which is driven in a process of Flower's."""
+    import ray
+
+    from flower_pca.simulation import by_command
+
+    if where.shared is None:
+        raise ConfigError(
+            "The machines of the cluster do not share the folder for temporary files, which entry='flwr_run' needs. "
+            "Leave entry out."
+        )
+    cluster = ray.get_runtime_context().gcs_address
+    cores = int(engine.num_cpus_per_client)
+    found: R = by_command.run(_Serve(strategy), app, nodes, cores, Path(where.shared), cluster)
+    return found
+
+
+class _Serve:
+    """A strategy as the server of a run: a worker that dies ends it."""
+
+    def __init__(self, strategy: FlowerStrategy[Any]) -> None:
+        self._strategy = strategy
+
+    def __call__(self, grid: Any) -> Any:
+        until: Any = _Until(threading.Event(), grid)
+        return self._strategy.fit(until)
 
 
 def _app(where: Where, clients: int, engine: Ray, rules: dict[str, Any]) -> Any:

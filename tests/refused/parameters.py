@@ -321,6 +321,8 @@ RAY = [
         Refused({"num_cpus_per_client": cpus}, "num_cpus_per_client must be a finite number of at least 0.01. Got")
         for cpus in (0.0, -1, True, float("nan"), "2")
     ],
+    Refused({"entry": "start_simulation"}, "entry must be one of 'auto', 'run_simulation', 'flwr_run'"),
+    Refused({"entry": "flwr_run", "num_cpus_per_client": 0.5}, "`flwr run` takes whole cores only"),
 ]
 CHANNEL = [
     Refused({"noise_std": -1.0}, "^noise_std of the channel must be a finite number of at least 0"),

@@ -31,7 +31,7 @@ D = 24
 
 
 @functools.cache
-def alike():
+def same_directions():
     """Centred rows with the same eigenvectors at all nodes, and other eigenvalues, of which two stand out."""
     V = np.linalg.qr(np.random.default_rng(7).standard_normal((D, D)))[0]
     rows = []
@@ -45,7 +45,7 @@ def alike():
 
 
 @functools.cache
-def spoilt():
+def with_far_entries():
     """Rows of rank 5 with entries that are far off."""
     L, S = pose(sum(SIZES), 5, 0.05, seed=4, d=60)
     return np.split(L + S, np.cumsum(SIZES)[:-1]), np.linalg.svd(L)[2][:5]
@@ -66,17 +66,17 @@ def apart():
 
 
 KINDS = {
-    **dict.fromkeys(PLAIN, (alike, {})),
-    "median_pca": (alike, {}),
-    "sparse_pca": (alike, {"cardinality": D}),
-    "dcf_pca": (spoilt, {"step": "scaled", "max_rounds": 400}),
-    "consensus_rpca": (spoilt, {"gamma": 0.7}),
+    **dict.fromkeys(PLAIN, (same_directions, {})),
+    "median_pca": (same_directions, {}),
+    "sparse_pca": (same_directions, {"cardinality": D}),
+    "dcf_pca": (with_far_entries, {"step": "scaled", "max_rounds": 400}),
+    "consensus_rpca": (with_far_entries, {"gamma": 0.7}),
     **dict.fromkeys(("per_pca", "exact_per_pca", "triple_pca"), (apart, {"local_components": 2})),
 }
 ROUNDS = 8  # of a run that is cut short
 
 
-def stage_of(name, cut):
+def stage_of_changed(name, cut):
     _, settings = KINDS[name]
     if cut and issubclass(ALGORITHMS[name], Iterative):
         return make(name, **{**settings, "tol": 0.0, "max_rounds": ROUNDS - 1})
@@ -87,7 +87,9 @@ def stage_of(name, cut):
 
 def run_over(grid, name, *, cut, rounds=ROUNDS, mask=False):
     _, reference = KINDS[name][0]()
-    strategy = strategies.PCAStrategy(stage_of(name, cut), n_components=len(reference), min_nodes=2, mask=mask, seed=1)
+    strategy = strategies.PCAStrategy(
+        stage_of_changed(name, cut), n_components=len(reference), min_nodes=2, mask=mask, seed=1
+    )
     if cut:  # by `start`, whose Result has no more than the arrays: this is what it makes of num_rounds
         nodes = base._nodes(grid, strategy._begin(num_rounds=rounds), strategy._waits)
         return strategy._run(nodes, base.OnRound(None), base.GrowingResult())
@@ -121,7 +123,7 @@ def disturbed(name, kind, at, *, cut, mask=False):
     return run_over(grid, name, cut=cut, mask=mask)
 
 
-def error_of(result, name):
+def error_of_changed(result, name):
     return sine(result.components_, KINDS[name][0]()[1])
 
 
@@ -151,7 +153,7 @@ def assert_as_undisturbed(result, alone, name, kind):
         reference = pooled([rows[i] for i in THERE[kind]])
         agrees(result, reference, 2, promise(exact(name), reference, 2))
     else:
-        tol = getattr(stage_of(name, False), "tol", 0.0)
+        tol = getattr(stage_of_changed(name, False), "tol", 0.0)
         assert sine(result.components_, alone.components_) <= max(50.0 * tol, 1e-10)
 
 
@@ -186,4 +188,6 @@ def test_a_run_that_is_cut_short_is_no_worse_than_before_the_change(name, kind):
         result = disturbed(name, kind, last, cut=True)
         if result.n_samples_ != before.n_samples_ or kind == "swapped":
             assert_rows_of(result, name, kind)
-        assert error_of(result, name) <= max(error_of(before, name), error_of(alone, name), 1e-14)
+        assert error_of_changed(result, name) <= max(
+            error_of_changed(before, name), error_of_changed(alone, name), 1e-14
+        )

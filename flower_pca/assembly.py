@@ -297,11 +297,12 @@ def _counting(question: Question) -> list[Stage[Any]]:
 
 def _model(question: Question, algorithm: Algorithm[Any], choices: dict[str, str], start: Start | None) -> Model:
     """What is known before the first message."""
-    basis = None
+    basis, earlier = None, None
     if start is not None:
         basis = starts.block(
             start, algorithm, n_components=question.begins, seed=question.seed, wanted=question.columns
         )
+        earlier = starts.earlier(start, algorithm, n_components=question.begins, wanted=question.columns)
     shared: tuple[str, ...] = ()
     if question.levels is not None:
         shared = question.coding.new_columns
@@ -312,6 +313,7 @@ def _model(question: Question, algorithm: Algorithm[Any], choices: dict[str, str
         seed=question.seed,
         missing=question.missing,
         warm=start is not None,
+        earlier=earlier,
         summed=question.mask is not None,
         wanted=question.columns,
         shared=shared,

@@ -46,7 +46,7 @@ from flower_pca.base import checks, linalg
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
-from flower_pca.core.algorithm import Iterative, Movement, Progress
+from flower_pca.core.algorithm import Iterative, Movement, Progress, stirred
 from flower_pca.core.kinds import BASIS, POSITIVE, STEPS, Ask, Kind, Part, number
 from flower_pca.core.model import Model
 from flower_pca.core.stage import MARGIN, Arrays
@@ -269,7 +269,8 @@ class FAPS(Iterative[FAPSState]):
     }
     remembers: ClassVar[bool] = True
     tolerant: ClassVar[bool] = False
-    by_power: ClassVar[bool] = True  # a round is a power step
+    by_power: ClassVar[bool] = True
+    ends_by_angle: ClassVar[bool] = True
     quantity: ClassVar[str] = "angle still to go"
 
     # With one of them a round gets no further than SSI's; an exact solver needs as many rounds as
@@ -305,10 +306,13 @@ class FAPS(Iterative[FAPSState]):
         return PaperRule(self.beta_0, self.theta, self.mu)
 
     def start(self, model: Model) -> FAPSState:
+        progress = Progress.begin(self.tol, model)
+        if model.again and model.earlier is not None and model.earlier.angle is not None:
+            progress = progress.step(model.earlier.angle, rounds=0)
         return FAPSState(
-            model.power_start(),
+            stirred(model.power_start(), model),
             Movement(),
-            Progress.begin(self.tol, model),
+            progress,
             guarded=model.summed,
             papers=self.penalty == "paper",
         )
@@ -406,6 +410,9 @@ class FAPS(Iterative[FAPSState]):
         if self.penalty != "measured":
             remedy = 'penalty="measured" if clients are unlike, or krylov'
         return replace(status, words=f"{status.words}: use {remedy}")
+
+    def unsent(self, state: FAPSState) -> Array:
+        return state.Z
 
     def finish(self, state: FAPSState, model: Model) -> Model:
         return replace(model, basis=state.Z, product=None, beside=state.past.beside(state.Z))

@@ -13,10 +13,11 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from flower_pca.base import checks
+from flower_pca.base import checks, linalg
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array, Power
-from flower_pca.core.algorithm import Iterative, Progress, ritz_round
+from flower_pca.core.algorithm import Iterative, Progress, ritz_round, stirred
+from flower_pca.core.hidden import Traces
 from flower_pca.core.kinds import BLOCK, Ask, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import MARGIN, Arrays
@@ -27,12 +28,17 @@ _LARGEST: Final = 1e90  # what a block may grow to between two QRs
 
 @dataclass(frozen=True)
 class FedOAPMState:
-    """The iteration, how many components are wanted, and where it stands."""
+    """The iteration, how many components are wanted, and where it stands.
+
+    If the block began with components of other rows, `traces` tell what may hide from them.
+    """
 
     power: Power
     k: int
     progress: Progress
     value: float = 0.0
+    last: float = 0.0
+    traces: Traces | None = None
 
     @property
     def number(self) -> int:
@@ -75,7 +81,7 @@ class FedOAPM(Iterative[FedOAPMState]):
     asks: ClassVar[Mapping[str, Ask]] = {"U": BLOCK}
     over_air: ClassVar[bool] = True
     products_only: ClassVar[bool] = True
-    by_power: ClassVar[bool] = True  # a round is a power step
+    by_power: ClassVar[bool] = True
 
     qr_every: int = 1
     max_rounds: int = 500
@@ -92,10 +98,16 @@ class FedOAPM(Iterative[FedOAPMState]):
         k = model.n_components
         if not isinstance(k, int):
             k = model.columns.shape[1] - 1
-        state = FedOAPMState(Power.of(model.columns), k, Progress.begin(self.tol, model))
-        if model.product is None:
+        U, product, traces = model.columns, model.product, None
+        if model.unproven and k < U.shape[1]:
+            traces = Traces.begin(U, k)
+        elif model.unproven:
+            U, product = stirred(U, model), None
+        progress = replace(Progress.begin(self.tol, model), sure=traces is None)
+        state = FedOAPMState(Power.of(U), k, progress, traces=traces)
+        if product is None:
             return state
-        return self._measure(state, model.product, rounds=0)
+        return self._measure(state, product, rounds=0)
 
     def broadcast(self, state: FedOAPMState) -> Arrays:
         return {"U": state.power.block}
@@ -115,6 +127,10 @@ class FedOAPM(Iterative[FedOAPMState]):
     def server(self, state: FedOAPMState, total: Arrays, answered: frozenset[int]) -> FedOAPMState:
         return self._measure(state, total["Y"], rounds=1)
 
+    def unsent(self, state: FedOAPMState) -> Array:
+        # Between two QRs the block is longer than 1.
+        return linalg.orth(state.power.block)
+
     def metrics(self, state: FedOAPMState) -> dict[str, float]:
         return {**super().metrics(state), "lambda_1": state.value}
 
@@ -128,14 +144,21 @@ class FedOAPM(Iterative[FedOAPMState]):
         return replace(model, product=product[:, :p], beside_product=product[:, p:])
 
     def _measure(self, state: FedOAPMState, Y: Array, *, rounds: int) -> FedOAPMState:
-        power, progress, value = state.power, state.progress, state.value
+        power, progress, traces = state.power, state.progress, state.traces
+        value, last = state.value, state.last
         # the block is orthonormal, so its product tells Ritz values and residuals
         if power.inside == 0:
+            if traces is not None:
+                # A QR keeps the order of the columns: what the last one finds would stay behind the components.
+                _, Z, Y, _ = linalg.rayleigh_ritz(power.block, Y)
+                traces = traces.along(power.block.T @ Z, state.k)
+                power = replace(power, block=Z)
             p = state.number
             block = power.block[:, :p]
             product = Y[:, :p]
             values, _, _, progress = ritz_round(block, product, state.k, progress, rounds=rounds)
-            power, value = replace(power, U=power.block), float(values[0])
+            power = replace(power, U=power.block)
+            value, last = float(values[0]), float(values[state.k - 1])
         else:
             # Between two QRs no error is known: `Progress.step` would count this as a round without
             # gain.
@@ -147,4 +170,9 @@ class FedOAPM(Iterative[FedOAPMState]):
                 got=f"{self.qr_every}, with sums above {_LARGEST:g}",
                 then="Scale the data, or make it smaller.",
             )
-        return FedOAPMState(power.step(Y, self.qr_every), state.k, progress, value)
+        after = power.step(Y, self.qr_every)
+        if traces is not None and after.inside == 0:
+            # So many products lie between the newest orthonormal block and the one before.
+            traces = traces.times(after.block.T @ Y, last**self.qr_every)
+            progress = replace(progress, sure=not traces.hide)
+        return FedOAPMState(after, state.k, progress, value, last, traces)

@@ -9,7 +9,7 @@ eigenvalue still hide (`_certain`), and what to send if the space is used up (`_
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -20,6 +20,7 @@ from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import shown
 from flower_pca.core.algorithm import Algorithm, Iterative, Progress
+from flower_pca.core.hidden import LARGER, overlap
 from flower_pca.core.kinds import BLOCK, Ask, Kind, Part
 from flower_pca.core.model import Model, fraction_rank
 from flower_pca.core.stage import Arrays
@@ -92,6 +93,8 @@ class KrylovState:
         probe: k and its eigenvalue when a fresh block was last sent to look for more.
         errors: The error after each product, the opening's first; from them a run of auto sees
             whether another algorithm would cost less.
+        random: The random columns beside the components of a warm start, (m, p), in the coordinates
+            of Q; without columns if it was no warm start, or the basis has been cut since.
     """
 
     Q: Basis
@@ -108,6 +111,7 @@ class KrylovState:
     converged: int = 0
     probe: tuple[float, float] = (0.0, 0.0)
     errors: tuple[float, ...] = ()
+    random: Array = field(default_factory=lambda: np.empty((0, 0)))
 
     @property
     def size(self) -> int:
@@ -138,7 +142,24 @@ class KrylovState:
         # T w is theta w but for rounding, which is no part of H from here on.
         lost = linalg.column_norms(np.vstack([off[: self.size], self.lost[:, None] * W]))
         T = np.diag(values)
-        return replace(self, Q=self.Q.turned(W), H=np.vstack([T, ends]), T=T, lost=lost)
+        # What the basis loses of the random columns is not known any more. So many rounds have brought it up.
+        random = np.empty((len(T), 0))
+        return replace(self, Q=self.Q.turned(W), H=np.vstack([T, ends]), T=T, lost=lost, random=random)
+
+    def hides(self, values: Array, W: Array) -> bool:
+        """Whether an eigenvalue above the k-th of these Ritz values may have stayed unseen, in all of T's vectors.
+
+        An eigenvector v of the eigenvalue a has, with B the next block, v'(C u - theta u) = (a - theta) v'u
+        for a Ritz vector u; the left side is v'B times what H says of u. So v'u is known up to
+        v'B, whose length is at most 1, and with it v'Z, of the random columns Z. That is at least `overlap`.
+        """
+        if not self.random.shape[1]:
+            return False
+        a, k = LARGER * float(values[self.k - 1]), self.k
+        off = np.vstack([(self.H @ W)[self.size :], self.lost[:, None] * W])[:, k:]
+        known = (off / (a - values[k:])) @ (W[:, k:].T @ self.random)
+        d, p = len(self.block), self.random.shape[1]
+        return float(np.linalg.norm(known, 2)) >= overlap(d, p) if known.size else False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,6 +262,8 @@ class Krylov(Iterative[KrylovState]):
         fraction: float | None = None
         if not isinstance(k, int):
             k, fraction = Z.shape[1], k
+        # Under masks a block that begins anew is random as a whole.
+        warm = model.unproven and not (model.restarts > 0 and model.summed)
         state = KrylovState(
             Q=Basis(np.empty((model.d, 0))),
             H=np.empty((Z.shape[1], 0)),
@@ -248,11 +271,12 @@ class Krylov(Iterative[KrylovState]):
             lost=np.empty(0),
             block=Z,
             progress=Progress.begin(self.tol, model),
-            warm=model.warm or (model.restarts > 0 and not model.summed),
+            warm=warm,
             fraction=fraction,
             k=k,
             trace=model.trace,
             seed=model.seed,
+            random=np.eye(Z.shape[1])[:, k:] if warm and fraction is None else np.empty((Z.shape[1], 0)),
         )
         if model.product is None:
             return state
@@ -320,7 +344,8 @@ class Krylov(Iterative[KrylovState]):
         if block.shape[1] < S.shape[1]:
             lost = linalg.column_norms(outside - block @ along)
         H = np.block([[state.H, inside], [np.zeros((len(along), state.size)), along]])
-        state = replace(state, Q=basis, H=H, T=T, lost=np.append(state.lost, lost), block=block)
+        random = np.pad(state.random, ((0, Q.shape[1] - len(state.random)), (0, 0)))
+        state = replace(state, Q=basis, H=H, T=T, lost=np.append(state.lost, lost), block=block, random=random)
         looked_at = len(values) if behind else state.k
         residuals = state.residuals(values[:looked_at], W[:, :looked_at])
         if state.fraction is not None:
@@ -337,10 +362,13 @@ class Krylov(Iterative[KrylovState]):
             state = state.widened(self._fresh(state, state.k + 2))
         elif block.shape[1] == 0 and not np.isfinite(error):  # invariant, but a fraction asks for more of the space
             state = state.widened(self._fresh(state, state.k + 2))
+        # Ritz vectors of T are all at hand only before a cut.
+        hides = state.warm and state.fraction is None and state.hides(values, W)
         if state.size + state.block.shape[1] > room:
             state = state.cut(values[:some], W[:, :some])
         gain = float(values[:k].sum())
         progress = state.progress.step(error / first, gain=gain, rounds=rounds)
+        progress = replace(progress, sure=not hides)
         return replace(state, progress=progress, k=k, errors=(*state.errors, progress.error))
 
     def _room(self, state: KrylovState) -> int:

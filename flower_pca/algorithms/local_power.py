@@ -15,7 +15,7 @@ import numpy as np
 
 from flower_pca.base import checks, linalg
 from flower_pca.base.linalg import Array
-from flower_pca.core.algorithm import Iterative, Movement, Progress, ritz_round, scaled_up
+from flower_pca.core.algorithm import Iterative, Movement, Progress, ritz_round, scaled_up, stirred
 from flower_pca.core.kinds import BLOCK, FLAG, ROWS, STEPS, Ask, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Merge, Stack, add, stack
@@ -24,7 +24,10 @@ from flower_pca.rows.local import LocalData
 
 @dataclass(frozen=True)
 class LocalPowerState:
-    """The block to send next; where single steps are taken, the newest measured pair Z, C Z."""
+    """The block to send next; where single steps are taken, the newest measured pair Z, C Z.
+
+    Steps are single from the start if the block holds the components of the same rows (`again`).
+    """
 
     block: Array
     Z: Array
@@ -33,6 +36,7 @@ class LocalPowerState:
     n: int
     movement: Movement
     progress: Progress
+    again: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +67,7 @@ class LocalPower(Iterative[LocalPowerState]):
     asks: ClassVar[Mapping[str, Ask]] = {"Z": BLOCK, "steps": STEPS, "aligned": FLAG}
     basic: ClassVar[bool] = True
     products_only: ClassVar[bool] = True
-    by_power: ClassVar[bool] = True  # a round is a power step
+    by_power: ClassVar[bool] = True
     quantity: ClassVar[str] = "error (residual, or angle still to go)"
 
     oversample: int = 1
@@ -83,13 +87,18 @@ class LocalPower(Iterative[LocalPowerState]):
         """Local steps of the coming round."""
         if not self.decay:
             return self.local_steps
+        if state.again:
+            return 1
         return max(1, self.local_steps >> (state.progress.rounds // self.halve_every))
 
     def start(self, model: Model) -> LocalPowerState:
-        Z, k = model.power_start(), model.n_components
+        Z, k = stirred(model.power_start(), model), model.n_components
         if not isinstance(k, int):
             k = Z.shape[1]
         progress = Progress.begin(self.tol, model)
+        if model.again and model.product is not None and self.decay:
+            known = LocalPowerState(model.columns, model.columns, None, k, model.units, Movement(), progress, again=True)
+            return self._measured(known, model.product, rounds=0)
         return LocalPowerState(Z, Z, None, k, model.units, Movement(), progress)
 
     def broadcast(self, state: LocalPowerState) -> Arrays:
@@ -122,9 +131,7 @@ class LocalPower(Iterative[LocalPowerState]):
 
     def server(self, state: LocalPowerState, total: Any, answered: frozenset[int]) -> LocalPowerState:
         if self.q(state) == 1:
-            Y = scaled_up(total, "Y", state.n)
-            _, Z, CZ, progress = ritz_round(state.block, Y, state.k, state.progress)
-            return replace(state, block=linalg.orth(CZ), Z=Z, Y=CZ, progress=progress)
+            return self._measured(state, scaled_up(total, "Y", state.n), rounds=1)
         if self._stacks(state):
             Y = self._align(total)
         else:
@@ -138,6 +145,12 @@ class LocalPower(Iterative[LocalPowerState]):
         if self.decay:
             progress = replace(progress, error=np.inf, stale=0, best=np.inf)
         return replace(state, block=Z, Z=Z, Y=None, movement=moved, progress=progress)
+
+    @staticmethod
+    def _measured(state: LocalPowerState, Y: Array, *, rounds: int) -> LocalPowerState:
+        """The state once C times its block is known."""
+        _, Z, CZ, progress = ritz_round(state.block, Y, state.k, state.progress, rounds=rounds)
+        return replace(state, block=linalg.orth(CZ), Z=Z, Y=CZ, progress=progress)
 
     def finish(self, state: LocalPowerState, model: Model) -> Model:
         return replace(model, basis=state.Z, product=state.Y)

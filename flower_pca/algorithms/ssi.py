@@ -21,7 +21,8 @@ import numpy as np
 
 from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
-from flower_pca.core.algorithm import Iterative, Progress, ritz_round
+from flower_pca.core.algorithm import Iterative, Progress, ritz_round, stirred
+from flower_pca.core.hidden import Traces
 from flower_pca.core.kinds import BLOCK, ROWS, Ask, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays
@@ -94,7 +95,10 @@ class Averaging:
 
 @dataclass(frozen=True)
 class SSIState:
-    """The block to send next, the newest measured pair Z, C Z, and what C Z is an average of."""
+    """The block to send next, the newest measured pair Z, C Z, and what C Z is an average of.
+
+    If the block began with components of other rows, `traces` tell what may hide from them.
+    """
 
     block: Array
     Z: Array
@@ -103,6 +107,7 @@ class SSIState:
     n: int
     progress: Progress
     averaged: Averaging = field(default_factory=Averaging)
+    traces: Traces | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +138,7 @@ class SSI(Iterative[SSIState]):
     over_air: ClassVar[bool] = True
     products_only: ClassVar[bool] = True
     bounded: ClassVar[bool] = True
-    by_power: ClassVar[bool] = True  # a round is a power step
+    by_power: ClassVar[bool] = True
 
     oversample: int = 1
 
@@ -141,10 +146,16 @@ class SSI(Iterative[SSIState]):
         Z, k = model.columns, model.n_components
         if not isinstance(k, int):
             k = Z.shape[1]
-        state = SSIState(Z, Z, None, k, model.units, Progress.begin(self.tol, model))
-        if model.product is None:
+        product, traces = model.product, None
+        if model.unproven and k < Z.shape[1]:
+            traces = Traces.begin(Z, k)
+        elif model.unproven:
+            Z, product = stirred(Z, model), None
+        progress = replace(Progress.begin(self.tol, model), sure=traces is None)
+        state = SSIState(Z, Z, None, k, model.units, progress, traces=traces)
+        if product is None:
             return state
-        return measure(state, model.product, rounds=0)
+        return measure(state, product, rounds=0)
 
     def broadcast(self, state: SSIState) -> Arrays:
         return {"Z": state.block}
@@ -166,6 +177,9 @@ class SSI(Iterative[SSIState]):
         state = measure(state, Y, rounds=1)
         return replace(state, averaged=averaged.with_block(state.block))
 
+    def unsent(self, state: SSIState) -> Array:
+        return state.block
+
     def finish(self, state: SSIState, model: Model) -> Model:
         Z = state.averaged.block
         if Z is None or state.Y is None:
@@ -175,5 +189,9 @@ class SSI(Iterative[SSIState]):
 
 def measure(state: SSIState, Y: Array, *, rounds: int) -> SSIState:
     """The state once C times its block is known: Ritz pairs, residuals, the next block."""
-    _, Z, CZ, progress = ritz_round(state.block, Y, state.k, state.progress, rounds=rounds)
-    return replace(state, block=linalg.orth(CZ), Z=Z, Y=CZ, progress=progress)
+    values, Z, CZ, progress = ritz_round(state.block, Y, state.k, state.progress, rounds=rounds)
+    block, traces = linalg.orth(CZ), state.traces
+    if traces is not None:
+        traces = traces.along(state.block.T @ Z, state.k).times(block.T @ CZ, float(values[state.k - 1]))
+        progress = replace(progress, sure=not traces.hide)
+    return replace(state, block=block, Z=Z, Y=CZ, progress=progress, traces=traces)

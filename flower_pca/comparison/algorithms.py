@@ -191,7 +191,7 @@ def lengthy(
     found = {}
     for algorithm in map(registry.make, algorithms):
         p = k + algorithm.oversample
-        if not isinstance(algorithm, Iterative) or not getattr(algorithm, "by_power", False) or p >= len(values):
+        if not isinstance(algorithm, Iterative) or not algorithm.by_power or p >= len(values):
             continue
         fall = -np.log(max(float(values[p] / values[k - 1]), np.finfo(float).tiny))
         rounds = np.log(1.0 / (algorithm.tol if tol is None else tol)) / (2.0 * max(fall, np.finfo(float).eps))

@@ -27,6 +27,8 @@ from flower_pca.core.stage import Arrays, Stage
 
 S = TypeVar("S")
 
+_STIR: Final = 0.1  # the length of the noise that is mixed into a column of length 1
+_STIRRED: Final = 2000  # what the seed of that noise is apart from seeds of blocks
 # columns to start with when a fraction of the variance is asked for
 _FRACTION_WIDTH: Final = 10
 # multiples of the data's eps below which no residual can be told from rounding
@@ -39,9 +41,13 @@ class Algorithm(Stage[S]):
 
     Attributes:
         centers: Whether rows are centred where the caller does not say.
+        by_power: Whether a round is a power step.
+        ends_by_angle: Whether its error is the angle still to go.
     """
 
     centers: ClassVar[bool] = True
+    by_power: ClassVar[bool] = False
+    ends_by_angle: ClassVar[bool] = False
 
     oversample: int = 0
 
@@ -56,12 +62,24 @@ class Algorithm(Stage[S]):
         """The block to go back to the opening with, when the set of clients has changed.
 
         What is known, with a little of every other direction mixed in: a block orthogonal to a
-        newcomer's features would stay so, and look converged.
+        newcomer's features would stay so, and look converged. If a round is a power step, the
+        components stay as they are, so that a run which is cut is no worse for it, and random
+        columns take the place of those beside them.
         """
-        Z = model.columns
-        seed = model.seed + model.restarts + 1
-        noise = linalg.random_block(len(Z), Z.shape[1], seed)
-        return np.asarray(Z + 0.1 * noise / np.sqrt(len(Z)))
+        Z, seed = model.columns, model.seed + model.restarts + 1
+        if not self.by_power:
+            return _mixed(Z, seed)
+        width = max(self.width(model.n_components), Z.shape[1])
+        noise = linalg.random_block(len(Z), width - model.k, seed)
+        return np.hstack([Z[:, : model.k], noise / np.sqrt(len(Z))])
+
+    def unsent(self, state: S) -> Array | None:
+        """The block that the coming message would hold, which no client has been sent; None if there is none.
+
+        Under masks a run goes back to the opening with it: sums over a block that was sent before,
+        with a client and without it, would tell what this client has said of it.
+        """
+        return None
 
     @abstractmethod
     def rounds(self, state: S) -> int:
@@ -77,6 +95,21 @@ class Algorithm(Stage[S]):
         if status is None or not (status.ok and self.orthonormal) or model.values is None or model.residuals is None:
             return status
         return replace(status, words=status.words + model.doubts)
+
+
+def stirred(Z: Array, model: Model) -> Array:
+    """Z, with a little of every other direction mixed in, if its columns were found among other rows.
+
+    A block that is orthogonal to a newcomer's features would stay so, and look converged.
+    """
+    if not model.unproven:
+        return Z
+    return linalg.orth(_mixed(Z, model.seed + model.restarts + _STIRRED))
+
+
+def _mixed(Z: Array, seed: int) -> Array:
+    noise = linalg.random_block(len(Z), Z.shape[1], seed)
+    return np.asarray(Z + _STIR * noise / np.sqrt(len(Z)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,7 +190,11 @@ class Noisy(Protocol):
 
 @dataclass(frozen=True)
 class Progress:
-    """Where an iteration stands: rounds done, the error against tol, whether it still falls."""
+    """Where an iteration stands: rounds done, the error against tol, whether it still falls.
+
+    It is not `sure` while a larger direction may hide from a block that began with components of
+    other rows.
+    """
 
     tol: float
     rounds: int = 0
@@ -165,6 +202,7 @@ class Progress:
     best: float = np.inf
     gained: float = -np.inf
     stale: int = 0
+    sure: bool = True
 
     @classmethod
     def begin(cls, tol: float, model: Model) -> Progress:
@@ -235,7 +273,8 @@ class Iterative(Algorithm[I]):
 
     def status(self, state: I) -> Status | None:
         p = state.progress
-        over = p.error <= p.tol or p.stale >= self.patience or p.rounds >= self.max_rounds
+        small = p.error <= p.tol
+        over = (small and p.sure) or p.stale >= self.patience or p.rounds >= self.max_rounds
         # min_rounds hold off convergence too: under a budget an early end would tell of the rows
         if p.rounds < self.min_rounds or not over:
             return None
@@ -247,7 +286,10 @@ class Iterative(Algorithm[I]):
         measured = f"{self.quantity} (not falling yet)"
         if np.isfinite(p.error):
             measured = f"{self.quantity} {p.error:.2g}"
-        if p.error <= p.tol:
+        if small and not p.sure:
+            words = f"{measured} is at most tol={p.tol:.2g} {end}, but a larger direction may still be hidden"
+            return Status(Outcome.MAX_ROUNDS if p.rounds >= self.max_rounds else Outcome.STALLED, words)
+        if small:
             if p.tol == self.tol:
                 bound = f"tol={p.tol:.2g}"
             else:

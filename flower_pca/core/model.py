@@ -29,6 +29,7 @@ _NOTHING: Final = 64.0
 # columns, could not tell a gap of 17 %.
 _ASIDE: Final = 5.0
 _ROUGH: Final = 1e-6  # of what components leave, which is no more exact under masks
+_SAME: Final = 1e-9  # the relative difference up to which two sums are of the same rows
 # the sine up to which components are found although their eigenvalues are next to nothing
 _SURE: Final = 0.1
 
@@ -60,6 +61,42 @@ class Weights:
         return np.array([self.weights.get(client, least) for client in clients])
 
 
+@dataclass(frozen=True)
+class Earlier:
+    """What an earlier run found of its rows, by which the same rows are recognized.
+
+    Attributes:
+        n: Rows of all clients.
+        mean: Their mean, if it was subtracted; else None.
+        scale: What columns were divided by, or None.
+        trace: Their total sum of squares in the frame.
+        values: Sums of squares along the components that the new run begins with.
+        angle: The largest angle of the components that the earlier run has left, as it has told; None if it
+            told none.
+    """
+
+    n: int
+    mean: Array | None
+    scale: Array | None
+    trace: float
+    values: Array
+    angle: float | None
+
+    def is_of(self, model: Model) -> bool:
+        """Whether the opening has found the same rows, in the same frame."""
+        frame, Z = model.frame, model.columns
+        if self.n != model.n or not _near(self.trace, model.trace, model.trace):
+            return False
+        unit = np.sqrt(model.trace / model.n) * frame.divisor
+        if not (_alike(self.mean, frame.mean, unit) and _alike(self.scale, frame.scale, frame.divisor)):
+            return False
+        if model.product is None:
+            return True
+        some = min(len(self.values), Z.shape[1])
+        found = np.sum(Z[:, :some] * model.product[:, :some], axis=0)
+        return _near(self.values[:some], found, model.trace)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Model:
     """What was asked for, the frame and totals of the opening, and the best basis known.
@@ -69,6 +106,7 @@ class Model:
         center, scale, seed, missing: As the caller gave them.
         steps: Steps that a tracker shall take; None for as many as there is data for.
         warm: Whether the run began with components that were known before.
+        earlier: What the run that found these says of its rows; None if nobody knows.
         summed: Whether the server sees sums of answers only, and no answer of a single client.
         public: What is known of the columns before the opening, which then counts in it: see
             `DP.ranges`.
@@ -137,6 +175,7 @@ class Model:
     missing: str = "error"
     steps: int | None = None
     warm: bool = False
+    earlier: Earlier | None = None
     summed: bool = False
     public: Frame = field(default_factory=Frame)
     frame: Frame = field(default_factory=Frame)
@@ -195,6 +234,19 @@ class Model:
     def with_choice(self, what: str, why: str) -> Model:
         """With what the run has chosen by itself, in words."""
         return replace(self, choices={**self.choices, what: why})
+
+    @cached_property
+    def again(self) -> bool:
+        """Whether the rows are those of the earlier run that found the components which this one begins with.
+
+        What that run found out need not be found out again: no larger direction hides from its components.
+        """
+        return self.earlier is not None and self.restarts == 0 and self.earlier.is_of(self)
+
+    @property
+    def unproven(self) -> bool:
+        """Whether the block holds components of other rows, from which a direction of these rows may hide."""
+        return (self.warm or self.restarts > 0) and not self.again
 
     @property
     def feature_names(self) -> tuple[str, ...] | None:
@@ -367,3 +419,15 @@ def fraction_rank(values: Array, trace: float, fraction: float) -> int | None:
     if not len(passed):
         return None
     return int(passed[0]) + 1
+
+
+def _near(a: Array | float, b: Array | float, unit: Array | float) -> bool:
+    """Whether these differ by no more than sums of the same rows do."""
+    return bool(np.all(np.abs(np.subtract(a, b)) <= _SAME * np.asarray(unit)))
+
+
+def _alike(a: Array | None, b: Array | None, unit: Array) -> bool:
+    """Whether both are left out, or both are near."""
+    if a is None or b is None:
+        return a is b
+    return len(a) == len(b) and _near(a, b, unit)

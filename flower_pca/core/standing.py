@@ -194,6 +194,13 @@ class Standing:
             return replace(model, product=None)
         return model
 
+    def _unsent(self, model: Model) -> Model:
+        """The model with the algorithm's coming block in the place of one that was sent, where the server sees sums."""
+        if not model.summed or self.role is not Role.ALGORITHM:
+            return model
+        block = self.algorithm.unsent(self.state)
+        return model if block is None else replace(model, basis=block, product=None)
+
     def estimate(self, *, whole: bool) -> Array | None:
         """The basis (d x k) that is known now; while only a span of r columns is, all r.
 
@@ -243,7 +250,8 @@ class Standing:
             if self.opens and not binding and roll.has_changed(here, counted=self.algorithm.caches and not roll.summed):
                 # Under masks two sums over the same columns, with a client and without it, would tell
                 # what this client has said: there the columns always change.
-                if now._is_spent and not now.model.summed:
+                now = replace(now, model=now._unsent(now.model))
+                if now._is_spent and (not now.model.summed or self.algorithm.unsent(self.state) is not None):
                     return now._open_once_more(roll)
                 return now.reopen(self.algorithm.restart(now.model), roll)
         elif self.role is Role.CLOSING:
@@ -333,7 +341,7 @@ class Standing:
 
     def restart(self, roll: Roll, *, whole: bool) -> Standing:
         """Back at the opening, with what the algorithm makes of all that is known."""
-        known = self.model_now(whole=whole)
+        known = self._unsent(self.model_now(whole=whole))
         # with nothing, or with a block that is asked for again
         begun = known.basis is None or not known.d
         return self.reopen(known.basis if begun else self.algorithm.restart(known), roll)

@@ -1,17 +1,18 @@
 """A start from components that are known: of an earlier run over most of the same rows, say.
 
 A tracker begins with them as they are. A run that opens asks for their product with C in its
-opening, in the frame of the new rows, mixed with a little of every other direction, as after a
-change of clients (`Algorithm.restart`): what is orthogonal to a direction that is new would else
-stay so, and look converged. The answer does not depend on the start, but for rounding, and but for
-sparse components, which are the best near where they begin; the number of messages does.
+opening, in the frame of the new rows, beside that of random columns, as after a change of clients
+(`Algorithm.restart`): a block that is orthogonal to a new direction would stay so, and look
+converged. If the opening finds the rows of the earlier run (`earlier`), nothing is new, and the run
+ends as soon as residuals are small. The answer does not depend on the start, but for rounding, and
+but for sparse components, which are the best near where they begin; the number of messages does.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -21,7 +22,8 @@ from flower_pca.base.linalg import Array
 from flower_pca.base.options import option
 from flower_pca.base.shown import brief
 from flower_pca.core.algorithm import Algorithm
-from flower_pca.core.model import Model
+from flower_pca.base.history import Outcome
+from flower_pca.core.model import Earlier, Model
 from flower_pca.results.pca import PCAResult
 
 
@@ -48,6 +50,9 @@ class Components(NamedTuple):
         scale = None if self.scale_ is None else self.scale_[places]
         return Components(self.components_[:, places], scale)
 
+
+# restarts before the first one, so that a restart draws other columns than a start
+_BEFORE: Final = 1000
 
 Start: TypeAlias = "Array | PCAResult | Components | str | os.PathLike[str]"
 
@@ -91,20 +96,66 @@ def block(
     width = min(algorithm.width(n_components), d)
     drawn = linalg.random_block(d, width, seed)
     filled = np.hstack([rows.T, drawn])[:, :width]
-    model = Model(n_components=n_components, center=True, scale=None, seed=seed, d=d, basis=linalg.orth(filled))
+    model = Model(
+        n_components=n_components,
+        center=True,
+        scale=None,
+        seed=seed,
+        d=d,
+        basis=linalg.orth(filled),
+        restarts=_BEFORE,
+    )
     mixed = algorithm.restart(model)[:, :d]
     return mixed if scale is None else mixed / scale[:, None]
 
 
+def earlier(
+    start: Start, algorithm: Algorithm[Any], *, n_components: int | float, wanted: tuple[str, ...] | None
+) -> Earlier | None:
+    """What the result of a run that has converged says of its rows; None of any other start."""
+    found: Any = _loaded(start)
+    if not isinstance(found, PCAResult) or not isinstance(n_components, int):
+        return None
+    settled = found.status.outcome in (Outcome.CONVERGED, Outcome.ONE_SHOT) and found.residuals_ is not None
+    if not settled or found.cross_ is not None or found.n_components_ < n_components:
+        return None
+    places: Any = slice(None)
+    if found.feature_names_in_ is not None:
+        names = list(map(str, found.feature_names_in_))
+        places = [names.index(name) for name in (sorted(names) if wanted is None else wanted)]
+    degrees = found.n_samples_ - 1
+    return Earlier(
+        n=found.n_samples_,
+        mean=found.mean_[places] if found.centered else None,
+        scale=None if found.scale_ is None else found.scale_[places],
+        trace=found.total_variance_ * degrees,
+        values=found.explained_variance_[:n_components] * degrees,
+        angle=_angle(found, algorithm),
+    )
+
+
+def _angle(found: PCAResult, algorithm: Algorithm[Any]) -> float | None:
+    """The angle that a run has left, by the residuals, or by the algorithm's own error if that is an angle."""
+    told = [] if found.sine_estimate_ is None else [found.sine_estimate_]
+    if algorithm.ends_by_angle and found.algorithm.partition("(")[0] == algorithm.name:
+        rounds = found.history.of(algorithm.name)
+        told += [rounds[-1].metrics["error"]] if len(rounds) and "error" in rounds[-1].metrics else []
+    return min(told, default=None)
+
+
 def components_of(start: Start) -> Components:
     """The components of a start, and what is known of their columns."""
-    found: Any = PCAResult.load(start) if isinstance(start, str | os.PathLike) else start
+    found: Any = _loaded(start)
     rows = checks.numbers("The components to start from", getattr(found, "components_", found))
     if rows.ndim == 3:
         rows = rows[-1]
     if rows.ndim != 2 or 0 in rows.shape or not np.isfinite(rows).all():
         raise _refusal("finite rows", rows)
     return Components(rows, getattr(found, "scale_", None), getattr(found, "feature_names_in_", None))
+
+
+def _loaded(start: Start) -> Any:
+    return PCAResult.load(start) if isinstance(start, str | os.PathLike) else start
 
 
 def _refusal(rule: str, rows: Array) -> ConfigError:

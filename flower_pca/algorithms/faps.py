@@ -310,7 +310,7 @@ class FAPS(Iterative[FAPSState]):
         if model.again and model.earlier is not None and model.earlier.angle is not None:
             progress = progress.step(model.earlier.angle, rounds=0)
         return FAPSState(
-            stirred(model.power_start(), model),
+            stirred(model.power_start(), model, self.tol),
             Movement(),
             progress,
             guarded=model.summed,

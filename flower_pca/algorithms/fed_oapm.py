@@ -102,7 +102,7 @@ class FedOAPM(Iterative[FedOAPMState]):
         if model.unproven and k < U.shape[1]:
             traces = Traces.begin(U, k)
         elif model.unproven:
-            U, product = stirred(U, model), None
+            U, product = stirred(U, model, self.tol), None
         progress = replace(Progress.begin(self.tol, model), sure=traces is None)
         state = FedOAPMState(Power.of(U), k, progress, traces=traces)
         if product is None:

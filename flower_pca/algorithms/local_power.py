@@ -92,7 +92,7 @@ class LocalPower(Iterative[LocalPowerState]):
         return max(1, self.local_steps >> (state.progress.rounds // self.halve_every))
 
     def start(self, model: Model) -> LocalPowerState:
-        Z, k = stirred(model.power_start(), model), model.n_components
+        Z, k = stirred(model.power_start(), model, self.tol), model.n_components
         if not isinstance(k, int):
             k = Z.shape[1]
         progress = Progress.begin(self.tol, model)

@@ -150,7 +150,7 @@ class SSI(Iterative[SSIState]):
         if model.unproven and k < Z.shape[1]:
             traces = Traces.begin(Z, k)
         elif model.unproven:
-            Z, product = stirred(Z, model), None
+            Z, product = stirred(Z, model, self.tol), None
         progress = replace(Progress.begin(self.tol, model), sure=traces is None)
         state = SSIState(Z, Z, None, k, model.units, progress, traces=traces)
         if product is None:

@@ -27,7 +27,10 @@ from flower_pca.core.stage import Arrays, Stage
 
 S = TypeVar("S")
 
-_STIR: Final = 0.1  # the length of the noise that is mixed into a column of length 1
+_STIR: Final = 0.1  # the length of the noise that is mixed into a column of length 1, at most
+# The least such length, in units of tol sqrt(d): noise of length s holds about s / sqrt(d) of a hidden direction, by a
+# twentieth of that in an unlucky draw, and residuals of a tenth of that have to be above tol.
+_FELT: Final = 200.0
 _STIRRED: Final = 2000  # what the seed of that noise is apart from seeds of blocks
 # columns to start with when a fraction of the variance is asked for
 _FRACTION_WIDTH: Final = 10
@@ -68,7 +71,7 @@ class Algorithm(Stage[S]):
         """
         Z, seed = model.columns, model.seed + model.restarts + 1
         if not self.by_power:
-            return _mixed(Z, seed)
+            return _mixed(Z, seed, _STIR)
         width = max(self.width(model.n_components), Z.shape[1])
         noise = linalg.random_block(len(Z), width - model.k, seed)
         return np.hstack([Z[:, : model.k], noise / np.sqrt(len(Z))])
@@ -97,19 +100,22 @@ class Algorithm(Stage[S]):
         return replace(status, words=status.words + model.doubts)
 
 
-def stirred(Z: Array, model: Model) -> Array:
+def stirred(Z: Array, model: Model, tol: float) -> Array:
     """Z, with a little of every other direction mixed in, if its columns were found among other rows.
 
-    A block that is orthogonal to a newcomer's features would stay so, and look converged.
+    A block that is orthogonal to a newcomer's features would stay so, and look converged. The
+    mixture is small, because a run that is cut has no rounds to remove it, but large enough that
+    residuals above tol show what it brings up.
     """
     if not model.unproven:
         return Z
-    return linalg.orth(_mixed(Z, model.seed + model.restarts + _STIRRED))
+    size = min(_STIR, _FELT * tol * np.sqrt(len(Z)))
+    return linalg.orth(_mixed(Z, model.seed + model.restarts + _STIRRED, size))
 
 
-def _mixed(Z: Array, seed: int) -> Array:
+def _mixed(Z: Array, seed: int, size: float) -> Array:
     noise = linalg.random_block(len(Z), Z.shape[1], seed)
-    return np.asarray(Z + _STIR * noise / np.sqrt(len(Z)))
+    return np.asarray(Z + size * noise / np.sqrt(len(Z)))
 
 
 @dataclass(frozen=True, kw_only=True)

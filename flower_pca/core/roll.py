@@ -55,8 +55,11 @@ from flower_pca.base.errors import NotEnoughNodes
 
 _MOST_SILENT: Final = 3  # messages in a row without a usable answer
 _NOBODY: Final[frozenset[int]] = frozenset()
-_KEPT: Final = ("whole", "loss", "silent", "why")
-_SETS: Final = ("members", "unfit", "banned", "addressees", "contributors")
+# Rounds in a row that the same clients have answered, after which nobody else is expected. A client that misses three
+# rounds, as one that is started anew may do, costs no opening.
+_SETTLED: Final = 4
+_KEPT: Final = ("whole", "loss", "silent", "times", "why")
+_SETS: Final = ("members", "unfit", "banned", "addressees", "contributors", "others")
 
 
 class Call(enum.Enum):
@@ -98,6 +101,8 @@ class Roll:
         came: Clients that have answered a message which others are asked once more.
         awaited: Those others; empty where no message is half answered.
         whole: Whether the newest round was one of all members, and of nobody else.
+        others: Clients that have answered the newest round, if they are not the members.
+        times: Rounds in a row that just these have answered.
         loss: Whether the run has to go back to the opening, for it has lost a client that it
             depends on.
         silent: Messages in a row that nobody has answered.
@@ -118,6 +123,8 @@ class Roll:
     came: frozenset[int] = _NOBODY
     awaited: frozenset[int] = _NOBODY
     whole: bool = True
+    others: frozenset[int] = _NOBODY
+    times: int = 0
     loss: bool = False
     silent: int = 0
     why: str = ""
@@ -215,11 +222,24 @@ class Roll:
             members = contributors = came
             unfit = _NOBODY if spare else self.addressees - came
         whole = came == members or not self.opens
+        others, times = (_NOBODY, 0) if whole else (came, 1)
+        if others and others == self.others:
+            times = self.times + 1
         same = (members, unfit, whole) == (self.members, self.unfit, self.whole) and contributors == self.contributors
+        same = same and (others, times) == (self.others, self.times)
         if same and not self.came and not self.silent:
             return self  # as after most messages
         after = replace(self, members=members, unfit=unfit, contributors=contributors, whole=whole)
+        after = replace(after, others=others, times=times)
         return replace(after, came=_NOBODY, awaited=_NOBODY, silent=0)
+
+    @property
+    def has_settled(self) -> bool:
+        """Whether the run goes on with the same clients time after time, who are not its members.
+
+        A message for all comes to others each time if a fraction is sampled.
+        """
+        return self.fraction == 1.0 and self.times >= _SETTLED
 
     def lose(self) -> Roll:
         """The run depends on a client that it has lost."""
@@ -227,7 +247,7 @@ class Roll:
 
     def reopen(self) -> Roll:
         """Before an opening that makes members anew."""
-        return replace(self, came=_NOBODY, awaited=_NOBODY, loss=False)
+        return replace(self, came=_NOBODY, awaited=_NOBODY, loss=False, others=_NOBODY, times=0)
 
     def has_changed(self, here: Iterable[int], *, counted: bool) -> bool:
         """Whether those here are others than the newest round was of, which then says nothing.
@@ -263,6 +283,8 @@ class Roll:
             came=_NOBODY,
             awaited=_NOBODY,
             whole=files.unpack(bool, header["whole"], {}),
+            others=clients("others"),
+            times=files.unpack(int, header["times"], {}),
             loss=files.unpack(bool, header["loss"], {}),
             silent=files.unpack(int, header["silent"], {}),
             why=files.unpack(str, header["why"], {}),

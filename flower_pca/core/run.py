@@ -330,6 +330,9 @@ class Run:
         if self.roll.summed and not self.roll.whole and not self.standing.sums_suffice:
             # it could go on without some clients, but not by sums
             self.roll = self.roll.lose()
+        elif self.roll.has_settled and self.standing.gains_by_opening and not any(map(is_binding, self.layers)):
+            # Mean and totals are still those of the members: rounds that are spent on them are lost.
+            self.roll = self.roll.lose()
 
 
 def _others(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

@@ -45,6 +45,7 @@ from flower_pca.core.stage import Gathering, Stage, add
 from flower_pca.names.columns import Heading
 
 MAX_RESTARTS: Final = 5  # returns to the opening because the set of clients changed
+_EARLY: Final = 3  # of these, restarts up to which a run begins anew before it has ended
 # that change without the model and the state, in a checkpoint
 _PLACE: Final = {"index": int, "halfway": bool, "last": bool, "disturbed": bool, "changed": bool}
 _DISTURBED: Final = ", but maybe elsewhere than undisturbed: clients had lost what they keep of the run. Run it again"
@@ -275,6 +276,14 @@ class Standing:
     def with_algorithm(self, algorithm: Algorithm[Any]) -> Standing:
         """With this algorithm in the place of the one that it had."""
         return replace(self, stages=(*self.stages[: self.place], algorithm, *self.stages[self.place + 1 :]))
+
+    @property
+    def gains_by_opening(self) -> bool:
+        """Whether the algorithm, while it is under way, loses nothing by another opening, and has rounds left after it."""
+        algorithm = self.algorithm
+        if not self.opens or self.role is not Role.ALGORITHM or self.stage.status(self.state) is not None:
+            return False
+        return algorithm.by_power and self.model.restarts < _EARLY
 
     @property
     def _is_spent(self) -> bool:

@@ -97,7 +97,9 @@ class LocalPower(Iterative[LocalPowerState]):
             k = Z.shape[1]
         progress = Progress.begin(self.tol, model)
         if model.again and model.product is not None and self.decay:
-            known = LocalPowerState(model.columns, model.columns, None, k, model.units, Movement(), progress, again=True)
+            known = LocalPowerState(
+                model.columns, model.columns, None, k, model.units, Movement(), progress, again=True
+            )
             return self._measured(known, model.product, rounds=0)
         return LocalPowerState(Z, Z, None, k, model.units, Movement(), progress)
 

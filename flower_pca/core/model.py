@@ -426,7 +426,7 @@ def _near(a: Array | float, b: Array | float, unit: Array | float) -> bool:
     return bool(np.all(np.abs(np.subtract(a, b)) <= _SAME * np.asarray(unit)))
 
 
-def _alike(a: Array | None, b: Array | None, unit: Array) -> bool:
+def _alike(a: Array | None, b: Array | None, unit: Array | float) -> bool:
     """Whether both are left out, or both are near."""
     if a is None or b is None:
         return a is b

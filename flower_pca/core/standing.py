@@ -49,6 +49,7 @@ _EARLY: Final = 3  # of these, restarts up to which a run begins anew before it 
 # that change without the model and the state, in a checkpoint
 _PLACE: Final = {"index": int, "halfway": bool, "last": bool, "disturbed": bool, "changed": bool}
 _DISTURBED: Final = ", but maybe elsewhere than undisturbed: clients had lost what they keep of the run. Run it again"
+_ANEW: Final = ", of which some are lost: under masks the run began anew after clients had changed. Give it more rounds"
 _AFRESH: Final = (
     "; clients had lost what they keep of the run and began afresh, which may cost rounds: give every node a memory-dir"
 )
@@ -279,7 +280,7 @@ class Standing:
 
     @property
     def gains_by_opening(self) -> bool:
-        """Whether the algorithm, while it is under way, loses nothing by another opening, and has rounds left after it."""
+        """Whether the algorithm is under way, and loses nothing by another opening."""
         algorithm = self.algorithm
         if not self.opens or self.role is not Role.ALGORITHM or self.stage.status(self.state) is not None:
             return False
@@ -313,6 +314,9 @@ class Standing:
             status = Status(status.outcome, f"{status.words}{_AFRESH}")
         elif self.disturbed and status.outcome is Outcome.CONVERGED:
             status = Status(Outcome.STALLED, f"{status.words}{_DISTURBED}")
+        begun_anew = self.model.summed and self.model.restarts > 0 and algorithm.fixed_set
+        if begun_anew and status.outcome is Outcome.MAX_ROUNDS:
+            status = Status(status.outcome, f"{status.words}{_ANEW}")
         model = replace(self.model, status=status, rounds=algorithm.rounds(self.state), pooled=algorithm.pooled)
         basis, product = model.basis, model.product
         if basis is not None and product is not None and basis.shape != product.shape:

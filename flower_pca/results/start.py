@@ -18,11 +18,11 @@ import numpy as np
 
 from flower_pca.base import checks, linalg
 from flower_pca.base.errors import ConfigError
+from flower_pca.base.history import Outcome
 from flower_pca.base.linalg import Array
 from flower_pca.base.options import option
 from flower_pca.base.shown import brief
 from flower_pca.core.algorithm import Algorithm
-from flower_pca.base.history import Outcome
 from flower_pca.core.model import Earlier, Model
 from flower_pca.results.pca import PCAResult
 
@@ -97,13 +97,7 @@ def block(
     drawn = linalg.random_block(d, width, seed)
     filled = np.hstack([rows.T, drawn])[:, :width]
     model = Model(
-        n_components=n_components,
-        center=True,
-        scale=None,
-        seed=seed,
-        d=d,
-        basis=linalg.orth(filled),
-        restarts=_BEFORE,
+        n_components=n_components, center=True, scale=None, seed=seed, d=d, basis=linalg.orth(filled), restarts=_BEFORE
     )
     mixed = algorithm.restart(model)[:, :d]
     return mixed if scale is None else mixed / scale[:, None]

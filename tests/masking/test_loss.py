@@ -107,3 +107,33 @@ def test_in_few_columns_a_loss_tells_all_that_was_asked_before():
     W, told = heard.common()
     assert W.shape[1] >= 12
     assert np.linalg.norm(told - C @ W) < 1e-9 * np.linalg.norm(C @ W)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rounds", [4, 6, 9])
+@pytest.mark.parametrize("sums", [2, 3, 5])
+@pytest.mark.parametrize("name", ["ssi", "faps", "fed_oapm"])
+def test_no_block_goes_to_other_clients_than_before(name, sums, rounds):
+    """Whatever the run goes back to the opening with: of blocks that have been sent, no direction comes again."""
+    run, heard = Run(PARTS, f"{name}(max_rounds={rounds}, tol=1e-15)", n_components=4), []
+    deliver = run.session._deliver
+
+    def listening(group, answers):
+        heard.append((run.session.message, len(group.uploads)))
+        return deliver(group, answers)
+
+    run.session._deliver = listening
+    while (message := run.message()) is not None:
+        run.step(gone=[LOST] if len(heard) >= sums and LOST in message.to else [])
+    blocks = {N: [], N - 1: []}
+    for sent, count in heard:
+        arrays = sent.arrays
+        block = block_of(arrays, D) if {"seed", "block"} & set(arrays) else arrays.get("Z", arrays.get("U"))
+        if block is not None:
+            blocks[count].append(np.linalg.qr(block)[0])
+    assert blocks[N]
+    assert blocks[N - 1]
+    assert run.session.result().n_samples_ == sum(map(len, PARTS[:LOST]))
+    for before in blocks[N]:
+        for after in blocks[N - 1]:
+            assert np.linalg.svd(before.T @ after, compute_uv=False).max() < 1.0 - 1e-9

@@ -16,7 +16,7 @@ from string import ascii_uppercase
 
 from flower_pca import PersonalResult, RobustResult, TripleResult, registry, run_config
 from flower_pca.commands.algorithms import describe
-from flower_pca.core import compatible, question
+from flower_pca.core import compatible, config
 from flower_pca.core.stage import Stage
 
 ROOT = Path(__file__).parents[1]
@@ -50,9 +50,7 @@ def matrix() -> str:
 def beside() -> str:
     """With every algorithm: the options that need nothing of one; then what an option may not have beside it."""
     named = {option for options, _ in compatible.NEEDS for option in options}
-    free = [
-        f"`{name}`" for name in (*question._OPTIONS, "checkpoint", "answers") if name not in named | {"n_components"}
-    ]
+    free = [f"`{name}`" for name in (*config._OPTIONS, "checkpoint", "answers") if name not in named | {"n_components"}]
     words = f"{', '.join(free[:-1])} and {free[-1]} go with all of them, as do clients that miss messages."
     words += " Two options may not:"
     lines = ["| beside | is refused |", "|---|---|"]

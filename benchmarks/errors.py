@@ -59,7 +59,7 @@ def coverage(draw, n, d, *, draws=DRAWS, algorithm="krylov", scale=None, seed=0)
     rng = np.random.default_rng([seed, n, d])
     loadings, variances = [], []
     for _ in range(draws):
-        found = simulate(algorithm, drawn(draw, made, n, rng), n_components=K, scale=scale, errors=True)
+        found = simulate(algorithm, drawn(draw, made, n, rng), n_components=K, scale=scale, standard_errors=True)
         sign = np.sign((found.components_ * truth).sum(axis=1))[:, None]
         loadings.append(np.abs(found.components_ * sign - truth) < WIDE * found.loading_errors_)
         variances.append(np.abs(found.explained_variance_ - values) < WIDE * found.variance_errors_)
@@ -74,7 +74,7 @@ def by_intervals(draw, n, d, *, draws=DRAWS, seed=1):
     rng = np.random.default_rng([seed, n, d])
     loadings, variances, said = [], [], []
     for _ in range(draws):
-        found = simulate("krylov", drawn(draw, made, n, rng), n_components=K, errors=True)
+        found = simulate("krylov", drawn(draw, made, n, rng), n_components=K, standard_errors=True)
         same = truth * np.sign((found.components_ * truth).sum(axis=1))[:, None]
         low, high = (intervals(found).loadings[side] for side in (0, 1))
         loadings.append((low < same) & (same < high))
@@ -99,7 +99,7 @@ def against_bootstrap(draw, n, d, *, times=BOOTSTRAP, seed=0):
     made, _ = population(d)
     rng = np.random.default_rng([seed, n, d, 1])
     shards = drawn(draw, made, n, rng)
-    found = simulate("krylov", shards, n_components=K, errors=True)
+    found = simulate("krylov", shards, n_components=K, standard_errors=True)
     X = np.vstack(shards)
     ends = np.cumsum([0, *(len(S) for S in shards)])
     ways = {

@@ -30,7 +30,7 @@ def shards(clients: int) -> list[Any]:
 def driven(parts: list[Any], masks: MaskedSums) -> tuple[Counter[str], Counter[str], int, History]:
     """A run by hand: seconds by step, of all clients and of the server; bytes of keys; the history."""
     nodes, memories = [LocalData(X) for X in parts], [{} for _ in parts]  # type: ignore[var-annotated]
-    run = assembly.run(assembly.question(make("ssi", max_rounds=ROUNDS), mask=masks, n_components=P))
+    run = assembly.run(assembly.config(make("ssi", max_rounds=ROUNDS), mask=masks, n_components=P))
     client, server, keys = Counter(), Counter(), 0  # type: ignore[var-annotated]
     while True:
         began = time.process_time()

@@ -210,10 +210,10 @@ class Held:
 
 def compare(L: Array, X: Array, clean: Array, result: RobustResult, *, rank: int, noise: float) -> Held:
     """The low-rank part of a run over clients of about as many rows each beside L."""
-    clients = range(len(result.own))
-    found = np.vstack([result.own[i]["L"] for i in clients])
+    clients = range(len(result.local))
+    found = np.vstack([result.local[i]["L"] for i in clients])
     starts = np.cumsum([0, *(len(part) for part in np.array_split(X, len(clients)))])
-    no_rows = np.concatenate([result.own[i]["undetermined"] + starts[i] for i in clients]).astype(int)
+    no_rows = np.concatenate([result.local[i]["undetermined"] + starts[i] for i in clients]).astype(int)
     no_columns = result.undetermined_columns_
     U, _, Vt = np.linalg.svd(L, full_matrices=False)
     of_rows, of_columns = determined(clean, Vt[:rank].T), determined(clean.T, U[:, :rank])

@@ -58,8 +58,8 @@ def row(name: str, X: Array, far: Array | None) -> list[object]:
     _, sparse = deque(ialm(X), maxlen=1)[0]
     theirs = process_time() - began
     assert isinstance(result, RobustResult)
-    low = np.vstack([result.own[i]["L"] for i in range(CLIENTS)])
-    found = np.vstack([result.own[i]["S"] for i in range(CLIENTS)])
+    low = np.vstack([result.local[i]["L"] for i in range(CLIENTS)])
+    found = np.vstack([result.local[i]["S"] for i in range(CLIENTS)])
     cells: list[object] = [name, result.status.outcome.value, len(result.history), f"{ours:.1f}", f"{theirs:.1f}"]
     cells += [f"{ours / theirs:.2f}", f"{np.mean(found != 0.0):.1%}"]
     if far is None:

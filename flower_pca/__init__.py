@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from flower_pca.base.history import Outcome as Outcome
     from flower_pca.base.history import Round as Round
     from flower_pca.base.history import Status as Status
-    from flower_pca.core.question import Question as Question
+    from flower_pca.core.config import PCAConfig as PCAConfig
     from flower_pca.dp.spent import Spent as Spent
     from flower_pca.estimator import FederatedPCA as FederatedPCA
     from flower_pca.estimator import to_sklearn as to_sklearn
@@ -67,7 +67,7 @@ _HOMES: Final = {
     "flower_pca.base.errors": ("ConfigError", "DataError", "FlowerPCAError", "NotEnoughNodes", "ProtocolError"),
     "flower_pca.base.history": ("History", "Outcome", "Round", "Status"),
     "flower_pca.layers.air": ("AirChannel",),
-    "flower_pca.core.question": ("Question",),
+    "flower_pca.core.config": ("PCAConfig",),
     "flower_pca.results.pca": ("PCAResult",),
     "flower_pca.dp.spent": ("Spent",),
     "flower_pca.settings.budget": ("DP",),

@@ -1,6 +1,6 @@
 """A run of what is asked: its stages in order, the terms of a privacy budget, and masks over it.
 
-`question` reads the short form, `run` puts a question together, `tracking` does so for a tracker.
+`config` reads the short form, `run` puts a configuration together, `tracking` does so for a tracker.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
 from flower_pca.core import compatible
 from flower_pca.core.algorithm import Algorithm, Noisy, Telling
+from flower_pca.core.config import COMPONENTS, MISSING, PCAConfig, SimulationOptions
 from flower_pca.core.layer import Layer
 from flower_pca.core.model import Model
-from flower_pca.core.question import MISSING, AskedHere, Question
 from flower_pca.core.roll import Roll
 from flower_pca.core.run import Run
 from flower_pca.core.stage import Stage
@@ -45,12 +45,12 @@ if TYPE_CHECKING:
 AnyRun: TypeAlias = "Run | Around"
 
 
-class AskedSteps(TypedDict, total=False):
+class TrackingOptions(TypedDict, total=False):
     """What is asked of a tracker, beside it: see `tracking`."""
 
     n_components: int
     steps: int | None
-    start: Start | None
+    init: Start | None
     columns: Sequence[str] | str | None
     seed: int
     mask: bool | MaskedSums | str | None
@@ -79,164 +79,157 @@ _STOPPING: Final = ("tol", "min_rounds", "max_rounds", "patience")
 _STRINGS: Final[dict[str, Callable[[Any], Any]]] = {"mask": MaskedSums.of, "dp": DP.of, "channel": channel_of}
 
 
-def question(algorithm: str | Algorithm[Any] | Question, **settings: Any) -> Question:
-    """A question in short.
+def config(algorithm: str | Algorithm[Any] | PCAConfig, **settings: Any) -> PCAConfig:
+    """A configuration in short.
 
     Args:
         algorithm: A name ("krylov"), a spec string ("faps(inner_steps=5)") or an instance; or a
-            Question, then alone.
-        **settings: The other fields of `Question`; tol, min_rounds, max_rounds and patience are
+            PCAConfig, then alone.
+        **settings: The other fields of `PCAConfig`; tol, min_rounds, max_rounds and patience are
             passed on to an algorithm that iterates.
     """
-    if isinstance(algorithm, Question):
+    if isinstance(algorithm, PCAConfig):
         if settings:
             raise ConfigError(
-                "The settings beside a Question",
+                "The settings beside a PCAConfig",
                 must="left out",
                 got=", ".join(settings),
-                then="Use dataclasses.replace to change them in the question.",
+                then="Use dataclasses.replace to change them in the configuration.",
             )
         return check(algorithm)
-    checks.parameters("a question", settings, AskedHere.__annotations__)
-    require_components(settings)
+    checks.parameters("a configuration", settings, SimulationOptions.__annotations__)
     made = registry.make(algorithm, **{name: settings[name] for name in _STOPPING if settings.get(name) is not None})
     for name in _STOPPING:
         settings.pop(name, None)
     for name, read in _STRINGS.items():
         if name in settings:
             settings[name] = read(settings[name])
-    return check(Question(made, **settings))
+    return check(PCAConfig(made, **settings))
 
 
-def require_components(settings: Mapping[str, object]) -> None:
-    """Refuse settings that do not say how many components are wanted."""
-    if "n_components" not in settings:
-        raise ConfigError("n_components is missing. Add it, for example n_components=2.")
-
-
-def check(question: Question, **beside: Any) -> Question:
-    """The question, if all that it asks for goes together; with what is asked `beside` it."""
-    on = {**question.options, **beside}
+def check(config: PCAConfig, **beside: Any) -> PCAConfig:
+    """The configuration, if all that it asks for goes together; with what is asked `beside` it."""
+    on = {**config.options, **beside}
     if not on:
-        return question
-    algorithm = question.algorithm
-    if _has_ranges(question):
+        return config
+    algorithm = config.algorithm
+    if _has_ranges(config):
         # where columns are known auto takes its algorithm now: that is the one that has to suit
-        algorithm, _ = _beforehand(question)
+        algorithm, _ = _beforehand(config)
     compatible.check(algorithm, on, registry.ALGORITHMS)
-    return question
+    return config
 
 
-def _has_ranges(question: Question) -> bool:
+def _has_ranges(config: PCAConfig) -> bool:
     """Whether the columns are known before the run, with their ranges."""
-    return question.dp is not None and bool(question.dp.public_ranges)
+    return config.dp is not None and bool(config.dp.public_ranges)
 
 
-def _beforehand(question: Question) -> tuple[Algorithm[Any], dict[str, str]]:
+def _beforehand(config: PCAConfig) -> tuple[Algorithm[Any], dict[str, str]]:
     """The algorithm that a run begins with, and why, if it is another than the one asked for."""
-    algorithm, why = question.algorithm, ""
-    private, over_air = question.dp is not None, question.channel is not None
+    algorithm, why = config.algorithm, ""
+    private, over_air = config.dp is not None, config.channel is not None
     if (private or over_air) and isinstance(algorithm, Noisy):
-        algorithm, why = algorithm.under_noise(private=private, over_air=over_air, known=_has_ranges(question))
+        algorithm, why = algorithm.under_noise(private=private, over_air=over_air, known=_has_ranges(config))
     if why:
         return algorithm, {"algorithm": why}
     return algorithm, {}
 
 
-def _public(question: Question) -> Frame:
+def _public(config: PCAConfig) -> Frame:
     """What is known of the columns before the run: middles and halves of their ranges, if any.
 
     The middle stands for a missing value while the mean is measured, which no row moves.
     """
-    if question.dp is None or not question.dp.public_ranges or question.columns is None:
+    if config.dp is None or not config.dp.public_ranges or config.columns is None:
         return Frame()
-    middles, halves = ranges.halves(question.dp.public_ranges, question.columns)
-    return Frame(middles, halves, middles if question.missing == "mean" else None)
+    middles, halves = ranges.halves(config.dp.public_ranges, config.columns)
+    return Frame(middles, halves, middles if config.missing == "mean" else None)
 
 
-def outlook(question: Question, *, rows: int, columns: int, clients: int) -> Outlook | None:
+def outlook(config: PCAConfig, *, rows: int, columns: int, clients: int) -> Outlook | None:
     """What a budget leaves to be seen of a table of this size, before any of it is spent; None without a budget."""
-    if question.dp is None:
+    if config.dp is None:
         return None
     from flower_pca.layers.noise import plan
 
-    budget, _ = plan(question.dp, _beforehand(question)[0], PrivateOpening.name)
-    if question.mask is not None:
-        budget = budget.divide(question.mask.quorum(question.mask.degree(clients) + 1))
+    budget, _ = plan(config.dp, _beforehand(config)[0], PrivateOpening.name)
+    if config.mask is not None:
+        budget = budget.divide(config.mask.quorum(config.mask.degree(clients) + 1))
     return budget.outlook(rows=rows, columns=columns, clients=clients)
 
 
-def run(question: Question, *, judged: bool = True, start: Start | None = None) -> AnyRun:
+def run(config: PCAConfig, *, judged: bool = True, init: Start | None = None) -> AnyRun:
     """A run of a `checked` question: opening, algorithm, its closing stage; what follows these if it is asked for.
 
     Where all clients are our own, as in a simulation, answers need not be `judged` by what they say
     of their rows. With a `start`, its components are the block of the opening.
     """
-    if start is not None:
-        check(question, start=type(start).__name__)
-    if question.levels is not None:
-        if question.columns is None or not question.coding.is_known:
-            return _by_agreement(question, judged=judged, start=start)
-        question = replace(question, columns=question.coding.spread(question.columns))
-    algorithm, choices = _beforehand(question)
-    if question.split == "columns":
-        return _under(question.mask, vertical.run(question, algorithm, choices))
+    if init is not None:
+        check(config, init=type(init).__name__)
+    if config.categorical is not None:
+        if config.columns is None or not config.coding.is_known:
+            return _by_agreement(config, judged=judged, init=init)
+        config = replace(config, columns=config.coding.spread(config.columns))
+    algorithm, decisions = _beforehand(config)
+    if config.partitioned_by == "columns":
+        return _under(config.mask, vertical.run(config, algorithm, decisions))
     bits, tol = 64, None
     if algorithm.tolerant and not algorithm.basic:
-        bits, tol = question.bits, question.tol
-    if question.wire == "auto":
-        choices |= {"wire": why_bits(bits, tol)}
-    layers, budget = _layers(question, algorithm, bits), None
-    if question.dp is not None:
+        bits, tol = config.bits, config.tol
+    if config.wire == "auto":
+        decisions |= {"wire": why_bits(bits, tol)}
+    layers, budget = _layers(config, algorithm, bits), None
+    if config.dp is not None:
         from flower_pca.layers.noise import plan
 
-        budget, algorithm = plan(question.dp, algorithm, PrivateOpening.name)
+        budget, algorithm = plan(config.dp, algorithm, PrivateOpening.name)
         layers.append(budget)
     entry = registry.entry(type(algorithm))
     alone = partial(entry.opening, judged=judged, bits=bits)
-    if question.adjust:
-        opening = _adjusted_opening(question, algorithm.width(question.begins), judged=judged, bits=bits)
+    if config.adjust:
+        opening = _adjusted_opening(config, algorithm.width(config.begins), judged=judged, bits=bits)
     else:
-        opening = _opening(question, algorithm.width(question.begins), budget, alone)
-    if question.max_share is not None:
-        opening, capping = _cap(opening, question.max_share)
+        opening = _opening(config, algorithm.width(config.begins), budget, alone)
+    if config.max_share is not None:
+        opening, capping = _cap(opening, config.max_share)
         layers += capping
-    later = [registry.STAGES[name]() for name in registry.AFTER if getattr(question, name)]
-    summed = question.mask is not None
+    later = [registry.STAGES[stage]() for name, stage in registry.AFTER.items() if getattr(config, name)]
+    summed = config.mask is not None
     made = Run(
-        (opening, *_counting(question), algorithm, entry.closing(), *later),
-        model=_model(question, algorithm, choices, start),
-        roll=Roll(min_clients=question.min_clients, fraction=question.fraction, seed=question.seed, summed=summed),
+        (opening, *_counting(config), algorithm, entry.closing(), *later),
+        model=_model(config, algorithm, decisions, init),
+        roll=Roll(min_nodes=config.min_nodes, fraction=config.fraction, seed=config.seed, summed=summed),
         result=entry.result,
         layers=layers,
-        question=question.plain(),
+        config=config.plain(),
     )
-    return _under(question.mask, made)
+    return _under(config.mask, made)
 
 
-def _by_agreement(question: Question, *, judged: bool, start: Start | None) -> AnyRun:
+def _by_agreement(config: PCAConfig, *, judged: bool, init: Start | None) -> AnyRun:
     """A run that begins by asking what columns are called, and goes on as one of these by name."""
     from flower_pca.stages.agreed import Agreed, Naming
 
     def then(columns: tuple[str, ...], found: Coding) -> AnyRun:
-        return run(question.with_coding(found, columns), judged=judged, start=start)
+        return run(config.with_coding(found, columns), judged=judged, init=init)
 
-    algorithm, choices = _beforehand(question)
+    algorithm, decisions = _beforehand(config)
     first = Run(
         (Naming(),),
-        model=_model(question, algorithm, choices, None),
-        roll=Roll(opens=False, min_clients=question.min_clients, seed=question.seed),
+        model=_model(config, algorithm, decisions, None),
+        roll=Roll(opens=False, min_nodes=config.min_nodes, seed=config.seed),
         result=Scaling,
-        question=question.plain(),
+        config=config.plain(),
     )
-    return Agreed(first, coding=question.coding, columns=question.columns, then=then)
+    return Agreed(first, coding=config.coding, columns=config.columns, then=then)
 
 
-def _layers(question: Question, algorithm: Algorithm[Any], bits: int) -> list[Layer]:
+def _layers(config: PCAConfig, algorithm: Algorithm[Any], bits: int) -> list[Layer]:
     """The layers that are on, but for a budget's noise, in the order they are laid on."""
     layers: list[Layer] = []
-    if question.channel is not None:
-        layers.append(question.channel)
+    if config.channel is not None:
+        layers.append(config.channel)
     if bits < 64:
         from flower_pca.layers.precision import Precision
 
@@ -248,20 +241,20 @@ def _layers(question: Question, algorithm: Algorithm[Any], bits: int) -> list[La
     return layers
 
 
-def _opening(question: Question, width: int, budget: Budget | None, alone: Callable[..., Opening]) -> Stage[Any]:
+def _opening(config: PCAConfig, width: int, budget: Budget | None, alone: Callable[..., Opening]) -> Stage[Any]:
     """The opening that goes with noise, with masks, or with neither (single answers seen)."""
     if budget is not None:
         return PrivateOpening(width=width, clip=budget.reach, noise=budget.frame_noise)
-    if question.mask is not None:
+    if config.mask is not None:
         return SummedOpening(width=width)
     return alone(width=width)
 
 
-def _adjusted_opening(question: Question, width: int, *, judged: bool, bits: int) -> Stage[Any]:
+def _adjusted_opening(config: PCAConfig, width: int, *, judged: bool, bits: int) -> Stage[Any]:
     """The opening of a run that removes what covariates explain."""
     from flower_pca.stages.adjusted_opening import AdjustedOpening, AdjustedSums
 
-    if question.mask is not None:
+    if config.mask is not None:
         return AdjustedSums(width=width)
     return AdjustedOpening(width=width, judged=judged, bits=bits)
 
@@ -278,62 +271,60 @@ def _cap(opening: Stage[Any], share: float) -> tuple[Stage[Any], list[Layer]]:
     return CappedOpening(width=width, judged=judged, bits=bits, share=share), [MaxShare(share)]
 
 
-def with_stage(question: Question, stage: str) -> Question:
-    """The question, with a stage beside the algorithm that nodes have to name, if there is one."""
+def with_stage(config: PCAConfig, stage: str) -> PCAConfig:
+    """The configuration, with a stage beside the algorithm that nodes have to name, if there is one."""
     if stage in registry.COUNTING:
-        return check(replace(question, n_components=stage))
+        return check(replace(config, n_components=stage))
     if stage in registry.BESIDE:
         chosen: Any = True
-        return check(replace(question, **{stage: chosen}))
-    return question
+        return check(replace(config, **{stage: chosen}))
+    return config
 
 
-def _counting(question: Question) -> list[Stage[Any]]:
-    """What finds the number of components before the algorithm, where the question has none."""
-    if isinstance(question.n_components, str):
-        return [registry.COUNTING[question.n_components]()]
+def _counting(config: PCAConfig) -> list[Stage[Any]]:
+    """What finds the number of components before the algorithm, where the configuration has none."""
+    if isinstance(config.n_components, str):
+        return [registry.COUNTING[config.n_components]()]
     return []
 
 
-def _model(question: Question, algorithm: Algorithm[Any], choices: dict[str, str], start: Start | None) -> Model:
+def _model(config: PCAConfig, algorithm: Algorithm[Any], decisions: dict[str, str], init: Start | None) -> Model:
     """What is known before the first message."""
     basis, earlier = None, None
-    if start is not None:
-        basis = starts.block(
-            start, algorithm, n_components=question.begins, seed=question.seed, wanted=question.columns
-        )
-        earlier = starts.earlier(start, algorithm, n_components=question.begins, wanted=question.columns)
+    if init is not None:
+        basis = starts.block(init, algorithm, n_components=config.begins, seed=config.seed, wanted=config.columns)
+        earlier = starts.earlier(init, algorithm, n_components=config.begins, wanted=config.columns)
     shared: tuple[str, ...] = ()
-    if question.levels is not None:
-        shared = question.coding.new_columns
+    if config.categorical is not None:
+        shared = config.coding.new_columns
     return Model(
-        n_components=question.begins,
-        center=question.centered,
-        scale=question.scale,
-        seed=question.seed,
-        missing=question.missing,
-        warm=start is not None,
+        n_components=config.begins,
+        center=config.centered,
+        scale=config.scale,
+        seed=config.seed,
+        missing=config.missing,
+        warm=init is not None,
         earlier=earlier,
-        summed=question.mask is not None,
-        wanted=question.columns,
+        summed=config.mask is not None,
+        wanted=config.columns,
         shared=shared,
-        covariates=question.covariates,
-        explain=question.explain,
-        public=_public(question),
+        covariates=config.covariates,
+        explain=config.explain,
+        public=_public(config),
         basis=basis,
-        choices=choices,
+        decisions=decisions,
     )
 
 
 def tracking(
     tracker: Tracker,
     *,
-    n_components: int,
+    n_components: int = COMPONENTS,
     seed: int = 0,
     steps: int | None = None,
-    start: Start | None = None,
+    init: Start | None = None,
     columns: Sequence[str] | str | None = None,
-    min_clients: int = 1,
+    min_nodes: int = 1,
     mask: bool | MaskedSums | str | None = None,
     channel: Layer | str | None = None,
 ) -> AnyRun:
@@ -344,31 +335,31 @@ def tracking(
         n_components: Columns of the basis.
         seed: Seed of everything random on the server.
         steps: Steps to take; None for as many as there is data for.
-        start: A basis to start from, as rows; or a result.
-        columns: Names of the columns to use, in the order of the result: see `Question`.
-        min_clients: Clients that must be present.
+        init: A basis to start from, as rows; or a result.
+        columns: Names of the columns to use, in the order of the result: see `PCAConfig`.
+        min_nodes: Clients that must be present.
         mask: Whether sums are masked, or how.
         channel: What the sums of the replies are heard through; None for an ideal one.
     """
     checks.integer("n_components", n_components, least=1)
     checks.integer("seed", seed, most=2**62)
-    checks.integer("min_clients", min_clients, least=1)
+    checks.integer("min_nodes", min_nodes, least=1)
     if steps is not None:
         checks.integer("steps", steps, least=1)
     masks, air = MaskedSums.of(mask), channel_of(channel)
     on = {name: given for name, given in (("mask", masks), ("channel", air)) if given is not None}
     compatible.check(tracker, on, registry.TRACKERS)
     r, masked, names = int(n_components), masks is not None, names_in(columns)
-    basis, names = (None, names) if start is None else starts.basis(start, r, names)
+    basis, names = (None, names) if init is None else starts.basis(init, r, names)
     model = Model(
         n_components=r, center=False, scale=None, seed=int(seed), steps=steps, summed=masked, wanted=names, basis=basis
     )
-    plain: Mapping[str, Any] = {"n_components": r, "seed": int(seed), "steps": steps, "min_clients": min_clients}
+    plain: Mapping[str, Any] = {"n_components": r, "seed": int(seed), "steps": steps, "min_nodes": min_nodes}
     plain = {**plain, "columns": None if names is None else list(names)}
     words = {"tracker": tracker.spec, "mask": masks and repr(masks), "channel": air and repr(air)}
-    roll = Roll(opens=False, min_clients=min_clients, seed=int(seed), summed=masked)
+    roll = Roll(opens=False, min_nodes=min_nodes, seed=int(seed), summed=masked)
     layers = [] if air is None else [air]
-    made = Run((tracker,), model=model, roll=roll, result=TrackingResult, layers=layers, question={**words, **plain})
+    made = Run((tracker,), model=model, roll=roll, result=TrackingResult, layers=layers, config={**words, **plain})
     return _under(masks, made)
 
 
@@ -376,28 +367,28 @@ def standardizing(
     *,
     missing: str = "error",
     columns: Sequence[str] | str | None = None,
-    min_clients: int = 1,
+    min_nodes: int = 1,
     mask: bool | MaskedSums | str | None = None,
 ) -> AnyRun:
     """A run of the opening alone, whose result is the `Scaling` of all rows together.
 
     Args:
-        missing: See `Question`, as the next one.
+        missing: See `PCAConfig`, as the next one.
         columns: Names of the columns to use, in the order of the result.
-        min_clients: Clients that must be present.
+        min_nodes: Clients that must be present.
         mask: Whether sums are masked, or how.
     """
     checks.choice("missing", missing, MISSING)
-    checks.integer("min_clients", min_clients, least=1)
+    checks.integer("min_nodes", min_nodes, least=1)
     masks, names = MaskedSums.of(mask), names_in(columns)
     summed = masks is not None
     opening: Stage[Any] = Opening(width=0)
     if summed:
         opening = SummedOpening(width=0)
     model = Model(n_components=1, center=True, scale="deviation", seed=0, missing=missing, summed=summed, wanted=names)
-    roll = Roll(min_clients=min_clients, seed=0, summed=summed)
-    settings = {"missing": missing, "min_clients": min_clients, "columns": None if names is None else list(names)}
-    return _under(masks, Run((opening, ScalingOnly()), model=model, roll=roll, result=Scaling, question=settings))
+    roll = Roll(min_nodes=min_nodes, seed=0, summed=summed)
+    settings = {"missing": missing, "min_nodes": min_nodes, "columns": None if names is None else list(names)}
+    return _under(masks, Run((opening, ScalingOnly()), model=model, roll=roll, result=Scaling, config=settings))
 
 
 def _under(masks: MaskedSums | None, made: Run) -> AnyRun:

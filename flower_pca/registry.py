@@ -134,10 +134,9 @@ _LINES: Final = {
     "triple_pca": _EntryPlaces("algorithms.personal.triple_pca:TriplePCA", "triple", "results.personal:TripleResult"),
 }
 _TRACKERS: Final = {"st_miss": "tracking.st_miss:STMiss", "robust_tracking": "tracking.st_miss:RobustTracking"}
-_BESIDE: Final = {"monitor": "stages.histograms:Histograms", "errors": "stages.errors:Errors"}
-# Stages that may follow the closing one, by the field of a question that asks for them, in their
-# order.
-AFTER: Final = ("evaluate", "explain", *_BESIDE)
+_BESIDE: Final = {"monitor": "stages.histograms:Histograms", "standard_errors": "stages.standard_errors:Errors"}
+# The stages that may follow the closing one, in their order, by the field of a PCAConfig that requests them.
+AFTER: Final = {"reconstruction_error": "evaluate", "explain": "explain", **{name: name for name in _BESIDE}}
 _COUNTING: Final = {"signal": "stages.signal:Signal", "shared": "algorithms.personal.shared:Shared"}
 _ALONE: Final = {"standardize": "stages.opening:ScalingOnly"}
 _OTHERS: Final = {

@@ -30,7 +30,7 @@ class Setting:
 KEYS: Final = (
     Setting("data", "synthetic(n=2000, d=30, clients=10, seed=0)", "the rows of a simulation; a real node has its own"),
     Setting("algorithm", "auto(oversample='auto')", 'which algorithm computes it, such as "faps(inner_steps=5)"'),
-    Setting("n-components", 5, "how many components; or the fraction of the variance to explain, such as 0.9"),
+    Setting("n-components", 2, "how many components; or the fraction of the variance to explain, such as 0.9"),
     Setting("output", "flower-pca-out", "the folder of result.npz, best as an absolute path"),
     Setting("min-nodes", 2, "how many nodes the run waits for, and keeps"),
     Setting("mask", False, 'whether the server sees sums only; or "masks(neighbours=20)"'),
@@ -40,21 +40,23 @@ KEYS: Final = (
 OPTIONS: Final = (
     Setting("center", "", "true or false; if left out, what the algorithm does by default"),
     Setting("columns", "", "the columns that count, in the order of the result; if left out, all that the nodes have"),
-    Setting("levels", "", "the columns of words that become a column for each of their levels"),
+    Setting("categorical", "", "the columns of words that become a column for each of their levels"),
     Setting("seed", 0, "where every random number of the run begins"),
-    Setting("start", "", "result.npz of an earlier run, at the server, from whose components the run starts"),
-    Setting("evaluate", False, "whether the reconstruction error is measured at the end"),
+    Setting("init", "", "result.npz of an earlier run, at the server, from whose components the run starts"),
+    Setting("reconstruction-error", False, "whether the reconstruction error is measured at the end"),
     Setting("max-share", "", "the most that one node may count of all squares and rows, such as 0.1"),
     Setting("monitor", False, "whether rows are counted by T2 and SPE, for limits; nodes must allow it by name"),
-    Setting("errors", False, "whether standard errors of loadings and variances are measured; nodes must allow it"),
+    Setting(
+        "standard-errors", False, "whether standard errors of loadings and variances are measured; nodes must allow it"
+    ),
     Setting("explain", "", "columns that are no features, to tell how much of each component they explain"),
     Setting("adjust", "", "columns whose influence on the features is removed before the PCA; site for its own means"),
     Setting("dp", "", "the privacy budget, such as dp(epsilon=1.0, delta=1e-6, clip=10.0)"),
     Setting("wire", "float64", "the bits of numbers in messages: float64, float32, float16 or auto"),
-    Setting("split", "rows", '"columns" if nodes have different columns of the same people'),
-    Setting("ids", "", "with split=columns in a simulation: the column that says whose row it is"),
+    Setting("partitioned-by", "rows", '"columns" if nodes have different columns of the same people'),
+    Setting("ids", "", "with partitioned_by=columns in a simulation: the column that says whose row it is"),
     Setting("partition", "contiguous", "how a simulation deals the rows out to its nodes"),
-    Setting("shards-per-node", 1, "how many clients each node of a simulation hosts"),
+    Setting("clients-per-node", 1, "how many clients each node of a simulation hosts"),
     Setting("node-timeout", 60.0, "how many seconds the run waits for the nodes"),
     Setting("round-timeout", 600.0, "how many seconds the run waits for their answers"),
     Setting("checkpoint", "", "a file in the output folder, from which an interrupted run continues"),
@@ -87,7 +89,7 @@ def settings(run_config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_options(text: str) -> dict[str, Value]:
-    """The settings in a text such as "evaluate=true, partition=iid(seed=1)"."""
+    """The settings in a text such as "reconstruction-error=true, partition=iid(seed=1)"."""
     found: dict[str, Value] = {}
     names, keys = [setting.name for setting in OPTIONS], [setting.name for setting in KEYS]
     for part in _parts(text):

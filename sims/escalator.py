@@ -30,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Background and people of a video, over clients.")
     parser.add_argument("--video", type=Path, default=data.folder() / VIDEO, help="npz with frames (t, height, width)")
     parser.add_argument("--paper", action="store_true", help="every pixel instead of every second one")
-    parser.add_argument("--rank", type=int, default=3, help="columns of the background's basis (default: 3)")
+    parser.add_argument("--components", type=int, default=3, help="columns of the background's basis (default: 3)")
     parser.add_argument("--smallest", type=float, default=40.0, help="smallest outlier in grey levels (default: 40)")
     parser.add_argument("--clients", type=int, default=2, help="clients that the frames are dealt to (default: 2)")
     parser.add_argument("--out", type=Path, default=Path("out"), help="folder for PNG and CSV (default: out)")
@@ -50,7 +50,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     rows: list[list[object]] = [["step", "frames", "movement", "residual", "pixels taken out"]]
     for j in range(result.steps):
         share = result.outliers_[j] / (result.rows_[j] * frames[0].size)
-        rows.append([j, result.rows_[j], f"{result.movement_[j]:.1e}", f"{result.residuals_[j]:.1e}", f"{share:.1%}"])
+        rows.append(
+            [j, result.rows_[j], f"{result.subspace_change_[j]:.1e}", f"{result.residuals_[j]:.1e}", f"{share:.1%}"]
+        )
     note = (
         f"Missing pixels of the still background are filled in with an error of {error:.1f} grey levels of 255 (rms)."
     )
@@ -69,7 +71,7 @@ def separate(
     cuts = range(0, len(observed), ALPHA)
     streams = [Stream([observed[s : s + ALPHA][k::clients] for s in cuts], keep=True) for k in range(clients)]
     tracker = RobustTracking(smallest_outlier=smallest, refine=True)
-    result = track(tracker, streams, n_components=rank, start=P.T)
+    result = track(tracker, streams, n_components=rank, init=P.T)
     return result, streams, observed.reshape(-1, *frames.shape[1:])
 
 

@@ -180,7 +180,7 @@ def course(
 
     chosen = make(algorithm, tol=0.0, patience=patience, max_rounds=10 * messages)
     with suppress(problems.EnoughError):
-        asked = {"participation": share} if share < 1.0 else {}
+        asked = {"fraction": share} if share < 1.0 else {}
         simulate(chosen, problem.shards, n_components=problem.k, center=False, seed=seed, on_round=watch, **asked)
     return Course(*(np.array(column) for column in zip(*points, strict=True)))
 

@@ -82,7 +82,9 @@ def resumes_exactly(name: str, seed: int, folder: Path) -> None:
                 raise StopError
 
         path = folder / "run.npz"
-        return simulate(algorithm, shards, n_components=3, seed=seed, evaluate=True, checkpoint=path, on_round=on_round)
+        return simulate(
+            algorithm, shards, n_components=3, seed=seed, reconstruction_error=True, checkpoint=path, on_round=on_round
+        )
 
     whole = run()
     assert len(whole.history) >= 3

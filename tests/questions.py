@@ -24,7 +24,7 @@ SHORT: dict[str, dict[str, Any]] = {
 RUNS: dict[str, dict[str, Any]] = {
     "plain": {},
     "not centred": {"center": False},
-    "scaled": {"scale": "std", "evaluate": True},
+    "scaled": {"scale": "std", "reconstruction_error": True},
     "by the largest": {"scale": "max_abs", "seed": 3},
 }
 COLUMNS = tuple(f"column {j}" for j in range(10))
@@ -64,13 +64,13 @@ OTHERS = [words for words in RUNS if words != "scaled"]
 FRAMES = [(name, words) for i, name in enumerate(registry.ALGORITHMS) for words in ("scaled", OTHERS[i % len(OTHERS)])]
 FRAMES += [("krylov", words) for words in OTHERS] + [("faps", "by the largest")]
 FRAMES += [(name, "plain") for name in ("dr_svd", "uda")]  # which hosts are asked
-MASKS = {"evaluate": True, "mask": MaskedSums(threshold=0.6)}
+MASKS = {"reconstruction_error": True, "mask": MaskedSums(threshold=0.6)}
 QUESTIONS = {
     **{f"{name}, {words}": asked(name, **RUNS[words]) for name, words in FRAMES},
     "krylov, masked": asked("krylov", two_lead(5), **MASKS),
     "faps, masked": asked("faps", two_lead(5), **MASKS),
-    "krylov, counted by distance": asked("krylov", evaluate=True, monitor=True),
-    "krylov, with errors": asked("krylov", errors=True),
+    "krylov, counted by distance": asked("krylov", reconstruction_error=True, monitor=True),
+    "krylov, with errors": asked("krylov", standard_errors=True),
     "krylov, by name": asked("krylov", named()),
     "krylov, some columns": asked("krylov", named(), columns=COLUMNS[::-1][:5]),
     "ssi, sampled": asked("ssi", fraction=0.5, scale="std"),

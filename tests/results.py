@@ -14,11 +14,11 @@ def assert_same_bits(a, b):
 
 def assert_same_own(a, b):
     """The same of what each client keeps for itself."""
-    assert sorted(a.own) == sorted(b.own)
-    for i, parts in a.own.items():
-        assert parts.keys() == b.own[i].keys()
+    assert sorted(a.local) == sorted(b.local)
+    for i, parts in a.local.items():
+        assert parts.keys() == b.local[i].keys()
         for name, values in parts.items():
-            np.testing.assert_array_equal(values, b.own[i][name], strict=True, err_msg=f"{name} of client {i}")
+            np.testing.assert_array_equal(values, b.local[i][name], strict=True, err_msg=f"{name} of client {i}")
 
 
 def assert_close(a, b, within=1e-8):
@@ -36,11 +36,11 @@ def assert_close(a, b, within=1e-8):
 
 def assert_close_own(a, b, names, within=1e-8):
     """Nearly the same of what each client keeps for itself, in units of its largest entry."""
-    assert sorted(a.own) == sorted(b.own)
-    for i, parts in b.own.items():
+    assert sorted(a.local) == sorted(b.local)
+    for i, parts in b.local.items():
         for name in names:
             atol = within * max(1.0, np.abs(parts[name]).max())
-            np.testing.assert_allclose(a.own[i][name], parts[name], rtol=0, atol=atol)
+            np.testing.assert_allclose(a.local[i][name], parts[name], rtol=0, atol=atol)
 
 
 def assert_same_steps(a, b):
@@ -52,4 +52,4 @@ def assert_same_steps(a, b):
 
 def own_counts(result):
     """How many components each client has of its own."""
-    return [len(result.own_components(i)) for i in sorted(result.own)]
+    return [len(result.own_components(i)) for i in sorted(result.local)]

@@ -23,7 +23,7 @@ def pose(n: int, r: int, s: float, seed: int, d: int | None = None) -> tuple[Arr
 
 
 def own(result: PCAResult, name: str) -> Array:
-    return np.vstack([result.own[i][name] for i in sorted(result.own)])
+    return np.vstack([result.local[i][name] for i in sorted(result.local)])
 
 
 def rel(result: PCAResult, L: Array) -> float:

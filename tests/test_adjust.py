@@ -241,7 +241,7 @@ def test_sparse_rows_are_adjusted_too():
 def test_a_run_repeats_from_its_settings_and_goes_on_from_a_checkpoint(tmp_path):
     tables = people_of_sites(14)
     result = simulate("ssi", tables, n_components=2, adjust="age,sex")
-    again = simulate(assembly.question(**result.asked), tables)
+    again = simulate(assembly.config(**result.config), tables)
     np.testing.assert_array_equal(again.components_, result.components_)
 
     class StopError(Exception):
@@ -294,8 +294,8 @@ def test_the_command_line_adjusts_and_scores_new_rows(tmp_path, capsys):
     [
         ({"dp": "dp(epsilon=50.0, delta=1e-6, clip=20.0)", "max_rounds": 5}, "adjust with dp"),
         ({"max_share": 0.5}, "adjust with max_share"),
-        ({"split": "columns"}, "adjust with split"),
-        ({"levels": "sex"}, "levels with adjust"),
+        ({"partitioned_by": "columns"}, "adjust with split"),
+        ({"categorical": "sex"}, "levels with adjust"),
         ({"scale": "max_abs"}, "scale with adjust"),
         ({"missing": "mean"}, "missing with adjust"),
         ({"center": False}, "Leave center out"),

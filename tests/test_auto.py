@@ -49,8 +49,10 @@ FEW, MORE, MANY = (
 def test_the_choice_follows_from_columns_components_and_tolerance(d, k, tol, taken):
     found = simulate(f"auto(tol={tol})", [np.random.default_rng(0).standard_normal((12, d))] * 2, n_components=k)
     assert found.algorithm.split("(")[0] == taken
-    assert found.choices[0].startswith(f"auto took {taken}, as ")
-    assert re.search(rf"covariance .* one .*message, of {d * (d + 1) // 2:,} numbers for {d} columns", found.choices[0])
+    assert found.decisions[0].startswith(f"auto took {taken}, as ")
+    assert re.search(
+        rf"covariance .* one .*message, of {d * (d + 1) // 2:,} numbers for {d} columns", found.decisions[0]
+    )
 
 
 @pytest.mark.parametrize("mask", [False, True])
@@ -60,10 +62,10 @@ def test_it_is_to_the_bit_what_it_has_taken(data, mask):
     named = simulate(found.algorithm, data, n_components=2, mask=mask)
     assert_same_bits(found, named)
     assert found.algorithm == ("covariance(oversample=2)" if data is FEW else "krylov")
-    assert found.asked["algorithm"] == "auto"
+    assert found.config["algorithm"] == "auto"
     assert found.angle_to(pooled(data).components[:2]) < 1e-6
-    assert (found.choices, named.choices) == (found.choices, ())
-    assert len(found.choices) == 1
+    assert (found.decisions, named.decisions) == (found.decisions, ())
+    assert len(found.decisions) == 1
 
 
 WORDS = [
@@ -81,13 +83,13 @@ WORDS = [
 
 @every(("d", "k", "words"), WORDS)
 def test_words_say_what_was_taken_and_why(d, k, words):
-    assert simulate("auto", turned_shards((60, 35, 50), d, 0.9), n_components=k).choices == (f"auto took {words}",)
+    assert simulate("auto", turned_shards((60, 35, 50), d, 0.9), n_components=k).decisions == (f"auto took {words}",)
 
 
 def test_parameters_of_krylov_are_handed_on():
     found = simulate("auto(oversample=4)", MANY, n_components=2, tol=1e-5, max_rounds=40)
     assert found.algorithm == "krylov(oversample=4, tol=1e-05, max_rounds=40)"
-    assert assembly.question(**found.asked).algorithm == Auto(oversample=4, tol=1e-5, max_rounds=40)
+    assert assembly.config(**found.config).algorithm == Auto(oversample=4, tol=1e-5, max_rounds=40)
     assert make("auto").spec == "auto"
 
 
@@ -97,7 +99,7 @@ def test_a_grid_takes_what_the_run_in_process_takes(data):
     there = PCAStrategy("auto", n_components=2).fit(grid_of(data))
     here = simulate("auto", data, n_components=2)
     assert_same_bits(there, here)
-    assert there.choices == here.choices
+    assert there.decisions == here.decisions
 
 
 @pytest.mark.slow
@@ -120,8 +122,8 @@ def test_where_nodes_decline_it_is_krylov_and_nobody_is_left_out(rules, why, mas
     found = PCAStrategy(n_components=2, mask=mask, min_nodes=3).fit(grid)
     assert found.algorithm == "krylov"
     assert found.n_samples_ == sum(map(len, MORE))
-    assert found.choices[0].startswith("auto took krylov, as a client declines covariance. client ")
-    assert found.choices[0].endswith(why)
+    assert found.decisions[0].startswith("auto took krylov, as a client declines covariance. client ")
+    assert found.decisions[0].endswith(why)
     assert found.angle_to(pooled(MORE).components[:2]) < 1e-6
     assert not any(record.failures for record in found.history)
 
@@ -141,17 +143,17 @@ def test_one_that_declines_is_enough_and_a_count_with_room_is_not_in_the_way(tmp
 def test_with_dp_and_over_the_air_it_is_krylov():
     private = simulate("auto(max_rounds=3)", FEW, n_components=2, dp="dp(epsilon=1.0, delta=1e-6, clip=10.0)")
     assert private.algorithm == "krylov(min_rounds=3, max_rounds=3)"
-    assert private.choices == (
+    assert private.decisions == (
         "auto took krylov, as always with dp, whose noise is dealt out before columns are known",
     )
     air = simulate("auto(max_rounds=3)", FEW, n_components=2, channel=AirChannel(noise_std=1e-6, seed=0))
-    assert air.choices == ("auto took krylov, as always over a channel",)
+    assert air.decisions == ("auto took krylov, as always over a channel",)
 
 
 @pytest.mark.parametrize("messages", [1, 2])
 def test_a_run_goes_on_from_a_checkpoint_with_what_was_taken(messages, tmp_path):
-    question = assembly.question("auto", n_components=2, evaluate=True)
-    path, whole = tmp_path / "run.ckpt", simulate("auto", FEW, n_components=2, evaluate=True)
+    config = assembly.config("auto", n_components=2, reconstruction_error=True)
+    path, whole = tmp_path / "run.ckpt", simulate("auto", FEW, n_components=2, reconstruction_error=True)
 
     def stop(run):
         if len(run.history) == messages:
@@ -159,19 +161,19 @@ def test_a_run_goes_on_from_a_checkpoint_with_what_was_taken(messages, tmp_path)
 
     there = Shards(clients_of(FEW, missing=False))
     with pytest.raises(KeyboardInterrupt):
-        drive(assembly.run(question), there, checkpoint=path, watchers=[OnRound(stop)])
-    found = drive(assembly.run(question), Shards(clients_of(FEW, missing=False)), checkpoint=path)
+        drive(assembly.run(config), there, checkpoint=path, watchers=[OnRound(stop)])
+    found = drive(assembly.run(config), Shards(clients_of(FEW, missing=False)), checkpoint=path)
     assert_same_bits(found, whole)
-    assert (found.algorithm, found.choices) == (whole.algorithm, whole.choices)
+    assert (found.algorithm, found.decisions) == (whole.algorithm, whole.decisions)
 
 
 def test_choices_are_saved_with_the_result(tmp_path):
     found = simulate("auto", FEW, n_components=2)
-    assert PCAResult.load(found.save(tmp_path / "r.npz")).choices == found.choices
-    assert found.choices[0] in found._repr_html_()
+    assert PCAResult.load(found.save(tmp_path / "r.npz")).decisions == found.decisions
+    assert found.decisions[0] in found._repr_html_()
 
 
 def test_both_have_the_same_answer():
-    one, other = (simulate(name, MANY, n_components=3, evaluate=True) for name in (Covariance(), Krylov()))
+    one, other = (simulate(name, MANY, n_components=3, reconstruction_error=True) for name in (Covariance(), Krylov()))
     assert one.angle_to(other) < 1e-6
     assert abs(one.mse_ - other.mse_) < 1e-9

@@ -44,7 +44,7 @@ def test_close_eigenvalues_take_seven_messages_and_no_more_bytes():
     assert is_pca_of(found, CLOSE)
     assert found.rounds == 6
     assert found.algorithm == "covariance(oversample=2)"
-    (words,) = found.choices
+    (words,) = found.decisions
     assert words.startswith("auto took krylov for 5 messages, then covariance: krylov was expected to take ")
     assert "where covariance takes one message, of 11,325 numbers for 150 columns" in words
 
@@ -85,7 +85,7 @@ def test_a_client_that_is_lost_at_the_change_is_left_out(mask):
     """The run begins again with those that stay. Krylov is not tried again if covariance was known to cost less."""
     lost = 8 if mask else 6  # The setting up of masks takes messages too.
     here = {True: [0, 2], False: [0, 1, 2]}
-    result = simulate("auto", CLOSE, n_components=K, mask=mask, participation=lambda m: here[m >= lost])
+    result = simulate("auto", CLOSE, n_components=K, mask=mask, fraction=lambda m: here[m >= lost])
     rest = [CLOSE[0], CLOSE[2]]
     assert result.status.ok
     assert result.algorithm == "covariance(oversample=2)"
@@ -98,7 +98,7 @@ def test_a_grid_chooses_as_the_run_in_process_does():
     there = PCAStrategy("auto", n_components=K).fit(grid_of(CLOSE))
     here = simulate("auto", CLOSE, n_components=K)
     assert_same_bits(there, here)
-    assert there.choices == here.choices
+    assert there.decisions == here.decisions
 
 
 @pytest.mark.usefixtures("lines")
@@ -120,7 +120,7 @@ def test_no_more_leaves_a_node_than_its_number_of_columns(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("messages", range(1, 8))
 def test_a_checkpoint_of_any_message_gives_the_same_bits(messages, tmp_path):
-    question = assembly.question("auto", n_components=K)
+    config = assembly.config("auto", n_components=K)
     path, whole = tmp_path / "run.ckpt", simulate("auto", CLOSE, n_components=K)
 
     def stop(run):
@@ -128,16 +128,14 @@ def test_a_checkpoint_of_any_message_gives_the_same_bits(messages, tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        drive(
-            assembly.run(question), Shards(clients_of(CLOSE, missing=False)), checkpoint=path, watchers=[OnRound(stop)]
-        )
-    found = drive(assembly.run(question), Shards(clients_of(CLOSE, missing=False)), checkpoint=path)
+        drive(assembly.run(config), Shards(clients_of(CLOSE, missing=False)), checkpoint=path, watchers=[OnRound(stop)])
+    found = drive(assembly.run(config), Shards(clients_of(CLOSE, missing=False)), checkpoint=path)
     assert_same_bits(found, whole)
-    assert (found.algorithm, found.choices) == (whole.algorithm, whole.choices)
+    assert (found.algorithm, found.decisions) == (whole.algorithm, whole.decisions)
 
 
 def test_a_checkpoint_that_is_written_after_the_change_keeps_it():
-    first, again = (assembly.run(assembly.question("auto", n_components=K)) for _ in range(2))
+    first, again = (assembly.run(assembly.config("auto", n_components=K)) for _ in range(2))
     there = Shards(clients_of(CLOSE, missing=False))
 
     def stop(run):
@@ -149,7 +147,7 @@ def test_a_checkpoint_that_is_written_after_the_change_keeps_it():
     assert first.pending(range(3)).stage == "covariance"
     again.restore(*first.checkpoint())
     assert again.standing.stage.name == "covariance"
-    assert again.standing.model.choices == first.standing.model.choices
+    assert again.standing.model.decisions == first.standing.model.decisions
     assert_same_bits(drive(again, there), simulate("auto", CLOSE, n_components=K))
 
 

@@ -194,7 +194,7 @@ def test_a_column_and_a_row_that_nothing_determines_are_named() -> None:
     )
     np.testing.assert_array_equal(result.undetermined_columns_, [11])
     for name in ("undetermined", "bad_rows"):
-        assert [list(result.own[i][name]) for i in range(CLIENTS)] == [[], [37], []]
+        assert [list(result.local[i][name]) for i in range(CLIENTS)] == [[], [37], []]
     others = np.ix_(np.delete(np.arange(120), 77), np.delete(np.arange(80), 11))
     assert np.linalg.norm((own(result, "L") - L)[others]) <= 1e-5 * np.linalg.norm(L)
 
@@ -208,7 +208,9 @@ def test_rows_that_are_bad_as_a_whole_hurt_nobody_else() -> None:
     assert result.status.ok, result.status
     assert f"too few entries are clean of {len(bad)} rows ({len(bad)} bad as a whole)" in result.status.words
     starts = np.cumsum([0, *(len(part) for part in np.array_split(X, CLIENTS))])
-    np.testing.assert_array_equal(np.concatenate([result.own[i]["bad_rows"] + starts[i] for i in range(CLIENTS)]), bad)
+    np.testing.assert_array_equal(
+        np.concatenate([result.local[i]["bad_rows"] + starts[i] for i in range(CLIENTS)]), bad
+    )
     assert np.linalg.norm((own(result, "L") - L)[good]) <= 0.02 * np.linalg.norm(L[good])
     variances = np.linalg.svd(L[good], compute_uv=False)[: problems.RANK] ** 2 / good.sum()
     np.testing.assert_allclose(result.explained_variance_, variances, rtol=0.03)

@@ -54,14 +54,14 @@ def test_run_writes_the_result_its_history_and_a_report(data, tmp_path, capsys):
     out = tmp_path / "new/out"
     words = ["run", data, "--algorithm", "krylov", "--components", 3, "--clients", 4]
     words += ["--partition", "dirichlet(0.3)", "--tol", 1e-10]
-    code, said, err = flower_pca(capsys, *words, "--evaluate", "--out", out)
+    code, said, err = flower_pca(capsys, *words, "--reconstruction-error", "--out", out)
     assert (code, err) == (0, "")
     assert sorted(file.name for file in out.iterdir()) == ["history.csv", "loadings.csv", "report.html", "result.npz"]
     result, reference = PCAResult.load(out / "result.npz"), pooled([X])
     assert sine(result.components_, reference.components[:3]) <= 1e-8
     parts = partition.make("dirichlet(0.3)", 150, 4, beside={"y": LABELS})
     shards = [X[part] for part in parts]
-    alone = simulate("krylov", shards, n_components=3, tol=1e-10, evaluate=True)
+    alone = simulate("krylov", shards, n_components=3, tol=1e-10, reconstruction_error=True)
     assert result.components_.tobytes() == alone.components_.tobytes()
     for variance, share in zip(reference.variances[:3], result.explained_variance_ratio_, strict=True):
         assert f"{variance:.6g}" in said
@@ -126,12 +126,12 @@ def test_a_good_run_ends_in_one_line_and_tells_the_rest_on_request(data, tmp_pat
     assert code == 0
     result = PCAResult.load(out / "result.npz")
     assert re.search(r"^(?:converged|done) after \d+ rounds?\nWrote ", said, re.M)
-    assert result.choices
-    assert not any(choice in said for choice in result.choices)
+    assert result.decisions
+    assert not any(choice in said for choice in result.decisions)
     for words in (["show", out / "result.npz", "--verbose"], ["run", data, "--clients", 3, "--out", out, "--verbose"]):
         told = flower_pca(capsys, *words)[1]
         assert str(result.status) in told
-        assert all(choice in told for choice in result.choices)
+        assert all(choice in told for choice in result.decisions)
 
 
 def test_show_of_a_folder_names_the_result_in_it(tmp_path, capsys):
@@ -205,7 +205,7 @@ SEVERAL = {
     "many": (["compare", *"abcdefgh"], "a, b, c, d, e, f, g, h. Put", "and write: flower-pca compare FOLDER."),
     "score": (["score", "r.npz", "a.csv", "b.csv"], "a.csv, b.csv. Put", "and write: flower-pca score RESULT FOLDER."),
     "transform": (["transform", "r", "a", "b", "-o", "s.npy"], "a, b. Put", "flower-pca transform RESULT FOLDER."),
-    "track": (["track", "a.csv", "b", "--batch", "6", "--rank", "1"], "a.csv, b. Put", "flower-pca track FOLDER."),
+    "track": (["track", "a.csv", "b", "--batch", "6"], "a.csv, b. Put", "flower-pca track FOLDER."),
 }  # fmt: skip
 
 

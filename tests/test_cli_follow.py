@@ -33,7 +33,7 @@ def follow_command(tmp_path, monkeypatch, unillustrated):
         write_file(tmp_path / "in", f"north_{i}.csv", i)
         write_file(tmp_path / "in", f"west_{i}.csv", 10 + i)
     files = ["--out", tmp_path / "out", "--events", tmp_path / "e.jsonl", "--checkpoint", tmp_path / "c.npz"]
-    return ["track", tmp_path / "in", "--follow", "--interval", "0.01", "--rank", 2, *files]
+    return ["track", tmp_path / "in", "--follow", "--interval", "0.01", "--components", 2, *files]
 
 
 def interrupt_at(monkeypatch, step, stop):
@@ -81,7 +81,7 @@ def test_values_that_stand_for_a_gap_and_lines_of_totals_are_named(follow_comman
     second = f"Line 10 of {folder / 'west_1.csv'} is the sum of the lines above it, and no row of its own. Take it out."
     expected = [f"flower-pca: hint: {first} If it stands for a gap, empty the cell.", f"flower-pca: hint: {second}"]
     assert (code, err.splitlines()) == (0, expected)
-    whole = ["track", folder / "north_1.csv", "--batch", 3, "--rank", 2, "--out", tmp_path / "whole"]
+    whole = ["track", folder / "north_1.csv", "--batch", 3, "--components", 2, "--out", tmp_path / "whole"]
     assert flower_pca(capsys, *whole)[2].splitlines() == expected[:1]
 
 
@@ -145,7 +145,7 @@ def test_a_full_disk_says_so_and_the_run_goes_on_later(follow_command, tmp_path,
 @pytest.mark.slow
 def test_columns_of_a_table_are_chosen_and_left_out(tmp_path, capsys, unillustrated):
     (tmp_path / "rows.csv").write_text("when,a,b,c,d\n" + "monday,1,2,3,4\ntuesday,2,1,5,1\n" * 12)
-    given = ["track", tmp_path / "rows.csv", "--batch", 6, "--rank", 1, "--out", tmp_path / "out"]
+    given = ["track", tmp_path / "rows.csv", "--batch", 6, "--components", 1, "--out", tmp_path / "out"]
     for more, names in ((("--columns", "b,a"), ["a", "b"]), (("--drop", "when,d"), ["a", "b", "c"])):
         assert flower_pca(capsys, *given, *more)[0] == 0
         assert TrackingResult.load(tmp_path / "out/tracking.npz").feature_names_in_.tolist() == names
@@ -162,6 +162,6 @@ def test_columns_of_a_table_are_chosen_and_left_out(tmp_path, capsys, unillustra
     ],
 )
 def test_options_that_do_not_go_together(tmp_path, capsys, more, sentence):
-    code, _, err = flower_pca(capsys, "track", tmp_path, "--rank", 2, *more)
+    code, _, err = flower_pca(capsys, "track", tmp_path, "--components", 2, *more)
     assert code == 2
     assert err.startswith(f"flower-pca: {sentence}")

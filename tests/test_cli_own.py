@@ -35,7 +35,7 @@ def folder_of(parts, path):
 def test_run_writes_what_belongs_to_each_client_into_files_as_a_node_does(algorithm, tmp_path, capsys):
     parts = rows_with_far_entries() if algorithm.startswith("consensus_rpca") else split()
     data, out = folder_of(parts, tmp_path / "sites"), tmp_path / "out"
-    code, said, _ = flower_pca(capsys, "run", data, "--algorithm", algorithm, "--own", "--out", out)
+    code, said, _ = flower_pca(capsys, "run", data, "--algorithm", algorithm, "--save-local", "--out", out)
     assert code in (0, 1)
     reference = simulate(algorithm, parts, n_components=2)
     for i in range(3):
@@ -45,7 +45,7 @@ def test_run_writes_what_belongs_to_each_client_into_files_as_a_node_does(algori
             header = json.loads(file["header.json"].tobytes())
             assert header["columns"] == list(reference.feature_names_in_)
             assert header["site"] == "abc"[i]
-            for name, array in reference.own[i].items():
+            for name, array in reference.local[i].items():
                 np.testing.assert_allclose(file[name], array, rtol=1e-9, atol=1e-9)
     flower_pca(capsys, "run", data, "--algorithm", algorithm, "--out", tmp_path / "plain")
     assert not list((tmp_path / "plain").glob("*own*"))
@@ -53,10 +53,10 @@ def test_run_writes_what_belongs_to_each_client_into_files_as_a_node_does(algori
 
 @pytest.mark.usefixtures("unillustrated")
 def test_own_parts_of_an_algorithm_that_leaves_none_are_refused_before_the_run(tmp_path, capsys):
-    code, _, err = flower_pca(capsys, "run", "none.csv", "--own", "--out", tmp_path / "out")
+    code, _, err = flower_pca(capsys, "run", "none.csv", "--save-local", "--out", tmp_path / "out")
     assert code == 2
     assert err.startswith(
-        "flower-pca: krylov leaves clients nothing of their own, so there is nothing for --own to write."
+        "flower-pca: krylov leaves clients nothing of their own, so there is nothing for --save-local to write."
     )
     assert "krylov leaves clients nothing" in err
 
@@ -66,26 +66,26 @@ def test_own_parts_of_an_algorithm_that_leaves_none_are_refused_before_the_run(t
 def test_scores_of_a_personalized_result_say_whose_components_they_are_along(tmp_path, capsys):
     parts = split()
     data, out = folder_of(parts, tmp_path / "sites"), tmp_path / "out"
-    words = ["run", data, "--algorithm", "exact_per_pca(local_components=1)", "--own", "--out", out]
+    words = ["run", data, "--algorithm", "exact_per_pca(local_components=1)", "--save-local", "--out", out]
     assert flower_pca(capsys, *words)[0] == 0
     reference = simulate("exact_per_pca(local_components=1)", parts, n_components=2)
     transform = ["transform", out / "result.npz", data / "b.csv", "-o", tmp_path / "scores.csv"]
     code, said, _ = flower_pca(capsys, *transform)
     assert code == 0
-    assert "along the 2 components that all clients share; --own FILE adds those of a client, --fit-own" in said
+    assert "along the 2 components that all clients share; --local FILE adds those of a client, --fit-local" in said
     own = out / "flower_pca-own-1.npz"
-    code, said, _ = flower_pca(capsys, *transform, "--own", own)
+    code, said, _ = flower_pca(capsys, *transform, "--local", own)
     assert f"along the 2 components that all clients share, and the own ones of b in {own}" in said
     with (tmp_path / "scores.csv").open() as file:
         assert next(csv.reader(file))[-3:] == ["component_1", "component_2", "own_1"]
         scores = np.array([[float(cell) for cell in row[-3:]] for row in csv.reader(file)])
     np.testing.assert_allclose(scores, reference.transform(parts[1], client=1), rtol=1e-7, atol=1e-7)
-    said = flower_pca(capsys, *transform, "--fit-own")[1]
+    said = flower_pca(capsys, *transform, "--fit-local")[1]
     assert "along the 2 components that all clients share, and own ones found from these rows" in said
     with (tmp_path / "scores.csv").open() as file:
         anew = np.array([[float(cell) for cell in row[-3:]] for row in list(csv.reader(file))[1:]])
     np.testing.assert_allclose(anew, scores, atol=1e-4)
-    said = flower_pca(capsys, *transform, "--own", own, "--json")[1]
+    said = flower_pca(capsys, *transform, "--local", own, "--json")[1]
     assert json.loads(said)["own_components"] == 1
 
 
@@ -95,26 +95,28 @@ def test_scores_of_a_personalized_result_say_whose_components_they_are_along(tmp
 def test_own_components_that_do_not_belong_to_the_result_are_refused(tmp_path, capsys):
     parts = split()
     data, out = folder_of(parts, tmp_path / "sites"), tmp_path / "out"
-    words = ["--algorithm", "exact_per_pca(local_components=1)", "--own", "--out", out]
+    words = ["--algorithm", "exact_per_pca(local_components=1)", "--save-local", "--out", out]
     assert flower_pca(capsys, "run", data, *words)[0] == 0
     other = simulate("krylov", parts, n_components=2).save(tmp_path / "other.npz")
     own = out / "flower_pca-own-1.npz"
     for result, file, message in [
-        (other, own, "--own is for results of personalized runs, and this is a PCAResult. Leave --own out."),
+        (other, own, "--local is for results of personalized runs, and this is a PCAResult. Leave --local out."),
         (
             out / "result.npz",
             "none.npz",
-            "No file named 'none.npz'. Give a file that run --own, or a node, has written.",
+            "No file named 'none.npz'. Give a file that run --save-local, or a node, has written.",
         ),
         (out / "result.npz", other, "must be an own result that flower_pca has saved. Got a result."),
     ]:
-        code, _, err = flower_pca(capsys, "transform", result, data / "b.csv", "-o", tmp_path / "s.npy", "--own", file)
+        code, _, err = flower_pca(
+            capsys, "transform", result, data / "b.csv", "-o", tmp_path / "s.npy", "--local", file
+        )
         assert code == 2
         assert message in err
     fewer = mixed(0).shards
     simulate("exact_per_pca(local_components=1)", fewer, n_components=1).save(tmp_path / "narrow.npz")
     np.save(tmp_path / "x.npy", fewer[0])
-    words = ["transform", tmp_path / "narrow.npz", tmp_path / "x.npy", "-o", tmp_path / "s.npy", "--own", own]
+    words = ["transform", tmp_path / "narrow.npz", tmp_path / "x.npy", "-o", tmp_path / "s.npy", "--local", own]
     code, _, err = flower_pca(capsys, *words)
     assert code == 2
     assert "has components of other columns than the result." in err
@@ -159,7 +161,7 @@ def test_show_says_what_only_a_family_of_results_has(tmp_path, capsys):
 @pytest.mark.slow
 def test_show_and_a_report_of_a_run_of_steps(tmp_path, capsys):
     np.save(tmp_path / "rows.npy", stepped())
-    words = ["track", tmp_path / "rows.npy", "--batch", 24, "--rank", 2, "--out", tmp_path / "out"]
+    words = ["track", tmp_path / "rows.npy", "--batch", 24, "--components", 2, "--out", tmp_path / "out"]
     code, said, _ = flower_pca(capsys, *words)
     assert code == 0
     assert f"report            {tmp_path.resolve() / 'out/report.html'}" in said
@@ -169,7 +171,7 @@ def test_show_and_a_report_of_a_run_of_steps(tmp_path, capsys):
     assert result.table() in flower_pca(capsys, "show", path)[1]
     shown = json.loads(flower_pca(capsys, "show", path, "--json")[1])
     assert (shown["kind"], shown["steps"]) == ("TrackingResult", 10)
-    assert shown["movement"] == result.movement_.tolist()
+    assert shown["movement"] == result.subspace_change_.tolist()
     (tmp_path / "bad.npz").write_bytes(b"nothing")
     code, _, err = flower_pca(capsys, "show", tmp_path / "bad.npz")
     assert code == 2
@@ -183,8 +185,8 @@ def test_own_components_of_another_algorithm_or_of_more_ranks_are_refused(tmp_pa
     result = simulate("exact_per_pca(local_components=1)", parts, n_components=2)
     more = simulate("exact_per_pca(local_components=2)", parts, n_components=2)
     for algorithm, arrays, message in [
-        ("per_pca(max_rounds=5)", result.own[1], "belongs to another run (per_pca instead of exact_per_pca)."),
-        (more.algorithm, more.own[1], "must be at most 1 own components, as the run of the result has. Got 2."),
+        ("per_pca(max_rounds=5)", result.local[1], "belongs to another run (per_pca instead of exact_per_pca)."),
+        (more.algorithm, more.local[1], "must be at most 1 own components, as the run of the result has. Got 2."),
     ]:
         header = {"algorithm": algorithm, "site": "b", "columns": list(map(str, result.feature_names_in_))}
         path = str(files.write(tmp_path / "own.npz", "own result", header, arrays))
@@ -192,23 +194,23 @@ def test_own_components_of_another_algorithm_or_of_more_ranks_are_refused(tmp_pa
             output.own_components(path, result)
     header["algorithm"] = "exact_per_pca"
     mine, scaled = (
-        result.own[1]["components"],
+        result.local[1]["components"],
         simulate("exact_per_pca(local_components=1)", parts, n_components=2, scale="std"),
     )
-    for others in (scaled.own[1]["components"], 9.0 * mine, np.nan * mine, mine.astype(str)):
+    for others in (scaled.local[1]["components"], 9.0 * mine, np.nan * mine, mine.astype(str)):
         path = str(files.write(tmp_path / "own.npz", "own result", header, {"components": others}))
         with pytest.raises(DataError, match=r"not at right angles to the shared ones|components of other columns"):
             output.own_components(path, result)
-    path = str(files.write(tmp_path / "own.npz", "own result", header, result.own[1]))
+    path = str(files.write(tmp_path / "own.npz", "own result", header, result.local[1]))
     found, site = output.own_components(path, result)
-    np.testing.assert_array_equal(found, result.own[1]["components"])
+    np.testing.assert_array_equal(found, result.local[1]["components"])
     assert site == "b"
 
 
 @pytest.mark.usefixtures("unillustrated")
 def test_files_of_an_earlier_run_in_the_folder_are_named(tmp_path, capsys):
     data, out = folder_of(split(), tmp_path / "sites"), tmp_path / "out"
-    words = ["run", data, "--algorithm", "exact_per_pca(local_components=1)", "--own", "--out", out]
+    words = ["run", data, "--algorithm", "exact_per_pca(local_components=1)", "--save-local", "--out", out]
     assert "of an earlier run" not in flower_pca(capsys, *words)[2]
     assert "of an earlier run" not in flower_pca(capsys, *words)[2]
     err = flower_pca(capsys, *words, "--without", "b,c", "--clients", 1)[2]

@@ -38,7 +38,7 @@ ALGORITHM = "st_miss(threshold=5.0, update_length=1)"
 def command_in(folder):
     """The command on a file of rows, with events and a checkpoint."""
     np.save(folder / "rows.npy", turning_rows())
-    given = ["--batch", BATCH, "--rank", R, "--clients", 3, "--algorithm", ALGORITHM, "--detect"]
+    given = ["--batch", BATCH, "--components", R, "--clients", 3, "--algorithm", ALGORITHM, "--detect"]
     files = ["--out", folder / "out", "--events", folder / "e.jsonl", "--checkpoint", folder / "c.npz"]
     return ["track", folder / "rows.npy", *given, *files]
 
@@ -93,8 +93,10 @@ def test_events_and_alarms_say_what_the_result_says(track_command, tmp_path, cap
     assert [event["rows"] for event in found] == result.rows_.tolist()
     assert [event["residual"] for event in found] == result.residuals_.tolist()
     assert {e["step"]: e["statistic"] for e in found if e["statistic"] is not None} == result.statistics_
-    assert found[0]["movement"] is None
-    assert [event["movement"] for event in found[1:]] == pytest.approx(result.movement_[1:].tolist(), abs=1e-12)
+    assert found[0]["subspace_change"] is None
+    assert [event["subspace_change"] for event in found[1:]] == pytest.approx(
+        result.subspace_change_[1:].tolist(), abs=1e-12
+    )
     shares = np.isnan(turning_rows()).reshape(STEPS, -1).mean(axis=1)
     assert [event["missing_share"] for event in found] == pytest.approx(shares.tolist(), abs=1e-15)
     assert [[own["rows"] for own in event["clients"].values()] for event in found] == [[10, 10, 10]] * STEPS
@@ -234,7 +236,9 @@ def test_what_cannot_be_gone_on_with_is_said_in_one_sentence(track_command, tmp_
     assert said(given=new) == (
         f"The file of events {tmp_path}/e.jsonl has some already. Name another; with --resume a run goes on with it.\n"
     )
-    assert "The checkpoint must be one of this very run. Got one of --components 2." in said("--resume", "--rank", 3)
+    assert "The checkpoint must be one of this very run. Got one of --components 2." in said(
+        "--resume", "--components", 3
+    )
     assert "The checkpoint must be one of 4 streams. Got 3." in said("--resume", "--clients", 4)
     np.save(tmp_path / "other.npy", turning_rows() + 1.0)
     other = [tmp_path / "other.npy" if word == tmp_path / "rows.npy" else word for word in track_command]

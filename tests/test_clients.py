@@ -419,7 +419,7 @@ def test_rows_are_loaded_once_per_node(n_nodes):
         return shards[context.node_config["partition-id"]]
 
     grid = FakeGrid(client_app(load), n_nodes)
-    strategies.Krylov(n_components=2, evaluate=True).fit(grid)
+    strategies.Krylov(n_components=2, reconstruction_error=True).fit(grid)
     assert sorted(loaded) == sorted(grid.nodes)
 
 

@@ -26,7 +26,7 @@ def test_the_command_writes_scores_with_ids_and_what_each_party_keeps(written_ta
     words = [
         "run",
         written_tables,
-        "--split",
+        "--partitioned-by",
         "columns",
         "--ids",
         "patient",
@@ -36,12 +36,12 @@ def test_the_command_writes_scores_with_ids_and_what_each_party_keeps(written_ta
         "std",
         "--mask",
     ]
-    code, said, err = flower_pca(capsys, *words, "--own", "--out", out)
+    code, said, err = flower_pca(capsys, *words, "--save-local", "--out", out)
     assert (code, err) == (0, "")
     assert "90 rows x 12 columns at 2 clients" in said
     assert "scores.csv" in said
     result = PCAResult.load(out / "result.npz")
-    pooled = simulate("auto", tables_in_rows(), n_components=K, split="columns", scale="std", mask=True)
+    pooled = simulate("auto", tables_in_rows(), n_components=K, partitioned_by="columns", scale="std", mask=True)
     assert isinstance(result, ColumnsResult)
     np.testing.assert_array_equal(result.scores_, pooled.scores_)
     lines = list(csv.reader((out / "scores.csv").read_text().splitlines()))
@@ -64,7 +64,7 @@ def test_the_command_writes_scores_with_ids_and_what_each_party_keeps(written_ta
 def test_the_command_prints_json_and_shows_a_saved_result(written_tables, tmp_path, capsys):
     out = tmp_path / "out"
     code, said, _ = flower_pca(
-        capsys, "run", written_tables, "--split", "columns", "--ids", "patient", "--out", out, "--json"
+        capsys, "run", written_tables, "--partitioned-by", "columns", "--ids", "patient", "--out", out, "--json"
     )
     assert code == 0
     assert json.loads(said)["n_features"] == 12
@@ -78,28 +78,31 @@ def test_the_command_prints_json_and_shows_a_saved_result(written_tables, tmp_pa
     ("words", "text"),
     [
         (
-            ["--split", "columns"],
+            ["--partitioned-by", "columns"],
             r"Got 'P\d+' in column patient .*If a column says whose row it is, name it: --ids patient",
         ),
-        (["--split", "columns", "--ids", "patent"], r"Got none called 'patent'\. Did you mean 'patient'\?"),
-        (["--ids", "patient"], r"--ids is for --split columns\."),
+        (["--partitioned-by", "columns", "--ids", "patent"], r"Got none called 'patent'\. Did you mean 'patient'\?"),
+        (["--ids", "patient"], r"--ids is for --partitioned-by columns\."),
         (
-            ["--split", "columns", "--ids", "patient", "--clients", "3"],
+            ["--partitioned-by", "columns", "--ids", "patient", "--clients", "3"],
             "The number of clients must be 2, one for each file",
         ),
         (
-            ["--split", "columns", "--ids", "patient", "--partition", "iid"],
-            "With --split columns each file has its own columns",
+            ["--partitioned-by", "columns", "--ids", "patient", "--partition", "iid"],
+            "With --partitioned-by columns each file has its own columns",
         ),
         (
-            ["--split", "columns", "--ids", "patient", "--columns", "age"],
-            "with --split columns must be left out, as each",
+            ["--partitioned-by", "columns", "--ids", "patient", "--columns", "age"],
+            "with --partitioned-by columns must be left out, as each",
         ),
         (
-            ["--split", "columns", "--ids", "patient", "--algorithm", "faps"],
-            "The algorithm with --split columns must be one that needs nothing but products: ",
+            ["--partitioned-by", "columns", "--ids", "patient", "--algorithm", "faps"],
+            "The algorithm with --partitioned-by columns must be one that needs nothing but products: ",
         ),
-        (["--split", "columns", "--ids", "patient", "--evaluate"], "must be False, as the variance left out says it"),
+        (
+            ["--partitioned-by", "columns", "--ids", "patient", "--reconstruction-error"],
+            "must be False, as the variance left out says it",
+        ),
     ],
 )
 def test_the_command_says_what_does_not_go(written_tables, tmp_path, capsys, words, text):
@@ -111,7 +114,7 @@ def test_the_command_says_what_does_not_go(written_tables, tmp_path, capsys, wor
 def test_files_that_do_not_belong_together_are_named(written_tables, tmp_path, capsys):
     lab = (written_tables / "lab.csv").read_text().replace("P007", "P008")
     (written_tables / "lab.csv").write_text(lab)
-    words = ["run", written_tables, "--split", "columns", "--ids", "patient", "--out", tmp_path / "out"]
+    words = ["run", written_tables, "--partitioned-by", "columns", "--ids", "patient", "--out", tmp_path / "out"]
     assert (
         "The ids of the rows of client 1 (lab) must be different ones. Got 'P008' more" in flower_pca(capsys, *words)[2]
     )
@@ -123,7 +126,18 @@ def test_files_that_do_not_belong_together_are_named(written_tables, tmp_path, c
 @pytest.mark.usefixtures("unillustrated")
 def test_one_table_is_dealt_out_by_its_columns_for_a_trial(tmp_path, capsys):
     np.save(tmp_path / "x.npy", X)
-    words = ["run", tmp_path / "x.npy", "--split", "columns", "--clients", 3, "--out", tmp_path / "out", "--tol", 1e-12]
+    words = [
+        "run",
+        tmp_path / "x.npy",
+        "--partitioned-by",
+        "columns",
+        "--clients",
+        3,
+        "--out",
+        tmp_path / "out",
+        "--tol",
+        1e-12,
+    ]
     code, said, _ = flower_pca(capsys, *words, "--algorithm", "krylov")
     assert code == 0
     assert "matched by position" in said
@@ -147,7 +161,7 @@ def test_ids_of_a_parquet_file(tmp_path):
 @pytest.mark.slow
 def test_a_report_and_pictures_where_loadings_stay_with_their_parties(tmp_path):
     pytest.importorskip("matplotlib", reason="the extra `plots` is not installed")
-    result = simulate("krylov", frames(), n_components=2, split="columns", private=[0, 1])
+    result = simulate("krylov", frames(), n_components=2, partitioned_by="columns", hide_local=[0, 1])
     assert "loadings" not in plots.available(result)
     result.plot("overview", tmp_path / "o.svg")
     page = report.write(result, tmp_path / "r.html", title="x").read_text()

@@ -23,7 +23,7 @@ def rows_of_sites(tables):
 def fitted_by_columns(shards, *, algorithm="krylov", rules=None, grid=None, **asked):
     rules = {"split_columns": True, **(rules or {})}
     grid = grid or grid_of(shards, **rules)
-    return PCAStrategy(algorithm, n_components=K, split="columns", min_nodes=len(shards), **asked).fit(grid)
+    return PCAStrategy(algorithm, n_components=K, partitioned_by="columns", min_nodes=len(shards), **asked).fit(grid)
 
 
 @pytest.mark.slow
@@ -31,7 +31,7 @@ def fitted_by_columns(shards, *, algorithm="krylov", rules=None, grid=None, **as
 @pytest.mark.parametrize("algorithm", ["krylov", "auto", "covariance"])
 def test_nodes_give_the_bits_of_a_simulation(algorithm, mask):
     result = fitted_by_columns(PARTS, algorithm=algorithm, mask=mask)
-    alone = simulate(algorithm, PARTS, n_components=K, split="columns", mask=mask)
+    alone = simulate(algorithm, PARTS, n_components=K, partitioned_by="columns", mask=mask)
     np.testing.assert_array_equal(result.scores_, alone.scores_)
     np.testing.assert_array_equal(result.explained_variance_, alone.explained_variance_)
     assert isinstance(result, ColumnsResult)
@@ -77,7 +77,7 @@ def test_ids_are_told_by_a_digest_of_the_run_and_never_themselves(tmp_path):
         grid.tamper = listen
         result = fitted_by_columns(shards, grid=grid, mask=mask)
         assert result.row_ids_ is None
-        assert not any("position" in choice for choice in result.choices)
+        assert not any("position" in choice for choice in result.decisions)
         order = [*sorted(frames()["hospital"].columns), *sorted(frames()["lab"].columns)]
         pooled = frames()["hospital"].join(frames()["lab"])[order].to_numpy()
         np.testing.assert_allclose(result.scores_, reference(pooled)[0][:, :K], atol=1e-6)
@@ -110,13 +110,13 @@ def test_each_node_writes_its_loadings_with_the_names_of_its_columns_and_people(
     result = fitted_by_columns(
         rows_of_sites(tables), rules={"output_dir": tmp_path, "split_columns": "std"}, scale="std", mask=True
     )
-    pooled = simulate("krylov", tables, n_components=K, split="columns", scale="std", mask=True)
+    pooled = simulate("krylov", tables, n_components=K, partitioned_by="columns", scale="std", mask=True)
     for i, table in enumerate(tables.values()):
         header, arrays = files.read(tmp_path / f"flower_pca-own-{i}.npz", "own result")
         assert header["columns"] == sorted(table.columns)
         assert header["rows"] == list(table.index)
-        np.testing.assert_array_equal(arrays["components"], pooled.own[i]["components"])
-        np.testing.assert_array_equal(arrays["mean"], pooled.own[i]["mean"])
+        np.testing.assert_array_equal(arrays["components"], pooled.local[i]["components"])
+        np.testing.assert_array_equal(arrays["mean"], pooled.local[i]["mean"])
         own = pd.DataFrame(arrays["scores"], index=header["rows"]).loc[PEOPLE].to_numpy()
         np.testing.assert_array_equal(own, result.scores_)
     assert result.site_names == {0: "hospital", 1: "lab"}
@@ -166,7 +166,9 @@ def test_a_party_that_is_gone_ends_the_run(stage, mask):
 
     kill_when(grid, [grid.node(1)], due)
     with pytest.raises(NotEnoughNodes):
-        PCAStrategy("krylov", n_components=K, split="columns", min_nodes=2, node_timeout=0.1, mask=mask).fit(grid)
+        PCAStrategy("krylov", n_components=K, partitioned_by="columns", min_nodes=2, node_timeout=0.1, mask=mask).fit(
+            grid
+        )
 
 
 def test_min_rows_counts_people():
@@ -189,12 +191,12 @@ def test_max_columns_counts_over_runs_and_over_what_is_done_to_columns(tmp_path)
     ("change", "text"),
     [
         ({"stage": "opening"}, "The stage of a message about columns must be one of columns_opening, covariance"),
-        ({"split": '{"center": 1}'}, "The split of a message must be one of columns"),
-        ({"split": '{"scale": "other"}'}, "The split of a message must be one of columns"),
-        ({"split": "[" * 10000}, "The split of a message must be one of columns"),
-        ({"split": '{"salt": "' + "x" * 100 + '"}'}, "The split of a message must be one of columns"),
+        ({"partitioned_by": '{"center": 1}'}, "The split of a message must be one of columns"),
+        ({"partitioned_by": '{"scale": "other"}'}, "The split of a message must be one of columns"),
+        ({"partitioned_by": "[" * 10000}, "The split of a message must be one of columns"),
+        ({"partitioned_by": '{"salt": "' + "x" * 100 + '"}'}, "The split of a message must be one of columns"),
         ({"columns": '["age"]'}, "The frame of a message about columns must be none, as the node centres"),
-        ({"split": None}, "A message of columns_opening must be one about columns"),
+        ({"partitioned_by": None}, "A message of columns_opening must be one about columns"),
     ],
 )
 def test_a_server_that_asks_for_something_else_is_refused(change, text):
@@ -231,7 +233,7 @@ def test_an_answer_beyond_what_a_party_has_said_of_its_size_is_refused():
 def test_a_run_goes_on_from_its_checkpoint_with_the_same_digests(tmp_path):
     shards = rows_of_sites(frames())
     grid = grid_of(shards, split_columns=True)
-    strategy = PCAStrategy("krylov", n_components=K, split="columns", checkpoint=tmp_path / "c.npz")
+    strategy = PCAStrategy("krylov", n_components=K, partitioned_by="columns", checkpoint=tmp_path / "c.npz")
 
     def stop(run):
         if len(run.history) == 3:
@@ -247,7 +249,7 @@ def test_a_run_goes_on_from_its_checkpoint_with_the_same_digests(tmp_path):
 @pytest.mark.filterwarnings("ignore")  # those of Ray and Flower, about their own files and processes
 @pytest.mark.xdist_group("ray")
 def test_ray_gives_the_same_bits_and_the_loadings(cluster):
-    given = {"n_components": K, "split": "columns", "mask": True}
+    given = {"n_components": K, "partitioned_by": "columns", "mask": True}
     alone = simulate("krylov", frames(), **given)
     result = simulate("krylov", frames(), backend=Ray(address=cluster), **given)
     np.testing.assert_array_equal(result.scores_, alone.scores_)

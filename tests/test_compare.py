@@ -10,7 +10,7 @@ from cases import every
 from scipy import sparse
 
 from flower_pca import ConfigError, DataError, cli, make, registry, simulate
-from flower_pca.comparison import compare, lengthy
+from flower_pca.comparison import compare, slow
 from flower_pca.comparison.algorithms import pool as reference
 from flower_pca.names.table import Table
 
@@ -35,7 +35,7 @@ def test_the_angles_are_those_to_lapacks_answer(courses):
     truth = pooled(mixed(0).shards).components[:3]
     for course in courses:
         np.testing.assert_allclose(np.sin(course.angle), sine(course.result.components_, truth), atol=1e-12)
-        assert len(course.angles) == len(course.messages) == len(course.traffic)
+        assert len(course.angles) == len(course.messages) == len(course.bytes)
         np.testing.assert_allclose(course.angles[-1], course.angle, rtol=1e-6, atol=1e-12)
     krylov, ssi, _, _, uda = courses
     assert krylov.angle < 1e-6 < uda.angle
@@ -46,7 +46,7 @@ def test_the_figures_are_those_of_the_history(courses):
     for course in courses:
         history, figures = course.result.history, course.to_json()
         assert course.messages[0] == 1
-        assert course.traffic[-1] == history.bytes_up + history.bytes_down
+        assert course.bytes[-1] == history.bytes_up + history.bytes_down
         assert figures["seconds"] == course.seconds == sum(record.seconds for record in history) > 0
         assert (figures["messages"], figures["bytes_up"]) == (len(history), history.bytes_up)
         assert [point["angle"] for point in figures["course"]] == list(course.angles)
@@ -162,20 +162,20 @@ def nearly_tied(ratio, n=240, d=8):
 
 def test_what_would_take_thousands_of_rounds_is_known_beforehand():
     asked = {"algorithms": ["krylov", "faps", SSI, "local_power(oversample=0)", "uda"], "n_components": 3}
-    assert lengthy(nearly_tied(0.9), **asked) == {}
-    found = lengthy(nearly_tied(0.999), **asked)
+    assert slow(nearly_tied(0.9), **asked) == {}
+    found = slow(nearly_tied(0.999), **asked)
     assert list(found) == ["faps", SSI, "local_power(oversample=0)"]
     assert 5000 <= found[SSI] <= 20_000
-    assert lengthy(nearly_tied(0.999), **{**asked, "n_components": 2}) == {}
+    assert slow(nearly_tied(0.999), **{**asked, "n_components": 2}) == {}
     others = [name for name, kind in registry.ALGORITHMS.items() if not (kind.measured and kind.orthonormal)]
-    assert lengthy(nearly_tied(0.999), **{**asked, "algorithms": others}) == {}
-    assert lengthy(nearly_tied(0.999), **{**asked, "algorithms": ["ssi"]}) == {}  # with a column more
-    assert lengthy(nearly_tied(1.0), **{**asked, "algorithms": [SSI]})[SSI] > 10**6
+    assert slow(nearly_tied(0.999), **{**asked, "algorithms": others}) == {}
+    assert slow(nearly_tied(0.999), **{**asked, "algorithms": ["ssi"]}) == {}  # with a column more
+    assert slow(nearly_tied(1.0), **{**asked, "algorithms": [SSI]})[SSI] > 10**6
 
 
 @pytest.mark.slow
 def test_rounds_are_of_the_size_that_was_foreseen():
-    (rounds,) = lengthy(nearly_tied(0.995), algorithms=[SSI], n_components=3).values()
+    (rounds,) = slow(nearly_tied(0.995), algorithms=[SSI], n_components=3).values()
     taken = simulate(SSI, nearly_tied(0.995), n_components=3, max_rounds=4000).rounds
     assert 0.5 <= taken / rounds <= 2.0
 

@@ -143,8 +143,6 @@ def test_it_finds_the_pooled_components_however_the_rows_are_cut(momentum, cuts,
 
 def test_it_opens_again_when_a_client_leaves(momentum):
     shards = np.split(falling_rows(), [50, 100])
-    result = simulate(
-        "momentum", shards, n_components=2, participation=lambda message: [0, 1, 2] if message < 3 else [0, 1]
-    )
+    result = simulate("momentum", shards, n_components=2, fraction=lambda message: [0, 1, 2] if message < 3 else [0, 1])
     assert result.n_samples_ == 100
     assert result.angle_to(truth(np.vstack(shards[:2]), 2)) < 1e-4

@@ -31,23 +31,23 @@ DP = "dp(epsilon=5.0, delta=1e-6, clip=10.0)"
 PEOPLE = len(PARTS[0])
 
 CASES = {  # what a run asks, of which rows, of so many columns
-    "opening, rounds, closing": ("faps(max_rounds=3)", {"evaluate": True}, ROWS, D),
-    "all of C, errors": ("covariance", {"errors": True}, ROWS, D),
+    "opening, rounds, closing": ("faps(max_rounds=3)", {"reconstruction_error": True}, ROWS, D),
+    "all of C, errors": ("covariance", {"standard_errors": True}, ROWS, D),
     "one round": ("wda", {"scale": "max_abs"}, ROWS, D),
     "bases of clients": ("local_power(max_rounds=3)", {}, ROWS, D),
     "medians": ("median_pca", {}, ROWS, D),
     "factors": ("dr_svd", {}, ROWS, D),
     "counts": ("krylov", {"monitor": True, "missing": "mean"}, GAPPY, D),
     "signs": ("krylov", {"n_components": "signal"}, ROWS, D),
-    "levels": ("covariance", {"levels": "ward", "scale": "std"}, WORDS, D),
+    "categorical": ("covariance", {"categorical": "ward", "scale": "std"}, WORDS, D),
     "noise": ("ssi(max_rounds=3)", {"dp": DP}, ROWS, D),
     "half precision": ("ssi(max_rounds=3, tol=0.001)", {"wire": "float16"}, ROWS, D),
     "personal": ("exact_per_pca(max_rounds=3)", {}, ROWS, D),
     "robust": ("dcf_pca(max_rounds=3)", {}, ROWS, D),
-    "columns apart": ("krylov(max_rounds=3)", {"split": "columns"}, PARTS, PEOPLE),
+    "columns apart": ("krylov(max_rounds=3)", {"partitioned_by": "columns"}, PARTS, PEOPLE),
     "a stream": ("st_miss", {}, STREAMS, D),
 }
-MASKED = ["opening, rounds, closing", "counts", "signs", "levels", "noise", "personal", "robust", "columns apart"]
+MASKED = ["opening, rounds, closing", "counts", "signs", "categorical", "noise", "personal", "robust", "columns apart"]
 MASKED += ["a stream"]
 HOSTED = ["opening, rounds, closing", "one round", "counts"]
 EVERY = [(case, "plain") for case in CASES] + [(case, "masked") for case in MASKED] + [(c, "hosted") for c in HOSTED]
@@ -98,7 +98,7 @@ def test_the_ledger_has_the_columns_that_left(case, how, tmp_path, monkeypatch):
     folder = tmp_path / f"{case}, {how}"
     rules = {"max_columns": 10**6, "memory_dir": folder, "allow": everything(), "missing": "mean"}
     rules |= {"split_columns": True} if case == "columns apart" else {}
-    rules |= {"levels": "ward"} if case == "levels" else {}
+    rules |= {"categorical": "ward"} if case == "categorical" else {}
     held = [Table.of(X) if isinstance(X, pd.DataFrame) else X for X in rows]
     seen, sums, advance = [], [], Run.advance
 

@@ -34,7 +34,7 @@ def test_a_tracker_begins_with_a_result_by_the_names_and_units_of_its_columns(co
     new = of_the_plane(20, "cabd", sizes, seed=1)
     gappy = new.copy()
     gappy["d"] = np.nan
-    found = track("st_miss", [gappy], batch=10, n_components=2, start=known)
+    found = track("st_miss", [gappy], batch=10, n_components=2, init=known)
     completed = pd.DataFrame(found.complete(gappy, step=0), columns=list(found.feature_names_in_))
     np.testing.assert_allclose(completed["d"], new["d"], atol=1e-8 * np.abs(new["d"]).max())
 
@@ -43,15 +43,15 @@ def test_a_tracker_that_begins_with_other_columns_says_so():
     known = simulate("krylov", [of_the_plane(100, "dbca")], n_components=2)
     other = of_the_plane(20, "abcd").rename(columns={"a": "x"})
     with pytest.raises(DataError, match=r"must be at least those that the run names\. Got 4, without 'a'"):
-        track("st_miss", [other], batch=10, n_components=2, start=known)
+        track("st_miss", [other], batch=10, n_components=2, init=known)
     with pytest.raises(ConfigError, match="The start lacks column x"):
-        track("st_miss", [other], batch=10, n_components=2, start=known, columns=["x", "b", "c", "d"])
+        track("st_miss", [other], batch=10, n_components=2, init=known, columns=["x", "b", "c", "d"])
 
 
 @every("algorithm", ["dcf_pca", "consensus_rpca", "per_pca", "exact_per_pca", "triple_pca"])
 def test_a_start_that_would_be_ignored_is_refused(algorithm):
     with pytest.raises(ConfigError, match=f"The algorithm with a start must be one .* Got {algorithm}"):
-        simulate(algorithm, TABLES, n_components=2, start=np.eye(6)[:2])
+        simulate(algorithm, TABLES, n_components=2, init=np.eye(6)[:2])
 
 
 @every(
@@ -73,7 +73,9 @@ def test_scikit_learn_takes_no_components_that_are_not_orthonormal_and_projectio
 
 
 def test_scikit_learn_takes_no_part_of_a_result_of_parties():
-    result = simulate("krylov", [TABLES[0][:, :3], TABLES[0][:, 3:]], n_components=2, split="columns", private=[0])
+    result = simulate(
+        "krylov", [TABLES[0][:, :3], TABLES[0][:, 3:]], n_components=2, partitioned_by="columns", hide_local=[0]
+    )
     with pytest.raises(ConfigError, match="of a run whose parties have all handed theirs over"):
         to_sklearn(result)
 
@@ -194,7 +196,7 @@ def test_a_robust_estimator_says_why_it_has_no_density():
 def test_all_pictures_that_are_offered_of_parties_can_be_drawn(tmp_path):
     pytest.importorskip("matplotlib")
     parties = [TABLES[0][:, :3], TABLES[0][:, 3:]]
-    result = simulate("auto", parties, n_components=2, split="columns")
+    result = simulate("auto", parties, n_components=2, partitioned_by="columns")
     offered = plots.available(result, parties)
     assert "scores" in offered
     assert not {"means", "errors"} & set(offered)
@@ -210,7 +212,10 @@ def test_a_result_of_parties_is_told_how_their_folder_is_projected(tmp_path, cap
         table = pd.DataFrame(TABLES[0][:, :3], columns=list(columns)).assign(patient=people)
         table.to_csv(tmp_path / f"parties/{name}.csv", index=False)
     folder, out = str(tmp_path / "parties"), str(tmp_path / "out")
-    assert cli.main(["run", folder, "--split", "columns", "--ids", "patient", "--components", "1", "--out", out]) == 0
+    assert (
+        cli.main(["run", folder, "--partitioned-by", "columns", "--ids", "patient", "--components", "1", "--out", out])
+        == 0
+    )
     capsys.readouterr()
     assert cli.main([command, f"{out}/result.npz", folder, "-o", str(tmp_path / f"o.{ending}")]) == 2
     assert "flower-pca transform flower_pca-own-0.npz FILE" in capsys.readouterr().err

@@ -52,7 +52,7 @@ def test_one_local_step_is_a_global_step_of_a_clients_share() -> None:
     common = {"local_steps": 1, "inner_steps": 300, "threshold": 2.0, "tol": 0.0, "max_rounds": 6, "sigma": 2.0}
     many = simulate(make("dcf_pca", eta=0.02, **common), shards, n_components=5, seed=2)
     one = simulate(make("dcf_pca", eta=0.02 / 4, **common), [L + S], n_components=5, seed=2)
-    assert rel(many, one.own[0]["L"]) <= 1e-10
+    assert rel(many, one.local[0]["L"]) <= 1e-10
 
 
 def test_scaled_steps_weigh_clients_by_their_curvature() -> None:
@@ -70,7 +70,7 @@ def test_the_end_solves_v_for_the_last_u() -> None:
     L, S = SMALL
     shards = np.split(L + S, [40, 80])
     result = simulate("dcf_pca(max_rounds=3)", shards, n_components=5, seed=2)
-    V, low = result.own[1]["V"], result.own[1]["L"]
+    V, low = result.local[1]["V"], result.local[1]["L"]
     U = np.linalg.lstsq(V, low, rcond=None)[0].T
     C = np.clip(shards[1] - low, -result.threshold_, result.threshold_)
     rho = 0.1 * result.threshold_ * np.sqrt(120)
@@ -136,5 +136,5 @@ def test_only_the_scaled_step_bears_other_units(step: str) -> None:
 def test_either_start_reaches_the_floor(init: str) -> None:
     L, S = SMALL
     algorithm = make("dcf_pca", init=init, step="scaled", max_rounds=200)
-    result = simulate(algorithm, np.split(L + S, [40, 80]), n_components=5, participation=0.7)
+    result = simulate(algorithm, np.split(L + S, [40, 80]), n_components=5, fraction=0.7)
     assert rel(result, L) <= 0.06

@@ -64,7 +64,7 @@ def errors_by_differences(
 @pytest.mark.parametrize("scale", [None, "std"])
 def test_errors_are_how_far_rows_and_sites_move_the_result(scale: str | None) -> None:
     shards = two_thirds(n=120)
-    found = simulate("krylov", shards, n_components=4, scale=scale, errors=True)
+    found = simulate("krylov", shards, n_components=4, scale=scale, standard_errors=True)
     loadings, variances, by_site = errors_by_differences(shards, 4, scaled=scale is not None)
     np.testing.assert_allclose(found.loading_errors_, loadings, rtol=1e-5)
     np.testing.assert_allclose(found.variance_errors_, variances * 120 / 119, rtol=1e-5)
@@ -73,12 +73,12 @@ def test_errors_are_how_far_rows_and_sites_move_the_result(scale: str | None) ->
 
 def test_where_the_server_has_all_of_the_covariance_no_eigenvalue_is_guessed() -> None:
     shards = two_thirds(n=120)
-    found = simulate("covariance", shards, n_components=2, errors=True)
+    found = simulate("covariance", shards, n_components=2, standard_errors=True)
     loadings, variances, by_site = errors_by_differences(shards, 2)
     np.testing.assert_allclose(found.loading_errors_, loadings, rtol=1e-5)
     np.testing.assert_allclose(found.variance_errors_, variances * 120 / 119, rtol=1e-5)
     np.testing.assert_allclose(found.site_loading_errors_, by_site, rtol=1e-5)
-    assert not any("taken for equal" in choice for choice in found.choices)
+    assert not any("taken for equal" in choice for choice in found.decisions)
 
 
 @pytest.mark.slow
@@ -86,19 +86,23 @@ def test_nodes_take_what_is_sent_of_a_thousand_columns() -> None:
     rng = np.random.default_rng(8)
     shards = [rng.standard_normal((n, 1000)) * np.linspace(3.0, 1.0, 1000) for n in (12, 8, 30)]
     with in_a_run():
-        found = PCAStrategy("covariance", n_components=2, min_nodes=3, errors=True).fit(grid_of(shards))
-    here = simulate("covariance", shards, n_components=2, errors=True, answers="fixed")
+        found = PCAStrategy("covariance", n_components=2, min_nodes=3, standard_errors=True).fit(grid_of(shards))
+    here = simulate("covariance", shards, n_components=2, standard_errors=True, answers="fixed")
     np.testing.assert_allclose(found.loading_errors_, here.loading_errors_, rtol=1e-10)
     # as 50 rows have no more than 49 eigenvalues
-    assert not any("taken for equal" in choice for choice in found.choices)
+    assert not any("taken for equal" in choice for choice in found.decisions)
 
 
 def test_those_of_a_client_that_is_away_are_as_those_of_the_others() -> None:
     shards = two_thirds(n=120)
     found = simulate(
-        "covariance", shards, n_components=2, errors=True, participation=lambda now: [0, 1] if now == 2 else [0, 1, 2]
+        "covariance",
+        shards,
+        n_components=2,
+        standard_errors=True,
+        fraction=lambda now: [0, 1] if now == 2 else [0, 1, 2],
     )
-    assert (found.history[-1].stage, found.history[-1].answered) == ("errors", 2)
+    assert (found.history[-1].stage, found.history[-1].answered) == ("standard_errors", 2)
     loadings, variances, by_site = errors_by_differences(shards, 2, heard=slice(2))
     np.testing.assert_allclose(found.loading_errors_, loadings, rtol=1e-5)
     np.testing.assert_allclose(found.variance_errors_, variances * 120 / 119, rtol=1e-5)
@@ -112,7 +116,7 @@ def test_levels_move_the_roots_of_their_shares() -> None:
         pandas.DataFrame({**{f"x{j}": X[:, j] for j in range(6)}, "ward": ward})
         for X, ward in zip(shards, wards, strict=True)
     ]
-    found = simulate("covariance", tables, n_components=8, scale="std", errors=True, levels="ward")
+    found = simulate("covariance", tables, n_components=8, scale="std", standard_errors=True, categorical="ward")
     assert [*found.feature_names_in_[-3:]] == ["ward=a", "ward=b", "ward=c"]
     recoded = [np.hstack([X, 1.0 * (ward[:, None] == ["a", "b", "c"])]) for X, ward in zip(shards, wards, strict=True)]
     loadings, variances, by_site = errors_by_differences(recoded, 8, scaled=True, levels=3)
@@ -124,14 +128,14 @@ def test_levels_move_the_roots_of_their_shares() -> None:
 def test_of_levels_without_a_scale_the_roots_are_left_out_and_it_is_said() -> None:
     rng = np.random.default_rng(6)
     tables = [pandas.DataFrame({"x": rng.standard_normal(30), "ward": rng.choice(["a", "b"], 30)}) for _ in "12"]
-    found = simulate("covariance", tables, n_components=1, errors=True, levels="ward")
-    assert any("that the scale is of the same rows is left out" in choice for choice in found.choices)
+    found = simulate("covariance", tables, n_components=1, standard_errors=True, categorical="ward")
+    assert any("that the scale is of the same rows is left out" in choice for choice in found.decisions)
 
 
 @pytest.mark.slow
 def test_of_gaussian_rows_they_tend_to_the_formula_of_anderson() -> None:
     n = 200_000
-    found = simulate("krylov", [turned_rows(n, 1)], n_components=2, errors=True)
+    found = simulate("krylov", [turned_rows(n, 1)], n_components=2, standard_errors=True)
     for j in range(2):
         others = [i for i in range(6) if i != j]
         parts = [VALUES[i] * VALUES[j] / (n * (VALUES[i] - VALUES[j]) ** 2) * TURNED[:, i] ** 2 for i in others]
@@ -143,7 +147,7 @@ def test_of_gaussian_rows_they_tend_to_the_formula_of_anderson() -> None:
 @pytest.mark.slow
 def test_they_are_those_of_a_bootstrap_of_the_pooled_rows() -> None:
     X = turned_rows(600, 2)
-    found = simulate("krylov", np.split(X, 3), n_components=2, errors=True)
+    found = simulate("krylov", np.split(X, 3), n_components=2, standard_errors=True)
     rng = np.random.default_rng(0)
     drawn = []
     for _ in range(400):
@@ -156,7 +160,7 @@ def test_they_are_those_of_a_bootstrap_of_the_pooled_rows() -> None:
 def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
     held = []
     for draw in range(60):
-        found = simulate("krylov", two_thirds(100 + draw, 300), n_components=2, errors=True)
+        found = simulate("krylov", two_thirds(100 + draw, 300), n_components=2, standard_errors=True)
         truth = TURNED[:, :2].T
         truth = truth * np.sign((truth * found.components_).sum(axis=1))[:, None]
         held.append(np.abs(found.components_ - truth) < 1.96 * found.loading_errors_)
@@ -167,14 +171,15 @@ def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
 def test_under_masks_they_are_the_same(scale: str | None) -> None:
     shards = two_thirds(3)
     plain, masked = (
-        simulate("covariance", shards, n_components=2, scale=scale, errors=True, mask=mask) for mask in (False, True)
+        simulate("covariance", shards, n_components=2, scale=scale, standard_errors=True, mask=mask)
+        for mask in (False, True)
     )
     for name in FOUND:
         np.testing.assert_allclose(getattr(masked, name), getattr(plain, name), rtol=1e-10)
 
 
 def test_a_file_keeps_them(tmp_path: Any) -> None:
-    found = simulate("krylov", two_thirds(), n_components=2, errors=True)
+    found = simulate("krylov", two_thirds(), n_components=2, standard_errors=True)
     same = PCAResult.load(found.save(tmp_path / "result.npz"))
     for name in FOUND:
         np.testing.assert_array_equal(getattr(same, name), getattr(found, name))
@@ -183,21 +188,21 @@ def test_a_file_keeps_them(tmp_path: Any) -> None:
 def test_components_closer_than_their_errors_are_named() -> None:
     rng = np.random.default_rng(4)
     shards = np.split(rng.standard_normal((300, 6)) * [3.0, 2.0, 1.98, 1.0, 0.5, 0.5], 3)
-    found = simulate("krylov", shards, n_components=2, errors=True)
+    found = simulate("krylov", shards, n_components=2, standard_errors=True)
     assert "components 2 and 3 lie closer than their errors" in found.status.words
-    assert "components" not in simulate("krylov", two_thirds(), n_components=1, errors=True).status.words
+    assert "components" not in simulate("krylov", two_thirds(), n_components=1, standard_errors=True).status.words
 
 
 def test_sites_that_are_unlike_have_larger_errors_by_site() -> None:
     shards = [turned_rows(400, i) * np.where(np.arange(6) == i, 3.0, 1.0) for i in range(3)]
-    found = simulate("krylov", shards, n_components=1, errors=True)
+    found = simulate("krylov", shards, n_components=1, standard_errors=True)
     assert "sites are unlike: errors by site are" in found.status.words
-    assert "unlike" not in simulate("krylov", two_thirds(), n_components=1, errors=True).status.words
+    assert "unlike" not in simulate("krylov", two_thirds(), n_components=1, standard_errors=True).status.words
 
 
 def test_what_is_not_known_is_said() -> None:
-    found = simulate("ssi", two_thirds(), n_components=1, errors=True, scale="max_abs")
-    said = next(words for words in found.choices if words.startswith("errors are"))
+    found = simulate("ssi", two_thirds(), n_components=1, standard_errors=True, scale="max_abs")
+    said = next(words for words in found.decisions if words.startswith("errors are"))
     assert "the 4 eigenvalues after the first 2 are taken for equal" in said
     assert "that the scale is of the same rows is left out" in said
 
@@ -205,7 +210,7 @@ def test_what_is_not_known_is_said() -> None:
 @pytest.mark.slow
 def test_table_and_pictures_have_them(tmp_path: Any) -> None:
     pytest.importorskip("matplotlib")
-    found = simulate("krylov", two_thirds(), n_components=2, errors=True)
+    found = simulate("krylov", two_thirds(), n_components=2, standard_errors=True)
     first = found.components_[0]
     heaviest = int(np.abs(first).argmax())
     assert f"{first[heaviest]:+.2f} ± {found.loading_errors_[0, heaviest]:.1g}" in found.table()
@@ -215,7 +220,7 @@ def test_table_and_pictures_have_them(tmp_path: Any) -> None:
 
 def test_rows_of_one_site_may_be_one() -> None:
     X = turned_rows(60, 5)
-    found = simulate("krylov", [X[:59], X[59:]], n_components=2, errors=True)
+    found = simulate("krylov", [X[:59], X[59:]], n_components=2, standard_errors=True)
     assert np.isfinite(found.loading_errors_).all()
 
 
@@ -224,7 +229,7 @@ def test_rows_of_one_site_may_be_one() -> None:
 def test_intervals_of_few_normal_rows_hold_the_truth_as_often_as_they_say(n: int) -> None:
     truth, loadings, variances = TURNED[:, :2].T, [], []
     for seed in range(150):
-        found = simulate("krylov", two_thirds(seed, n), n_components=2, errors=True)
+        found = simulate("krylov", two_thirds(seed, n), n_components=2, standard_errors=True)
         same = truth * np.sign((found.components_ * truth).sum(axis=1))[:, None]
         held = intervals(found)
         loadings.append((held.loadings[0] < same) & (same < held.loadings[1]))
@@ -234,7 +239,7 @@ def test_intervals_of_few_normal_rows_hold_the_truth_as_often_as_they_say(n: int
 
 
 def test_intervals_are_those_of_a_quantile_of_student_where_variances_have_no_bias() -> None:
-    found = simulate("krylov", two_thirds(n=30_000), n_components=2, errors=True)
+    found = simulate("krylov", two_thirds(n=30_000), n_components=2, standard_errors=True)
     held = intervals(found, "99%")
     assert found.loading_errors_ is not None
     assert found.variance_errors_ is not None
@@ -245,7 +250,7 @@ def test_intervals_are_those_of_a_quantile_of_student_where_variances_have_no_bi
     np.testing.assert_allclose(
         roots[1] - roots.mean(axis=0), times * found.variance_errors_ / 3.0 / found.explained_variance_ ** (2 / 3)
     )
-    with pytest.raises(ConfigError, match="Run again with errors=True"):
+    with pytest.raises(ConfigError, match="Run again with standard_errors=True"):
         intervals(simulate("krylov", two_thirds(n=30), n_components=2))
 
 
@@ -257,17 +262,19 @@ def test_intervals_are_those_of_a_quantile_of_student_where_variances_have_no_bi
     ],
 )
 def test_it_is_said_if_rows_are_few(n: int, words: str) -> None:
-    assert words in simulate("krylov", two_thirds(n=n), n_components=2, errors=True).status.words
+    assert words in simulate("krylov", two_thirds(n=n), n_components=2, standard_errors=True).status.words
 
 
 def test_it_is_said_if_scores_have_heavy_tails() -> None:
     rng = np.random.default_rng(4)
     scores = rng.standard_t(3, (900, 6)) / np.sqrt(3.0)
     scores[:, 1] = rng.standard_normal(900)
-    found = simulate("covariance", np.split(scores * np.sqrt(VALUES), 3), n_components=2, errors=True)
+    found = simulate("covariance", np.split(scores * np.sqrt(VALUES), 3), n_components=2, standard_errors=True)
     y = (scores * np.sqrt(VALUES) - found.mean_) @ found.components_.T
     kurtosis = np.mean(y**4, axis=0) / np.mean(y**2, axis=0) ** 2
     assert kurtosis[0] > 4.0 > kurtosis[1]
     words = f"scores along component 1 have heavy tails (kurtosis {kurtosis[0]:.2g}; of normal rows 3)"
     assert words in found.status.words
-    assert "too small" not in simulate("covariance", two_thirds(n=900), n_components=2, errors=True).status.words
+    assert (
+        "too small" not in simulate("covariance", two_thirds(n=900), n_components=2, standard_errors=True).status.words
+    )

@@ -173,7 +173,7 @@ def test_minkas_estimate_is_that_of_scikit_learn(mask):
         assert ours.n_components_ == pooled.n_components_ == k
         np.testing.assert_allclose(ours.noise_variance_, pooled.noise_variance_, rtol=1e-7)
         assert ours.transform(X).shape == (90, k)
-        assert ours.result_.asked["n_components"] == k
+        assert ours.result_.config["n_components"] == k
         assert ours.result_.residuals_.shape == (k,)
         assert ours.result_.sine_estimate_ < 1e-6
 
@@ -254,7 +254,7 @@ def test_masks_change_nothing_but_what_the_server_sees():
     assert masked.result_.angle_to(plain.result_) < 1e-5
     assert (
         "MaskedSums"
-        in clone(FederatedPCA(3, mask=flower_pca.MaskedSums(threshold=0.6))).fit(SHARDS).result_.asked["mask"]
+        in clone(FederatedPCA(3, mask=flower_pca.MaskedSums(threshold=0.6))).fit(SHARDS).result_.config["mask"]
     )
 
 

@@ -313,4 +313,4 @@ def test_local_power_without_decay_says_that_it_stands_on_its_floor(seed: int) -
 def test_one_shot_results_carry_no_claim_of_convergence() -> None:
     problem: Problem = diagonal([3.0, 2.0, 1.0, 0.5], 2)
     for name in set(PLAIN) - set(ITERATIVE):
-        assert simulate(name, problem.shards, n_components=2).status.outcome is Outcome.ONE_SHOT
+        assert simulate(name, problem.shards, n_components=2).status.outcome is Outcome.DONE

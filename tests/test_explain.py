@@ -151,7 +151,7 @@ def test_table_json_and_file_have_the_shares(tmp_path):
     again = PCAResult.load(result.save(tmp_path / "result.npz"))
     assert list(again.explained_by_) == list(result.explained_by_)
     np.testing.assert_array_equal(again.explained_shares_, result.explained_shares_)
-    repeated = simulate(assembly.question(**again.asked), people_of_sites(8))
+    repeated = simulate(assembly.config(**again.config), people_of_sites(8))
     np.testing.assert_array_equal(repeated.explained_shares_, result.explained_shares_)
 
 
@@ -177,7 +177,7 @@ def test_the_command_line_explains_by_columns_of_a_folder(tmp_path, capsys):
         ({"dp": "dp(epsilon=50.0, delta=1e-6, clip=20.0)", "max_rounds": 5}, "explain with dp"),
         ({"channel": "air(noise_std=0.1)"}, "explain over the air"),
         ({"max_share": 0.5}, "explain with max_share"),
-        ({"split": "columns"}, "explain with split"),
+        ({"partitioned_by": "columns"}, "explain with split"),
     ],
 )
 def test_a_run_with_noise_or_weights_is_not_explained(settings, words):

@@ -193,7 +193,7 @@ def test_a_bad_reply_is_left_out_and_named(bad, where, when, lines):
     assert is_pca_of(result, others) or (bad == "older" and is_pca_of(result, SHARDS))
 
 
-ONE_SHOT = [
+DONE = [
     *[("uda", 1, "V", bad) for bad in ("nan", "row_less", "column_more", "transposed", "cube", "complex")],
     *[("wda", 1, "S", bad) for bad in ("nan", "row_less", "negative", "cube")],
     *[("dr_svd", 1, "G", bad) for bad in ("nan", "row_less", "column_more", "one_column")],
@@ -203,7 +203,7 @@ ONE_SHOT = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "when", "field", "bad"), ONE_SHOT)
+@pytest.mark.parametrize(("name", "when", "field", "bad"), DONE)
 def test_a_bad_reply_to_a_one_shot_algorithm(name, when, field, bad):
     change = {**CHANGES, "negative": lambda a: -a}[bad]
     grid = grid_of(SHARDS)
@@ -448,7 +448,7 @@ KILLINGS = [("state", "after"), ("files", "some"), ("state", "all"), ("state", "
 @functools.cache
 def never_killed(name):
     algorithm = registry.make(name, **SHORT.get(name, {}))
-    return algorithm, simulate(algorithm, THREE, n_components=2, scale="std", evaluate=True)
+    return algorithm, simulate(algorithm, THREE, n_components=2, scale="std", reconstruction_error=True)
 
 
 @pytest.mark.slow
@@ -468,7 +468,7 @@ def test_a_server_killed_in_every_round_goes_on_bit_for_bit(name, memory, how, t
     while True:
         lives += 1
         try:
-            new = PCAStrategy(algorithm, n_components=2, scale="std", evaluate=True, checkpoint=path)
+            new = PCAStrategy(algorithm, n_components=2, scale="std", reconstruction_error=True, checkpoint=path)
             result = new.fit(grid, on_round=on_round)
             break
         except Killed:
@@ -501,7 +501,7 @@ def test_a_resumed_run_samples_the_same_nodes(tmp_path):
             break
         except Killed:
             pass
-    reference = simulate("ssi", shards, n_components=2, participation=0.5, max_rounds=6)
+    reference = simulate("ssi", shards, n_components=2, fraction=0.5, max_rounds=6)
     assert np.array_equal(result.components_, reference.components_)
 
 

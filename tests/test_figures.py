@@ -18,7 +18,7 @@ from cases import every
 from flower_pca import PCAResult, make, registry, simulate, to_sklearn
 from flower_pca.algorithms.one_shot import UDA
 from flower_pca.analysis import likelihood
-from flower_pca.assembly import question, run
+from flower_pca.assembly import config, run
 from flower_pca.core import compatible
 from flower_pca.core.drive import drive
 from flower_pca.rows.local import LocalData
@@ -73,7 +73,7 @@ OPTIONS: dict[str, tuple[dict[str, Any], float]] = {
     "deviations": ({"scale": "std"}, 1e-8),
     "largest values": ({"scale": "max_abs"}, 1e-8),
     "not centered": ({"center": False}, 1e-8),
-    "evaluated": ({"evaluate": True}, 1e-8),
+    "evaluated": ({"reconstruction_error": True}, 1e-8),
     "masks": ({"mask": True}, 1e-6),
     "masks of few bits": ({"mask": True, "wire": "float16", "tol": 1e-3}, 2e-3),
     "largest share": ({"max_share": 0.3}, 1e-8),
@@ -133,7 +133,7 @@ def held_case(name: str, rows: str, option: str) -> HeldCase | None:
     weights = np.ones(len(parts))
     if "max_share" in asked:
         # How much a client counts is held against its definition in test_max_share.
-        made = run(question(name, n_components=K, seed=1, **asked))
+        made = run(config(name, n_components=K, seed=1, **asked))
         result = drive(made, Shards([LocalData(part) for part in parts]))
         counted = made.standing.model.counted.weights
         weights = np.array([counted.get(i, 1.0) for i in range(len(parts))])

@@ -102,7 +102,7 @@ def test_scores_of_a_run_over_columns_are_for_their_owner(folder_of_patients, ca
     for names in (["a", "b"], ["c"]):
         part = pd.DataFrame(ROWS, columns=[*"abc"])[names]
         part.to_csv(folder_of_patients / f"parties/{names[0]}.csv", index=False)
-    words = ["--split", "columns", "--components", 1, "--out", folder_of_patients / "whole"]
+    words = ["--partitioned-by", "columns", "--components", 1, "--out", folder_of_patients / "whole"]
     assert flower_pca(capsys, "run", folder_of_patients / "parties", *words)[0] == 0
     assert only_for_its_owner(folder_of_patients / "whole/scores.csv")
     assert only_for_its_owner(folder_of_patients / "whole/result.npz")

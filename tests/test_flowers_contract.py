@@ -64,9 +64,9 @@ class Loud(Krylov):
 
 @pytest.mark.slow
 def test_start_calls_the_hooks_of_a_subclass_as_flowers_own_loop_does():
-    strategy, grid = Loud(n_components=2, evaluate=True), grid_of(SHARDS)
+    strategy, grid = Loud(n_components=2, reconstruction_error=True), grid_of(SHARDS)
     result = strategy.start(grid, evaluate_config=ConfigRecord({"batch": 3}))
-    plain = Krylov(n_components=2, evaluate=True).start(grid_of(SHARDS))
+    plain = Krylov(n_components=2, reconstruction_error=True).start(grid_of(SHARDS))
     assert_arrays_equal(result.arrays, plain.arrays)
     known, rounds = ["components", "mean"], max(plain.train_metrics_clientapp)
     assert rounds > 1
@@ -98,9 +98,9 @@ def test_start_calls_the_hooks_of_a_subclass_as_flowers_own_loop_does():
 
 @pytest.mark.slow
 def test_flowers_own_loop_counts_rounds_as_start_does():
-    strategy = Loud(n_components=2, evaluate=True)
+    strategy = Loud(n_components=2, reconstruction_error=True)
     result = Strategy.start(strategy, grid_of(SHARDS), ArrayRecord(), num_rounds=4)
-    other = Loud(n_components=2, evaluate=True)
+    other = Loud(n_components=2, reconstruction_error=True)
     ours = other.start(grid_of(SHARDS))
     assert [call[:3] for call in strategy.calls[: len(other.calls)]] == [call[:3] for call in other.calls]
     assert result.train_metrics_clientapp.keys() == ours.train_metrics_clientapp.keys()
@@ -333,15 +333,17 @@ NATURAL = {
 
 def test_every_parameter_of_fedavg_is_taken_with_the_value_that_it_has_there():
     assert set(NATURAL) >= set(inspect.signature(FedAvg).parameters)
-    assert Krylov(**NATURAL).question == Krylov().question
+    assert Krylov(**NATURAL).config == Krylov().config
     for kind in (strategies.STMiss, Standardize):
         kind(**{name: value for name, value in NATURAL.items() if name != "fraction_train"})
 
 
 def test_no_evaluation_is_what_flower_calls_a_fraction_of_none():
-    assert Krylov(fraction_evaluate=0.0).question == Krylov().question
-    with pytest.raises(ConfigError, match=r"fraction_evaluate can only be 1.0. .* leave out evaluate=True\.$"):
-        Krylov(fraction_evaluate=0.0, evaluate=True)
+    assert Krylov(fraction_evaluate=0.0).config == Krylov().config
+    with pytest.raises(
+        ConfigError, match=r"fraction_evaluate can only be 1.0. .* leave out reconstruction_error=True\.$"
+    ):
+        Krylov(fraction_evaluate=0.0, reconstruction_error=True)
 
 
 @pytest.mark.parametrize(

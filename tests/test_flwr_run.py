@@ -50,8 +50,8 @@ def test_it_takes_what_the_run_config_says(superlink):
     test_levels.ROWS.to_csv(superlink.folder / "patients.csv", index=False)
     config = (
         f"data=\"csv(path='{superlink.folder}/patients.csv')\" algorithm='ssi(tol=1e-11)' n-components=0.9 scale='std' "
-        f"output='{superlink.folder}/given' min-nodes=6 options=\"partition=iid(seed=3), levels='ward,sex', "
-        'evaluate=true, checkpoint=run.ckpt, shards-per-node=3"'
+        f"output='{superlink.folder}/given' min-nodes=6 options=\"partition=iid(seed=3), categorical='ward,sex', "
+        'reconstruction-error=true, checkpoint=run.ckpt, clients-per-node=3"'
     )
     run = superlink.run(HUB, 2, config)
     assert run.status == "finished:completed", run

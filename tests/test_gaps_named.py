@@ -110,7 +110,7 @@ def test_new_rows_with_gaps_can_be_filled(result_file, tmp_path):
     filled = ROWS.copy()
     filled[7, 1] = ROWS[:, 1].mean()
     wanted = (filled - ROWS.mean(axis=0)) @ found.components_.T
-    np.testing.assert_allclose(found.filling_gaps().transform(new), wanted[:, :], atol=1e-12)
+    np.testing.assert_allclose(found.with_imputation().transform(new), wanted[:, :], atol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["transform", "score"])
@@ -126,7 +126,7 @@ def test_the_commands_say_so_and_fill(name, result_file, tmp_path, capsys):
     code, said, err = flower_pca(capsys, *words, "--missing", "mean")
     assert (code, err) == (0, "")
     if name == "transform":
-        found = PCAResult.load(result_file).filling_gaps().transform(str(tmp_path / "new.csv"))
+        found = PCAResult.load(result_file).with_imputation().transform(str(tmp_path / "new.csv"))
         text = (tmp_path / "out.csv").read_text().splitlines()
         scores = [line.split(",")[-found.shape[1] :] for line in text[1:]]
         np.testing.assert_allclose(np.array(scores, dtype=float), found)
@@ -134,7 +134,7 @@ def test_the_commands_say_so_and_fill(name, result_file, tmp_path, capsys):
 
 def test_the_fill_of_a_run_that_allowed_for_gaps_stays():
     gaps = simulate("krylov", [Table(ROWS, NAMES)], n_components=2, center=False, missing="mean")
-    assert gaps.filling_gaps().fill_ is gaps.fill_
+    assert gaps.with_imputation().fill_ is gaps.fill_
 
 
 @pytest.mark.slow
@@ -143,7 +143,7 @@ def test_gaps_in_new_rows_of_a_robust_result_can_be_filled():
     found = simulate("consensus_rpca(gamma=0.7)", [rows], n_components=2)
     holes = rows[:5].copy()
     holes[2, 3] = np.nan
-    np.testing.assert_allclose(found.filling_gaps().transform(holes)[2], found.transform(rows[:5])[2], atol=1e-6)
+    np.testing.assert_allclose(found.with_imputation().transform(holes)[2], found.transform(rows[:5])[2], atol=1e-6)
 
 
 def test_track_names_the_file_as_well(tmp_path, capsys):
@@ -152,7 +152,7 @@ def test_track_names_the_file_as_well(tmp_path, capsys):
         ("a,b\n1,x\n", "'x' in column b (line 2)"),
     ):
         (tmp_path / "x.csv").write_text(text)
-        words = ["track", tmp_path / "x.csv", "--batch", 2, "--rank", 1, "--out", tmp_path / "out"]
+        words = ["track", tmp_path / "x.csv", "--batch", 2, "--components", 1, "--out", tmp_path / "out"]
         code, said, err = flower_pca(capsys, *words)
         assert (code, said, err.count("\n"), message in err) == (2, "", 1, True), err
 

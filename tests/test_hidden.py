@@ -44,7 +44,7 @@ def test_the_same_rows_take_three_messages_at_most(name: str, kind: str) -> None
     shards = tables(kind)
     first = simulate(name, shards, n_components=K)
     for start in (first, simulate("krylov", shards, n_components=K)):
-        again = simulate(name, shards, n_components=K, seed=7, start=start)
+        again = simulate(name, shards, n_components=K, seed=7, init=start)
         assert again.status.ok
         assert len(again.history) <= 3
         error = sine(again.components_, pooled(shards).components[:K])
@@ -58,14 +58,14 @@ def test_the_same_rows_are_recognized_under_options(option: dict[str, object]) -
         shards[0][3, 5] = np.nan
     first = simulate("ssi", shards, n_components=K, **option)
     most = 4 if "missing" in option else 3  # the product of an opening is not known exactly if values are missing
-    assert len(simulate("ssi", shards, n_components=K, start=first, seed=3, **option).history) <= most
+    assert len(simulate("ssi", shards, n_components=K, init=first, seed=3, **option).history) <= most
 
 
 def test_the_same_rows_are_recognized_by_names_and_from_a_file(tmp_path) -> None:
     names = [f"c{j:02}" for j in np.random.default_rng(0).permutation(20)]
     shards = [pd.DataFrame(X, columns=names) for X in tables("with a gap")]
     simulate("krylov", shards, n_components=K + 2).save(tmp_path / "first.npz")
-    again = simulate("krylov", shards, n_components=K, columns=names, seed=3, start=tmp_path / "first.npz")
+    again = simulate("krylov", shards, n_components=K, columns=names, seed=3, init=tmp_path / "first.npz")
     assert len(again.history) == 1
     assert again.feature_names_in_.tolist() == names
 
@@ -75,7 +75,7 @@ def test_a_result_that_has_not_converged_says_nothing_of_its_rows() -> None:
     shards, V = tables("with a gap"), pooled(tables("with a gap")).components
     first = simulate("krylov(max_rounds=1)", shards, n_components=K)
     assert not first.status.ok
-    again = simulate("krylov", shards, n_components=K, start=first, seed=5)
+    again = simulate("krylov", shards, n_components=K, init=first, seed=5)
     assert again.status.ok
     assert sine(again.components_, V[:K]) < 1e-6
 
@@ -88,7 +88,7 @@ def test_no_direction_hides_from_a_warm_start(name: str, size: float) -> None:
         old, new = with_a_hidden_column(120, size, seed)
         first = simulate("krylov", old, n_components=K, center=False, tol=1e-10)
         for start in (first, first.components_):
-            result = simulate(name, new, n_components=K, center=False, seed=seed, start=start)
+            result = simulate(name, new, n_components=K, center=False, seed=seed, init=start)
             assert result.status.ok
             assert sine(result.components_, pooled(new, center=False).components[:K]) < 1e-4
 
@@ -100,7 +100,7 @@ def test_no_direction_hides_where_a_client_is_swapped(name: str) -> None:
         shards = [*new, old[0]]
         result = simulate(
             name, shards, n_components=K, center=False, seed=seed,
-            participation=lambda m: (0, 1, 2, 4) if m < 9 else (0, 1, 2, 3),
+            fraction=lambda m: (0, 1, 2, 4) if m < 9 else (0, 1, 2, 3),
         )  # fmt: skip
         here = new if result.n_samples_ == sum(map(len, new)) else [*old, old[0]]
         assert sine(result.components_, pooled(here, center=False).components[:K]) < 1e-4
@@ -109,7 +109,7 @@ def test_no_direction_hides_where_a_client_is_swapped(name: str) -> None:
 def test_a_run_that_is_cut_before_it_is_sure_says_so() -> None:
     shards = tables("flat")
     first = simulate("krylov", shards, n_components=K)
-    result = simulate("krylov(max_rounds=1)", shards, n_components=K, start=first.components_)
+    result = simulate("krylov(max_rounds=1)", shards, n_components=K, init=first.components_)
     assert not result.status.ok
     assert "a larger direction may still be hidden" in result.status.words
 
@@ -147,7 +147,7 @@ def test_rows_with_the_same_number_and_variance_are_others_if_the_mean_is() -> N
     shards = tables("with a gap")
     first = simulate("krylov", shards, n_components=K)
     moved = [X + 1.0 for X in shards]
-    again = simulate("krylov", moved, n_components=K, start=first, seed=2)
+    again = simulate("krylov", moved, n_components=K, init=first, seed=2)
     assert isinstance(again, PCAResult)
     assert again.status.ok
     assert len(again.history) > 1

@@ -62,12 +62,12 @@ def is_pooled_coded(result, Z, tol=1e-12):
     ],
 )
 def test_three_sites_with_unlike_levels_give_the_analysis_of_the_pooled_table(algorithm, mask, answers):
-    ask = {"levels": list(WORDS), "scale": "std", "mask": mask, "answers": answers}
+    ask = {"categorical": list(WORDS), "scale": "std", "mask": mask, "answers": answers}
     result = simulate(algorithm, TABLES, n_components=3, **ask)
     is_pooled_coded(result, coded(ROWS, EVERY), 1e-10 if mask else 1e-12)
     wards = ["ward=eye", "ward=icu", "ward=medicine", "ward=surgery"]
     assert result.feature_names_in_.tolist() == [*NUMBERS, *wards, "sex=f", "sex=m"]
-    assert result.asked["levels"] == {"ward": EVERY["ward"], "sex": ["f", "m"]}
+    assert result.config["categorical"] == {"ward": EVERY["ward"], "sex": ["f", "m"]}
     assert "ward=" in result.table()
 
 
@@ -75,13 +75,13 @@ def test_three_sites_with_unlike_levels_give_the_analysis_of_the_pooled_table(al
 def test_the_same_as_of_a_library():
     prince = pytest.importorskip("prince")
     n, words = len(ROWS), {site: rows[list(WORDS)] for site, rows in TABLES.items()}
-    result = simulate("covariance", TABLES, n_components=3, levels="ward,sex", scale="std")
+    result = simulate("covariance", TABLES, n_components=3, categorical="ward,sex", scale="std")
     known = prince.FAMD(n_components=3).fit(ROWS)
     np.testing.assert_allclose(result.explained_variance_ * (n - 1) / n, known.eigenvalues_, rtol=1e-12)
     scores, signs = known.row_coordinates(ROWS).to_numpy(), np.ones(3)
     signs = np.sign(np.sum(scores * result.transform(ROWS), axis=0))
     np.testing.assert_allclose(result.transform(ROWS), scores * signs, atol=1e-12)
-    result = simulate("covariance", words, n_components=3, levels="ward,sex")
+    result = simulate("covariance", words, n_components=3, categorical="ward,sex")
     known = prince.MCA(n_components=3).fit(ROWS[list(WORDS)])
     inertias = result.explained_variance_ * (n - 1) / n / len(WORDS)
     np.testing.assert_allclose(inertias, known.eigenvalues_, rtol=1e-12)
@@ -90,7 +90,7 @@ def test_the_same_as_of_a_library():
 def test_words_alone_are_multiple_correspondence_analysis():
     tables = {site: rows[list(WORDS)] for site, rows in TABLES.items()}
     for scale in (None, "std"):
-        result = simulate("covariance", tables, n_components=3, levels=WORDS, scale=scale)
+        result = simulate("covariance", tables, n_components=3, categorical=WORDS, scale=scale)
         is_pooled_coded(result, coded(ROWS, EVERY, numbers=[]))
     # Inertias of correspondence analysis of the table of indicators, whose row masses are 1/n.
     Z = pd.get_dummies(ROWS[list(WORDS)]).to_numpy(float)
@@ -102,8 +102,8 @@ def test_words_alone_are_multiple_correspondence_analysis():
 
 
 def test_without_a_scale_and_by_the_largest_value_levels_count_by_their_shares():
-    plain = simulate("covariance", TABLES, n_components=2, levels="sex", columns="age,pressure")
-    largest = simulate("covariance", TABLES, n_components=2, levels="sex", columns="age,pressure", scale="max_abs")
+    plain = simulate("covariance", TABLES, n_components=2, categorical="sex", columns="age,pressure")
+    largest = simulate("covariance", TABLES, n_components=2, categorical="sex", columns="age,pressure", scale="max_abs")
     rows = ROWS[["age", "pressure"]].to_numpy()
     sexes = coded(ROWS, EVERY, words=["sex"], numbers=[])
     for result, divisor in ((plain, 1.0), (largest, np.abs(rows).max(axis=0))):
@@ -112,19 +112,21 @@ def test_without_a_scale_and_by_the_largest_value_levels_count_by_their_shares()
 
 
 def test_columns_stand_where_the_run_names_them():
-    result = simulate("covariance", TABLES, n_components=2, columns="weight,sex,age", levels="ward,sex", scale="std")
+    result = simulate(
+        "covariance", TABLES, n_components=2, columns="weight,sex,age", categorical="ward,sex", scale="std"
+    )
     names = ["weight", "sex=f", "sex=m", "age", "ward=eye", "ward=icu", "ward=medicine", "ward=surgery"]
     assert result.feature_names_in_.tolist() == names
 
 
 def test_scores_of_new_rows_and_files(tmp_path):
-    result = simulate("covariance", TABLES, n_components=3, levels="ward,sex", scale="std")
+    result = simulate("covariance", TABLES, n_components=3, categorical="ward,sex", scale="std")
     Z = coded(ROWS, EVERY)
     np.testing.assert_allclose(result.transform(ROWS[::-1]), (Z @ result.components_.T)[::-1], atol=1e-11)
     path = result.save(tmp_path / "result.npz")
     again = PCAResult.load(path)
     np.testing.assert_array_equal(again.transform(ROWS), result.transform(ROWS))
-    assert again.asked["levels"] == result.asked["levels"]
+    assert again.config["categorical"] == result.config["categorical"]
     error = np.mean(np.sum((Z - Z @ result.components_.T @ result.components_) ** 2, axis=1))
     assert result.reconstruction_error(ROWS) == pytest.approx(error, rel=1e-12)
 
@@ -133,10 +135,10 @@ def test_a_level_that_is_new_counts_as_other():
     new = ROWS.copy()
     new.loc[4, "ward"] = "burns"
     listed = {"ward": ["medicine", "surgery", "other"], "sex": None}
-    result = simulate("covariance", TABLES, n_components=2, levels=listed, scale="std")
+    result = simulate("covariance", TABLES, n_components=2, categorical=listed, scale="std")
     merged = ROWS.assign(ward=ROWS["ward"].where(ROWS["ward"].isin(["medicine", "surgery"]), "other"))
     same = simulate(
-        "covariance", [merged.iloc[:100], merged.iloc[100:]], n_components=2, levels=["ward", "sex"], scale="std"
+        "covariance", [merged.iloc[:100], merged.iloc[100:]], n_components=2, categorical=["ward", "sex"], scale="std"
     )
     assert sine(result.components_[:, :6], same.components_[:, :6]) < 1e-12
     np.testing.assert_allclose(result.explained_variance_, same.explained_variance_, rtol=1e-12)
@@ -146,8 +148,8 @@ def test_a_level_that_is_new_counts_as_other():
 
 def test_a_level_of_the_list_that_nobody_has_weighs_nothing():
     ask = {"n_components": 2, "columns": "age,pressure", "scale": "std"}
-    more = simulate("covariance", TABLES, levels={"sex": ["f", "m", "x"]}, **ask)
-    less = simulate("covariance", TABLES, levels="sex", **ask)
+    more = simulate("covariance", TABLES, categorical={"sex": ["f", "m", "x"]}, **ask)
+    less = simulate("covariance", TABLES, categorical="sex", **ask)
     assert np.abs(more.components_[:, -1]).max() == 0.0
     np.testing.assert_allclose(more.explained_variance_, less.explained_variance_, rtol=1e-13)
 
@@ -157,7 +159,7 @@ def test_gaps_in_columns_of_words_are_gaps(mask):
     tables = {site: rows.copy() for site, rows in TABLES.items()}
     tables["north"].loc[3, "ward"] = None
     tables["west"].loc[[1, 2], "ward"] = np.nan
-    ask = {"levels": "ward,sex", "scale": "std", "missing": "mean", "mask": mask}
+    ask = {"categorical": "ward,sex", "scale": "std", "missing": "mean", "mask": mask}
     result = simulate("krylov(tol=1e-12)", tables, n_components=2, **ask)
     rows = pd.concat(tables.values(), ignore_index=True)
     there = rows["ward"].notna()
@@ -182,7 +184,7 @@ def test_what_r_excel_and_databases_write_for_a_gap_is_no_level(word, tmp_path):
         )
         for i, gap in enumerate(("", word))
     )
-    ask = {"n_components": 2, "levels": WORDS, "scale": "std", "missing": "mean"}
+    ask = {"n_components": 2, "categorical": WORDS, "scale": "std", "missing": "mean"}
     found, reference = (simulate("covariance", [file[:90], file[90:]], **ask) for file in (other, one))
     assert found.feature_names_in_.tolist() == reference.feature_names_in_.tolist()
     np.testing.assert_array_equal(found.components_, reference.components_)
@@ -193,8 +195,8 @@ def test_categoricals_and_codes_are_levels_too():
         site: rows.assign(ward=rows["ward"].astype("category"), sex=np.where(rows["sex"] == "f", 1, 2))
         for site, rows in TABLES.items()
     }
-    one = simulate("covariance", kinds, n_components=2, levels=WORDS, scale="std")
-    other = simulate("covariance", TABLES, n_components=2, levels=WORDS, scale="std")
+    one = simulate("covariance", kinds, n_components=2, categorical=WORDS, scale="std")
+    other = simulate("covariance", TABLES, n_components=2, categorical=WORDS, scale="std")
     assert one.feature_names_in_.tolist()[-2:] == ["sex=1", "sex=2"]
     np.testing.assert_array_equal(one.components_, other.components_)
     np.testing.assert_array_equal(one.transform(kinds["west"]), other.transform(TABLES["west"]))
@@ -227,7 +229,12 @@ def test_the_command_line_takes_files_with_columns_of_words(tmp_path, capsys):
     for site, rows in TABLES.items():
         rows.to_csv(folder / f"{site}.csv", index=False)
     ask = ["--scale", "std", "--components", "3", "--algorithm", "covariance"]
-    assert main(["run", str(folder), "--levels", "ward", "--levels", "sex", *ask, "--out", str(tmp_path / "out")]) == 0
+    assert (
+        main(
+            ["run", str(folder), "--categorical", "ward", "--categorical", "sex", *ask, "--out", str(tmp_path / "out")]
+        )
+        == 0
+    )
     result = PCAResult.load(tmp_path / "out" / "result.npz")
     is_pooled_coded(result, coded(ROWS, EVERY))
     assert "ward=" in (tmp_path / "out" / "report.html").read_text()
@@ -251,7 +258,7 @@ def test_the_command_line_finds_levels_beside_other_columns_of_words(tmp_path, c
     for site, rows in TABLES.items():
         rows.assign(patient=[f"{site}-{i}" for i in range(len(rows))]).to_csv(folder / f"{site}.csv", index=False)
     numbers = [name for name in ROWS if name not in WORDS]
-    ask = ["--columns", ",".join(numbers), "--levels", "ward,sex", "--scale", "std", "--components", "3"]
+    ask = ["--columns", ",".join(numbers), "--categorical", "ward,sex", "--scale", "std", "--components", "3"]
     assert main(["run", str(folder), *ask, "--out", str(out)]) == 0
     result, scores = PCAResult.load(out / "result.npz"), tmp_path / "scores.csv"
     assert main(["transform", str(out / "result.npz"), str(folder), "-o", str(scores)]) == 0
@@ -267,7 +274,7 @@ def test_the_command_line_finds_levels_beside_other_columns_of_words(tmp_path, c
 def test_a_file_of_words_alone(tmp_path):
     ROWS[list(WORDS)].to_csv(tmp_path / "words.csv", index=False)
     rows = sources.make(str(tmp_path / "words.csv"), words=WORDS)
-    result = simulate("covariance", [rows[:90], rows[90:]], n_components=3, levels=WORDS)
+    result = simulate("covariance", [rows[:90], rows[90:]], n_components=3, categorical=WORDS)
     is_pooled_coded(result, coded(ROWS, EVERY, numbers=[]))
     np.testing.assert_allclose(result.transform(str(tmp_path / "words.csv")), result.transform(ROWS), atol=1e-12)
 
@@ -283,7 +290,7 @@ def test_the_estimator_takes_columns_of_words(whole):
         given, sites = ROWS, np.repeat(list(TABLES), [len(rows) for rows in TABLES.values()])
     else:
         given, sites = TABLES, None
-    made = clone(FederatedPCA(3, scale="std", algorithm="covariance", levels=["ward", "sex"]))
+    made = clone(FederatedPCA(3, scale="std", algorithm="covariance", categorical=["ward", "sex"]))
     found = made.fit(given, sites=sites)
     names = ["age", *(f"ward={level}" for level in EVERY["ward"]), "pressure", "sex=f", "sex=m", "weight"]
     assert found.result_.feature_names_in_.tolist() == names
@@ -302,11 +309,11 @@ def test_the_estimator_finds_all_components_of_words_that_there_are():
     pytest.importorskip("sklearn")
     from flower_pca import FederatedPCA
 
-    found = FederatedPCA(levels="ward,sex", columns="ward,sex").fit(TABLES)
+    found = FederatedPCA(categorical="ward,sex", columns="ward,sex").fit(TABLES)
     assert found.n_components_ == 4  # of 4 wards and 2 sexes, of which one each follows from the others
     is_pooled_coded(found.result_, coded(ROWS, EVERY, numbers=[]), 1e-10)
     assert found.result_.left_out_variance_ == pytest.approx(0.0, abs=1e-9)
-    listed = FederatedPCA(2, levels={"ward": ["medicine", "other"]}, columns=NUMBERS).fit(TABLES)
+    listed = FederatedPCA(2, categorical={"ward": ["medicine", "other"]}, columns=NUMBERS).fit(TABLES)
     assert listed.result_.feature_names_in_.tolist() == [*NUMBERS, "ward=medicine", "ward=other"]
 
 
@@ -315,11 +322,11 @@ def test_levels_that_only_capitals_and_spaces_tell_apart_are_pointed_out():
     first = next(iter(tables))
     tables[first]["sex"] = tables[first]["sex"].replace({"f": "F "})
     with pytest.warns(UserWarning, match=r"Levels of sex, F, f, differ in capitals, spaces or hyphens only\."):
-        result = simulate("krylov", tables, n_components=2, levels="ward,sex")
+        result = simulate("krylov", tables, n_components=2, categorical="ward,sex")
     assert {"sex=F", "sex=f"} < set(result.feature_names_in_)
-    simulate("krylov", TABLES, n_components=2, levels="ward,sex")  # a warning is an error
+    simulate("krylov", TABLES, n_components=2, categorical="ward,sex")  # a warning is an error
     listed = {"sex": ["F", "f", "m"]}  # as said
-    simulate("krylov", tables, n_components=2, levels=listed, columns=["age", "weight", "sex"])
+    simulate("krylov", tables, n_components=2, categorical=listed, columns=["age", "weight", "sex"])
 
 
 @pytest.mark.parametrize(
@@ -338,5 +345,5 @@ def test_a_minus_and_what_parts_numbers_tell_levels_apart(found):
 
 
 def test_levels_of_data_without_names_are_refused():
-    with pytest.raises(ConfigError, match=r"levels must be of columns that the data names\. Got ward\."):
+    with pytest.raises(ConfigError, match=r"categorical must be of columns that the data names\. Got ward\."):
         sources.table("synthetic(n=100, d=5, clients=3)", words=["ward"])

@@ -13,7 +13,7 @@ from flower_pca.strategies import PCAStrategy
 
 pytestmark = pytest.mark.usefixtures("lines")
 SHARDS = list(TABLES.values())
-ASK = {"n_components": 3, "levels": "ward,sex", "scale": "std", "min_nodes": 3}
+ASK = {"n_components": 3, "categorical": "ward,sex", "scale": "std", "min_nodes": 3}
 WARDS = ["ward=eye", "ward=icu", "ward=medicine", "ward=surgery"]
 
 
@@ -43,23 +43,23 @@ def coded_and_pooled(tables):
 @pytest.mark.parametrize("answers", ["rows", "fixed"])
 @pytest.mark.parametrize("mask", [False, True])
 def test_nodes_agree_on_the_levels_of_all(mask, answers):
-    rules = {"levels": "ward,sex", "answers": answers, "allow": ["covariance"]}
+    rules = {"categorical": "ward,sex", "answers": answers, "allow": ["covariance"]}
     grid = grid_of(SHARDS, **rules, masked_only=mask)
     result = fitted_with_levels(grid, mask=mask)
     is_pooled_coded(result, coded(ROWS, EVERY), 1e-10 if mask else 1e-12)
     assert result.feature_names_in_.tolist() == [*NUMBERS, *WARDS, "sex=f", "sex=m"]
-    assert result.asked["levels"] == {"ward": EVERY["ward"], "sex": ["f", "m"]}
+    assert result.config["categorical"] == {"ward": EVERY["ward"], "sex": ["f", "m"]}
     first, *others = result.history
     assert (first.stage, first.number, first.answered) == ("names", 0, 3)
     assert [record.number for record in others] == list(range(1, len(others) + 1))
-    alone = simulate("covariance", SHARDS, n_components=3, levels="ward,sex", scale="std", mask=mask)
+    alone = simulate("covariance", SHARDS, n_components=3, categorical="ward,sex", scale="std", mask=mask)
     assert len(result.history) == len(alone.history) + 1
     np.testing.assert_allclose(result.components_, alone.components_, atol=1e-12)
 
 
 def test_a_run_may_name_columns_of_words_among_others():
-    grid = grid_of(SHARDS, levels=["ward", "sex"])
-    result = fitted_with_levels(grid, columns="weight,ward,age", levels="ward")
+    grid = grid_of(SHARDS, categorical=["ward", "sex"])
+    result = fitted_with_levels(grid, columns="weight,ward,age", categorical="ward")
     assert result.feature_names_in_.tolist() == ["weight", *WARDS, "age"]
     Z = coded(ROWS, EVERY, words=["ward"], numbers=["weight", "age"])
     is_pooled_coded(result, Z[:, [0, 2, 3, 4, 5, 1]])
@@ -67,7 +67,7 @@ def test_a_run_may_name_columns_of_words_among_others():
 
 def test_words_alone_over_nodes():
     shards = [rows[list(WORDS)] for rows in SHARDS]
-    result = fitted_with_levels(grid_of(shards, levels="ward,sex", answers="fixed"))
+    result = fitted_with_levels(grid_of(shards, categorical="ward,sex", answers="fixed"))
     is_pooled_coded(result, coded(ROWS, EVERY, numbers=[]))
 
 
@@ -76,7 +76,7 @@ def test_words_alone_over_nodes():
 def test_a_level_of_few_rows_is_not_told_and_counts_as_other(mask):
     tables = rare("north", "burns", [0, 3, 5])
     tables["north"].loc[[7, 9], "ward"] = "eye"  # which another site tells
-    grid, said = grid_of(list(tables.values()), levels="ward,sex", min_rows=5), []
+    grid, said = grid_of(list(tables.values()), categorical="ward,sex", min_rows=5), []
 
     def listen(message, reply):
         said.append(str((dict(config_of(message)), dict(metrics_of(reply)))))
@@ -93,7 +93,7 @@ def test_a_level_of_few_rows_is_not_told_and_counts_as_other(mask):
 
 def test_too_few_rows_for_an_other_go_with_the_commonest_level():
     tables = rare("west", "burns", [0, 3])
-    result = fitted_with_levels(grid_of(list(tables.values()), levels="ward,sex", min_rows=5))
+    result = fitted_with_levels(grid_of(list(tables.values()), categorical="ward,sex", min_rows=5))
     assert "ward=other" not in result.feature_names_in_
     tables["west"].loc[[0, 3], "ward"] = tables["west"]["ward"].value_counts().index[0]
     is_pooled_coded(result, coded_and_pooled(tables))
@@ -102,10 +102,10 @@ def test_too_few_rows_for_an_other_go_with_the_commonest_level():
 @pytest.mark.slow
 def test_a_run_may_list_the_levels_and_no_list_parts_what_a_node_has_put_together():
     tables = rare("north", "burns", [0, 3, 5])
-    rules = {"levels": "ward,sex", "min_rows": 5, "answers": "fixed"}
+    rules = {"categorical": "ward,sex", "min_rows": 5, "answers": "fixed"}
     columns = [*NUMBERS, "ward", "sex"]
     found = {"ward": ["medicine", "other"], "sex": ["f", "m"]}
-    result = fitted_with_levels(grid_of(list(tables.values()), **rules), columns=columns, levels=found)
+    result = fitted_with_levels(grid_of(list(tables.values()), **rules), columns=columns, categorical=found)
     assert result.history[0].stage == "opening"  # nobody had to be asked
     north = tables["north"]["ward"]
     tables["north"]["ward"] = north.where(north != "burns", north.value_counts().index[0])
@@ -113,40 +113,40 @@ def test_a_run_may_list_the_levels_and_no_list_parts_what_a_node_has_put_togethe
         rows["ward"] = rows["ward"].where(rows["ward"] == "medicine", "other")
     is_pooled_coded(result, coded_and_pooled(tables))
     with pytest.raises(NotEnoughNodes, match=r"column ward of this node must be among medicine\. Got 'surgery'"):
-        fitted_with_levels(grid_of(SHARDS, **rules), columns=columns, levels={**found, "ward": ["medicine"]})
+        fitted_with_levels(grid_of(SHARDS, **rules), columns=columns, categorical={**found, "ward": ["medicine"]})
 
 
 def test_a_node_tells_the_levels_that_its_operator_has_named_and_no_others():
     with pytest.raises(NotEnoughNodes, match="must be numbers"):
         fitted_with_levels(grid_of(SHARDS))
     with pytest.raises(NotEnoughNodes, match="must be numbers"):
-        fitted_with_levels(grid_of(SHARDS, levels="sex"))
+        fitted_with_levels(grid_of(SHARDS, categorical="sex"))
     with pytest.raises(NotEnoughNodes, match="Got text in column ward"):
-        fitted_with_levels(grid_of(SHARDS, levels="sex"), columns="age,ward", levels="ward")
-    assert Rules.of_node_config({"levels": "ward, sex"}).columns_of_words == ("ward", "sex")
+        fitted_with_levels(grid_of(SHARDS, categorical="sex"), columns="age,ward", categorical="ward")
+    assert Rules.of_node_config({"categorical": "ward, sex"}).columns_of_words == ("ward", "sex")
     numbers = [rows[NUMBERS] for rows in SHARDS]
     with pytest.raises(NotEnoughNodes, match="without 'ward'"):
-        fitted_with_levels(grid_of(numbers), columns="age,ward", levels="ward")
+        fitted_with_levels(grid_of(numbers), columns="age,ward", categorical="ward")
 
 
 @pytest.mark.parametrize("name", ["age=50.0", "ward=icu", "ward", "age="])
 def test_a_server_cannot_code_a_column_that_the_operator_has_not_named(name):
     shards = [Table.of(rows, site=site) for site, rows in TABLES.items()]
-    for rules in ({}, {"levels": "sex"}):
+    for rules in ({}, {"categorical": "sex"}):
         columns, listed = ["weight", name], {"sex": ["f", "m"]}
         with pytest.raises(NotEnoughNodes, match=r"without '|Got text in column ward"):
-            fitted_with_levels(grid_of(shards, **rules), columns=columns, levels=listed, n_components=1)
+            fitted_with_levels(grid_of(shards, **rules), columns=columns, categorical=listed, n_components=1)
 
 
 def test_nodes_that_insist_on_noise_tell_no_levels():
-    rules = {"levels": "ward,sex", "min_noise": 0.1, "max_clip": 5.0}
+    rules = {"categorical": "ward,sex", "min_noise": 0.1, "max_clip": 5.0}
     with pytest.raises(NotEnoughNodes, match="dp"):
         fitted_with_levels(grid_of(SHARDS, **rules))
 
 
 @pytest.mark.slow
 def test_the_message_about_levels_tells_no_number_of_rows():
-    grid, counts = grid_of(SHARDS, levels="ward,sex", masked_only=True), []
+    grid, counts = grid_of(SHARDS, categorical="ward,sex", masked_only=True), []
 
     def listen(message, reply):
         counts.append(examples_of(reply))
@@ -161,8 +161,8 @@ def test_the_message_about_levels_tells_no_number_of_rows():
 @pytest.mark.parametrize(("after", "mask"), [(1, True), (2, False), (4, True)])
 def test_a_run_goes_on_from_its_checkpoint(tmp_path, after, mask):
     asked = {**ASK, "mask": mask, "checkpoint": tmp_path / "run.npz"}
-    grid = grid_of(SHARDS, levels="ward,sex")
-    whole = PCAStrategy("krylov(tol=1e-12)", **ASK, mask=mask).fit(grid_of(SHARDS, levels="ward,sex"))
+    grid = grid_of(SHARDS, categorical="ward,sex")
+    whole = PCAStrategy("krylov(tol=1e-12)", **ASK, mask=mask).fit(grid_of(SHARDS, categorical="ward,sex"))
     left = after
 
     def stop(run):
@@ -182,13 +182,13 @@ def test_a_run_goes_on_from_its_checkpoint(tmp_path, after, mask):
 
 
 def test_nodes_that_host_clients():
-    result = fitted_with_levels(hosts_of(SHARDS, 2, levels="ward,sex"), hosted="stacked")
+    result = fitted_with_levels(hosts_of(SHARDS, 2, categorical="ward,sex"), hosted="stacked")
     is_pooled_coded(result, coded(ROWS, EVERY))
 
 
 @pytest.mark.slow
 def test_released_versions_keep_their_levels(tmp_path):
-    rules = {"levels": "ward,sex", "min_rows": 5, "min_change": 5, "memory_dir": tmp_path}
+    rules = {"categorical": "ward,sex", "min_rows": 5, "min_change": 5, "memory_dir": tmp_path}
     first = fitted_with_levels(grid_of(SHARDS, **rules))
     fewer = [SHARDS[0].iloc[1:], *SHARDS[1:]]  # one row is gone: fewer than min_change
     again = fitted_with_levels(grid_of(fewer, **rules))

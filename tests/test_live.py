@@ -145,7 +145,7 @@ def test_sites_are_called_by_their_names_and_under_masks_not_at_all(path):
 
 
 def test_without_matplotlib_it_has_tables(path, monkeypatch):
-    monkeypatch.setattr("flower_pca.base.packages.there", lambda name: False)
+    monkeypatch.setattr("flower_pca.base.errors.there", lambda name: False)
     with Live(path, title="x") as live:
         track("st_miss", streaming_clients(1), n_components=R, on_step=live)
     assert "matplotlib" in text_of(path)
@@ -156,7 +156,7 @@ def test_without_matplotlib_it_has_tables(path, monkeypatch):
 @pytest.mark.usefixtures("unillustrated")
 def test_the_command_draws_it_and_closes_it(tmp_path, capsys, path):
     np.save(tmp_path / "rows.npy", np.vstack(streaming_clients(1)[0]))
-    words = ["track", tmp_path / "rows.npy", "--batch", 12, "--rank", R, "--out", tmp_path / "out", "--live"]
+    words = ["track", tmp_path / "rows.npy", "--batch", 12, "--components", R, "--out", tmp_path / "out", "--live"]
     assert cli.main([str(word) for word in (*words, path)]) == 0
     assert "The run has ended: 6 steps, no client has more rows" in text_of(path)
     assert "<h1>The subspace of rows.npy</h1>" in text_of(path)

@@ -10,7 +10,7 @@ from checks import exact, suiting
 from fake_grid import grid_of, hosts_of
 
 from flower_pca import ConfigError, simulate
-from flower_pca.assembly import question, run
+from flower_pca.assembly import config, run
 from flower_pca.base import linalg
 from flower_pca.core.drive import drive
 from flower_pca.core.model import Model
@@ -36,7 +36,7 @@ def far_out(seed: int, n: int = 60, size: float = 1e3) -> Array:
 
 def result_and_known(shards: list[Array], algorithm: str = "krylov", **asked: object) -> tuple[object, Model]:
     """The result, and what the run knew at its end."""
-    made = run(question(algorithm, n_components=K, **asked))
+    made = run(config(algorithm, n_components=K, **asked))
     result = drive(made, Shards([LocalData(X, missing="missing" in asked) for X in shards]))
     return result, made.standing.model
 
@@ -86,7 +86,7 @@ def test_the_result_is_that_of_rows_that_count_for_so_much(algorithm, asked):
     np.testing.assert_allclose(result.mean_, mean, rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(result.explained_variance_, values[:K] / (n.sum() - 1), rtol=1e-5)
     assert sine(result.components_, V[:, :K].T) < 1e-4
-    assert "client 0 counts" in " ".join(result.choices)
+    assert "client 0 counts" in " ".join(result.decisions)
 
 
 def test_where_nobody_has_more_the_result_is_the_plain_one():
@@ -94,7 +94,7 @@ def test_where_nobody_has_more_the_result_is_the_plain_one():
     plain, capped_ = (simulate("krylov", shards, n_components=K, max_share=share) for share in (None, 0.9))
     np.testing.assert_allclose(capped_.components_, plain.components_, atol=1e-12)
     np.testing.assert_allclose(capped_.explained_variance_, plain.explained_variance_, rtol=1e-12)
-    assert "all clients count in full" in " ".join(capped_.choices)
+    assert "all clients count in full" in " ".join(capped_.decisions)
     assert "max_share" not in plain.status.words
 
 
@@ -134,7 +134,7 @@ def test_the_status_says_where_a_share_bounds_no_turn():
 
 def test_the_reconstruction_error_is_that_of_the_rows_as_they_count():
     shards = [far_out(0), *(sized_rows(i) for i in range(1, 6))]
-    result, model = result_and_known(shards, max_share=0.2, evaluate=True)
+    result, model = result_and_known(shards, max_share=0.2, reconstruction_error=True)
     weights = np.array([model.counted.weights[i] for i in range(6)])
     Q = result.components_.T
     errors = [np.sum(((X - result.mean_) - (X - result.mean_) @ Q @ Q.T) ** 2) for X in shards]
@@ -167,7 +167,7 @@ def test_a_run_goes_on_from_its_checkpoint_with_the_same_weights(tmp_path):
         simulate("ssi", shards, on_round=stop, **asked)
     again = simulate("ssi", shards, **asked)
     np.testing.assert_array_equal(again.components_, whole.components_)
-    assert again.choices == whole.choices
+    assert again.decisions == whole.decisions
     with pytest.raises(StopError):
         simulate("ssi", shards, on_round=stop, **{**asked, "checkpoint": tmp_path / "other.npz"})
     with pytest.raises(ConfigError, match="must be one of this very run"):
@@ -177,10 +177,10 @@ def test_a_run_goes_on_from_its_checkpoint_with_the_same_weights(tmp_path):
 def test_a_client_that_comes_later_counts_for_next_to_nothing_until_the_opening_is_held_again():
     shards = [far_out(9), *(sized_rows(i) for i in range(1, 6))]
     there = [range(1, 6), range(1, 6), *[range(6)] * 500]
-    result = simulate("ssi", shards, n_components=K, max_share=0.2, participation=lambda number: there[number])
+    result = simulate("ssi", shards, n_components=K, max_share=0.2, fraction=lambda number: there[number])
     whole = simulate("ssi", shards, n_components=K, max_share=0.2)
     assert sine(result.components_, whole.components_) < 1e-4
-    assert result.choices == whole.choices
+    assert result.decisions == whole.decisions
 
 
 FOE = [far_out(0), *(sized_rows(i) for i in range(1, 6))]
@@ -193,17 +193,17 @@ NEAR = {"float32": 1e-5, "float16": 2e-2}
     [
         {"wire": "float32", "tol": 1e-6},
         {"wire": "float16", "tol": 1e-2},
-        {"start": np.eye(D)[:K] + 0.1},
+        {"init": np.eye(D)[:K] + 0.1},
         {"fraction": 0.7},
         {"answers": "fixed"},
-        {"participation": lambda number: [1, 2, 3, 4, 5] if number in (2, 3) else range(6)},
+        {"fraction": lambda number: [1, 2, 3, 4, 5] if number in (2, 3) else range(6)},
     ],
 )
 def test_other_options_do_not_change_what_clients_count(beside):
-    algorithm = "ssi" if {"fraction", "participation"} & set(beside) else "krylov"
+    algorithm = "ssi" if {"fraction"} & set(beside) else "krylov"
     whole = simulate(algorithm, FOE, n_components=K, max_share=0.2)
     result = simulate(algorithm, FOE, n_components=K, max_share=0.2, **beside)
-    assert "max_share=0.2: client 0 counts" in " ".join(result.choices)
+    assert "max_share=0.2: client 0 counts" in " ".join(result.decisions)
     assert sine(result.components_, whole.components_) <= NEAR.get(beside.get("wire", ""), 1e-3)
     np.testing.assert_allclose(result.explained_variance_, whole.explained_variance_, rtol=0.05)
 
@@ -215,7 +215,7 @@ def test_over_flower_it_is_the_run_in_process(algorithm, grid):
     strategy = PCAStrategy(algorithm, n_components=K, max_share=0.2, hosted=hosted)
     result, here = strategy.fit(grid(FOE)), simulate(algorithm, FOE, n_components=K, max_share=0.2)
     assert sine(result.components_, here.components_) < 1e-7
-    assert (result.choices, result.n_samples_) == (here.choices, 360)
+    assert (result.decisions, result.n_samples_) == (here.decisions, 360)
     np.testing.assert_allclose(result.explained_variance_, here.explained_variance_, rtol=1e-9)
 
 
@@ -223,11 +223,11 @@ def test_over_flower_it_is_the_run_in_process(algorithm, grid):
 @pytest.mark.parametrize("gone", [1, 2])
 def test_without_a_client_that_went_others_count_as_if_it_had_never_been(algorithm, gone):
     there = [range(6)] * gone + [range(5)] * 500
-    result = simulate(algorithm, FOE, n_components=K, max_share=0.25, participation=lambda number: there[number])
+    result = simulate(algorithm, FOE, n_components=K, max_share=0.25, fraction=lambda number: there[number])
     fresh = simulate(algorithm, FOE[:5], n_components=K, max_share=0.25)
     if result.n_samples_ == fresh.n_samples_:
         assert sine(result.components_, fresh.components_) < 1e-4
-        assert result.choices == fresh.choices
+        assert result.decisions == fresh.decisions
     else:  # it went after all that it was asked
         assert gone == 2
         assert result.n_samples_ == 360

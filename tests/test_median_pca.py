@@ -192,7 +192,7 @@ def test_a_share_of_the_variance_and_all_components():
 
 def test_the_result_says_that_it_is_none_of_all_rows_together(tmp_path):
     shards = [drawn_by(np.random.default_rng(i)) for i in range(4)]
-    result = simulate(MedianPCA(), shards, n_components=K, evaluate=True, monitor=True)
+    result = simulate(MedianPCA(), shards, n_components=K, reconstruction_error=True, monitor=True)
     assert not result.is_pooled
     assert "the median client's variance" in " ".join(result.findings())
     again = type(result).load(result.save(tmp_path / "result.npz"))
@@ -221,7 +221,7 @@ def test_rows_in_single_precision_and_a_client_of_zeros():
 def test_a_client_that_goes_is_left_out_of_the_medians(number):
     shards = [drawn_by(np.random.default_rng(i)) for i in range(5)]
     there = [range(5)] * number + [range(4)] * 100
-    result = simulate("median_pca", shards, n_components=K, participation=lambda n: there[n])
+    result = simulate("median_pca", shards, n_components=K, fraction=lambda n: there[n])
     fresh = simulate("median_pca", shards[:4], n_components=K)
     if result.n_samples_ == fresh.n_samples_:
         assert sine(result.components_, fresh.components_) < 1e-7

@@ -25,7 +25,7 @@ def test_a_client_that_dies_for_good(name: str, number: int, gone: int) -> None:
     left = [i for i in range(3) if i != gone]
     result = simulate(
         exact(name), problem.shards, n_components=3, seed=seed,
-        participation=lambda m: range(3) if m < number else left,
+        fraction=lambda m: range(3) if m < number else left,
     )  # fmt: skip
     if openings(result) == 1:  # it died after its last answer
         assert len(result.history) <= number
@@ -40,7 +40,7 @@ def test_a_client_that_joins_late(name: str, number: int) -> None:
     problem = mixed(seed)
     result = simulate(
         exact(name), problem.shards, n_components=3, seed=seed,
-        participation=lambda m: (1, 2) if m < number else (0, 1, 2),
+        fraction=lambda m: (1, 2) if m < number else (0, 1, 2),
     )  # fmt: skip
     assert openings(result) == 2
     is_of(result, name, problem.shards, 3, seed)
@@ -58,7 +58,7 @@ def test_disjoint_features_change_hands(named: tuple[str, int], scale: str | Non
     left = problem.shards[1:]
     result = simulate(
         exact(name), problem.shards, n_components=2, center=center, scale=scale, seed=seed,
-        participation=lambda m: (0, 1) if m < 2 else (1, 2),
+        fraction=lambda m: (0, 1) if m < 2 else (1, 2),
     )  # fmt: skip
     if scale is None:
         is_of(result, name, left, 2, seed, center)
@@ -79,7 +79,7 @@ def test_a_warm_start_never_looks_invariant(seed: int) -> None:
     problem = disjoint(seed)
     result = simulate(
         "krylov", problem.shards, n_components=1, center=False, seed=seed,
-        participation=lambda m: (0, 1) if m < 2 else (1, 2),
+        fraction=lambda m: (0, 1) if m < 2 else (1, 2),
     )  # fmt: skip
     is_of(result, "krylov", problem.shards[1:], 1, seed, center=False)
 
@@ -106,7 +106,7 @@ def test_a_flapping_set_comes_to_an_end(name: str, schedule: str) -> None:
     algorithm = make(name, max_rounds=200) if issubclass(ALGORITHMS[name], Iterative) else make(name)
     error: NotEnoughNodes | None = None
     try:
-        result = simulate(algorithm, shards, n_components=3, participation=present)
+        result = simulate(algorithm, shards, n_components=3, fraction=present)
     except NotEnoughNodes as raised:
         error = raised
     if error is not None:
@@ -146,7 +146,7 @@ def test_a_run_that_its_limit_of_rounds_cuts_ends_no_worse_than_it_was(
 
     result = simulate(
         name, shards, n_components=3, seed=1, tol=1e-15, on_round=watch, mask=mask,
-        participation=lambda m: (0, 1, 2, 3, 5) if m < at else here,
+        fraction=lambda m: (0, 1, 2, 3, 5) if m < at else here,
     )  # fmt: skip
     assert result.n_samples_ == sum(len(shards[i]) for i in here)
     assert sine(V, result.components_) <= max(1.1 * before[-1], 1e-13)
@@ -158,7 +158,7 @@ def test_rounds_after_a_client_has_gone_are_spent_on_the_rows_that_are_left(name
     """A run that kept the mean of all clients to its last round would end .002 off."""
     problem = mixed(1)
     result = simulate(
-        name, problem.shards, n_components=3, seed=1, tol=1e-15, participation=lambda m: range(3) if m < 2 else (1, 2)
+        name, problem.shards, n_components=3, seed=1, tol=1e-15, fraction=lambda m: range(3) if m < 2 else (1, 2)
     )
     assert openings(result) == 2
     assert sine(result.components_, pooled(problem.shards[1:]).components[:3]) < 1e-6
@@ -169,7 +169,7 @@ def test_a_masked_run_that_had_to_begin_anew_says_so() -> None:
     shards = [half for shard in mixed(1).shards for half in np.array_split(shard, 2)]
     result = simulate(
         "krylov(max_rounds=2)", shards, n_components=3, tol=1e-15, mask=True,
-        participation=lambda m: range(6) if m < 8 else range(5),
+        fraction=lambda m: range(6) if m < 8 else range(5),
     )  # fmt: skip
     assert not result.status.ok
     assert "under masks the run began anew after clients had changed" in result.status.words

@@ -104,7 +104,7 @@ def test_rows_far_from_zero_lose_nothing():
 def test_sparse_rows_with_stored_gaps_are_those_of_dense_ones(center):
     shards = [np.where(np.abs(X) < 1.0, 0.0, X) for X in mixed_with_gaps(5)]
     stored = [sparse.csr_array(X) for X in shards]
-    options = {"n_components": 3, "center": center, "tol": 1e-10, "evaluate": True, **MEAN}
+    options = {"n_components": 3, "center": center, "tol": 1e-10, "reconstruction_error": True, **MEAN}
     result = simulate("krylov", stored, **options)
     agrees_without_gaps(result, pooled(imputed(shards), center=center), 3)
     np.testing.assert_allclose(result.mse_, simulate("krylov", shards, **options).mse_, rtol=1e-10)
@@ -141,7 +141,7 @@ def test_with_gaps_it_takes_one_product_more():
 
 def test_the_error_of_reconstruction_counts_imputed_entries():
     shards = mixed_with_gaps(0)
-    result = simulate("krylov", shards, n_components=3, evaluate=True, tol=1e-10, **MEAN)
+    result = simulate("krylov", shards, n_components=3, reconstruction_error=True, tol=1e-10, **MEAN)
     rows = np.vstack(imputed(shards)) - result.mean_
     left = rows - rows @ result.components_.T @ result.components_
     np.testing.assert_allclose(result.mse_, np.sum(left**2) / len(rows), rtol=1e-9)
@@ -176,7 +176,7 @@ def test_a_resumed_run_is_the_same_to_the_bit(tmp_path):
 def test_a_client_that_leaves_takes_its_values_along():
     shards = mixed_with_gaps(0)
     result = simulate(
-        "krylov", shards, n_components=3, tol=1e-10, participation=lambda m: [0, 1, 2] if m < 2 else [1, 2], **MEAN
+        "krylov", shards, n_components=3, tol=1e-10, fraction=lambda m: [0, 1, 2] if m < 2 else [1, 2], **MEAN
     )
     agrees_without_gaps(result, pooled(imputed(shards[1:])), 3)
 

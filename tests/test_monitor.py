@@ -10,7 +10,7 @@ from fake_grid import arrays_in, grid_of, with_arrays
 from results import assert_same_bits
 from scipy import stats
 
-from flower_pca import NotEnoughNodes, PCAResult, ProtocolError, Question, Table, make, simulate
+from flower_pca import NotEnoughNodes, PCAConfig, PCAResult, ProtocolError, Table, make, simulate
 from flower_pca.analysis.monitor import Monitor
 from flower_pca.audit.sentences import telling
 from flower_pca.clients import Rules
@@ -184,9 +184,9 @@ def both(limits):
 
 @pytest.mark.slow
 def test_masks_and_nodes_give_the_same_counts():
-    plain = of_frame("scaled", monitor=True, evaluate=True)
-    question = Question(make("krylov", tol=1e-13), n_components=3, scale="std", monitor=True, evaluate=True)
-    over_flower = PCAStrategy(question, min_nodes=3).fit(grid_of(SHARDS))
+    plain = of_frame("scaled", monitor=True, reconstruction_error=True)
+    config = PCAConfig(make("krylov", tol=1e-13), n_components=3, scale="std", monitor=True, reconstruction_error=True)
+    over_flower = PCAStrategy(config, min_nodes=3).fit(grid_of(SHARDS))
     assert_same_bits(over_flower, plain)
     np.testing.assert_array_equal(over_flower.histograms_, plain.histograms_)
     masked = of_frame("scaled", monitor=True, mask=True)
@@ -228,8 +228,8 @@ def test_nodes_serve_the_counts_only_if_their_operator_has_named_them():
 
 def test_a_server_that_does_not_say_so_gets_none_either():
     grid = grid_of(SHARDS, allow=["krylov"])
-    question = Question(make("krylov"), n_components=3, monitor=True, min_clients=3)
-    strategy = PCAStrategy(question)
+    config = PCAConfig(make("krylov"), n_components=3, monitor=True, min_nodes=3)
+    strategy = PCAStrategy(config)
 
     def silent(message):
         config = next(iter(message.content.config_records.values()))
@@ -267,8 +267,8 @@ def test_a_run_that_is_interrupted_before_the_counts_goes_on(tmp_path):
 
     path = tmp_path / "state.npz"
     with pytest.raises(KeyboardInterrupt):
-        of_frame("scaled", monitor=True, evaluate=True, checkpoint=path, on_round=stop)
-    result = of_frame("scaled", monitor=True, evaluate=True, checkpoint=path)
+        of_frame("scaled", monitor=True, reconstruction_error=True, checkpoint=path, on_round=stop)
+    result = of_frame("scaled", monitor=True, reconstruction_error=True, checkpoint=path)
     np.testing.assert_array_equal(result.histograms_, of_frame("scaled", monitor=True).histograms_)
 
 

@@ -106,10 +106,10 @@ def test_a_run_says_that_rows_were_left_out_with_their_neighbours():
     X = T @ np.linalg.qr(np.random.default_rng(1).standard_normal((20, 3)))[0].T
     X += np.random.default_rng(2).standard_normal(X.shape)
     result = simulate("krylov", np.array_split(X, 2), n_components=3, monitor=True)
-    assert any("300 rows resemble the rows before and after them" in words for words in result.choices)
+    assert any("300 rows resemble the rows before and after them" in words for words in result.decisions)
     shuffled = np.random.default_rng(4).permutation(X)
     other = simulate("krylov", np.array_split(shuffled, 2), n_components=3, monitor=True)
-    assert not any("resemble" in words for words in other.choices)
+    assert not any("resemble" in words for words in other.decisions)
     assert Monitor(result).limits().spe > Monitor(other).limits().spe
 
 

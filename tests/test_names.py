@@ -71,7 +71,7 @@ def test_a_run_may_name_its_columns_in_its_own_order(answers, mask, columns):
     tol = 1e-9 if mask else 1e-12
     result = simulate("krylov", named_shards(), n_components=3, answers=answers, mask=mask, columns=columns)
     is_pooled_by_name(result, columns, tol)
-    assert result.asked["columns"] == list(columns)
+    assert result.config["columns"] == list(columns)
 
 
 def test_names_change_no_bit_beside_the_order():
@@ -390,10 +390,10 @@ def test_every_algorithm_matches_by_name(name, columns):
     plain = simulate(name, [part[:, index] for part in parts], n_components=2, **stopping)
     for field in ("components_", "explained_variance_", "mean_"):
         np.testing.assert_array_equal(getattr(found, field), getattr(plain, field))
-    assert found.own.keys() == plain.own.keys()
-    for client, own in plain.own.items():
+    assert found.local.keys() == plain.local.keys()
+    for client, own in plain.local.items():
         for kind, array in own.items():
-            np.testing.assert_array_equal(found.own[client][kind], array)
+            np.testing.assert_array_equal(found.local[client][kind], array)
     np.testing.assert_array_equal(found.transform(given[1]), plain.transform(parts[1][:, index]))
 
 
@@ -449,7 +449,7 @@ class TestStreams:
             plain = track("st_miss", [self.rows[:, index]] * 2, n_components=2, batch=15, mask=mask)
             # Under masks what is asked, names and all, seeds the noise that blurs the steps of fixed point.
             np.testing.assert_allclose(found.components_, plain.components_, rtol=0.0, atol=1e-12 if mask else 0.0)
-            assert found.feature_names_in_.tolist() == list(wanted) == found.asked["columns"]
+            assert found.feature_names_in_.tolist() == list(wanted) == found.config["columns"]
 
 
 WANTED = ("size", "age", "weight")

@@ -138,12 +138,12 @@ FUNCTIONS = {
     "simulate, personalized": (simulate, lambda: {"algorithm": "per_pca", "shards": sites(), "n_components": 1}),
     "track": (track, lambda: {"tracker": "st_miss", "streams": sites(), "n_components": 2, "batch": 5}),
     "compare": (comparison.compare, lambda: {"shards": sites(), "algorithms": ["krylov"], "n_components": 2}),
-    "lengthy": (comparison.lengthy, lambda: {"shards": sites(), "algorithms": ["ssi"], "n_components": 2}),
+    "slow": (comparison.slow, lambda: {"shards": sites(), "algorithms": ["ssi"], "n_components": 2}),
     "audit": (audit, lambda: {"algorithm": "krylov", "shards": sites(), "n_components": 2}),
     "rank_table": (ranks.rank_table, lambda: {"shards": sites(), "pairs": [(1, 1)]}),
     "from_frame": (flower_pca.from_frame, lambda: {"frame": frame(), "by": ["x", "y"] * (N // 2)}),
     "make": (flower_pca.make, lambda: {"algorithm": "krylov"}),
-    "Question": (flower_pca.Question, lambda: {"algorithm": flower_pca.Krylov(), "n_components": 2}),
+    "PCAConfig": (flower_pca.PCAConfig, lambda: {"algorithm": flower_pca.Krylov(), "n_components": 2}),
     "Ray": (flower_pca.Ray, dict),
     "DP": (flower_pca.DP, lambda: {"epsilon": 1.0, "delta": 1e-6, "clip": 1.0}),
     "MaskedSums": (flower_pca.MaskedSums, dict),
@@ -176,7 +176,7 @@ RESULTS = {
     "pca": lambda: simulate("krylov", sites(), n_components=2),
     "personal": lambda: simulate("exact_per_pca(local_components=1)", sites(), n_components=1),
     "robust": lambda: simulate("consensus_rpca", sites(), n_components=1),
-    "columns": lambda: simulate("krylov", [X[:15] for X in sites()], n_components=2, split="columns"),
+    "columns": lambda: simulate("krylov", [X[:15] for X in sites()], n_components=2, partitioned_by="columns"),
     "tracking": lambda: track("st_miss", [np.vstack(sites())], n_components=2, batch=5),
     "monitor": lambda: Monitor(simulate("krylov", sites(), n_components=2)),
     "projection": lambda: flower_pca.Projection.from_record(simulate("krylov", sites(), n_components=2).to_record()),
@@ -224,9 +224,9 @@ def test_the_order_of_scikit_learn_is_refused_without_a_row(kind, seen):
         assert 'the data second: track("st_miss", streams, n_components=2).' in also
 
 
-def test_what_is_not_given_is_named_without_a_class_of_the_inside(seen):
-    for call in (lambda: simulate("auto", sites()), lambda: track("st_miss", sites())):
-        assert "n_components is missing. Add it, for example n_components=2." in seen.of(call)
+def test_the_number_of_components_is_two_if_nobody_says():
+    rows = [marked_numbers(), marked_numbers(50.0)]
+    assert simulate("auto", rows).n_components_ == track("st_miss", rows, batch=4).components_.shape[-2] == 2
 
 
 def test_a_repr_is_short_and_has_no_rows():
@@ -237,7 +237,7 @@ def test_a_repr_is_short_and_has_no_rows():
         rows, result, result.history, result.history[0], result.status, steps, steps.history,
         comparison.compare(sites(), algorithms=["krylov"], n_components=2)[0],
         Stream(marked_numbers(), batch=4), clients.PCAClient(marked_numbers()), strategies.PCAStrategy(n_components=2),
-        flower_pca.FederatedPCA(n_components=2, start=marked_numbers()), clients.Rules(), Monitor(result).score(rows),
+        flower_pca.FederatedPCA(n_components=2, init=marked_numbers()), clients.Rules(), Monitor(result).score(rows),
     ]  # fmt: skip
     for value in shown:
         text = repr(value)

@@ -88,10 +88,10 @@ def spans_scores(own, shards, result):
 
 def test_a_simulation_hands_own_results_over_but_not_those_of_private_clients():
     result = simulate("keeper", SHARDS, n_components=2)
-    assert sorted(result.own) == [0, 1, 2]
-    assert spans_scores(result.own, SHARDS, result)
-    assert sorted(simulate("keeper", SHARDS, n_components=2, private={0, 2}).own) == [1]
-    assert simulate("ssi", SHARDS, n_components=2).own == {}
+    assert sorted(result.local) == [0, 1, 2]
+    assert spans_scores(result.local, SHARDS, result)
+    assert sorted(simulate("keeper", SHARDS, n_components=2, hide_local={0, 2}).local) == [1]
+    assert simulate("ssi", SHARDS, n_components=2).local == {}
 
 
 def test_the_default_of_center_is_the_algorithms():
@@ -105,17 +105,19 @@ def test_the_default_of_center_is_the_algorithms():
 
 @pytest.mark.slow
 def test_own_results_survive_an_evaluation_and_a_resumed_run(tmp_path):
-    whole = simulate("keeper", SHARDS, n_components=2, evaluate=True)
+    whole = simulate("keeper", SHARDS, n_components=2, reconstruction_error=True)
 
     def stop(session):
         if session.history[-1].stage == "keeping":
             raise StopError
 
     with pytest.raises(StopError):
-        simulate("keeper", SHARDS, n_components=2, evaluate=True, checkpoint=tmp_path / "run.ckpt", on_round=stop)
-    resumed = simulate("keeper", SHARDS, n_components=2, evaluate=True, checkpoint=tmp_path / "run.ckpt")
+        simulate(
+            "keeper", SHARDS, n_components=2, reconstruction_error=True, checkpoint=tmp_path / "run.ckpt", on_round=stop
+        )
+    resumed = simulate("keeper", SHARDS, n_components=2, reconstruction_error=True, checkpoint=tmp_path / "run.ckpt")
     for i in range(3):
-        np.testing.assert_array_equal(whole.own[i]["scores"], resumed.own[i]["scores"])
+        np.testing.assert_array_equal(whole.local[i]["scores"], resumed.local[i]["scores"])
     assert resumed.mse_ == whole.mse_
 
 
@@ -125,7 +127,7 @@ def test_the_class_of_a_result_is_saved_and_read_back(tmp_path):
     for reader in (PCAResult, KeptResult):
         back = reader.load(result.save(tmp_path / "r.npz"))
         assert type(back) is KeptResult
-        assert (back.answer, back.own) == (42, {})
+        assert (back.answer, back.local) == (42, {})
         np.testing.assert_array_equal(back.components_, result.components_)
         np.testing.assert_array_equal(back.digits_, [4, 2])
         np.testing.assert_array_equal(back.counts_, [1])
@@ -184,7 +186,7 @@ def test_a_node_writes_its_own_result_to_its_folder_and_nothing_of_it_is_sent(tm
     with in_a_run():
         grid = FakeGrid(app_of(SHARDS, output_dir=tmp_path / "new", allow="keeper"), 3)
         result = PCAStrategy("keeper", n_components=2).fit(grid)
-        assert result.own == {}
+        assert result.local == {}
         files = sorted((tmp_path / "new").glob("*.npz"))
         assert [file.name for file in files] == [f"flower_pca-own-{i}.npz" for i in range(3)]
         own = {}
@@ -195,7 +197,7 @@ def test_a_node_writes_its_own_result_to_its_folder_and_nothing_of_it_is_sent(tm
                 own[i] = {"scores": arrays["scores"]}
         assert spans_scores(own, SHARDS, result)
         reference = simulate("keeper", SHARDS, n_components=2)
-        assert all(np.array_equal(own[i]["scores"], reference.own[i]["scores"]) for i in own)
+        assert all(np.array_equal(own[i]["scores"], reference.local[i]["scores"]) for i in own)
         silent = FakeGrid(app_of(SHARDS, allow="keeper"), 3)
         assert np.array_equal(PCAStrategy("keeper", n_components=2).fit(silent).components_, result.components_)
 

@@ -92,22 +92,22 @@ OPTIONS = {
     "float16": Option("wire", {"wire": "float16"}, 3e-2),
     "auto bits": Option("", {"wire": "auto"}, 3e-2, same=1e-9),  # float64, where rounding builds up
     "channel": Option("channel", {"channel": "air(noise_std=1e-7)"}, 1e-4),
-    "columns apart": Option("split", {"split": "columns"}),
+    "columns apart": Option("partitioned_by", {"partitioned_by": "columns"}),
     "own_mean": Option("missing", {"missing": "own_mean"}, shards=GAPPY),
     "mean": Option("missing", {"missing": "mean"}, shards=GAPPY),
     "std": Option("scale", {"scale": "std"}),
     "max_abs": Option("scale", {"scale": "max_abs"}),
     "fraction": Option("fraction", {"fraction": 0.6}, 1e-4, ALIKE),
-    "away": Option("", {"participation": lambda number: [0, 2] if number == 2 else [0, 1, 2]}, 1e-4, ALIKE),
+    "away": Option("", {"fraction": lambda number: [0, 2] if number == 2 else [0, 1, 2]}, 1e-4, ALIKE),
     "fixed answers": Option("", {"answers": "fixed"}, same=1e-2),  # steps of per_pca turn on a last digit
     "monitor": Option("monitor", {"monitor": True}),
-    "errors": Option("errors", {"errors": True}),
+    "standard_errors": Option("standard_errors", {"standard_errors": True}),
     "max_share": Option("max_share", {"max_share": 0.6}),
-    "start": Option("start", {"start": np.eye(6)[:K] + 0.1}),
-    "evaluate": Option("evaluate", {"evaluate": True}, same=1e-9),
+    "init": Option("init", {"init": np.eye(6)[:K] + 0.1}),
+    "reconstruction_error": Option("reconstruction_error", {"reconstruction_error": True}, same=1e-9),
     "signal": Option("signal", {"n_components": "signal"}),
     "shared": Option("shared", {"n_components": "shared"}),
-    "levels": Option("levels", {"levels": {"kind": ["high", "low"]}}),
+    "categorical": Option("categorical", {"categorical": {"kind": ["high", "low"]}}),
     "checkpoint": Option("checkpoint", {"checkpoint": True}, same=1e-9),
 }
 FEW = {
@@ -126,7 +126,7 @@ FEW = {
 def precise_enough(name: str, options: tuple[str, ...]) -> Any:
     """As precise as the options leave room for, and of few rounds under a budget."""
     own = dict(FEW.get(name, {}))
-    if "levels" in options and "rank" in own:
+    if "categorical" in options and "rank" in own:
         own["rank"] = 7
     if name == "per_pca" and "fixed answers" in options:  # far on, a last digit decides where it comes to rest
         own |= {"eta": 0.002, "max_rounds": 30}
@@ -144,11 +144,11 @@ def finds_what_lapack_does(stage: Stage[Any]) -> bool:
 
 def run(stage: Any, shards: list[Array], asked: dict[str, Any], folder: Any) -> Any:
     asked = {"n_components": K, **asked}
-    if asked.get("split") == "columns":
+    if asked.get("partitioned_by") == "columns":
         shards = [np.hstack(shards_of) for shards_of in _columns(shards)]
-    if "levels" in asked and asked.get("split") != "columns":
+    if "categorical" in asked and asked.get("partitioned_by") != "columns":
         shards = with_words(shards)
-        asked |= {"start": np.eye(8)[:K] + 0.1} if "start" in asked else {}
+        asked |= {"init": np.eye(8)[:K] + 0.1} if "init" in asked else {}
     path = folder / f"{len(list(folder.iterdir()))}.npz" if asked.pop("checkpoint", False) else None
     if path is None:
         return simulate(stage, shards, **asked)
@@ -194,10 +194,10 @@ def check(name: str, options: tuple[str, ...], folder: Any) -> None:
 def ruled_out(chosen: list[Option], asked: dict[str, Any]) -> bool:
     """Whether a rule says that these options do not go together."""
     on = {option.on: asked.get(option.on, True) for option in chosen if option.on}
-    on |= {name: asked[name] for name in ("n_components", "participation") if name in asked}
-    if "levels" in on:
-        on["levels"] = read_levels(on["levels"])
-    if {"split", "participation"} <= on.keys():  # a function of the loop in process, which no question has
+    on |= {name: asked[name] for name in ("n_components", "fraction") if name in asked}
+    if "categorical" in on:
+        on["categorical"] = read_levels(on["categorical"])
+    if {"partitioned_by", "fraction"} <= on.keys():  # a function of the loop in process, which no question has
         return True
     return any({r.option, r.beside} <= on.keys() and not r.fits(on[r.option]) for r in compatible.RULES)
 
@@ -239,7 +239,7 @@ def prepared_by_hand(stage: Any, shards: list[Array], asked: dict[str, Any]) -> 
         shards = gaps_filled(shards, missing)
         there = shards if missing == "own_mean" else there
     X, seen = np.vstack(shards), np.vstack(there)
-    scale, centre = asked.get("scale"), stage.centers or bool({"scale", "levels"} & set(asked))
+    scale, centre = asked.get("scale"), stage.centers or bool({"scale", "categorical"} & set(asked))
     sizes = {None: np.ones(X.shape[1]), "std": np.nanstd(seen, axis=0), "max_abs": np.nanmax(np.abs(seen), axis=0)}
     divisors = by_share(sizes[scale], X.mean(axis=0))  # a scale is that of the values that are there
     return np.asarray((X - (X.mean(axis=0) if centre else 0.0)) / divisors)
@@ -266,7 +266,7 @@ def assert_as_without(found: Any, stage: Any, same: list[float | None]) -> None:
 
 
 def assert_right(found: Any, stage: Any, shards: list[Array], asked: dict[str, Any], near: float) -> None:
-    if "levels" in asked:
+    if "categorical" in asked:
         shards = with_indicators(shards)
     F = prepared_by_hand(stage, shards, asked)
     X = np.vstack(shards)
@@ -275,7 +275,7 @@ def assert_right(found: Any, stage: Any, shards: list[Array], asked: dict[str, A
         s, V = np.linalg.svd(F, full_matrices=False)[1:]
         variances = s[:K] ** 2 / (len(X) - 1)
         np.testing.assert_allclose(found.explained_variance_, variances, rtol=10.0 * near)
-        if asked.get("split") == "columns":
+        if asked.get("partitioned_by") == "columns":
             return
         assert sine(found.components_, V[:K]) <= near
         left = (s[K:] ** 2).sum() / (len(X) - 1)
@@ -346,7 +346,7 @@ STREAMS = [np.vstack([rows_of_two_causes(20, 10 * i + t) for t in range(6)]) for
 STEPS = {
     "mask": {"mask": True},
     "channel": {"channel": "air(noise_std=1e-7)"},
-    "start": {"start": np.eye(6)[:K] + 0.1},
+    "init": {"init": np.eye(6)[:K] + 0.1},
     "checkpoint": {"checkpoint": True},
     "fewer steps": {"steps": 4},
     "away": {"away": 1},

@@ -37,7 +37,7 @@ def test_a_fraction_of_like_clients_gives_the_exact_answer(name: str, seed: int)
     X, algorithm = np.vstack(mixed(seed).shards), exact(name)
     if isinstance(algorithm, FAPS):
         algorithm = replace(algorithm, penalty="paper")
-    result = simulate(algorithm, [X] * 6, n_components=3, participation=0.5, seed=seed)
+    result = simulate(algorithm, [X] * 6, n_components=3, fraction=0.5, seed=seed)
     agrees(result, pooled([X] * 6), 3, promise(algorithm, pooled([X] * 6), 3))
     for record in result.history:
         assert record.asked == record.answered == (3 if record.stage == name else 6)
@@ -56,7 +56,7 @@ def test_a_fraction_of_iid_clients_is_as_close_as_their_sample(name: str, seed: 
     bound = error / (values[2] - values[3] - 2.0 * error)
     assert 0.0 < bound < 0.1
     algorithm = make(name, tol=0.0, min_rounds=30, max_rounds=30)
-    result = simulate(algorithm, problem.shards, n_components=3, participation=0.5, seed=seed)
+    result = simulate(algorithm, problem.shards, n_components=3, fraction=0.5, seed=seed)
     assert sine(result.components_, reference.components[:3]) <= bound
     assert not result.status.ok
     V, C = result.components_, C * (8000 / 7999)  # variances are those of all rows, not of the last sample
@@ -69,7 +69,7 @@ def test_samples_follow_from_the_seed(name: str) -> None:
 
     def run(seed: int) -> PCAResult:
         algorithm = make(name, tol=0.0, max_rounds=4)
-        return simulate(algorithm, shards, n_components=2, participation=0.3, seed=seed)
+        return simulate(algorithm, shards, n_components=2, fraction=0.3, seed=seed)
 
     np.testing.assert_array_equal(run(1).components_, run(1).components_)
     assert (run(1).components_ != run(2).components_).any()
@@ -83,7 +83,7 @@ def test_absence_for_one_message_costs_one_message(name: str, seed: int) -> None
     for number in range(1, len(whole.history)):
         result = simulate(
             exact(name), problem.shards, n_components=3, seed=seed,
-            participation=lambda m, number=number: (0, 2) if m == number else (0, 1, 2),
+            fraction=lambda m, number=number: (0, 2) if m == number else (0, 1, 2),
         )  # fmt: skip
         assert len(result.history) == len(whole.history) + 1
         assert [r.asked for r in result.history][number : number + 2] == [2, 1]
@@ -97,7 +97,7 @@ def test_absence_for_two_messages_is_a_change_of_clients(name: str, seed: int) -
     problem = mixed(seed)
     result = simulate(
         exact(name), problem.shards, n_components=3, seed=seed,
-        participation=lambda m: (0, 2) if m in (1, 2) else (0, 1, 2),
+        fraction=lambda m: (0, 2) if m in (1, 2) else (0, 1, 2),
     )  # fmt: skip
     assert openings(result) > 1
     is_of(result, name, problem.shards, 3, seed)
@@ -110,7 +110,7 @@ def test_absence_does_not_restart_the_others(name: str, seed: int) -> None:
     problem = mixed(seed)
     result = simulate(
         exact(name), problem.shards, n_components=3, seed=seed,
-        participation=lambda m: (0, 1) if m in (1, 3) else (0, 1, 2),
+        fraction=lambda m: (0, 1) if m in (1, 3) else (0, 1, 2),
     )  # fmt: skip
     assert openings(result) == 1
     is_of(result, name, problem.shards, 3, seed)
@@ -125,7 +125,7 @@ def test_a_long_absence_is_not_forgotten_when_it_ends(name: str, seed: int) -> N
     for back in range(2, 30):
         result = simulate(
             exact(name), problem.shards, n_components=3, seed=seed,
-            participation=lambda m, back=back: (1, 2) if 1 <= m < back else (0, 1, 2),
+            fraction=lambda m, back=back: (1, 2) if 1 <= m < back else (0, 1, 2),
         )  # fmt: skip
         away = len(result.history) <= back  # the run had ended before it came back
         is_of(result, name, problem.shards[1:] if away else problem.shards, 3, seed)
@@ -140,7 +140,7 @@ def test_faps_goes_on_from_the_subspace_of_an_absent_client(tmp_path: Path) -> N
 
     simulate(
         make("faps", tol=0.0, max_rounds=9), problem.shards, n_components=3, checkpoint=path, on_round=on_round,
-        participation=lambda m: (0, 1) if m in (3, 4, 5) else (0, 1, 2),
+        fraction=lambda m: (0, 1) if m in (3, 4, 5) else (0, 1, 2),
     )  # fmt: skip
     kept = [
         {key.removeprefix("memory.2."): a for key, a in arrays.items() if key.startswith("memory.2.")}
@@ -165,14 +165,14 @@ def test_fewer_clients_than_wanted() -> None:
     for first in (0, 1, 2):
         with pytest.raises(NotEnoughNodes, match=text):
             simulate(
-                "ssi", problem.shards, n_components=3, min_clients=3,
-                participation=lambda m, first=first: (0, 1) if m >= first else (0, 1, 2),
+                "ssi", problem.shards, n_components=3, min_nodes=3,
+                fraction=lambda m, first=first: (0, 1) if m >= first else (0, 1, 2),
             )  # fmt: skip
     with pytest.raises(NotEnoughNodes, match=r"at least 4\. Got 3"):
-        simulate("krylov", problem.shards, n_components=3, min_clients=4)
+        simulate("krylov", problem.shards, n_components=3, min_nodes=4)
     with pytest.raises(NotEnoughNodes, match=r"at least 1\. Got 0"):
-        simulate("krylov", problem.shards, n_components=3, participation=lambda m: [])
-    assert simulate("krylov", problem.shards, n_components=3, min_clients=3).status.ok
+        simulate("krylov", problem.shards, n_components=3, fraction=lambda m: [])
+    assert simulate("krylov", problem.shards, n_components=3, min_nodes=3).status.ok
 
 
 def clients_apart(seed: int, shift: float) -> list[Any]:
@@ -189,7 +189,7 @@ UNMASKED = [(0, 0.0, False), (1, 0.9, False)]
 @pytest.mark.parametrize(("seed", "shift", "mask"), [*UNMASKED, (0, 0.9, True)])
 def test_sampled_ssi_averages_the_difference_of_clients_out(seed: int, shift: float, mask: bool) -> None:
     shards = clients_apart(seed, shift)
-    result = simulate("ssi(max_rounds=150)", shards, n_components=3, participation=0.5, seed=seed, mask=mask)
+    result = simulate("ssi(max_rounds=150)", shards, n_components=3, fraction=0.5, seed=seed, mask=mask)
     V = pooled(shards).components[:3]
     assert sine(V, result.components_) <= 1e-3
     assert result.sine_estimate_ is not None
@@ -198,7 +198,7 @@ def test_sampled_ssi_averages_the_difference_of_clients_out(seed: int, shift: fl
 
 def test_clients_that_stay_away_leave_a_run_of_those_that_remain() -> None:
     shards = clients_apart(0, 0.9)
-    result = simulate("ssi", shards, n_components=3, participation=lambda m: range(10 if m < 3 else 7))
+    result = simulate("ssi", shards, n_components=3, fraction=lambda m: range(10 if m < 3 else 7))
     assert result.status.ok
     assert sine(pooled(shards[:7]).components[:3], result.components_) <= 1e-5
     assert result.rounds <= 100
@@ -208,7 +208,7 @@ def test_clients_that_stay_away_leave_a_run_of_those_that_remain() -> None:
 def test_samples_take_all_clients_alike(clients: int, fraction: float) -> None:
     shards, asked = evenly(rows(40 * clients, [3.0, 2.0, 1.0], seed=0), clients), []
     simulate(
-        "ssi(tol=0.0, max_rounds=70, patience=100)", shards, n_components=1, participation=fraction,
+        "ssi(tol=0.0, max_rounds=70, patience=100)", shards, n_components=1, fraction=fraction,
         on_round=lambda run: asked.append(run.history[-1].asked),
     )  # fmt: skip
     roll = Roll(fraction=fraction, seed=3)

@@ -53,7 +53,7 @@ def test_masked_runs_and_clients_that_miss_or_forget_come_to_the_same() -> None:
     assert masked.status.ok
     assert sine(masked.components_, reference) <= 1e-4
     away = simulate(
-        MEASURED, problem.shards, n_components=3, participation=lambda m: (0, 1) if m in (7, 8, 21) else range(3)
+        MEASURED, problem.shards, n_components=3, fraction=lambda m: (0, 1) if m in (7, 8, 21) else range(3)
     )
     assert away.status.ok
     assert sine(away.components_, reference) <= 1e-4

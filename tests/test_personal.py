@@ -1,4 +1,4 @@
-"""Personalized PCA against plain numpy on S_i, closed forms and LAPACK: objective, starts, participation, results."""
+"""Personalized PCA against plain numpy on S_i, closed forms and LAPACK: objective, starts, fraction, results."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_few_rounds_are_enough_on_balanced_clients() -> None:
 def test_a_fifth_of_the_clients_a_round_is_enough_with_cached_sums() -> None:
     split = small_setting(6, 500, Setting(r2=4, clients=40))
     U, _ = optimum(methods.covariances(split.shards), 2, 4)
-    result = run_personal(ExactPerPCA(local_components=4, tol=0.0, max_rounds=156), split.shards, 2, participation=0.2)
+    result = run_personal(ExactPerPCA(local_components=4, tol=0.0, max_rounds=156), split.shards, 2, fraction=0.2)
     distance = 2.0 * np.linalg.norm(U - result.components_.T @ (result.components_ @ U)) ** 2
     assert distance <= 1e-5
     counts = [r.answered for r in result.history.of("exact_per_pca")]
@@ -259,7 +259,7 @@ def test_no_client_has_more_own_components_than_its_rows_span(spec: str) -> None
     result = simulate(spec, shards, n_components=2, center=False, seed=1)
     U = result.components_
     for i, X in enumerate(shards):
-        own = result.own[i]
+        own = result.local[i]
         assert len(own["components"]) == len(own["variances"]) == min(3, np.linalg.matrix_rank(X - X @ U.T @ U))
         np.testing.assert_allclose(own["components"] @ U.T, 0.0, atol=1e-9)
         W = np.vstack([U, own["components"]])
@@ -271,12 +271,12 @@ def test_a_client_that_joins_late_or_leaves_is_no_trouble() -> None:
     split = small_setting(12)
     shards = split.shards[:4]
     late = run_personal(
-        "exact_per_pca(local_components=3, tol=1e-9)", shards, 2, participation=lambda m: range(3 if m < 4 else 4)
+        "exact_per_pca(local_components=3, tol=1e-9)", shards, 2, fraction=lambda m: range(3 if m < 4 else 4)
     )
     U, _ = optimum(methods.covariances(shards), 2, 3)
     assert sine(late.components_, U.T) <= 1e-6
     left = run_personal(
-        "exact_per_pca(local_components=3, tol=1e-9)", shards, 2, participation=lambda m: range(4 if m < 4 else 3)
+        "exact_per_pca(local_components=3, tol=1e-9)", shards, 2, fraction=lambda m: range(4 if m < 4 else 3)
     )
     U, _ = optimum(methods.covariances(shards[:3]), 2, 3)
     assert sine(left.components_, U.T) <= 1e-6
@@ -331,11 +331,11 @@ def test_what_a_result_says_holds_for_the_rows(tmp_path: Any) -> None:
     np.testing.assert_allclose(r.error_, np.mean(rest), rtol=1e-10)
     np.testing.assert_allclose(r.reconstruction_error(X, client=1), rest[1], rtol=1e-10)
     variances = np.mean((F @ V.T) ** 2, axis=0)
-    np.testing.assert_allclose(r.own[1]["variances"], variances, rtol=1e-10)
+    np.testing.assert_allclose(r.local[1]["variances"], variances, rtol=1e-10)
     assert (np.diff(variances) <= 0.0).all()
     assert (V[np.arange(3), np.abs(V).argmax(axis=1)] > 0.0).all()
     assert (np.diff(r.explained_variance_) <= 0.0).all()
-    exact = 1.0 - np.linalg.eigvalsh(sum(o["components"].T @ o["components"] for o in r.own.values()) / 12)[-1]
+    exact = 1.0 - np.linalg.eigvalsh(sum(o["components"].T @ o["components"] for o in r.local.values()) / 12)[-1]
     np.testing.assert_allclose(r.theta_, exact, atol=1e-12)
     back = PCAResult.load(r.save(tmp_path / "r.npz"))
     assert isinstance(back, PersonalResult)
@@ -345,8 +345,8 @@ def test_what_a_result_says_holds_for_the_rows(tmp_path: Any) -> None:
 def test_the_estimate_of_theta_needs_no_own_components() -> None:
     split = small_setting(17)
     open_ = run_personal("exact_per_pca(local_components=3, tol=1e-8)", split.shards, 2)
-    closed = run_personal("exact_per_pca(local_components=3, tol=1e-8)", split.shards, 2, private=range(12))
-    assert closed.own == {}
+    closed = run_personal("exact_per_pca(local_components=3, tol=1e-8)", split.shards, 2, hide_local=range(12))
+    assert closed.local == {}
     assert closed.theta_ == closed.theta_estimate_ >= open_.theta_ - 1e-12
     assert closed.theta_ - open_.theta_ <= 0.02
 
@@ -367,9 +367,9 @@ def _five_columns() -> Any:
 def test_sampled_clients_leave_noise_in_per_pca_but_no_trouble() -> None:
     split = small_setting(18)
     U, _ = optimum(methods.covariances(split.shards), 2, 3)
-    result = run_personal("per_pca(local_components=3, max_rounds=300, tol=0.0)", split.shards, 2, participation=0.5)
+    result = run_personal("per_pca(local_components=3, max_rounds=300, tol=0.0)", split.shards, 2, fraction=0.5)
     assert 1e-8 < 2.0 * np.linalg.norm(U - result.components_.T @ (result.components_ @ U)) ** 2 < 1e-1
-    assert sorted(result.own) == list(range(12))
+    assert sorted(result.local) == list(range(12))
 
 
 def test_clients_that_keep_leaving_end_a_run_with_an_error_or_a_status() -> None:
@@ -381,10 +381,9 @@ def test_clients_that_keep_leaving_end_a_run_with_an_error_or_a_status() -> None
         return [(number + i) % 3 for i in range(size)]
 
     with pytest.raises(NotEnoughNodes, match="The set of clients must be stable"):
-        run_personal(algorithm, shards, 2, participation=lambda m: present(m, 1))
+        run_personal(algorithm, shards, 2, fraction=lambda m: present(m, 1))
     assert (
-        run_personal(algorithm, shards, 2, participation=lambda m: present(m, 2)).status.outcome
-        is Outcome.CLIENTS_CHANGED
+        run_personal(algorithm, shards, 2, fraction=lambda m: present(m, 2)).status.outcome is Outcome.CLIENTS_CHANGED
     )
 
 

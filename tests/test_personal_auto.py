@@ -54,7 +54,7 @@ def test_the_planted_numbers_are_found(algorithm: str, answers: str) -> None:
     result = run_chosen(algorithm, answers=answers)
     assert own_counts(result) == list(TRUE)
     assert sine(result.components_, SHARED.T) <= 0.05
-    assert result.choices[-1] == CHOSEN
+    assert result.decisions[-1] == CHOSEN
     assert result.local_components == 3
 
 
@@ -134,7 +134,7 @@ def test_a_client_that_does_not_see_what_is_shared_takes_all_that_it_has() -> No
 def test_masks_choose_the_same_and_tell_how_many() -> None:
     plain, masked = run_chosen(answers="fixed"), run_chosen(answers="fixed", mask=True)
     assert own_counts(masked) == own_counts(plain) == list(TRUE)
-    assert masked.choices[-1] == CHOSEN
+    assert masked.decisions[-1] == CHOSEN
     assert sine(plain.components_, masked.components_) <= 1e-8
 
 
@@ -174,13 +174,13 @@ def test_a_client_with_too_few_rows_takes_one_and_the_result_says_so() -> None:
     shards = [*SHARDS, SHARDS[2][:19], SHARDS[0][:20]]
     result = run_chosen(AUTO, shards)
     assert own_counts(result) == [*TRUE, 1, 0]
-    assert result.choices[-1] == (
+    assert result.decisions[-1] == (
         f"{SAID}: 0 at 3 clients, 1 at 2 clients, 3 at 2 clients, 1 at 1 client that has fewer than 20 rows, too few "
         "to hold some out"
     )
     for X in (SHARDS[2][:19], SHARDS[3][:5]):
         few = run_chosen(AUTO, [*SHARDS, X], mask=True)
-        assert few.choices[-1] == result.choices[-1].replace("0 at 3", "0 at 2")
+        assert few.decisions[-1] == result.decisions[-1].replace("0 at 3", "0 at 2")
 
 
 @pytest.mark.slow
@@ -262,7 +262,7 @@ def test_a_run_goes_on_from_its_checkpoint_with_the_numbers_it_had(tmp_path: Pat
         run_chosen(checkpoint=path, on_round=stop)
     resumed, whole = run_chosen(checkpoint=path), run_chosen()
     np.testing.assert_array_equal(resumed.components_, whole.components_)
-    assert (resumed.choices, own_counts(resumed)) == (whole.choices, own_counts(whole))
+    assert (resumed.decisions, own_counts(resumed)) == (whole.decisions, own_counts(whole))
 
 
 @pytest.mark.slow
@@ -270,7 +270,7 @@ def test_a_saved_result_says_what_was_chosen(tmp_path: Path) -> None:
     run_chosen().save(tmp_path / "result.npz")
     read = PCAResult.load(tmp_path / "result.npz")
     assert isinstance(read, PersonalResult)
-    assert (read.local_components, read.choices[-1]) == (3, CHOSEN)
+    assert (read.local_components, read.decisions[-1]) == (3, CHOSEN)
 
 
 @pytest.mark.slow
@@ -293,7 +293,7 @@ def test_under_flower_nodes_choose_the_same_and_tell_it_only_if_they_agree(
         result = PCAStrategy(algorithm=algorithm, n_components=2, seed=7, center=False).fit(grid)
     np.testing.assert_array_equal(result.components_, reference.components_)
     assert isinstance(result, PersonalResult)
-    assert result.choices[-1] == (CHOSEN if agrees else UNTOLD)
+    assert result.decisions[-1] == (CHOSEN if agrees else UNTOLD)
     assert result.local_components == (3 if agrees else 10)
     for i, r in enumerate(TRUE):
         with np.load(own_file(tmp_path, i)) as file:

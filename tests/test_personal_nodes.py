@@ -54,10 +54,10 @@ def test_flower_gives_the_bits_of_a_run_in_process(algorithm: str, tmp_path: Pat
     with in_a_run():
         result = collected(FakeGrid(app_of(SHARDS, output_dir=tmp_path, share_own=True), 6), algorithm=algorithm)
     same_personal(result, reference)
-    assert result.own == {}
+    assert result.local == {}
     for i in range(6):
         with np.load(own_file(tmp_path, i)) as file:
-            for name, expected in reference.own[i].items():
+            for name, expected in reference.local[i].items():
                 np.testing.assert_array_equal(file[name], expected, strict=True)
             scores = result.transform(SHARDS[i], client=file["components"])
         np.testing.assert_array_equal(scores, reference.transform(SHARDS[i], client=i))  # type: ignore[call-arg]
@@ -157,7 +157,7 @@ def test_without_consent_the_probe_is_answered_by_zeros_and_nothing_else_changes
 
 @pytest.mark.parametrize("algorithm", [SHORT, "per_pca(local_components=2, eta=0.05, max_rounds=5)"])
 def test_theta_is_that_of_all_with_consent_and_under_masks(algorithm: str) -> None:
-    reference = simulate(algorithm, SHARDS, n_components=2, seed=5, private=range(6))
+    reference = simulate(algorithm, SHARDS, n_components=2, seed=5, hide_local=range(6))
     assert isinstance(reference, PersonalResult)
     with in_a_run():
         shared = collected(FakeGrid(app_of(SHARDS, share_own=True), 6), algorithm=algorithm)

@@ -42,7 +42,7 @@ CASES = {
     "faps": lambda: result_of_sites("faps", max_rounds=40),
     "not converged": lambda: result_of_sites("ssi", tol=0.0, max_rounds=7),
     "clients changed": lambda: result_of_sites(
-        d=40, k=4, tol=1e-12, participation=lambda message: [0, 1] if message < 3 else [0]
+        d=40, k=4, tol=1e-12, fraction=lambda message: [0, 1] if message < 3 else [0]
     ),
 }
 
@@ -65,7 +65,7 @@ def test_of_every_kind_of_result_nothing_is_clipped_covered_or_run_together(case
     given = CASES[case]()
     drawn_here = available(given, parts := plotted_sites(given.n_features_in_))
     if case != "curves":  # pictures of messages are the same of any number of columns, and these of any messages
-        of_messages = {"convergence", "traffic"}
+        of_messages = {"convergence", "bytes"}
         drawn_here = [what for what in drawn_here if (what in of_messages) == (case in ("one shot", "clients changed"))]
     for what in drawn_here:
         drawn = figure(given, what, shards=parts)
@@ -126,7 +126,7 @@ def test_convergence_is_that_of_the_history_in_messages_and_in_bytes():
     curve = axes(given, "convergence").lines[0]
     assert curve.get_ydata().tolist() == errors
     assert curve.get_xdata().tolist() == list(range(2, len(errors) + 2))
-    traffic = axes(given, "traffic")
+    traffic = axes(given, "bytes")
     total = given.history.bytes_up + given.history.bytes_down
     assert traffic.lines[0].get_xdata()[-1] * 1e3 == pytest.approx(total)
     assert traffic.get_xlabel().startswith("kB")
@@ -135,12 +135,12 @@ def test_convergence_is_that_of_the_history_in_messages_and_in_bytes():
 def test_a_run_that_does_not_iterate_shows_residuals_and_messages():
     given = result_of_sites("uda")
     assert axes(given, "convergence").lines[0].get_ydata().tolist() == given.residuals_.tolist()
-    bars = axes(given, "traffic").patches
+    bars = axes(given, "bytes").patches
     assert len(bars) == 2 * len(given.history)
-    unit = {"kB": 1e3, "bytes": 1.0}[axes(given, "traffic").get_ylabel().split(",")[0]]
+    unit = {"kB": 1e3, "bytes": 1.0}[axes(given, "bytes").get_ylabel().split(",")[0]]
     total = given.history.bytes_up + given.history.bytes_down
     assert sum(bar.get_height() for bar in bars) * unit == pytest.approx(total)
-    assert PICTURES["traffic"].words(given) != PICTURES["traffic"].words(result_of_sites())
+    assert PICTURES["bytes"].words(given) != PICTURES["bytes"].words(result_of_sites())
 
 
 @pytest.mark.parametrize("kind", [list, sparse.csr_array, sparse.coo_array, np.asarray])
@@ -262,7 +262,7 @@ def test_letters_that_one_font_lacks_come_from_another_and_are_question_marks_wh
     style._font.cache_clear()
 
 
-@pytest.mark.parametrize("what", ["convergence", "traffic"])
+@pytest.mark.parametrize("what", ["convergence", "bytes"])
 def test_the_first_and_the_last_marker_of_a_curve_are_whole(what):
     ax = axes(result_of_sites("ssi", tol=1e-5), what)
     assert not any(line.get_clip_on() for line in ax.lines if line.get_marker() == "o")

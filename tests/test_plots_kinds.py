@@ -26,7 +26,7 @@ def texts(labels):
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if "loaded" not in kind and "masked" not in kind])
 def test_nothing_is_cut_covered_or_run_together(kind):
     result, parts = case(kind)
-    of_any = {"cumulative", "means", "errors", "traffic"} if kind in ("one shot", "robust", "personal") else ()
+    of_any = {"cumulative", "means", "errors", "bytes"} if kind in ("one shot", "robust", "personal") else ()
     for what in (what for what in available(result, parts) if what not in of_any):  # which are as those of a plain run
         drawn = figure(result, what, shards=parts)
         drawn.draw_without_rendering()
@@ -50,50 +50,50 @@ def test_each_picture_is_of_some_kind_and_drawn_here():
 
 def test_steps_have_whole_numbers_and_each_curve_a_colour_of_its_own():
     result, _ = case("steps")
-    for what in ("movement", "fit", "statistic", "step_sizes"):
+    for what in ("subspace_change", "fit", "statistic", "step_sizes"):
         ax = figure(result, what).axes[0]
         ax.figure.draw_without_rendering()
         assert all(float(tick).is_integer() for tick in ax.get_xticks())
         curves = [line for line in ax.lines if line.get_marker() == "o"]
         assert len({line.get_color() for line in curves}) == len(curves)
         assert not any(line.get_clip_on() for line in curves)
-    moved = axes_of_kind("steps", "movement").lines[0]
+    moved = axes_of_kind("steps", "subspace_change").lines[0]
     np.testing.assert_array_equal(moved.get_xdata(), np.arange(1, result.steps))
-    np.testing.assert_array_equal(moved.get_ydata(), result.movement_[1:])
+    np.testing.assert_array_equal(moved.get_ydata(), result.subspace_change_[1:])
     sizes = axes_of_kind("steps", "step_sizes").lines
     np.testing.assert_allclose(sizes[0].get_ydata(), result.values_[:, 0] / result.rows_)
 
 
 def test_a_run_of_steps_draws_itself(tmp_path):
     result = tracked()
-    for what in ("overview", "movement", "last_loadings"):
+    for what in ("overview", "subspace_change", "last_loadings"):
         assert result.plot(what, tmp_path / f"{what}.png").read_bytes()[:4] == b"\x89PNG"
     assert isinstance(result, TrackingResult)
 
 
 def test_what_was_taken_out_is_that_of_the_sparse_parts():
     result, _ = case("robust")
-    taken = [result.own[i]["S"] != 0.0 for i in range(3)]
+    taken = [result.local[i]["S"] != 0.0 for i in range(3)]
     share = np.vstack(taken).mean(axis=0)
     order = np.argsort(-share, kind="stable")
-    ax = axes_of_kind("robust", "taken_by_column")
+    ax = axes_of_kind("robust", "removed_by_column")
     np.testing.assert_allclose([bar.get_width() for bar in ax.patches], share[order])
     assert texts(ax.get_yticklabels()) == [style.name_of(name) for name in result.feature_names_in_[order]]
     ax = axes_of_kind("robust", "taken_by_client")
     np.testing.assert_allclose([bar.get_width() for bar in ax.patches], [part.mean() for part in taken])
     np.testing.assert_allclose(
-        axes_of_kind("robust", "taken").images[0].get_array(), np.stack([p.mean(0) for p in taken]).T
+        axes_of_kind("robust", "removed").images[0].get_array(), np.stack([p.mean(0) for p in taken]).T
     )
     low, sparse = axes_of_kind("robust", "sizes").containers
-    root = [np.sqrt(np.mean(result.own[i]["L"] ** 2)) for i in range(3)]
+    root = [np.sqrt(np.mean(result.local[i]["L"] ** 2)) for i in range(3)]
     np.testing.assert_allclose([bar.get_width() for bar in low], root)
-    root = [np.sqrt(np.mean(result.own[i]["S"] ** 2)) for i in range(3)]
+    root = [np.sqrt(np.mean(result.local[i]["S"] ** 2)) for i in range(3)]
     np.testing.assert_allclose([bar.get_width() for bar in sparse], root)
 
 
 def test_what_is_shared_and_own_adds_up_to_the_rows():
     result, parts = case("personal")
-    shared, own, rest = axes_of_kind("personal", "split").containers
+    shared, own, rest = axes_of_kind("personal", "partitioned_by").containers
     for i, part in enumerate(parts):
         rows = part.values[:, [list(part.names).index(name) for name in result.feature_names_in_]] - result.mean_
         pieces = result.split(part, client=i)

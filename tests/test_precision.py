@@ -81,9 +81,9 @@ TAKEN = [
 def test_auto_takes_the_fewest_bits_that_go_with_the_tolerance(algorithm, asked, bits, words):
     sent = []
     found = simulate(algorithm, ROWS, n_components=2, wire="auto", on_round=lambda run: sent.append(run), **asked)
-    assert found.choices == (words,)
+    assert found.decisions == (words,)
     assert [layer.bits for layer in sent[0].layers if layer.name == "wire"] == [bits] * (bits < 64)
-    assert found.asked["wire"] == "auto"
+    assert found.config["wire"] == "auto"
 
 
 TOLS = pytest.mark.parametrize(("tol", "share"), [(1e-6, 0.56), (1e-3, 0.34)])
@@ -173,4 +173,4 @@ def test_under_masks_blocks_are_rounded_and_the_answer_is_right():
 def test_the_question_is_saved_with_its_wire(tmp_path):
     found = simulate("ssi", ROWS, n_components=2, wire="float32")
     kept = PCAResult.load(found.save(tmp_path / "r.npz"))
-    assert assembly.question(**kept.asked).wire == "float32"
+    assert assembly.config(**kept.config).wire == "float32"

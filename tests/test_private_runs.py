@@ -116,8 +116,8 @@ def test_a_client_that_leaves_ends_krylov_and_not_ssi():
         return range(4) if number < 2 else range(3)
 
     with pytest.raises(NotEnoughNodes, match="The set of clients must be stable while the privacy budget is spent"):
-        simulate(METHODS[1], SHARDS, n_components=2, dp=weak(), participation=present)
-    result = simulate(METHODS[0], SHARDS, n_components=2, dp=weak(), participation=present)
+        simulate(METHODS[1], SHARDS, n_components=2, dp=weak(), fraction=present)
+    result = simulate(METHODS[0], SHARDS, n_components=2, dp=weak(), fraction=present)
     assert result.privacy.messages == 5
     assert result.angle_to(simulate("krylov", SHARDS, n_components=2)) < 0.2
 

@@ -50,7 +50,7 @@ def test_without_a_terminal_a_long_run_says_where_it_stands(tmp_path, capsys, mo
     assert said.startswith("{")
     assert len(err.splitlines()) > 2
     assert all(re.match(r"flower-pca: after \d+ s: round \d+ \(\w+\): 3/3 clients", line) for line in err.splitlines())
-    words = ["track", tmp_path / "x.npy", "--batch", 30, "--rank", 2, "--out", tmp_path / "tracked"]
+    words = ["track", tmp_path / "x.npy", "--batch", 30, "--components", 2, "--out", tmp_path / "tracked"]
     assert "flower-pca: after 0 s: round 0 (st_miss)" in flower_pca(capsys, *words)[2]
 
 
@@ -99,7 +99,7 @@ def test_a_notebook_shows_a_bar_that_only_grows_and_ends_full(notebook, monkeypa
     assert str(result.status) in notebook[-1]
 
 
-@pytest.mark.parametrize("settings", [{"mask": True}, {"algorithm": "uda"}, {"evaluate": True}], ids=str)
+@pytest.mark.parametrize("settings", [{"mask": True}, {"algorithm": "uda"}, {"reconstruction_error": True}], ids=str)
 def test_the_bar_of_every_kind_of_run_ends_full(notebook, settings):
     simulate(**{"algorithm": "krylov", "n_components": 2, **settings}, shards=SHARDS)
     assert values_shown(notebook)[-1] == 1.0

@@ -13,8 +13,8 @@ from flower_pca import registry
 PACKAGE = Path(flower_pca.__file__).parent
 OTHERS = {
     "AirChannel", "ColumnsResult", "ConfigError", "DP", "DataError", "FederatedPCA", "FlowerPCAError", "History",
-    "MaskedSums", "NotEnoughNodes", "Outcome", "PCAResult", "PersonalResult", "Projection", "ProtocolError", "Question",
-    "Ray", "RobustResult", "Round", "Scaling", "Spent", "Status", "Stream", "Table", "TrackingResult",
+    "MaskedSums", "NotEnoughNodes", "Outcome", "PCAConfig", "PCAResult", "PersonalResult", "Projection",
+    "ProtocolError", "Ray", "RobustResult", "Round", "Scaling", "Spent", "Status", "Stream", "Table", "TrackingResult",
     "TripleResult", "__version__", "from_frame", "make", "simulate", "to_sklearn", "track",
 }  # fmt: skip
 

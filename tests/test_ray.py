@@ -56,7 +56,7 @@ def children() -> set[int]:
 
 
 def test_levels_of_words_are_the_same_bits_on_ray(cluster: str) -> None:
-    ask = {"n_components": 3, "levels": "ward,sex", "scale": "std", "errors": True}
+    ask = {"n_components": 3, "categorical": "ward,sex", "scale": "std", "standard_errors": True}
     there, here = (
         simulate("krylov", TABLES, **ask, backend=backend) for backend in (Ray(address=cluster), "in_process")
     )
@@ -159,7 +159,7 @@ def test_ray_follows_streams_to_the_same_bits_and_brings_back_what_they_keep(clu
 
     here, there = streams(), streams()
     tracker = RobustTracking(smallest_outlier=15.0, refine=True)
-    asked, engine = {"n_components": 3, "start": start, "steps": 4}, Ray(clients_per_node=2, address=cluster)
+    asked, engine = {"n_components": 3, "init": start, "steps": 4}, Ray(clients_per_node=2, address=cluster)
     told: list[StepRecord] = []
     far: list[StepRecord] = []
     a = track(tracker, here, **asked, on_step=told.append)

@@ -127,7 +127,7 @@ def test_machines_that_share_no_folder_give_the_same_bits(
     here = simulate(algorithm, five(), **settings)
     assert_same_bits(there, here)
     assert_same_own(there, here)
-    assert len(here.own) == 5
+    assert len(here.local) == 5
     assert stored == [{str(tmp_path / "rows.npy")}]  # which both machines see
     assert not list(mine.iterdir())  # nothing is left behind
 
@@ -142,7 +142,7 @@ def test_masks_and_noise_need_no_folder_that_machines_share(
     here = simulate(algorithm, five(), n_components=2, mask=True)
     assert_same_bits(there, here)
     assert_same_own(there, here)
-    assert len(here.own) == 5
+    assert len(here.local) == 5
     dp = DP(epsilon=1e9, delta=1e-6, clip=4.0, reach=4.0)  # drawn by the operating system: no bits to compare
     noised: dict[str, Any] = {"n_components": 2, "dp": dp}
     found = simulate("ssi(max_rounds=4)", five(), backend=Ray(clients_per_node=1, address=two_machines), **noised)

@@ -97,7 +97,7 @@ def test_every_stage_answers_under_its_own_name_and_others_are_refused():
         "names",
         "evaluate",
         "monitor",
-        "errors",
+        "standard_errors",
         "signal",
         "shared",
         "columns_opening",
@@ -110,8 +110,8 @@ def test_every_stage_answers_under_its_own_name_and_others_are_refused():
     with pytest.raises(ProtocolError) as caught:
         answer("ritzy", {}, LocalData(X), {})
     assert str(caught.value) == (
-        f"The stage must be one of {SERVED}, {TRACKED}, monitor, errors, signal, shared, standardize, opening, "
-        "private_opening, summed_opening, adjusted_opening, adjusted_sums, ritz, oblique, evaluate, explain, names, "
-        "medians, columns_opening, loadings, low_rank, personal, triple. Got 'ritzy'. Install the same flower_pca "
-        "everywhere."
+        f"The stage must be one of {SERVED}, {TRACKED}, monitor, standard_errors, signal, shared, standardize, "
+        "opening, private_opening, summed_opening, adjusted_opening, adjusted_sums, ritz, oblique, evaluate, "
+        "explain, names, medians, columns_opening, loadings, low_rank, personal, triple. Got 'ritzy'. Install the "
+        "same flower_pca everywhere."
     )

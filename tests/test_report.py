@@ -29,7 +29,7 @@ def reported_sites(clients=4, d=10):
 
 @pytest.fixture(scope="module")
 def measured_result():
-    return simulate("krylov", reported_sites(), n_components=3, evaluate=True)
+    return simulate("krylov", reported_sites(), n_components=3, reconstruction_error=True)
 
 
 def report_page(given, tmp_path, **options):
@@ -214,7 +214,7 @@ CUT = """[...document.querySelectorAll('h1,h2,p,dl div,dt,dd,figure,figcaption,.
 ).map(e => e.tagName + ': ' + e.textContent.slice(0, 60))"""
 
 HARD = {
-    "plain": lambda: (simulate("krylov", reported_sites(), n_components=3, evaluate=True), "Four sites"),
+    "plain": lambda: (simulate("krylov", reported_sites(), n_components=3, reconstruction_error=True), "Four sites"),
     "wide": lambda: (
         simulate("ssi", reported_sites(45, d=30), n_components=12, tol=0.0, max_rounds=50, patience=100),
         "/data/" + "a_very_long_name_without_a_space" * 4 + ".npz",

@@ -87,14 +87,14 @@ def run_of_kind(algorithm, parts, **options):
 
 
 KINDS = {
-    "plain": lambda: run_of_kind("krylov", plain_rows(), evaluate=True),
+    "plain": lambda: run_of_kind("krylov", plain_rows(), reconstruction_error=True),
     "one shot": lambda: run_of_kind("uda", plain_rows()),
     "masked": lambda: run_of_kind("krylov", plain_rows(), mask=True),
     "robust": lambda: run_of_kind("consensus_rpca", rows_with_far_entries()),
     "robust, masked": lambda: run_of_kind("dcf_pca(max_rounds=30)", rows_with_far_entries(), mask=True),
-    "robust, loaded": lambda: (replace(case("robust")[0], own={}), None),
+    "robust, loaded": lambda: (replace(case("robust")[0], local={}), None),
     "personal": lambda: run_of_kind("exact_per_pca(local_components=1)", split()),
-    "personal, loaded": lambda: (replace(case("personal")[0], own={}), None),
+    "personal, loaded": lambda: (replace(case("personal")[0], local={}), None),
     "noise": noisy,
     "noise, masked": lambda: noisy(mask=True),
     "steps": lambda: (tracked(), None),
@@ -175,15 +175,15 @@ def test_every_kind_has_a_page_that_names_columns_and_clients(kind):
 def test_a_robust_page_says_what_was_taken_out_of_whom():
     result, _ = case("robust")
     read = read_of_kind("robust")
-    taken = [result.own[i]["S"] != 0.0 for i in range(3)]
+    taken = [result.local[i]["S"] != 0.0 for i in range(3)]
     clients = read.tables["Clients: what was taken out"][1:]
     assert [row[2] for row in clients] == [f"{part.mean():.2%}" for part in taken]
-    assert [row[4] for row in clients] == [f"{np.sqrt(np.mean(result.own[i]['S'] ** 2)):.4g}" for i in range(3)]
-    assert [row[3] for row in clients] == [f"{np.sqrt(np.mean(result.own[i]['L'] ** 2)):.4g}" for i in range(3)]
+    assert [row[4] for row in clients] == [f"{np.sqrt(np.mean(result.local[i]['S'] ** 2)):.4g}" for i in range(3)]
+    assert [row[3] for row in clients] == [f"{np.sqrt(np.mean(result.local[i]['L'] ** 2)):.4g}" for i in range(3)]
     share = np.vstack(taken).mean(axis=0)
     order = np.argsort(-share, kind="stable")
     columns = read.tables["Columns: what was taken out"][1:]
-    far = result.far_share_
+    far = result.outlier_share_by_column_
     assert columns == [[result.feature_names_in_[j], f"{share[j]:.2%}", f"{far[j]:.2%}"] for j in order]
     assert read.facts["entries taken out"] == f"{share.mean():.2%}"
     assert read.facts["of all entries, far off"] == f"{result.outlier_share_:.2%}"
@@ -202,11 +202,11 @@ def test_a_robust_page_from_a_file_finds_the_same_by_the_rows_and_says_so_withou
         place = read.tables[title][0].index("entries taken out")
         assert [row[place] for row in read.tables[title]] == [row[place] for row in whole.tables[title]]
     alone = Reader(page_of_words(loaded, tmp_path))
-    order = np.argsort(-result.taken_share_, kind="stable")
-    shares = [(result.taken_share_[j], result.far_share_[j]) for j in order]
+    order = np.argsort(-result.removed_share_, kind="stable")
+    shares = [(result.removed_share_[j], result.outlier_share_by_column_[j]) for j in order]
     expected = [[result.feature_names_in_[j], f"{a:.2%}", f"{b:.2%}"] for j, (a, b) in zip(order, shares, strict=True)]
     assert alone.tables["Columns: what was taken out"][1:] == expected
-    taken = [np.mean(result.own[i]["S"] != 0.0) for i in range(3)]
+    taken = [np.mean(result.local[i]["S"] != 0.0) for i in range(3)]
     assert [row[:3] for row in alone.tables["Clients: what was taken out"][1:]] == [
         [SITES[i], str(n), f"{share:.2%}"] for i, (n, share) in enumerate(zip((80, 50, 60), taken, strict=True))
     ]
@@ -218,11 +218,11 @@ def test_a_robust_page_from_a_file_finds_the_same_by_the_rows_and_says_so_withou
 def test_of_masked_robust_runs_the_page_says_why_single_clients_are_not_on_it(tmp_path):
     result, _ = case("robust, masked")
     assert result.clients_ is None
-    alone = Reader(page_of_words(replace(result, own={}), tmp_path))
+    alone = Reader(page_of_words(replace(result, local={}), tmp_path))
     assert "Clients: what was taken out" not in alone.tables
     assert any("The server has seen sums over all clients only" in words for words in alone.text["p"])
-    taken = np.vstack([result.own[i]["S"] != 0.0 for i in range(3)])
-    np.testing.assert_allclose(result.taken_share_, taken.mean(axis=0), rtol=1e-12)
+    taken = np.vstack([result.local[i]["S"] != 0.0 for i in range(3)])
+    np.testing.assert_allclose(result.removed_share_, taken.mean(axis=0), rtol=1e-12)
     assert any("Most of what was taken out is not far off" in words for words in alone.text["p"])
 
 
@@ -333,7 +333,7 @@ def test_a_doubt_is_never_in_the_green_box(tmp_path):
 @pytest.mark.slow
 def test_of_columns_at_different_places_the_page_shows_the_scores(tmp_path):
     table = np.random.default_rng(0).standard_normal((40, 6))
-    given = simulate("krylov", [table[:, :4], table[:, 4:]], n_components=2, split="columns")
+    given = simulate("krylov", [table[:, :4], table[:, 4:]], n_components=2, partitioned_by="columns")
     drawn = figure(given, "scores").axes[0]
     np.testing.assert_allclose(np.sort(drawn.collections[0].get_offsets()[:, 0]), np.sort(given.scores_[:, 0]))
     assert "scores" in telling(given)

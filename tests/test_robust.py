@@ -92,7 +92,7 @@ def test_the_result_does_not_depend_on_who_holds_the_rows() -> None:
 
 def test_components_are_those_of_the_low_rank_part() -> None:
     L, _ = SMALL
-    result = simulate("consensus_rpca", np.array_split(ROWS, 2), n_components=5, evaluate=True)
+    result = simulate("consensus_rpca", np.array_split(ROWS, 2), n_components=5, reconstruction_error=True)
     _, s, Vt = np.linalg.svd(L, full_matrices=False)
     assert isinstance(result, RobustResult)
     assert result.angle_to(Vt[:5]) <= 1e-6
@@ -103,15 +103,15 @@ def test_components_are_those_of_the_low_rank_part() -> None:
     assert rel(fewer, L) <= 1e-6  # what clients keep is of all five
 
 
-@pytest.mark.parametrize("participation", [0.5, 0.2])
-def test_sampled_clients_still_recover_exactly(participation: Any) -> None:
+@pytest.mark.parametrize("fraction", [0.5, 0.2])
+def test_sampled_clients_still_recover_exactly(fraction: Any) -> None:
     """Six clients of 1 to 49 rows; a share of the rows makes lambda fall by as much less."""
     L, _ = SMALL
-    result = simulate("consensus_rpca(gamma=0.8)", np.split(ROWS, CUTS), n_components=5, participation=participation)
+    result = simulate("consensus_rpca(gamma=0.8)", np.split(ROWS, CUTS), n_components=5, fraction=fraction)
     assert rel(result, L) <= 1e-6
     assert result.status.ok
     assert result.n_samples_ == 120
-    assert sorted(result.own) == list(range(6))
+    assert sorted(result.local) == list(range(6))
 
 
 def test_a_round_without_an_answer_keeps_basis_and_threshold() -> None:
@@ -156,8 +156,8 @@ def test_a_node_that_loses_its_memory_finds_back(number: int, tmp_path: Any) -> 
 def test_a_sampled_run_is_resumed_to_the_bit(tmp_path: Any) -> None:
     """With the answers that the server holds, and with what the clients keep."""
     stop = 60
-    whole = small(participation=0.5, evaluate=True)
-    run = functools.partial(small.__wrapped__, participation=0.5, evaluate=True, checkpoint=tmp_path / "run")
+    whole = small(fraction=0.5, reconstruction_error=True)
+    run = functools.partial(small.__wrapped__, fraction=0.5, reconstruction_error=True, checkpoint=tmp_path / "run")
 
     def interrupt(session: Any) -> None:
         if len(session.history) == stop:
@@ -174,10 +174,10 @@ def test_a_sampled_run_is_resumed_to_the_bit(tmp_path: Any) -> None:
 def test_a_client_that_leaves_for_good_is_out_of_the_answer() -> None:
     shards, (L, _) = np.split(ROWS, CUTS), SMALL
     result = simulate(
-        "consensus_rpca(gamma=0.7)", shards, n_components=5, participation=lambda m: range(6) if m < 20 else range(5)
+        "consensus_rpca(gamma=0.7)", shards, n_components=5, fraction=lambda m: range(6) if m < 20 else range(5)
     )
     assert result.n_samples_ == 90
-    assert sorted(result.own) == list(range(5))
+    assert sorted(result.local) == list(range(5))
     assert rel(result, L[:90]) <= 1e-6
     np.testing.assert_allclose(result.singular_values_, np.linalg.svd(L[:90], compute_uv=False)[:5], rtol=1e-6)
 
@@ -245,9 +245,9 @@ def test_new_rows_are_seen_through_far_entries() -> None:
 @pytest.mark.parametrize(("center", "scale"), [(False, "max_abs"), (True, None)])
 def test_own_parts_add_up_to_the_rows_in_their_own_units(center: bool, scale: str | None) -> None:
     shards = np.split(ROWS + 3.0 * np.arange(80), CUTS)
-    result = simulate("consensus_rpca(gamma=0.7)", shards, n_components=6, center=center, scale=scale, private=[1])
-    assert sorted(result.own) == [0, 2, 3, 4, 5]
-    for i, parts in result.own.items():
+    result = simulate("consensus_rpca(gamma=0.7)", shards, n_components=6, center=center, scale=scale, hide_local=[1])
+    assert sorted(result.local) == [0, 2, 3, 4, 5]
+    for i, parts in result.local.items():
         unit = 1.0 if result.scale_ is None else result.scale_
         assert np.abs((parts["L"] + parts["S"] - shards[i]) / unit).max() <= result.threshold_ + 1e-12
         assert parts["V"].shape == (len(shards[i]), 6)
@@ -271,8 +271,8 @@ def test_saved_and_loaded_with_its_class(tmp_path: Any) -> None:
     for name in (*found, "status", "rounds", "centered"):
         assert getattr(back, name) == getattr(result, name)
     np.testing.assert_array_equal(back.transform(ROWS[:3]), result.transform(ROWS[:3]))
-    np.testing.assert_array_equal(back.far_share_, result.far_share_)
-    assert not back.own
+    np.testing.assert_array_equal(back.outlier_share_by_column_, result.outlier_share_by_column_)
+    assert not back.local
 
 
 def test_a_table_of_what_was_made_of_noise_says_what_its_shares_are_of() -> None:
@@ -287,31 +287,31 @@ def test_a_table_of_what_was_made_of_noise_says_what_its_shares_are_of() -> None
 def test_the_shares_of_far_entries_of_columns_are_those_of_the_rows(mask: bool) -> None:
     brief = "consensus_rpca(gamma=0.7, max_rounds=12)"
     result = simulate(brief, np.split(ROWS, CUTS), n_components=5, mask=True) if mask else small()
-    L = np.concatenate([part["L"] for part in result.own.values()])
+    L = np.concatenate([part["L"] for part in result.local.values()])
     np.testing.assert_allclose(
-        result.far_share_, np.mean(np.abs(ROWS - L) > 10.0 * result.threshold_, axis=0), rtol=1e-12
+        result.outlier_share_by_column_, np.mean(np.abs(ROWS - L) > 10.0 * result.threshold_, axis=0), rtol=1e-12
     )
-    assert result.far_share_.mean() == pytest.approx(result.outlier_share_, rel=1e-12)
+    assert result.outlier_share_by_column_.mean() == pytest.approx(result.outlier_share_, rel=1e-12)
 
 
 def test_flower_gives_the_bits_of_the_loop_in_process(tmp_path: Any) -> None:
     shards, brief = np.split(ROWS, CUTS), {"gamma": 0.7, "max_rounds": 12}
-    here = simulate(make("consensus_rpca", **brief), shards, n_components=5, participation=0.5, evaluate=True)
+    here = simulate(make("consensus_rpca", **brief), shards, n_components=5, fraction=0.5, reconstruction_error=True)
     with in_a_run():
         grid = grid_of(shards, output_dir=tmp_path)
-        there = ConsensusRPCA(**brief, n_components=5, evaluate=True, fraction=0.5).fit(grid)
-    names = ("components_", "explained_variance_", "mean_", "residuals_", "far_share_", "taken_share_")
+        there = ConsensusRPCA(**brief, n_components=5, reconstruction_error=True, fraction=0.5).fit(grid)
+    names = ("components_", "explained_variance_", "mean_", "residuals_", "outlier_share_by_column_", "removed_share_")
     for name in (*names, "clients_", "client_keys_"):
         np.testing.assert_array_equal(getattr(there, name), getattr(here, name))
     assert (there.mse_, there.threshold_, there.outlier_share_) == (here.mse_, here.threshold_, here.outlier_share_)
-    for i, parts in here.own.items():
+    for i, parts in here.local.items():
         with np.load(tmp_path / f"flower_pca-own-{i}.npz") as file:
             for name in ("V", "L", "S"):
                 np.testing.assert_array_equal(file[name], parts[name])
 
 
 def finite(result: PCAResult) -> bool:
-    arrays = [a for parts in result.own.values() for a in parts.values()]
+    arrays = [a for parts in result.local.values() for a in parts.values()]
     return all(np.isfinite(a).all() for a in (*arrays, result.components_, result.explained_variance_))
 
 
@@ -365,8 +365,8 @@ def test_what_was_taken_out_is_counted_by_column_and_by_client(tmp_path: Any) ->
     rows = [rng.standard_normal((n, 2)) @ rng.standard_normal((2, 12)) for n in (40, 30, 50)]
     rows = [X + np.where(rng.random(X.shape) < 0.05, 30.0, 0.0) + 0.01 * rng.standard_normal(X.shape) for X in rows]
     result = simulate("dcf_pca(max_rounds=15)", rows, n_components=2)
-    taken = [result.own[i]["S"] != 0.0 for i in range(3)]
-    np.testing.assert_allclose(result.taken_share_, np.vstack(taken).mean(axis=0), rtol=1e-12)
+    taken = [result.local[i]["S"] != 0.0 for i in range(3)]
+    np.testing.assert_allclose(result.removed_share_, np.vstack(taken).mean(axis=0), rtol=1e-12)
     np.testing.assert_array_equal(result.client_keys_, range(3))
     np.testing.assert_array_equal(result.clients_[:, 0], (40, 30, 50))
     np.testing.assert_allclose(result.clients_[:, 1], [part.mean() for part in taken], rtol=1e-12)

@@ -177,7 +177,7 @@ def test_clients_and_masks_change_nothing(scaled_result, method):
 def test_columns_at_different_places_rotate_where_all_loadings_are_at_hand():
     X = np.vstack(shards_of_sources())
     whole = rotate(simulate("krylov", [X], n_components=3))
-    apart = simulate("krylov", [X[:, :5], X[:, 5:]], n_components=3, split="columns")
+    apart = simulate("krylov", [X[:, :5], X[:, 5:]], n_components=3, partitioned_by="columns")
     found = rotate(apart)
     np.testing.assert_allclose(found.loadings, whole.loadings, atol=1e-7)
     np.testing.assert_allclose(found.transform({0: X[:, :5], 1: X[:, 5:]}), whole.transform(X), atol=1e-6)
@@ -260,7 +260,7 @@ def test_show_says_what_the_rotated_loadings_are_of_and_scores_go_with_them(scal
 def test_promax_and_levels_claim_no_correlations(scaled_result):
     assert "Loadings are of columns divided by their deviations." in rotate(scaled_result, "promax").words
     rows = pd.DataFrame({**dict(zip(NAMES, shards_of_sources()[0].T, strict=True)), "ward": ["a", "b", "c"] * 100})
-    found = rotate(simulate("covariance", [rows], n_components=3, scale="std", levels="ward"))
+    found = rotate(simulate("covariance", [rows], n_components=3, scale="std", categorical="ward"))
     assert "as the run has scaled them, those made of words by their shares." in found.words
     scores = found.transform(rows)
     np.testing.assert_allclose(np.cov(scores.T), np.eye(3), atol=1e-10)

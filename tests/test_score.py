@@ -96,7 +96,7 @@ def test_sites_are_named(case, folder_to_score, capsys):
 
 @pytest.mark.slow
 def test_shares_are_understood_with_a_percent_sign(folder_to_score, capsys):
-    for one, other in ((("--level", "0.95"), ("--level", "95%")), (("--most", "0.01"), ("--most", "1 %"))):
+    for one, other in ((("--level", "0.95"), ("--level", "95%")), (("--fail-above", "0.01"), ("--fail-above", "1 %"))):
         assert score(capsys, folder_to_score, "today.csv", *one) == score(capsys, folder_to_score, "today.csv", *other)
     with pytest.raises(SystemExit, match="2"):
         score(capsys, folder_to_score, "today.csv", "--level", "high")
@@ -155,18 +155,18 @@ def test_all_rows_are_written_and_drawn(folder_to_score, capsys):
 
 
 def test_for_machines_and_the_exit_codes(folder_to_score, capsys):
-    code, said, _ = score(capsys, folder_to_score, "today.csv", "--json", "--level", 0.999, "--most", 0.5)
+    code, said, _ = score(capsys, folder_to_score, "today.csv", "--json", "--level", 0.999, "--fail-above", 0.5)
     told = json.loads(said)
     assert (code, told["rows"], told["limits"]["level"]) == (0, 40, 0.999)
     assert {"site", "row", "statistic", "value", "limit", "largest"} <= set(told["anomalies"][0])
-    assert score(capsys, folder_to_score, "today.csv", "--most", 0.001)[0] == 1
+    assert score(capsys, folder_to_score, "today.csv", "--fail-above", 0.001)[0] == 1
     assert score(capsys, folder_to_score, "nothing.csv")[0] == 2
 
 
 REFUSED = {
     "ending": (["-o", "scores.npy"], "The file for the scores must be one that ends in .csv. Got scores.npy."),
     "picture": (["--picture", "a.pdf"], "The file for the scores must be one that ends in .svg or .png. Got a.pdf."),
-    "share": (["--most", "7"], "--most must be a finite number of at least 0 and at most 1. Got 7.0."),
+    "share": (["--fail-above", "7"], "--fail-above must be a finite number of at least 0 and at most 1. Got 7.0."),
     "level": (["--level", "99"], "--level must be a finite number of at least 1e-06"),
     "components": (["--components", "4"], "--components of a Monitor must be a whole number of at least 1 and at most"),
 }

@@ -56,7 +56,7 @@ def test_it_counts_what_the_mean_of_the_clients_projectors_has() -> None:
     shards, _ = problem(2)
     P = np.mean([(V := np.linalg.svd(X)[2][: 2 + i]).T @ V for i, X in enumerate(shards)], axis=0)
     values = np.linalg.eigvalsh(P)[::-1]
-    said = next(words for words in run_shared(shards).choices if "shared" in words)
+    said = next(words for words in run_shared(shards).decisions if "shared" in words)
     assert values[1] > CUT > values[2]
     assert said.startswith(f"2 shared components: of 5 clients {values[1]:.0%} hold the last, {values[2]:.0%} the next")
 
@@ -66,7 +66,7 @@ def test_the_algorithm_begins_at_what_is_found_and_ends_where_it_would() -> None
     shards, _ = problem(2)
     found, named = run_shared(shards), run_shared(shards, n_components=2)
     assert sine(found.components_, named.components_) < 1e-5
-    assert found.asked["n_components"] == "shared"
+    assert found.config["n_components"] == "shared"
     assert {record.stage for record in found.history} == {"opening", "shared", "exact_per_pca", "personal"}
     assert len(found.history) <= len(named.history) + 2
 
@@ -94,14 +94,14 @@ def test_nodes_answer_likewise() -> None:
 @pytest.mark.slow
 def test_a_client_that_misses_a_message_does_no_harm() -> None:
     shards, _ = problem(2)
-    missed = run_shared(shards, participation=lambda number: [0, 1, 2, 4] if number == 2 else range(5))
+    missed = run_shared(shards, fraction=lambda number: [0, 1, 2, 4] if number == 2 else range(5))
     assert missed.n_components_ == 2
 
 
 @pytest.mark.slow
 def test_clients_with_few_rows_do_not_count() -> None:
     shards, _ = problem(2)
-    assert "of 4 clients" in run_shared([*shards[:4], shards[4][:10]]).choices[0]
+    assert "of 4 clients" in run_shared([*shards[:4], shards[4][:10]]).decisions[0]
     with pytest.raises(DataError, match=r"must be 3 at least, with 20 rows or more each. Got 2."):
         run_shared([*shards[:2], shards[2][:10]])
 

@@ -51,11 +51,11 @@ def test_it_counts_what_is_planted_and_finds_the_components_of_that_number() -> 
     shards = sites_with_signal()
     found, named = simulate("krylov", shards, n_components="signal"), simulate("krylov", shards, n_components=3)
     assert found.n_components_ == 3
-    assert found.asked["n_components"] == "signal"
+    assert found.config["n_components"] == "signal"
     np.testing.assert_allclose(found.components_, named.components_, atol=1e-7)
     np.testing.assert_allclose(found.explained_variance_, named.explained_variance_, rtol=1e-12)
     assert found.left_out_variance_ == pytest.approx(named.left_out_variance_)
-    assert "3 components above what noise alone would give: the last has" in found.choices[0]
+    assert "3 components above what noise alone would give: the last has" in found.decisions[0]
 
 
 @pytest.mark.slow
@@ -161,10 +161,7 @@ def test_nodes_serve_it_by_name_only() -> None:
 @pytest.mark.parametrize("number", [1, 2])
 def test_a_client_may_be_missing(number: int) -> None:
     found = simulate(
-        "ssi",
-        sites_with_signal(),
-        n_components="signal",
-        participation=lambda now: [0, 1] if now == number else [0, 1, 2],
+        "ssi", sites_with_signal(), n_components="signal", fraction=lambda now: [0, 1] if now == number else [0, 1, 2]
     )
     assert found.n_components_ == 3
 
@@ -257,7 +254,7 @@ def test_what_few_products_tell_of_flipped_tables_lies_little_below_them() -> No
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("asked", [{"mask": True}, {"participation": lambda now: [1] if now == 3 else [0, 1]}])
+@pytest.mark.parametrize("asked", [{"mask": True}, {"fraction": lambda now: [1] if now == 3 else [0, 1]}])
 def test_many_columns_under_masks_and_without_a_client_once(asked: dict[str, Any]) -> None:
     shards = more_columns_than_tables(2, 1)
     plain, found = (simulate("ssi", shards, n_components="signal", **more) for more in ({}, asked))
@@ -365,5 +362,5 @@ def test_columns_of_words_that_have_nothing_in_common_count_for_nothing() -> Non
         columns: dict[str, Any] = {f"x{j}": X[:, j] for j in range(12)}
         words = {"ward": rng.choice(["a", "b", "c", "d"], len(X)), "sex": rng.choice(["f", "m"], len(X))}
         tables.append(pandas.DataFrame({**columns, **words}))
-    found = simulate("krylov", tables, n_components="signal", scale="std", levels="ward,sex")
+    found = simulate("krylov", tables, n_components="signal", scale="std", categorical="ward,sex")
     assert found.n_components_ == 1

@@ -96,7 +96,7 @@ def test_a_box_is_taken_off_its_wall(tmp_path, capsys):
     found = np.abs(people) > 15.0
     assert (found & box[40:]).sum() > 0.8 * (box[40:] & (np.abs(frames[40:] - 20) > 30)).sum()
     assert (found & ~box[40:]).sum() == 0
-    escalator.main(["--video", str(path), "--out", str(tmp_path), "--paper", "--rank", "2", "--smallest", "30"])
+    escalator.main(["--video", str(path), "--out", str(tmp_path), "--paper", "--components", "2", "--smallest", "30"])
     assert "pixels taken out" in capsys.readouterr().out
     assert (tmp_path / "escalator.png").read_bytes().startswith(b"\x89PNG")
 

@@ -76,7 +76,7 @@ def test_without_the_last_solve_more_local_steps_leave_the_papers_larger_floor()
     for steps in (1, 10):
         spec = f"dcf_pca(local_steps={steps}, eta=0.025, anneal=False, tol=0.0, max_rounds=60)"
         result, L = robust.solved(spec, problem, 10, seed=3)
-        S = np.vstack([result.own[i]["S"] for i in range(10)])
+        S = np.vstack([result.local[i]["S"] for i in range(10)])
         floors.append((robust.as_published(spec, problem, 10, seed=3), problem.errors(L, S)[0]))
     (one, solved_one), (ten, solved_ten) = floors
     assert 1.3 <= ten / one <= 1.8

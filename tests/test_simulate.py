@@ -55,7 +55,7 @@ def test_all_kinds_of_rows(kind: str) -> None:
 def test_evaluation_is_the_reconstruction_error_of_the_pooled_rows(name: str, scale: str | None, seed: int) -> None:
     problem = mixed(seed)
     reference = pooled(problem.shards, scale=scale)
-    result = simulate(name, problem.shards, n_components=3, scale=scale, seed=seed, evaluate=True)
+    result = simulate(name, problem.shards, n_components=3, scale=scale, seed=seed, reconstruction_error=True)
     F = (np.vstack(problem.shards) - reference.mean) / (1.0 if reference.scale is None else reference.scale)
     rest = F - (F @ result.components_.T) @ result.components_
     assert result.mse_ == pytest.approx(np.sum(rest**2) / len(F), rel=1e-10)
@@ -67,7 +67,7 @@ def test_evaluation_is_the_reconstruction_error_of_the_pooled_rows(name: str, sc
 
 def test_history_counts_what_was_sent() -> None:
     shards = deal(GOOD, (10, 6, 4))
-    result = simulate("ssi", shards, n_components=2, tol=0.0, max_rounds=4, evaluate=True)
+    result = simulate("ssi", shards, n_components=2, tol=0.0, max_rounds=4, reconstruction_error=True)
     history = result.history
     assert [r.number for r in history] == list(range(6))
     assert [r.stage for r in history] == ["opening", "ssi", "ssi", "ssi", "ssi", "evaluate"]
@@ -141,8 +141,8 @@ CHANGES: dict[str, dict[str, Any]] = {
     "tol": {"tol": 1e-3},
     "n_components": {"n_components": 3},
     "algorithm": {"algorithm": "krylov"},
-    "evaluate": {"evaluate": True},
-    "participation": {"participation": 0.5},
+    "evaluate": {"reconstruction_error": True},
+    "fraction": {"fraction": 0.5},
 }
 
 

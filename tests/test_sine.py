@@ -169,7 +169,9 @@ def test_the_noise_variance_of_evaluated_rows_has_no_cancellation_whichever_way_
     rng = np.random.default_rng(0)
     X = np.hstack([1e7 * rng.standard_normal((500, 1)), 0.1 * rng.standard_normal((500, 20))]) @ rotation(21, 0)
     left = np.sum(np.linalg.svd(X - X.mean(axis=0), full_matrices=False)[1][1:] ** 2) / 499 / 20
-    assert simulate("krylov", evenly(X, 4), n_components=1, evaluate=True).noise_variance_ == pytest.approx(left, 1e-6)
+    assert simulate("krylov", evenly(X, 4), n_components=1, reconstruction_error=True).noise_variance_ == pytest.approx(
+        left, 1e-6
+    )
 
 
 @pytest.mark.parametrize("name", ["ssi(max_rounds=8)", "krylov(max_rounds=3)", "covariance"])

@@ -107,9 +107,7 @@ def test_one_site_has_no_share():
 
 def test_the_shares_of_a_site_that_left_are_those_of_the_others():
     shards = scanners(5)
-    result = simulate(
-        "krylov", shards, n_components=2, participation=lambda message: [0, 1, 2] if message < 2 else [0, 1]
-    )
+    result = simulate("krylov", shards, n_components=2, fraction=lambda message: [0, 1, 2] if message < 2 else [0, 1])
     assert result.n_samples_ == sum(SIZES[:2])
     np.testing.assert_allclose(result.site_share_, anova([result.transform(rows) for rows in shards[:2]]), atol=1e-12)
 

@@ -109,10 +109,10 @@ def test_a_scaling_and_a_run_of_steps_name_them_too():
 
 
 def test_in_process_clients_that_never_take_part_are_left_out():
-    result = simulate("krylov", TOWNS, n_components=2, participation=lambda number: (0, 2, 3))
+    result = simulate("krylov", TOWNS, n_components=2, fraction=lambda number: (0, 2, 3))
     assert is_of_towns(result, ["aachen", "coburg", "dessau"])
     assert {key: out.name for key, out in result.left_out.items()} == {1: "bonn", 4: "erfurt"}
-    late = simulate("ssi", TOWNS, n_components=2, participation=lambda number: range(5 if number > 3 else 4))
+    late = simulate("ssi", TOWNS, n_components=2, fraction=lambda number: range(5 if number > 3 else 4))
     assert is_of_towns(late, NAMES)
 
 
@@ -133,7 +133,7 @@ def test_a_run_that_goes_on_from_a_checkpoint_still_knows_who_is_in_it(tmp_path)
         if len(run.history) == 1:
             raise StopError
 
-    asked = {"n_components": 2, "participation": lambda number: (0, 2, 3), "checkpoint": tmp_path / "run.ckpt"}
+    asked = {"n_components": 2, "fraction": lambda number: (0, 2, 3), "checkpoint": tmp_path / "run.ckpt"}
     with pytest.raises(StopError):
         simulate("krylov", TOWNS, on_round=stop, **asked)
     assert is_of_towns(simulate("krylov", TOWNS, **asked), ["aachen", "coburg", "dessau"])

@@ -26,7 +26,7 @@ def rows_of_causes(seed, n=300):
 X = rows_of_causes(0)
 SHARDS = deal(X, (150, 100, 50))
 SPEC = f"sparse_pca(cardinality={SIZES}, tol=1e-13)"
-FOUND = simulate(SPEC, SHARDS, n_components=3, evaluate=True, monitor=True)
+FOUND = simulate(SPEC, SHARDS, n_components=3, reconstruction_error=True, monitor=True)
 
 
 def sparse_by_hand(X, sizes):

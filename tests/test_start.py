@@ -15,7 +15,7 @@ from flower_pca.strategies import PCAStrategy, arrays_of
 K, DEVIATIONS = 4, 0.93 ** np.arange(30)
 OLD = shards([300] * 4, DEVIATIONS, seed=1)
 NEW = [np.vstack([shard, rows(15, DEVIATIONS, seed=9 + i)]) for i, shard in enumerate(OLD)]
-ITERATING = [make(name, **EXACT_WITH.get(name, {})) for name in suiting("start")]
+ITERATING = [make(name, **EXACT_WITH.get(name, {})) for name in suiting("init")]
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def messages(result):
 def test_krylov_needs_fewer_messages_for_the_same_answer(scale, mask, tol):
     earlier = simulate("krylov", OLD, n_components=K, scale=scale)
     asked = {"n_components": K, "scale": scale, "tol": tol, "mask": mask}
-    cold, warm = simulate("krylov", NEW, **asked), simulate("krylov", NEW, start=earlier, **asked)
+    cold, warm = simulate("krylov", NEW, **asked), simulate("krylov", NEW, init=earlier, **asked)
     truth = pooled(NEW, scale=scale)
     assert cold.status.ok
     assert warm.status.ok
@@ -46,7 +46,7 @@ def test_krylov_needs_fewer_messages_for_the_same_answer(scale, mask, tol):
 def test_the_answer_is_that_of_the_new_rows(algorithm):
     data = two_lead(4)
     far = simulate("krylov", [shard[:, ::-1] for shard in data], n_components=2)  # a start that is no help
-    result = simulate(algorithm, data, n_components=2, start=far)
+    result = simulate(algorithm, data, n_components=2, init=far)
     assert result.status.ok
     assert sine(result.components_, leading(data, 2)) < 1e-4
 
@@ -59,7 +59,7 @@ def test_a_direction_that_is_new_is_found():
     start = simulate("krylov", old, n_components=K)
     assert np.abs(start.components_[:, -1]).max() < 1e-12
     for name in ("krylov", "ssi", "faps"):
-        result = simulate(name, grown, n_components=K, start=start, tol=1e-6)
+        result = simulate(name, grown, n_components=K, init=start, tol=1e-6)
         assert result.status.ok
         assert sine(result.components_, leading(grown, K)) < 1e-3
 
@@ -69,10 +69,10 @@ def test_it_may_be_a_file_an_array_or_a_result_with_more_or_fewer_components(ear
     cold = messages(simulate("krylov", NEW, n_components=K))
     earlier.save(tmp_path / "earlier.npz")
     for start in (earlier, tmp_path / "earlier.npz", str(tmp_path / "earlier.npz"), earlier.components_):
-        assert messages(simulate("krylov", NEW, n_components=K, start=start)) < cold
+        assert messages(simulate("krylov", NEW, n_components=K, init=start)) < cold
     for k in (2, 8):
         other = simulate("krylov", OLD, n_components=k)
-        result = simulate("krylov", NEW, n_components=K, start=other)
+        result = simulate("krylov", NEW, n_components=K, init=other)
         assert sine(result.components_, leading(NEW, K)) < 1e-6
 
 
@@ -84,17 +84,17 @@ def test_columns_are_matched_by_name(earlier):
     new = [pd.DataFrame(shard, columns=names) for shard in NEW]
     start = simulate("krylov", old, n_components=K, columns=[names[j] for j in mixed])
     assert start.feature_names_in_.tolist() == [names[j] for j in mixed]
-    by_position = messages(simulate("krylov", NEW, n_components=K, start=earlier))
-    assert messages(simulate("krylov", new, n_components=K, start=start)) == by_position
+    by_position = messages(simulate("krylov", NEW, n_components=K, init=earlier))
+    assert messages(simulate("krylov", new, n_components=K, init=start)) == by_position
     some = names[::-1][:20]
-    result = simulate("krylov", new, n_components=K, start=start, columns=some)
+    result = simulate("krylov", new, n_components=K, init=start, columns=some)
     assert result.feature_names_in_.tolist() == some
 
 
 def test_a_budget_goes_as_far_as_the_start(earlier):
     asked = {"n_components": K, "dp": "dp(epsilon=8.0, delta=1e-5, clip=6.0, noise_seed=1)", "seed": 2}
     cold = simulate("ssi(max_rounds=1)", NEW, **asked)
-    warm = simulate("ssi(max_rounds=1)", NEW, start=earlier, **asked)
+    warm = simulate("ssi(max_rounds=1)", NEW, init=earlier, **asked)
     truth = leading(NEW, K)
     assert sine(warm.components_, truth) < sine(cold.components_, truth)
     assert warm.privacy == cold.privacy
@@ -103,20 +103,20 @@ def test_a_budget_goes_as_far_as_the_start(earlier):
 @pytest.mark.slow
 def test_a_lost_opening_begins_with_the_same_block(earlier):
     here = lambda number: (0, 1, 2, 3) if number != 1 else (0, 1, 2)  # noqa: E731
-    masked = simulate("krylov", NEW, n_components=K, start=earlier, mask=True, participation=here)
+    masked = simulate("krylov", NEW, n_components=K, init=earlier, mask=True, fraction=here)
     assert sine(masked.components_, leading(NEW, K)) < 1e-6
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("lines")
 def test_a_strategy_takes_it_by_either_of_its_names(earlier):
-    reference = simulate("krylov", NEW, n_components=K, start=earlier)
-    found = PCAStrategy("krylov", n_components=K, start=earlier).fit(grid_of(NEW))
+    reference = simulate("krylov", NEW, n_components=K, init=earlier)
+    found = PCAStrategy("krylov", n_components=K, init=earlier).fit(grid_of(NEW))
     assert np.array_equal(found.components_, reference.components_)
     result = strategies.Krylov(n_components=K).start(grid_of(NEW), arrays_of(earlier))
     assert np.array_equal(result.arrays["components"].numpy(), reference.components_)
     scaled = simulate("krylov", OLD, n_components=K, scale="std")
-    reference = simulate("krylov", NEW, n_components=K, scale="std", start=scaled)
+    reference = simulate("krylov", NEW, n_components=K, scale="std", init=scaled)
     result = strategies.Krylov(n_components=K, scale="std").start(grid_of(NEW), arrays_of(scaled))
     assert np.array_equal(result.arrays["components"].numpy(), reference.components_)
 
@@ -132,8 +132,8 @@ def test_a_strategy_has_flowers_names_for_what_it_has():
     ours = PCAStrategy("ssi", fraction=0.5, min_nodes=3)
     both = {"min_available_nodes": 2, "min_train_nodes": 3}
     for given in ({"min_available_nodes": 3}, {"min_train_nodes": 3}, {"min_evaluate_nodes": 3}, both):
-        assert PCAStrategy("ssi", fraction_train=0.5, **given).question == ours.question
-    assert strategies.SSI(fraction_train=0.5, min_available_nodes=3).question == ours.question
+        assert PCAStrategy("ssi", fraction_train=0.5, **given).config == ours.config
+    assert strategies.SSI(fraction_train=0.5, min_available_nodes=3).config == ours.config
 
 
 @pytest.mark.slow
@@ -143,11 +143,11 @@ def test_the_command_line_begins_with_a_result(earlier, tmp_path, capsys):
     earlier.save(tmp_path / "earlier.npz")
     words = ["run", str(tmp_path / "rows.npy"), "--clients", "4", "--components", str(K), "--algorithm", "krylov"]
     found = []
-    for name, more in (("cold", []), ("warm", ["--start", str(tmp_path / "earlier.npz")])):
+    for name, more in (("cold", []), ("warm", ["--init", str(tmp_path / "earlier.npz")])):
         assert cli.main([*words, "--out", str(tmp_path / name), *more]) == 0
         found.append(messages(PCAResult.load(tmp_path / name / "result.npz")))
     assert found[1] < found[0]
-    assert cli.main([*words, "--out", str(tmp_path / "none"), "--start", str(tmp_path / "none.npz")]) == 2
+    assert cli.main([*words, "--out", str(tmp_path / "none"), "--init", str(tmp_path / "none.npz")]) == 2
     assert "none.npz" in capsys.readouterr().err
 
 
@@ -159,7 +159,7 @@ def test_the_estimator_begins_with_a_result(earlier):
     first = federated(n_components=K, algorithm="krylov").fit(old)
     cold, warm = (
         federated(n_components=K, algorithm="krylov").fit(new),
-        federated(n_components=K, algorithm="krylov", start=first.result_).fit(new),
+        federated(n_components=K, algorithm="krylov", init=first.result_).fit(new),
     )
     assert messages(warm.result_) < messages(cold.result_)
     assert np.allclose(cold.components_, warm.components_, rtol=0, atol=1e-6)

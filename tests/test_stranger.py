@@ -160,7 +160,7 @@ def test_a_basis_that_is_wider_than_what_is_wanted_is_cut(stranger, n_components
             lean[0, 1:], lean[1:, 1:] = 0.5, np.sqrt(0.75) * np.eye(len(lean) - 1)
             return replace(model, basis=state.basis @ lean, product=None)
 
-    result = simulate(Wide(max_rounds=400), SHARDS, n_components=n_components, monitor=True, evaluate=True)
+    result = simulate(Wide(max_rounds=400), SHARDS, n_components=n_components, monitor=True, reconstruction_error=True)
     k = result.n_components_
     assert result.cross_.shape == (k, k)
     F = np.vstack(SHARDS) - result.mean_

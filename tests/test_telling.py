@@ -111,16 +111,16 @@ CASES = [
         "a server that takes part in place of others sees this node's answer",
         "Its own answers. In",
     ),
-    ({"masked_only": True}, "max_groups and max_lost bound them", "scale="),
+    ({"masked_only": True}, "max_groups and max_dropouts bound them", "scale="),
     ({"masked_only": True, "trusted_keys": "/k"}, "whose keys are on its own list", "in place of others"),
     ({"masked_only": True, "trusted_keys": "/k", "min_peers": 4}, "others, 4 at least", "A sum over two"),
     (
-        {"masked_only": True, "trusted_keys": "/k", "max_groups": 2, "max_lost": 3},
+        {"masked_only": True, "trusted_keys": "/k", "max_groups": 2, "max_dropouts": 3},
         "Sums over 2 groups of nodes at most, with at most 3 members of a group gone.",
-        "max_groups and max_lost bound them",
+        "max_groups and max_dropouts bound them",
     ),
     (
-        {"masked_only": True, "trusted_keys": "/k", "max_groups": 1, "max_lost": 0},
+        {"masked_only": True, "trusted_keys": "/k", "max_groups": 1, "max_dropouts": 0},
         "Sums over 1 group of nodes at most, with nobody of a group gone.",
         "0 of its members",
     ),
@@ -133,7 +133,7 @@ CASES = [
     ({"max_epsilon": 1.0, "max_delta": 1e-6}, "all of that noise by this node alone", "Under masks its share"),
     ({"max_epsilon": 1.0, "max_delta": 1e-6}, "A row with a cell that is no finite number", "Rules: all"),
     ({"min_noise": 3.0}, "Nothing at all where it has missing values", "A row with a cell"),
-    ({"single_masks": True}, "a server that lies about who dropped out", "max_lost"),
+    ({"single_masks": True}, "a server that lies about who dropped out", "max_dropouts"),
     ({"answers": "rows"}, 'with answers="rows" a server can make rounding compare', "no number of the server meets"),
     ({"missing": "mean", "min_rows": 9}, "where there are 9 such rows or more", "its own means fill them"),
     ({"allow": ["krylov", "st_miss"]}, "under masks too, by st_miss: they compare rows by design", "dcf_pca: they"),
@@ -159,8 +159,8 @@ def test_the_page_of_a_node_without_rules(capsys):
     assert page.startswith("Rules: all at their defaults\n\nWhat the server sees\n  - Its own answers.")
     assert "What these rules leave open" in page
     assert (
-        "dcf_pca, consensus_rpca, triple_pca, st_miss, robust_tracking, monitor, errors, signal: it compares rows, "
-        "and is not named in allow" in page
+        "dcf_pca, consensus_rpca, triple_pca, st_miss, robust_tracking, monitor, standard_errors, signal: it compares "
+        "rows, and is not named in allow" in page
     )
     assert "krylov, ssi, fed_oapm, sparse_pca: nothing beside" in page
     (common,) = [line for line in page.splitlines() if line.startswith("  - any algorithm: ")]
@@ -217,7 +217,7 @@ def test_all_that_a_run_asks_of_a_node_is_among_what_it_can_be_asked(name, maske
     else:
         spec = "per_pca(eta=0.1)" if name == "per_pca" and masked else name
         few = {"max_rounds": 3} if issubclass(registry.STAGES[name], Iterative) else {}
-        run = assembly.run(assembly.question(spec, n_components=2, mask=masked, evaluate=True, **few))
+        run = assembly.run(assembly.config(spec, n_components=2, mask=masked, reconstruction_error=True, **few))
     asked = set()
     for message in rounds(run, transport):
         arrays = message.arrays_for(message.to[0])

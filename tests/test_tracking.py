@@ -217,7 +217,7 @@ def test_outliers_are_found_exactly_and_do_no_harm():
         problem, start = robust(seed)
         stream = Stream(problem.Y, batch=60, keep=True)
         tracker = RobustTracking(smallest_outlier=15.0, solver="power")
-        result = track(tracker, [stream], n_components=R, start=start, channel=AirChannel(noise_std=1e-6, seed=seed))
+        result = track(tracker, [stream], n_components=R, init=start, channel=AirChannel(noise_std=1e-6, seed=seed))
         found = np.vstack([stream.completed[j].found for j in range(10)])
         assert np.array_equal(found, problem.outliers)
         errors = result.subspace_error(problem.truth)
@@ -228,10 +228,10 @@ def test_outliers_are_found_exactly_and_do_no_harm():
         true = np.where(last.found, (problem.Y - problem.L)[540:], 0.0)
         assert np.abs(last.outliers - true).max() < 1e-4
         known = np.where(problem.outliers, np.nan, problem.Y)  # an oracle that knows where the outliers are
-        oracle = track("st_miss", [known], n_components=R, batch=60, start=start).subspace_error(problem.truth)
+        oracle = track("st_miss", [known], n_components=R, batch=60, init=start).subspace_error(problem.truth)
         above = oracle > 1e-4
         np.testing.assert_allclose(errors[above], oracle[above], rtol=0.05)
-        ignored = track("st_miss", [problem.Y], n_components=R, batch=60, start=start)
+        ignored = track("st_miss", [problem.Y], n_components=R, batch=60, init=start)
         assert ignored.subspace_error(problem.truth)[-1] > 0.9
 
 
@@ -239,7 +239,7 @@ def test_a_moving_object_is_taken_out():
     problem = moving.piecewise(n=N, r=R, d=600, change=600, rho=RHO, seed=4)
     problem = moving.corrupted(problem, seed=4, moving=20)
     start = moving.near(problem.truth[0].T, 0.02, 4).T
-    result = run_tracker(problem, "robust_tracking(smallest_outlier=15, refine=True)", 2, start=start)
+    result = run_tracker(problem, "robust_tracking(smallest_outlier=15, refine=True)", 2, init=start)
     assert result.outliers_.sum() == problem.outliers.sum()
     assert result.subspace_error(problem.truth)[9] < 5e-7
 
@@ -249,7 +249,7 @@ def test_the_first_batch_may_be_free_of_outliers_instead_of_a_start():
     clean = np.where(problem.outliers, problem.L, problem.Y)
     Y = np.vstack([clean[:60], clean[60:120], problem.Y[120:]])
     start = track("st_miss", [Y[:300]], n_components=R, batch=60, steps=2)
-    result = track("robust_tracking(smallest_outlier=15)", [Y[120:]], n_components=R, batch=60, start=start)
+    result = track("robust_tracking(smallest_outlier=15)", [Y[120:]], n_components=R, batch=60, init=start)
     assert result.subspace_error(problem.truth[0])[-1] < 1e-5
 
 
@@ -293,10 +293,10 @@ def test_a_row_of_zeros_has_no_outliers():
 def test_without_a_smallest_outlier_each_row_has_its_own():
     problem, start = robust(2)
     Y = problem.Y - np.nanmean(problem.Y)
-    own = track("robust_tracking", [Y[:60]], n_components=R, batch=60, start=start)
+    own = track("robust_tracking", [Y[:60]], n_components=R, batch=60, init=start)
     level = 1.8 * np.sqrt(np.nanmean(Y[:60] ** 2, axis=1))
     told = [
-        track(RobustTracking(smallest_outlier=float(s)), [[Y[t : t + 1]]], n_components=R, start=start).outliers_[0]
+        track(RobustTracking(smallest_outlier=float(s)), [[Y[t : t + 1]]], n_components=R, init=start).outliers_[0]
         for t, s in enumerate(level)
     ]
     assert own.outliers_[0] == sum(told) > 0

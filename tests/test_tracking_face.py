@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from flower_pca import STMiss, TrackingResult, cli, track
-from flower_pca.plots.tracking import movement
+from flower_pca.plots.tracking import subspace_change
 from sims.over_air import moving
 
 pytestmark = pytest.mark.slow
@@ -15,7 +15,7 @@ PROBLEM = moving.piecewise(n=40, r=R, d=480, change=240, rho=0.1, seed=2)
 
 def test_the_command_prints_a_table_and_leaves_bases_and_picture(tmp_path, capsys):
     np.save(tmp_path / "rows.npy", PROBLEM.Y)
-    words = ["--batch", "60", "--rank", "3", "--clients", "2", "--out", str(tmp_path / "out")]
+    words = ["--batch", "60", "--components", "3", "--clients", "2", "--out", str(tmp_path / "out")]
     words += ["--algorithm", "st_miss(update_length=2)", "--detect", "--threshold", "0.5"]
     assert cli.main(["track", str(tmp_path / "rows.npy"), *words]) == 0
     printed = capsys.readouterr().out
@@ -31,7 +31,7 @@ def test_the_command_prints_a_table_and_leaves_bases_and_picture(tmp_path, capsy
 @pytest.mark.usefixtures("unillustrated")
 def test_the_command_masks_if_it_is_told_to(tmp_path, capsys):
     np.save(tmp_path / "rows.npy", PROBLEM.Y[:120])
-    words = ["track", str(tmp_path / "rows.npy"), "--batch", "60", "--rank", "3", "--out", str(tmp_path / "out")]
+    words = ["track", str(tmp_path / "rows.npy"), "--batch", "60", "--components", "3", "--out", str(tmp_path / "out")]
     assert cli.main([*words, "--clients", "2", "--mask"]) == 0
     result = TrackingResult.load(tmp_path / "out/tracking.npz")
     assert result.history[0].stage == "mask.keys"
@@ -42,14 +42,20 @@ def test_the_command_masks_if_it_is_told_to(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["none.npy", "--batch", "6", "--rank", "2"], "No file or folder named 'none.npy'"),
-        (["{}", "--batch", "0", "--rank", "2"], "--batch must be a whole number of at least 1"),
-        (["{}", "--batch", "6", "--rank", "99"], "--components must be at most the columns of client 0, 40"),
-        (["{}", "--batch", "6", "--rank", "2", "--clients", "7"], "--clients must be a whole number of at least 1 and"),
-        (["{}", "--batch", "6", "--rank", "2", "--algorithm", "pca"], "The tracker must be one of st_miss,"),
-        (["{}", "--batch", "6", "--rank", "2", "--mask"], "--mask needs at least 2 clients, and there is 1."),
-        (["no.npy", "--batch", "6", "--rank", "2", "--clients", "2", "--mask", "yes"], "--mask must be True, False, a"),
-        (["{}", "--batch", "6", "--rank", "2", "--out", "{}"], "is a file, so nothing can be written into it."),
+        (["none.npy", "--batch", "6", "--components", "2"], "No file or folder named 'none.npy'"),
+        (["{}", "--batch", "0", "--components", "2"], "--batch must be a whole number of at least 1"),
+        (["{}", "--batch", "6", "--components", "99"], "--components must be at most the columns of client 0, 40"),
+        (
+            ["{}", "--batch", "6", "--components", "2", "--clients", "7"],
+            "--clients must be a whole number of at least 1 and",
+        ),
+        (["{}", "--batch", "6", "--components", "2", "--algorithm", "pca"], "The tracker must be one of st_miss,"),
+        (["{}", "--batch", "6", "--components", "2", "--mask"], "--mask needs at least 2 clients, and there is 1."),
+        (
+            ["no.npy", "--batch", "6", "--components", "2", "--clients", "2", "--mask", "yes"],
+            "--mask must be True, False, a",
+        ),
+        (["{}", "--batch", "6", "--components", "2", "--out", "{}"], "is a file, so nothing can be written into it."),
     ],
 )
 def test_what_is_wrong_with_a_command_is_one_line(words, message, tmp_path, capsys):
@@ -62,6 +68,9 @@ def test_what_is_wrong_with_a_command_is_one_line(words, message, tmp_path, caps
 
 def test_the_picture_shows_the_error_where_the_truth_is_known(tmp_path):
     result = track("st_miss(detect=True, update_length=2)", [PROBLEM.Y], n_components=R, batch=60)
-    plain, true = movement(result, tmp_path / "a.png"), movement(result, tmp_path / "b.png", truth=PROBLEM.truth)
+    plain, true = (
+        subspace_change(result, tmp_path / "a.png"),
+        subspace_change(result, tmp_path / "b.png", truth=PROBLEM.truth),
+    )
     assert plain.read_bytes().startswith(b"\x89PNG")
     assert true.read_bytes() != plain.read_bytes()

@@ -51,14 +51,21 @@ def client_fn(context):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("asked", [{"evaluate": True}, {"mask": True, "evaluate": True}, {"scale": "std"}])
+@pytest.mark.parametrize(
+    "asked", [{"reconstruction_error": True}, {"mask": True, "reconstruction_error": True}, {"scale": "std"}]
+)
 def test_it_answers_pca_and_trains(asked):
     grid = FakeGrid(ClientApp(client_fn=client_fn), 3)
     pca = Krylov(n_components=3, **asked).fit(grid)
     expected = simulate("krylov", SHARDS, n_components=3, **asked, answers="fixed")
     assert pca.angle_to(expected) < 1e-6
-    assert pca.mse_ == (expected.mse_ if "evaluate" not in asked else pytest.approx(expected.mse_, rel=1e-6))
-    ways = {f"on_{way}_config_fn": lambda number: {"offset": 0.25, **pca.to_record()} for way in ("fit", "evaluate")}
+    assert pca.mse_ == (
+        expected.mse_ if "reconstruction_error" not in asked else pytest.approx(expected.mse_, rel=1e-6)
+    )
+    ways = {
+        f"on_{way}_config_fn": lambda number: {"offset": 0.25, **pca.to_record()}
+        for way in ("fit", "reconstruction_error")
+    }
     context = Context(run_id=1, node_id=0, node_config={}, state=RecordDict(), run_config={})
     training = LegacyContext(context, config=ServerConfig(num_rounds=1), strategy=FedAvg(**ways))
     DefaultWorkflow()(grid, training)

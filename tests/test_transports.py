@@ -20,20 +20,20 @@ from flower_pca.strategies import PCAStrategy
 
 
 @functools.cache
-def here(question: str) -> PCAResult:
+def here(config: str) -> PCAResult:
     """The answer of the loop in process."""
-    asked = QUESTIONS[question]
+    asked = QUESTIONS[config]
     return simulate(asked.algorithm, asked.shards, **asked.settings)
 
 
-def over_nodes_of_a_grid(question: str, cluster: Callable[[], str]) -> PCAResult:
-    asked = QUESTIONS[question]
-    grid = grid_of(asked.shards, seed=list(QUESTIONS).index(question))
+def over_nodes_of_a_grid(config: str, cluster: Callable[[], str]) -> PCAResult:
+    asked = QUESTIONS[config]
+    grid = grid_of(asked.shards, seed=list(QUESTIONS).index(config))
     return NAMED[asked.name](**asked.given, **asked.settings).fit(grid)
 
 
-def hosts(question: str, cluster: Callable[[], str]) -> PCAResult:
-    asked = QUESTIONS[question]
+def hosts(config: str, cluster: Callable[[], str]) -> PCAResult:
+    asked = QUESTIONS[config]
     strategy = PCAStrategy(asked.algorithm, min_nodes=len(asked.shards), hosted="stacked", **asked.settings)
     result = strategy.fit(grid := hosts_of(asked.shards, each=2))
     most = len(grid.nodes) * (1 + len(result.history))  # one message a round to a node, however many clients it hosts
@@ -41,22 +41,22 @@ def hosts(question: str, cluster: Callable[[], str]) -> PCAResult:
     return result
 
 
-def ray(question: str, cluster: Callable[[], str], each: int = 1) -> PCAResult:
-    asked, backend = QUESTIONS[question], Ray(clients_per_node=each, address=cluster())
+def ray(config: str, cluster: Callable[[], str], each: int = 1) -> PCAResult:
+    asked, backend = QUESTIONS[config], Ray(clients_per_node=each, address=cluster())
     result = simulate(asked.algorithm, asked.shards, backend=backend, **asked.settings)
-    assert_same_own(result, here(question))
+    assert_same_own(result, here(config))
     return result
 
 
-def ray_of_three(question: str, cluster: Callable[[], str]) -> PCAResult:
-    return ray(question, cluster, each=3)
+def ray_of_three(config: str, cluster: Callable[[], str]) -> PCAResult:
+    return ray(config, cluster, each=3)
 
 
 SENT = ["faps, scaled", "consensus_rpca, scaled", "krylov, masked", "krylov, counted by distance"]
 TRANSPORTS: dict[Callable[..., PCAResult], list[str]] = {
     over_nodes_of_a_grid: list(QUESTIONS),
     hosts: [*SENT, "ssi, sampled", "dr_svd, plain", "uda, plain", "faps, by the largest"],
-    ray: [question for question in SENT if question != "consensus_rpca, scaled"],
+    ray: [config for config in SENT if config != "consensus_rpca, scaled"],
     ray_of_three: ["consensus_rpca, scaled"],
 }
 ON_RAY = (pytest.mark.slow, pytest.mark.xdist_group("ray"), pytest.mark.filterwarnings("ignore"))  # Ray's own
@@ -64,18 +64,18 @@ ON_RAY = (pytest.mark.slow, pytest.mark.xdist_group("ray"), pytest.mark.filterwa
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("transport", "question"),
+    ("transport", "config"),
     [
-        pytest.param(transport, question, marks=ON_RAY if transport in (ray, ray_of_three) else ())
+        pytest.param(transport, config, marks=ON_RAY if transport in (ray, ray_of_three) else ())
         for transport, listed in TRANSPORTS.items()
-        for question in listed
+        for config in listed
     ],
 )
 @pytest.mark.usefixtures("lines")
 def test_every_transport_gives_the_bits_of_the_loop_in_process(
-    transport: Callable[..., PCAResult], question: str, request: pytest.FixtureRequest
+    transport: Callable[..., PCAResult], config: str, request: pytest.FixtureRequest
 ) -> None:
-    there, reference = transport(question, lambda: request.getfixturevalue("cluster")), here(question)
+    there, reference = transport(config, lambda: request.getfixturevalue("cluster")), here(config)
     assert_same_bits(there, reference)
     for name in ("histograms_", "feature_names_in_"):
         np.testing.assert_array_equal(getattr(there, name), getattr(reference, name), err_msg=name)
@@ -86,10 +86,10 @@ def test_every_transport_gives_the_bits_of_the_loop_in_process(
 
 @pytest.mark.slow
 def test_questions_are_what_they_are_named_for() -> None:
-    assert len(here("consensus_rpca, scaled").own) == 5
-    assert here("faps, scaled").own == here("krylov, masked").own == {}
+    assert len(here("consensus_rpca, scaled").local) == 5
+    assert here("faps, scaled").local == here("krylov, masked").local == {}
     assert here("krylov, counted by distance").histograms_ is not None
-    for question, columns in (("krylov, by name", sorted(COLUMNS)), ("krylov, some columns", [*COLUMNS[::-1][:5]])):
-        assert here(question).feature_names_in_.tolist() == columns
-        assert here(question).site_names == {0: "site 0", 1: "site 1", 2: "site 2"}
+    for config, columns in (("krylov, by name", sorted(COLUMNS)), ("krylov, some columns", [*COLUMNS[::-1][:5]])):
+        assert here(config).feature_names_in_.tolist() == columns
+        assert here(config).site_names == {0: "site 0", 1: "site 1", 2: "site 2"}
     assert {r.answered for r in here("ssi, sampled").history} == {2, 5}

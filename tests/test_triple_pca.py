@@ -84,7 +84,7 @@ def test_shared_components_are_found_as_from_clean_rows(far: float, kind: str) -
 @pytest.mark.slow
 def test_own_components_and_what_was_taken_out_are_those_planted() -> None:
     problem, result = planted(2, far=0.05), run_triple(2, 0.05)
-    for i, own in result.own.items():
+    for i, own in result.local.items():
         assert sine(own[OWN], problem.V[i].T) <= 0.05
         taken, far = own["S"] != 0.0, problem.S[i] != 0.0
         assert (taken & far).sum() == far.sum()
@@ -93,8 +93,8 @@ def test_own_components_and_what_was_taken_out_are_those_planted() -> None:
         assert np.sqrt(np.mean((own["L"] + own["S"] - problem.rows[i])[~taken] ** 2)) == pytest.approx(
             0.1 * np.sqrt(1.0 - 5.0 / 40.0), rel=0.03
         )
-    shares = np.mean([(own["S"] != 0.0).mean(axis=0) for own in result.own.values()], axis=0)
-    np.testing.assert_allclose(result.taken_share_, shares, atol=1e-12)
+    shares = np.mean([(own["S"] != 0.0).mean(axis=0) for own in result.local.values()], axis=0)
+    np.testing.assert_allclose(result.removed_share_, shares, atol=1e-12)
     np.testing.assert_allclose(result.noise_, 0.1, rtol=0.2)
     assert result.threshold_ == 4.0
 
@@ -111,7 +111,7 @@ def test_a_mean_is_one_shared_component_more() -> None:
 @pytest.mark.slow
 def test_nothing_is_taken_out_of_rows_without_far_entries() -> None:
     result = run_triple(3, 0.0)
-    assert result.taken_share_.max() <= 2e-3
+    assert result.removed_share_.max() <= 2e-3
     assert result.total_variance_ * result.n_samples_ == pytest.approx(
         sum(np.sum(X**2) for X in planted(3, far=0.0).clean), rel=1e-3
     )
@@ -164,7 +164,7 @@ def test_columns_that_are_mostly_zero_or_constant_are_no_far_entries() -> None:
     rows = [np.hstack([X, np.zeros((len(X), 1)), np.r_[np.zeros(150), np.ones(50)][:, None]]) for X in problem.rows]
     result = simulate(SPEC, rows, n_components=SHARED)
     assert result.status.ok
-    assert result.taken_share_[-2] <= 0.01
+    assert result.removed_share_[-2] <= 0.01
     assert np.isfinite(result.components_).all()
     assert sine(result.components_[:, :-2], problem.U.T) <= 0.012
 
@@ -177,7 +177,7 @@ def test_gaps_count_for_nothing() -> None:
     result = simulate(SPEC, rows, n_components=SHARED, missing="mean")
     assert result.status.ok
     assert sine(result.components_, problem.U.T) <= 0.010
-    assert all(not own["S"][np.isnan(X)].any() for own, X in zip(result.own.values(), rows, strict=True))
+    assert all(not own["S"][np.isnan(X)].any() for own, X in zip(result.local.values(), rows, strict=True))
 
 
 @pytest.mark.slow
@@ -187,7 +187,7 @@ def test_clients_that_miss_rounds_count_with_their_last_answers() -> None:
     def away(number: int) -> list[int]:
         return [i for i in range(8) if i != 2 or not 9 <= number < 12]
 
-    result = simulate(SPEC, problem.rows, n_components=SHARED, participation=away)
+    result = simulate(SPEC, problem.rows, n_components=SHARED, fraction=away)
     assert result.status.ok
     assert sine(result.components_, problem.U.T) <= 0.010
     sampled = simulate(SPEC, problem.rows, n_components=SHARED, fraction=0.5)
@@ -267,12 +267,12 @@ def test_clients_of_a_few_rows_have_no_say_and_are_taken_apart_beside_the_shared
     assert result.status.ok
     assert sine(result.components_, others.components_) <= 1e-5
     np.testing.assert_allclose(result.noise_, others.noise_, rtol=1e-4)
-    assert [len(result.own[i][OWN]) for i in range(3)] == [0, 0, APART]
+    assert [len(result.local[i][OWN]) for i in range(3)] == [0, 0, APART]
     assert any(hint.startswith("2 of 8 clients have too few rows") for hint in result.hints)
     for i in (0, 1):
         far = problem.S[i][: len(rows[i])] != 0.0
-        assert (result.own[i]["S"][far] != 0.0).all()
-        assert (result.own[i]["S"][~far] != 0.0).mean() <= 0.1
+        assert (result.local[i]["S"][far] != 0.0).all()
+        assert (result.local[i]["S"][~far] != 0.0).mean() <= 0.1
 
 
 @pytest.mark.slow

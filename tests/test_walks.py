@@ -35,7 +35,7 @@ def over_flower():
 WALKS = {"in process": run_here, "over Flower": over_flower, "under masks": run_masked}
 # Of options that these runs do not have.
 OFF = (
-    *("layers/", "stages/histograms", "stages/errors", "hosting/", "vertical/", "rows/gaps"),
+    *("layers/", "stages/histograms", "stages/standard_errors", "hosting/", "vertical/", "rows/gaps"),
     *("stages/explained", "stages/adjusted_opening", "rows/adjusted", "rows/covariates", "clients/policy/covariates"),
 )
 OFF_WORDS = re.compile(r"gaps|noise|noisy|monitor|histogram|host(ed|s\b)|part(y|ies)|coding|checkpoint|flat\b")

@@ -76,7 +76,11 @@ def test_a_record_says_what_numpy_says_of_the_batches():
         assert record.statistic == result.statistics_.get(t)
         assert record.level == result.levels_.get(t)
         assert (record.change is not None) == (t in result.changes_)
-        assert record.movement == pytest.approx(result.movement_[t], abs=1e-12) if t else record.movement is None
+        assert (
+            record.subspace_change == pytest.approx(result.subspace_change_[t], abs=1e-12)
+            if t
+            else record.subspace_change is None
+        )
         for k, own in record.clients.items():
             assert own.rows == len(there.get(k, ()))
             assert own.missing_share == (pytest.approx(np.isnan(there[k]).mean()) if k in there else None)
@@ -279,7 +283,7 @@ def test_the_steps_before_the_first_rows_count_for_the_batch_alone():
     part, told = [None, None, *stream(0)], []
     track("st_miss", [part], n_components=R, on_step=told.append)
     assert [(record.step, record.batch) for record in told] == [(t, t + 2) for t in range(STEPS)]
-    assert told[1].movement == pytest.approx(
+    assert told[1].subspace_change == pytest.approx(
         linalg.sin_theta(*(Z.T for Z in told[0].result_so_far().components_[:2])), abs=1e-12
     )
 

@@ -104,7 +104,7 @@ def test_real_messages_come_back_bit_for_bit(name, scale, monkeypatch):
     for function, fake in fakes.items():
         monkeypatch.setattr(wire, function, fake)
     algorithm = registry.make(name, **SHORT.get(name, {}))
-    PCAStrategy(algorithm, n_components=2, scale=scale, evaluate=True).fit(grid_of(unequal(3)))
+    PCAStrategy(algorithm, n_components=2, scale=scale, reconstruction_error=True).fit(grid_of(unequal(3)))
     assert {"opening", name, "evaluate", "train"} <= seen
 
 
@@ -114,7 +114,7 @@ def test_the_first_message_is_in_both_layouts_and_the_others_in_that_of_the_node
     seen = {}
     for name, app in (("client_fn", with_client_fn), ("message API", app_of(unequal(3)))):
         grid = FakeGrid(app, 3)
-        PCAStrategy("krylov", n_components=2, evaluate=True).fit(grid)
+        PCAStrategy("krylov", n_components=2, reconstruction_error=True).fit(grid)
         seen[name] = [sorted(message.content) for message in grid.sent[::3]]
     both = ["arrays", "config", "fitins.config", "fitins.parameters"]
     rounds = len(seen["client_fn"]) - 2

@@ -8,7 +8,7 @@ Auto: krylov, or covariance in its place where that is expected to cost less; th
 and why.
 
 The choice is made once the opening has told how many columns there are, from the numbers of the
-question alone (d, k, tol). After five rounds of krylov, or more if columns are many, the server's
+configuration alone (d, k, tol). After five rounds of krylov, or more if columns are many, the server's
 own numbers tell how many are left, and covariance may still take over. Either way the choice is
 the same over every transport. What a node has declined in its answer to the opening is not asked
 of it.
@@ -113,7 +113,7 @@ class Covariance(Algorithm[CovarianceState]):
     def status(self, state: CovarianceState) -> Status | None:
         if state.C is None:
             return None
-        return Status(Outcome.ONE_SHOT, "its one round was answered")
+        return Status(Outcome.DONE, "its one round was answered")
 
     def finish(self, state: CovarianceState, model: Model) -> Model:
         if state.C is None:
@@ -246,7 +246,7 @@ class Auto(Krylov):
         if self._is_right(model):
             return 0, 0
         left = model.d - model.columns.shape[1]
-        # The forecast is of the question's numbers alone, whatever a client declines.
+        # The forecast is of the configuration's numbers alone, whatever a client declines.
         chosen, _ = self.krylov.settle(replace(model, declined=""))
         p = min(chosen.width(model.n_components), model.d)
         # A tol of 0, which is allowed, has no logarithm.

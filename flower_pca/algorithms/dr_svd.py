@@ -129,7 +129,7 @@ class DRSVD(Algorithm[DRSVDState]):
     def status(self, state: DRSVDState) -> Status | None:
         if state.Z is None:
             return None
-        return Status(Outcome.ONE_SHOT, "dr_svd takes three rounds: residuals say how far it got")
+        return Status(Outcome.DONE, "dr_svd takes three rounds: residuals say how far it got")
 
     def finish(self, state: DRSVDState, model: Model) -> Model:
         if state.Z is None:

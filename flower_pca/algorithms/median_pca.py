@@ -89,7 +89,7 @@ class MedianPCA(Average):
             return None
         assert isinstance(state, MedianState)
         return Status(
-            Outcome.ONE_SHOT,
+            Outcome.DONE,
             "its one round was answered: the components of half of the clients lie within "
             f"{np.rad2deg(state.spread):.2g} degrees of their median",
         )

@@ -93,7 +93,7 @@ class Average(Algorithm[OneShotState]):
         if state.Z is None:
             return None
         return Status(
-            Outcome.ONE_SHOT, "its one round was answered: the residuals say how far its components are from exact ones"
+            Outcome.DONE, "its one round was answered: the residuals say how far its components are from exact ones"
         )
 
     def finish(self, state: OneShotState, model: Model) -> Model:

@@ -119,7 +119,7 @@ class Shares:
 
 def clients_at_hand(result: PersonalResult, shards: Sequence[Any] | None) -> list[int]:
     """The clients whose rows and own components are at hand."""
-    return [i for i in sorted(result.own) if OWN in result.own[i] and shards is not None and i < len(shards)]
+    return [i for i in sorted(result.local) if OWN in result.local[i] and shards is not None and i < len(shards)]
 
 
 def shares(result: PersonalResult, shards: Sequence[Any] | None) -> Shares | None:
@@ -139,8 +139,8 @@ def spaces(result: PersonalResult) -> tuple[Sequence[str | int], list[Array]]:
     Those that nodes have sent come in the order of the nodes, and without their keys: they are
     counted, as "node 1".
     """
-    if result.own:
-        return sorted(result.own), [result.own_components(i) for i in sorted(result.own)]
+    if result.local:
+        return sorted(result.local), [result.own_components(i) for i in sorted(result.local)]
     sent = [rows[np.abs(rows).max(axis=1) > 0.0] for rows in result.collected_]
     numbered = enumerate(sent)
     known = {f"node {j + 1}": rows for j, rows in numbered if len(rows)}

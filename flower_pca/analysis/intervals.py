@@ -1,4 +1,4 @@
-"""Intervals for loadings and variances, from the standard errors of a run with errors=True.
+"""Intervals for loadings and variances, from the standard errors of a run with standard_errors=True.
 
 The errors are of first order in the rows. Two things make intervals of 1.96 errors too short if rows are
 few. The errors are estimates themselves, so the quantile is that of Student's t with as many degrees of
@@ -46,13 +46,13 @@ class Intervals:
 
 
 def intervals(result: PCAResult, level: float | str = 0.95) -> Intervals:
-    """Intervals for the loadings and variances of a run with errors=True.
+    """Intervals for the loadings and variances of a run with standard_errors=True.
 
     Of 95 % intervals, 92 to 97 % held the truth with 30 normal rows or more. With fewer rows, or with
     heavy tails, they are too short: `result.status` says so.
 
     Args:
-        result: The result of a run with errors=True.
+        result: The result of a run with standard_errors=True.
         level: The share of intervals that are to hold the truth, in (0, 1): 0.95 or "95%".
 
     Raises:
@@ -62,7 +62,7 @@ def intervals(result: PCAResult, level: float | str = 0.95) -> Intervals:
         >>> import numpy as np
         >>> from flower_pca import simulate
         >>> X = np.random.default_rng(0).standard_normal((60, 4)) * [4.0, 2.0, 1.0, 1.0]
-        >>> found = intervals(simulate("krylov", [X[:30], X[30:]], n_components=2, errors=True))
+        >>> found = intervals(simulate("krylov", [X[:30], X[30:]], n_components=2, standard_errors=True))
         >>> found.loadings.shape, found.variances.shape
         ((2, 2, 4), (2, 2))
     """
@@ -71,7 +71,7 @@ def intervals(result: PCAResult, level: float | str = 0.95) -> Intervals:
     checks.number("level", share := checks.share(level), least=1e-6, most=1.0 - 1e-6, remedy="Try 0.95.")
     errors, off = result.loading_errors_, result.variance_errors_
     if errors is None or off is None:
-        raise ConfigError("The result has no standard errors. Run again with errors=True.")
+        raise ConfigError("The result has no standard errors. Run again with standard_errors=True.")
     freedom = max(result.n_samples_ - facts.clients(result.history), 1)
     times = float(special.stdtrit(freedom, 0.5 + 0.5 * float(share)))
     bound = times * errors * _more_by_bias(result)[:, None]

@@ -289,7 +289,7 @@ class Monitor:
     def _rescaled(self) -> Array | None:
         """Which columns are divided by the deviations of the rows of the run; None if no column is."""
         result = self._result
-        if result.asked.get("scale") != "std" or not result.centered:
+        if result.config.get("scale") != "std" or not result.centered:
             return None
         return histograms.rescaled_columns(result.frame.names, result.n_features_in_)
 

@@ -50,11 +50,11 @@ def with_parts(result: RobustResult, shards: Sequence[Any]) -> RobustResult:
     They are those of rows that the run has not seen, found by its components: see
     `RobustResult.transform`.
     """
-    missing = {i: X for i, X in enumerate(shards) if i not in result.own}
+    missing = {i: X for i, X in enumerate(shards) if i not in result.local}
     if not missing:
         return result
     found = {i: {"L": result.low_rank_part(X), "S": result.sparse_part(X)} for i, X in missing.items()}
-    return replace(result, own={**result.own, **found})
+    return replace(result, local={**result.local, **found})
 
 
 def taken_out(result: RobustResult, shards: Sequence[Any] | None = None) -> TakenOut | None:
@@ -64,12 +64,12 @@ def taken_out(result: RobustResult, shards: Sequence[Any] | None = None) -> Take
     """
     if shards is not None:
         result = with_parts(result, shards)
-    if not result.own:
+    if not result.local:
         return None
     scale = 1.0 if result.scale_ is None else result.scale_
-    clients = sorted(result.own)
-    sparse = [result.own[i]["S"] / scale for i in clients]
-    low = [(result.own[i]["L"] - result.mean_) / scale for i in clients]
+    clients = sorted(result.local)
+    sparse = [result.local[i]["S"] / scale for i in clients]
+    low = [(result.local[i]["L"] - result.mean_) / scale for i in clients]
     return TakenOut(
         clients=clients,
         rows=np.array([len(S) for S in sparse]),

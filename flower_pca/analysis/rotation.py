@@ -200,7 +200,7 @@ class Rotation:
 
     def _units(self) -> str:
         """What the columns are counted in, of which these are loadings."""
-        scale = self.result.asked.get("scale")
+        scale = self.result.config.get("scale")
         if self.feature_names is not None and any(map(source_of, map(str, self.feature_names))):
             return "Loadings are of columns as the run has scaled them, those made of words by their shares."
         if scale == "std" and self.result.centered and not self.oblique:

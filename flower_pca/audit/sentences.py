@@ -36,7 +36,7 @@ class Line:
             gone = f"at most {labels.count(losses, 'member')}"
         else:
             gone = "nobody"
-        named["until"] = _UNTIL[rules.pending]
+        named["until"] = _UNTIL[rules.on_small_change]
         return self.words.format_map({**vars(rules), **named, "groups": groups_of, "gone": gone})
 
 
@@ -231,41 +231,41 @@ LASTING: Final = (
         left_open=True,
     ),
     Line(
-        ("max_groups", "max_lost"),
+        ("max_groups", "max_dropouts"),
         lambda r: r.counts_groups,
         "Sums over {groups} of nodes at most, with {gone} of a group gone.",
     ),
     Line(
-        ("max_lost",),
+        ("max_dropouts",),
         lambda r: r.masked_only and not r.counts_groups,
         "How large its answers are: a server sees whether they keep to the bounds that it sets for masked sums. "
-        "max_lost limits how often.",
+        "max_dropouts limits how often.",
         left_open=True,
     ),
     Line(
-        ("max_groups", "max_lost"),
+        ("max_groups", "max_dropouts"),
         lambda r: r.masked_only and not r.counts_groups,
-        "Its own answers, as differences of sums with it and without it, or over other groups. max_groups and max_lost "
-        "bound them.",
+        "Its own answers, as differences of sums with it and without it, or over other groups. max_groups and "
+        "max_dropouts bound them.",
         left_open=True,
     ),
     Line(("max_messages",), lambda r: r.max_messages is not None, "{messages} a run at most."),
     Line(("max_messages_ever",), lambda r: r.max_messages_ever is not None, "{messages_ever} at most, over all runs."),
     Line(
-        ("min_rows", "rare_columns"),
-        lambda r: r.min_rows > 1 and r.rare_columns is not True and r.max_epsilon is None,
+        ("min_rows", "allow_sparse_columns"),
+        lambda r: r.min_rows > 1 and r.allow_sparse_columns is not True and r.max_epsilon is None,
         "Nothing of columns in which fewer than {min_rows} rows, yet some, have a value, or another than most, and of "
-        "columns of codes of which a combination is of that kind; a stream's are exempt, and what rare_columns names: "
-        "{rare_columns}.",
+        "columns of codes of which a combination is of that kind; a stream's are exempt, and what allow_sparse_columns "
+        "names: {allow_sparse_columns}.",
     ),
     Line(
-        ("rare_columns",),
-        lambda r: r.rare_columns is True and not has_noise(r),
-        "The carriers of rare values: rare_columns lets all such columns be asked about.",
+        ("allow_sparse_columns",),
+        lambda r: r.allow_sparse_columns is True and not has_noise(r),
+        "The carriers of rare values: allow_sparse_columns lets all such columns be asked about.",
         left_open=True,
     ),
     Line(
-        ("min_change", "pending"),
+        ("min_change", "on_small_change"),
         lambda r: r.min_change is not None,
         "Nothing of rows that come, go or change: it answers from its rows as they were when it first answered. If its "
         "file differs, {until}. A stream's batches are told as they come.",

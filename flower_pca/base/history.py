@@ -161,7 +161,7 @@ class Outcome(enum.StrEnum):
     CONVERGED = "converged"
     STALLED = "stalled"
     MAX_ROUNDS = "max_rounds"
-    ONE_SHOT = "one_shot"
+    DONE = "done"
     CLIENTS_CHANGED = "clients_changed"
     BUDGET_SPENT = "budget_spent"
     SETTLED = "settled"
@@ -180,11 +180,11 @@ class Status:
     @property
     def ok(self) -> bool:
         """Whether the run reached what it was asked for."""
-        return self.outcome in (Outcome.CONVERGED, Outcome.ONE_SHOT, Outcome.BUDGET_SPENT, Outcome.SETTLED)
+        return self.outcome in (Outcome.CONVERGED, Outcome.DONE, Outcome.BUDGET_SPENT, Outcome.SETTLED)
 
     def __str__(self) -> str:
         return f"{self.outcome.value}: {self.words}"
 
 
 # the end of a stage that takes as many messages as it takes
-ANSWERED: Final = Status(Outcome.ONE_SHOT, "all messages were answered")
+ANSWERED: Final = Status(Outcome.DONE, "all messages were answered")

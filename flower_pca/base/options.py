@@ -16,23 +16,21 @@ from typing import Any, Final, TypeAlias
 # hyphens.
 OPTIONS: Final[Mapping[str, str]] = {
     **{
-        name: f"--{name}"
+        name: f"--{name.replace('_', '-')}"
         for name in (
-            *("algorithm", "algorithms", "center", "scale", "missing", "columns", "levels", "seed", "evaluate"),
             *(
-                "monitor",
-                "errors",
-                "explain",
-                "adjust",
-                "mask",
-                "dp",
-                "wire",
-                "split",
-                "start",
-                "tol",
-                "backend",
-                "level",
+                "algorithm",
+                "algorithms",
+                "center",
+                "scale",
+                "missing",
+                "columns",
+                "categorical",
+                "seed",
+                "reconstruction_error",
             ),
+            *("tol", "backend", "level"),
+            *("monitor", "standard_errors", "explain", "adjust", "mask", "dp", "wire", "partitioned_by", "init"),
             *("checkpoint", "resume", "ids", "ranges"),
         )
     },
@@ -120,7 +118,7 @@ def in_python(advice: Advice) -> str:
         case ["apart", _]:
             return "keep these apart with beside=[...]"
         case _:
-            return "result.filling_gaps()"
+            return "result.with_imputation()"
 
 
 def in_run_config(advice: Advice) -> str:

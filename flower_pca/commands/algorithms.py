@@ -20,7 +20,7 @@ from flower_pca.core import compatible
 from flower_pca.core.stage import Stage
 
 if TYPE_CHECKING:
-    from flower_pca.comparison.algorithms import Course
+    from flower_pca.comparison.algorithms import Comparison
 
 _DEFAULT: Final = "krylov,faps,ssi,local_power,uda"
 
@@ -89,16 +89,16 @@ def _write(courses: Sequence[Any], figures: list[dict[str, Any]], place: Path) -
 
 def _courses(
     shards: list[Any], specs: list[str], given: argparse.Namespace
-) -> tuple[tuple[Course, ...], dict[str, int]]:
+) -> tuple[tuple[Comparison, ...], dict[str, int]]:
     """How each of them fares; without those that nobody has named and that would take thousands of rounds, and about
     how many.
     """
-    from flower_pca.comparison import compare, lengthy
+    from flower_pca.comparison import compare, slow
 
     center = given.center is not False  # one frame for all
     left: dict[str, int] = {}
     if given.algorithms is None:
-        left = lengthy(
+        left = slow(
             shards,
             algorithms=specs,
             n_components=given.components,

@@ -25,8 +25,8 @@ from flower_pca.base import checks, files, spec
 from flower_pca.base.errors import ConfigError, DataError, FlowerPCAError
 from flower_pca.base.options import ANY, OPTIONS, Advice, in_python, in_words
 from flower_pca.base.shown import shown
+from flower_pca.core.config import MISSING, SCALES, SPLITS
 from flower_pca.core.drive import Driven
-from flower_pca.core.question import MISSING, SCALES, SPLITS
 from flower_pca.names.columns import enumeration, names_in
 from flower_pca.settings.counting import COUNTED, COUNTING
 
@@ -124,10 +124,10 @@ def argument_of_masks(added: argparse.ArgumentParser) -> None:
 
 
 def argument_of_split(added: argparse.ArgumentParser) -> None:
-    """--split and --ids."""
+    """--partitioned-by and --ids."""
     text = "what the files of DATA hold: the same columns of different people, or different columns of the same people"
-    added.add_argument("--split", choices=SPLITS, default="rows", help=f"{text} (default: rows)")
-    text = "with --split columns, the column that says whose row it is (default: rows go by position)"
+    added.add_argument("--partitioned-by", choices=SPLITS, default="rows", help=f"{text} (default: rows)")
+    text = "with --partitioned-by columns, the column that says whose row it is (default: rows go by position)"
     added.add_argument("--ids", metavar="NAME", help=text)
 
 
@@ -154,15 +154,17 @@ def clients_of(given: argparse.Namespace) -> list[Any]:
     """The rows of each client."""
     from flower_pca.data import partition, sources
 
-    if getattr(given, "split", "rows") == "columns":
+    if getattr(given, "partitioned_by", "rows") == "columns":
         if given.partition is not None:
             raise ConfigError(
-                "With --split columns each file has its own columns, so there is nothing to deal out. Leave "
+                "With --partitioned-by columns each file has its own columns, so there is nothing to deal out. Leave "
                 "--partition out."
             )
         return sources.parties(given.data, ids=given.ids, clients=given.clients, drop=given.drop, without=given.without)
     if getattr(given, "ids", None) is not None:
-        raise ConfigError("--ids is for --split columns. Write --split columns as well, or leave --ids out.")
+        raise ConfigError(
+            "--ids is for --partitioned-by columns. Write --partitioned-by columns as well, or leave --ids out."
+        )
     if given.partition is None:
         needed = None
     else:
@@ -335,7 +337,7 @@ def result_of(path: str, *, missing: str = "error") -> PCAResult:
     try:
         result = PCAResult.load(path)
         if missing == "mean":
-            return result.filling_gaps()
+            return result.with_imputation()
         return result
     except FileNotFoundError as error:
         raise DataError(f"No file named {shown(path)}. Give the result.npz that a run has written.") from error

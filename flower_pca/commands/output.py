@@ -38,14 +38,14 @@ _OF_ITS_RUN: Final = "Give those of its run."
 _CLOSE: Final = 1e-6  # products of components, to 0 or 1
 
 
-def require_own(algorithm: Any, split: str = "rows") -> None:
+def require_own(algorithm: Any, partitioned_by: str = "rows") -> None:
     """Require an algorithm that leaves clients something of their own."""
     from flower_pca import registry
 
-    if split == "rows" and not registry.leaves_own(algorithm):
+    if partitioned_by == "rows" and not registry.leaves_own(algorithm):
         raise ConfigError(
-            f"{algorithm.name} leaves clients nothing of their own, so there is nothing for --own to write. Use "
-            "consensus_rpca or exact_per_pca, or leave --own out."
+            f"{algorithm.name} leaves clients nothing of their own, so there is nothing for --save-local to write. Use "
+            "consensus_rpca or exact_per_pca, or leave --save-local out."
         )
 
 
@@ -53,7 +53,7 @@ def write_own(result: PCAResult, folder: Path, shards: Sequence[Any]) -> list[st
     """Write what each client of a simulation keeps into a file of its own; their names."""
     from flower_pca.vertical.result import ColumnsResult
 
-    for key, arrays in result.own.items():
+    for key, arrays in result.local.items():
         header: dict[str, Any] = {"algorithm": result.algorithm, "site": result.site_names.get(key, "")}
         names = result.feature_names_in_
         if isinstance(result, ColumnsResult):
@@ -61,7 +61,7 @@ def write_own(result: PCAResult, folder: Path, shards: Sequence[Any]) -> list[st
             header["rows"] = getattr(shards[key], "ids", None)
         header["columns"] = None if names is None else [str(name) for name in names]
         files.write(folder / _OWN_FILE.format(key), _KIND, header, arrays, private=True)
-    return [_OWN_FILE.format(key) for key in result.own]
+    return [_OWN_FILE.format(key) for key in result.local]
 
 
 def left_over(place: Path, names: Sequence[str]) -> list[str]:
@@ -111,7 +111,9 @@ def _read_own(path: str) -> tuple[dict[str, Any], dict[str, Array]]:
     try:
         header, arrays = files.read(path, _KIND)
     except FileNotFoundError as error:
-        raise DataError(f"No file named {shown(path)}. Give a file that run --own, or a node, has written.") from error
+        raise DataError(
+            f"No file named {shown(path)}. Give a file that run --save-local, or a node, has written."
+        ) from error
     if lacking := {"algorithm", "columns"} - header.keys():
         raise DataError(f"{path} lacks {', '.join(sorted(lacking))}. {_OF_ITS_RUN}")
     return header, arrays

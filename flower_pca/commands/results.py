@@ -86,13 +86,13 @@ def print_result(result: PCAResult, *, verbose: bool) -> None:
 def _ending(result: PCAResult, *, verbose: bool) -> list[str]:
     """How a run that reached its goal ended, and what there is to doubt about it."""
     if not result.status.ok:
-        return list(result.choices) if verbose else []
+        return list(result.decisions) if verbose else []
     if verbose:
-        return [str(result.status), *result.choices]
+        return [str(result.status), *result.decisions]
     doubts = facts.of_kind(facts.of_status(result.status), "warn")
     words = (common.Wording().of(doubt.words) for doubt in doubts)
     # How a run over columns has matched people is for its reader to check, whatever has gone well.
-    matched = result.choices if result.asked.get("split") == "columns" else ()
+    matched = result.decisions if result.config.get("partitioned_by") == "columns" else ()
     return [facts.ending(result.status, result.rounds), *words, *matched]
 
 

@@ -33,14 +33,15 @@ def add_transform(commands: Any) -> None:
     parser.add_argument("data", metavar="DATA", help="a path or a spec, as for run")
     own = parser.add_mutually_exclusive_group()
     own.add_argument(
-        "--own",
+        "--local",
         metavar="FILE",
         help=(
-            "also along the own components in this file, of a personalized run: as run --own, or a node, has written it"
+            "also along the local components, or with the means of the site, in this file, which a run with "
+            "--save-local or a node has written"
         ),
     )
     own.add_argument(
-        "--fit-own",
+        "--fit-local",
         action="store_true",
         help="also along own components found from these very rows: those of a client that the run has not known",
     )
@@ -91,14 +92,14 @@ def run_transform(given: argparse.Namespace) -> int:
 
 def _scores(given: argparse.Namespace, result: PCAResult | Projection, rows: Any) -> tuple[Array, str]:
     """The rows' scores, along a client's own components too where these are asked for; and the name of its site."""
-    if given.own is not None and isinstance(result, PCAResult) and SITE in result.adjusted_by_:
-        return result.at_site(sites.read(given.own)).transform(rows), ""
-    if given.own is not None:
-        personal = output.require_personal(result, "--own")
-        own, site = output.own_components(given.own, personal)
+    if given.local is not None and isinstance(result, PCAResult) and SITE in result.adjusted_by_:
+        return result.at_site(sites.read(given.local)).transform(rows), ""
+    if given.local is not None:
+        personal = output.require_personal(result, "--local")
+        own, site = output.own_components(given.local, personal)
         return personal.transform(rows, client=own), site
-    if given.fit_own:
-        personal = output.require_personal(result, "--fit-own")
+    if given.fit_local:
+        personal = output.require_personal(result, "--fit-local")
         return personal.transform(rows, client=personal.fit_own(rows)), ""
     if given.among_own:
         return result.project(rows), ""
@@ -123,24 +124,24 @@ def _whose(result: PCAResult | Projection, given: argparse.Namespace, site: str)
         return ""
     components = labels.count(result.n_components_, "component").removeprefix("1 ")
     shared = f": along the {components} that all clients share"
-    if given.fit_own:
+    if given.fit_local:
         return f"{shared}, and own ones found from these rows"
-    if given.own is None:
-        return f"{shared}; --own FILE adds those of a client, --fit-own those of these rows"
+    if given.local is None:
+        return f"{shared}; --local FILE adds those of a client, --fit-local those of these rows"
     if site:
-        return f"{shared}, and the own ones of {site} in {given.own}"
-    return f"{shared}, and a client's own in {given.own}"
+        return f"{shared}, and the own ones of {site} in {given.local}"
+    return f"{shared}, and a client's own in {given.local}"
 
 
 _SHOWN: Final = 40  # lines of the table; the file has all
 _EPILOG: Final = """\
-exit codes: 0 all rows are scored, whether any is beyond a limit or not; 1 with --most, more are than that;
+exit codes: 0 all rows are scored, whether any is beyond a limit or not; 1 with --fail-above, more are than that;
 2 bad usage or input
 
 examples:
   flower-pca score patients/result.npz today.csv
   flower-pca score patients/result.npz today.csv --level 99.9% -o scores.csv --picture scores.svg
-  flower-pca score patients/result.npz sites/ --most 5% || mail -s "look at today's rows" analyst
+  flower-pca score patients/result.npz sites/ --fail-above 5% || mail -s "look at today's rows" analyst
 """
 
 
@@ -163,7 +164,7 @@ def add_score(commands: Any) -> None:
     parser.add_argument("-o", "--out", type=Path, metavar="FILE", help="a .csv file for the scores of all rows")
     parser.add_argument("--picture", type=Path, metavar="FILE", help="an .svg or .png file for a picture of all rows")
     parser.add_argument(
-        "--most",
+        "--fail-above",
         type=common.share,
         metavar="SHARE",
         help="exit with 1 if a larger share of the rows than this, 0.05 or 5%%, is beyond a limit",
@@ -204,11 +205,11 @@ def _arguments_of_limits(parser: argparse.ArgumentParser) -> None:
 
 
 def run_score(given: argparse.Namespace) -> int:
-    """Score, write the files, print the anomalies; 1 if there are more than `--most`."""
+    """Score, write the files, print the anomalies; 1 if there are more than `--fail-above`."""
     out = given.out and _file(given.out, (".csv",))
     picture = given.picture and _file(given.picture, (".svg", ".png"))
-    if given.most is not None:
-        checks.number("--most", given.most, least=0.0, most=1.0, remedy="Give a share, such as 0.05.")
+    if given.fail_above is not None:
+        checks.number("--fail-above", given.fail_above, least=0.0, most=1.0, remedy="Give a share, such as 0.05.")
     result = common.result_of(given.result, missing=given.missing)
     monitor = Monitor(result, n_components=given.components)
     limits = monitor.limits(given.level, source=given.limits, trained=given.trained)
@@ -234,7 +235,7 @@ def run_score(given: argparse.Namespace) -> int:
         sys.stdout.write(f"Sites are by the column {column}.\n" if column else "")
         wrote = [str(file) for file in (out, picture) if file is not None]
         sys.stdout.write(f"Wrote {' and '.join(wrote)}\n" if wrote else "")
-    return int(given.most is not None and beyond > given.most * rows)
+    return int(given.fail_above is not None and beyond > given.fail_above * rows)
 
 
 def sites_of(given: argparse.Namespace, result: PCAResult) -> tuple[dict[Any, Any], str]:
@@ -258,7 +259,7 @@ def sites_of(given: argparse.Namespace, result: PCAResult) -> tuple[dict[Any, An
 
 def require_whole_rows(data: str, result: PCAResult) -> None:
     """Refuse a folder of parties' tables, no one of which has all columns of such a result."""
-    if result.asked.get("split") == "columns" and Path(data).expanduser().is_dir():
+    if result.config.get("partitioned_by") == "columns" and Path(data).expanduser().is_dir():
         raise ConfigError(
             f"{data} is a folder, and the result of a run over columns needs one table with all columns. To project "
             "the file of one party, write: flower-pca transform flower_pca-own-0.npz FILE"

@@ -14,7 +14,7 @@ from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
 from flower_pca.commands import common, output
 from flower_pca.commands.results import as_json, print_result
-from flower_pca.core.question import Question
+from flower_pca.core.config import PCAConfig
 from flower_pca.names import ranges
 from flower_pca.names.columns import names_in
 from flower_pca.results import saved
@@ -40,13 +40,15 @@ def add(commands: Any) -> None:
 
 def _arguments_of_figures(parser: argparse.ArgumentParser) -> None:
     """What is measured beside the components."""
-    parser.add_argument("--evaluate", action="store_true", help="also measure the error of reconstruction")
+    parser.add_argument("--reconstruction-error", action="store_true", help="also measure the error of reconstruction")
     parser.add_argument(
         "--monitor",
         action="store_true",
         help="also count rows by T2 and SPE, for limits from all of them: see flower-pca score",
     )
-    parser.add_argument("--errors", action="store_true", help="also measure standard errors of loadings and variances")
+    parser.add_argument(
+        "--standard-errors", action="store_true", help="also measure standard errors of loadings and variances"
+    )
     parser.add_argument(
         "--explain",
         type=common.names,
@@ -71,7 +73,7 @@ def _arguments_of_privacy(parser: argparse.ArgumentParser) -> None:
         help="the most that a client may count of all squares and of all rows, such as 0.1 or 10%%",
     )
     parser.add_argument(
-        "--levels",
+        "--categorical",
         type=common.names,
         action="extend",
         metavar="COLUMNS",
@@ -114,13 +116,13 @@ def _arguments_of_course(parser: argparse.ArgumentParser) -> None:
         help="keep the state here after every round; the same command then goes on after an interruption",
     )
     parser.add_argument(
-        "--start",
+        "--init",
         type=Path,
         metavar="RESULT",
         help="begin with the components of an earlier result: over nearly the same rows that saves messages",
     )
     parser.add_argument(
-        "--own",
+        "--save-local",
         action="store_true",
         help="also write what belongs to each client, a file each: low-rank and sparse part, or own components",
     )
@@ -132,26 +134,24 @@ def run(given: argparse.Namespace) -> int:
     from flower_pca.simulation import simulate
 
     place = common.folder(given.out, data=given.data)
-    question = _question(given)  # before the data is read, which may take long
-    if given.own:
-        output.require_own(question.algorithm, given.split)
-    given.columns, given.words, given.covariates = question.columns, question.words, question.sources_of_covariates
+    config = _config(given)  # before the data is read, which may take long
+    if given.save_local:
+        output.require_own(config.algorithm, given.partitioned_by)
+    given.columns, given.words, given.covariates = config.columns, config.words, config.sources_of_covariates
     checkpoint = given.checkpoint and given.checkpoint.expanduser().absolute()
     if checkpoint is not None:
         checks.parent("the checkpoint", checkpoint)
-    start = given.start and PCAResult.load(given.start)
+    init = given.init and PCAResult.load(given.init)
     shards = common.clients_of(given)
-    common.enough(question.mask, len(shards))
+    common.enough(config.mask, len(shards))
     rows = sum(shard.shape[0] for shard in shards)
     columns = shards[0].shape[1]
-    seen = assembly.outlook(question, rows=rows, columns=columns, clients=len(shards))
+    seen = assembly.outlook(config, rows=rows, columns=columns, clients=len(shards))
     if seen is not None:
         seen.require()
         sys.stderr.write(f"{seen}\n")
     with common.progress("starting") as on_round, _going_on(checkpoint):
-        result = simulate(
-            question, shards, on_round=on_round, backend=given.backend, checkpoint=checkpoint, start=start
-        )
+        result = simulate(config, shards, on_round=on_round, backend=given.backend, checkpoint=checkpoint, init=init)
     *files, last = _write(result, shards, place, given)
     if others := output.left_over(place, [*files, last]):
         sys.stderr.write(f"flower-pca: of an earlier run, and left as they were: {', '.join(others)} in {place}\n")
@@ -189,16 +189,16 @@ def _write(result: PCAResult, shards: list[Any], place: Path, given: argparse.Na
         output.write_loadings(result, draft / "loadings.csv")
         if isinstance(result, ColumnsResult):
             names += output.write_scores(result, draft)
-        if given.own:
+        if given.save_local:
             names += output.write_own(result, draft, shards)
         _history(result, draft / "history.csv")
         title = f"Principal components of {common.title(given.data)}"
-        rows = shards if given.split == "rows" else None
+        rows = shards if given.partitioned_by == "rows" else None
         report.write(result, draft / "report.html", title=title, shards=rows)
     return names
 
 
-def _question(given: argparse.Namespace) -> Question:
+def _config(given: argparse.Namespace) -> PCAConfig:
     """What is asked; ranges make a budget whole that leaves the clip to them."""
     from flower_pca import assembly
 
@@ -208,7 +208,7 @@ def _question(given: argparse.Namespace) -> Question:
         raise ConfigError('--ranges is for --dp. Write --dp "dp(epsilon=1.0, delta=1e-6)" beside it.')
     else:
         budget = DP.of(given.dp, ranges=ranges.of(given.ranges))
-    return assembly.question(
+    return assembly.config(
         given.algorithm,
         n_components=given.components,
         center=given.center,
@@ -218,16 +218,16 @@ def _question(given: argparse.Namespace) -> Question:
         tol=given.tol,
         max_rounds=given.max_rounds,
         columns=names_in(given.columns),
-        levels=given.levels,
-        evaluate=given.evaluate,
+        categorical=given.categorical,
+        reconstruction_error=given.reconstruction_error,
         monitor=given.monitor,
-        errors=given.errors,
+        standard_errors=given.standard_errors,
         explain=given.explain or (),
         adjust=given.adjust or (),
         mask=given.mask,
         dp=budget,
         wire=given.wire,
-        split=given.split,
+        partitioned_by=given.partitioned_by,
         max_share=given.max_share,
     )
 

@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 _EPILOG = """\
 examples:
-  flower-pca track rows.npy --batch 60 --rank 5
-  flower-pca track rows.csv --batch 24 --rank 3 --clients 4 --detect --threshold 0.5
-  flower-pca track rows.npy --batch 60 --rank 5 --clients 6 --mask
-  flower-pca track rows.npy --batch 60 --rank 5 --detect --events steps.jsonl --checkpoint run.npz --resume
-  flower-pca track rows.npy --batch 60 --rank 5 --detect --live live.html
-  flower-pca track incoming --follow --interval 60 --rank 5 --detect --checkpoint run.npz --resume --live live.html
-  flower-pca track frames.npy --batch 20 --rank 8 --algorithm "robust_tracking(smallest_outlier=40)"
+  flower-pca track rows.npy --batch 60 --components 5
+  flower-pca track rows.csv --batch 24 --components 3 --clients 4 --detect --threshold 0.5
+  flower-pca track rows.npy --batch 60 --components 5 --clients 6 --mask
+  flower-pca track rows.npy --batch 60 --components 5 --detect --events steps.jsonl --checkpoint run.npz --resume
+  flower-pca track rows.npy --batch 60 --components 5 --detect --live live.html
+  flower-pca track incoming --follow --interval 60 --components 5 --detect --checkpoint run.npz --resume
+  flower-pca track frames.npy --batch 20 --components 8 --algorithm "robust_tracking(smallest_outlier=40)"
 """
 
 
@@ -51,12 +51,10 @@ def add(commands: Any) -> None:
     common.arguments_of_columns(parser)
     parser.add_argument(
         "--components",
-        "--rank",
-        dest="rank",
         type=int,
-        required=True,
-        metavar="R",
-        help="components to follow, the columns of the basis",
+        default=2,
+        metavar="K",
+        help="components to follow, the columns of the basis (default: 2)",
     )
     parser.add_argument(
         "--algorithm",
@@ -195,7 +193,7 @@ def _result(given: argparse.Namespace, tracker: Tracker, checkpoint: Path | None
             return track(
                 tracker,
                 streams,
-                n_components=given.rank,
+                n_components=given.components,
                 seed=given.seed,
                 mask=mask,
                 checkpoint=checkpoint,
@@ -386,9 +384,9 @@ def _aloud(on_step: Callable[[StepRecord], None], newest: list[StepRecord]) -> C
 
 
 def _picture(result: TrackingResult, path: Path, place: Path) -> str:
-    from flower_pca.plots.tracking import movement
+    from flower_pca.plots.tracking import subspace_change
 
     try:
-        return f"picture           {place / movement(result, path).name}"
+        return f"picture           {place / subspace_change(result, path).name}"
     except ConfigError as error:  # everything else has been done without matplotlib
         return f"no picture: {error}"

@@ -88,7 +88,7 @@ def add_audit(commands: Any) -> None:
     )
     common.arguments_of_data(parser, gaps=False)
     common.argument_of_algorithm(parser)
-    parser.add_argument("--masked", action="store_true", help="the server sees only sums, as under masks")
+    parser.add_argument("--mask", action="store_true", help="the server sees only sums, as under masks")
     common.argument_of_output(parser)
 
 

@@ -1,5 +1,5 @@
 """Runs of several algorithms, or of several numbers of components, on the same rows, and what tells them apart."""
 
-from flower_pca.comparison.algorithms import Course, compare, lengthy
+from flower_pca.comparison.algorithms import Comparison, compare, slow
 
-__all__ = ["Course", "compare", "lengthy"]
+__all__ = ["Comparison", "compare", "slow"]

@@ -15,9 +15,9 @@ from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import brief, shown
 from flower_pca.core.algorithm import Algorithm, Iterative
+from flower_pca.core.config import PCAConfig
 from flower_pca.core.drive import Driven
 from flower_pca.core.model import fraction_rank
-from flower_pca.core.question import Question
 from flower_pca.names.table import Table
 from flower_pca.results.pca import PCAResult
 from flower_pca.rows.frame import Frame, merge
@@ -31,7 +31,7 @@ _GRAM: Final = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
-class Course:
+class Comparison:
     """How one algorithm fared.
 
     Attributes:
@@ -93,7 +93,7 @@ def compare(
     tol: float | None = None,
     max_rounds: int | None = None,
     on_round: Callable[[Driven], None] | None = None,
-) -> tuple[Course, ...]:
+) -> tuple[Comparison, ...]:
     """Run each algorithm on the same shards in this process, and measure it against the pooled PCA.
 
     The reference is the eigenproblem of the covariance of all rows, which no federation could form.
@@ -124,10 +124,10 @@ def compare(
     k = checks.components(n_components)
     truth = pool(shards, k, center=center, scale=scale, missing=missing)
 
-    def run(algorithm: Algorithm[Any]) -> Course:
+    def run(algorithm: Algorithm[Any]) -> Comparison:
         angles = _Angles(truth, on_round)
-        question = Question(algorithm, n_components=k, center=center, scale=scale, missing=missing, seed=seed)
-        return angles.course(simulate(question, shards, on_round=angles), algorithm.spec)
+        config = PCAConfig(algorithm, n_components=k, center=center, scale=scale, missing=missing, seed=seed)
+        return angles.course(simulate(config, shards, on_round=angles), algorithm.spec)
 
     return tuple(map(run, chosen))
 
@@ -151,14 +151,14 @@ class _Angles:
         if self._on_round is not None:
             self._on_round(run)
 
-    def course(self, result: PCAResult, algorithm: str) -> Course:
+    def course(self, result: PCAResult, algorithm: str) -> Comparison:
         """How the algorithm of this spec fared, once the run has ended."""
         angle = _angle(result.components_.T, self._truth)
         angles = tuple(self._found.values())
-        return Course(algorithm=algorithm, result=result, angle=angle, angles=angles, messages=tuple(self._found))
+        return Comparison(algorithm=algorithm, result=result, angle=angle, angles=angles, messages=tuple(self._found))
 
 
-def lengthy(
+def slow(
     shards: Sequence[Any],
     *,
     algorithms: Sequence[str | Algorithm[Any]],

@@ -13,7 +13,7 @@ from flower_pca.algorithms.personal import deflation
 from flower_pca.base import labels
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
-from flower_pca.core.question import Question
+from flower_pca.core.config import PCAConfig
 from flower_pca.registry import make
 from flower_pca.results.matching import arrange
 from flower_pca.results.personal import PersonalResult
@@ -87,16 +87,16 @@ def alternatives(
     if test is not None:
         test = [_filled(arrange(X, names, digest), result.fill_) for X in test]
     shards = [_filled(arrange(X, names, digest), result.fill_) for X in sites_of(shards)]
-    if len(result.own) < len(shards):
+    if len(result.local) < len(shards):
         raise DataError(
-            f"The result has local components of {len(result.own)} clients, and there are "
+            f"The result has local components of {len(result.local)} clients, and there are "
             f"{labels.count(len(shards), 'client')}. Give a simulated run on these shards, without private ones."
         )
     scaled = [X if result.scale_ is None else _divide(X, result.scale_) for X in shards]
     frame = Frame(result.mean_ if result.centered else None, result.scale_)
     clients = [LocalData(X).in_frame(frame) for X in shards]
     k = min(r1 + r2, clients[0].d, sum(c.n for c in clients))
-    alike = Question(make("krylov"), n_components=k, center=result.centered, seed=result.seed)
+    alike = PCAConfig(make("krylov"), n_components=k, center=result.centered, seed=result.seed)
     common = simulate(alike, scaled).components_.T
     uploading = make("dist_pca", local_components=r1 + r2)
     upload = simulate(replace(alike, algorithm=uploading, n_components=r1), scaled).components_.T

@@ -20,7 +20,7 @@ from flower_pca.core.algorithm import Iterative
 from flower_pca.core.stage import Stage
 from flower_pca.settings.bits import BITS, FLOORS
 
-# the options that are on, by the names of a question's fields, with their values
+# the options that are on, by the names of a configuration's fields, with their values
 On: TypeAlias = Mapping[str, Any]
 Listed: TypeAlias = Mapping[str, type[Stage[Any]]]
 
@@ -97,20 +97,20 @@ WORDS: Final[dict[str, str]] = {
     "dp": "with dp",
     "channel": "over the air",
     "wire": "with fewer bits",
-    "split": f"with {option('split', 'columns')}",
+    "partitioned_by": f"with {option('partitioned_by', 'columns')}",
     "fraction": "with a fraction of the clients",
     "monitor": "with monitor",
-    "errors": "with errors",
+    "standard_errors": "with errors",
     "explain": "with explain",
     "adjust": "with adjust",
     "signal": f"with {option('n_components', 'signal')}",
     "shared": f"with {option('n_components', 'shared')}",
-    "start": "with a start",
+    "init": "with a start",
     "max_share": "with max_share",
 }
 # The options that are more than basic.
 _NOT_BASIC: Final = (
-    "mask", "dp", "wire", "split", "monitor", "errors", "signal", "shared", "max_share",
+    "mask", "dp", "wire", "partitioned_by", "monitor", "standard_errors", "signal", "shared", "max_share",
 )  # fmt: skip
 # What options need of an algorithm; of two, where both are on.
 NEEDS: Final[tuple[tuple[tuple[str, ...], Property], ...]] = (
@@ -118,15 +118,15 @@ NEEDS: Final[tuple[tuple[tuple[str, ...], Property], ...]] = (
     (("mask",), ADDITIVE),
     (("channel",), OVER_AIR),
     (("dp",), BOUNDED),
-    (("split",), PRODUCTS),
-    (("split",), ORTHONORMAL),
+    (("partitioned_by",), PRODUCTS),
+    (("partitioned_by",), ORTHONORMAL),
     (("fraction",), LOOSE),
     (("mask", "fraction"), FORGETTING),
     (("mask", "fraction"), UNCACHED),
     (("monitor",), MEASURED),
-    (("errors",), MEASURED),
-    (("errors",), ORTHONORMAL),
-    (("errors",), POOLED),
+    (("standard_errors",), MEASURED),
+    (("standard_errors",), ORTHONORMAL),
+    (("standard_errors",), POOLED),
     (("explain",), MEASURED),
     (("explain",), ORTHONORMAL),
     (("explain",), POOLED),
@@ -136,8 +136,8 @@ NEEDS: Final[tuple[tuple[tuple[str, ...], Property], ...]] = (
     (("signal",), POOLED),
     (("shared",), SHARING),
     (("wire",), TOLERANT),
-    (("start",), ITERATES),
-    (("start",), MEASURED),
+    (("init",), ITERATES),
+    (("init",), MEASURED),
     (("max_share",), SHAREABLE),
 )
 
@@ -162,12 +162,12 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule("channel", "mask", "left out", _ONE),
     Rule("scale", "mask", "None or 'std', which follow from sums", "Use 'std'.", lambda scale: scale == "std"),
     Rule("monitor", "channel", "False, as counts cannot have noise on them", _ONE),
-    Rule("errors", "channel", "False, as the noise of the channel is not in them"),
+    Rule("standard_errors", "channel", "False, as the noise of the channel is not in them"),
     Rule("explain", "channel", "left out, as a share has no meaning under noise"),
     Rule("adjust", "dp", "left out, as slopes without noise would tell about single rows"),
-    Rule("adjust", "split", "left out, as each party has columns of its own"),
+    Rule("adjust", "partitioned_by", "left out, as each party has columns of its own"),
     Rule("adjust", "max_share", "left out, as slopes count whole rows"),
-    Rule("levels", "adjust", "left out, as levels are divided by the root of a share", "Code them as numbers."),
+    Rule("categorical", "adjust", "left out, as levels are divided by the root of a share", "Code them as numbers."),
     Rule("monitor", "adjust", "False, as limits for new rows need the leverage of each row"),
     Rule(
         "scale",
@@ -184,44 +184,64 @@ RULES: Final[tuple[Rule, ...]] = (
         lambda missing: missing == "own_mean",
     ),
     Rule("n_components", "adjust", "a number, as signs are flipped about means of all rows", "Name one.", _is_number),
-    Rule("errors", "adjust", "False, as the errors of the slopes are not in them"),
+    Rule("standard_errors", "adjust", "False, as the errors of the slopes are not in them"),
     Rule("wire", "channel", '"float64" or "auto", as there is noise on the answers'),
     Rule("wire", "dp", '"float64" or "auto", as there is noise on the answers'),
     Rule("n_components", "dp", "a whole number", "Name a number.", lambda k: isinstance(k, int)),
     Rule("n_components", "channel", "a number, as noise on sums would count as well", "Name one.", _is_number),
-    Rule("n_components", "split", "a number, as signs are flipped about means of all rows", "Name one.", _is_number),
-    Rule("n_components", "start", "a number, as it says how much of the start is used", "Name one.", _is_number),
+    Rule(
+        "n_components",
+        "partitioned_by",
+        "a number, as signs are flipped about means of all rows",
+        "Name one.",
+        _is_number,
+    ),
+    Rule("n_components", "init", "a number, as it says how much of the start is used", "Name one.", _is_number),
     Rule("scale", "dp", 'None or "std"', "A largest value cannot be told privately.", lambda scale: scale == "std"),
     Rule("missing", "dp", '"error"', "Impute before the run, or give dp ranges."),
-    Rule("evaluate", "dp", "False", "An exact error would tell about single rows."),
+    Rule("reconstruction_error", "dp", "False", "An exact error would tell about single rows."),
     Rule("monitor", "dp", "False", "Exact counts would tell about single rows."),
-    Rule("levels", "dp", "left out, as which levels there are is told exactly"),
-    Rule("errors", "dp", "False", "Exact sums of squares would tell about single rows."),
+    Rule("categorical", "dp", "left out, as which levels there are is told exactly"),
+    Rule("standard_errors", "dp", "False", "Exact sums of squares would tell about single rows."),
     Rule("explain", "dp", "left out, as a share has no meaning under noise"),
     Rule("checkpoint", "dp", "left out", "Start a new run with a budget of its own."),
-    Rule("dp", "split", "left out, as to hide one person it would need noise on all scores, which are told of each"),
-    Rule("channel", "split", "left out, as each party's loadings need the very scores of the others"),
+    Rule(
+        "dp",
+        "partitioned_by",
+        "left out, as to hide one person it would need noise on all scores, which are told of each",
+    ),
+    Rule("channel", "partitioned_by", "left out, as each party's loadings need the very scores of the others"),
     Rule(
         "columns",
-        "split",
+        "partitioned_by",
         "left out, as each party has columns of its own",
         "Name them where each party reads its table.",
     ),
-    Rule("levels", "split", "left out, as each party codes columns of its own", "Code them where it reads its table."),
-    Rule("fraction", "split", "1.0, as no other party has the columns of one that is not asked"),
-    Rule("evaluate", "split", "False, as the variance left out says it exactly", "Read left_out_variance_."),
-    Rule("monitor", "split", "False, as limits for new people need the columns of all parties"),
-    Rule("errors", "split", "False, as the loadings stay with the parties"),
-    Rule("explain", "split", "left out, as each party has columns of its own"),
-    Rule("wire", "split", '"float64", as loadings are made of the scores that are sent'),
-    Rule("start", "split", "left out, as it begins with scores of people, not with columns"),
+    Rule(
+        "categorical",
+        "partitioned_by",
+        "left out, as each party codes columns of its own",
+        "Code them where it reads its table.",
+    ),
+    Rule("fraction", "partitioned_by", "1.0, as no other party has the columns of one that is not asked"),
+    Rule(
+        "reconstruction_error",
+        "partitioned_by",
+        "False, as the variance left out says it exactly",
+        "Read left_out_variance_.",
+    ),
+    Rule("monitor", "partitioned_by", "False, as limits for new people need the columns of all parties"),
+    Rule("standard_errors", "partitioned_by", "False, as the loadings stay with the parties"),
+    Rule("explain", "partitioned_by", "left out, as each party has columns of its own"),
+    Rule("wire", "partitioned_by", '"float64", as loadings are made of the scores that are sent'),
+    Rule("init", "partitioned_by", "left out, as it begins with scores of people, not with columns"),
     Rule("max_share", "mask", f"left out, {_SINGLE}", _ONE),
     Rule("max_share", "dp", "left out, as answers have noise on them, which would be scaled too"),
     Rule("max_share", "channel", f"left out, {_SINGLE}", _ONE),
-    Rule("max_share", "split", "left out, as each party has columns of its own"),
+    Rule("max_share", "partitioned_by", "left out, as each party has columns of its own"),
     Rule("scale", "max_share", "None or 'std'", "A largest value is one client's.", lambda scale: scale == "std"),
     Rule("monitor", "max_share", "False, as limits count whole rows"),
-    Rule("errors", "max_share", "False, as they count whole rows"),
+    Rule("standard_errors", "max_share", "False, as they count whole rows"),
     Rule("explain", "max_share", "left out, as it counts whole rows"),
 )
 
@@ -271,7 +291,7 @@ def check_options(on: On) -> None:
         if not (rule.option in on and rule.beside in on) or rule.fits(on[rule.option]):
             continue
         # each party scales its own columns, and nobody sums
-        apart = rule.option == "scale" and "split" in on
+        apart = rule.option == "scale" and "partitioned_by" in on
         # a constant stands for a gap
         constant = (
             rule.option == "missing" and rule.beside == "dp" and on["missing"] == "mean" and on["dp"].public_ranges

@@ -136,7 +136,7 @@ class Layer:
         return self, algorithm
 
     def reopen(self) -> None:
-        """Refuse to hold the opening again, where that is out of the question."""
+        """Refuse to hold the opening again, where that is out of the configuration."""
 
     def end(self, model: Model) -> Model:
         """What is known of an algorithm that has ended, in the light of the layer."""

@@ -161,7 +161,7 @@ class Model:
             "rows" if it was one of those that the components were fitted to.
         declined: The first client that has declined the algorithm's alternative in the opening, and
             why.
-        choices: What the run has chosen by itself, in words, by what it was chosen for.
+        decisions: What the run has chosen by itself, in words, by what it was chosen for.
         sites: What the opening tells of single clients, by name: see `stages.opening`; empty if the
             server does not see their answers.
         left: What the algorithm leaves to its closing stage and to its result, by names that these
@@ -216,7 +216,7 @@ class Model:
     histograms: Array | None = None
     histograms_of: str = "rows"
     declined: str = ""
-    choices: dict[str, str] = field(default_factory=dict)
+    decisions: dict[str, str] = field(default_factory=dict)
     sites: dict[str, Array] = field(default_factory=dict)
     left: dict[str, Array] = field(default_factory=dict)
 
@@ -233,7 +233,7 @@ class Model:
 
     def with_choice(self, what: str, why: str) -> Model:
         """With what the run has chosen by itself, in words."""
-        return replace(self, choices={**self.choices, what: why})
+        return replace(self, decisions={**self.decisions, what: why})
 
     @cached_property
     def again(self) -> bool:
@@ -402,8 +402,8 @@ class Result(Protocol):
 class ResultClass(Protocol):
     """A class of results, which makes itself of what is known at the end."""
 
-    def of(self, model: Model, /, *, algorithm: str, history: History, asked: Mapping[str, Any]) -> Result:
-        """The result of a run of the algorithm of this spec, with its history and the question as plain values."""
+    def of(self, model: Model, /, *, algorithm: str, history: History, config: Mapping[str, Any]) -> Result:
+        """The result of a run of the algorithm of this spec, with its history and the configuration as plain values."""
 
 
 def fraction_rank(values: Array, trace: float, fraction: float) -> int | None:

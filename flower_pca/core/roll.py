@@ -34,7 +34,7 @@ Who has answered decides what the answers amount to (`Attendance`):
 | ANYONE, SAMPLE  | one client at least           | COMPLETE; `whole` if by all members and nobody else               |
 | any             | fewer than the least          | AGAIN; the third time in a row, an error                          |
 
-The least are min_clients, or all of those asked where a sample is smaller.
+The least are min_nodes, or all of those asked where a sample is smaller.
 
 A run is lost, too, when nobody that a message is for can be reached. A run without an opening asks
 everybody every time: it calls ANYONE, has no members, and is never lost.
@@ -86,7 +86,7 @@ class Roll:
 
     Attributes:
         opens: Whether an opening makes members. Without it everybody is asked every time.
-        min_clients: Clients that must be present.
+        min_nodes: Clients that must be present.
         fraction: The share of the clients present that a SAMPLE goes to.
         seed: What samples are drawn from, beside the number of the message in its stage.
         summed: Whether answers come as sums, so that a message cannot be asked again of some
@@ -110,7 +110,7 @@ class Roll:
     """
 
     opens: bool = True
-    min_clients: int = 1
+    min_nodes: int = 1
     fraction: float = 1.0
     seed: int = 0
     summed: bool = False
@@ -132,12 +132,12 @@ class Roll:
     def present(self, clients: Iterable[int]) -> tuple[int, ...]:
         """Those that can be asked, in their order; NotEnoughNodes if they are too few."""
         here = tuple(client for client in clients if client not in self.banned)
-        if len(here) < self.min_clients:
+        if len(here) < self.min_nodes:
             out = len(self.banned)
             got = f"{len(here)}" + (f", and {out} left out{self.because}" if out else "")
             raise NotEnoughNodes(
                 "The clients present",
-                must=f"at least {self.min_clients}",
+                must=f"at least {self.min_nodes}",
                 got=got,
                 then="Start more, or lower the minimum.",
             )
@@ -208,7 +208,7 @@ class Roll:
             # where nobody has answered, all are asked again, and the silence counts
             if came and missing and not self.summed:
                 return replace(roll, came=came, awaited=missing), Attendance.AGAIN
-        least = min(self.min_clients, len(came.union(to)))
+        least = min(self.min_nodes, len(came.union(to)))
         if len(came) < max(least, 1):
             return roll._unheard(len(came), least), Attendance.AGAIN
         return roll.complete(call, came, spare=spare), Attendance.COMPLETE

@@ -60,7 +60,7 @@ class Run:
         roll: The rules by which clients count.
         result: The class of its result.
         layers: What lies over messages and answers, in the order in which the server lays it on.
-        question: The question as plain values, which checkpoint and result keep.
+        config: The configuration as plain values, which checkpoint and result keep.
 
     Attributes:
         standing: The stage under way, its state, and what can be said of the message that it asks.
@@ -77,14 +77,14 @@ class Run:
         roll: Roll,
         result: ResultClass,
         layers: Sequence[Layer] = (),
-        question: Mapping[str, Any] | None = None,
+        config: Mapping[str, Any] | None = None,
     ) -> None:
         place, state = int(roll.opens), stages[0].start(model)
         while place + 1 < len(stages) and not isinstance(stages[place], Algorithm):
             place += 1
         self.standing = Standing(stages=tuple(stages), model=model, state=state, place=place, opens=roll.opens)
         self.roll, self.layers = roll, tuple(layers)
-        self._question = dict(question or {})
+        self._config = dict(config or {})
         self._result = result
         self._model = model
         self.history, self._began = History(limit=None if roll.opens else NEWEST), 0.0
@@ -208,7 +208,7 @@ class Run:
         state, history = self.standing.state, in_brief(self.history)
         if steps and isinstance(state, Recorder) and state.record:
             arrays["steps"] = state.lines(len(state.record))
-        header = {"layout": LAYOUT, "run": self._identity(), "asked": self._question, "history": history}
+        header = {"layout": LAYOUT, "run": self._identity(), "config": self._config, "history": history}
         return {**header, "roll": self.roll.to_json(), **self.standing.to_json(arrays)}, arrays
 
     def restore(self, header: Mapping[str, Any], arrays: dict[str, Array]) -> None:
@@ -221,7 +221,7 @@ class Run:
                 then="Delete it, and start the run again.",
             )
         if header["run"] != (run := self._identity()):
-            others = _others(header["asked"], self._question) or _others(header["run"], run)
+            others = _others(header["config"], self._config) or _others(header["run"], run)
             raise ConfigError(
                 "The checkpoint",
                 must="one of this very run",
@@ -280,7 +280,7 @@ class Run:
 
     def _result_of(self, model: Model) -> Result:
         spec = self.standing.algorithm.spec
-        result = self._result.of(model, algorithm=spec, history=self.history, asked=self._question)
+        result = self._result.of(model, algorithm=spec, history=self.history, config=self._config)
         for layer in self.layers:
             stages = [r.stage for r in self.history if r.answered]
             result = layer.price(result, stages, shared=self.roll.summed)
@@ -297,7 +297,7 @@ class Run:
             "fraction": roll.fraction,
             "layers": [layer.mark for layer in self.layers if layer.mark],
             "masked": roll.summed,
-            "start": model.warm,
+            "init": model.warm,
             **{name: getattr(model, name) for name in _IDENTITY},
             "wanted": None if model.wanted is None else list(model.wanted),
         }

@@ -45,7 +45,18 @@ from flower_pca.settings.counting import COUNTING
 from flower_pca.settings.masks import MaskedSums
 from flower_pca.simulation import Ray, simulate
 
-_PASSED_ON: Final = ("center", "scale", "missing", "levels", "tol", "max_rounds", "mask", "dp", "backend", "checkpoint")
+_PASSED_ON: Final = (
+    "center",
+    "scale",
+    "missing",
+    "categorical",
+    "tol",
+    "max_rounds",
+    "mask",
+    "dp",
+    "backend",
+    "checkpoint",
+)
 _FITTED: Final = (
     "components_",
     "explained_variance_",
@@ -71,7 +82,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         n_components: How many components; the fraction of the total variance in (0, 1) that they
             shall exceed; None for all there are, min(n_samples, n_features); "mle" for Minka's
             estimate, from the variances of them all; or a word for what the run itself counts: see
-            `Question`.
+            `PCAConfig`.
         algorithm: "auto", which is krylov, or covariance where that costs less; another name, a
             spec string such as "faps(inner_steps=5)", or an instance.
         center: Whether to subtract the mean of all rows.
@@ -81,9 +92,9 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
             of those that its column has at the same client, or at all clients.
         columns: Names of the columns to use, of data frames that have more; all of them if left
             out.
-        levels: Names of columns of words in data frames, or a mapping to the levels of each. A
+        categorical: Names of columns of words in data frames, or a mapping to the levels of each. A
             column of words stands for a column for each of its levels, `ward=surgery`, weighted as
-            of a `Question`: `components_` has those.
+            of a `PCAConfig`: `components_` has those.
         whiten: Whether `transform` divides the scores by the standard deviations of the components.
         tol: The error at which an iterative algorithm has converged; its own value if left out.
         max_rounds: Rounds it takes at most; its own value if left out.
@@ -93,7 +104,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
             What is fitted then has noise in it; `transform` itself is not private.
         backend, checkpoint: Where it runs, and the file from which an interrupted `fit` goes on:
             see `simulate`.
-        start: Components to begin with: an earlier result, its file, or components as rows.
+        init: Components to begin with: an earlier result, its file, or components as rows.
 
     Attributes:
         components_: Components as rows, (n_components_, n_features_in_), orthonormal, signs fixed.
@@ -121,7 +132,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         scale: str | None = None,
         missing: str = "error",
         columns: Sequence[str] | str | None = None,
-        levels: AsGiven | None = None,
+        categorical: AsGiven | None = None,
         whiten: bool = False,
         tol: float | None = None,
         max_rounds: int | None = None,
@@ -130,7 +141,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         dp: DP | str | None = None,
         backend: str | Ray = "in_process",
         checkpoint: str | os.PathLike[str] | None = None,
-        start: Start | None = None,
+        init: Start | None = None,
     ) -> None:
         # scikit-learn clones an estimator by its parameters, which have to be there as they were
         # given: nothing is checked or made of them before `fit`.
@@ -140,7 +151,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         self.scale = scale
         self.missing = missing
         self.columns = columns
-        self.levels = levels
+        self.categorical = categorical
         self.whiten = whiten
         self.tol = tol
         self.max_rounds = max_rounds
@@ -149,7 +160,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         self.dp = dp
         self.backend = backend
         self.checkpoint = checkpoint
-        self.start = start
+        self.init = init
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
         """The parameters that differ from their defaults, without what may be rows."""
@@ -241,9 +252,9 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     @property
     def _coding(self) -> Coding | None:
         """How columns of words become columns of numbers; None where there are none."""
-        if self.levels is None:
+        if self.categorical is None:
             return None
-        return Coding(read_levels(self.levels) or ())
+        return Coding(read_levels(self.categorical) or ())
 
     @property
     def _n_features_out(self) -> int:
@@ -273,7 +284,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
             shards,
             n_components=components_to_ask(self.n_components, n, d, private=self.dp is not None),
             seed=self._seed(),
-            start=self.start,
+            init=self.init,
             columns=columns,
             **{name: getattr(self, name) for name in _PASSED_ON},
         )
@@ -389,7 +400,7 @@ def _first(result: PCAResult, k: int) -> PCAResult:
         residuals_=residuals,
         left_out_variance_=result.left_out_variance_ + beyond,
         sine_estimate_=sine,
-        asked={**result.asked, "n_components": k},
+        config={**result.config, "n_components": k},
     )
 
 

@@ -3,4 +3,4 @@
 from typing import Final
 
 # of a run-config: how many clients a virtual node hosts
-EACH: Final = "shards-per-node"
+EACH: Final = "clients-per-node"

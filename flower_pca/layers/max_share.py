@@ -46,9 +46,9 @@ class MaxShare(Layer):
         status, counted = model.status, model.counted
         if status is None or counted is None:
             return model
-        choices = {**model.choices, self.name: self._scale(counted)}
+        decisions = {**model.decisions, self.name: self._scale(counted)}
         words = f"{status.words}; {self._turn(counted, model)}"
-        return replace(model, status=replace(status, words=words), choices=choices)
+        return replace(model, status=replace(status, words=words), decisions=decisions)
 
     def _scale(self, counted: Weights) -> str:
         """Who counts for less than its rows, in words."""

@@ -256,7 +256,7 @@ class Budget(Layer):
         return replace(model, status=self._ending(model.status, model.rounds), noise=blur)
 
     def _ending(self, status: Status, rounds: int) -> Status:
-        if status.outcome is Outcome.ONE_SHOT:
+        if status.outcome is Outcome.DONE:
             return status
         words = f"all {self.rounds} rounds that the privacy budget is dealt out to are done"
         if self.rounds == 1:

@@ -29,8 +29,8 @@ from flower_pca.core.stage import Arrays
 from flower_pca.dp import drawing
 from flower_pca.masking import messages
 from flower_pca.masking.grain import normals, own_bits
+from flower_pca.masking.letters import Secrets
 from flower_pca.masking.messages import SpentError
-from flower_pca.masking.secrets import Secrets
 
 MOST_CLIENTS: Final = 2**13  # whose wide words add up below the limit
 # bits of a sum; two more would fit, but then noise would look like one
@@ -120,7 +120,7 @@ def encode_answer(arrays: Arrays, up: Arrays, own: Arrays, bits: Bits) -> Array:
 
     One beyond a bound gives none, which tells something of this client alone. So that costs it the
     secrets of the set-up, and leaves `own`, what the stage keeps: a server cannot go on to ask with
-    one bound after another. A node may count it, too: see `max_lost` of its rules.
+    one bound after another. A node may count it, too: see `max_dropouts` of its rules.
     """
     bounds = messages.bounds(arrays)
     if set(bounds) != set(up):

@@ -50,7 +50,9 @@ SIGN: Final = "="
 # what two spellings of a level may differ by: not the minus of -1 or of Rh-, nor the hyphen of 1-2
 _BETWEEN: Final = re.compile(r"(?<=[^\W\d_])[\s_-]+(?=\w)|(?<=\w)[\s_-]+(?=[^\W\d_])")
 _NUMBER: Final = re.compile(r"[-+\d.,'eE\s]+")  # in whatever dialect
-_EXAMPLE: Final = f"Write {option('levels', ['ward'])}, or {option('levels', {'ward': ['surgery', 'medicine']})}."
+_EXAMPLE: Final = (
+    f"Write {option('categorical', ['ward'])}, or {option('categorical', {'ward': ['surgery', 'medicine']})}."
+)
 
 
 def read_levels(given: Any) -> Levels | None:
@@ -64,10 +66,10 @@ def read_levels(given: Any) -> Levels | None:
         return None
     pairs = _pairs(given)
     if not pairs or not all(isinstance(name, str) and name for name, _ in pairs):
-        raise ConfigError("levels", must="names of columns of words", got=shown(given), then=_EXAMPLE)
+        raise ConfigError("categorical", must="names of columns of words", got=shown(given), then=_EXAMPLE)
     found = tuple((clean(name), _list_of(name, some)) for name, some in pairs)
     if twice := doubles(name for name, _ in found):
-        raise ConfigError("levels", must="of different columns", got=twice, then="Name each of them once.")
+        raise ConfigError("categorical", must="of different columns", got=twice, then="Name each of them once.")
     for name, _ in found:
         if SIGN in name:
             raise ConfigError("A column of levels", must=f"named without {SIGN!r}", got=shown(name), then="Rename it.")
@@ -173,7 +175,7 @@ class Coding:
     Columns of words that a run does not name come after those that it names.
     """
 
-    field: ClassVar[str] = "levels"  # of a question, which asks for it
+    field: ClassVar[str] = "categorical"  # of a configuration, which asks for it
 
     value: Levels
 

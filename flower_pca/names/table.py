@@ -232,7 +232,7 @@ class Table:
         """The same, with these columns beside the rows as words, for others to be made of them."""
         if absent := [name for name in columns if name not in self.beside]:
             raise ConfigError(
-                "levels",
+                "categorical",
                 must="of columns that the data names",
                 got=enumeration(absent),
                 then="Name the columns in the file.",

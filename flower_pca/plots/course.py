@@ -49,7 +49,7 @@ def along(ax: style.Axes, result: PCAResult) -> None:
         style.legend(ax)
 
 
-def traffic(drawn: style.Figure, result: PCAResult) -> None:
+def sizes(drawn: style.Figure, result: PCAResult) -> None:
     """The error against what has been sent so far, both ways; of a run that does not iterate, each message's bytes."""
     ax, history = drawn.subplots(), result.history
     sent = np.cumsum([record.bytes_up + record.bytes_down for record in history], dtype=float)
@@ -108,7 +108,7 @@ def _unit(largest: float) -> tuple[float, str]:
     return next((size, unit) for size, unit in _UNITS if largest >= size)
 
 
-class Course(Protocol):
+class Comparison(Protocol):
     """One algorithm's course, as `flower_pca.comparison.compare` returns it."""
 
     @property
@@ -120,7 +120,7 @@ class Course(Protocol):
         """The messages after which the angle was known."""
 
     @property
-    def traffic(self) -> tuple[int, ...]:
+    def bytes(self) -> tuple[int, ...]:
         """The bytes sent and received by then."""
 
     @property
@@ -128,7 +128,7 @@ class Course(Protocol):
         """The angles, in radians."""
 
 
-def compare(courses: Sequence[Course], path: str | os.PathLike[str]) -> Path:
+def compare(courses: Sequence[Comparison], path: str | os.PathLike[str]) -> Path:
     """Draw them into an SVG or PNG file, as the path's suffix says; whole, or not at all."""
     from matplotlib.ticker import EngFormatter
 
@@ -140,7 +140,7 @@ def compare(courses: Sequence[Course], path: str | os.PathLike[str]) -> Path:
     every = [np.maximum(np.array(course.angles), style.FLOOR) for course in courses]
     for course, angles, colour, dash in zip(courses, every, style.curves(len(courses)), dashes, strict=False):
         size = style.sized(len(angles), 4.0, 0.0)
-        for ax, place in ((left, course.messages), (right, course.traffic)):
+        for ax, place in ((left, course.messages), (right, course.bytes)):
             style.log_curve(ax, place, angles, colour=colour, size=size, label=course.algorithm, width=1.7, dash=dash)
     style.decades(left, np.concatenate(every))
     for ax in (left, right):

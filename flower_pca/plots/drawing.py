@@ -17,7 +17,7 @@ from flower_pca.plots.pictures import PICTURES, Picture
 def telling(result: Result, shards: Shards = None) -> dict[str, Picture]:
     """Those of a report: all that are available, but for one that another says more exactly."""
     every = available(result, shards)
-    return {what: p for what, p in every.items() if what != "far" or "taken_by_column" not in every}
+    return {what: p for what, p in every.items() if what != "outlier_share" or "removed_by_column" not in every}
 
 
 def available(result: Result, shards: Shards = None) -> dict[str, Picture]:

@@ -30,14 +30,14 @@ ROWS: Final = Requirement(
 )
 # parties have other columns of the same rows each
 WHOLE: Final = Requirement(
-    lambda result, shards: shards is not None and result.asked.get("split") != "columns",
+    lambda result, shards: shards is not None and result.config.get("partitioned_by") != "columns",
     "given the clients' rows, of the same columns at all",
     "others",
     "Add shards=[...], or draw scores.",
 )
 SCORES: Final = replace(ROWS, there=lambda result, shards: shards is not None or scores.own_scores(result) is not None)
 PARTS: Final = Requirement(
-    lambda result, shards: shards is not None or bool(result.own),
+    lambda result, shards: shards is not None or bool(result.local),
     "given the clients' rows, or of a simulation that has just been run",
     "neither",
     "Add shards=[...].",

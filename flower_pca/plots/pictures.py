@@ -86,16 +86,18 @@ PICTURES: Final[dict[str, Picture]] = {
     "errors": Picture(
         clients.errors, "What the components leave of a row, on average over each client's rows.", need=WHOLE
     ),
-    "far": Picture(
-        robust.far, "The share of each column's entries that were furthest off, at all clients.", of=RobustResult
+    "outlier_share": Picture(
+        robust.outlier_share,
+        "The share of each column's entries that were furthest off, at all clients.",
+        of=RobustResult,
     ),
-    "taken_by_column": Picture(
+    "removed_by_column": Picture(
         robust.by_column, "How many entries of each column something was taken out of.", of=RobustResult
     ),
     "taken_by_client": Picture(
         robust.by_client, "How many entries of each client something was taken out of.", of=RobustResult, need=TAKEN
     ),
-    "taken": Picture(
+    "removed": Picture(
         robust.where, "Which columns entries were taken out of, client by client.", of=RobustResult, need=PARTS
     ),
     "sizes": Picture(
@@ -120,7 +122,7 @@ PICTURES: Final[dict[str, Picture]] = {
         personal.plane, "Clients that lie close together have own components that are alike.",
         of=PersonalResult, need=SPACES,
     ),
-    "movement": Picture(
+    "subspace_change": Picture(
         tracking.alone(tracking.movement_panel),
         "How far the subspace turns from one step to the next.",
         of=TrackingResult,
@@ -148,8 +150,8 @@ PICTURES: Final[dict[str, Picture]] = {
         noisy="The error after each message as the run measures it: it is that of the noise as well.",
         need=COURSE,
     ),
-    "traffic": Picture(
-        course.traffic,
+    "bytes": Picture(
+        course.sizes,
         "The same error, against what all clients have sent and received by then.",
         "What all clients together have sent and received in each message.",
         noisy="The same error, against what all clients have sent and received by then.",

@@ -19,7 +19,7 @@ _COLUMNS: Final = 20  # columns that have a bar
 
 def by_column(drawn: style.Figure, result: RobustResult) -> None:
     """A bar for each column, that with the largest share first."""
-    _columns(drawn, result, result.taken_share_, "Entries taken out, by column")
+    _columns(drawn, result, result.removed_share_, "Entries taken out, by column")
 
 
 def _columns(drawn: style.Figure, result: RobustResult, share: Array, title: str) -> None:
@@ -31,9 +31,9 @@ def _columns(drawn: style.Figure, result: RobustResult, share: Array, title: str
     style.percent(clients.bars(drawn, share[order], named, title=title, words="share of the entries"), axis="x")
 
 
-def far(drawn: style.Figure, result: RobustResult) -> None:
+def outlier_share(drawn: style.Figure, result: RobustResult) -> None:
     """A bar for each column, of the entries furthest off: what any run's server knows."""
-    _columns(drawn, result, result.far_share_, "Far entries, by column")
+    _columns(drawn, result, result.outlier_share_by_column_, "Far entries, by column")
 
 
 def by_client(drawn: style.Figure, result: RobustResult, shards: Sequence[Any] | None) -> None:

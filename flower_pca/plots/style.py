@@ -282,7 +282,7 @@ _NO_SHAPES: Final = "last resort"  # a font that has a box for every letter
 
 
 def legible(text: str) -> str:
-    """The text, with a question mark for each letter that no font of this machine has."""
+    """The text, with a configuration mark for each letter that no font of this machine has."""
     drawable = (c if ord(c) in _letters() or _font(c) else "?" for c in text)
     return "".join(drawable)
 

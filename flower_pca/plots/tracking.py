@@ -14,7 +14,7 @@ from flower_pca.plots import style
 from flower_pca.results.steps import TrackingResult
 
 
-def movement(result: TrackingResult, path: str | os.PathLike[str], *, truth: Array | None = None) -> Path:
+def subspace_change(result: TrackingResult, path: str | os.PathLike[str], *, truth: Array | None = None) -> Path:
     """Draw movement, residual and the statistic of a change over the steps, on axes of their own,
     into an SVG or PNG.
 
@@ -65,7 +65,7 @@ def alone(panel: Callable[[style.Axes, TrackingResult], None]) -> Callable[[styl
 
 def movement_panel(ax: style.Axes, result: TrackingResult) -> None:
     """The sine of the largest angle between the bases of a step and the one before."""
-    _curve(ax, _numbers(result)[1:], result.movement_[1:], 0, "movement from step to step")
+    _curve(ax, _numbers(result)[1:], result.subspace_change_[1:], 0, "movement from step to step")
     _steps(ax, result, "Movement of the subspace", "sine of the largest angle")
 
 

@@ -170,7 +170,7 @@ def _parts(record: StepRecord, alarms: Sequence[str]) -> list[str]:
     """The newest step and its clients, and what a report has of all steps that are kept."""
     result = record.result_so_far()
     newest = [("rows of this step", f"{record.rows:,}"), *zip(_CLIENTS[2:4], _shares(record), strict=True)]
-    shown = {"statistic": ".3g", "level": ".3g", "movement": ".1e", "residual": ".1e"}
+    shown = {"statistic": ".3g", "level": ".3g", "subspace_change": ".1e", "residual": ".1e"}
     newest += [(name, html.figure(getattr(record, name), form, "none")) for name, form in shown.items()]
     return [
         html.facts(Fact("", words, None, text) for words, text in newest),

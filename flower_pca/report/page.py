@@ -21,7 +21,7 @@ from flower_pca.plots import course, style
 from flower_pca.report import html, pages
 from flower_pca.results.robust import RobustResult
 
-_COURSE: Final = ("convergence", "traffic")  # pictures of the run, not of what it found
+_COURSE: Final = ("convergence", "bytes")  # pictures of the run, not of what it found
 
 
 def write(

@@ -44,7 +44,7 @@ _TAKEN: Final = ("entries taken out", "far off")
 def robust_words(result: RobustResult, shards: Sequence[Any] | None) -> list[str]:
     """What the two parts are, how much was taken out, and where the sparse part is to be had."""
     unit = "" if result.scale_ is None else " of the scaled columns"
-    taken, far = float(result.taken_share_.mean()), result.outlier_share_
+    taken, far = float(result.removed_share_.mean()), result.outlier_share_
     times = min(result.cut_ or FAR, FAR)
     said = [
         "Rows are the sum of a low-rank part, to which the components and variances belong, and of a sparse part. "
@@ -102,9 +102,9 @@ def _by_client(result: RobustResult) -> list[str]:
 
 
 def _columns(result: RobustResult) -> str:
-    names, taken = facts.names_of(result), result.taken_share_
+    names, taken = facts.names_of(result), result.removed_share_
     order = np.argsort(-taken, kind="stable")[: html.SHOWN]
-    rows = [[names[j], f"{taken[j]:.2%}", f"{result.far_share_[j]:.2%}"] for j in order]
+    rows = [[names[j], f"{taken[j]:.2%}", f"{result.outlier_share_by_column_[j]:.2%}"] for j in order]
     title = facts.heading("Columns: what was taken out", len(order), len(taken), "with most")
     return html.table(title, ["column", *_TAKEN], rows, words=[0])
 
@@ -123,14 +123,14 @@ def personal_words(result: PersonalResult) -> list[str]:
         else:
             sentence = f"Theta is {result.theta_:.2g}, away from 0: shared and own components can be told apart."
         said.append(sentence)
-        if not result.own:
+        if not result.local:
             said.append("The own components stay with the clients: this page was made without them.")
     return [html.paragraph(" ".join(said), "said")]
 
 
 def personal_tables(result: PersonalResult, shards: Sequence[Any] | None) -> list[str]:
     """The clients: errors with and without their own components, and what these are made of."""
-    keys = sorted(key for key in result.own if OWN in result.own[key])
+    keys = sorted(key for key in result.local if OWN in result.local[key])
     if not keys:
         return []
     known, names, head = shares(result, shards), facts.names_of(result), ["client"]
@@ -144,7 +144,7 @@ def personal_tables(result: PersonalResult, shards: Sequence[Any] | None) -> lis
         lines = [line + figures[key] for line, key in pairs]
     head += ["variances along own components", "largest weights in the first"]
     for line, key in zip(lines, keys, strict=True):
-        own = result.own[key]
+        own = result.local[key]
         variances = ", ".join(f"{v:.3g}" for v in own["variances"][:4]) + (", ..." if len(own["variances"]) > 4 else "")
         line += [variances, labels.in_words(own[OWN][0], names) if len(own[OWN]) else ""]
     words = [0, len(head) - 2, len(head) - 1]
@@ -202,7 +202,7 @@ def of_steps(result: TrackingResult) -> list[str]:
     """The last basis, and a line for each step."""
     heads, basis = result.listing()
     changes = set(result.changes_.tolist())
-    figures = zip(result.rows_, result.movement_, result.residuals_, result.outliers_, strict=True)
+    figures = zip(result.rows_, result.subspace_change_, result.residuals_, result.outliers_, strict=True)
     rows = [
         [f"{j}", f"{n:,}", f"{moved:.1e}", f"{left:.1e}", f"{far:,}", "yes" if j in changes else ""]
         for j, (n, moved, left, far) in enumerate(figures, result.first_)
@@ -211,7 +211,7 @@ def of_steps(result: TrackingResult) -> list[str]:
         rows[0][2:4] = ["", ""]
     return [
         html.table("Basis of the last step", heads, basis, words=[2]),
-        html.table("Steps", ["step", "rows", "movement", "residual", "outliers", "change"], rows),
+        html.table("Steps", ["step", "rows", "subspace_change", "residual", "outliers", "change"], rows),
     ]
 
 

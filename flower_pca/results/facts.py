@@ -93,7 +93,7 @@ def of_status(status: Status) -> list[Remark]:
 
 _ENDS: Final = {
     Outcome.CONVERGED: "converged",
-    Outcome.ONE_SHOT: "done",
+    Outcome.DONE: "done",
     Outcome.BUDGET_SPENT: "ended with its privacy budget spent",
     Outcome.SETTLED: "settled",
 }

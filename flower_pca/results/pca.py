@@ -70,9 +70,9 @@ class PCAResult:
         algorithm, seed, centered: The algorithm's spec string, the seed, and whether the run was
             centred.
         answers: "fixed" if every client answered from fixed statistics of its rows, else "rows".
-        asked: What was asked for, as plain values: `flower_pca.assembly.question(**asked)` asks it
+        config: What was asked for, as plain values: `flower_pca.assembly.config(**config)` asks it
             again.
-        own: What clients keep for themselves, by their position; `simulate` hands it over, `save`
+        local: What clients keep for themselves, by their position; `simulate` hands it over, `save`
             leaves it out.
         fill_: What stands for a missing value, (d,): the mean of each column; None if none were
             allowed.
@@ -84,7 +84,7 @@ class PCAResult:
             orthonormal; else None.
         loading_errors_, variance_errors_: Standard errors of the loadings, (k, d), and of the
             variances, (k,): how far other rows of the same sites would move them; None if the run
-            was not asked for errors. See `stages.errors`.
+            was not asked for errors. See `stages.standard_errors`.
         site_loading_errors_, site_variance_errors_: Likewise, by other sites; None of a single
             client too.
         noise_thresholds_: Of each component, and of the one that would follow, the variance that
@@ -110,7 +110,7 @@ class PCAResult:
         site_names: Names of the clients that have contributed and have one, by key, as `own`; {} where none have.
         left_out: Clients whose rows are not in the result, by key, each with its `name` and `why`;
             {} if there are none.
-        choices: Sentences on what the run has chosen by itself, as algorithm="auto" does, and why.
+        decisions: Sentences on what the run has chosen by itself, as algorithm="auto" does, and why.
         hints: Sentences about columns whose sizes make components say little else: an identifier,
             or other units.
         privacy: What differential privacy has cost; None without it. Counts, means and variances
@@ -163,14 +163,14 @@ class PCAResult:
     feature_digest: str = ""
     site_names: Mapping[int, str] = field(default_factory=dict)
     left_out: Mapping[int, LeftOut] = field(default_factory=dict)
-    choices: tuple[str, ...] = ()
+    decisions: tuple[str, ...] = ()
     hints: tuple[str, ...] = ()
     privacy: Spent | None = None
-    asked: Mapping[str, Any] = field(default_factory=dict)
-    own: Mapping[int, dict[str, Array]] = field(default_factory=dict)
+    config: Mapping[str, Any] = field(default_factory=dict)
+    local: Mapping[int, dict[str, Array]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name in ("choices", "hints"):
+        for name in ("decisions", "hints"):
             object.__setattr__(self, name, tuple(map(Sentence, getattr(self, name))))
         for name in ("explained_names_", "adjusted_by_"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
@@ -180,9 +180,9 @@ class PCAResult:
         _KINDS[cls.__name__] = cls
 
     @classmethod
-    def of(cls, model: Model, *, algorithm: str, history: History, asked: Mapping[str, Any]) -> Self:
+    def of(cls, model: Model, *, algorithm: str, history: History, config: Mapping[str, Any]) -> Self:
         """The result that a finished model amounts to."""
-        return cls(**cls._fields(model), algorithm=algorithm, history=history, asked=asked)
+        return cls(**cls._fields(model), algorithm=algorithm, history=history, config=config)
 
     @classmethod
     def _fields(cls, model: Model) -> dict[str, Any]:
@@ -237,7 +237,7 @@ class PCAResult:
             return None
         return certainty(
             self.privacy,
-            DP.of(self.asked.get("dp")),
+            DP.of(self.config.get("dp")),
             self.frame,
             rows=self.n_samples_,
             columns=self.n_features_in_,
@@ -270,7 +270,7 @@ class PCAResult:
         """
         if not self.is_pooled or self.privacy is not None:
             return None
-        if self.asked.get("max_share") is not None or self.asked.get("split", "rows") != "rows":
+        if self.config.get("max_share") is not None or self.config.get("partitioned_by", "rows") != "rows":
             return None
         rows = self.n_samples_ - int(self.centered) - self.adjusted_degrees_
         return shrinkage(self.explained_variance_, self.left_out_variance_, rows=rows, columns=self.n_features_in_)
@@ -343,8 +343,8 @@ class PCAResult:
             return Sentence(_CALLED.sub(name, marks_of(words)))
 
         status = replace(self.status, words=called(self.status.words))
-        choices, hints = (tuple(map(called, sentences)) for sentences in (self.choices, self.hints))
-        return replace(self, status=status, choices=choices, hints=hints)
+        decisions, hints = (tuple(map(called, sentences)) for sentences in (self.decisions, self.hints))
+        return replace(self, status=status, decisions=decisions, hints=hints)
 
     def at_site(self, site: int | str | Mapping[str, Array]) -> Self:
         """The result for rows of one site, of a run that has removed the site's own means.
@@ -352,7 +352,7 @@ class PCAResult:
         Its `transform`, `project`, `score` and all else take rows of this site, from the run or new ones.
 
         Args:
-            site: The site by its name or its key in `own`, as `simulate` hands these over; or what a node has
+            site: The site by its name or its key in `local`, as `simulate` hands these over; or what a node has
                 written for itself, as `flower_pca.results.site.read` reads it.
 
         Raises:
@@ -409,7 +409,7 @@ class PCAResult:
         """
         return self.transform(X) / known_shrinkage(self.shrinkage_)
 
-    def filling_gaps(self) -> Self:
+    def with_imputation(self) -> Self:
         """The same result, which takes the run's mean where a new row has a gap, as after a run with missing="mean".
 
         Raises:
@@ -552,11 +552,11 @@ class PCAResult:
             *self._variances(),
             Fact("centered", "columns", self.centered, self._frame_in_words),
             *self._errors(),
-            facts.plain("choices", list(self.choices)),
+            facts.plain("decisions", list(self.decisions)),
             facts.plain("hints", [*self.hints, *filter(None, [self.shrinkage_hint])]),
             facts.plain("rounds", self.rounds),
             *facts.of_messages(self.history),
-            facts.of_answers(masked=bool(self.asked.get("mask"))),
+            facts.of_answers(masked=bool(self.config.get("mask"))),
             facts.plain("seed", self.seed),
         ]
 
@@ -582,7 +582,7 @@ class PCAResult:
         """Sentences on how far it may be relied on, what was chosen, and how columns look."""
         said = [
             *facts.of_status(self.status),
-            *(Remark(choice) for choice in self.choices),
+            *(Remark(choice) for choice in self.decisions),
             *facts.of_left_out(self.left_out),
             *(Remark(hint, "warn") for hint in self.hints),
             *([Remark(self.shrinkage_hint)] if self.shrinkage_hint else []),
@@ -790,7 +790,7 @@ def fields_of(model: Model) -> dict[str, Any]:
         "cross_": None if "cross" not in model.left else model.left["cross"][:k, :k] / ddof,
         "feature_names_in_": labels.array_of(names),
         "feature_digest": model.feature_digest,
-        "choices": tuple(model.choices.values()),
+        "decisions": tuple(model.decisions.values()),
         "hints": (
             *hints_of_mean(model.offset, model.values[0]),
             *sizes,

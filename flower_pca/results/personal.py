@@ -74,9 +74,9 @@ class PersonalResult(PCAResult):
     collected_: Array
 
     @classmethod
-    def of(cls, model: Model, *, algorithm: str, history: History, asked: Mapping[str, Any]) -> Self:
+    def of(cls, model: Model, *, algorithm: str, history: History, config: Mapping[str, Any]) -> Self:
         """The result that a finished model amounts to; warns if shared and own components cannot be told apart."""
-        result = super().of(model, algorithm=algorithm, history=history, asked=asked)
+        result = super().of(model, algorithm=algorithm, history=history, config=config)
         if result.theta_estimate_ < SEPARABLE and result.local_components:
             got = f"{result.theta_estimate_:.2g} with {result.n_components_} shared and {result.local_components} own"
             warnings.warn(
@@ -111,14 +111,14 @@ class PersonalResult(PCAResult):
         which is an upper one and close after ten rounds or so. NaN where it is not measured.
         """
         closing = self.history.of(self.closing)
-        if not self.own or not closing or len(self.own) < closing[-1].answered:
+        if not self.local or not closing or len(self.local) < closing[-1].answered:
             return self.theta_estimate_
-        rows = np.vstack([own[OWN] for own in self.own.values()])
-        return 1.0 - linalg.norm2(rows.T) ** 2 / len(self.own)
+        rows = np.vstack([own[OWN] for own in self.local.values()])
+        return 1.0 - linalg.norm2(rows.T) ** 2 / len(self.local)
 
     def _key_of(self, site: str) -> int:
         """The key of the client that is called so."""
-        names = {name: key for key, name in self.site_names.items() if key in self.own}
+        names = {name: key for key, name in self.site_names.items() if key in self.local}
         if site not in names:
             raise ConfigError(
                 f"There is no client {shown(site)} among those known here ({', '.join(names) or 'none by name'}). Name "
@@ -139,19 +139,19 @@ class PersonalResult(PCAResult):
                     f"{got}. Transpose them."
                 )
             return rows
-        if client not in self.own:
-            there = ", ".join(map(str, self.own)) or "nobody"
+        if client not in self.local:
+            there = ", ".join(map(str, self.local)) or "nobody"
             raise ConfigError(
                 f"The own components of client {client} are not here, but those of {there}. A node has its own in the "
                 "file "
                 "that it has written: give these components instead."
             )
-        return self.own[int(client)][OWN]
+        return self.local[int(client)][OWN]
 
     @property
     def own_in_words(self) -> str:
         """How many own components a client has: a number, or from where to where they go."""
-        counts = [len(own[OWN]) for own in self.own.values() if OWN in own]
+        counts = [len(own[OWN]) for own in self.local.values() if OWN in own]
         found = counts or [self.local_components]
         least, most = min(found), max(found)
         if least == most:
@@ -263,7 +263,7 @@ class TripleResult(PersonalResult):
         threshold_: How far off an entry was taken out, in multiples of its column's noise.
         noise_: The deviation of each column's noise in the frame, the root mean square over the
             clients, (d,).
-        taken_share_: The share of each column's entries that were taken out, of all clients
+        removed_share_: The share of each column's entries that were taken out, of all clients
             together, (d,).
     """
 
@@ -273,12 +273,12 @@ class TripleResult(PersonalResult):
 
     threshold_: float
     noise_: Array
-    taken_share_: Array
+    removed_share_: Array
 
     @classmethod
     def _fields(cls, model: Model) -> dict[str, Any]:
         left = model.left
-        found = {"threshold_": float(left["cut"]), "noise_": left["noise"], "taken_share_": left["taken"]}
+        found = {"threshold_": float(left["cut"]), "noise_": left["noise"], "removed_share_": left["taken"]}
         common = super()._fields(model)
         few = "too few rows to tell far entries: no say in the shared components, and no own ones."
         apart = "other components: the shared ones explain less than half of what as many own ones would there."
@@ -287,7 +287,7 @@ class TripleResult(PersonalResult):
 
     def facts(self) -> list[Fact]:
         """Figures of a personalized run, and how many entries were taken out."""
-        taken = float(self.taken_share_.mean())
+        taken = float(self.removed_share_.mean())
         return [*super().facts(), Fact("share_of_entries_taken_out", "entries taken out", taken, f"{taken:.2%}")]
 
     def transform(self, X: Any, *, client: int | str | Array | None = None) -> Array:

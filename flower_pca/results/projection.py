@@ -269,7 +269,7 @@ class Scaling(Packet):
         feature_digest: SHA-256 of the sorted names, where clients keep the names to themselves; ""
             if there are none.
         status, history: Why the run ended; what happened in each message. A record has neither.
-        asked: What was asked for, as plain values.
+        config: What was asked for, as plain values.
         site_names: Names of the clients that have contributed and have one, by key; {} where none have.
         left_out: Clients whose rows are not in the result, by key, each with its `name` and `why`;
             {} if there are none.
@@ -288,7 +288,7 @@ class Scaling(Packet):
     feature_digest: str = ""
     status: Status | None = None
     history: History = field(default_factory=History)
-    asked: Mapping[str, Any] = field(default_factory=dict)
+    config: Mapping[str, Any] = field(default_factory=dict)
     site_names: Mapping[int, str] = field(default_factory=dict)
     left_out: Mapping[int, LeftOut] = field(default_factory=dict)
 
@@ -308,7 +308,7 @@ class Scaling(Packet):
             )
 
     @classmethod
-    def of(cls, model: Model, *, algorithm: str, history: History, asked: Mapping[str, Any]) -> Self:
+    def of(cls, model: Model, *, algorithm: str, history: History, config: Mapping[str, Any]) -> Self:
         """The scaling that a finished run amounts to."""
         frame = model.frame
         assert frame.mean is not None
@@ -322,7 +322,7 @@ class Scaling(Packet):
             feature_digest=model.feature_digest,
             status=model.status,
             history=history,
-            asked={"algorithm": algorithm, **asked},
+            config={"algorithm": algorithm, **config},
         )
 
     @classmethod

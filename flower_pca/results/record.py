@@ -75,7 +75,7 @@ class StepRecord:
         change: In words, the change that was declared; None where none was.
         cause: With `monitor`, what the newest of these changes is of, as
             `TrackingResult.causes_`; None where there is none.
-        movement: The sine of the largest angle between its basis and the one before; None where
+        subspace_change: The sine of the largest angle between its basis and the one before; None where
             there is none.
         missing_share: Entries that were missing, of all entries of these rows; None without rows.
         outlier_share: Entries that were taken for outliers, of those that were observed; None
@@ -92,7 +92,7 @@ class StepRecord:
     level: float | None
     change: str | None
     cause: Cause | None
-    movement: float | None
+    subspace_change: float | None
     missing_share: float | None
     outlier_share: float | None
     residual: float | None
@@ -167,7 +167,7 @@ def _record(
         level=level,
         change=" ".join(said) or None,
         cause=cause,
-        movement=None if before is None else linalg.sin_theta(before, step.basis),
+        subspace_change=None if before is None else linalg.sin_theta(before, step.basis),
         deficient=step.deficient,
         clients=dict(sorted(clients.items())),
         **_shares({**vars(step), "misfit": step.residual**2, "energy": 1.0}, d),

@@ -43,8 +43,8 @@ class RobustResult(PCAResult):
         cut_: Thresholds beyond which an entry counts as an outlier; it has no pull on the low-rank
             part, if cut off.
         outlier_share_: The share of entries further off than that.
-        far_share_: The same share of each column's entries, of all clients together, (d,).
-        taken_share_: The share of each column's entries that are not 0 in S, likewise, (d,).
+        outlier_share_by_column_: The same share of each column's entries, of all clients together, (d,).
+        removed_share_: The share of each column's entries that are not 0 in S, likewise, (d,).
         clients_: Of each client its rows, the share of its entries that are not 0 in S, and that of
             outliers, (N, 3); None where the server has seen sums only.
         client_keys_: The keys of these clients, as in `site_names`, (N,); likewise.
@@ -69,8 +69,8 @@ class RobustResult(PCAResult):
     threshold_: float
     spread_: float
     outlier_share_: float
-    far_share_: Array
-    taken_share_: Array
+    outlier_share_by_column_: Array
+    removed_share_: Array
     clients_: Array | None
     client_keys_: Array | None
     cut_: float | None
@@ -89,8 +89,8 @@ class RobustResult(PCAResult):
             **super()._fields(model),
             **{name: float(left[key]) for name, key in names.items()},
             **{name: float(left[key]) if key in left else None for name, key in some.items()},
-            "far_share_": left["far"],
-            "taken_share_": left["taken"],
+            "outlier_share_by_column_": left["far"],
+            "removed_share_": left["taken"],
             "clients_": left.get("clients"),
             "client_keys_": left.get("keys"),
             "rank_": int(left["rank"]) if "rank" in left else None,
@@ -101,7 +101,7 @@ class RobustResult(PCAResult):
     def facts(self) -> list[Fact]:
         """Figures, without a share of the variance: the low-rank part has no more components."""
         plain = [fact for fact in super().facts() if fact.words != "variance explained"]
-        taken, far = float(self.taken_share_.mean()), self.outlier_share_
+        taken, far = float(self.removed_share_.mean()), self.outlier_share_
         return [
             *plain,
             Fact("share_of_entries_taken_out", "entries taken out", taken, f"{taken:.2%}"),
@@ -126,7 +126,7 @@ class RobustResult(PCAResult):
             start += len(block)
         return np.concatenate(found)
 
-    def filling_gaps(self) -> Self:
+    def with_imputation(self) -> Self:
         """The same result, which takes gaps in new rows as it takes far entries: as if nothing was known there."""
         if self.fill_ is not None:
             return self

@@ -31,12 +31,12 @@ R = TypeVar("R")
 _ELSEWHERE: Final = re.compile(r"flower_pca\.\w+\.result")
 # fields that a file has in a form that is not theirs, or not at all
 _OTHERWISE: Final = (
-    *("status", "history", "asked", "own", "feature_names_in_", "feature_digest", "site_names", "left_out"),
-    *("choices", "hints", "privacy"),
+    *("status", "history", "config", "local", "feature_names_in_", "feature_digest", "site_names", "left_out"),
+    *("decisions", "hints", "privacy"),
 )
 # what a header has of a run, and of a result beside the fields of its own
-_RUN: Final = ("asked", "status", "history", "feature_names", "feature_digest", "site_names", "left_out")
-_RESULT: Final = ("class", "module", "privacy", "choices", "hints")
+_RUN: Final = ("config", "status", "history", "feature_names", "feature_digest", "site_names", "left_out")
+_RESULT: Final = ("class", "module", "privacy", "decisions", "hints")
 # what files that were saved before a field was known stand for
 _BEFORE: Final = {"histograms_of": "rows"}
 _FINITE: Final = ("components_", "explained_variance_", "mean_", "scale_", "fill_")
@@ -46,8 +46,8 @@ class OfRun(Protocol):
     """What results of all kinds have of their run."""
 
     @property
-    def asked(self) -> Mapping[str, Any]:
-        """The question, as plain values."""
+    def config(self) -> Mapping[str, Any]:
+        """The configuration, as plain values."""
 
     @property
     def status(self) -> Status:
@@ -85,7 +85,7 @@ class OfClients(OfRun, Protocol):
         """What the run has cost."""
 
     @property
-    def choices(self) -> tuple[str, ...]:
+    def decisions(self) -> tuple[str, ...]:
         """What it has chosen."""
 
     @property
@@ -153,7 +153,7 @@ def header(result: OfClients) -> dict[str, Any]:
         "class": type(result).__name__,
         "module": type(result).__module__,
         "privacy": None if result.privacy is None else dataclasses.asdict(result.privacy),
-        "choices": list(result.choices),
+        "decisions": list(result.decisions),
         "hints": list(map(marks_of, result.hints)),
         **of_run(result),
     }
@@ -204,9 +204,9 @@ def _import_results(named: str) -> None:
 
 
 def of_run(result: OfRun) -> dict[str, Any]:
-    """What results of all kinds have of their run: the question, how it went, and names; as plain values."""
+    """What results of all kinds have of their run: the configuration, how it went, and names; as plain values."""
     return {
-        "asked": result.asked,
+        "config": result.config,
         "status": [result.status.outcome.value, marks_of(result.status.words)],
         "history": result.history.to_json(),
         "feature_names": labels.tuple_of(result.feature_names_in_),
@@ -220,7 +220,7 @@ def from_run(header: Mapping[str, Any]) -> dict[str, Any]:
     """The fields that `of_run` has taken apart."""
     outcome, words = header["status"]
     return {
-        "asked": header["asked"],
+        "config": header["config"],
         "status": Status(Outcome(outcome), words),
         "history": History.from_json(header["history"]),
         "feature_names_in_": labels.array_of(header["feature_names"]),
@@ -243,7 +243,7 @@ def fields(
     return {
         **{name: arrays.get(name) for name in own.arrays},
         **{name: header[name] for name in own.plain},
-        "choices": tuple(header["choices"]),
+        "decisions": tuple(header["decisions"]),
         "hints": tuple(map(str, header["hints"])),
         "privacy": None if spent is None else files.unpack(Spent, spent, {}),
         **from_run(header),

@@ -26,7 +26,7 @@ class OfSites(Protocol):
         """How much each column changes with each covariate."""
 
     @property
-    def own(self) -> Mapping[int, Mapping[str, Array]]:
+    def local(self) -> Mapping[int, Mapping[str, Array]]:
         """What sites keep for themselves, by key."""
 
     @property
@@ -61,11 +61,11 @@ def fields_at(result: OfSites, site: int | str | Mapping[str, Array]) -> dict[st
 
 def _of(result: OfSites, site: int | str) -> Mapping[str, Array]:
     """What a result has of the own results of a site, by key or name."""
-    keys = [key for key in result.own if site in (key, result.site_names.get(key))]
+    keys = [key for key in result.local if site in (key, result.site_names.get(key))]
     if not keys:
-        there = ", ".join(result.site_names.get(key, str(key)) for key in result.own) or "none"
+        there = ", ".join(result.site_names.get(key, str(key)) for key in result.local) or "none"
         raise ConfigError(
             f"The result has no means of the site {shown(site)}, but of {there}. Where the site's node has written "
             "them to its output folder, give flower_pca.results.site.read(path)."
         )
-    return result.own[keys[0]]
+    return result.local[keys[0]]

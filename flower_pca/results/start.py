@@ -44,7 +44,7 @@ class Components(NamedTuple):
         if missing:
             raise ConfigError(
                 f"The start lacks column {missing[0]}. Start from a result that has it, or leave start out.",
-                setting="start",
+                setting="init",
             )
         places = [place[name] for name in order]
         scale = None if self.scale_ is None else self.scale_[places]
@@ -57,13 +57,13 @@ _BEFORE: Final = 1000
 Start: TypeAlias = "Array | PCAResult | Components | str | os.PathLike[str]"
 
 
-def basis(start: Start, r: int, wanted: tuple[str, ...] | None) -> tuple[Array, tuple[str, ...] | None]:
+def basis(init: Start, r: int, wanted: tuple[str, ...] | None) -> tuple[Array, tuple[str, ...] | None]:
     """The r columns, orthonormal, that a tracker begins with, in the units of the rows; and what the run names.
 
     Those are the `wanted` columns, or, if it names none, those of the start that have names: else
     the basis would be one of other columns.
     """
-    given = components_of(start)
+    given = components_of(init)
     if given.feature_names_in_ is not None:
         wanted = wanted or tuple(map(str, given.feature_names_in_))
         given = given.arrange(wanted)
@@ -76,18 +76,18 @@ def basis(start: Start, r: int, wanted: tuple[str, ...] | None) -> tuple[Array, 
 
 
 def block(
-    start: Start, algorithm: Algorithm[Any], *, n_components: int | float, seed: int, wanted: tuple[str, ...] | None
+    init: Start, algorithm: Algorithm[Any], *, n_components: int | float, seed: int, wanted: tuple[str, ...] | None
 ) -> Array:
     """The block, in the units of the rows, that the opening asks for.
 
     Args:
-        start: A result, its file, or components as rows.
+        init: A result, its file, or components as rows.
         algorithm: The algorithm, which has to go on from what the opening brings.
         n_components: As asked.
         seed: As asked.
         wanted: The columns that the run names.
     """
-    given = components_of(start)
+    given = components_of(init)
     # a run that names no columns takes them in the order of their names
     if given.feature_names_in_ is not None:
         given = given.arrange(sorted(map(str, given.feature_names_in_)) if wanted is None else wanted)
@@ -104,13 +104,13 @@ def block(
 
 
 def earlier(
-    start: Start, algorithm: Algorithm[Any], *, n_components: int | float, wanted: tuple[str, ...] | None
+    init: Start, algorithm: Algorithm[Any], *, n_components: int | float, wanted: tuple[str, ...] | None
 ) -> Earlier | None:
     """What the result of a run that has converged says of its rows; None of any other start."""
-    found: Any = _loaded(start)
+    found: Any = _loaded(init)
     if not isinstance(found, PCAResult) or not isinstance(n_components, int):
         return None
-    settled = found.status.outcome in (Outcome.CONVERGED, Outcome.ONE_SHOT) and found.residuals_ is not None
+    settled = found.status.outcome in (Outcome.CONVERGED, Outcome.DONE) and found.residuals_ is not None
     if not settled or found.cross_ is not None or found.n_components_ < n_components:
         return None
     places: Any = slice(None)
@@ -137,9 +137,9 @@ def _angle(found: PCAResult, algorithm: Algorithm[Any]) -> float | None:
     return min(told, default=None)
 
 
-def components_of(start: Start) -> Components:
+def components_of(init: Start) -> Components:
     """The components of a start, and what is known of their columns."""
-    found: Any = _loaded(start)
+    found: Any = _loaded(init)
     rows = checks.numbers("The components to start from", getattr(found, "components_", found))
     if rows.ndim == 3:
         rows = rows[-1]
@@ -148,8 +148,8 @@ def components_of(start: Start) -> Components:
     return Components(rows, getattr(found, "scale_", None), getattr(found, "feature_names_in_", None))
 
 
-def _loaded(start: Start) -> Any:
-    return PCAResult.load(start) if isinstance(start, str | os.PathLike) else start
+def _loaded(init: Start) -> Any:
+    return PCAResult.load(init) if isinstance(init, str | os.PathLike) else init
 
 
 def _refusal(rule: str, rows: Array) -> ConfigError:

@@ -81,7 +81,7 @@ class TrackingResult:
             to.
         algorithm: The tracker's spec string.
         seed: The seed of the run.
-        asked: What was asked for, as plain values.
+        config: What was asked for, as plain values.
         feature_names_in_: Names of the columns, in their order, (d,); None where columns go by
             position.
         feature_digest: SHA-256 of the sorted names, which clients tell that keep the names to
@@ -107,7 +107,7 @@ class TrackingResult:
     history: History
     algorithm: str
     seed: int
-    asked: Mapping[str, Any] = field(default_factory=dict)
+    config: Mapping[str, Any] = field(default_factory=dict)
     feature_names_in_: Array | None = None
     feature_digest: str = ""
     site_names: Mapping[int, str] = field(default_factory=dict)
@@ -115,11 +115,11 @@ class TrackingResult:
     causes_: Mapping[int, Cause] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, model: Model, *, algorithm: str, history: History, asked: Mapping[str, Any]) -> TrackingResult:
+    def of(cls, model: Model, *, algorithm: str, history: History, config: Mapping[str, Any]) -> TrackingResult:
         """The result of a finished model: its tracker has left the figures of all steps."""
         left, names = model.left, labels.array_of(model.feature_names)
         first = int(left["gone"])
-        status = model.status or Status(Outcome.ONE_SHOT, "the run goes on")
+        status = model.status or Status(Outcome.DONE, "the run goes on")
         shown = labels.column_names(names, len(left["bases"][-1]))
         advice = [*_stuck(left, shown), *_narrow(left), *_of_watch(left), *_of_season(left)]
         return cls(
@@ -135,7 +135,7 @@ class TrackingResult:
             history=history,
             algorithm=algorithm,
             seed=model.seed,
-            asked=asked,
+            config=config,
             feature_names_in_=names,
             feature_digest=model.feature_digest,
             causes_=_causes(left, first),
@@ -157,7 +157,7 @@ class TrackingResult:
         return int(self.components_.shape[2])
 
     @property
-    def movement_(self) -> Array:
+    def subspace_change_(self) -> Array:
         """The sine of the largest angle between the bases of a step and the one before, (steps,); 0 for the first."""
         steps = itertools.pairwise(self.components_)
         return np.array([0.0, *(linalg.sin_theta(a.T, b.T) for a, b in steps)])
@@ -257,7 +257,7 @@ class TrackingResult:
     def facts(self) -> list[Fact]:
         """Figures, under the names that JSON has and the words that a reader has."""
         names, totals = facts.names_of(self), self.totals_
-        series = ("rows", "movement", "residuals", "deficient", "outliers", "changes")
+        series = ("rows", "subspace_change", "residuals", "deficient", "outliers", "changes")
         return [
             facts.plain("kind", type(self).__name__),
             facts.plain("algorithm", self.algorithm),
@@ -278,7 +278,7 @@ class TrackingResult:
             Fact("", "rows with too many gaps", None, f"{totals['deficient']:,}"),
             facts.plain("largest_weights", [facts.weights(row, names) for row in self.components_[-1]]),
             *facts.of_messages(self.history),
-            facts.of_answers(masked=bool(self.asked.get("mask"))),
+            facts.of_answers(masked=bool(self.config.get("mask"))),
             facts.plain("seed", self.seed),
         ]
 
@@ -315,7 +315,7 @@ class TrackingResult:
     def table(self) -> str:
         """The steps as a plain text table, and the heaviest columns in the last one's basis."""
         head = f"{'step':>6} {'rows':>8} {'movement':>10} {'residual':>10} {'outliers':>10}  change"
-        figures = zip(self.rows_, self.movement_, self.residuals_, self.outliers_, strict=True)
+        figures = zip(self.rows_, self.subspace_change_, self.residuals_, self.outliers_, strict=True)
         lines = [
             f"{j:>6} {n:>8} {moved:>10.1e} {left:>10.1e} {far:>10}"
             for j, (n, moved, left, far) in enumerate(figures, self.first_)

@@ -75,7 +75,7 @@ class Watch(Watcher):
 
     def end(self, result: PCAResult | TrackingResult) -> None:
         """At the end: its status, what the run has chosen, and hints if there are any."""
-        for words in (result.status, *((*result.choices, *result.hints) if isinstance(result, PCAResult) else ())):
+        for words in (result.status, *((*result.decisions, *result.hints) if isinstance(result, PCAResult) else ())):
             _LOG.info("%s", words)
         if self._bar is not None:
             self._bar.show(1.0, str(result.status))
@@ -224,7 +224,7 @@ class Conduct:
 
     engine: Ray | None
     answers: str
-    start: Start | None
+    init: Start | None
     checkpoint: str | os.PathLike[str] | None
     on_round: Callable[[Driven], None] | None
 

@@ -7,19 +7,19 @@ import logging
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, TypeAlias, Unpack, cast
+from typing import Any, Final, Unpack, cast
 
 from flower_pca import answering, assembly, registry
-from flower_pca.assembly import AskedSteps
+from flower_pca.assembly import TrackingOptions
 from flower_pca.base import checks, labels
 from flower_pca.base.bits import seeded_bits
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.options import option
 from flower_pca.base.shown import shown
-from flower_pca.base.signatures import defaults, spelt_out
+from flower_pca.base.spec import defaults, spelt_out
 from flower_pca.core.algorithm import Algorithm, Telling
+from flower_pca.core.config import COMPONENTS, PCAConfig, SimulationOptions
 from flower_pca.core.drive import Driven, Watcher, drive
-from flower_pca.core.question import AskedHere, Question
 from flower_pca.core.stage import Arrays
 from flower_pca.names.columns import Heading, names_in
 from flower_pca.names.table import Table
@@ -38,43 +38,38 @@ from flower_pca.simulation.backend import Conduct, InProcess, Ray, Shards, Watch
 from flower_pca.simulation.sites import common_order, handed_over, looked_at, rows_of, sites_of
 from flower_pca.tracking.tracker import Tracker
 
-Participation: TypeAlias = float | Callable[[int], Iterable[int]]
-
 # of an algorithm: its own values if left out
 _OWN: Final = ("tol", "min_rounds", "max_rounds", "patience")
 _LOG: Final = logging.getLogger("flower_pca")
 
 
-@spelt_out(AskedHere, {**defaults(Question), **dict.fromkeys(_OWN)})
+@spelt_out(SimulationOptions, {**defaults(PCAConfig), **dict.fromkeys(_OWN)})
 def simulate(
-    algorithm: str | Algorithm[Any] | Question,
+    algorithm: str | Algorithm[Any] | PCAConfig,
     shards: Sequence[Any] | Mapping[str, Any],
     *,
-    participation: Participation | None = None,
-    private: Collection[int] = (),
+    hide_local: Collection[int] = (),
     answers: str = "rows",
-    start: Start | None = None,
+    init: Start | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     on_round: Callable[[Driven], None] | None = None,
     backend: str | Ray = "in_process",
-    **settings: Unpack[AskedHere],
+    **settings: Unpack[SimulationOptions],
 ) -> PCAResult:
     """Principal components of the rows of all shards together, by a federated algorithm.
 
     Args:
         algorithm: A name ("krylov"), a spec string ("faps(inner_steps=5)") or an instance; or a
-            whole `Question`.
+            whole `PCAConfig`.
         shards: One two-dimensional array per client: dense, scipy sparse or memory-mapped; rows are
             samples. Data frames and what `from_frame` and `sources.make` give are matched by the
-            names of their columns; a mapping names the sites. With split="columns" their rows are
+            names of their columns; a mapping names the sites. With partitioned_by="columns" their rows are
             matched instead, by the index of a data frame or the ids of a file where these are
             given.
-        participation: A function from the number of a message to the clients (by position) that can
-            be reached then; or a share of the clients, which is another word for `fraction`.
-        private: Clients, by position, whose own results are not handed over in `own` of the result.
+        hide_local: Clients, by position, whose own results are not handed over in `own` of the result.
         answers: "rows": clients multiply rows, or X'X where that takes fewer operations; "fixed":
             they answer as nodes in a deployment do, with the same bits. See `Rules`.
-        start: Components to begin with, for an algorithm that iterates: an earlier result, its
+        init: Components to begin with, for an algorithm that iterates: an earlier result, its
             file, or components as rows. Over nearly the same rows that saves messages; the answer
             is that of these rows.
         checkpoint: File to keep the state of the run in after every round. If it is there at the
@@ -84,10 +79,11 @@ def simulate(
         backend: "in_process", a plain loop without Flower; or "ray", Flower's simulation engine,
             with virtual nodes that host many clients; or Ray(clients_per_node=1) for settings of
             it. The components are the same to the last bit.
-        **settings: What is asked, where `algorithm` is not a Question: n_components, and what else
-            `Question` names, such as center, scale, seed, mask=True or dp="dp(epsilon=1.0,
+        **settings: What is asked, where `algorithm` is not a PCAConfig: n_components, and what else
+            `PCAConfig` names, such as center, scale, seed, mask=True or dp="dp(epsilon=1.0,
             delta=1e-6, clip=10.0)". For an algorithm that iterates, tol, min_rounds, max_rounds and
-            patience are its own: see `make`.
+            patience are its own: see `make`. Here `fraction` may also be a function from the number
+            of a message to the positions of the clients that can be reached then.
 
     Returns:
         The components with their variances, why the run ended, and its history; of a run over
@@ -98,35 +94,40 @@ def simulate(
         DataError: If a shard cannot be used; the message names the client.
         NotEnoughNodes: If fewer clients are present, or answer, than the run needs.
     """
-    _require_order("simulate", "shards", algorithm, shards, (Algorithm, Question))
-    conduct = Conduct(engine=Ray.of(backend), answers=answers, start=start, checkpoint=checkpoint, on_round=on_round)
+    _require_order("simulate", "shards", algorithm, shards, (Algorithm, PCAConfig))
+    conduct = Conduct(engine=Ray.of(backend), answers=answers, init=init, checkpoint=checkpoint, on_round=on_round)
     _require_called_here(conduct.engine, on_round)
-    question = assembly.question(algorithm, **settings)
-    present = participation if callable(participation) else None
-    if participation is not None and not callable(participation):
-        question = assembly.check(replace(question, fraction=participation))
+    fraction, present = settings.get("fraction"), None
+    if callable(fraction):
+        present = fraction
+        del settings["fraction"]
+    config = assembly.config(algorithm, **settings)
     if checkpoint is not None:
-        question.check_checkpoint(checkpoint)
-    if question.split == "columns":
+        config.check_checkpoint(checkpoint)
+    if config.partitioned_by == "columns":
         rule = "left out, as no other client has the columns of one that is away"
-        _require_none(present, f"participation with {option('split', 'columns')}", rule, "Leave it out.")
-        return parties.simulate(question, shards, conduct, private=private)
-    question, sites = _in_order(question, sites_of(shards))
-    clients = _require_clients(question, sites)
-    public = handed_over(private, len(clients))
+        _require_none(
+            present, f"A function as fraction with {option('partitioned_by', 'columns')}", rule, "Leave it out."
+        )
+        return parties.simulate(config, shards, conduct, hide_local=hide_local)
+    config, sites = _in_order(config, sites_of(shards))
+    clients = _require_clients(config, sites)
+    public = handed_over(hide_local, len(clients))
     watch = Watch(on_round)
-    watch.begin(functools.partial(_words, question, clients))
+    watch.begin(functools.partial(_words, config, clients))
     if conduct.engine is None:
         del sites  # Clients hold what they need of the tables; ten thousand tables beside them would take memory.
-        result = _in_process(question, clients, public, conduct, present, watch)
+        result = _in_process(config, clients, public, conduct, present, watch)
     else:
-        _require_none(present, "participation with Ray", "a fraction", "Use a fraction, or the backend in_process.")
+        _require_none(
+            present, "A function as fraction with Ray", "a number", "Use a number, or the backend in_process."
+        )
         from flower_pca.simulation import ray
 
-        result = ray.run(question, sites, public, replace(conduct, on_round=watch.after_message))
-    if question.covariates is not None and question.columns is not None:
-        clients = [client.arrange(question.columns) for client in clients]  # Hints are about features.
-    result = looked_at(result, clients, _frame(result, question))
+        result = ray.run(config, sites, public, replace(conduct, on_round=watch.after_message))
+    if config.covariates is not None and config.columns is not None:
+        clients = [client.arrange(config.columns) for client in clients]  # Hints are about features.
+    result = looked_at(result, clients, _frame(result, config))
     watch.end(result)
     return result
 
@@ -150,7 +151,7 @@ def _require_order(function: str, data: str, first: object, second: object, kind
 
 
 def _in_process(
-    question: Question,
+    config: PCAConfig,
     clients: Sequence[LocalData],
     public: Collection[int],
     conduct: Conduct,
@@ -159,82 +160,82 @@ def _in_process(
 ) -> PCAResult:
     """The result of a loop over the clients, with what it leaves the `public` ones themselves."""
     bits, here, source = None, None, None
-    if question.dp is not None and question.dp.noise_seed is not None:
-        bits = [seeded_bits(question.dp.noise_seed, i) for i in range(len(clients))]
+    if config.dp is not None and config.dp.noise_seed is not None:
+        bits = [seeded_bits(config.dp.noise_seed, i) for i in range(len(clients))]
     if present is not None:
         here = _presence(present, len(clients))
     if conduct.answers == "fixed":
-        source = functools.partial(FixedData.of, gaps=question.missing == "mean")
-    there = Shards(clients, present=here, bits=bits, seed=question.seed, source=source)
+        source = functools.partial(FixedData.of, gaps=config.missing == "mean")
+    there = Shards(clients, present=here, bits=bits, seed=config.seed, source=source)
     # All clients are our own: what they say of their rows needs no second look.
-    run = assembly.run(question, judged=False, start=conduct.start)
+    run = assembly.run(config, judged=False, init=conduct.init)
     result = cast(PCAResult, drive(run, there, checkpoint=conduct.checkpoint, watchers=[watch]))
     own: dict[int, Arrays] = {}
-    if any(there.memories) and registry.leaves_own(question.algorithm):
-        stage, frame = registry.closing(question.algorithm).name, _frame(result, question)
+    if any(there.memories) and registry.leaves_own(config.algorithm):
+        stage, frame = registry.closing(config.algorithm).name, _frame(result, config)
         for i in public:
             if arrays := answering.own_results(stage, there.memories[i], clients[i].in_frame(frame)):
                 own[i] = arrays
-    if question.covariates is not None and question.covariates.within:
+    if config.covariates is not None and config.covariates.within:
         for i in public:
             own[i] = {**own.get(i, {}), **of_site(clients[i].in_frame(result.frame))}
     names = {i: client.site for i, client in enumerate(clients) if client.site}
-    found = replace(result, own=own, **_sites(names, len(clients), run))
+    found = replace(result, local=own, **_sites(names, len(clients), run))
     if names:
         return found.with_names({})
     return found
 
 
-def _in_order(question: Question, sites: list[Table]) -> tuple[Question, list[Table]]:
-    """The question, of the columns in the order that all sites have them in, if it names none; words as numbers."""
-    if question.levels is not None:
+def _in_order(config: PCAConfig, sites: list[Table]) -> tuple[PCAConfig, list[Table]]:
+    """The configuration with the order of columns that all sites have, if it names none; words as numbers."""
+    if config.categorical is not None:
         from flower_pca.simulation.sites import by_agreement
 
-        question, sites = by_agreement(question, question.coding, sites)
-    if question.covariates is not None:
+        config, sites = by_agreement(config, config.coding, sites)
+    if config.covariates is not None:
         from flower_pca.simulation.sites import beside_covariates
 
-        return beside_covariates(question, sites)
-    if question.columns is None and (order := common_order(sites)) is not None:
-        return replace(question, columns=order), sites
-    return question, sites
+        return beside_covariates(config, sites)
+    if config.columns is None and (order := common_order(sites)) is not None:
+        return replace(config, columns=order), sites
+    return config, sites
 
 
-def _require_clients(question: Question, sites: Sequence[Table]) -> list[LocalData]:
+def _require_clients(config: PCAConfig, sites: Sequence[Table]) -> list[LocalData]:
     """The clients, if what is asked can be had of them."""
-    clients = rows_of(sites, missing=question.missing != "error", columns=question.columns_and_covariates)
+    clients = rows_of(sites, missing=config.missing != "error", columns=config.columns_and_covariates)
     rows = sum([client.n for client in clients])
     d = clients[0].d
-    if question.covariates is not None:
-        d -= len(question.covariates.names)
-    checks.at_most(question.n_components, rows, d)
-    algorithm = question.algorithm
+    if config.covariates is not None:
+        d -= len(config.covariates.names)
+    checks.at_most(config.n_components, rows, d)
+    algorithm = config.algorithm
     if isinstance(algorithm, Telling) and algorithm.by_client is not None:
         from flower_pca.layers import single
 
         single.require(
             f"local_components of {algorithm.name}", algorithm.by_client, [client.site for client in clients]
         )
-    if question.dp is not None:
+    if config.dp is not None:
         # of what a budget leaves to be seen, before any of it is spent
-        seen = assembly.outlook(question, rows=rows, columns=d, clients=len(clients))
+        seen = assembly.outlook(config, rows=rows, columns=d, clients=len(clients))
         assert seen is not None
         seen.require()
         _LOG.info("%s", seen)
     return clients
 
 
-def _words(question: Question, clients: Sequence[LocalData]) -> str:
+def _words(config: PCAConfig, clients: Sequence[LocalData]) -> str:
     """What is run, for the log."""
     rows = labels.count(sum(client.n for client in clients), "row")
-    d = clients[0].d if question.columns is None else len(question.columns)
+    d = clients[0].d if config.columns is None else len(config.columns)
     columns = labels.count(d, "column")
-    return f"{question.algorithm.spec} of {rows} x {columns} at {labels.count(len(clients), 'client')}"
+    return f"{config.algorithm.spec} of {rows} x {columns} at {labels.count(len(clients), 'client')}"
 
 
-def _frame(result: PCAResult, question: Question) -> Frame:
+def _frame(result: PCAResult, config: PCAConfig) -> Frame:
     """The frame of the result, as the clients' rows are seen in it."""
-    return replace(result.frame, own=question.missing == "own_mean", names=question.columns)
+    return replace(result.frame, own=config.missing == "own_mean", names=config.columns)
 
 
 def _require_none(present: object, what: str, rule: str, remedy: str) -> None:
@@ -243,20 +244,20 @@ def _require_none(present: object, what: str, rule: str, remedy: str) -> None:
         raise ConfigError(what, must=rule, got="a function", then=remedy)
 
 
-def _presence(participation: Callable[[int], Iterable[int]], n_clients: int) -> Callable[[int], list[int]]:
+def _presence(fraction: Callable[[int], Iterable[int]], n_clients: int) -> Callable[[int], list[int]]:
     """The caller's function, checked at every message."""
 
     def present(number: int) -> list[int]:
-        named: Any = participation(number)
+        named: Any = fraction(number)
         if not isinstance(named, Iterable):
             raise ConfigError(
-                "What participation returns", must="clients", got=shown(named), then="Return positions in shards."
+                "What fraction returns", must="clients", got=shown(named), then="Return positions in shards."
             )
         here = list(dict.fromkeys(int(client) for client in named))
         for client in here:
             if not 0 <= client < n_clients:
                 raise ConfigError(
-                    "Every client that participation names",
+                    "Every client that fraction names",
                     must=f"between 0 and {n_clients - 1}",
                     got=client,
                     then="Return positions in shards.",
@@ -266,18 +267,18 @@ def _presence(participation: Callable[[int], Iterable[int]], n_clients: int) -> 
     return present
 
 
-@spelt_out(AskedSteps, defaults(assembly.tracking))
+@spelt_out(TrackingOptions, defaults(assembly.tracking))
 def track(
     tracker: str | Tracker,
     streams: Sequence[Any],
     *,
     batch: int | None = None,
-    min_clients: int = 1,
+    min_nodes: int = 1,
     checkpoint: str | os.PathLike[str] | None = None,
     on_round: Callable[[Driven], None] | None = None,
     on_step: Callable[[StepRecord], None] | None = None,
     backend: str | Ray = "in_process",
-    **settings: Unpack[AskedSteps],
+    **settings: Unpack[TrackingOptions],
 ) -> TrackingResult:
     """The subspace of the rows of all streams together, followed over time.
 
@@ -288,7 +289,7 @@ def track(
             function from the number of a step to a batch, an iterator). Rows are samples, NaN is a
             missing entry.
         batch: Rows of a batch, for streams that are arrays.
-        min_clients: Clients that must be present.
+        min_nodes: Clients that must be present.
         checkpoint: File to keep the state of the run in after every message. If it is there at the
             start, the run goes on from it, bit for bit; a finished run removes it. Not for
             iterators that do not begin anew.
@@ -309,16 +310,15 @@ def track(
         DataError: If a batch cannot be used; the message names the client and the step.
     """
     _require_order("track", "streams", tracker, streams, (Tracker,))
-    checks.parameters("track", settings, AskedSteps.__annotations__)
-    assembly.require_components(settings)
+    checks.parameters("track", settings, TrackingOptions.__annotations__)
     engine = Ray.of(backend)
     _require_called_here(engine, on_round)
     if checkpoint is not None:
         checks.parent("the checkpoint", checkpoint)
     chosen = registry.tracker(tracker)
-    run = assembly.tracking(chosen, min_clients=min_clients, **settings)
+    run = assembly.tracking(chosen, min_nodes=min_nodes, **settings)
     clients = [client.select(names_in(settings.get("columns"))) for client in _streams(streams, batch)]
-    _check_columns(clients, settings["n_components"])
+    _check_columns(clients, settings.get("n_components", COMPONENTS))
     if engine is not None:
         from flower_pca.simulation import ray
         from flower_pca.strategies import TrackingStrategy
@@ -339,7 +339,7 @@ def track(
 
 def _sites(names: Mapping[int, str], clients: int, run: Driven) -> dict[str, Any]:
     """The fields `site_names` and `left_out` of the result of a run of so many clients."""
-    return parted(names, range(clients), run.roll.contributors, run.history, otherwise="participation left it out")
+    return parted(names, range(clients), run.roll.contributors, run.history, otherwise="fraction left it out")
 
 
 def _streams(streams: Any, batch: int | None) -> list[Stream]:

@@ -16,8 +16,8 @@ from flower_pca import answering, assembly
 from flower_pca.base import checks, labels
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
+from flower_pca.core.config import PCAConfig
 from flower_pca.core.drive import drive
-from flower_pca.core.question import Question
 from flower_pca.hints.identifiers import find_identifiers
 from flower_pca.hints.look import hints_of_first_lines
 from flower_pca.hints.sizes import hints_of_sizes
@@ -36,25 +36,25 @@ _AS_IDS: Final = "Make it the ids of the rows, or leave it out."
 _ALIGN: Final = "Keep the rows of the same people at every party, in the same order; or give ids."
 
 
-def simulate(question: Question, shards: Any, conduct: Conduct, *, private: Collection[int]) -> ColumnsResult:
+def simulate(config: PCAConfig, shards: Any, conduct: Conduct, *, hide_local: Collection[int]) -> ColumnsResult:
     """Scores of the people of all shards, and loadings of the clients that hand theirs over."""
-    parties = Parties.of(shards, question)
-    public = handed_over(private, len(parties.columns))
+    parties = Parties.of(shards, config)
+    public = handed_over(hide_local, len(parties.columns))
     watch = Watch(conduct.on_round)
-    watch.begin(lambda: f"{question.algorithm.spec} of {parties}")
+    watch.begin(lambda: f"{config.algorithm.spec} of {parties}")
     own: dict[int, dict[str, Array]]
     if conduct.engine is None:
         source = None if conduct.answers == "rows" else FixedData.of
-        there = Shards(parties.columns, seed=question.seed, source=source)
-        run = assembly.run(question, judged=False, start=conduct.start)
+        there = Shards(parties.columns, seed=config.seed, source=source)
+        run = assembly.run(config, judged=False, init=conduct.init)
         result = cast(ColumnsResult, drive(run, there, checkpoint=conduct.checkpoint, watchers=[watch]))
         own = {i: answering.own_results(Loadings.name, there.memories[i], parties.columns[i]) for i in public}
     else:
         from flower_pca.simulation import ray
 
-        found = ray.run(question, sites_of(shards), public, replace(conduct, on_round=watch.after_message))
+        found = ray.run(config, sites_of(shards), public, replace(conduct, on_round=watch.after_message))
         result = cast(ColumnsResult, found)
-        own = dict(result.own)
+        own = dict(result.local)
     whole = parties.complete(result, own)
     watch.end(whole)
     return whole
@@ -67,19 +67,19 @@ class Parties:
     columns: tuple[PartyColumns, ...]
 
     @classmethod
-    def of(cls, shards: Any, question: Question) -> Parties:
+    def of(cls, shards: Any, config: PCAConfig) -> Parties:
         """Those of a simulation; DataError, naming the party, if the people are not the same."""
         numbered = enumerate(sites_of(shards))
         sites = [rows.whole(f"client {i}") for i, rows in numbered]
         tables = [LocalData(rows, who=f"client {i}", missing=True) for i, rows in enumerate(sites)]
         _require_same(tables)
         d = sum(table.d for table in tables)
-        checks.at_most(question.n_components, tables[0].n, d)
-        gaps = question.missing != "error"
+        checks.at_most(config.n_components, tables[0].n, d)
+        gaps = config.missing != "error"
         if not gaps:
             for table in tables:
                 table.require_whole()
-        split = Split(question.centered, question.scale, gaps, "simulated")
+        split = Split(config.centered, config.scale, gaps, "simulated")
         first, *others = columns = tuple(PartyColumns(table, split) for table in tables)
         for party in others:
             if party.row_ids != first.row_ids:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from flower_pca.base import errors, files
 from flower_pca.base.errors import ConfigError, NotEnoughNodes
 from flower_pca.base.options import option
+from flower_pca.core.config import PCAConfig
 from flower_pca.core.drive import Driven
-from flower_pca.core.question import Question
 from flower_pca.core.stage import Arrays
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.steps import TrackingResult
@@ -33,8 +33,8 @@ B = TypeVar("B")  # what comes back from clients
 _START: Final = 300.0  # seconds for all virtual nodes to register
 
 
-def run(question: Question, shards: Sequence[Any], public: Collection[int], conduct: Conduct) -> PCAResult:
-    """Run a PCAStrategy of a question over one virtual node per shard; own results of `public` ones come back."""
+def run(config: PCAConfig, shards: Sequence[Any], public: Collection[int], conduct: Conduct) -> PCAResult:
+    """Run a PCAStrategy of a configuration over one virtual node per shard; own results of `public` ones come back."""
     assert conduct.engine is not None
     _require_ray()
     from flower_pca.clients.books.folders import own_file
@@ -46,16 +46,16 @@ def run(question: Question, shards: Sequence[Any], public: Collection[int], cond
         return {i: files.read(path, "own result")[1] for i, path in there}
 
     strategy = PCAStrategy(
-        question,
+        config,
         min_nodes=len(shards),
         node_timeout=_START,
         hosted=conduct.engine.hosted,
         checkpoint=conduct.checkpoint,
-        start=conduct.start,
+        init=conduct.init,
     )
-    rules: dict[str, Any] = {"answers": conduct.answers, "noise_seed": question.seed}
+    rules: dict[str, Any] = {"answers": conduct.answers, "noise_seed": config.seed}
     found, own = _simulate(strategy, shards, back, conduct.engine, conduct.on_round, rules)
-    return replace(found, own=own)
+    return replace(found, local=own)
 
 
 def track(

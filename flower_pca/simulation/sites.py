@@ -16,7 +16,7 @@ import numpy as np
 from flower_pca import hints
 from flower_pca.base import checks, labels
 from flower_pca.base.errors import DataError
-from flower_pca.core.question import Question
+from flower_pca.core.config import PCAConfig
 from flower_pca.hints import faults
 from flower_pca.hints.repeats import without_repeats
 from flower_pca.hints.sizes import column_alone, hints_of_largest
@@ -84,11 +84,11 @@ def rows_of(sites: Sequence[Table], *, missing: bool, columns: tuple[str, ...] |
     return clients
 
 
-def handed_over(private: Collection[int], n_clients: int) -> list[int]:
+def handed_over(hide_local: Collection[int], n_clients: int) -> list[int]:
     """The clients whose own results are handed over: all but those in `private`."""
-    for client in private:
+    for client in hide_local:
         checks.integer("Every client in private", client, most=n_clients - 1, remedy="Give positions in shards.")
-    return sorted({*range(n_clients)} - {*private})
+    return sorted({*range(n_clients)} - {*hide_local})
 
 
 def looked_at(result: PCAResult, clients: Sequence[LocalData], frame: Frame) -> PCAResult:
@@ -115,19 +115,19 @@ def looked_at(result: PCAResult, clients: Sequence[LocalData], frame: Frame) -> 
     return replace(result, hints=without_repeats((*found, *of_sites)))
 
 
-def by_agreement(question: Question, coding: Coding, sites: Sequence[Table]) -> tuple[Question, list[Table]]:
-    """The question with all its columns by name, and the sites with just these columns."""
+def by_agreement(config: PCAConfig, coding: Coding, sites: Sequence[Table]) -> tuple[PCAConfig, list[Table]]:
+    """The configuration with all its columns by name, and the sites with just these columns."""
     found = coding.union([coding.values_at(site, f"client {i}") for i, site in enumerate(sites)])
-    columns = found.spread(question.columns or _others(sites, coding))
+    columns = found.spread(config.columns or _others(sites, coding))
     exact = [_exactly(site, columns, f"client {i}") for i, site in enumerate(sites)]
-    return question.with_coding(found, columns), exact
+    return config.with_coding(found, columns), exact
 
 
-def beside_covariates(question: Question, sites: Sequence[Table]) -> tuple[Question, list[Table]]:
+def beside_covariates(config: PCAConfig, sites: Sequence[Table]) -> tuple[PCAConfig, list[Table]]:
     """The question with all its features by name, and a covariate for each level of those that are words; and the sites
     with these.
     """
-    asked = question.covariates
+    asked = config.covariates
     assert asked is not None
     if asked.names and (nameless := [i for i, site in enumerate(sites) if not site.names]):
         raise DataError(
@@ -142,14 +142,14 @@ def beside_covariates(question: Question, sites: Sequence[Table]) -> tuple[Quest
         found = Coding(tuple((name, None) for name in words))
         found = found.union([found.values_at(site, f"client {i}") for i, site in enumerate(sites)])
         levels = {name: found.of([(name, some)]).new_columns for name, some in found.value}
-        question = question.with_levels_of_covariates(levels)
-    columns = question.columns or asked.features_of(_others(sites, coding))
-    question = replace(question, columns=columns)
+        config = config.with_levels_of_covariates(levels)
+    columns = config.columns or asked.features_of(_others(sites, coding))
+    config = replace(config, columns=columns)
     if not of_words:
-        return question, list(sites)
-    every = question.columns_and_covariates
+        return config, list(sites)
+    every = config.columns_and_covariates
     assert every is not None
-    return question, [_exactly(site, every, f"client {i}") for i, site in enumerate(sites)]
+    return config, [_exactly(site, every, f"client {i}") for i, site in enumerate(sites)]
 
 
 def _others(sites: Sequence[Table], coding: Coding) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ run:
 
 | message | what it asks                      | then                                                              |
 | ------- | --------------------------------- | ----------------------------------------------------------------- |
-| first   | the names of the columns          | a run of the same question, with all columns by name              |
+| first   | the names of the columns          | a run of the same configuration, with all columns by name              |
 | later   | whatever that run asks            | its result, with the first message in the history                 |
 
 Nodes that code columns of words say in the heading of every answer what their columns are called,
@@ -129,9 +129,9 @@ class Agreed(Around):
         if not header["settled"]:
             self._first.restore(header, arrays)
             return
-        question = header["asked"]
-        found = self._coding.of(question[self._coding.field])
-        self._run = self._then(tuple(question["columns"]), found)
+        config = header["config"]
+        found = self._coding.of(config[self._coding.field])
+        self._run = self._then(tuple(config["columns"]), found)
         self._run.restore(header, arrays)
         self._earlier = History.from_json(header["first"])
 

@@ -245,13 +245,13 @@ class Histograms(Stage[HistogramsState]):
 
     def finish(self, state: HistogramsState, model: Model) -> Model:
         of = LEFT_OUT if len(state.values) else ROWS
-        choices = dict(model.choices)
+        decisions = dict(model.decisions)
         if state.neighbours:
-            choices["monitor"] = (
+            decisions["monitor"] = (
                 f"{labels.count(state.neighbours, 'row')} resemble the rows before and after them, "
                 "so limits come from rows that were left out with these neighbours"
             )
-        return replace(model, histograms=state.counts, histograms_of=of, choices=choices)
+        return replace(model, histograms=state.counts, histograms_of=of, decisions=decisions)
 
 
 def mean_rest(trace: float, values: Array, rows: int, d: int) -> float:

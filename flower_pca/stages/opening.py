@@ -509,7 +509,7 @@ class ScalingOnly(Silent[ScalingOnlyState]):
         return ScalingOnlyState()
 
     def status(self, state: ScalingOnlyState) -> Status:
-        return Status(Outcome.ONE_SHOT, "means and deviations are those of all rows together")
+        return Status(Outcome.DONE, "means and deviations are those of all rows together")
 
     def finish(self, state: ScalingOnlyState, model: Model) -> Model:
         return replace(model, status=self.status(state))

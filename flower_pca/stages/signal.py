@@ -261,9 +261,9 @@ class Signal(Stage[SignalState]):
             values = np.sum(V * Y, axis=0)
         left = {**model.left, THRESHOLDS: state.thresholds}
         messages = labels.count(state.messages, "message")
-        choices = {**model.choices, "components": f"{said} ({messages})"}
+        decisions = {**model.decisions, "components": f"{said} ({messages})"}
         residuals = linalg.column_norms(Y - V * values)
-        return replace(model, n_components=k, basis=V, product=Y, residuals=residuals, left=left, choices=choices)
+        return replace(model, n_components=k, basis=V, product=Y, residuals=residuals, left=left, decisions=decisions)
 
 
 def _sources(names: Sequence[str] | None, d: int) -> tuple[Array, int]:

@@ -52,6 +52,8 @@ def _describe(strategy: Any, stage: type[Stage[Any]]) -> None:
         inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type)
         for field in fields(stage)
     ]
+    # An algorithm that cannot begin with given components may have an `init` of its own.
+    common = [parameter for parameter in common if parameter.name not in {mine.name for mine in own}]
     signature = inspect.signature(strategy.__init__)
     this = signature.parameters["self"]
     strategy.__init__.__signature__ = signature.replace(parameters=[this, *own, *common])

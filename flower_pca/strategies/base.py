@@ -89,18 +89,18 @@ class FlowerStrategy(Strategy, Generic[R]):
         checks.parameters(type(self).__name__, keywords, [*known, *own])
 
     @abstractmethod
-    def _new_run(self, *, num_rounds: int = 0, start: Start | None = None) -> AnyRun:
+    def _new_run(self, *, num_rounds: int = 0, init: Start | None = None) -> AnyRun:
         """A new run; of so many rounds of the algorithm at most, if that is not 0; from these components, if given."""
 
     def _check_run(self) -> None:
         """Refuse now what cannot be asked, by making the run that is driven first."""
         self._ready = self._new_run()
 
-    def _begin(self, *, num_rounds: int = 0, start: Start | None = None) -> AnyRun:
+    def _begin(self, *, num_rounds: int = 0, init: Start | None = None) -> AnyRun:
         """The run made already, if it is the one, and nobody has driven it; else a new one."""
         ready, self._ready = self._ready, None
-        if ready is None or num_rounds or start is not None:
-            return self._new_run(num_rounds=num_rounds, start=start)
+        if ready is None or num_rounds or init is not None:
+            return self._new_run(num_rounds=num_rounds, init=init)
         return ready
 
     @property
@@ -154,12 +154,12 @@ class FlowerStrategy(Strategy, Generic[R]):
                 round.
         """
         began = time.monotonic()
-        start = _start_of(initial_arrays)
+        init = _start_of(initial_arrays)
         growing = GrowingResult(evaluate_fn, should_stop)
-        made = self._begin(num_rounds=num_rounds, start=start)
+        made = self._begin(num_rounds=num_rounds, init=init)
         waits = self._waits if timeout is None else replace(self._waits, round_timeout=timeout)
         configs: dict[str, Mapping[str, Any]] = {"train": train_config or {}, wire.EVALUATE: evaluate_config or {}}
-        if start is not None and initial_arrays is not None:
+        if init is not None and initial_arrays is not None:
             growing.arrays = initial_arrays
             growing.evaluate(0)
         nodes = _nodes(grid, made, waits, configs)
@@ -257,7 +257,7 @@ class FlowerStrategy(Strategy, Generic[R]):
         for line in result.table().splitlines():
             log(INFO, "\t%s", line)
         if isinstance(result, PCAResult):
-            for choice in result.choices:
+            for choice in result.decisions:
                 log(INFO, "%s", choice)
             for hint in result.hints:
                 log(WARNING, "%s", hint)

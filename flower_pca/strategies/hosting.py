@@ -109,7 +109,7 @@ class Hosts(Nodes):
                     "Every node",
                     must=f"one that hosts clients where hosted={self.waits.hosted!r}",
                     got=f"node {node}, which is a client itself",
-                    then="Leave hosted, or shards-per-node, out.",
+                    then="Leave hosted, or clients-per-node, out.",
                 )
             for client in clients:
                 self._claim(client, node, connected)

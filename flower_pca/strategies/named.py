@@ -105,7 +105,6 @@ class _DCFPCAKeywords(_RobustKeywords, total=False):
     eta: float | None
     step: str
     anneal: bool | None
-    init: str
     threshold: float
 
 
@@ -118,7 +117,6 @@ class _ConsensusRPCAKeywords(_RobustKeywords, total=False):
 class _PersonalizedKeywords(_IterativeKeywords, total=False):
     local_components: int | Apart | str
     weights: str
-    init: str
     start_rounds: int
     collect: bool
     given: Any

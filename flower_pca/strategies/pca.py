@@ -1,4 +1,4 @@
-"""PCAStrategy: a question, asked of the nodes of a Flower grid.
+"""PCAStrategy: a configuration, asked of the nodes of a Flower grid.
 
 Standardize: means and deviations of the columns of all nodes together, for pipelines that need no
 PCA. TrackingStrategy: a tracker's steps.
@@ -13,13 +13,13 @@ from logging import WARNING
 from typing import Any, Final, Unpack, cast
 
 from flower_pca import assembly, registry
-from flower_pca.assembly import AnyRun, AskedScaling, AskedSteps
+from flower_pca.assembly import AnyRun, AskedScaling, TrackingOptions
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
-from flower_pca.base.signatures import defaults, spelt_out
+from flower_pca.base.spec import defaults, spelt_out
 from flower_pca.core.algorithm import Algorithm, Iterative
+from flower_pca.core.config import COMPONENTS, PCAConfig, PCAConfigOptions, SimulationOptions
 from flower_pca.core.drive import Watcher
-from flower_pca.core.question import AskedHere, Question, QuestionOptions
 from flower_pca.results import start as starts
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.projection import Scaling
@@ -32,8 +32,6 @@ from flower_pca.strategies.exchange import log
 from flower_pca.strategies.nodes import Nodes
 from flower_pca.strategies.waits import NODE_DEFAULTS, NodeKeywords, Waits, take_out
 from flower_pca.tracking.tracker import Tracker
-
-_COMPONENTS: Final = 2  # where the caller does not say
 
 
 class ScalingKeywords(NodeKeywords, AskedScaling, total=False):
@@ -49,7 +47,7 @@ class Standardize(FlowerStrategy[Scaling]):
     Args:
         **keywords: How nodes are waited for and asked, min_nodes (2 if left out), node_timeout,
             round_timeout, action, hosted and checkpoint: see `PCAStrategy`. And what is asked,
-            missing, columns and mask: see `Question`.
+            missing, columns and mask: see `PCAConfig`.
 
     Example:
         >>> @app.main()
@@ -71,19 +69,20 @@ class Standardize(FlowerStrategy[Scaling]):
         """The stage that the run is named after."""
         return ScalingOnly()
 
-    def _new_run(self, *, num_rounds: int = 0, start: Start | None = None) -> AnyRun:
-        return assembly.standardizing(min_clients=self._waits.min_nodes, **self._asked)
+    def _new_run(self, *, num_rounds: int = 0, init: Start | None = None) -> AnyRun:
+        return assembly.standardizing(min_nodes=self._waits.min_nodes, **self._asked)
 
 
-class PCAKeywords(NodeKeywords, QuestionOptions, total=False):
+class PCAKeywords(NodeKeywords, PCAConfigOptions, total=False):
     """What a strategy takes beside its algorithm: see `PCAStrategy`."""
 
-    start: Start | None
+    init: Start | None
+    fraction: float
     fraction_train: float | None
 
 
-_OWN: Final = {"n_components": _COMPONENTS, "start": None, "fraction_train": None}
-PCA_DEFAULTS: Final = {**NODE_DEFAULTS, **defaults(Question), **_OWN}
+_OWN: Final = {"init": None, "fraction_train": None}
+PCA_DEFAULTS: Final = {**NODE_DEFAULTS, **defaults(PCAConfig), **_OWN}
 
 
 class PCAStrategy(FlowerStrategy[PCAResult]):
@@ -92,9 +91,9 @@ class PCAStrategy(FlowerStrategy[PCAResult]):
     Args:
         algorithm: "auto", which is krylov, or covariance where that costs less; by default with
             oversample="auto", by which krylov's blocks are wide. Another name, a spec string such
-            as "faps(inner_steps=5)", or an instance; or a whole `Question`.
+            as "faps(inner_steps=5)", or an instance; or a whole `PCAConfig`.
         min_nodes: Nodes (or clients that they host) to wait for, and to keep. If left out, 2; of a
-            Question, its min_clients.
+            PCAConfig, its min_nodes.
         node_timeout: Seconds to wait for them; then NotEnoughNodes is raised.
         round_timeout: Seconds to wait for the answers of a round; nodes that have not answered are
             left out of it.
@@ -105,11 +104,11 @@ class PCAStrategy(FlowerStrategy[PCAResult]):
             start, the run goes on from it; a finished run removes it.
         min_available_nodes, min_train_nodes, min_evaluate_nodes: Flower's names of `min_nodes`. The
             largest of them holds.
-        start: Components to begin with, for an algorithm that iterates: an earlier result, its
+        init: Components to begin with, for an algorithm that iterates: an earlier result, its
             file, or components as rows.
         fraction_train: What Flower calls `fraction`.
-        **keywords: These, and what is asked, where `algorithm` is not a Question: n_components (2
-            if left out), and what else `Question` names, such as center, scale, seed, mask=True or
+        **keywords: These, and what is asked, where `algorithm` is not a PCAConfig: n_components (2
+            if left out), and what else `PCAConfig` names, such as center, scale, seed, mask=True or
             dp="dp(epsilon=1.0, delta=1e-6, clip=10.0)". For an algorithm that iterates, tol,
             min_rounds, max_rounds and patience are its own: see `make`.
 
@@ -124,10 +123,10 @@ class PCAStrategy(FlowerStrategy[PCAResult]):
 
     @spelt_out(PCAKeywords, PCA_DEFAULTS)
     def __init__(
-        self, algorithm: str | Algorithm[Any] | Question = "auto(oversample='auto')", **keywords: Unpack[PCAKeywords]
+        self, algorithm: str | Algorithm[Any] | PCAConfig = "auto(oversample='auto')", **keywords: Unpack[PCAKeywords]
     ) -> None:
-        self._check_keywords(keywords, {**PCAKeywords.__annotations__, **AskedHere.__annotations__})
-        nodes, start = take_out(keywords), keywords.pop("start", None)
+        self._check_keywords(keywords, {**PCAKeywords.__annotations__, **SimulationOptions.__annotations__})
+        nodes, init = take_out(keywords), keywords.pop("init", None)
         fraction = keywords.pop("fraction_train", None)
         if fraction is not None:
             if "fraction" in keywords:
@@ -136,49 +135,47 @@ class PCAStrategy(FlowerStrategy[PCAResult]):
                 )
             keywords["fraction"] = fraction
         least = Waits.min_nodes
-        if isinstance(algorithm, Question):
-            least = algorithm.min_clients
-        else:
-            keywords.setdefault("n_components", _COMPONENTS)
-        question = assembly.question(algorithm, **keywords)
+        if isinstance(algorithm, PCAConfig):
+            least = algorithm.min_nodes
+        config = assembly.config(algorithm, **keywords)
         waits = Waits.of(nodes, min_nodes=least)
-        self.question = question = replace(question, min_clients=waits.min_nodes)
+        self.config = config = replace(config, min_nodes=waits.min_nodes)
         if (checkpoint := nodes.get("checkpoint")) is not None:
-            question.check_checkpoint(checkpoint)
-        if question.dp is not None and question.dp.noise_seed is not None:
+            config.check_checkpoint(checkpoint)
+        if config.dp is not None and config.dp.noise_seed is not None:
             raise ConfigError(
                 "noise_seed of dp at nodes",
                 must="None",
-                got=question.dp.noise_seed,
+                got=config.dp.noise_seed,
                 then="Leave it out; each node draws its noise from its operating system.",
             )
         super().__init__(waits, checkpoint)
         self._start: Start | None = None
-        if start is not None:
-            self._start = starts.components_of(start)
+        if init is not None:
+            self._start = starts.components_of(init)
         self._check_run()
 
     @property
     def algorithm(self) -> Algorithm[Any]:
         """The algorithm."""
-        return self.question.algorithm
+        return self.config.algorithm
 
-    def _new_run(self, *, num_rounds: int = 0, start: Start | None = None) -> AnyRun:
-        question = self.question
-        if num_rounds and isinstance(question.algorithm, Iterative):
+    def _new_run(self, *, num_rounds: int = 0, init: Start | None = None) -> AnyRun:
+        config = self.config
+        if num_rounds and isinstance(config.algorithm, Iterative):
             # the opening is the first of them
-            question = replace(question, algorithm=registry.make(question.algorithm, max_rounds=max(num_rounds - 1, 1)))
-        return assembly.run(question, start=self._start if start is None else start)
+            config = replace(config, algorithm=registry.make(config.algorithm, max_rounds=max(num_rounds - 1, 1)))
+        return assembly.run(config, init=self._start if init is None else init)
 
 
-class StepKeywords(NodeKeywords, AskedSteps, total=False):
+class StepKeywords(NodeKeywords, TrackingOptions, total=False):
     """What a strategy takes beside its tracker: see `TrackingStrategy`."""
 
     interval: float
     on_step: Callable[[StepRecord], None] | None
 
 
-_OF_STEPS: Final = {"n_components": _COMPONENTS, "interval": 0.0, "on_step": None}
+_OF_STEPS: Final = {"n_components": COMPONENTS, "interval": 0.0, "on_step": None}
 STEP_DEFAULTS: Final = {**NODE_DEFAULTS, **defaults(assembly.tracking), **_OF_STEPS}
 
 
@@ -218,11 +215,9 @@ class TrackingStrategy(FlowerStrategy[TrackingResult]):
         waits = Waits.of(nodes, interval=interval)
         super().__init__(waits, checkpoint)
         self._tracker = registry.tracker(tracker)
-        keywords.setdefault("n_components", _COMPONENTS)
         # what is left are settings of tracking alone
-        self._steps = partial(  # type: ignore[misc]
-            assembly.tracking, self._tracker, min_clients=waits.min_nodes, **keywords
-        )
+        others = cast(dict[str, Any], keywords)
+        self._steps = partial(assembly.tracking, self._tracker, min_nodes=waits.min_nodes, **others)
         self._check_run()
 
     def result_so_far(self) -> TrackingResult | None:
@@ -252,7 +247,7 @@ class TrackingStrategy(FlowerStrategy[TrackingResult]):
         if self._on_step is not None:
             self._on_step(record)
 
-    def _new_run(self, *, num_rounds: int = 0, start: Start | None = None) -> AnyRun:
-        if start is None:
+    def _new_run(self, *, num_rounds: int = 0, init: Start | None = None) -> AnyRun:
+        if init is None:
             return self._steps()
-        return self._steps(start=start)
+        return self._steps(init=init)

@@ -10,7 +10,7 @@ from typing import Any, Final, TypedDict, cast
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.shown import shown
-from flower_pca.base.signatures import defaults
+from flower_pca.base.spec import defaults
 
 _FLOWERS: Final = ("min_available_nodes", "min_train_nodes", "min_evaluate_nodes")  # Flower's names of min_nodes
 # parameters of Flower's strategies that mean something for PCA with these values alone, and why
@@ -18,7 +18,7 @@ _FIXED: Final[dict[str, tuple[tuple[Any, ...], str]]] = {
     "fraction_evaluate": (
         (1.0, None),
         "The closing evaluation adds up the errors of all nodes, so fraction_evaluate can only be 1.0. To do without "
-        "the evaluation, leave out evaluate=True.",
+        "the evaluation, leave out reconstruction_error=True.",
     ),
     "weighted_by_key": (
         ("num-examples", None),
@@ -67,7 +67,7 @@ def take_fixed(keywords: Any) -> None:
     Raises:
         ConfigError: If one of them has a value that the strategy could not keep to.
     """
-    if not keywords.get("evaluate") and keywords.get("fraction_evaluate") == 0.0:
+    if not keywords.get("reconstruction_error") and keywords.get("fraction_evaluate") == 0.0:
         keywords.pop("fraction_evaluate")  # as the run has no evaluation
     for name, (values, sentence) in _FIXED.items():
         if name in keywords and keywords.pop(name) not in values:

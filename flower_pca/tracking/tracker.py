@@ -252,7 +252,7 @@ class Tracker(Stage[TrackState]):
         why = "as many as asked for"
         if state.steps is None:
             why = "no client has more rows"
-        return Status(Outcome.ONE_SHOT, f"{labels.count(self.rounds(state), 'step')}, {why}")
+        return Status(Outcome.DONE, f"{labels.count(self.rounds(state), 'step')}, {why}")
 
     def metrics(self, state: TrackState) -> dict[str, float]:
         solver = state.probe or state.solver

@@ -21,8 +21,8 @@ from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import shown
 from flower_pca.core.algorithm import Algorithm
+from flower_pca.core.config import PCAConfig
 from flower_pca.core.model import Model
-from flower_pca.core.question import Question
 from flower_pca.core.roll import Roll
 from flower_pca.core.run import Run
 from flower_pca.names.ids import order
@@ -40,23 +40,23 @@ BY_POSITION: Final = (
 )
 
 
-def run(question: Question, algorithm: Algorithm[Any], choices: dict[str, str]) -> Run:
+def run(config: PCAConfig, algorithm: Algorithm[Any], decisions: dict[str, str]) -> Run:
     """A run over columns at different places: of all parties, to the end, as no other one has the columns of one."""
-    summed = question.mask is not None
-    gaps = question.missing != "error"
+    summed = config.mask is not None
+    gaps = config.missing != "error"
     model = Model(
-        n_components=question.begins,
+        n_components=config.begins,
         center=False,  # each party centres and scales its own columns
         scale=None,
-        seed=question.seed,
+        seed=config.seed,
         summed=summed,
-        choices=choices,
-        split=Split(question.centered, question.scale, gaps, secrets.token_hex(16)),
+        decisions=decisions,
+        split=Split(config.centered, config.scale, gaps, secrets.token_hex(16)),
     )
-    roll = Roll(min_clients=question.min_clients, seed=question.seed, summed=summed, everyone=True)
-    opening = ColumnsOpening(width=algorithm.width(question.begins))
+    roll = Roll(min_nodes=config.min_nodes, seed=config.seed, summed=summed, everyone=True)
+    opening = ColumnsOpening(width=algorithm.width(config.begins))
     stages = (opening, algorithm, RayleighRitz(), Loadings())
-    return Run(stages, model=model, roll=roll, result=ColumnsResult, layers=[PartyCounts()], question=question.plain())
+    return Run(stages, model=model, roll=roll, result=ColumnsResult, layers=[PartyCounts()], config=config.plain())
 
 
 O = TypeVar("O", bound=Array | None)
@@ -90,9 +90,9 @@ class ColumnsResult(PCAResult):
         assert model.split is not None
         k, none = model.k, np.empty(0)
         fields = fields_of(model)
-        choices = fields["choices"]
+        decisions = fields["decisions"]
         if not (model.heading and model.heading.digest):
-            choices = (*choices, BY_POSITION)
+            decisions = (*decisions, BY_POSITION)
         return {
             **fields,
             "components_": np.empty((k, 0)),
@@ -100,7 +100,7 @@ class ColumnsResult(PCAResult):
             "scale_": None if model.split.scale is None else none,
             "fill_": none if model.split.gaps else None,
             "centered": model.split.center,
-            "choices": choices,
+            "decisions": decisions,
             "feature_names_in_": None,
             "feature_digest": "",
             "scores_": linalg.fix_signs(model.columns[:, :k]) * np.sqrt(np.maximum(model.values[:k], 0.0)),
@@ -125,7 +125,7 @@ class ColumnsResult(PCAResult):
             scale_=_beside(parts, "scale", self.scale_),
             fill_=_beside(parts, "fill", self.fill_),
             components_=np.hstack([np.empty((self.n_components_, 0)), *(part["components"] for part in parts)]),
-            own=own,
+            local=own,
             row_ids_=None if ids is None else list(ids),
             spans_={party: [ends[i], ends[i + 1]] for i, party in enumerate(parties)},
             feature_names_in_=self._names({party: names.get(party) for party in parties}),
@@ -156,7 +156,7 @@ class ColumnsResult(PCAResult):
                 str(path),
                 must="a party's own result of a run over columns",
                 got="another",
-                then="Give the file that a node, or run --own, has written.",
+                then="Give the file that a node, or run --save-local, has written.",
             )
         names: Any = header.get("columns")
         return Projection(

@@ -29,7 +29,7 @@ class Step:
 
 def steps(algorithm: Algorithm[Any], shards: Sequence[Any], *, n_components: int, seed: int) -> Iterator[Step]:
     """All messages of a run in process; every client answers each. Rows stay as they are, as in the papers."""
-    run = assembly.run(assembly.question(algorithm, n_components=n_components, seed=seed, center=False))
+    run = assembly.run(assembly.config(algorithm, n_components=n_components, seed=seed, center=False))
     clients = Shards([LocalData(X) for X in shards])
     for message in rounds(run, clients):
         yield Step(message, run, clients.memories)

@@ -199,15 +199,15 @@ def _separated(size: Size, kind: str, seed: int) -> list[float]:
     air = AirChannel(noise_std=1e-6, seed=seed)
     streams = [Stream(batches, keep=True) for batches in problem.batches(CLIENTS)]
     tracker = RobustTracking(smallest_outlier=15.0, solver="power")
-    result = track(tracker, streams, n_components=size.r, start=P.T, channel=air)
+    result = track(tracker, streams, n_components=size.r, init=P.T, channel=air)
     wrong = sum(
         int((stream.completed[j].found != problem.outliers[60 * j : 60 * j + 60][k::CLIENTS]).sum())
         for k, stream in enumerate(streams)
         for j in range(10)
     )
     known = np.where(problem.outliers, np.nan, problem.Y)
-    oracle = track("st_miss", [known], n_components=size.r, batch=60, start=P.T).subspace_error(problem.truth)
-    ignored = track("st_miss", [problem.Y], n_components=size.r, batch=60, start=P.T).subspace_error(problem.truth)
+    oracle = track("st_miss", [known], n_components=size.r, batch=60, init=P.T).subspace_error(problem.truth)
+    ignored = track("st_miss", [problem.Y], n_components=size.r, batch=60, init=P.T).subspace_error(problem.truth)
     errors = result.subspace_error(problem.truth)
     return [float(wrong), *(float(errors[b - 1]) for b in (1, 3, 5, 10)), float(oracle[4]), float(ignored[9])]
 

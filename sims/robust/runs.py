@@ -21,7 +21,7 @@ def solved(algorithm: str, problem: Mixed, p: int, seed: int, clients: int = CLI
     report.ran(algorithm)
     result = simulate(make(algorithm), np.array_split(problem.M, clients), n_components=p, seed=seed)
     assert isinstance(result, RobustResult)
-    return result, np.vstack([result.own[i]["L"] for i in range(clients)])
+    return result, np.vstack([result.local[i]["L"] for i in range(clients)])
 
 
 def course(algorithm: str, problem: Mixed, p: int, seed: int, clients: int = CLIENTS) -> Iterator[list[float]]:

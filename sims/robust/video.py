@@ -34,7 +34,7 @@ def video(opts: report.Options) -> report.Found:
     begun = perf_counter()
     result = simulate(ALGORITHM, np.array_split(X, CLIENTS), n_components=RANK)
     ours = perf_counter() - begun
-    L, S = (np.vstack([result.own[i][name] for i in range(CLIENTS)]) for name in ("L", "S"))
+    L, S = (np.vstack([result.local[i][name] for i in range(CLIENTS)]) for name in ("L", "S"))
     report.progress("video: IALM")
     begun = perf_counter()
     iterates = deque(enumerate(pooled.ialm(X), start=1), maxlen=1)

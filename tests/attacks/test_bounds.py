@@ -48,7 +48,7 @@ def test_by_default_halving_finds_the_size_of_an_entry(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("lost", [0, 2])
 def test_where_losses_are_counted_it_ends(lost, tmp_path):
-    nodes, refused = signed(tmp_path, SHARDS, max_groups=1, max_lost=lost), 0
+    nodes, refused = signed(tmp_path, SHARDS, max_groups=1, max_dropouts=lost), 0
     assert keeps_to(nodes, 1e6)
     words = ""
     while not words:
@@ -61,7 +61,7 @@ def test_where_losses_are_counted_it_ends(lost, tmp_path):
             node.start()  # new runs of Flower make no difference
     assert refused == lost + 1
     assert words == (
-        f"The answers beyond bounds of masked sums must be at most {lost}: that is its max_lost. Got {refused}. "
+        f"The answers beyond bounds of masked sums must be at most {lost}: that is its max_dropouts. Got {refused}. "
         "Ask the node's operator: each tells how large they are."
     )
     with pytest.raises(RefusedError, match="beyond bounds of masked sums"):
@@ -78,5 +78,5 @@ def test_an_answer_that_overflows_is_such_a_loss_too(frame, tmp_path):
     with pytest.raises(RefusedError, match="The answer of this node must be finite"):
         sums.sum("ssi", {"Z": 1e60 * ONE}, shapes, **asked)
     assert sums.send(0, {"mask.step": 2, "mask.number": 0}).keys() == {"mask.lost"}
-    with pytest.raises(RefusedError, match="max_lost"):
+    with pytest.raises(RefusedError, match="max_dropouts"):
         Sums(nodes)

@@ -17,7 +17,7 @@ from flower_pca.base import files
 pytestmark = pytest.mark.usefixtures("home")
 
 NAMES = ["age", "bp", "chol", "hb"]
-LOT = {"min_change": 20, "min_rows": 20, "rare_columns": True}
+LOT = {"min_change": 20, "min_rows": 20, "allow_sparse_columns": True}
 DAYS = 25  # of a node; forty nodes have a thousand
 
 

@@ -39,7 +39,7 @@ def test_no_sums_of_other_groups_tell_a_single_node(groups, tmp_path):
     nodes = signed(tmp_path, SHARDS, max_groups=1)
     Sums([nodes[i] for i in groups[0]]).product(EVERYTHING)
     for others in groups[1:]:
-        with pytest.raises(RefusedError, match="max_groups and max_lost"):
+        with pytest.raises(RefusedError, match="max_groups and max_dropouts"):
             Sums([nodes[i] for i in others]).product(EVERYTHING)
 
 
@@ -57,7 +57,7 @@ def test_groups_are_remembered_from_run_to_run_and_not_by_position(tmp_path):
 
 @pytest.mark.slow
 def test_a_group_more_and_a_loss_are_what_the_operator_admits(tmp_path):
-    nodes = signed(tmp_path, SHARDS[:6], max_groups=2, max_lost=1)
+    nodes = signed(tmp_path, SHARDS[:6], max_groups=2, max_dropouts=1)
     Sums(nodes[:5]).product(EVERYTHING)
     Sums(nodes[:5]).product(EVERYTHING, lost=[4])  # one is lost
     Sums(nodes[:5]).product(EVERYTHING, lost=[4])  # again
@@ -74,7 +74,7 @@ def test_a_loss_counts_when_survivors_are_named(tmp_path):
     nodes = signed(tmp_path, SHARDS[:5], max_groups=1)
     sums = Sums(nodes)
     sums.product(EVERYTHING)
-    with pytest.raises(RefusedError, match="max_groups and max_lost"):
+    with pytest.raises(RefusedError, match="max_groups and max_dropouts"):
         sums.product(EVERYTHING, lost=[2])
 
 

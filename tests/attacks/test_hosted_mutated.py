@@ -15,7 +15,7 @@ from flower_pca import ConfigError, NotEnoughNodes
 from flower_pca.strategies import PCAStrategy
 
 SHARDS = unequal()[:4]
-MODES = {"stacked": {"hosted": "stacked", "evaluate": True}, "masked": {"hosted": "stacked", "mask": True}}
+MODES = {"stacked": {"hosted": "stacked", "reconstruction_error": True}, "masked": {"hosted": "stacked", "mask": True}}
 TEXTS = ["", "x", "{", "[]", "[1]", "{}", '{"0": 1}', '{"0": ["U"]}', '{"0": [1]}', '[{"a": {}}, {}]', "[" * 20_000]
 LISTS = [[], [0], [0, 1], [1, 0], [0, 0], [7], [-1], [2**62], ["a"], ["0", "1"], [1.5], [True, False]]
 VALUES = [0, -1, 2**62, 1.5, float("nan"), float("inf"), True, b"", b"\x00\xff", *TEXTS, *LISTS]

@@ -36,7 +36,7 @@ def stopped(run, transport, path, after):
 
 
 def rows_at_rest():
-    return assembly.run(assembly.question("ssi", **ASKED)), Shards([LocalData(X), LocalData(X + 1.0)])
+    return assembly.run(assembly.config("ssi", **ASKED)), Shards([LocalData(X), LocalData(X + 1.0)])
 
 
 def places(value, path=()):

@@ -1,4 +1,4 @@
-"""What sums with a member and without it tell of the member, in an honest run; and that `max_lost` is the end of it."""
+"""What sums with a member and without it tell of the member, in an honest run; `max_dropouts` ends it."""
 
 import numpy as np
 import pytest
@@ -68,7 +68,7 @@ def test_by_default_a_loss_tells_the_rows_mean_and_squares_of_the_one_that_left(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rules", [{"max_groups": 1}, {"max_lost": 0}, {"min_peers": 4}])
+@pytest.mark.parametrize("rules", [{"max_groups": 1}, {"max_dropouts": 0}, {"min_peers": 4}])
 def test_by_its_rules_no_sum_is_told_without_a_member(rules, sums, tmp_path):
     with in_a_run(), pytest.raises(NotEnoughNodes):
         strategies.Krylov(n_components=2, mask=True).fit(grid_that_loses(tmp_path, **rules))
@@ -79,5 +79,5 @@ def test_by_its_rules_no_sum_is_told_without_a_member(rules, sums, tmp_path):
 @pytest.mark.slow
 def test_one_loss_that_is_admitted_is_one(sums, tmp_path):
     with in_a_run():
-        result = strategies.Krylov(n_components=2, mask=True).fit(grid_that_loses(tmp_path, max_lost=1))
+        result = strategies.Krylov(n_components=2, mask=True).fit(grid_that_loses(tmp_path, max_dropouts=1))
     assert is_pca_of(result, SHARDS[:LOST], angle=1e-5)

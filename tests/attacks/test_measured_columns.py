@@ -123,7 +123,7 @@ def test_letters_about_other_columns_do_not_count(tmp_path):
 def test_a_sum_that_loses_who_has_measured_a_column_is_not_unmasked(tmp_path):
     rows = mixed_shards(4)
     rows[3][:, -1] = 0.0
-    lossy = summed_by_profile(tmp_path, rows, max_lost=1)
+    lossy = summed_by_profile(tmp_path, rows, max_dropouts=1)
     with pytest.raises(RefusedError, match=f"{WORDS} column 4"):
         lossy.product(np.eye(D), lost=[2])
 

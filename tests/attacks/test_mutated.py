@@ -57,22 +57,25 @@ def genuine():
     for name in registry.ALGORITHMS:
         few = {"max_rounds": 3} if hasattr(make(name), "max_rounds") else {}
         plain = registry.closing(make(name)).name == "ritz" and not make(name).basic
-        settings = [{"evaluate": True}, {"missing": "mean", **dict.fromkeys(("monitor", "errors"), plain)}]
+        settings = [
+            {"reconstruction_error": True},
+            {"missing": "mean", **dict.fromkeys(("monitor", "standard_errors"), plain)},
+        ]
         settings += [{"dp": "dp(epsilon=9, delta=1e-6, clip=4.0)"}] * make(name).bounded
         for given in settings:
-            run = assembly.run(assembly.question(name, n_components=2, **few, **given))
+            run = assembly.run(assembly.config(name, n_components=2, **few, **given))
             note(name, run, Shards([LocalData(X), LocalData(X + 1.0)]))
     note(
         "krylov",
-        assembly.run(assembly.question("krylov", n_components="signal")),
+        assembly.run(assembly.config("krylov", n_components="signal")),
         Shards([LocalData(X + 9.0 * X[:, :1])] * 2),
     )
-    run = assembly.run(assembly.question("krylov", n_components=2, split="columns"))
+    run = assembly.run(assembly.config("krylov", n_components=2, partitioned_by="columns"))
     note("krylov", run, Shards([PartyColumns(LocalData(X), SPLIT)] * 2))
     for name in registry.TRACKERS:
         run = assembly.tracking(registry.tracker(name), n_components=2, steps=2)
         note(name, run, InProcess([Stream(GAPPY, batch=20) for _ in "12"]))
-    run = assembly.run(assembly.question("exact_per_pca(max_rounds=3)", n_components="shared"))
+    run = assembly.run(assembly.config("exact_per_pca(max_rounds=3)", n_components="shared"))
     note("exact_per_pca", run, Shards([LocalData(X + 9.0 * X[:, :1])] * 3))
     summed = [{}, {"reference": np.zeros(D), "seed": np.array(1), "width": np.array(2), "peaks": np.array(False)}]
     alone = {

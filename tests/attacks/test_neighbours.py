@@ -62,9 +62,9 @@ OPTIONS = {
     "the profile": {"profile": "private"},
     "rows": {"min_rows": 20},
     "many rows": {"min_rows": 60},
-    "rare columns": {"min_rows": 20, "rare_columns": "f"},
-    "any rare column": {"min_rows": 20, "rare_columns": True},
-    "pending": {"pending": "refuse"},
+    "rare columns": {"min_rows": 20, "allow_sparse_columns": "f"},
+    "any rare column": {"min_rows": 20, "allow_sparse_columns": True},
+    "on_small_change": {"on_small_change": "refuse"},
     "constants": {"gap_values": 1.0},
     "constants by name": {"gap_values": "b=1.0,c=2.0"},
     "names": {"share_names": False},
@@ -91,8 +91,8 @@ def test_every_option_of_a_node_is_here():
         "min_peers",
         "max_groups",
     }
-    refused_beside = {"levels", "min_change", "id_column", "split_columns"}
-    none_here = {"max_lost", "noise_seed", "allow_noise"}
+    refused_beside = {"categorical", "min_change", "id_column", "split_columns"}
+    none_here = {"max_dropouts", "noise_seed", "allow_noise"}
     assert given | elsewhere | under_masks | refused_beside | none_here == {*Rules.__dataclass_fields__}
 
 

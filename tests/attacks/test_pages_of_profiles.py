@@ -208,15 +208,17 @@ def honest_course(name, profile):
 
 def messages_of_a_run(name, profile):
     masked = profile == "masked"
-    more = {"dp": f"dp(epsilon=0.9, delta=1e-6, clip={CLIP})"} if profile == "private" else {"evaluate": True}
+    more = (
+        {"dp": f"dp(epsilon=0.9, delta=1e-6, clip={CLIP})"} if profile == "private" else {"reconstruction_error": True}
+    )
     if name in registry.ALONE:
         run = assembly.standardizing(mask=masked)
     elif name in registry.BESIDE:
-        run = assembly.run(assembly.question("exact_per_pca(max_rounds=3)", n_components=name, mask=masked))
+        run = assembly.run(assembly.config("exact_per_pca(max_rounds=3)", n_components=name, mask=masked))
     else:
         short = {"max_rounds": 3} if hasattr(make(name), "max_rounds") else {}
         spec = "per_pca(eta=0.1)" if masked and name == "per_pca" else name
-        run = assembly.run(assembly.question(spec, n_components=2, mask=masked, **short, **more))
+        run = assembly.run(assembly.config(spec, n_components=2, mask=masked, **short, **more))
     for message in rounds(run, Shards([LocalData(rows) for rows in (A, *BESIDE)])):
         arrays = message.arrays_for(0)
         stage = messages.inner_stage(arrays) or message.stage

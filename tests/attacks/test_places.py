@@ -28,7 +28,7 @@ KEPT = {"memory": "flower_pca-0-run-*.npz", "ledger": "*ledger*.npz", "statistic
 
 
 def at_rest():
-    run = assembly.run(assembly.question("ssi", n_components=2, max_rounds=8, min_rounds=1, tol=0.0))
+    run = assembly.run(assembly.config("ssi", n_components=2, max_rounds=8, min_rounds=1, tol=0.0))
     return run, Shards([LocalData(X), LocalData(X + 1.0)])
 
 

@@ -121,6 +121,6 @@ def test_over_flower_and_with_names_the_status_calls_a_node_as_readers_do():
     tables = {f"site{i:02}": pd.DataFrame(X, columns=columns) for i, X in enumerate([bad, *shards[1:]])}
     for asked, words in (({}, "at site00 is "), ({"max_share": 0.1}, "site00 counts")):
         here = simulate("krylov", tables, n_components=K, **asked)
-        assert words in " ".join([here.status.words, *here.choices, *here.hints])
+        assert words in " ".join([here.status.words, *here.decisions, *here.hints])
         over = PCAStrategy("krylov", n_components=K, **asked).fit(grid_of([bad, *shards[1:]]))
-        assert words.replace("site00", "client 0") in " ".join([over.status.words, *over.choices, *over.hints])
+        assert words.replace("site00", "client 0") in " ".join([over.status.words, *over.decisions, *over.hints])

@@ -138,9 +138,9 @@ def in_sums_with_two_others_of_its_list(foe):
 def always_the_same_ones(foe):
     nodes = foe.nodes()
     foe.product(nodes)
-    with pytest.raises(RefusedError, match="max_groups and max_lost"):
+    with pytest.raises(RefusedError, match="max_groups and max_dropouts"):
         Sums(nodes[1:]).product(ALL)
-    with pytest.raises(RefusedError, match="max_groups and max_lost"):
+    with pytest.raises(RefusedError, match="max_groups and max_dropouts"):
         Sums(nodes).product(ALL, lost=[3])
 
 
@@ -565,10 +565,10 @@ def test_a_node_says_at_start_what_it_runs_and_what_its_own_rules_give_up(caplog
         Node(0, X, profile="private", memory_dir=tmp_path, max_epsilon=3.0, min_rows=50)
         assert "max_epsilon=3.0 in place of 1.0 leaves open more of single rows" in caplog.text
         assert "min_rows" not in caplog.text
-        Node(0, X, profile="private", memory_dir=tmp_path, pending="refuse", rare_columns=True)
-        assert "pending" not in caplog.text  # which has no part in an answer there
-    found = promises.weaker(Rules.of(None, {"profile": "masked", "trusted_keys": "/k", "pending": "refuse"}))
-    assert "leaves open that rows have come or gone" in found["pending"]
+        Node(0, X, profile="private", memory_dir=tmp_path, on_small_change="refuse", allow_sparse_columns=True)
+        assert "on_small_change" not in caplog.text  # which has no part in an answer there
+    found = promises.weaker(Rules.of(None, {"profile": "masked", "trusted_keys": "/k", "on_small_change": "refuse"}))
+    assert "leaves open that rows have come or gone" in found["on_small_change"]
 
 
 def test_rules_given_beside_take_the_place_of_the_profiles():

@@ -61,7 +61,7 @@ def test_a_column_that_tells_of_few_rows_is_refused_by_name_to_the_operator_alon
     assert "column c" not in str(said.value)
     assert "column 2" not in str(said.value)
     assert ("c" if at else "column 2") in caplog.text
-    Node(0, rows, min_rows=50, rare_columns=True).client.get_properties({})
+    Node(0, rows, min_rows=50, allow_sparse_columns=True).client.get_properties({})
 
 
 def test_the_carrier_of_a_rare_code_is_not_told_under_masks(tmp_path):
@@ -75,9 +75,9 @@ def test_the_carrier_of_a_rare_code_is_not_told_under_masks(tmp_path):
 def test_columns_that_the_operator_allows_are_answered_of():
     rows = Table(with_third_column(first(1)), NAMES)
     for allowed in ("c", "a, c", ["c"], True):
-        assert Node(0, rows, rare_columns=allowed, **LEAST).ask("ssi", {"Z": np.eye(D)})["Y"].shape == (D, D)
+        assert Node(0, rows, allow_sparse_columns=allowed, **LEAST).ask("ssi", {"Z": np.eye(D)})["Y"].shape == (D, D)
     with pytest.raises(RefusedError, match="The columns of this node"):
-        Node(0, rows, rare_columns="a", **LEAST).ask("ssi", {"Z": np.eye(D)})
+        Node(0, rows, allow_sparse_columns="a", **LEAST).ask("ssi", {"Z": np.eye(D)})
 
 
 CODED = np.random.default_rng(1)
@@ -131,7 +131,7 @@ def test_a_combination_of_codes_that_tells_of_few_rows_is_refused(how, store, ca
         node.ask("ssi", {"Z": Z})
     assert "column 2 with column" in caplog.text or "with column 6" in caplog.text
     every = ",".join(f"column {i}" for i in range(2, rows.shape[1]))
-    assert Node(0, store(rows), min_rows=20, rare_columns=every).ask("ssi", {"Z": Z})["Y"].shape == Z.shape
+    assert Node(0, store(rows), min_rows=20, allow_sparse_columns=every).ask("ssi", {"Z": Z})["Y"].shape == Z.shape
 
 
 def test_pairs_are_found_as_by_hand():
@@ -187,7 +187,7 @@ def test_what_was_found_is_kept_for_the_next_process_and_for_these_rows_and_rule
             assert words(rows) == said
     assert looked == [20, 20]
     assert words(few, min_rows=2) == (4, 1)
-    assert words(few, rare_columns=True) == (4, 1)
+    assert words(few, allow_sparse_columns=True) == (4, 1)
     assert words(np.c_[plain, np.arange(100) < 4]) == said
     assert looked == [20, 20, 2, 20]
     (tmp_path / "flower_pca-cells-0.npz").write_bytes(b"damaged")

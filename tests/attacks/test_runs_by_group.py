@@ -9,7 +9,7 @@ from flower_pca import NotEnoughNodes, keys, strategies
 
 pytestmark = pytest.mark.usefixtures("lines")
 SIX = two_lead(6)
-WORDS = r"must be in one of at most {} groups?, of whom at most {} may be lost: its max_groups and max_lost"
+WORDS = r"must be in one of at most {} groups?, of whom at most {} may be lost: its max_groups and max_dropouts"
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_a_drop_out_ends_the_run_unless_it_is_admitted(signed_grid):
 
     with refused_by_groups(1, 0):
         masked_run(dying(), tol=1e-6)
-    result = masked_run(dying(max_lost=1), tol=1e-6)
+    result = masked_run(dying(max_dropouts=1), tol=1e-6)
     assert is_pca_of(result, [X for i, X in enumerate(SIX[:5]) if i != 3], angle=1e-4)
     assert max(r.answered for r in result.history) == 5
 

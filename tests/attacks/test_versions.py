@@ -65,7 +65,7 @@ def second_moments(rows):
 @pytest.mark.parametrize("lot", [None, 20])
 def test_one_patient_more_is_not_told_by_two_honest_masked_sums(lot, tmp_path):
     """The recommended rules; without versions the patient's row is the difference, to its last digits."""
-    rules = {"min_peers": 2, "min_rows": 20, "max_groups": 1, "max_lost": 0, "min_change": lot}
+    rules = {"min_peers": 2, "min_rows": 20, "max_groups": 1, "max_dropouts": 0, "min_change": lot}
     nodes = signed(tmp_path, SHARDS, **rules)
     before = sums_of(nodes)
     nodes[2].X = with_new(X)
@@ -79,12 +79,12 @@ def test_one_patient_more_is_not_told_by_two_honest_masked_sums(lot, tmp_path):
 @pytest.mark.slow
 def test_a_patient_a_day_is_not_told_by_other_groups(tmp_path):
     """The attack of days: with a new budget and a new group for every row more, sums over groups told a single node."""
-    nodes = signed(tmp_path, SHARDS, min_peers=2, min_rows=20, max_groups=1, max_lost=0)
+    nodes = signed(tmp_path, SHARDS, min_peers=2, min_rows=20, max_groups=1, max_dropouts=0)
     Sums(nodes[:3]).product(ALL)
     for node in nodes:
         node.X = with_new(node.X)
         node.start()
-    with pytest.raises(RefusedError, match="max_groups and max_lost"):
+    with pytest.raises(RefusedError, match="max_groups and max_dropouts"):
         Sums([nodes[0], nodes[1], nodes[3]]).product(ALL)
 
 
@@ -155,8 +155,8 @@ def test_the_rows_of_a_node_stay_as_they_were_first_answered_from(how, tmp_path,
     assert "differ from the copy of the rows that it has answered from. It answers from the copy" in caplog.text
     words = r"The rows of this node differ from those that it has answered from, and its rule pending is refuse\."
     with pytest.raises(RefusedError, match=words):
-        product(rows, tmp_path, pending="refuse")
-    assert np.array_equal(product(X, tmp_path, pending="refuse"), before)
+        product(rows, tmp_path, on_small_change="refuse")
+    assert np.array_equal(product(X, tmp_path, on_small_change="refuse"), before)
 
 
 def test_a_column_more_hides_no_row_more(tmp_path):
@@ -352,7 +352,7 @@ def table_of_wards(more):
 @pytest.mark.parametrize("change", ["comes", "moves"])
 def test_a_level_that_one_patient_makes_known_releases_no_version(change, tmp_path):
     """All of its patients are coded anew then: twenty rows of which one has changed, and the difference is that one."""
-    node = Node(0, table_of_wards(0), min_rows=20, min_change=20, levels="ward", memory_dir=tmp_path)
+    node = Node(0, table_of_wards(0), min_rows=20, min_change=20, categorical="ward", memory_dir=tmp_path)
     names = ("age", "weight", "ward=eye", "ward=icu")
 
     def told():

@@ -11,7 +11,7 @@ from flower_pca.rows.local import LocalData
 
 
 def session(algorithm="krylov", **arguments):
-    return assembly.run(assembly.question(algorithm, **{"n_components": 2, **arguments}))
+    return assembly.run(assembly.config(algorithm, **{"n_components": 2, **arguments}))
 
 
 def local_clients(shards):

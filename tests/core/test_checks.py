@@ -170,9 +170,9 @@ def test_a_share_may_be_text(given, value):
 
 
 def test_shares_are_understood_wherever_they_are_asked_for():
-    from flower_pca import DP, MaskedSums, Question, registry
+    from flower_pca import DP, MaskedSums, PCAConfig, registry
 
-    assert Question(registry.make("ssi"), n_components="90%", fraction="50%").fraction == 0.5
-    assert Question(registry.make("ssi"), n_components="0.9").n_components == 0.9
+    assert PCAConfig(registry.make("ssi"), n_components="90%", fraction="50%").fraction == 0.5
+    assert PCAConfig(registry.make("ssi"), n_components="0.9").n_components == 0.9
     assert DP.of("dp(epsilon=1.0, delta=1e-6, clip=1.0, frame_share='20%')").frame_share == 0.2
     assert MaskedSums.of("masks(threshold='60%')").threshold == 0.6

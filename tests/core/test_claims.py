@@ -44,7 +44,7 @@ class Spoilt(Shards):
 
 def run_of(name, **settings):
     limits = {"max_rounds": 3} if "max_rounds" in make(name).__dataclass_fields__ else {}
-    return assembly.run(assembly.question(make(name, **limits), n_components=2, evaluate=True, **settings))
+    return assembly.run(assembly.config(make(name, **limits), n_components=2, reconstruction_error=True, **settings))
 
 
 def stages_asked(name):
@@ -154,7 +154,7 @@ KINDS = {
 def test_no_honest_answer_is_refused(name, kind, answers):
     shards = [KINDS[kind](X) for X in SHARDS]
     limits = {"max_rounds": 6} if "max_rounds" in make(name).__dataclass_fields__ else {}
-    result = simulate(make(name, **limits), shards, n_components=1, answers=answers, evaluate=True)
+    result = simulate(make(name, **limits), shards, n_components=1, answers=answers, reconstruction_error=True)
     assert not any(record.failures for record in result.history)
 
 
@@ -178,7 +178,9 @@ def test_nor_are_honest_peaks(kind, answers, missing):
 def test_nor_one_of_a_low_rank_part(name, kind):
     if (name, kind) == ("triple_pca", "few rows"):
         kind = "four rows"  # with fewer no client has a say
-    result = simulate(make(name, max_rounds=6), [KINDS[kind](X) for X in SHARDS], n_components=1, evaluate=True)
+    result = simulate(
+        make(name, max_rounds=6), [KINDS[kind](X) for X in SHARDS], n_components=1, reconstruction_error=True
+    )
     assert not any(record.failures for record in result.history)
 
 
@@ -209,7 +211,7 @@ def test_what_is_claimed_is_the_sum_of_squares_in_the_frame(missing, scale, cent
 
 def test_of_masked_sums_and_of_noise_nothing_is_claimed():
     for settings in ({"mask": True}, {"dp": "dp(epsilon=50, delta=1e-6, clip=9)"}):
-        run = assembly.run(assembly.question("ssi", n_components=2, max_rounds=2, **settings))
+        run = assembly.run(assembly.config("ssi", n_components=2, max_rounds=2, **settings))
         drive(run, Shards([LocalData(X) for X in SHARDS]))
         assert run.standing.model.claims == {}
 

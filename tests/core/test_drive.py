@@ -80,7 +80,7 @@ def test_rounds_are_the_messages_of_a_run_each_with_the_run_after_it():
 
 
 def test_a_run_is_over_with_its_last_answer_whoever_is_there_then():
-    for arguments in ({"evaluate": True}, {}):
+    for arguments in ({"reconstruction_error": True}, {}):
         run, nodes = session("uda", **arguments), Kept(local_clients(SHARDS))
         for _ in rounds(run, nodes):
             nodes._present = [] if run.is_finished else range(3)

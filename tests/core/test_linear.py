@@ -84,10 +84,10 @@ def growth(how: str, algorithm: str, folder: Any) -> float:
     mask = "masks(neighbours=4)" if masked else None
 
     def once(n: int) -> tuple[int, int]:
-        question = assembly.question(algorithm, n_components=2, max_rounds=2, tol=1e-300, mask=mask)
+        config = assembly.config(algorithm, n_components=2, max_rounds=2, tol=1e-300, mask=mask)
         there = Here(n, refusing=how == "refusing")
         checkpoint = folder / f"{n}.npz" if how == "checkpoint" else None
-        run = assembly.run(question, judged=not masked)
+        run = assembly.run(config, judged=not masked)
         return counted(lambda: drive(run, there, checkpoint=checkpoint))
 
     small, large = (10, 30) if masked else (20, 100)

@@ -99,7 +99,7 @@ def test_tall_rows_are_passed_over_once_after_they_are_checked(monkeypatch):
     passes = []
     blocks = Measured.stored
     monkeypatch.setattr(Measured, "stored", lambda self: passes.append(self) or blocks(self))
-    run = assembly.run(assembly.question("krylov", n_components=2))
+    run = assembly.run(assembly.config("krylov", n_components=2))
     result = drive(run, Shards([LocalData(X) for X in large_shards((3, 2000, 20), np.float64)]))
     assert len(result.history) > 2
     assert len(passes) == 2 * 3

@@ -96,7 +96,7 @@ def test_all_components_rebuild_every_row(setting):
 
 
 def test_the_evaluated_error_is_that_of_the_pooled_rows(setting):
-    result = run_exactly(evaluate=True, **setting)
+    result = run_exactly(reconstruction_error=True, **setting)
     Y, V = framed(X, **setting), result.components_.T
     assert result.mse_ == pytest.approx(np.linalg.norm(Y - Y @ V @ V.T) ** 2 / 90, rel=1e-12)
     assert result.reconstruction_error(X) == pytest.approx(result.mse_, rel=1e-12)
@@ -143,7 +143,7 @@ def assert_equal(a, b):
 
 @pytest.mark.parametrize("evaluate", [False, True])
 def test_saving_and_loading_gives_the_same_result(tmp_path, setting, evaluate):
-    result = run_exactly(evaluate=evaluate, **setting)
+    result = run_exactly(reconstruction_error=evaluate, **setting)
     path = result.save(tmp_path / "result.npz")
     assert path == tmp_path / "result.npz"
     loaded = PCAResult.load(path)

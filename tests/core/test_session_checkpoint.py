@@ -15,7 +15,10 @@ RUNS = {  # beside every algorithm as it is by default: protocol_checks.py
     "krylov with restarts of its basis": ("krylov(oversample=0, max_basis=4, tol=1e-10)", {"n_components": 1}),
     "krylov of a fraction": ("krylov", {"n_components": 0.9, "scale": "std"}),
     "auto": ("auto", {"n_components": 1}),
-    "ssi of sampled clients": ("ssi(max_rounds=9)", {"fraction": 0.5, "seed": 4, "center": False, "evaluate": True}),
+    "ssi of sampled clients": (
+        "ssi(max_rounds=9)",
+        {"fraction": 0.5, "seed": 4, "center": False, "reconstruction_error": True},
+    ),
     "local_power": ("local_power(local_steps=4, halve_every=2, max_rounds=9)", {"scale": "max_abs"}),
     "local_power by signs": ("local_power(align='sign', decay=False, max_rounds=5)", {}),
 }
@@ -98,7 +101,7 @@ def test_bytes_of_a_krylov_run_are_those_of_its_arrays():
 
 
 def test_bytes_of_an_ssi_run_count_frame_and_evaluation():
-    result = drive(session("ssi(max_rounds=1)", scale="max_abs", evaluate=True), local_clients(SHARDS))
+    result = drive(session("ssi(max_rounds=1)", scale="max_abs", reconstruction_error=True), local_clients(SHARDS))
     frame, p = F * 2 * d, k + 1  # one column more, for the gap
     expected = {
         "opening": (DRAW, MOMENTS + F * (d + d * p)),

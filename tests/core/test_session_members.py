@@ -136,7 +136,7 @@ def test_a_single_answer_breaks_the_count_of_empty_rounds():
 
 @pytest.mark.parametrize("stage", ["opening", "krylov"])
 def test_fewer_clients_than_min_clients_end_the_run(stage):
-    run, nodes = session(EXACT, min_clients=3), local_clients(SHARDS)
+    run, nodes = session(EXACT, min_nodes=3), local_clients(SHARDS)
     if stage == "krylov":
         step(run, nodes)
     with pytest.raises(NotEnoughNodes) as caught:
@@ -146,7 +146,7 @@ def test_fewer_clients_than_min_clients_end_the_run(stage):
 
 
 def test_clients_that_were_turned_away_do_not_count_as_present():
-    run, nodes = session(EXACT, min_clients=4), local_clients(SHARDS)
+    run, nodes = session(EXACT, min_nodes=4), local_clients(SHARDS)
     step(run, nodes, change=without_answer(1, lasting=True))
     with pytest.raises(NotEnoughNodes, match=r"at least 4\. Got 3, and 1 left out"):
         run.pending(range(4))

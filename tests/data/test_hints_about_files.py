@@ -426,7 +426,7 @@ def test_columns_of_words_are_named_and_the_others_looked_into(tmp_path, capsys)
     errors, hints = ([line for line in out.splitlines() if line.startswith(f"{kind}: ")] for kind in ("error", "hint"))
     assert [re.search(r"(\w+)\.csv must be numbers\. Got 'medicine' in column ward", e)[1] for e in errors] == [*SITES]
     assert all("--drop ward,name" in error for error in errors)
-    assert f"hint: Few words stand in ward of {folder}. With --levels ward each of these becomes" in hints[0]
+    assert f"hint: Few words stand in ward of {folder}. With --categorical ward each of these becomes" in hints[0]
     assert any("holds 999" in hint for hint in hints[1:])
     assert out.splitlines()[-1].endswith("about 120 rows at 3 sites")
     # the same of a file by itself, and of the other columns as if there were no words
@@ -444,7 +444,7 @@ def test_a_column_with_words_among_its_numbers_at_one_site_keeps_no_other_from_b
     assert code == 2
     assert out.count("error: ") == 1
     assert re.search(r"Got 'unknown' in column age", out)
-    assert "--levels" not in out
+    assert "--categorical" not in out
     assert out.splitlines()[-1].endswith("about 120 rows at 3 sites")
 
 

@@ -71,14 +71,14 @@ def test_levels_of_words_are_agreed_on_by_real_nodes(federation):
     for file, rows in zip(tables, test_levels.TABLES.values(), strict=True):
         rows.to_csv(file, index=False)
     try:
-        asked = {"n_components": 3, "levels": "ward,sex", "scale": "std", "min_nodes": 3}
+        asked = {"n_components": 3, "categorical": "ward,sex", "scale": "std", "min_nodes": 3}
         run = federation.run("PCAStrategy", algorithm="covariance", **asked)
         result = run.result()
     finally:
         for file in tables:
             file.unlink()
     assert stages(result)[0] == "names"
-    assert result.asked["levels"] == {"ward": test_levels.EVERY["ward"], "sex": ["f", "m"]}
+    assert result.config["categorical"] == {"ward": test_levels.EVERY["ward"], "sex": ["f", "m"]}
     coded = test_levels.coded(test_levels.ROWS, test_levels.EVERY)
     test_levels.is_pooled_coded(result, coded, 1e-10)
     wait("the run to end", lambda: run.status() == "finished:completed")

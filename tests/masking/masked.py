@@ -46,8 +46,8 @@ class Run:
         self.memories = [{} for _ in parts]
         self.identities = [None] * len(parts) if identities is None else identities
         masks = MaskedSums() if masks is None else masks
-        question = assembly.question(make(algorithm), mask=masks, n_components=n_components, **settings)
-        self.session = assembly.run(question)
+        config = assembly.config(make(algorithm), mask=masks, n_components=n_components, **settings)
+        self.session = assembly.run(config)
         self.sent, self.came = [], []
         self.group = None  # of another run, where this one stands for what its server knows
 

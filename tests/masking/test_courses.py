@@ -10,8 +10,8 @@ from spoilt import ROWS
 
 from flower_pca import ConfigError, MaskedSums, make, registry, simulate, strategies
 from flower_pca.algorithms.ssi import SSI
+from flower_pca.masking.letters import Secrets
 from flower_pca.masking.messages import NOTHING, counting, course, onwards
-from flower_pca.masking.secrets import Secrets
 from flower_pca.report import pages
 
 FIVE, LOW = two_lead(5), np.array_split(ROWS, 5)
@@ -35,7 +35,7 @@ def course_of(run, i):
 @pytest.mark.filterwarnings("ignore:theta must be")
 @pytest.mark.parametrize("spec", [*KEEPERS.values(), *OTHERS])
 def test_clients_that_keep_something_have_a_course_and_others_have_none(spec):
-    run, seen = Run(FIVE, spec, evaluate=True), set()
+    run, seen = Run(FIVE, spec, reconstruction_error=True), set()
     while run.message() is not None:
         run.step()
         courses = {course_of(run, i) for i in range(5) if Secrets.of(run.memories[i])}
@@ -105,7 +105,7 @@ def test_a_client_that_strays_is_out_of_the_sum_by_name_and_then_all_begin_afres
 @pytest.mark.filterwarnings("ignore:theta must be")
 def test_a_client_that_missed_a_sum_is_named_when_it_is_back_where_that_matters():
     for spec, named in (("exact_per_pca(local_components=1, local_steps=5)", {"2"}), ("ssi(min_rounds=20)", set())):
-        result = simulate(spec, FIVE, n_components=2, mask=True, participation=gone(2, at=14, back=15))
+        result = simulate(spec, FIVE, n_components=2, mask=True, fraction=gone(2, at=14, back=15))
         assert result.status.ok
         keys = result.history.of("mask.keys")
         assert len(keys) == 2
@@ -129,7 +129,7 @@ def test_a_run_that_begins_afresh_in_its_midst_comes_to_the_same_end(name):
     }[name]
     parts, k = (np.array_split(ROWS, 4), 5) if name in ("consensus_rpca", "dcf_pca") else (two_lead(4), 2)
     whole = simulate(spec, parts, n_components=k)
-    result = simulate(spec, parts, n_components=k, mask=True, participation=gone(1, at=16, back=17, of=4))
+    result = simulate(spec, parts, n_components=k, mask=True, fraction=gone(1, at=16, back=17, of=4))
     assert any(r.notes for r in result.history)
     assert result.status.ok
     assert result.angle_to(whole) < 1e-3

@@ -31,7 +31,7 @@ def test_the_answer_is_that_of_pooled_and_imputed_rows(algorithm, center):
 def test_a_client_that_misses_the_second_message_takes_its_values_along():
     """The mean of the first message is then that of others than the product's: it is put right by column."""
     parts, others = gappy(two_lead(5)), [0, 1, 2, 4]
-    result = simulate("krylov", parts, n_components=2, participation=lambda n: range(5) if n < 4 else others, **BOTH)
+    result = simulate("krylov", parts, n_components=2, fraction=lambda n: range(5) if n < 4 else others, **BOTH)
     first, second = (record for record in result.history if record.stage == "summed_opening")
     assert (first.answered, second.answered) == (5, 4)
     reference = pooled(imputed([parts[i] for i in others]), center=True)

@@ -45,7 +45,7 @@ class Case:
 
 CASES: dict[str, Case] = {}
 for name, rounds in ROUNDS.items():
-    few = {"max_rounds": rounds, "evaluate": True}
+    few = {"max_rounds": rounds, "reconstruction_error": True}
     for n in (2, 5) if name == "faps" else (2, 12):
         CASES[f"{name}, {n} clients"] = Case(name, two_lead(n), settings=few)
 ring: dict[str, Any] = {"shards": two_lead(24, rows=5), "settings": {"max_rounds": 1}}
@@ -56,10 +56,10 @@ for name in ("krylov", "ssi"):
 for i, (name, spec) in enumerate(SPECS.items()):
     few = {"max_rounds": 8, **({"start_rounds": 1} if "per_pca" in name else {})}
     n = (5, 2)[i % 2]
-    CASES[f"{name}, {n} clients"] = Case(make(spec, **few), two_lead(n), settings={"evaluate": True})
+    CASES[f"{name}, {n} clients"] = Case(make(spec, **few), two_lead(n), settings={"reconstruction_error": True})
 few = {"max_rounds": 3}
 CASES["exact_per_pca, 12 clients"] = Case(
-    make(SPECS["exact_per_pca"], **few, start_rounds=1), two_lead(12), settings={"evaluate": True}
+    make(SPECS["exact_per_pca"], **few, start_rounds=1), two_lead(12), settings={"reconstruction_error": True}
 )
 CASES["consensus_rpca, in a ring"] = Case(
     make(SPECS["consensus_rpca"], **few), two_lead(12, rows=2), masks="masks(neighbours=4)"
@@ -118,14 +118,14 @@ def test_masked_equals_unmasked(case: Case) -> None:
     if case.ends:
         assert plain.status.ok
     assert_close(masked, plain, case.within)
-    if case.own and plain.own:
+    if case.own and plain.local:
         assert_close_own(masked, plain, OWN[make(case.spec).name], case.within)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("n_clients", "name"), paired([2, 5, 12], ROUNDS))
 def test_without_self_masks_it_is_the_same_in_half_the_messages(name: str, n_clients: int) -> None:
-    settings = {"n_components": 2, "max_rounds": ROUNDS[name], "evaluate": True}
+    settings = {"n_components": 2, "max_rounds": ROUNDS[name], "reconstruction_error": True}
     both, single = (
         simulate(name, two_lead(n_clients), mask=f"masks(self_masks={self_masks})", **settings)
         for self_masks in (True, False)

@@ -19,7 +19,7 @@ FIVE = two_lead(5)
 
 @pytest.mark.slow
 def test_rounds_that_go_to_a_share_of_the_clients():
-    settings = {"n_components": 2, "participation": 0.5, "max_rounds": 4, "min_rounds": 4, "seed": 3}
+    settings = {"n_components": 2, "fraction": 0.5, "max_rounds": 4, "min_rounds": 4, "seed": 3}
     result = simulate("ssi", two_lead(6), mask=True, **settings)
     assert [r.answered for r in result.history.of("ssi")] == [3] * result.rounds
     assert result.n_samples_ == sum(map(len, two_lead(6)))
@@ -30,7 +30,7 @@ def test_rounds_that_go_to_a_share_of_the_clients():
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "at", "clients"), in_turn(["krylov", "ssi"], range(1, 9), [(2,), (0, 4)]))
 def test_clients_that_drop_out_for_good_at_any_step(name, at, clients):
-    result = simulate(name, FIVE, n_components=2, mask=True, participation=gone(*clients, at=at))
+    result = simulate(name, FIVE, n_components=2, mask=True, fraction=gone(*clients, at=at))
     assert result.status.ok
     rest = [X for i, X in enumerate(FIVE) if i not in clients]
     if result.n_samples_ != sum(map(len, FIVE)):  # else the run had all it needed before
@@ -50,7 +50,7 @@ def test_fifty_clients_of_which_a_tenth_is_lost():
     lost = set(rng.choice(clients, 5, replace=False).tolist())
     here = [i for i in range(clients) if i not in lost]
     result = simulate(
-        "krylov", parts, n_components=2, mask=True, participation=lambda m: here if m >= at else range(clients)
+        "krylov", parts, n_components=2, mask=True, fraction=lambda m: here if m >= at else range(clients)
     )
     rows = np.vstack([parts[i] for i in here])
     _, s, V = np.linalg.svd(rows - rows.mean(axis=0), full_matrices=False)
@@ -66,7 +66,7 @@ def test_fifty_clients_of_which_a_tenth_is_lost():
 @pytest.mark.slow
 @pytest.mark.parametrize(("at", "name"), paired([1, 2, 3, 4, 6, 7], ["krylov", "ssi"]))
 def test_clients_that_come_back(name, at):
-    result = simulate(name, FIVE, n_components=2, mask=True, participation=gone(1, 3, at=at, back=at + 1))
+    result = simulate(name, FIVE, n_components=2, mask=True, fraction=gone(1, 3, at=at, back=at + 1))
     assert result.status.ok
     assert is_pca_of(result, FIVE, angle=1e-3)
     assert result.history.of("mask.keys")[-1].answered == 5
@@ -76,12 +76,12 @@ def test_clients_that_come_back(name, at):
 @every("at", [1, 2, 3, 6, 7])
 def test_below_the_threshold_the_run_ends(at):
     with pytest.raises(NotEnoughNodes, match=r"must be at least 3"):
-        simulate("ssi(min_rounds=5)", FIVE, n_components=2, mask=True, participation=gone(0, 1, 2, at=at))
+        simulate("ssi(min_rounds=5)", FIVE, n_components=2, mask=True, fraction=gone(0, 1, 2, at=at))
 
 
 def test_of_two_clients_none_may_drop():
     with pytest.raises(NotEnoughNodes, match=r"The clients that a sum begins with must be at least 2"):
-        simulate("ssi", FIVE[:2], n_components=2, mask=True, participation=lambda m: [0] if m == 4 else [0, 1])
+        simulate("ssi", FIVE[:2], n_components=2, mask=True, fraction=lambda m: [0] if m == 4 else [0, 1])
 
 
 @pytest.mark.slow

@@ -92,7 +92,7 @@ def test_what_streams_complete_is_theirs_under_masks_too():
 
 def test_a_start_is_taken_over():
     start = track(BRIEF, FIVE, n_components=R)
-    plain, masked = (track(BRIEF, FIVE, n_components=R, start=start, mask=mask) for mask in (False, True))
+    plain, masked = (track(BRIEF, FIVE, n_components=R, init=start, mask=mask) for mask in (False, True))
     assert_same_track(masked, plain)
 
 

@@ -95,7 +95,7 @@ def test_two_runs_and_two_sums_share_no_mask_and_no_key():
 @pytest.mark.slow
 def test_nothing_but_sums_is_told_in_the_clear():
     """Not one number of rows, not one entry of an answer, by name or by value."""
-    run = Run(FIVE, "ssi", evaluate=True)
+    run = Run(FIVE, "ssi", reconstruction_error=True)
     run.finish()
     told = {name for answers in run.came for arrays in answers.values() for name in arrays}
     keys = {"mask.exchange", "mask.key", "mask.d", "mask.signature", "mask.past"}

@@ -48,8 +48,8 @@ ONCE = {"its counts": 6, "the first round": 8, "the last one": 86, "the proof": 
 def test_a_robust_run_in_which_a_client_misses_one_sum(when):
     L, at = SMALL[0], ONCE[when]
     away = gone(2, at=at, back=at + 1, of=3)
-    result = simulate("consensus_rpca(gamma=0.7)", LOW, n_components=5, mask=True, participation=away)
-    low = np.vstack([result.own[i]["L"] for i in range(3)])
+    result = simulate("consensus_rpca(gamma=0.7)", LOW, n_components=5, mask=True, fraction=away)
+    low = np.vstack([result.local[i]["L"] for i in range(3)])
     assert result.status.ok
     assert result.n_samples_ == 120
     assert np.linalg.norm(low - L) <= 1e-6 * np.linalg.norm(L)
@@ -66,7 +66,7 @@ def unbroken(weights):
 @pytest.mark.parametrize(("weights", "at"), [("equal", 6), ("samples", 15), ("samples", 40), ("equal", 42)])
 def test_a_personalized_run_in_which_a_client_misses_one_sum(weights, at):
     algorithm, whole = unbroken(weights)
-    result = simulate(algorithm, FIVE, n_components=2, mask=True, participation=gone(1, at=at, back=at + 1))
+    result = simulate(algorithm, FIVE, n_components=2, mask=True, fraction=gone(1, at=at, back=at + 1))
     assert result.status.ok
     assert result.n_samples_ == whole.n_samples_
     assert result.angle_to(whole) <= 1e-7
@@ -110,10 +110,10 @@ def answer_of_the_rest():
 
 @pytest.mark.parametrize("at", [5, 42])
 def test_a_client_that_is_gone_for_good(at):
-    result = simulate(TIGHT, FIVE, n_components=2, mask=True, participation=gone(1, at=at))
+    result = simulate(TIGHT, FIVE, n_components=2, mask=True, fraction=gone(1, at=at))
     assert result.status.ok
     assert result.n_samples_ == sum(map(len, REST))
-    assert sorted(result.own) == [0, 2, 3, 4]
+    assert sorted(result.local) == [0, 2, 3, 4]
     assert result.angle_to(answer_of_the_rest()) <= 1e-6
 
 
@@ -121,10 +121,10 @@ def test_a_client_that_is_gone_for_good(at):
 def test_a_robust_run_without_a_client_that_is_gone_for_good(at):
     L = np.vstack([A for i, A in enumerate(np.array_split(SMALL[0], 4)) if i != 3])
     spec = "consensus_rpca(gamma=0.7)"
-    result = simulate(spec, np.array_split(ROWS, 4), n_components=5, mask=True, participation=gone(3, at=at, of=4))
+    result = simulate(spec, np.array_split(ROWS, 4), n_components=5, mask=True, fraction=gone(3, at=at, of=4))
     assert result.status.ok
     assert result.n_samples_ == len(L)
-    low = np.vstack([result.own[i]["L"] for i in range(3)])
+    low = np.vstack([result.local[i]["L"] for i in range(3)])
     assert np.linalg.norm(low - L) <= 1e-6 * np.linalg.norm(L)
 
 
@@ -133,7 +133,7 @@ def test_of_two_clients_none_may_miss_the_closing(name):
     parts, algorithm = FIVE[:2], make(SPECS[name], max_rounds=3)
     messages = len(simulate(algorithm, parts, n_components=2, mask=True).history)
     with pytest.raises(NotEnoughNodes, match="must be at least 2"):
-        simulate(algorithm, parts, n_components=2, mask=True, participation=lambda m: [0, 1][: 1 + (m < messages - 2)])
+        simulate(algorithm, parts, n_components=2, mask=True, fraction=lambda m: [0, 1][: 1 + (m < messages - 2)])
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_a_set_that_keeps_changing_comes_to_an_end(name, every):
         assert number < 1000, "the run does not end"
         return [i for i in range(5) if number % every or i != (number // every) % 5]
 
-    settings = {"n_components": 2, "mask": True, "participation": present}
+    settings = {"n_components": 2, "mask": True, "fraction": present}
     algorithm = make(name, max_rounds=15)
     if every < 5:
         with pytest.raises(NotEnoughNodes, match=r"The set of clients must be stable|The clients that .* at least 3"):
@@ -159,7 +159,7 @@ def test_over_flower_it_is_the_same_and_nodes_write_their_own_results(name, tmp_
     settings = {"gamma": 0.7} if name == "ConsensusRPCA" else {"local_components": 2}
     parts, k = (LOW, 5) if name == "ConsensusRPCA" else (FIVE, 2)
     settings |= {"max_rounds": 4}
-    common = {"n_components": k, "mask": True, "evaluate": True}
+    common = {"n_components": k, "mask": True, "reconstruction_error": True}
     with in_a_run():
         grid, seen = grid_of(parts, output_dir=tmp_path), set()
 
@@ -173,9 +173,9 @@ def test_over_flower_it_is_the_same_and_nodes_write_their_own_results(name, tmp_
     np.testing.assert_array_equal(result.components_, here.components_)
     assert result.mse_ == here.mse_
     assert all(told.startswith("mask.") for told in seen)
-    assert result.own == {}
-    assert sorted(here.own) == list(range(len(parts)))
-    for i, own in here.own.items():
+    assert result.local == {}
+    assert sorted(here.local) == list(range(len(parts)))
+    for i, own in here.local.items():
         with np.load(tmp_path / f"flower_pca-own-{i}.npz") as file:
             assert sorted(file.files) == sorted([*own, "header.json"])
             for key, values in own.items():

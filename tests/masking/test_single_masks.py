@@ -12,7 +12,7 @@ from flower_pca.base.errors import ProtocolError
 from flower_pca.core.stage import Failure, Reply
 from flower_pca.masking import fixed, messages, primitives
 from flower_pca.masking import group as server
-from flower_pca.masking.secrets import Secrets
+from flower_pca.masking.letters import Secrets
 
 FIVE = two_lead(5)
 SINGLE = MaskedSums(self_masks=False)
@@ -43,7 +43,7 @@ def test_a_client_that_drops_out_after_its_upload_is_in_the_sum():
     def present(number):
         return [i for i in range(5) if number < left.get(i, number + 1)]
 
-    result = simulate("ssi(min_rounds=6)", FIVE, n_components=2, mask=SINGLE, participation=present)
+    result = simulate("ssi(min_rounds=6)", FIVE, n_components=2, mask=SINGLE, fraction=present)
     assert not result.history.of("mask.sum")
     assert [r.answered for r in result.history][:9] == [5, 5, 5, 5, 5, 5, 4, 3, 3]
     assert len(result.history.of("mask.keys")) == 1
@@ -212,7 +212,7 @@ def test_a_server_that_tells_one_client_of_self_masks_and_others_not_gets_no_upl
 @pytest.mark.slow
 @pytest.mark.usefixtures("lines")
 def test_over_flower_it_is_the_same_to_the_bit():
-    settings = {"n_components": 2, "max_rounds": 3, "evaluate": True, "mask": "masks(self_masks=False)"}
+    settings = {"n_components": 2, "max_rounds": 3, "reconstruction_error": True, "mask": "masks(self_masks=False)"}
     result = strategies.Krylov(**settings).fit(grid_of(FIVE, single_masks=True))
     simulated = simulate("krylov", FIVE, **settings)
     np.testing.assert_array_equal(result.components_, simulated.components_)

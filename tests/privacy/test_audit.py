@@ -13,7 +13,7 @@ from cases import every
 
 from flower_pca import ConfigError, cli, registry, simulate
 from flower_pca.audit import audit
-from flower_pca.audit.attack import Attack, minimum_norm, numbers, symmetric
+from flower_pca.audit.view import Attack, minimum_norm, numbers, symmetric
 from flower_pca.core.kinds import ROWS, Kind, Part
 from flower_pca.core.stage import Stage
 
@@ -258,7 +258,7 @@ def test_the_command_writes_what_the_library_finds(tmp_path, capsys):
         rows = list(csv.DictReader(file))
     assert [float(row["symmetric"]) for row in rows] == [leak.symmetric for leak in found.leaks]
     assert (tmp_path / "out/leak.svg").read_bytes().startswith(b"<?xml")
-    assert cli.main([*given, "--max-rounds", "2", "--masked", "--json", "--out", str(tmp_path / "out")]) == 0
+    assert cli.main([*given, "--max-rounds", "2", "--mask", "--json", "--out", str(tmp_path / "out")]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["masked"] is True
     assert len(told["leaks"]) == 3

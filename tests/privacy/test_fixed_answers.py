@@ -42,7 +42,7 @@ def test_two_tables_with_the_same_statistics_give_the_same_run(name, kind):
     others = [X[:, :D] for X in others]
     results = []
     for rows in twins(kind=kind):
-        settings = {"n_components": 2, "evaluate": True, "answers": "fixed", "scale": "std", "center": True}
+        settings = {"n_components": 2, "reconstruction_error": True, "answers": "fixed", "scale": "std", "center": True}
         limits = {"max_rounds": 12} if "max_rounds" in make(name).__dataclass_fields__ else {}
         results.append(simulate(make(name, **limits), [rows, *others], **settings))
     one, other = results
@@ -50,9 +50,9 @@ def test_two_tables_with_the_same_statistics_give_the_same_run(name, kind):
         np.testing.assert_array_equal(getattr(one, field), getattr(other, field), strict=True)
     assert (one.mse_, one.total_variance_, one.status) == (other.mse_, other.total_variance_, other.status)
     assert one.answers == "fixed"
-    for i in one.own:
-        for field in one.own[i]:
-            np.testing.assert_array_equal(one.own[i][field], other.own[i][field])
+    for i in one.local:
+        for field in one.local[i]:
+            np.testing.assert_array_equal(one.local[i][field], other.local[i][field])
 
 
 def strangely_asked(rng):
@@ -136,7 +136,7 @@ def test_halves_that_get_rows_are_these():
     assert listed == {
         "consensus_rpca",
         "dcf_pca",
-        "errors",
+        "standard_errors",
         "low_rank",
         "monitor",
         "private_opening",

@@ -132,7 +132,7 @@ def test_own_means_give_the_pca_of_rows_filled_so(mask, kind, center, scale, ans
     np.testing.assert_allclose(result.explained_variance_, reference.variances[:3], rtol=1e-9)
     np.testing.assert_allclose(result.total_variance_, reference.total, rtol=1e-9)
     np.testing.assert_allclose(result.fill_, common, rtol=1e-10)
-    assert result.asked["missing"] == "own_mean"
+    assert result.config["missing"] == "own_mean"
 
 
 @pytest.mark.slow
@@ -144,7 +144,7 @@ def test_nodes_answer_as_a_simulation_does(missing):
         grid = FakeGrid(app_of(shards, answers="fixed", missing=missing), 3)
         result = PCAStrategy("krylov", n_components=3, missing=missing).fit(grid)
         assert result.components_.tobytes() == wanted.components_.tobytes()
-        assert (result.asked["missing"], result.answers) == (missing, "fixed")
+        assert (result.config["missing"], result.answers) == (missing, "fixed")
         if missing == "mean":  # nodes that do not agree stay out
             grid = FakeGrid(app_of(shards, answers="fixed", missing="own_mean"), 3)
             alone = PCAStrategy("krylov", n_components=3, missing="mean", min_nodes=1).fit(grid)

@@ -225,7 +225,7 @@ FOLLOWED = [
     Refused(
         {
             "streams": [lambda t, parts=parts: parts[t] if t < 4 else None for parts in (BATCHES, OTHERS)],
-            "min_clients": 2,
+            "min_nodes": 2,
         },
         "client 1 must be those of the run, 4 by name. Got 4, without 'beat'",
         NotEnoughNodes,
@@ -297,7 +297,7 @@ ESTIMATED = [
         DataError,
     ),
     Refused(
-        {"data": TABLES, "levels": "ward"},
+        {"data": TABLES, "categorical": "ward"},
         "must be numbers. Got 'f' in column sex|must be numbers. Got 'm' in column sex",
         DataError,
     ),
@@ -323,12 +323,14 @@ ESTIMATED = [
         )
     ],
     Refused({"data": [GOOD, GOOD[:, :4]]}, "X has 4 features, but FederatedPCA is expecting 5", ValueError),
-    Refused({"data": np.eye(4), "levels": "ward"}, "levels must be of tables with names. Got a ndarray without"),
+    Refused(
+        {"data": np.eye(4), "categorical": "ward"}, "categorical must be of tables with names. Got a ndarray without"
+    ),
 ]
 ESTIMATED_FOR = [
     Refused({"table": OF_PANDAS.assign(site=SITES), "data": OF_PANDAS}, "Feature names unseen at fit time", ValueError),
     Refused(
-        {"table": TABLES["west"].assign(ward="burns"), "data": TABLES, "levels": "ward,sex"},
+        {"table": TABLES["west"].assign(ward="burns"), "data": TABLES, "categorical": "ward,sex"},
         "must be among eye, icu, medicine, surgery. Got 'burns'",
         DataError,
     ),
@@ -339,14 +341,14 @@ PROJECTED = [
         (
             TABLES["west"].assign(ward="burns"),
             TABLES,
-            {"levels": "ward,sex", "scale": "std"},
+            {"categorical": "ward,sex", "scale": "std"},
             "The levels of column ward of the rows given must be among eye, .*'burns'",
             DataError,
         ),
         (
             with_gaps(south=([4], "NA"))["south"],
             TABLES,
-            {"levels": "ward,sex"},
+            {"categorical": "ward,sex"},
             GAP_OF_WARD.format("row 4 (from 0 on)"),
             DataError,
         ),

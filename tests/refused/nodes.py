@@ -87,12 +87,16 @@ NOISE_AT_NODES = [
 ]
 FLWR_RUN = [
     *[
-        Refused({"shards-per-node": each}, "shards-per-node must be a whole number of at least 1")
+        Refused({"clients-per-node": each}, "clients-per-node must be a whole number of at least 1")
         for each in (0, -2, 1.5, "many")
     ],
     *[
         Refused({"algorithm": "st_miss", "batch": 20, key: value}, f"{key} with a tracker must be")
-        for key, value in (("dp", "dp(epsilon=1.0, delta=1e-6, clip=2.0)"), ("missing", "mean"), ("evaluate", True))
+        for key, value in (
+            ("dp", "dp(epsilon=1.0, delta=1e-6, clip=2.0)"),
+            ("missing", "mean"),
+            ("reconstruction-error", True),
+        )
     ],
 ]
 DOORS: dict[str, tuple[Callable[..., Any], list[Refused]]] = {

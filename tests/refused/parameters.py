@@ -258,10 +258,10 @@ RULES = [
     Refused({"max_messages_ever": 0}, "max_messages_ever must be a whole number of at least 1"),
     *[Refused({"min_peers": few}, "min_peers must be a whole number of at least 1") for few in (0, None)],
     *[
-        Refused(given, "max_groups and max_lost must be used with trusted_keys. Got none.")
-        for given in ({"max_groups": 1}, {"max_lost": 0})
+        Refused(given, "max_groups and max_dropouts must be used with trusted_keys. Got none.")
+        for given in ({"max_groups": 1}, {"max_dropouts": 0})
     ],
-    Refused({"max_lost": -1}, "max_lost must be a whole number of at least 0"),
+    Refused({"max_dropouts": -1}, "max_dropouts must be a whole number of at least 0"),
     Refused({"split_columns": "all"}, "split_columns"),
     *[
         Refused({"data_name": name}, "data_name must be at most 64 letters, digits")
@@ -269,13 +269,18 @@ RULES = [
     ],
     Refused({"min_change": 20, "min_rows": 50}, "min_change must be a whole number of at least 50. Got 20"),
     Refused({"min_change": 20, "split_columns": True}, "min_change must be used without split_columns"),
-    Refused({"min_change": 20, "pending": "wait"}, "pending must be one of"),
-    Refused({"levels": "ward", "share_names": False}, "levels of a node must be left out without share_names"),
+    Refused({"min_change": 20, "on_small_change": "wait"}, "on_small_change must be one of"),
+    Refused(
+        {"categorical": "ward", "share_names": False}, "categorical of a node must be left out without share_names"
+    ),
     Refused({"id_column": "patient"}, "id_column='patient' has no use without min_change"),
     *[
         Refused({"max_epsilon": 1.0, "max_delta": 1e-6, **beside}, sentence)
         for beside, sentence in (
-            ({"levels": "ward"}, "levels='ward' cannot be used beside max_epsilon, because whether a level is told"),
+            (
+                {"categorical": "ward"},
+                "categorical='ward' cannot be used beside max_epsilon, because whether a level is told",
+            ),
             ({"min_change": 20}, "min_change=20 has no use beside max_epsilon, which keeps the rows as they were"),
             (
                 {"split_columns": "std"},

@@ -116,8 +116,8 @@ PROJECTION = [
         (squeezed(), "bytes that cannot be read as one (ValueError)"),
         (files.to_bytes("result", {}, {"components_": np.eye(2)}), "read as one (ValueError). Check the sender"),
         (
-            packed(components_=np.eye(2), own=np.eye(2)),
-            "The arrays of a projection are not those of its fields: components_, own. Check",
+            packed(components_=np.eye(2), local=np.eye(2)),
+            "The arrays of a projection are not those of its fields: components_, local. Check",
         ),
         (packed(mean_=np.ones(2)), "The arrays of a projection are not those of its fields: mean_. Check the sender"),
         (

@@ -49,7 +49,7 @@ def picture(what: str, name: str = "p.svg", algorithm: str = "krylov") -> None:
     of = result_of(algorithm)
     with tempfile.TemporaryDirectory() as folder:
         try:
-            (replace(of, own={}) if algorithm != "krylov" else of).plot(what, Path(folder) / name)
+            (replace(of, local={}) if algorithm != "krylov" else of).plot(what, Path(folder) / name)
         finally:
             assert list(Path(folder).iterdir()) == []
 
@@ -66,7 +66,7 @@ def picture_of_steps(what: str) -> None:
 def told_by(act: str, given: Any, algorithm: str = "krylov", **more: Any) -> None:
     """By a result without what only the clients know."""
     of = result_of(algorithm)
-    getattr(replace(of, own={}) if algorithm != "krylov" else of, act)(given, **more)
+    getattr(replace(of, local={}) if algorithm != "krylov" else of, act)(given, **more)
 
 
 def projecting_file(content: str) -> None:
@@ -82,13 +82,13 @@ def told_of_steps(act: str, given: Any) -> None:
 
 
 @functools.cache
-def result_of_parties(named: bool, private: tuple[int, ...]) -> PCAResult:
+def result_of_parties(named: bool, hide_local: tuple[int, ...]) -> PCAResult:
     tables = ALIGNED if named else people.PARTS
-    return simulate("krylov(max_rounds=2)", tables, n_components=2, split="columns", private=private)
+    return simulate("krylov(max_rounds=2)", tables, n_components=2, partitioned_by="columns", hide_local=hide_local)
 
 
-def of_parties(act: str, given: Any, named: bool = True, private: tuple[int, ...] = ()) -> None:
-    getattr(result_of_parties(named, private), act)(*given)
+def of_parties(act: str, given: Any, named: bool = True, hide_local: tuple[int, ...] = ()) -> None:
+    getattr(result_of_parties(named, hide_local), act)(*given)
 
 
 def of_robust(use: Callable[[Any], Any]) -> None:
@@ -108,7 +108,7 @@ def monitored(data: Any = TWO, algorithm: str = "krylov", k: int = 3, only: int 
 
 
 def filled_without(**asked: Any) -> None:
-    simulate("krylov", NAMED, n_components=2, **asked).filling_gaps()
+    simulate("krylov", NAMED, n_components=2, **asked).with_imputation()
 
 
 def limits(asked: dict[str, Any], **given: Any) -> None:
@@ -128,7 +128,7 @@ def rotated(method: str = "varimax", algorithm: str = "krylov", data: Any = TWO,
 
 
 def rotated_parts() -> None:
-    result = simulate("krylov", [X.T for X in np.split(TWO[0].T, [5])], n_components=3, split="columns")
+    result = simulate("krylov", [X.T for X in np.split(TWO[0].T, [5])], n_components=3, partitioned_by="columns")
     rotate(replace(result, spans_={0: [0, 5]}))
 
 
@@ -142,7 +142,7 @@ PICTURE = [
     Refused({"what": "scores"}, 'The picture "scores" must be given the clients\' rows. Got no shards'),
     Refused({"what": "errors"}, 'The picture "errors" must be given'),
     Refused(
-        {"what": "taken", "algorithm": "consensus_rpca"},
+        {"what": "removed", "algorithm": "consensus_rpca"},
         "must be given the clients' rows, or of a simulation that has just been run. Got",
     ),
     Refused(
@@ -155,7 +155,7 @@ PICTURE = [
     ),
 ]
 PICTURE_OF_STEPS = [
-    Refused({"what": "scree"}, "The picture must be one of 'overview', 'movement'"),
+    Refused({"what": "scree"}, "The picture must be one of 'overview', 'subspace_change'"),
     Refused({"what": "outliers"}, 'The picture "outliers" must be of a run with outliers. Got one without.'),
 ]
 RESULT = [
@@ -202,15 +202,15 @@ OF_PARTIES = [
         "The columns to transform must be those of all 2 parties, for the same people",
     ),
     Refused(
-        {"act": "transform", "given": (people.X,), "named": False, "private": (1,)},
+        {"act": "transform", "given": (people.X,), "named": False, "hide_local": (1,)},
         "The loadings must be of a run whose parties have all handed theirs over",
     ),
     Refused(
-        {"act": "loadings", "given": (1,), "named": False, "private": (1,)},
+        {"act": "loadings", "given": (1,), "named": False, "hide_local": (1,)},
         "The party must be one whose loadings are at hand (client 0, client 2)",
     ),
     Refused(
-        {"act": "plot", "given": ("loadings", "/none/such/l.svg"), "private": (0, 1)},
+        {"act": "plot", "given": ("loadings", "/none/such/l.svg"), "hide_local": (0, 1)},
         'The picture "loadings" must be of a result with loadings',
     ),
 ]
@@ -237,7 +237,7 @@ PROJECTING_FILE = [
         (
             "4,,6",
             "^The data of the rows given must be finite. .*in line 4 of /.*/new.csv, column bmi. Impute or drop these "
-            "entries, or use result.filling_gaps().$",
+            "entries, or use result.with_imputation().$",
         ),
         ("4,5,inf", "The first is in line 4 of /.*/new.csv, column pulse."),
     )

@@ -1,4 +1,4 @@
-"""What runs refuse: simulate, the estimator, tracking, audits, and what a question holds."""
+"""What runs refuse: simulate, the estimator, tracking, audits, and what a configuration holds."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from flower_pca import (
     FedOAPM,
     MaskedSums,
     NotEnoughNodes,
-    Question,
+    PCAConfig,
     assembly,
     make,
     registry,
@@ -105,19 +105,19 @@ def with_constant(value: float, *columns: int) -> Array:
 
 
 def by_columns(algorithm: Any = "krylov", tables: Any = people.PARTS, n_components: Any = 2, **options: Any) -> None:
-    simulate(algorithm, tables, **{"n_components": n_components, "split": "columns", **options})
+    simulate(algorithm, tables, **{"n_components": n_components, "partitioned_by": "columns", **options})
 
 
 def lab(change: Callable[[pd.DataFrame], pd.DataFrame]) -> dict[str, Any]:
     return {"tables": people.changed("lab", change), "scale": "std"}
 
 
-def question(**settings: Any) -> None:
-    assembly.question(Question(**{"algorithm": make("krylov"), "n_components": 2, **settings}))
+def config_of_class(**settings: Any) -> None:
+    assembly.config(PCAConfig(**{"algorithm": make("krylov"), "n_components": 2, **settings}))
 
 
 def asked_in_short(algorithm: str, **settings: Any) -> None:
-    assembly.question(algorithm, n_components=2, **settings)
+    assembly.config(algorithm, n_components=2, **settings)
 
 
 def with_budget(
@@ -187,7 +187,7 @@ SIMULATE = [
             ("with dp", {"dp": BUDGET}),
             ("with fewer bits", {"wire": "float32"}),
             ("with monitor", {"monitor": True}),
-            ("with errors", {"errors": True}),
+            ("with errors", {"standard_errors": True}),
             ("with max_share", {"max_share": 0.5}),
             ('n_components="signal"', {"n_components": "signal"}),
         )
@@ -199,7 +199,7 @@ SIMULATE = [
     Refused({"algorithm": "per_pca", "mask": True}, f"{MASKED}.*Use per_pca(eta=0.1){PARTLY}"),
     Refused({"algorithm": "per_pca(eta=0.1, init='upload')", "mask": True}, f"{MASKED}.*per_pca(eta=0.1), with its"),
     *[
-        Refused({"algorithm": name, "mask": True, "participation": 0.5}, f"{SAMPLED}{name}. Use ssi.")
+        Refused({"algorithm": name, "mask": True, "fraction": 0.5}, f"{SAMPLED}{name}. Use ssi.")
         for name in ("consensus_rpca", "exact_per_pca")
     ],
     *[
@@ -235,13 +235,15 @@ SIMULATE = [
     *[Refused({"algorithm": name, "max_share": 0.6}, PRODUCTS) for name in ("faps", "dcf_pca", "exact_per_pca")],
     *[
         Refused({"max_share": 0.6, **other}, WITH_SHARE)
-        for other in ({"mask": True}, {"scale": "max_abs"}, {"monitor": True}, {"split": "columns"})
+        for other in ({"mask": True}, {"scale": "max_abs"}, {"monitor": True}, {"partitioned_by": "columns"})
     ],
     *[
         Refused({"algorithm": "median_pca", **other}, "^The algorithm .* must be one ")
         for other in ({"mask": True}, {"channel": "air(noise_std=0.1)"})
     ],
-    Refused({"algorithm": "sparse_pca", "errors": True}, "with errors must be one whose components are orthonormal"),
+    Refused(
+        {"algorithm": "sparse_pca", "standard_errors": True}, "with errors must be one whose components are orthonormal"
+    ),
     Refused({"algorithm": "sparse_pca", "n_components": 0.9}, "n_components of sparse_pca must be a whole number"),
     Refused(
         {"algorithm": "sparse_pca(cardinality=(3, 3, 3))"},
@@ -267,17 +269,17 @@ SIMULATE = [
         "must be complete. Got none for Trier. Give it one, or all that are left by 'others'.",
     ),
     Refused(
-        {"algorithm": "uda", "start": np.eye(8)[:2]},
+        {"algorithm": "uda", "init": np.eye(8)[:2]},
         "The algorithm with a start must be one that iterates: krylov, .* Got uda. Use krylov",
     ),
     Refused(
-        {"start": np.full((2, 8), np.nan)},
+        {"init": np.full((2, 8), np.nan)},
         "must be finite rows. Got shape (2, 8). Give one component per row",
         ValueError,
     ),
-    Refused({"start": np.ones(8)}, "must be finite rows. Got shape (8,)", ValueError),
+    Refused({"init": np.ones(8)}, "must be finite rows. Got shape (8,)", ValueError),
     Refused(
-        {"start": np.eye(5)},
+        {"init": np.eye(5)},
         "^The run starts from components of 5 columns, but the rows have 8. If 8 is right, start from a result of 8 "
         "columns, or leave the start out.$",
         DataError,
@@ -293,7 +295,7 @@ SIMULATE = [
         ValueError,
     ),
     *[
-        Refused({"algorithm": name, "data": mixed(0).shards, "participation": 0.5}, f"{FRACTION}Got {name}. Use ssi.$")
+        Refused({"algorithm": name, "data": mixed(0).shards, "fraction": 0.5}, f"{FRACTION}Got {name}. Use ssi.$")
         for name, algorithm in registry.ALGORITHMS.items()
         if name in PLAIN and algorithm.fixed_set
     ],
@@ -343,7 +345,7 @@ SIMULATE = [
         for name in ("consensus_rpca", "dcf_pca")
     ],
     Refused({"backend": "spark"}, "backend must be one of 'in_process', 'ray'"),
-    Refused({"backend": "ray", "participation": lambda number: (0,)}, "participation with Ray must be a fraction"),
+    Refused({"backend": "ray", "fraction": lambda number: (0,)}, "A function as fraction with Ray must be a number"),
     Refused(
         {"backend": {"num_cpus_per_client": 2}},
         "backend must be 'in_process', 'ray' or a Ray(...). Got a dict of length 1",
@@ -481,20 +483,18 @@ ONE_TABLE = [
     Refused({"scale": "sd"}, "scale must be one of None, 'std', 'max_abs'. Got 'sd'. Did you mean 'std'?"),
     Refused({"center": "yes"}, "center must be one of True, False, None. Got 'yes'."),
     Refused({"seed": -1}, "seed must be a whole number of at least 0 and at most 4611686018427387904. Got -1."),
-    Refused({"min_clients": 0}, "min_clients must be a whole number of at least 1. Got 0."),
-    Refused(
-        {"algorithm": "ssi", "participation": 0.0}, "The fraction of clients must be above 0 and at most 1. Got 0.0."
-    ),
-    Refused({"algorithm": "ssi", "participation": 1.5}, "and at most 1. Got 1.5. Use 1.0 for all of them."),
-    Refused({"algorithm": "ssi", "participation": "all"}, "Got 'all'. Use 1.0 for all of them."),
-    Refused({"participation": lambda m: None}, "What participation returns must be clients. Got None."),
+    Refused({"min_nodes": 0}, "min_nodes must be a whole number of at least 1. Got 0."),
+    Refused({"algorithm": "ssi", "fraction": 0.0}, "The fraction of clients must be above 0 and at most 1. Got 0.0."),
+    Refused({"algorithm": "ssi", "fraction": 1.5}, "and at most 1. Got 1.5. Use 1.0 for all of them."),
+    Refused({"algorithm": "ssi", "fraction": "all"}, "Got 'all'. Use 1.0 for all of them."),
+    Refused({"fraction": lambda m: None}, "What fraction returns must be clients. Got None."),
     Refused(
         {"checkpoint": "/none/such/run.ckpt"},
         "The folder of the checkpoint, /none/such, does not exist. Make it first.",
     ),
     Refused(
-        {"participation": lambda m: [0, 1]},
-        "Every client that participation names must be between 0 and 0. Got 1. Return positions in shards.",
+        {"fraction": lambda m: [0, 1]},
+        "Every client that fraction names must be between 0 and 0. Got 1. Return positions in shards.",
     ),
     Refused(
         on(TABLE, with_spoilt((17, 4, np.nan), (12, 1, np.nan)), n_components=1),
@@ -557,31 +557,43 @@ BY_COLUMNS = [
     ),
     Refused(
         {"algorithm": "ssi", "channel": "air(noise_std=1.0)"},
-        'channel with split="columns" must be left out, as each party',
+        'channel with partitioned_by="columns" must be left out, as each party',
     ),
     Refused(
-        {"columns": ["a", "b"]}, 'columns with split="columns" must be left out, as each party has columns of its own'
+        {"columns": ["a", "b"]},
+        'columns with partitioned_by="columns" must be left out, as each party has columns of its own',
     ),
-    Refused({"algorithm": "ssi", "fraction": 0.5}, 'fraction with split="columns" must be 1.0, as no other party has'),
     Refused(
-        {"evaluate": True}, 'evaluate with split="columns" must be False, as the variance left out says it exactly'
+        {"algorithm": "ssi", "fraction": 0.5},
+        'fraction with partitioned_by="columns" must be 1.0, as no other party has',
     ),
-    Refused({"monitor": True}, 'monitor with split="columns" must be False, as limits for new people need the columns'),
+    Refused(
+        {"reconstruction_error": True},
+        'reconstruction_error with partitioned_by="columns" must be False, as the variance left out says it exactly',
+    ),
+    Refused(
+        {"monitor": True},
+        'monitor with partitioned_by="columns" must be False, as limits for new people need the columns',
+    ),
     Refused(
         {"wire": "float32", "tol": 1e-6},
-        'wire with split="columns" must be "float64", as loadings are made of the scores',
+        'wire with partitioned_by="columns" must be "float64", as loadings are made of the scores',
     ),
     Refused(
-        {"start": np.eye(12)[:2]}, 'start with split="columns" must be left out, as it begins with scores of people'
+        {"init": np.eye(12)[:2]},
+        'init with partitioned_by="columns" must be left out, as it begins with scores of people',
     ),
-    Refused({"participation": lambda number: [0]}, 'participation with split="columns" must be left out, as no other'),
-    Refused({"split": "diagonal"}, "split must be one of 'rows', 'columns'"),
+    Refused(
+        {"fraction": lambda number: [0]},
+        'A function as fraction with partitioned_by="columns" must be left out, as no other',
+    ),
+    Refused({"partitioned_by": "diagonal"}, "partitioned_by must be one of 'rows', 'columns'"),
 ]
 QUESTION = [
-    Refused({"algorithm": "krylov"}, "^algorithm of a Question must be of class Algorithm. Got 'krylov'. Use the"),
-    Refused({"mask": True}, "^mask of a Question must be of class MaskedSums. Got True. Use the short form"),
+    Refused({"algorithm": "krylov"}, "^algorithm of a PCAConfig must be of class Algorithm. Got 'krylov'. Use the"),
+    Refused({"mask": True}, "^mask of a PCAConfig must be of class MaskedSums. Got True. Use the short form"),
     Refused({"seed": -1}, "^seed must be a whole number of at least 0"),
-    Refused({"evaluate": "yes"}, "^evaluate must be one of True, False. Got 'yes'."),
+    Refused({"reconstruction_error": "yes"}, "^reconstruction_error must be one of True, False. Got 'yes'."),
     Refused({"fraction": 0.5}, "^The algorithm with a fraction of the clients must be one whose rounds may"),
     Refused(
         {"algorithm": make("ssi"), "fraction": "half"},
@@ -642,7 +654,7 @@ WITH_BUDGET = [
     Refused({"n_components": 0.9}, "n_components with dp must be a whole number. Got 0.9."),
     Refused({"scale": "max_abs"}, "scale with dp must be None or \"std\". Got 'max_abs'."),
     Refused({"scale": "std"}, "reach of dp with a scale must be given. Got none."),
-    Refused({"evaluate": True}, "evaluate with dp must be False."),
+    Refused({"reconstruction_error": True}, "reconstruction_error with dp must be False."),
     Refused({"missing": "mean"}, "missing with dp must be \"error\". Got 'mean'."),
     Refused({"checkpoint": "run.ckpt"}, "checkpoint with dp must be left out. Got 'run.ckpt'."),
     Refused({"dp": "dp(epsilon=1)"}, "dp needs delta."),
@@ -688,7 +700,7 @@ TRACKED = [
         {"streams": [np.ones((60, 4))], "batch": None}, "^The batch of a stream that is an array must be a whole number"
     ),
     Refused(
-        {"streams": [np.ones((60, 4))], "start": np.ones((3, 4))},
+        {"streams": [np.ones((60, 4))], "init": np.ones((3, 4))},
         "^The basis to start from must be n_components=2 finite rows",
     ),
     Refused({"streams": [np.ones((60, 4))], "steps": 0}, "^steps must be a whole number of at least 1. Got 0"),
@@ -769,8 +781,8 @@ DOORS: dict[str, tuple[Callable[..., Any], list[Refused]]] = {
     "simulate, one table": (one_table, ONE_TABLE),
     "simulate, by columns": (by_columns, BY_COLUMNS),
     "simulate, with a budget": (with_budget, WITH_BUDGET),
-    "question": (question, QUESTION),
-    "question, in short": (asked_in_short, BITS),
+    "configuration": (config_of_class, QUESTION),
+    "configuration, in short": (asked_in_short, BITS),
     "track": (tracked_from, TRACKED),
     "audit": (audited, AUDITED),
     "estimator": (estimated, ESTIMATOR),

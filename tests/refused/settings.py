@@ -20,7 +20,7 @@ from flower_pca import (
     DataError,
     ExactPerPCA,
     Krylov,
-    Question,
+    PCAConfig,
     assembly,
     audit,
     clients,
@@ -64,18 +64,18 @@ SHORTENED = {
 def started(columns: Any) -> None:
     """A run that is to start from a result without one of its columns."""
     start = simulate("krylov", [TABLE], n_components=2)
-    simulate("krylov", [TABLE.assign(weight=1.0)], n_components=2, start=start, columns=columns)
+    simulate("krylov", [TABLE.assign(weight=1.0)], n_components=2, init=start, columns=columns)
 
 
 def opened_through(channel: AirChannel, position: int) -> None:
     channel.open({"S": np.ones((3, 2)), "n": np.array(5)}, number=0, position=position)
 
 
-def restored(algorithm: str, start: Any = None, **arguments: Any) -> None:
+def restored(algorithm: str, init: Any = None, **arguments: Any) -> None:
     """From a checkpoint of a run with other arguments."""
-    header, arrays = assembly.run(assembly.question("krylov", n_components=2)).checkpoint()
-    question = assembly.question(algorithm, **{"n_components": 2, **arguments})
-    assembly.run(question, start=start).restore(json.loads(json.dumps(header)), arrays)
+    header, arrays = assembly.run(assembly.config("krylov", n_components=2)).checkpoint()
+    config = assembly.config(algorithm, **{"n_components": 2, **arguments})
+    assembly.run(config, init=init).restore(json.loads(json.dumps(header)), arrays)
 
 
 def live_page(name: str, **how: Any) -> None:
@@ -165,7 +165,7 @@ TOGETHER = [
         for name in ("uda", "faps", "covariance", "median_pca", "consensus_rpca")
     ],
     *[
-        Refused({"private": [wrong]}, "Every client in private must be a whole number of at least 0 and at")
+        Refused({"hide_local": [wrong]}, "Every client in private must be a whole number of at least 0 and at")
         for wrong in (5, -1)
     ],
     *[
@@ -182,14 +182,13 @@ TOGETHER = [
 ]
 AS_IT_STANDS = [
     Refused(
-        {"algorithm": Question(make("krylov"), n_components=2), "shards": TWO, "seed": 1, "tol": 1e-3},
-        "beside a Question must be left out. Got seed, tol. Use dataclasses",
+        {"algorithm": PCAConfig(make("krylov"), n_components=2), "shards": TWO, "seed": 1, "tol": 1e-3},
+        "beside a PCAConfig must be left out. Got seed, tol. Use dataclasses",
     ),
     Refused(
         {"algorithm": "krylov", "shards": TWO, "n_component": 2},
-        "Every parameter of a question must be .*'n_component'.*Did you mean 'n_",
+        "Every parameter of a configuration must be .*'n_component'.*Did you mean 'n_",
     ),
-    Refused({"algorithm": "krylov", "shards": TWO}, "^n_components is missing. Add it, for example n_components=2.$"),
     Refused(
         {"algorithm": TWO, "shards": "auto", "n_components": 2},
         '^The algorithm comes first, and the data second: simulate("krylov", shards, n_components=2).$',
@@ -245,9 +244,9 @@ RESTORED = [
         ("krylov", {"center": False}, "center=None"),
         ("krylov", {"scale": "std"}, "scale=None"),
         ("krylov", {"seed": 1}, "seed=0"),
-        ("krylov", {"evaluate": True}, "evaluate=False"),
+        ("krylov", {"reconstruction_error": True}, "reconstruction_error=False"),
         ("ssi", {"fraction": 0.5}, "fraction=1.0"),
-        ("krylov", {"start": np.eye(4)[:2]}, "start=False"),
+        ("krylov", {"init": np.eye(4)[:2]}, "init=False"),
     )
 ]
 LIVE_PAGE = [

@@ -53,45 +53,45 @@ ASKED_LEVELS: Any = (
 )
 LEVELS = [
     *[
-        Refused({"data": TABLES, "levels": given}, "evels")
+        Refused({"data": TABLES, "categorical": given}, "ategorical")
         for given in ("", [], 3, {"ward": []}, {"ward": "surgery"}, [1])
     ],
     *[
         Refused(
-            {"algorithm": "covariance", "data": TABLES, "levels": {"ward": ["eye", gap, "other"]}},
+            {"algorithm": "covariance", "data": TABLES, "categorical": {"ward": ["eye", gap, "other"]}},
             f"^The levels of ward must be no words .* a gap. Got '{gap}'. Leave it out",
         )
         for gap in ("NA", "None", "", "null")
     ],
     *[
-        Refused({"data": TABLES, "levels": "ward", **more}, sentence)
+        Refused({"data": TABLES, "categorical": "ward", **more}, sentence)
         for more, sentence in (
-            ({"levels": "ward,ward"}, "levels must be of different columns"),
-            ({"center": False}, "center with levels must be True"),
-            ({"dp": "dp(epsilon=1.0, delta=1e-6, clip=10.0)"}, "levels with dp must be left out"),
+            ({"categorical": "ward,ward"}, "categorical must be of different columns"),
+            ({"center": False}, "center with categorical must be True"),
+            ({"dp": "dp(epsilon=1.0, delta=1e-6, clip=10.0)"}, "categorical with dp must be left out"),
         )
     ],
     *[
         Refused({"algorithm": "covariance", "data": data, **asked}, sentence, DataError)
         for data, asked, sentence in (
-            (TABLES, {"levels": "floor"}, "none called 'floor'"),
+            (TABLES, {"categorical": "floor"}, "none called 'floor'"),
             (
                 NAMED_PEOPLE,
-                {"levels": "name", "columns": "age"},
+                {"categorical": "name", "columns": "age"},
                 "column name of north must be shared by several rows.*identifier",
             ),
             (
                 TABLES,
-                {"levels": {"ward": ["medicine", "surgery"]}, "columns": "age"},
+                {"categorical": {"ward": ["medicine", "surgery"]}, "columns": "age"},
                 "column ward of client 1 (south) must be among medicine, surgery. Got 'icu' in row .* have 'other'",
             ),
             (
                 with_gaps(north=([3], None), west=([1, 2], np.nan)),
-                {"levels": "ward", "columns": "age"},
+                {"categorical": "ward", "columns": "age"},
                 GAP_OF_WARD.format("row 3 (from 0 on)"),
             ),
             *(
-                (with_gaps(south=([4], "NA")), {"levels": asked}, GAP_OF_WARD.format("row 4 (from 0 on)"))
+                (with_gaps(south=([4], "NA")), {"categorical": asked}, GAP_OF_WARD.format("row 4 (from 0 on)"))
                 for asked in ASKED_LEVELS
             ),
         )
@@ -99,7 +99,7 @@ LEVELS = [
 ]
 FILES_OF_WORDS = [
     Refused(
-        {"tables": with_gaps(south=([4], "NA")), "levels": "ward,sex"},
+        {"tables": with_gaps(south=([4], "NA")), "categorical": "ward,sex"},
         GAP_OF_WARD.format("line 6 of .*south.csv"),
         DataError,
     )

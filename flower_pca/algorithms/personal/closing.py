@@ -146,13 +146,19 @@ class PersonalClosing(Stage[ClosingState]):
             collected = _room(state, 0)
         error = np.asarray(state.total["error"] / clients)
         left = {**state.left, "theta": np.array(1.0 - overlap), "error": error, "collected": collected}
-        choices = model.choices
+        decisions = model.decisions
         if held_out.AUTO in left:
             counts = state.total[held_out.CHOSEN]
             left["own"] = np.array(held_out.largest(counts))
-            choices = {**choices, "own": held_out.words(counts)}
+            decisions = {**decisions, "own": held_out.words(counts)}
         return replace(
-            model, basis=U, product=Y, left=left, values=np.maximum(values, 0.0), residuals=residuals, choices=choices
+            model,
+            basis=U,
+            product=Y,
+            left=left,
+            values=np.maximum(values, 0.0),
+            residuals=residuals,
+            decisions=decisions,
         )
 
 

@@ -140,8 +140,8 @@ class Shared(Stage[SharedState]):
                 then="Name a number of components.",
             )
         left = {**model.left, held_out.SHARED: linalg.orth(basis[:, :r])}
-        choices = {**model.choices, "components": _words_of(values, r, state.clients)}
-        return replace(model, n_components=r, left=left, choices=choices)
+        decisions = {**model.decisions, "components": _words_of(values, r, state.clients)}
+        return replace(model, n_components=r, left=left, decisions=decisions)
 
 
 def _words_of(values: Array, r: int, clients: int) -> str:

@@ -119,7 +119,7 @@ class Ledger:
         if self.beyond > losses:
             raise RefusalError(
                 "The answers beyond bounds of masked sums",
-                must=f"at most {losses}: that is its max_lost",
+                must=f"at most {losses}: that is its max_dropouts",
                 got=self.beyond,
                 then="Ask the node's operator: each tells how large they are.",
             )
@@ -140,7 +140,7 @@ class Ledger:
             count = labels.count(groups, "group")
             raise RefusalError(
                 "The peers of this node in a masked sum",
-                must=f"in one of at most {count}, of whom at most {losses} may be lost: its max_groups and max_lost",
+                must=f"in one of at most {count}, of whom at most {losses} drop out: its max_groups and max_dropouts",
                 got="others",
                 then="Ask the node's operator: each group more, and each loss, tells what the members do not share.",
             )

@@ -247,7 +247,7 @@ class ReleasedRows:
         self._unwritten = False
 
     def _warn(self, rules: Rules) -> None:
-        self._pending = rules.pending == "refuse" and rules.max_epsilon is None
+        self._pending = rules.on_small_change == "refuse" and rules.max_epsilon is None
         goes = "It answers from the copy."
         if self._pending:
             goes = "It refuses, because its rule pending is refuse."

@@ -25,7 +25,7 @@ SETS: Final[Mapping[str, Mapping[str, Any]]] = {
         # In a sum of two the other one has this node's answer, because it knows its own.
         "min_peers": 2,
         "max_groups": 1,
-        "max_lost": 0,
+        "max_dropouts": 0,
     },
     # Noise covers any number of rows and every column, and the rows are kept as they were at the start.
     "private": {"share_names": False, "max_epsilon": 1.0, "max_delta": 1e-6},

@@ -32,15 +32,15 @@ _OPEN: Final[Mapping[str, str]] = {
     **{f.name: f.metadata[TELLS].replace("{", "").replace("}", "") for f in fields(Rules) if TELLS in f.metadata},
     "allow": "single rows, by algorithms that compare rows",
     "min_rows": "rows and columns of fewer people",
-    "rare_columns": "the carriers of rare values",
+    "allow_sparse_columns": "the carriers of rare values",
     "min_change": "rows that come, go or change, as the difference of two runs",
-    "pending": "that rows have come or gone, be it one",
+    "on_small_change": "that rows have come or gone, be it one",
     "allow_noise": "single rows, by many runs with little noise each",
     "masked_only": "its own answers",
     "single_masks": "an answer, to a server that lies about who dropped out",
     "min_peers": "an answer, to the other of two",
     "max_groups": "its own answers, as differences of sums over other groups",
-    "max_lost": "members that sums have lost, and how large answers are",
+    "max_dropouts": "members that sums have lost, and how large answers are",
     "max_colluders": "less noise than is said, where peers are in league with the server",
     "max_epsilon": "more of single rows",
     "max_delta": "more of single rows",
@@ -58,8 +58,8 @@ _RISING: Final = (
     "max_colluders",
 )  # rules that promise more, the larger they are
 # Rules about the rows themselves, which have no part in an answer beside max_epsilon.
-_COVERED: Final = ("min_rows", "rare_columns", "min_change", "pending")
-_FALLING: Final = ("max_groups", "max_lost", "max_epsilon", "max_delta")
+_COVERED: Final = ("min_rows", "allow_sparse_columns", "min_change", "on_small_change")
+_FALLING: Final = ("max_groups", "max_dropouts", "max_epsilon", "max_delta")
 
 
 def promise(rules: Rules) -> str:
@@ -100,7 +100,7 @@ def announce(rules: Rules, context: Context | None) -> None:
 def _stricter(name: str, own: Any, set_by: Any) -> bool:
     if name == "allow":
         return not comparing(own)
-    if name in ("share_names", "allow_noise", "rare_columns"):
+    if name in ("share_names", "allow_noise", "allow_sparse_columns"):
         return own is False
     if name == "masked_only":
         return own is True

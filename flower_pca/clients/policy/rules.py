@@ -44,11 +44,11 @@ _LEAST: Final = {
     "max_columns": 1,
     "max_groups": 1,
     "max_colluders": 0,
-    "max_lost": 0,
+    "max_dropouts": 0,
 }
 _NEEDED: Final = ("min_rows", "min_peers", "max_colluders", "record_days")  # numbers that are never left out
 _CHOICES: Final[Mapping[str, tuple[Any, ...]]] = {
-    "pending": ("answer", "refuse"),
+    "on_small_change": ("answer", "refuse"),
     "share_own": (True, False),
     "masked_only": (True, False),
     "single_masks": (True, False),
@@ -64,7 +64,7 @@ _UNSIGNED: Final = (
 # of data, as it stands in the names of files
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 TELLS: Final = "tells"  # in a rule's metadata: what is told under it, for all that is written about rules
-_OF_RUNS: Final = ("levels",)  # rules that nodes take from a run whose own rows they have
+_OF_RUNS: Final = ("categorical",)  # rules that nodes take from a run whose own rows they have
 _COVARIATES: Final = ("explain", "adjust", "keep")  # settings of a run that name covariates
 _NEAR: Final = 0.8  # of two names, by difflib: one is then a misspelt other
 
@@ -112,10 +112,10 @@ class Rules:
         min_rows: Rows below which the node answers nothing; and gaps in a column below which no
             others than the node itself say what stands for them. Beside max_epsilon the node's log
             warns of fewer rows, and the node answers.
-        rare_columns: Columns of which the node answers although fewer than min_rows rows have a
+        allow_sparse_columns: Columns of which the node answers although fewer than min_rows rows have a
             value there, or another than most: their names, with commas between, or True for all.
             Others are refused. Not for streams. Beside max_epsilon no column is refused.
-        levels: Columns of words whose levels the node tells as names of columns, ward=surgery, and
+        categorical: Columns of words whose levels the node tells as names of columns, ward=surgery, and
             answers of: their names, with commas between. A level that fewer than min_rows rows have
             is not told, and counts as "other" with all that are as rare; where these are fewer
             together, as the commonest. Needs share_names. Not beside max_epsilon, because whether a
@@ -134,7 +134,7 @@ class Rules:
             min_rows.
         id_column: The name of the column of its file that says whose row each is, for min_change.
             An id has to mean the same person for good.
-        pending: What it does while its file differs from the copy: "answer" from the copy, or
+        on_small_change: What it does while its file differs from the copy: "answer" from the copy, or
             "refuse". Beside max_epsilon it answers.
         memory_dir: A folder of the node's own for its memory, instead of Flower's context: it
             outlives restarts.
@@ -193,8 +193,8 @@ class Rules:
             names.
         max_groups: The groups of nodes, at most, in which its rows are summed over all runs:
             another one, a member more, say, tells the difference. Needs trusted_keys, by which
-            nodes are known. 1 if only max_lost is given.
-        max_lost: Members of a group, at most, that may be missing from its sums, all sums together:
+            nodes are known. 1 if only max_dropouts is given.
+        max_dropouts: Members of a group, at most, that may be missing from its sums, all sums together:
             what is left of each of them is told. And how often the node may say that its own answer
             is beyond the bound of a sum, which tells how large that is. 0 if only max_groups is
             given.
@@ -232,8 +232,8 @@ class Rules:
 
     allow: Collection[str] | None = None
     min_rows: int = 1
-    rare_columns: bool | str | Collection[str] = False
-    levels: str | Collection[str] = field(
+    allow_sparse_columns: bool | str | Collection[str] = False
+    categorical: str | Collection[str] = field(
         default=(), metadata={TELLS: "which levels at least {min_rows} rows have in columns of words, by name"}
     )
     covariates: str | Collection[str] = field(
@@ -241,7 +241,7 @@ class Rules:
     )
     min_change: int | None = None
     id_column: str | None = None
-    pending: str = "answer"
+    on_small_change: str = "answer"
     memory_dir: str | os.PathLike[str] | None = None
     data_name: str | None = None
     run_record: bool | str | os.PathLike[str] | None = None
@@ -262,7 +262,7 @@ class Rules:
     max_colluders: int = 0
     min_peers: int = 1
     max_groups: int | None = None
-    max_lost: int | None = None
+    max_dropouts: int | None = None
     share_names: bool = True
     split_columns: bool | str = False
     answers: str = "fixed"
@@ -307,10 +307,10 @@ class Rules:
 
     def _check_together(self) -> None:
         """Refuse rules that do not go with one another, and constants for gaps that are none."""
-        if self.max_epsilon is not None and self.levels:
+        if self.max_epsilon is not None and self.categorical:
             raise ConfigError(
-                f"levels={self.levels!r} cannot be used beside max_epsilon, because whether a level is told depends on "
-                "single rows. Leave levels out."
+                f"categorical={self.categorical!r} cannot be used beside max_epsilon, because whether a level is told "
+                "depends on single rows. Leave categorical out."
             )
         if self.max_epsilon is not None and self.covariates:
             raise ConfigError(
@@ -341,16 +341,16 @@ class Rules:
                 got=f"split_columns={self.split_columns}",
                 then="Leave one of them out.",
             )
-        if self.levels and not self.share_names:
+        if self.categorical and not self.share_names:
             raise ConfigError(
-                "levels of a node",
+                "categorical of a node",
                 must="left out without share_names, as they are names of columns",
-                got=shown(self.levels),
+                got=shown(self.categorical),
                 then="Leave one of them out.",
             )
         if self.counts_groups and self.trusted_keys is None:
             raise ConfigError(
-                "max_groups and max_lost",
+                "max_groups and max_dropouts",
                 must="used with trusted_keys",
                 got="none",
                 then="Give trusted_keys: without them a server can name whom it likes.",
@@ -437,11 +437,11 @@ class Rules:
     @property
     def columns_of_words(self) -> tuple[str, ...]:
         """The columns of words whose levels are told."""
-        if not self.levels:
+        if not self.categorical:
             return ()
         from flower_pca.names.levels import read_levels
 
-        return tuple(name for name, _ in read_levels(self.levels) or ())
+        return tuple(name for name, _ in read_levels(self.categorical) or ())
 
     @cached_property
     def covariate_names(self) -> tuple[str, ...]:
@@ -514,14 +514,14 @@ class Rules:
     @property
     def counts_groups(self) -> bool:
         """Whether the node keeps to so many groups."""
-        return self.max_groups is not None or self.max_lost is not None
+        return self.max_groups is not None or self.max_dropouts is not None
 
     @property
     def group_limits(self) -> tuple[int, int] | None:
         """How many groups there may be, and how many of one may be lost; None: no limit."""
         if not self.counts_groups:
             return None
-        return self.max_groups or 1, self.max_lost or 0
+        return self.max_groups or 1, self.max_dropouts or 0
 
     @property
     def keeps_rows(self) -> bool:

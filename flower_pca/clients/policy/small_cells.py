@@ -55,7 +55,7 @@ def find(data: LocalData, rules: Rules, kept: Path | None = None) -> list[str]:
         rules: The node's rules.
         kept: Where what was found is kept, because a SuperNode starts a process for each message.
     """
-    if rules.rare_columns is True or rules.min_rows < 2:
+    if rules.allow_sparse_columns is True or rules.min_rows < 2:
         return []
     allowed = frozenset(_exceptions(rules))
 
@@ -95,7 +95,8 @@ def check(data: LocalData, rules: Rules, kept: Path | None = None) -> None:
     if named := find(data, rules, kept):
         logging.getLogger("flwr").warning(
             "Fewer than min_rows=%d rows of this node have a value, or another than most, in %s. Leave one of the "
-            "columns out of the file, merge columns, or name one of them in rare_columns if its carriers may be told.",
+            "columns out of the file, merge columns, or name one of them in allow_sparse_columns if its carriers may "
+            "be told.",
             rules.min_rows,
             enumeration(named),
         )
@@ -108,7 +109,7 @@ def check(data: LocalData, rules: Rules, kept: Path | None = None) -> None:
 
 
 def _exceptions(rules: Rules) -> Collection[str]:
-    given = rules.rare_columns
+    given = rules.allow_sparse_columns
     if isinstance(given, str):
         return [name.strip() for name in given.split(",")]
     if isinstance(given, Collection):

@@ -40,7 +40,7 @@ WORDS = ("ward", "sex")  # columns of a table in place of the rows
 def rules(context):
     memory = Path(context.node_config["stall"]).with_suffix(".memory")
     if memory.with_suffix(".csv").exists():
-        return Rules(levels=WORDS, covariates=("age", *WORDS))
+        return Rules(categorical=WORDS, covariates=("age", *WORDS))
     if memory.is_dir():
         return Rules(memory_dir=memory)
     return Rules()

@@ -51,7 +51,9 @@ from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Stage, end_if
 from flower_pca.rows.local import LocalData
 
-ERRORS: Final = Kind("errors", "sums of squares of how far its rows move components of the server's", bound=None)
+ERRORS: Final = Kind(
+    "standard_errors", "sums of squares of how far its rows move components of the server's", bound=None
+)
 # in the model
 LEFT: Final = ("loading_errors", "variance_errors", "site_loading_errors", "site_variance_errors")
 _WITHIN: Final = ("loadings", "variances")
@@ -105,7 +107,7 @@ class Errors(Stage[ErrorsState]):
     Cost: 4 n_i d p k flops; p columns of d floats down, 2 k of them up; once.
     """
 
-    name: ClassVar[str] = "errors"
+    name: ClassVar[str] = "standard_errors"
     asks: ClassVar[Mapping[str, Ask]] = {
         "W": BLOCK,
         "gaps": MATRIX,
@@ -220,9 +222,9 @@ class Errors(Stage[ErrorsState]):
         said += _too_small(state, model)
         # of one site there are no errors by site
         left = {**model.left, **dict(zip(LEFT, found, strict=False))}
-        choices = {**model.choices, "errors": _meaning(state, model)}
+        decisions = {**model.decisions, "standard_errors": _meaning(state, model)}
         status = model.status and replace(model.status, words="; ".join([model.status.words, *said]))
-        return replace(model, left=left, choices=choices, status=status)
+        return replace(model, left=left, decisions=decisions, status=status)
 
 
 def _scale_counts(model: Model) -> bool:

@@ -1,4 +1,4 @@
-"""Question: what is refused when it is made, its short form, and that plain values ask the same again."""
+"""PCAConfig: what is refused when it is made, its short form, and that plain values ask the same again."""
 
 import inspect
 import json
@@ -9,9 +9,9 @@ import pytest
 from builders import three_clients
 from cases import every
 
-from flower_pca import DP, AirChannel, Krylov, MaskedSums, PCAResult, Question, assembly, make, simulate
-from flower_pca.assembly import AskedScaling, AskedSteps
-from flower_pca.core.question import AskedHere
+from flower_pca import DP, AirChannel, Krylov, MaskedSums, PCAConfig, PCAResult, assembly, make, simulate
+from flower_pca.assembly import AskedScaling, TrackingOptions
+from flower_pca.core.config import SimulationOptions
 from flower_pca.strategies import PCAStrategy
 
 SHARDS = three_clients(0).shards
@@ -19,7 +19,10 @@ SHARDS = three_clients(0).shards
 QUESTIONS = {
     "plain": ("krylov", {}),
     "with parameters": ("faps(inner_steps=5)", {"max_rounds": 7, "tol": 1e-3, "fraction": 0.5, "seed": 3}),
-    "of a frame": ("ssi", {"scale": "std", "center": True, "missing": "mean", "evaluate": True, "min_clients": 2}),
+    "of a frame": (
+        "ssi",
+        {"scale": "std", "center": True, "missing": "mean", "reconstruction_error": True, "min_nodes": 2},
+    ),
     "of a fraction": ("krylov", {"n_components": 0.9}),
     "masked": ("krylov", {"mask": "masks(neighbours=20, threshold=0.6)"}),
     "with a budget": ("ssi(max_rounds=5)", {"dp": "dp(epsilon=1.0, delta=1e-6, clip=10.0)", "mask": True}),
@@ -30,51 +33,51 @@ QUESTIONS = {
 @every("case", QUESTIONS)
 def test_plain_values_ask_the_same_again(case):
     algorithm, asked = QUESTIONS[case]
-    question = assembly.question(algorithm, **{"n_components": 2, **asked})
-    kept = json.loads(json.dumps(question.plain()))
-    assert assembly.question(**kept) == question
-    assert assembly.question(question) is question
+    config = assembly.config(algorithm, **{"n_components": 2, **asked})
+    kept = json.loads(json.dumps(config.plain()))
+    assert assembly.config(**kept) == config
+    assert assembly.config(config) is config
 
 
 def test_the_short_form_says_what_a_question_says():
-    long = Question(
+    long = PCAConfig(
         make("ssi", max_rounds=4), n_components=2, mask=MaskedSums(), dp=DP(epsilon=1.0, delta=1e-6, clip=10.0)
     )
     short = {"mask": True, "dp": "dp(epsilon=1.0, delta=1e-6, clip=10.0)"}
-    assert assembly.question("ssi", n_components=2, max_rounds=4, **short) == long
-    assert PCAStrategy("ssi(max_rounds=4)", n_components=2, **short).question == replace(long, min_clients=2)
-    assert assembly.question("ssi", n_components=2, channel="air(noise_std=0.5)").channel == AirChannel(noise_std=0.5)
+    assert assembly.config("ssi", n_components=2, max_rounds=4, **short) == long
+    assert PCAStrategy("ssi(max_rounds=4)", n_components=2, **short).config == replace(long, min_nodes=2)
+    assert assembly.config("ssi", n_components=2, channel="air(noise_std=0.5)").channel == AirChannel(noise_std=0.5)
 
 
 def test_a_question_is_answered_like_its_short_form_and_the_result_keeps_it(tmp_path):
-    question = Question(Krylov(tol=1e-9), n_components=3, scale="std", seed=np.int64(2))
+    config = PCAConfig(Krylov(tol=1e-9), n_components=3, scale="std", seed=np.int64(2))
     result, short = (
-        simulate(question, SHARDS),
+        simulate(config, SHARDS),
         simulate("krylov", SHARDS, n_components=3, scale="std", seed=2, tol=1e-9),
     )
     np.testing.assert_array_equal(result.components_, short.components_)
-    assert result.asked == short.asked == question.plain()
-    assert result.asked["algorithm"] == "krylov(tol=1e-09)"
+    assert result.config == short.config == config.plain()
+    assert result.config["algorithm"] == "krylov(tol=1e-09)"
     loaded = PCAResult.load(result.save(tmp_path / "result.npz"))
-    assert assembly.question(**loaded.asked) == question
+    assert assembly.config(**loaded.config) == config
 
 
 def test_what_could_take_noise_off_is_not_kept():
     dp = DP(epsilon=1.0, delta=1e-6, clip=10.0, noise_seed=7)
-    asked = simulate("covariance", SHARDS, n_components=2, dp=dp).asked
+    asked = simulate("covariance", SHARDS, n_components=2, dp=dp).config
     assert "noise_seed=None" in asked["dp"]
 
 
 def test_a_question_does_not_change():
-    question = Question(make("krylov"), n_components=2)
+    config = PCAConfig(make("krylov"), n_components=2)
     with pytest.raises(FrozenInstanceError):
-        question.seed = 1
+        config.seed = 1
 
 
 def test_a_setting_is_a_keyword_of_the_short_form_by_the_same_name():
     """Type checkers read the keywords from these TypedDicts, so they have to name all settings and no others."""
     own = {"tol", "min_rounds", "max_rounds", "patience"}  # of an algorithm that iterates
-    assert set(AskedHere.__annotations__) == {f.name for f in fields(Question)[1:]} | own
-    for asked, function in ((AskedSteps, assembly.tracking), (AskedScaling, assembly.standardizing)):
+    assert set(SimulationOptions.__annotations__) == {f.name for f in fields(PCAConfig)[1:]} | own
+    for asked, function in ((TrackingOptions, assembly.tracking), (AskedScaling, assembly.standardizing)):
         keywords = {p.name for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY}
-        assert set(asked.__annotations__) == keywords - {"min_clients"}
+        assert set(asked.__annotations__) == keywords - {"min_nodes"}

@@ -1,16 +1,16 @@
-"""Question: what is asked of the clients, one frozen value, checked and documented here, once.
+"""PCAConfig: what is asked of the clients, one frozen value, checked and documented here, once.
 
 What goes with what is asked of `compatible`, by `assembly`, which knows all algorithms.
-`assembly.run` makes a run of a question, over whatever transport; `assembly.question` makes a
-question of its short form, in which algorithm, masks, budget and channel may be strings, as a
-configuration has them. Checkpoints and results keep `plain()`, from which `assembly.question` makes
-the same question again. Nothing in a question changes.
+`assembly.run` makes a run of a configuration, over whatever transport; `assembly.config` makes a
+configuration of its short form, in which algorithm, masks, budget and channel may be strings, as a
+configuration has them. Checkpoints and results keep `plain()`, from which `assembly.config` makes
+the same configuration again. Nothing in a configuration changes.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Final, TypedDict
@@ -35,11 +35,12 @@ from flower_pca.settings.masks import MaskedSums
 
 SCALES: Final = (None, "std", "max_abs")
 MISSING: Final = ("error", "own_mean", "mean")
+COMPONENTS: Final = 2  # if nobody says how many
 SPLITS: Final = ("rows", "columns")
 
 
 @dataclass(frozen=True)
-class Question:
+class PCAConfig:
     """What is asked.
 
     Args:
@@ -59,7 +60,7 @@ class Question:
             left out. In short: a text with commas between them. Left out, clients must all have the
             same columns, which are then in the order of their sorted names; or by position, if no
             client has names.
-        levels: Names of columns of words, of which each becomes a column for each of its levels,
+        categorical: Names of columns of words, of which each becomes a column for each of its levels,
             ward=surgery, that is divided by the root of its share of all rows: with scale="std"
             factor analysis of mixed data, with columns of words alone multiple correspondence
             analysis. In short: a text with commas between them. A mapping lists the levels of each,
@@ -67,13 +68,13 @@ class Question:
             there are. They come after the columns, where these do not name them.
         seed: Seed of everything random.
         fraction: The share of the clients present that each round of the algorithm goes to.
-        evaluate: Whether to measure the reconstruction error on the clients at the end.
+        reconstruction_error: Whether to measure the reconstruction error on the clients at the end.
         monitor: Whether the clients count, at the end, how many of their rows lie how far from the
             components, so that `analysis.Monitor` has limits from all their rows. Nodes serve it
             only if their `allow` names "monitor".
-        errors: Whether to end with a message from which loadings and variances have standard
-            errors: see `stages.errors`. Nodes serve it only if their `allow` names "errors".
-        min_clients: Clients that must be present in every round.
+        standard_errors: Whether to end with a message from which loadings and variances have standard
+            errors: see `stages.standard_errors`. Nodes serve it only if their `allow` names "errors".
+        min_nodes: Clients that must be present in every round.
         mask: How the clients' answers are masked, so that the server learns nothing but their sums;
             None for plain answers. In short: True, or a string such as "masks(neighbours=20)".
         dp: The privacy budget. Clients then clip their rows and add noise: each in full, or in
@@ -96,7 +97,7 @@ class Question:
             "10%": its statistics are scaled down to that; None for no such limit. At least one over
             the number of clients. The status says whether it bounds how far one client turns the
             components. Needs the answers of single clients.
-        split: "rows": clients hold the same columns of different people; or "columns": different
+        partitioned_by: "rows": clients hold the same columns of different people; or "columns": different
             columns of the same people, each centred and scaled by its own client, whose loadings
             stay there, while everybody sees the scores; for algorithms that need nothing but
             products, at nodes whose rules allow it.
@@ -107,23 +108,23 @@ class Question:
 
     algorithm: Algorithm[Any]
     _: KW_ONLY
-    n_components: int | float | str
+    n_components: int | float | str = COMPONENTS
     center: bool | None = None
     scale: str | None = None
     missing: str = "error"
     columns: tuple[str, ...] | None = None
-    levels: Levels | None = None
+    categorical: Levels | None = None
     seed: int = 0
     fraction: float = 1.0
-    evaluate: bool = False
+    reconstruction_error: bool = False
     monitor: bool = False
-    errors: bool = False
-    min_clients: int = 1
+    standard_errors: bool = False
+    min_nodes: int = 1
     mask: MaskedSums | None = None
     dp: DP | None = None
     channel: Layer | None = None
     wire: str = "float64"
-    split: str = "rows"
+    partitioned_by: str = "rows"
     explain: tuple[str, ...] = ()
     adjust: tuple[str, ...] = ()
     max_share: float | None = None
@@ -135,7 +136,7 @@ class Question:
             given = getattr(self, name)
             if not isinstance(given, kind) and (given is not None or name == "algorithm"):
                 raise ConfigError(
-                    f"{name} of a Question",
+                    f"{name} of a PCAConfig",
                     must=f"of class {kind.__name__}",
                     got=shown(given),
                     then="Use the short form to give it as a string.",
@@ -144,7 +145,7 @@ class Question:
         checks.integer("seed", self.seed, most=2**62)
         fraction = checks.share(self.fraction)
         checks.proportion("The fraction of clients", fraction)
-        checks.integer("min_clients", self.min_clients, least=1)
+        checks.integer("min_nodes", self.min_nodes, least=1)
         # numpy's numbers become Python's, as files can have them
         plain: dict[str, Any] = {"seed": int(self.seed), "fraction": float(fraction)}
         if self.max_share is not None:
@@ -163,15 +164,15 @@ class Question:
                 f"adjust={shown(self.adjust)} removes what covariates explain about the means, so columns are "
                 "centered. Leave center out."
             )
-        if self.levels is not None:
+        if self.categorical is not None:
             if self.center is False:
                 raise ConfigError(
-                    "center with levels",
+                    "center with categorical",
                     must="True",
                     got="False",
                     then="Leave center out: what is divided by the root of a share is what differs from that share.",
                 )
-            plain["levels"] = read_levels(self.levels)
+            plain["categorical"] = read_levels(self.categorical)
         if not (isinstance(self.n_components, str) and self.n_components in COUNTING):
             plain["n_components"] = checks.components(self.n_components, words=COUNTING)
         for name, value in plain.items():
@@ -211,14 +212,14 @@ class Question:
 
     @cached_property
     def coding(self) -> Coding:
-        """How columns of words become columns of numbers, where there are such `levels`."""
-        assert self.levels is not None
-        return Coding(self.levels)
+        """How columns of words become columns of numbers, where there are such `categorical`."""
+        assert self.categorical is not None
+        return Coding(self.categorical)
 
     @property
     def words(self) -> tuple[str, ...]:
         """The columns that others are made of, and that are read as they are written."""
-        if self.levels is None:
+        if self.categorical is None:
             return ()
         return self.coding.words
 
@@ -245,11 +246,11 @@ class Question:
             return self.columns
         return (*self.columns, *self.covariates.names)
 
-    def with_levels_of_covariates(self, levels: Mapping[str, tuple[str, ...]]) -> Question:
+    def with_levels_of_covariates(self, categorical: Mapping[str, tuple[str, ...]]) -> PCAConfig:
         """The question with these columns, one for each level, in the place of covariates that are words."""
 
         def spread(names: tuple[str, ...]) -> tuple[str, ...]:
-            return tuple(dict.fromkeys(made for name in names for made in levels.get(name, (name,))))
+            return tuple(dict.fromkeys(made for name in names for made in categorical.get(name, (name,))))
 
         changed: dict[str, Any] = {setting: spread(getattr(self, setting)) for setting in _COVARIATES}
         return replace(self, **changed)
@@ -263,7 +264,7 @@ class Question:
 
     @property
     def bits(self) -> int:
-        """With how many bits blocks and products travel, as far as the question itself says."""
+        """With how many bits blocks and products travel, as far as the configuration itself says."""
         if self.wire != "auto":
             return BITS[self.wire]
         if self.tol is None:
@@ -284,12 +285,12 @@ class Question:
         if self.adjust:
             return True
         if self.center is None:  # who divides by deviations has them from the mean
-            return self.algorithm.centers or self.scale is not None or self.levels is not None
+            return self.algorithm.centers or self.scale is not None or self.categorical is not None
         return bool(self.center)
 
-    def with_coding(self, coding: Coding, columns: tuple[str, ...]) -> Question:
-        """The question, of these columns, once it is known what its columns of words become."""
-        return replace(self, columns=columns, levels=coding.value)
+    def with_coding(self, coding: Coding, columns: tuple[str, ...]) -> PCAConfig:
+        """The configuration, of these columns, once it is known what its columns of words become."""
+        return replace(self, columns=columns, categorical=coding.value)
 
     def plain(self) -> dict[str, Any]:
         """As plain values, as the short form takes them. The seed of noise is left out: it could take the noise off."""
@@ -300,8 +301,8 @@ class Question:
         if self.columns is not None:
             values["columns"] = list(self.columns)
         values |= {setting: list(getattr(self, setting)) for setting in _COVARIATES}
-        if self.levels is not None:
-            values["levels"] = plain_levels(self.levels)
+        if self.categorical is not None:
+            values["categorical"] = plain_levels(self.categorical)
         return values
 
     def check_checkpoint(self, path: str | os.PathLike[str]) -> None:
@@ -327,48 +328,48 @@ def _named(setting: str, given: Any) -> tuple[str, ...]:
 
 
 _CLASSES: Final = {"algorithm": Algorithm, "mask": MaskedSums, "dp": DP, "channel": Layer}
-_FIELDS: Final = {f.name: f.default for f in fields(Question)}
+_FIELDS: Final = {f.name: f.default for f in fields(PCAConfig)}
 _CHOICES: Final[Mapping[str, tuple[Any, ...]]] = {
     "center": (True, False, None),
     "scale": SCALES,
     "missing": MISSING,
     **{name: (True, False) for name, usual in _FIELDS.items() if isinstance(usual, bool)},
     "wire": WIRES,
-    "split": SPLITS,
+    "partitioned_by": SPLITS,
 }
 # these go with everything, or are looked at by themselves
-_BY_THEMSELVES: Final = ("algorithm", "center", "seed", "min_clients")
+_BY_THEMSELVES: Final = ("algorithm", "center", "seed", "min_nodes")
 _OPTIONS: Final = tuple(name for name in _FIELDS if name not in _BY_THEMSELVES)
 
 
-class QuestionOptions(TypedDict, total=False):
-    """A question in short, beside its algorithm: see `Question`. Settings may be strings."""
+class PCAConfigOptions(TypedDict, total=False):
+    """A configuration in short, beside its algorithm: see `PCAConfig`. Settings may be strings."""
 
     n_components: int | float | str
     center: bool | None
     scale: str | None
     missing: str
     columns: Sequence[str] | str | None
-    levels: AsGiven | None
+    categorical: AsGiven | None
     seed: int
-    fraction: float
-    evaluate: bool
+    reconstruction_error: bool
     monitor: bool
-    errors: bool
+    standard_errors: bool
     mask: bool | MaskedSums | str | None
     dp: DP | str | None
     channel: Layer | str | None
     wire: str
-    split: str
+    partitioned_by: str
     explain: Sequence[str] | str
     adjust: Sequence[str] | str
     max_share: float | str | None
 
 
-class AskedHere(QuestionOptions, total=False):
+class SimulationOptions(PCAConfigOptions, total=False):
     """Likewise, with what a loop in process may ask for beside it; the last four are passed on to the algorithm."""
 
-    min_clients: int
+    min_nodes: int
+    fraction: float | Callable[[int], Iterable[int]]
     tol: float | None
     min_rounds: int | None
     max_rounds: int | None

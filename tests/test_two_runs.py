@@ -68,13 +68,14 @@ def test_the_oldest_memory_goes_once_there_are_many(tmp_path, monkeypatch):
             run_briefly("faps", grid_of(SHARDS, memory_dir=tmp_path, answers="rows"), seed=seed)
     files = sorted(path.name.rpartition("-")[0] for path in tmp_path.glob("*.npz"))
     assert files == [f"flower_pca-{i}-run" for i in range(3) for _ in range(3)]
-    assert len(list(tmp_path.iterdir())) == 2 * len(files)  # and a lock of each
+    assert len(list(tmp_path.glob("*-run-*"))) == 2 * len(files)  # and a lock of each
 
 
-def test_a_run_that_keeps_nothing_leaves_nothing(tmp_path):
-    with in_a_run():
-        run_briefly("krylov", grid_of(SHARDS, memory_dir=tmp_path, answers="rows"))
-    assert list(tmp_path.iterdir()) == []
+def test_a_run_that_keeps_nothing_leaves_a_line_in_the_record_alone(tmp_path):
+    for rules, kept in (({}, {"record"}), ({"run_record": False}, set())):
+        with in_a_run():
+            run_briefly("krylov", grid_of(SHARDS, memory_dir=tmp_path / str(len(rules)), answers="rows", **rules))
+        assert {path.name.split("-")[1] for path in (tmp_path / str(len(rules))).glob("*")} == kept
 
 
 REMEMBERING = {

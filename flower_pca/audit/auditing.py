@@ -4,43 +4,27 @@
 (`view`), feeds them to the attack (`attack`) message by message, and measures what it finds against
 the clients' true moments; `_course` does the same for the components. Where sums are masked, the
 pairs of all clients are added up first.
-
-What an audit has found: figures by message and client, as a table, a CSV file and a picture.
 """
 
 from __future__ import annotations
 
-import csv
-import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import astuple, dataclass, fields
-from itertools import groupby
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 
 from flower_pca import assembly
-from flower_pca.audit.view import (
-    CONDITIONS,
-    Attack,
-    Convergence,
-    Leak,
-    Pair,
-    View,
-    minimum_norm,
-    numbers,
-    symmetric,
-    together,
-)
-from flower_pca.base import checks, files, linalg
+from flower_pca.audit.attack import CONDITIONS, Attack, minimum_norm, numbers, symmetric
+from flower_pca.audit.found import Audit
+from flower_pca.audit.view import Convergence, Leak, Pair, View, together
+from flower_pca.base import checks, linalg
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.config import PCAConfig
 from flower_pca.core.drive import Driven, OnRound, drive
 from flower_pca.core.stage import Arrays, Broadcast, Reply
-from flower_pca.plots import style
 from flower_pca.results.pca import PCAResult
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
@@ -48,119 +32,7 @@ from flower_pca.simulation.backend import Shards
 from flower_pca.simulation.sites import clients_of
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-
-@dataclass(frozen=True)
-class Audit:
-    """The outcome of an audit.
-
-    Attributes:
-        algorithm: The algorithm's spec string.
-        d: Columns.
-        clients: Number of clients in the run.
-        n_components: k.
-        masked: Whether the server saw only sums.
-        leaks: By message and client.
-        convergence: By message.
-        result: What the run itself has returned.
-    """
-
-    algorithm: str
-    d: int
-    clients: int
-    n_components: int
-    masked: bool
-    leaks: tuple[Leak, ...]
-    convergence: tuple[Convergence, ...]
-    result: PCAResult
-
-    def worst(self) -> tuple[Leak, ...]:
-        """Of every message, the client that is known best."""
-        of_message = groupby(self.leaks, key=lambda leak: leak.message)
-        return tuple(min(leaks, key=lambda leak: leak.error) for _, leaks in of_message)
-
-    def messages_to(self, error: float) -> int | None:
-        """The first message looked at after which a client's C_i is known to this error, or None."""
-        return next((leak.message for leak in self.leaks if leak.error <= error), None)
-
-    def converged_at(self, kkt: float) -> int | None:
-        """The first message after which the components violate optimality by at most `kkt`."""
-        return next((point.message for point in self.convergence if point.kkt <= kkt), None)
-
-    def table(self) -> str:
-        """The client known best after each message, and how the components converge, as text."""
-        sines = {point.message: f"{point.sine:.1e}" for point in self.convergence}
-        heads = ("message", "stage", "client", "numbers", "least norm", "symmetric", "exact only", "angle", "pca sine")
-        lines = ["  ".join(f"{head:>10}" for head in heads)]
-        for leak in self.worst():
-            known = f"{leak.numbers / leak.unknowns:.1%}"
-            errors = (f"{e:.1e}" for e in (leak.minimum_norm, leak.symmetric, leak.exact, leak.angle))
-            sine = sines.get(leak.message, "-")
-            cells = (leak.message, leak.stage[:10], leak.client, known, *errors, sine)
-            lines.append("  ".join(f"{cell:>10}" for cell in cells))
-        if self.masked:
-            who = "The server saw sums only."
-        else:
-            who = "The server saw every answer."
-        return "\n".join([*lines, f"{who} {self._verdict()}"])
-
-    def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write all leaks to a CSV file; returns the path."""
-        with files.replacing(path) as file, open(file.fileno(), "w", newline="", closefd=False) as text:
-            writer = csv.writer(text)
-            writer.writerow([f.name for f in fields(Leak)])
-            writer.writerows(astuple(leak) for leak in self.leaks)
-        return Path(path)
-
-    def picture(self, path: str | os.PathLike[str]) -> Path:
-        """Draw errors of the reconstruction and convergence of the components into an SVG or PNG; returns the path."""
-        kind = style.suffix(path)
-        drawn = style.figure(SIZE)
-        course(drawn.subplots(), self.worst(), self.convergence, algorithm=self.algorithm, masked=self.masked)
-        style.key(drawn)
-        with files.replacing(path) as file:
-            style.write(drawn, file, kind)
-        return Path(path)
-
-    def _verdict(self) -> str:
-        last = self.worst()[-1]
-        known = self.messages_to(1e-5)
-        if known is None:
-            return f"In the end C_i of client {last.client} is known up to a relative error of {last.error:.1e}."
-        if known == 1:
-            after = "the first message"
-        else:
-            after = f"{known} messages"
-        return f"A client's C_i is known up to 1e-5 after {after}."
-
-
-SIZE: Final = (6.4, 4.6)  # inches: a key of five curves has room below
-
-_CURVES: Final = (
-    ("minimum_norm", "solution of least norm"),
-    ("symmetric", "symmetric"),
-    ("exact", "exact answers only"),
-)
-
-
-def course(
-    ax: Axes, worst: Sequence[Leak], convergence: Sequence[Convergence], *, algorithm: str, masked: bool
-) -> None:
-    """Errors of the client known best after each message, and how the components converge."""
-    at = [leak.message for leak in worst]
-    for (name, label), colour in zip(_CURVES, style.COLOURS, strict=False):
-        errors = [max(getattr(leak, name), style.FLOOR) for leak in worst]
-        style.log_curve(ax, at, errors, colour=colour, size=2.5, label=f"client, {label}", width=1.4)
-    points = [point.message for point in convergence]
-    kkt = [max(point.kkt, style.FLOOR) for point in convergence]
-    ax.semilogy(points, kkt, "--", lw=1.4, color=style.INK, label="PCA, violation of optimality")
-    ax.axhline(worst[-1].guess, color=style.FAINT, lw=1.0, ls=":", label="client, guessed from the sum")
-    title = f"What {algorithm} tells about a client"
-    if masked:
-        title += ", answers summed"
-    style.tidy(ax, title, "message", "relative error")
-    ax.xaxis.set_major_locator(style.integers())
+    pass
 
 
 # Each of these matrices then takes 200 MB.

@@ -1,8 +1,4 @@
-"""Spec strings: a name and its parameters, such as "faps(inner_steps=5)".
-
-Signatures that name what a function takes as **keywords of a TypedDict: for readers and for
-configurations.
-"""
+"""Spec strings: a name and its parameters, such as "faps(inner_steps=5)"."""
 
 from __future__ import annotations
 
@@ -15,39 +11,6 @@ from typing import Any, TypeVar
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.shown import shown
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def spelt_out(kind: Any, defaults: Mapping[str, Any]) -> Callable[[F], F]:
-    """Give a function whose last parameter is `**settings: Unpack[kind]` the signature with all of them, with defaults.
-
-    What has no default there has to be given.
-    """
-
-    def decorate(function: F) -> F:
-        plain = inspect.signature(function)
-        own = list(plain.parameters.values())[:-1]
-        added = [
-            inspect.Parameter(
-                name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=defaults.get(name, inspect.Parameter.empty),
-                annotation=getattr(annotation, "__forward_arg__", annotation),
-            )
-            for name, annotation in kind.__annotations__.items()
-        ]
-        function.__signature__ = plain.replace(parameters=[*own, *added])  # type: ignore[attr-defined]
-        return function
-
-    return decorate
-
-
-def defaults(source: Callable[..., Any]) -> dict[str, Any]:
-    """The defaults of the parameters of a function or of a class, by name."""
-    parameters = inspect.signature(source).parameters.values()
-    return {p.name: p.default for p in parameters if p.default is not p.empty}
-
 
 T = TypeVar("T")
 

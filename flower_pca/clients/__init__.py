@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from flower_pca import registry
 from flower_pca.clients import named
-from flower_pca.clients.app import WithPCA, client_app, register
+from flower_pca.clients.app import client_app, register
 from flower_pca.clients.base import PCAClient
 from flower_pca.clients.policy.rules import Rules
+from flower_pca.clients.with_pca import WithPCA
 
 if TYPE_CHECKING:
     from flower_pca.clients.named import *  # noqa: F403

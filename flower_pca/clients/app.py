@@ -1,15 +1,4 @@
-"""client_app() and register(): PCA in a ClientApp of Flower's message API, alone or beside the user's own functions.
-
-Flower's mods around a node's functions: those that would spoil every answer are refused when the
-app is made.
-
-Mods that look at messages, or count them, go with any run. Those that add noise to what a client
-returns, or clip it, expect the weights of a model, under the names that the server has sent them
-by: no answer of ours is one.
-
-WithPCA: a NumPyClient that trains, and answers PCA's messages beside that, for an app with a
-client_fn.
-"""
+"""client_app() and register(): PCA in a ClientApp of Flower's message API, alone or beside the user's own functions."""
 
 from __future__ import annotations
 
@@ -17,92 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from flwr.app import Context, Message
-from flwr.client import NumPyClient
 from flwr.clientapp import ClientApp
 
 from flower_pca import wire
 from flower_pca.base.cache import Cache
-from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
 from flower_pca.clients.base import PCAClient, node_rows, notice
+from flower_pca.clients.mods import require_honest
 from flower_pca.clients.policy.refusals import RefusalError, refusal, words_for_server
 from flower_pca.clients.policy.rules import Rules
 from flower_pca.wire.records import Content, put_values, values_in
-
-
-class WithPCA(NumPyClient):
-    """Two clients as one: messages of PCA's strategies go to one of them, all others to the other.
-
-    Args:
-        training: The app's own client, as it was.
-        pca: The client that answers PCA.
-
-    Example:
-        >>> def client_fn(context):
-        ...     X, y = load(context)
-        ...     return WithPCA(TrainingClient(X, y), PCAClient(X, context=context)).to_client()
-    """
-
-    def __init__(self, training: NumPyClient, pca: PCAClient) -> None:
-        for name, client, kind in (("training", training, NumPyClient), ("pca", pca, PCAClient)):
-            if not isinstance(client, kind):
-                raise ConfigError(
-                    name,
-                    must=f"a {kind.__name__}",
-                    got=f"a {type(client).__name__}",
-                    then="Give the client itself, without to_client().",
-                )
-        self._training, self._pca = training, pca
-
-    def get_parameters(self, config: wire.Config) -> list[Array]:
-        """The training client's."""
-        return list(self._training.get_parameters(config))
-
-    def get_properties(self, config: wire.Config) -> wire.Config:
-        """Those of both."""
-        return {**self._training.get_properties(config), **self._pca.get_properties(config)}
-
-    def fit(self, parameters: list[Array], config: wire.Config) -> tuple[list[Array], int, wire.Config]:
-        """Answer PCA, or train."""
-        return self._of(config).fit(parameters, config)
-
-    def evaluate(self, parameters: list[Array], config: wire.Config) -> tuple[float, int, wire.Config]:
-        """Answer PCA's evaluation, or evaluate the model."""
-        return self._of(config).evaluate(parameters, config)
-
-    def _of(self, config: wire.Config) -> NumPyClient:
-        if wire.is_request(config):
-            return self._pca
-        return self._training
-
-
-_SPOIL: Final = {
-    "LocalDpMod": 'Run with dp="dp(epsilon=1.0, delta=1e-6, clip=10.0)", or give it to your own function alone',
-    "fixedclipping_mod": "Run with dp=..., whose rows are clipped, or give it to your own function alone",
-    "adaptiveclipping_mod": "Run with dp=..., whose rows are clipped, or give it to your own function alone",
-    "secagg_mod": "Run with mask=True, or give it to your own function alone",
-    "secaggplus_mod": "Run with mask=True, or give it to your own function alone",
-}
-
-
-def require_honest(app: ClientApp, mods: Sequence[Any]) -> list[Any]:
-    """The mods of our functions, if they and those of the whole app leave answers as they are.
-
-    Raises:
-        ConfigError: If one is known to change them.
-    """
-    # Flower has no public name for the mods of a whole app.
-    for mod in (*getattr(app, "_mods", ()), *mods):
-        name = getattr(mod, "__name__", type(mod).__name__)
-        if name in _SPOIL:
-            raise ConfigError(
-                "The mods around PCA",
-                must="ones that leave answers as they are",
-                got=name,
-                then=f"{_SPOIL[name]}: @app.train(mods=[...]).",
-            )
-    return list(mods)
-
 
 Load: TypeAlias = Callable[[Context], Any]
 Given: TypeAlias = Rules | Callable[[Context], Rules] | None

@@ -364,7 +364,10 @@ class PCAClient(NumPyClient):
             return
         assert isinstance(rows, LocalData)
         mark = f"{rows.fingerprint():x} {rows.n} {rows.names}"
-        known = dict(records.values_in(context.state, _BEGAN))
+        known = {key: str(value) for key, value in records.values_in(context.state, _BEGAN).items()}
+        if self._began is not None:
+            # A node that was restarted, and a run that goes on from a checkpoint, have another context.
+            known = folders.began(self._began) | known
         run = hashlib.blake2s(request.run.encode(), digest_size=8).hexdigest()
         if run in known and known[run] != mark:
             raise RefusalError(
@@ -372,7 +375,10 @@ class PCAClient(NumPyClient):
                 "node alone until the run has ended."
             )
         if run not in known:
-            records.put_values(context.state, _BEGAN, dict([*known.items(), (run, mark)][-_RUNS:]))
+            known = dict([*known.items(), (run, mark)][-_RUNS:])
+            records.put_values(context.state, _BEGAN, known)
+            if self._began is not None:
+                folders.note_began(self._began, known)
 
     def _recall(self, request: wire.Request) -> Arrays:
         memory = Memory()
@@ -444,6 +450,7 @@ class PCAClient(NumPyClient):
         self._store: StateStore | FileStore | None = None
         self._own_file: Path | None = None
         self._cells: Path | None = None
+        self._began: Path | None = None
         statistics: Path | None = None
         if context is not None:
             who = folders.key_of(context)
@@ -454,6 +461,7 @@ class PCAClient(NumPyClient):
                 self._store = FileStore(rules.memory_dir, who)
                 statistics = folders.fixed_file(rules.memory_dir, who)
                 self._cells = folders.cells_file(rules.memory_dir, who)
+                self._began = folders.began_file(rules.memory_dir, who)
             if rules.output_dir is not None:
                 self._own_file = folders.own_file(rules.output_dir, who)
                 if isinstance(self._lots.data, Stream):

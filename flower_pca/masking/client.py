@@ -23,12 +23,12 @@ from flower_pca.core.kinds import Message, Part
 from flower_pca.core.layer import Sayings, flat
 from flower_pca.core.stage import Arrays
 from flower_pca.layers import NOISE
-from flower_pca.masking import coverage, fixed, letters, messages, primitives
+from flower_pca.masking import agreement, coverage, fixed, messages, primitives, shares
 from flower_pca.masking.grain import Grain, system_grain
 from flower_pca.masking.identity import NAME
-from flower_pca.masking.letters import Secrets, require
-from flower_pca.masking.messages import NOTHING, Demands, Phase, counting, course, onwards, raw, rows, texts
+from flower_pca.masking.messages import NOTHING, Demands, Phase, counting, course, onwards, raw, require, rows, texts
 from flower_pca.masking.primitives import KEY, SEED
+from flower_pca.masking.secrets import Secrets
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
@@ -173,12 +173,12 @@ def _shares(arrays: Arrays, data: LocalData | Stream, secrets: Secrets, demands:
     demands.check_peers(peers)
     named: dict[int, bytes] = {}
     if demands.identity is not None:
-        published = letters.publications(arrays, secrets.setup.tobytes(), peers, keys)
+        published = agreement.publications(arrays, secrets.setup.tobytes(), peers, keys)
         named = demands.identity.check(*published)
     names = rows([named.get(peer, bytes(NAME)) for peer in peers], NAME)
     demands.check_group(texts(names))
-    agreed = letters.text(arrays, secrets.setup.tobytes(), demands.run, mine)
-    pairs = [letters.secrets_of(primitives.agree(exchange, key), mine, key) for key in keys]
+    agreed = agreement.text(arrays, secrets.setup.tobytes(), demands.run, mine)
+    pairs = [shares.secrets_of(primitives.agree(exchange, key), mine, key) for key in keys]
     secrets = replace(
         secrets,
         needed=np.array(needed),
@@ -191,7 +191,7 @@ def _shares(arrays: Arrays, data: LocalData | Stream, secrets: Secrets, demands:
         agreed=raw(agreed),
         past=raw(NOTHING) if arrays["mask.afresh"] else secrets.past,
     )
-    sealed, own, _ = letters.deal(secrets, 0, secrets.own.tobytes(), peers)
+    sealed, own, _ = shares.deal(secrets, 0, secrets.own.tobytes(), peers)
     up = {"mask.shares": sealed, "mask.agreed": raw(demands.sign(agreed))}
     if demands.least_values is not None and coverage.told(data):
         up[coverage.LETTERS] = coverage.seal(secrets, coverage.text(data, demands.least_values), peers)
@@ -213,17 +213,17 @@ def _admit(arrays: Arrays, data: LocalData | Stream, secrets: Secrets, demands: 
     require("The clients of a sum", f"at least {needed}, of its set-up", enough)
     # Without self-masks there may be no other message.
     _agree(secrets, peers, demands, reveals=bool(secrets.single))
-    vouched = letters.check_vouchers(arrays, secrets, peers, demands)
+    vouched = agreement.check_vouchers(arrays, secrets, peers, demands)
     mine = primitives.public(secrets.key)
     different = len({*keys, mine}) == len(peers) + 1 == len(keys) + 1
     require("The keys of a sum", "different, one of each client", different)
     require("An upload", "one of a stage", messages.inner_stage(arrays) not in (None, messages.STAGE))
-    parts = letters.open_shares(secrets, number, peers, keys, arrays["mask.shares"])
-    shares = rows(parts, secrets.kinds * SEED)
+    parts = shares.open_shares(secrets, number, peers, keys, arrays["mask.shares"])
+    deposits = rows(parts, secrets.kinds * SEED)
     if demands.measured and coverage.told(data):
         secrets = _about_columns(arrays, data, secrets, peers, demands)
         _require_measured(secrets, peers, demands, data.frame.names)
-    return replace(secrets, holders=arrays["mask.peers"], deposits=shares, vouched=vouched)
+    return replace(secrets, holders=arrays["mask.peers"], deposits=deposits, vouched=vouched)
 
 
 def _about_columns(arrays: Arrays, data: LocalData, secrets: Secrets, peers: list[int], demands: Demands) -> Secrets:
@@ -251,7 +251,7 @@ def _upload(arrays: Arrays, secrets: Secrets, y: Array, newest: bytes) -> tuple[
     # new ones for every sum: a key of the whole run, found again when this client drops out later,
     # would open this upload, as its own mask is known by then
     seeds = _seeds(secrets.kinds)
-    sealed, own, key = letters.deal(secrets, number + 1, seeds, peers)
+    sealed, own, key = shares.deal(secrets, number + 1, seeds, peers)
     secrets = replace(secrets, step=np.array(int(Phase.UNMASK)), coming=raw(own))
     up = {"mask.y": y, "mask.shares": sealed, "mask.key": raw(key), "mask.past": raw(newest)}
     return up, secrets

@@ -26,9 +26,9 @@ from flower_pca.base import labels
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.masking import messages, primitives
-from flower_pca.masking.letters import Secrets, require
-from flower_pca.masking.messages import rows, texts
+from flower_pca.masking.messages import require, rows, texts
 from flower_pca.masking.primitives import KEY
+from flower_pca.masking.secrets import Secrets
 from flower_pca.names.columns import enumeration
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream

@@ -29,8 +29,8 @@ from flower_pca.core.stage import Arrays
 from flower_pca.dp import drawing
 from flower_pca.masking import messages
 from flower_pca.masking.grain import normals, own_bits
-from flower_pca.masking.letters import Secrets
 from flower_pca.masking.messages import SpentError
+from flower_pca.masking.secrets import Secrets
 
 MOST_CLIENTS: Final = 2**13  # whose wide words add up below the limit
 # bits of a sum; two more would fit, but then noise would look like one

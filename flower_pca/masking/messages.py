@@ -339,3 +339,9 @@ class Demands:
                 then="Ask the node's operator.",
             )
         return summed - self.colluders
+
+
+def require(what: str, rule: str, holds: bool) -> None:
+    """Refuse a message that no server of ours sends; what was asked of it, and nothing of what the client knows."""
+    if not holds:
+        raise ProtocolError(what, must=rule, got="others", then="Nothing was sent in return.")

@@ -12,21 +12,11 @@ Whatever is asked later is a function of the message and T. A value that is miss
 mean of its column (a deviation of 0). A node that lets a server say what stands for it has a column
 more for each one with gaps, which is 1 where a value is missing, less its mean: rows that are
 filled are then sums of columns of T as well.
-
-Products S'(SZ) of large sparse rows in whole numbers: nothing is rounded before the sum over all
-rows is known.
-
-Of such rows there is no room for C, so that every product meets them. It does so exactly: each
-column of S lives on a grid of 2^-26 of the power of two above its largest entry, each one of Z on a
-grid of 2^-52. Whole numbers are cut into limbs, digits of so few bits that no sum can pass 64; a
-row's product is cut again before the sum over rows is taken. The limbs of that sum are digits of an
-entry of S'SZ. They alone become float64: what is rounded tells of no single row.
 """
 
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,7 +24,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from flower_pca.base import files, labels, linalg
+from flower_pca.base import files, linalg
 from flower_pca.base.cache import Cache
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
@@ -44,106 +34,7 @@ from flower_pca.rows import folds
 from flower_pca.rows.frame import fill_gaps
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.measured import Measured
-
-_ENTRY: Final = 26  # bits of an entry of the rows
-_BLOCK: Final = 52  # of an entry of the block
-_SUM: Final = 61  # of a sum of products; one more for what is carried
-
-
-class WholeRows:
-    """Sparse rows on the grid; NaN becomes the value of `fill`, as near as the grid has it."""
-
-    def __init__(self, S: Any, fill: Array, who: str) -> None:
-        self.n, self.d = map(int, S.shape)
-        filled = np.where(np.isnan(S.data), fill[S.indices], S.data)
-        data = filled.astype(np.float64)
-        largest = np.zeros(self.d)
-        np.maximum.at(largest, S.indices, np.abs(data))
-        # A unit is a power of two, by which nothing is rounded that was not before.
-        self._units = np.frexp(largest)[1] - _ENTRY
-        in_units = np.ldexp(data, -self._units[S.indices])
-        whole = np.rint(in_units).astype(np.int64)
-        self._S = type(S)((whole, S.indices, S.indptr), shape=S.shape)
-        in_rows = np.diff(S.indptr)
-        in_columns = np.bincount(S.indices, minlength=self.d)
-        most = max(in_rows.max(initial=1), in_columns.max(initial=1))
-        # So few that a sum of `most` products of an entry and a digit stays below 2^61.
-        self._bits = min(_ENTRY, _SUM - _ENTRY - int(most).bit_length())
-        if self._bits < 2:
-            raise DataError(
-                f"The rows of {who}",
-                must="small enough for exact products",
-                got=f"{labels.count(most, 'entry')} in a row or column",
-                then="Deal them to several nodes.",
-            )
-
-    @functools.cached_property
-    def mean(self) -> Array:
-        """The column means."""
-        sums = self._S.T @ np.ones((self.n, 1), dtype=np.int64)
-        return np.asarray(np.ldexp(sums[:, 0] / self.n, self._units))
-
-    @functools.cached_property
-    def squares(self) -> Array:
-        """The sum of squares of each column."""
-        count = 2 * _ENTRY // self._bits + 1
-        digits = _digits(self._S.data**2, self._bits, count)
-        words = np.zeros((len(digits), self.d), dtype=np.int64)
-        for word, digit in zip(words, digits, strict=True):
-            np.add.at(word, self._S.indices, digit)
-        return np.asarray(np.ldexp(_float(words, self._bits), 2 * self._units))
-
-    def product(self, Z: Array) -> Array:
-        """S'(SZ), of a block rounded to its own grid."""
-        W = np.ldexp(Z, self._units[:, None])
-        largest = np.abs(W).max(axis=0, initial=0.0)
-        units = np.frexp(largest)[1] - _BLOCK
-        in_units = np.rint(np.ldexp(W, -units))
-        down = self.whole(in_units.astype(np.int64))
-        exponents = np.add.outer(self._units, units)
-        return np.asarray(np.ldexp(_float(down, self._bits), exponents))
-
-    def whole(self, W: Array) -> Array:
-        """S'(SW) for whole numbers of 52 bits, in the columns' units: words of `bits`, lowest first."""
-        digits = _digits(W, self._bits, _BLOCK // self._bits + 1)
-        across = np.stack([self._S @ digit for digit in digits])
-        _carry(across, self._bits)
-        carried = _digits(across[-1], self._bits, (_SUM + 1) // self._bits + 1)
-        rows = [*across[:-1], *carried]
-        # Digits that are 0 in all rows add nothing, and would take as long to multiply as others.
-        while len(rows) > 1 and not rows[-1].any():
-            rows.pop()
-        down = np.stack([self._S.T @ digit for digit in rows])
-        _carry(down, self._bits)
-        return down
-
-
-def _digits(whole: Array, bits: int, count: int) -> list[Array]:
-    """So many digits from -2^(bits - 1) to below 2^(bits - 1), the lowest first; the highest is what is left."""
-    digits, half = [], 2 ** (bits - 1)
-    for _ in range(count - 1):
-        above = (whole + half) >> bits
-        digits.append(whole - (above << bits))
-        whole = above
-    return [*digits, whole]
-
-
-def _carry(words: Array, bits: int) -> None:
-    """Make digits of all words but the highest, in place: one way to write each number."""
-    half = 2 ** (bits - 1)
-    for low, high in itertools.pairwise(words):
-        above = (low + half) >> bits
-        low -= above << bits
-        high += above
-
-
-def _float(words: Array, bits: int) -> Array:
-    """The numbers that these digits are, from the lowest up."""
-    total = np.zeros(words.shape[1:])
-    for place, word in enumerate(words):
-        total += np.ldexp(word.astype(np.float64), bits * place)
-    return total
-
+from flower_pca.rows.whole_numbers import WholeRows
 
 Product: TypeAlias = Callable[[Array], Array]  # S'(SZ) of a block Z
 # what answers come from; with the product of rows without C

@@ -16,7 +16,7 @@ from flower_pca.base.bits import seeded_bits
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.options import option
 from flower_pca.base.shown import shown
-from flower_pca.base.spec import defaults, spelt_out
+from flower_pca.base.signatures import defaults, spelt_out
 from flower_pca.core.algorithm import Algorithm, Telling
 from flower_pca.core.config import COMPONENTS, PCAConfig, SimulationOptions
 from flower_pca.core.drive import Driven, Watcher, drive

@@ -16,7 +16,7 @@ from flower_pca import assembly, registry
 from flower_pca.assembly import AnyRun, AskedScaling, TrackingOptions
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
-from flower_pca.base.spec import defaults, spelt_out
+from flower_pca.base.signatures import defaults, spelt_out
 from flower_pca.core.algorithm import Algorithm, Iterative
 from flower_pca.core.config import COMPONENTS, PCAConfig, PCAConfigOptions, SimulationOptions
 from flower_pca.core.drive import Watcher

@@ -10,7 +10,7 @@ from typing import Any, Final, TypedDict, cast
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.shown import shown
-from flower_pca.base.spec import defaults
+from flower_pca.base.signatures import defaults
 
 _FLOWERS: Final = ("min_available_nodes", "min_train_nodes", "min_evaluate_nodes")  # Flower's names of min_nodes
 # parameters of Flower's strategies that mean something for PCA with these values alone, and why

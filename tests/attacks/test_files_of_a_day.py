@@ -38,6 +38,19 @@ def test_rows_that_change_in_the_midst_of_a_run_are_refused(memory, tmp_path):
         assert replaced(node, other).ask("ssi", {"Z": Z}, run=f"new {other.shape} {other[0, 0]}")["Y"].shape == (4, 1)
 
 
+def test_nor_are_they_after_a_restart_of_the_node_or_in_a_run_that_goes_on_from_a_checkpoint(tmp_path):
+    """Both give the node another context; what it keeps in its folder is the same."""
+    node = Node(0, X, memory_dir=tmp_path)
+    before = node.ask("ssi", {"Z": Z}, run="a")["Y"]
+    node.start()
+    np.testing.assert_array_equal(node.ask("ssi", {"Z": Z}, run="a")["Y"], before)
+    node.X = X + 1.0
+    node.start()
+    with pytest.raises(RefusedError, match="The rows of this node changed after the run began"):
+        node.ask("ssi", {"Z": Z}, run="a")
+    assert node.ask("ssi", {"Z": Z}, run="b")["Y"].shape == (4, 1)
+
+
 def test_a_node_with_a_copy_goes_on_with_the_copy(tmp_path):
     for rules in ({"min_change": 20}, {"max_epsilon": 9.0, "max_delta": 1e-6}):
         node = Node(0, X, memory_dir=tmp_path / str(len(rules)), **rules)

@@ -8,11 +8,11 @@ from cases import every
 from scipy import sparse
 
 from flower_pca.base.errors import DataError
-from flower_pca.rows import statistics
+from flower_pca.rows import statistics, whole_numbers
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
-from flower_pca.rows.statistics import WholeRows
+from flower_pca.rows.whole_numbers import WholeRows
 
 KINDS = {
     "dense": np.asarray,
@@ -149,7 +149,7 @@ def test_nothing_wraps_at_the_limits_of_the_limbs(ones):
 
 
 def test_limbs_that_do_not_fit_are_refused_in_words(monkeypatch):
-    monkeypatch.setattr(statistics, "_SUM", statistics._ENTRY + 3)
+    monkeypatch.setattr(whole_numbers, "_SUM", whole_numbers._ENTRY + 3)
     with pytest.raises(DataError) as caught:
         WholeRows(sparse.csr_array(np.ones((9, 2))), np.zeros(2), "this node")
     wanted = "The rows of this node must be small enough for exact products. Got 9 entries in a row or column. "

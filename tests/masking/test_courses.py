@@ -10,8 +10,8 @@ from spoilt import ROWS
 
 from flower_pca import ConfigError, MaskedSums, make, registry, simulate, strategies
 from flower_pca.algorithms.ssi import SSI
-from flower_pca.masking.letters import Secrets
 from flower_pca.masking.messages import NOTHING, counting, course, onwards
+from flower_pca.masking.secrets import Secrets
 from flower_pca.report import pages
 
 FIVE, LOW = two_lead(5), np.array_split(ROWS, 5)

@@ -15,8 +15,8 @@ from flower_pca.clients.books.folders import StateStore
 from flower_pca.dp import gaussian
 from flower_pca.layers import noise
 from flower_pca.masking import fixed
-from flower_pca.masking.letters import Secrets
 from flower_pca.masking.messages import Phase
+from flower_pca.masking.secrets import Secrets
 from flower_pca.rows.local import LocalData
 from flower_pca.strategies import PCAStrategy
 

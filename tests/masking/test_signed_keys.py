@@ -24,8 +24,8 @@ from flower_pca.clients import PCAClient
 from flower_pca.core.stage import Reply
 from flower_pca.masking import messages, primitives
 from flower_pca.masking.identity import Identity, printable
-from flower_pca.masking.letters import Secrets
 from flower_pca.masking.messages import Demands
+from flower_pca.masking.secrets import Secrets
 
 FOUR = two_lead(4)
 SETUP = np.arange(16, dtype=np.uint8)

@@ -12,7 +12,7 @@ from flower_pca.base.errors import ProtocolError
 from flower_pca.core.stage import Failure, Reply
 from flower_pca.masking import fixed, messages, primitives
 from flower_pca.masking import group as server
-from flower_pca.masking.letters import Secrets
+from flower_pca.masking.secrets import Secrets
 
 FIVE = two_lead(5)
 SINGLE = MaskedSums(self_masks=False)

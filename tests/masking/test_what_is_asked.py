@@ -18,8 +18,8 @@ from flower_pca.core.stage import Reply
 from flower_pca.dp import drawing
 from flower_pca.layers import noise
 from flower_pca.masking import fixed, messages
-from flower_pca.masking.letters import Secrets
 from flower_pca.masking.messages import SpentError
+from flower_pca.masking.secrets import Secrets
 from flower_pca.rows.frame import Frame
 
 FIVE = two_lead(5)

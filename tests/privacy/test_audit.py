@@ -13,7 +13,7 @@ from cases import every
 
 from flower_pca import ConfigError, cli, registry, simulate
 from flower_pca.audit import audit
-from flower_pca.audit.view import Attack, minimum_norm, numbers, symmetric
+from flower_pca.audit.attack import Attack, minimum_norm, numbers, symmetric
 from flower_pca.core.kinds import ROWS, Kind, Part
 from flower_pca.core.stage import Stage
 

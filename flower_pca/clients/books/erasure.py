@@ -108,7 +108,7 @@ class Shelf:
         # the second of another algorithm, the third of a stream, step by step
         owns = (own, folders.OWN.format(f"{key}-*"), Path(own).stem)
         places = {
-            "runs": (rules.memory_dir, [folders.MEMORY.format(key, "*")]),
+            "runs": (rules.memory_dir, [folders.MEMORY.format(key, "*"), folders.BEGAN.format(key)]),
             "statistics": (rules.memory_dir, [folders.FIXED.format(key), folders.CELLS.format(key)]),
             "own": (rules.output_dir, owns),
             "rows": (rows.parent, [rows.name]),

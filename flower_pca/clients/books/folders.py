@@ -40,6 +40,9 @@ ROWS: Final = "flower_pca-rows-{}.npz"
 FIXED: Final = "flower_pca-fixed-{}.npz"
 # which columns of its rows tell of few people; in memory_dir
 CELLS: Final = "flower_pca-cells-{}.npz"
+# a digest of the rows that each of the newest runs began with; in memory_dir
+BEGAN: Final = "flower_pca-began-{}.npz"
+_BEGAN: Final = "rows that runs began with"
 # in the home of the node's user: where a ledger is without memory_dir
 HOME: Final = ".flower_pca"
 # what an algorithm gives the node itself; in output_dir
@@ -78,6 +81,25 @@ def fixed_file(folder: str | os.PathLike[str], key: int) -> Path:
 def cells_file(folder: str | os.PathLike[str], key: int) -> Path:
     """Where it keeps which columns of its rows tell of few people."""
     return _place(folder, CELLS, key)
+
+
+def began_file(folder: str | os.PathLike[str], key: int) -> Path:
+    """Where it keeps which rows its runs began with."""
+    return _place(folder, BEGAN, key)
+
+
+def began(path: Path) -> dict[str, str]:
+    """The digest of the rows that each run began with, by the digest of the run's name."""
+    try:
+        return {str(run): str(mark) for run, mark in files.read(path, _BEGAN, private=True)[0]["runs"].items()}
+    except (FileNotFoundError, DataError, KeyError, AttributeError):
+        return {}  # as a node without this folder has it
+
+
+def note_began(path: Path, runs: dict[str, str]) -> None:
+    """Keep these."""
+    with lock(path):
+        files.write(path, _BEGAN, {"runs": runs}, {}, private=True)
 
 
 def own_file(folder: str | os.PathLike[str], key: int) -> Path:

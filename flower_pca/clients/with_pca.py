@@ -1,0 +1,56 @@
+"""WithPCA: a NumPyClient that trains, and answers PCA's messages beside that, for an app with a client_fn."""
+
+from __future__ import annotations
+
+from flwr.client import NumPyClient
+
+from flower_pca import wire
+from flower_pca.base.errors import ConfigError
+from flower_pca.base.linalg import Array
+from flower_pca.clients.base import PCAClient
+
+
+class WithPCA(NumPyClient):
+    """Two clients as one: messages of PCA's strategies go to one of them, all others to the other.
+
+    Args:
+        training: The app's own client, as it was.
+        pca: The client that answers PCA.
+
+    Example:
+        >>> def client_fn(context):
+        ...     X, y = load(context)
+        ...     return WithPCA(TrainingClient(X, y), PCAClient(X, context=context)).to_client()
+    """
+
+    def __init__(self, training: NumPyClient, pca: PCAClient) -> None:
+        for name, client, kind in (("training", training, NumPyClient), ("pca", pca, PCAClient)):
+            if not isinstance(client, kind):
+                raise ConfigError(
+                    name,
+                    must=f"a {kind.__name__}",
+                    got=f"a {type(client).__name__}",
+                    then="Give the client itself, without to_client().",
+                )
+        self._training, self._pca = training, pca
+
+    def get_parameters(self, config: wire.Config) -> list[Array]:
+        """The training client's."""
+        return list(self._training.get_parameters(config))
+
+    def get_properties(self, config: wire.Config) -> wire.Config:
+        """Those of both."""
+        return {**self._training.get_properties(config), **self._pca.get_properties(config)}
+
+    def fit(self, parameters: list[Array], config: wire.Config) -> tuple[list[Array], int, wire.Config]:
+        """Answer PCA, or train."""
+        return self._of(config).fit(parameters, config)
+
+    def evaluate(self, parameters: list[Array], config: wire.Config) -> tuple[float, int, wire.Config]:
+        """Answer PCA's evaluation, or evaluate the model."""
+        return self._of(config).evaluate(parameters, config)
+
+    def _of(self, config: wire.Config) -> NumPyClient:
+        if wire.is_request(config):
+            return self._pca
+        return self._training

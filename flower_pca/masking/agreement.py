@@ -1,0 +1,60 @@
+"""Agreement: what nodes with keys of their own sign of a set-up, and how each finds out that all were told the same.
+
+When keys are made, a node signs its own: `publications` reads what peers have published, to be held
+against the list of trusted keys. When shares are made it knows with whom, for which run, and by
+which threshold; that is what it signs then (`text`). With the first upload every peer's signature
+comes round, and must be of the same text (`check_vouchers`): so no two nodes of a set-up have been
+told of other members, another threshold or another run. Whoever did not sign that is in no sum with
+those that ask for signatures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from flower_pca.base.linalg import Array
+from flower_pca.core.stage import Arrays
+from flower_pca.masking import messages
+from flower_pca.masking.messages import Demands, require, texts
+from flower_pca.masking.secrets import Secrets
+
+
+def publications(
+    arrays: Arrays, setup: bytes, peers: list[int], exchanges: list[bytes]
+) -> tuple[dict[int, bytes], dict[int, bytes]]:
+    """By peer: what it is said to have published, and its signature if anybody has signed."""
+    if "mask.signatures" not in arrays:
+        return dict.fromkeys(peers, b""), {}
+    keys = texts(arrays["mask.firsts"])
+    published = [messages.publication(setup, *both) for both in zip(exchanges, keys, strict=True)]
+    signatures = texts(arrays["mask.signatures"])
+    return dict(zip(peers, published, strict=True)), dict(zip(peers, signatures, strict=True))
+
+
+def text(arrays: Arrays, setup: bytes, run: str, mine: bytes) -> bytes:
+    """What is signed of the group: set-up, run, threshold, and all members' keys.
+
+    Where each has few neighbours, the message names the others as well.
+    """
+    members = near = {mine, *texts(arrays["mask.exchanges"])}
+    if "mask.members" in arrays:
+        members = set(texts(arrays["mask.members"]))
+    require("The members of a set-up", "all of its peers, and this client", near <= members)
+    return messages.group(setup, run, int(arrays["mask.needed"]), members)
+
+
+def check_vouchers(arrays: Arrays, secrets: Secrets, peers: list[int], demands: Demands) -> Array:
+    """The peers that have signed the same group, those before included; each of these must have."""
+    before = set(secrets.vouched.tolist())
+    # those that come in later as well: a server may say that one was away in the first sum
+    new = [peer for peer in peers if peer not in before]
+    if demands.identity is not None and new:
+        named = dict(zip(secrets.peers.tolist(), texts(secrets.names), strict=True))
+        came = texts(arrays.get("mask.agreed", np.empty(0)))
+        # where none has come at all, the first peer is refused by its name
+        signatures: Mapping[int, bytes] = dict(zip(peers, came, strict=bool(came)))
+        newcomers = {peer: named[peer] for peer in new}
+        demands.identity.check_agreed(secrets.agreed.tobytes(), newcomers, signatures)
+    return np.array(sorted({*before, *peers}), dtype=np.int64)

@@ -1,0 +1,119 @@
+"""Secrets: what a client keeps of a set-up of masks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import cached_property
+from operator import attrgetter, itemgetter
+from typing import Final
+
+import numpy as np
+
+from flower_pca.base.linalg import Array
+from flower_pca.core.stage import Arrays
+from flower_pca.masking import messages
+from flower_pca.masking.primitives import SEED
+
+
+@dataclass(frozen=True)
+class Secrets:
+    """All arrays, so that any driver can keep them.
+
+    `common` is what the client's own exchange key and those of its peers agree on, for shares to be
+    sealed with: for each peer, the secret of letters to it, and that of letters from it. `own` and
+    `coming` are the seed of the self-mask, that of the mask key, and the client's shares of both,
+    for the sum `number` and for the next one; `deposits` are the shares of the peers named in
+    `holders`, for the sum `number`. `names` are those of the peers' keys where they have signed,
+    else zeros. In a set-up without self-masks (`single`) there is no seed of one, and no share.
+    `agreed` is what the client has signed of the group, or would have, `vouched` the peers that
+    have signed the same. `past` is the course of messages that all else in the client's memory is
+    made of; zeros where it is made of none. `columns` is what each of the `peers` has written about
+    its columns, and last what the client itself has, if it asks for that.
+    """
+
+    setup: Array
+    single: Array
+    exchange: Array
+    step: Array
+    number: Array
+    own: Array
+    needed: Array
+    position: Array
+    peers: Array
+    common: Array
+    coming: Array
+    holders: Array
+    deposits: Array
+    names: Array
+    agreed: Array
+    vouched: Array
+    past: Array
+    columns: Array
+
+    @cached_property
+    def kinds(self) -> int:
+        """How many seeds a sum has: self-mask and mask key, or the latter only; it is the last."""
+        return 2 - bool(self.single)
+
+    @property
+    def summed(self) -> int:
+        """How many uploads the server sees but together. Without self-masks one that comes late could be opened."""
+        if self.single:
+            return 1
+        return int(self.needed)
+
+    @property
+    def key(self) -> bytes:
+        """The seed of the mask key."""
+        last = slice((self.kinds - 1) * SEED, self.kinds * SEED)
+        return self.own.tobytes()[last]
+
+    @classmethod
+    def begin(cls, *, setup: Array, single: Array, exchange: Array, own: Array, past: Array) -> Secrets:
+        """Those of a client that has keys, and knows of no peer yet."""
+        zero, none = np.array(0), np.empty(0, dtype=np.uint8)
+        return cls(
+            setup=setup,
+            single=single,
+            exchange=exchange,
+            step=np.array(int(messages.Phase.SHARES)),
+            number=zero,
+            own=own,
+            needed=zero,
+            position=zero,
+            peers=none,
+            common=none,
+            coming=none,
+            holders=none,
+            deposits=none,
+            names=none,
+            agreed=none,
+            vouched=none,
+            past=past,
+            columns=none,
+        )
+
+    @classmethod
+    def of(cls, memory: Arrays) -> Secrets | None:
+        """The secrets in a client's memory, if there are any."""
+        try:
+            return cls(*_found(memory))
+        except KeyError:
+            return None
+
+    def to_memory(self) -> Arrays:
+        """As parts of a client's memory."""
+        pairs = zip(_NAMES, _values(self), strict=True)
+        return {name: np.asarray(a) for name, a in pairs}
+
+
+_FIELDS: Final = tuple(f.name for f in fields(Secrets))
+
+
+_NAMES: Final = tuple(f"{messages.PREFIX}{name}" for name in _FIELDS)  # in a memory
+
+
+_found: Final = itemgetter(*_NAMES)
+
+
+_values: Final = attrgetter(*_FIELDS)

@@ -1,0 +1,60 @@
+"""The shares that clients of a set-up send one another, sealed, through the server.
+
+Each is sealed by a key of its own, from what sender and receiver agree on, and bound to set-up, sum
+and both positions. It holds the sender's shares for the receiver and its public key of the sum,
+which the server names as well.
+"""
+
+from __future__ import annotations
+
+from flower_pca.base.linalg import Array
+from flower_pca.masking import messages, primitives
+from flower_pca.masking.messages import require, rows, texts
+from flower_pca.masking.primitives import KEY, SEED
+from flower_pca.masking.secrets import Secrets
+
+
+def secrets_of(common: bytes, mine: bytes, other: bytes) -> bytes:
+    """The secrets of letters to a peer and from it: two, as the server might swap positions."""
+    both = messages.letters(mine, other), messages.letters(other, mine)
+    return b"".join([primitives.derive(common, context) for context in both])
+
+
+def deal(secrets: Secrets, number: int, seeds: bytes, peers: list[int]) -> tuple[Array, bytes, bytes]:
+    """Shares of the seeds and the public key, sealed for each peer; own seeds and shares; key."""
+    position, setup = int(secrets.position), secrets.setup.tobytes()
+    key = primitives.public(seeds[-SEED:])
+    common = dict(zip(secrets.peers.tolist(), texts(secrets.common), strict=True))
+    # shares go by rank in this order, as the server numbers them to combine them
+    group = sorted([*peers, position])
+    starts = range(0, len(seeds), SEED)
+    kinds = [seeds[start : start + SEED] for start in starts]
+    dealt = [primitives.split(seed, int(secrets.needed), len(group)) for seed in kinds]
+    by_member = zip(group, *dealt, strict=True)
+    own = {member: b"".join(shares) for member, *shares in by_member}
+    sealed = []
+    for peer in peers:
+        context = messages.envelope(setup, number, position, peer)
+        lock = primitives.derive(common[peer][:KEY], context)
+        # with the key in use: should the server name another in its place, the receiver sees it
+        sealed.append(primitives.seal(lock, own[peer] + key, context))
+    size = primitives.seal_size(secrets.kinds)
+    return rows(sealed, size), seeds + own[position], key
+
+
+def open_shares(secrets: Secrets, number: int, peers: list[int], keys: list[bytes], sealed: Array) -> list[bytes]:
+    """The shares that peers have sent this client for a sum, each whole and with the key in use."""
+    position, setup = int(secrets.position), secrets.setup.tobytes()
+    common = dict(zip(secrets.peers.tolist(), texts(secrets.common), strict=True))
+    shares = []
+    require("The sealed shares for a sum", "one of each peer", len(sealed) == len(peers))
+    for peer, public, text in zip(peers, keys, texts(sealed), strict=True):
+        context = messages.envelope(setup, number, peer, position)
+        key = primitives.derive(common[peer][KEY:], context)
+        letter = primitives.unseal(key, text, context)
+        share, key = letter[:-KEY], letter[-KEY:]
+        # a server may have told others of self-masks, and this client of none
+        require("A sealed share", "one of a set-up of the same kind", len(share) == secrets.kinds * SEED)
+        require("The key of a peer for a sum", "the one that it has sealed", key == public)
+        shares.append(share)
+    return shares

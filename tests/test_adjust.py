@@ -294,12 +294,12 @@ def test_the_command_line_adjusts_and_scores_new_rows(tmp_path, capsys):
     [
         ({"dp": "dp(epsilon=50.0, delta=1e-6, clip=20.0)", "max_rounds": 5}, "adjust with dp"),
         ({"max_share": 0.5}, "adjust with max_share"),
-        ({"partitioned_by": "columns"}, "adjust with split"),
-        ({"categorical": "sex"}, "levels with adjust"),
+        ({"partitioned_by": "columns"}, "adjust with partitioned_by"),
+        ({"categorical": "sex"}, "categorical with adjust"),
         ({"scale": "max_abs"}, "scale with adjust"),
         ({"missing": "mean"}, "missing with adjust"),
         ({"center": False}, "Leave center out"),
-        ({"errors": True}, "errors with adjust"),
+        ({"standard_errors": True}, "standard_errors with adjust"),
         ({"monitor": True}, "monitor with adjust"),
     ],
 )

@@ -177,7 +177,7 @@ def test_the_command_line_explains_by_columns_of_a_folder(tmp_path, capsys):
         ({"dp": "dp(epsilon=50.0, delta=1e-6, clip=20.0)", "max_rounds": 5}, "explain with dp"),
         ({"channel": "air(noise_std=0.1)"}, "explain over the air"),
         ({"max_share": 0.5}, "explain with max_share"),
-        ({"partitioned_by": "columns"}, "explain with split"),
+        ({"partitioned_by": "columns"}, "explain with partitioned_by"),
     ],
 )
 def test_a_run_with_noise_or_weights_is_not_explained(settings, words):

@@ -56,7 +56,7 @@ class Comparison:
         return sum(record.seconds for record in self.result.history)
 
     @property
-    def traffic(self) -> tuple[int, ...]:
+    def bytes(self) -> tuple[int, ...]:
         """The bytes that all clients had sent and received by the messages in `messages`."""
         sent = np.cumsum([record.bytes_up + record.bytes_down for record in self.result.history])
         return tuple(int(sent[number - 1]) for number in self.messages)
@@ -76,7 +76,7 @@ class Comparison:
             "explained_variance": self.result.explained_variance_.tolist(),
             "course": [
                 {"message": m, "bytes": b, "angle": a}
-                for m, b, a in zip(self.messages, self.traffic, self.angles, strict=True)
+                for m, b, a in zip(self.messages, self.bytes, self.angles, strict=True)
             ],
         }
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 
 from benchmarks import table
-from flower_pca import answering
+from flower_pca import client_half
 
 REPEATS = 31
 
@@ -68,7 +68,7 @@ def clients() -> list[list[object]]:
         memory: dict[str, object] = {}
 
         def half(stage: str = stage, arrays: dict = arrays, memory: dict = memory) -> None:  # type: ignore[type-arg]
-            _, kept = answering.answer(stage, arrays, data.in_frame(Frame(mean.copy())), memory)
+            _, kept = client_half.answer(stage, arrays, data.in_frame(Frame(mean.copy())), memory)
             memory.update(kept)
 
         rows.append([label, f"{_median(half) / _median(bare):.2f}"])

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import table
-from flower_pca import History, MaskedSums, STMiss, answering, assembly, make, simulate, track
+from flower_pca import History, MaskedSums, STMiss, assembly, client_half, make, simulate, track
 from flower_pca.core.stage import Reply
 from flower_pca.masking import messages
 from flower_pca.rows.local import LocalData
@@ -44,10 +44,10 @@ def driven(parts: list[Any], masks: MaskedSums) -> tuple[Counter[str], Counter[s
             arrays, data = message.arrays_for(i), nodes[i].in_frame(message.frame)
             if (stage := messages.inner_stage(arrays)) is not None:  # what it takes without masks, and to warm up
                 began = time.process_time()
-                answering.answer(stage, messages.plain(arrays), data, {})
+                client_half.answer(stage, messages.plain(arrays), data, {})
                 client[step] -= time.process_time() - began
             began = time.process_time()
-            up, memories[i] = answering.answer(message.stage, arrays, data, memories[i])
+            up, memories[i] = client_half.answer(message.stage, arrays, data, memories[i])
             client[step] += time.process_time() - began
             replies.append(Reply(i, message.number, up))
             keys += sum(a.nbytes for both in (arrays, up) for name, a in both.items() if name in KEYS)

@@ -14,7 +14,7 @@ from flower_pca import registry
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
 from flower_pca.core import compatible
-from flower_pca.core.algorithm import Algorithm, Noisy, Telling
+from flower_pca.core.algorithm import AdaptsToNoise, Algorithm, HasNumbersByClient
 from flower_pca.core.config import COMPONENTS, MISSING, PCAConfig, SimulationOptions
 from flower_pca.core.layer import Layer
 from flower_pca.core.model import Model
@@ -39,10 +39,10 @@ from flower_pca.tracking.tracker import Tracker
 from flower_pca.vertical import result as vertical
 
 if TYPE_CHECKING:
-    from flower_pca.core.drive import Around
+    from flower_pca.core.drive import WrappedRun
     from flower_pca.layers.noise import Budget
 
-AnyRun: TypeAlias = "Run | Around"
+AnyRun: TypeAlias = "Run | WrappedRun"
 
 
 class TrackingOptions(TypedDict, total=False):
@@ -129,7 +129,7 @@ def _beforehand(config: PCAConfig) -> tuple[Algorithm[Any], dict[str, str]]:
     """The algorithm that a run begins with, and why, if it is another than the one asked for."""
     algorithm, why = config.algorithm, ""
     private, over_air = config.dp is not None, config.channel is not None
-    if (private or over_air) and isinstance(algorithm, Noisy):
+    if (private or over_air) and isinstance(algorithm, AdaptsToNoise):
         algorithm, why = algorithm.under_noise(private=private, over_air=over_air, known=_has_ranges(config))
     if why:
         return algorithm, {"algorithm": why}
@@ -234,7 +234,7 @@ def _layers(config: PCAConfig, algorithm: Algorithm[Any], bits: int) -> list[Lay
         from flower_pca.layers.precision import Precision
 
         layers.append(Precision(bits))
-    if isinstance(algorithm, Telling) and algorithm.by_client is not None:
+    if isinstance(algorithm, HasNumbersByClient) and algorithm.by_client is not None:
         from flower_pca.layers.single import Single
 
         layers.append(Single())
@@ -275,7 +275,7 @@ def with_stage(config: PCAConfig, stage: str) -> PCAConfig:
     """The configuration, with a stage beside the algorithm that nodes have to name, if there is one."""
     if stage in registry.COUNTING:
         return check(replace(config, n_components=stage))
-    if stage in registry.BESIDE:
+    if stage in registry.EXTRA_STAGES:
         chosen: Any = True
         return check(replace(config, **{stage: chosen}))
     return config

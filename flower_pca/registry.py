@@ -43,7 +43,7 @@ def load(place: str) -> Any:
     return getattr(importlib.import_module(f"flower_pca.{module}"), name)
 
 
-class Late(MutableMapping[str, V]):
+class LazyTable(MutableMapping[str, V]):
     """A mapping of names to values that are made, once each, by these functions.
 
     To list the names, to count them or to ask for one makes no value.
@@ -71,9 +71,9 @@ class Late(MutableMapping[str, V]):
         return len(self._makers)
 
 
-def classes(places: Mapping[str, str]) -> Late[Any]:
+def classes(places: Mapping[str, str]) -> LazyTable[Any]:
     """A mapping of names to the classes at these places."""
-    return Late({name: partial(load, place) for name, place in places.items()})
+    return LazyTable({name: partial(load, place) for name, place in places.items()})
 
 
 _RESULT: Final = "results.pca:PCAResult"  # which clients have no use for
@@ -166,17 +166,17 @@ _PLACES: Final = {
     **_OTHERS,
 }
 
-TABLE: Final[MutableMapping[str, Entry]] = Late({name: line.entry for name, line in _LINES.items()})
+TABLE: Final[MutableMapping[str, Entry]] = LazyTable({name: line.entry for name, line in _LINES.items()})
 ALGORITHMS: Final[MutableMapping[str, type[Algorithm[Any]]]] = classes({n: _PLACES[n] for n in _LINES})
 TRACKERS: Final[MutableMapping[str, type[Tracker]]] = classes(_TRACKERS)
 # Stages beside algorithm and closing that compare rows: a node's operator has to name them, as
 # algorithms that do.
-BESIDE: Final[MutableMapping[str, type[Stage[Any]]]] = classes({**_BESIDE, **_COUNTING})
+EXTRA_STAGES: Final[MutableMapping[str, type[Stage[Any]]]] = classes({**_BESIDE, **_COUNTING})
 # Of these, those before the algorithm, which find how many components there are: what
 # `n_components` may be in words.
 COUNTING: Final[MutableMapping[str, type[Stage[Any]]]] = classes(_COUNTING)
 # what needs an opening, and nothing else
-ALONE: Final[MutableMapping[str, type[Stage[Any]]]] = classes(_ALONE)
+OPENING_ONLY: Final[MutableMapping[str, type[Stage[Any]]]] = classes(_ALONE)
 # Of one of the algorithms: no message is of a chooser.
 CHOOSERS: Final[MutableMapping[str, type[Algorithm[Any]]]] = classes({"auto": "algorithms.covariance:Auto"})
 STAGES: Final[MutableMapping[str, type[Stage[Any]]]] = classes(_PLACES)
@@ -231,7 +231,7 @@ def register(
 def public() -> Mapping[str, type[Stage[Any]]]:
     """Algorithms and trackers by the names of their classes, which the package shows."""
     names = (*ALGORITHMS, *TRACKERS)
-    return Late({_class_name(name): partial(STAGES.__getitem__, name) for name in names})
+    return LazyTable({_class_name(name): partial(STAGES.__getitem__, name) for name in names})
 
 
 def _class_name(stage: str) -> str:

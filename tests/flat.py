@@ -1,6 +1,6 @@
 """Messages in one table, the stage's arrays and those of layers, as they travel."""
 
-from flower_pca import answering, registry
+from flower_pca import client_half, registry
 from flower_pca.core.layer import flat, split
 
 
@@ -12,7 +12,7 @@ def all_arrays(message, client):
 def answer(stage, arrays, data, memory, **settings):
     """A client's answer to such a message."""
     own, layers = split(arrays, tuple(registry.LAYERS))
-    return answering.answer(stage, own, data, memory, layers=layers, **settings)
+    return client_half.answer(stage, own, data, memory, layers=layers, **settings)
 
 
 def noise(**asked):

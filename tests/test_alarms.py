@@ -6,7 +6,7 @@ from builders import StopError
 
 from benchmarks import alarms
 from flower_pca import STMiss, TrackingResult, track
-from flower_pca.tracking.change import Watch
+from flower_pca.tracking.change import Baseline
 
 
 @pytest.mark.slow
@@ -97,7 +97,7 @@ def test_without_noise_nothing_is_no_change():
 
 
 def test_the_level_is_a_quantile_of_what_was_quiet():
-    rng, watch = np.random.default_rng(0), Watch()
+    rng, watch = np.random.default_rng(0), Baseline()
     assert watch.level(1e-3) is None
     for value in np.exp(rng.exponential(size=2000)):  # Pareto: the chance of more than x is 1 / x
         watch = watch.learnt(float(np.log(value)), None)

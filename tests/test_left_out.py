@@ -10,7 +10,7 @@ from fake_grid import FakeGrid, arrays_in, config_of, failed, grid_of, hosts_of,
 from flwr.app import Error, Message
 from flwr.proto.node_pb2 import NodeInfo
 
-from flower_pca import Stream, answering, wire
+from flower_pca import Stream, client_half, wire
 from flower_pca.base.errors import NotEnoughNodes
 from flower_pca.clients import client_app
 from flower_pca.clients.books import folders
@@ -169,7 +169,7 @@ def test_a_refusal_by_a_rule_is_lasting_and_one_for_want_of_anything_else_is_not
 
 @pytest.mark.slow
 def test_a_client_of_a_host_that_fails_is_asked_again_too(monkeypatch):
-    kept, calls = answering.answer, []
+    kept, calls = client_half.answer, []
 
     def answer(*given, **more):
         calls.append(given)
@@ -177,7 +177,7 @@ def test_a_client_of_a_host_that_fails_is_asked_again_too(monkeypatch):
             raise OSError(errno.EIO, "Input/output error")
         return kept(*given, **more)
 
-    monkeypatch.setattr(answering, "answer", answer)
+    monkeypatch.setattr(client_half, "answer", answer)
     result = patient_strategy("ssi", hosted="stacked", min_nodes=5).fit(hosts_of(SHARDS, 2))
     (record,) = [r for r in result.history if r.failures]
     assert record.answered == 4

@@ -1,5 +1,6 @@
 """What a change of a subspace is of: its reason, its columns, its sites; from sums, and only where it is asked for."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -13,7 +14,7 @@ from flower_pca.results.record import Events
 from flower_pca.rows import gaps
 from flower_pca.rows.stream import Stream
 from flower_pca.tracking import batch, panel
-from flower_pca.tracking.change import Place
+from flower_pca.tracking.change import StreamPosition
 
 D, R, AT = 8, 2, 24
 MONITORED = STMiss(detect=True, monitor=True)
@@ -193,6 +194,7 @@ def test_a_run_that_goes_on_knows_columns_and_directions(tmp_path):
 
 def test_an_alarm_takes_the_least_factor_that_is_worth_a_word():
     known = panel.Quiet(np.zeros(40))
-    place = Place(number=50, looks=True, since=40, rate=1e-3, pause=10)
+    place = StreamPosition(number=50, looks=True, since=40, rate=1e-3, pause=10)
     assert known.judge(1.0, place)[0].changed
-    assert not known.judge(1.0, Place(number=50, looks=True, since=40, rate=1e-3, pause=10, floor=1.2))[0].changed
+    above = dataclasses.replace(place, floor=1.2)
+    assert not known.judge(1.0, above)[0].changed

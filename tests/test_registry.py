@@ -8,7 +8,7 @@ from cases import every
 from checks import beside, other_values
 
 from flower_pca import Krylov, ProtocolError, make
-from flower_pca.answering import answer
+from flower_pca.client_half import answer
 from flower_pca.registry import ALGORITHMS, STAGES, TABLE, TRACKERS
 from flower_pca.rows.local import LocalData
 

@@ -18,13 +18,13 @@ GAPS = [np.where(np.random.default_rng(i).random(X.shape) < 0.1, np.nan, X) for 
 @pytest.fixture
 def kept(monkeypatch):
     """Of what is taken off rows: whether the rest is kept."""
-    seen, made = [], local.Less.__init__
+    seen, made = [], local.CenteredBlocks.__init__
 
     def noting(less, *given, keep):
         made(less, *given, keep=keep)
         seen.append((keep, weakref.ref(less)))
 
-    monkeypatch.setattr(local.Less, "__init__", noting)
+    monkeypatch.setattr(local.CenteredBlocks, "__init__", noting)
     return seen
 
 

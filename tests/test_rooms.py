@@ -32,7 +32,7 @@ FLOORS = (
     ("registry",),
     ("masking", "analysis"),
     ("plots",),
-    ("answering", "assembly", "report"),
+    ("client_half", "assembly", "report"),
     ("strategies", "clients"),
     ("simulation",),
     ("comparison",),

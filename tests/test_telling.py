@@ -206,13 +206,13 @@ def test_scaling_alone_brings_out_no_products():
 @every("masked", [False, True])
 def test_all_that_a_run_asks_of_a_node_is_among_what_it_can_be_asked(name, masked):
     """The kinds that are worked out from the stages alone, beside those of the messages of a small run."""
-    if name in registry.BESIDE or (masked and not limits.adds_up(name)):
+    if name in registry.EXTRA_STAGES or (masked and not limits.adds_up(name)):
         return
     transport = Shards([LocalData(np.random.default_rng(i).standard_normal((40, 6)) + 3.0) for i in range(3)])
     if name in registry.TRACKERS:
         transport = InProcess([Stream(np.random.default_rng(i).standard_normal((40, 6)), batch=20) for i in range(3)])
         run = assembly.tracking(registry.tracker(name), n_components=2, steps=1, mask=masked)
-    elif name in registry.ALONE:
+    elif name in registry.OPENING_ONLY:
         run = assembly.standardizing(mask=masked)
     else:
         spec = "per_pca(eta=0.1)" if name == "per_pca" and masked else name

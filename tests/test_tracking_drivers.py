@@ -7,7 +7,7 @@ import pytest
 from builders import StopError
 from fake_grid import FakeGrid
 
-from flower_pca import AirChannel, STMiss, Stream, TrackingResult, answering, assembly, strategies, track
+from flower_pca import AirChannel, STMiss, Stream, TrackingResult, assembly, client_half, strategies, track
 from flower_pca.base.errors import NotEnoughNodes, ProtocolError
 from flower_pca.clients import PCAClient, STMissClient, client_app
 from flower_pca.core.stage import Failure, Reply
@@ -218,7 +218,7 @@ def test_columns_that_differ_are_refused_at_the_first_and_at_a_later_step():
     result = TrackingStrategy("st_miss", n_components=1, steps=2, min_nodes=1).fit(later)
     assert result.rows_.tolist() == [6, 6]
     with pytest.raises(ProtocolError, match="The data for ssi must be rows at rest"):
-        answering.answer("ssi", {}, Stream(shards[0]), {})
+        client_half.answer("ssi", {}, Stream(shards[0]), {})
 
 
 @pytest.mark.slow
@@ -235,7 +235,7 @@ def test_a_set_that_changes_at_every_message_comes_to_an_end(tracker):
             replies = []
             for i in message.to:
                 kept[i] = {} if rng.random() < 0.05 else kept[i]  # a node that has lost its memory
-                up, kept[i] = answering.answer(message.stage, message.arrays_for(i), streams[i], kept[i])
+                up, kept[i] = client_half.answer(message.stage, message.arrays_for(i), streams[i], kept[i])
                 lost = rng.random() < 0.1
                 replies.append(Failure(i, "lost") if lost else Reply(i, message.number, up))
             session.advance(replies)

@@ -10,7 +10,7 @@ import pytest
 from builders import sine
 from cases import slow_if
 
-from flower_pca import PCAResult, TripleResult, answering, make, simulate
+from flower_pca import PCAResult, TripleResult, client_half, make, simulate
 from flower_pca.algorithms.personal.closing import OWN
 from flower_pca.rows.local import LocalData
 
@@ -151,7 +151,7 @@ def test_a_client_answers_as_plain_numpy_does(steps: int) -> None:
     X, U = problem.rows[0], problem.U
     numbers = {"own": APART, "samples": False, "steps": 0, "cut": 4.0, "inner": steps}
     arrays = {"U": U, "b": np.eye(len(U))[:, :1], **{name: np.array(value) for name, value in numbers.items()}}
-    up, memory = answering.answer("triple_pca", arrays, LocalData(X), {})
+    up, memory = client_half.answer("triple_pca", arrays, LocalData(X), {})
     Z, L, far = steps_by_hand(X, U, APART, 4.0, 10 * steps)
     np.testing.assert_allclose(up["Z"], Z, atol=1e-10 * np.abs(Z).max())
     np.testing.assert_allclose(memory["T"] @ memory["W"].T, L, atol=1e-9)

@@ -17,7 +17,7 @@ import numpy as np
 from flower_pca import assembly
 from flower_pca.audit.attack import CONDITIONS, Attack, minimum_norm, numbers, symmetric
 from flower_pca.audit.found import Audit
-from flower_pca.audit.view import Convergence, Leak, Pair, View, together
+from flower_pca.audit.view import Convergence, Leak, Pair, ServerView, together
 from flower_pca.base import checks, linalg
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
@@ -40,7 +40,7 @@ _WIDEST: Final = 5000  # columns, of which square matrices are formed
 
 
 @dataclass(frozen=True)
-class _Record:
+class _Answered:
     """A message, the answers of those under attack (all, if masked), and the basis after it."""
 
     message: Broadcast
@@ -143,7 +143,7 @@ class _Observer(Shards):
 
     def __init__(self, clients: Sequence[LocalData], targets: Sequence[int]) -> None:
         super().__init__(clients)
-        self.records: list[_Record] = []
+        self.records: list[_Answered] = []
         self._targets = frozenset(targets)
         self._replies = dict[int, Arrays]()
 
@@ -161,16 +161,16 @@ class _Observer(Shards):
         def look(run: Driven) -> None:
             if on_round is not None:
                 on_round(run)
-            self.records.append(_Record(self._message, self._replies, run.estimate()))
+            self.records.append(_Answered(self._message, self._replies, run.estimate()))
 
         return look
 
 
 def _leaks(
-    records: list[_Record], frame: Frame, grams: dict[int, Array], guess: Array, k: int, masked: bool
+    records: list[_Answered], frame: Frame, grams: dict[int, Array], guess: Array, k: int, masked: bool
 ) -> tuple[Leak, ...]:
     d, looked = len(guess), _looked_at(len(records))
-    views = {i: View(frame, d) for i in records[0].replies}
+    views = {i: ServerView(frame, d) for i in records[0].replies}
     seen: dict[int, list[Pair | None]] = {i: [] for i in views}
     for record in records:
         for i, view in views.items():
@@ -260,7 +260,7 @@ def _looked_at(messages: int) -> set[int]:
     return chosen
 
 
-def _course(records: list[_Record], C: Array, k: int) -> tuple[Convergence, ...]:
+def _course(records: list[_Answered], C: Array, k: int) -> tuple[Convergence, ...]:
     true, size = _top(C, k), float(np.linalg.norm(C))
     course = []
     for record in records:

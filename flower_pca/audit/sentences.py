@@ -321,7 +321,7 @@ _APP: Final = (
 
 
 @dataclass(frozen=True)
-class Telling:
+class Disclosures:
     """What a node can be made to tell.
 
     Attributes:
@@ -376,7 +376,7 @@ def _words(found: frozenset[Kind]) -> str:
     return "; ".join(kind.tells for kind in sorted(found, key=lambda kind: places.get(kind, len(KINDS))))
 
 
-def telling(rules: Rules) -> Telling:
+def telling(rules: Rules) -> Disclosures:
     """What a node under these rules can be made to tell."""
     every = everything()
     refused = {name: why for name in every if (why := why_not(rules, name))}
@@ -393,7 +393,7 @@ def telling(rules: Rules) -> Telling:
         served = {"any algorithm": _words(common), **served}
     lines = [line for line in SEEN + LASTING if line.applies(rules)]
     given = {f.name: getattr(rules, f.name) for f in fields(rules) if getattr(rules, f.name) != f.default}
-    return Telling(
+    return Disclosures(
         rules={name: str(value) for name, value in given.items()},
         profile=tuple(filter(None, [promises.promise(rules)])),
         weaker=tuple(promises.weaker(rules).values()),

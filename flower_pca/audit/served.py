@@ -62,7 +62,7 @@ def kinds_asked_of(name: str, *, masked: bool = False, noised: bool = False) -> 
         for arrays, parts in _answers(stage):
             if masked and limits.bare(stage.name, arrays):
                 continue  # which a node refuses under masks
-            if name in registry.ALONE and _brings_a_block(stage, arrays):
+            if name in registry.OPENING_ONLY and _brings_a_block(stage, arrays):
                 continue  # likewise without an algorithm
             found |= {(part.kind, part.own) for part in parts.values() if 0 not in part.shape}
     return frozenset(found)
@@ -70,7 +70,7 @@ def kinds_asked_of(name: str, *, masked: bool = False, noised: bool = False) -> 
 
 def _stages(name: str, masked: bool, noised: bool) -> list[type[Stage[Any]]]:
     """The stages that answer to messages of an algorithm, of a tracker or of a stage beside them."""
-    if name in registry.BESIDE or name in registry.TRACKERS:
+    if name in registry.EXTRA_STAGES or name in registry.TRACKERS:
         return [registry.STAGES[name]]
     entry = registry.TABLE.get(name)
     opening: type[Stage[Any]] = Opening if entry is None else entry.opening

@@ -81,7 +81,7 @@ class Pair:
 
 
 @dataclass
-class View:
+class ServerView:
     """One client as the server sees it; it gathers what later messages need to be read."""
 
     frame: Frame
@@ -150,13 +150,13 @@ class View:
 
 # Of an answer with several of them the first counts: the opening also sends what later answers are
 # read by.
-_READERS: Final[dict[AttackReading, Callable[[View, Arrays, Arrays, str, Part], Pair | None]]] = {
-    AttackReading.CENTRED: View.read_opening,
-    AttackReading.PRODUCT: View.read_product,
-    AttackReading.EIGENVECTORS: View.read_eigenvectors,
-    AttackReading.FACTOR: View.keep_factor,
-    AttackReading.LIFTED: View.read_lifted,
-    AttackReading.WHOLE: View.read_whole,
+_READERS: Final[dict[AttackReading, Callable[[ServerView, Arrays, Arrays, str, Part], Pair | None]]] = {
+    AttackReading.CENTRED: ServerView.read_opening,
+    AttackReading.PRODUCT: ServerView.read_product,
+    AttackReading.EIGENVECTORS: ServerView.read_eigenvectors,
+    AttackReading.FACTOR: ServerView.keep_factor,
+    AttackReading.LIFTED: ServerView.read_lifted,
+    AttackReading.WHOLE: ServerView.read_whole,
 }
 
 

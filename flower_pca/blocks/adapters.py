@@ -253,7 +253,7 @@ def pick(block: Array, columns: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class Part(Stored):
+class RowSubset(Stored):
     """The rows of a source with these indices, which grow. They are taken while the pieces pass."""
 
     source: Blocks
@@ -294,7 +294,7 @@ def part(source: Blocks, rows: Array) -> Blocks:
         stretch: Blocks | None = between(int(rows[0]), int(rows[-1]) + 1)
         if stretch is not None:
             return stretch
-    return Part(source, rows)
+    return RowSubset(source, rows)
 
 
 def take(source: Blocks, rows: Array) -> Any:

@@ -24,7 +24,7 @@ import numpy as np
 from flwr.app import Context
 from flwr.client import NumPyClient
 
-from flower_pca import answering, registry, wire
+from flower_pca import client_half, registry, wire
 from flower_pca.base import checks, files
 from flower_pca.base.cache import Cache
 from flower_pca.base.errors import ConfigError, ProtocolError, private
@@ -47,7 +47,7 @@ from flower_pca.hints.identifiers import find_identifiers, hints_of_identifiers
 from flower_pca.hints.look import hints_of_first_lines
 from flower_pca.layers import NOISE
 from flower_pca.masking import messages
-from flower_pca.masking.grain import Grain, seeded_grain, system_grain
+from flower_pca.masking.dither import DitherSource, seeded_dither, system_dither
 from flower_pca.masking.messages import SpentError
 from flower_pca.names import coding
 from flower_pca.names.columns import enumeration, lacking, not_named, some_only
@@ -222,7 +222,7 @@ class PCAClient(NumPyClient):
         named, allowed = frozenset(self.algorithms), self._rules.services
         self._served = named or allowed
         if named and self._rules.allow is not None:
-            self._served = allowed & (named | set(registry.BESIDE))
+            self._served = allowed & (named | set(registry.EXTRA_STAGES))
         _ = self._rules.identity  # key files that cannot be used are refused now
         if self._rules.profile:
             promises.announce(self._rules, context)
@@ -312,7 +312,7 @@ class PCAClient(NumPyClient):
             before = self._recall(request)
             with naming(request):
                 up, after = self._half(request, data, before)
-                up = self._policy.withheld(request, up, data.d)
+                up = self._policy.without_local_results(request, up, data.d)
                 self._account.weigh(request, rows, up)
             self._keep(request, before, after)
         self._keep_own(request, data, after)
@@ -392,7 +392,7 @@ class PCAClient(NumPyClient):
     def _half(self, request: wire.Request, data: LocalData | Stream, before: Arrays) -> tuple[Arrays, Arrays]:
         """What the stage's half returns and keeps; a refusal that tells of rows costs its price."""
         try:
-            return answering.answer(
+            return client_half.answer(
                 request.stage,
                 request.arrays,
                 data,
@@ -400,7 +400,7 @@ class PCAClient(NumPyClient):
                 layers=request.layers,
                 demands=self._account.demands(request),
                 fixed=self._fixed,
-                grain=self._grain,
+                dither=self._dither,
                 who=Who(self._key, self._site),
             )
         except SpentError as error:
@@ -432,7 +432,7 @@ class PCAClient(NumPyClient):
             stage = messages.inner_stage(request.arrays)  # none in a set-up
         if self._own_file is None or stage is None:
             return
-        own = answering.own_results(stage, messages.plain(after), data)
+        own = client_half.own_results(stage, messages.plain(after), data)
         if request.frame.covariates is not None:
             own = {**own, **of_site(data)}
         if own:
@@ -469,9 +469,9 @@ class PCAClient(NumPyClient):
         self._fixed: Callable[[LocalData], FixedData] | None = None
         if rules.answers == "fixed":
             self._fixed = functools.partial(_fixed, path=statistics, gaps=rules.missing == "mean")
-        self._grain: Grain = system_grain
+        self._dither: DitherSource = system_dither
         if rules.noise_seed is not None:
-            self._grain = functools.partial(seeded_grain, rules.noise_seed, max(self._key, 0))
+            self._dither = functools.partial(seeded_dither, rules.noise_seed, max(self._key, 0))
         self._policy = Policy(rules, served=self._served, context=context)
         self._account = Account(rules, context=context)
         self._record = RunRecord(rules, context=context)

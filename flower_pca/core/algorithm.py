@@ -2,7 +2,7 @@
 
 `Algorithm` is a stage with a width, a way to begin anew and a word on the end. `Iterative` adds the
 stopping rule: its state has a `Progress`, which counts rounds and remembers the least error, and
-`status` says what follows from it. `Silent` is a stage that asks for no array. The rest are pieces
+`status` says what follows from it. `EmptyStage` is a stage that asks for no array. The rest are pieces
 of server halves: `Movement` for errors that can only be guessed from steps, `ritz_round` for blocks
 whose product is known, `scaled_up` for sums that some clients are missing from.
 """
@@ -119,7 +119,7 @@ def _mixed(Z: Array, seed: int, size: float) -> Array:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Silent(Algorithm[S]):
+class EmptyStage(Algorithm[S]):
     """A stage without arrays: its message holds none, and so do the answers, of which the headings may be all it asks.
 
     Subclasses say when it is over.
@@ -154,7 +154,7 @@ class Silent(Algorithm[S]):
 
 
 @runtime_checkable
-class Telling(Protocol):
+class HasNumbersByClient(Protocol):
     """An algorithm that may tell clients different numbers, by the layer for single clients."""
 
     @property
@@ -163,7 +163,7 @@ class Telling(Protocol):
 
 
 @runtime_checkable
-class Choosing(Protocol):
+class ChoosesAlgorithm(Protocol):
     """An algorithm in whose place another may be taken once an opening has told of the rows."""
 
     @property
@@ -175,7 +175,7 @@ class Choosing(Protocol):
 
 
 @runtime_checkable
-class Reconsidering(Choosing, Protocol):
+class ReconsidersChoice(ChoosesAlgorithm, Protocol):
     """A choice that the rounds of the algorithm may still change."""
 
     @property
@@ -187,7 +187,7 @@ class Reconsidering(Choosing, Protocol):
 
 
 @runtime_checkable
-class Noisy(Protocol):
+class AdaptsToNoise(Protocol):
     """An algorithm that is another one where its answers have noise on them, as that is settled before the run."""
 
     def under_noise(self, *, private: bool, over_air: bool, known: bool) -> tuple[Algorithm[Any], str]:

@@ -49,7 +49,7 @@ BOUNDED: Final = Property(
 PRODUCTS: Final = Property(
     "needs more than products", "that needs nothing but products", lambda stage: stage.products_only
 )
-LOOSE: Final = Property(
+CHANGING_CLIENTS: Final = Property(
     "belongs to one set of clients", "whose rounds may go to other clients each time", lambda stage: not stage.fixed_set
 )
 FORGETTING: Final = Property(
@@ -120,7 +120,7 @@ NEEDS: Final[tuple[tuple[tuple[str, ...], Property], ...]] = (
     (("dp",), BOUNDED),
     (("partitioned_by",), PRODUCTS),
     (("partitioned_by",), ORTHONORMAL),
-    (("fraction",), LOOSE),
+    (("fraction",), CHANGING_CLIENTS),
     (("mask", "fraction"), FORGETTING),
     (("mask", "fraction"), UNCACHED),
     (("monitor",), MEASURED),

@@ -43,7 +43,7 @@ class Transport(Protocol):
 
 
 class Driven(Protocol):
-    """A run, or one `Around` another. See `Run` for all of this."""
+    """A run, or one `WrappedRun` another. See `Run` for all of this."""
 
     @property
     def algorithm(self) -> Any:
@@ -95,7 +95,7 @@ class Driven(Protocol):
         """Go on where `checkpoint` was taken."""
 
 
-class Around(Driven):
+class WrappedRun(Driven):
     """A run around another: to its driver a run like any other. What it does not say itself, the one within says."""
 
     @property

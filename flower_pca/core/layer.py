@@ -131,7 +131,7 @@ class Layer:
         """The state of a stage that has to know of the layer."""
         return state
 
-    def waste(self, stage: str, algorithm: Algorithm[Any], why: str) -> tuple[Self, Algorithm[Any]]:
+    def write_off(self, stage: str, algorithm: Algorithm[Any], why: str) -> tuple[Self, Algorithm[Any]]:
         """After answers to this stage without a sum: the layer, and the algorithm still allowed."""
         return self, algorithm
 
@@ -146,7 +146,7 @@ class Layer:
         """What is known after the closing; where a layer is binding, the algorithm is no judge."""
         return model
 
-    def price(self, result: Result, stages: Sequence[str], *, shared: bool) -> Result:
+    def with_privacy(self, result: Result, stages: Sequence[str], *, shared: bool) -> Result:
         """The result of a run in which messages of these stages were answered."""
         return result
 

@@ -62,7 +62,7 @@ class Weights:
 
 
 @dataclass(frozen=True)
-class Earlier:
+class EarlierRun:
     """What an earlier run found of its rows, by which the same rows are recognized.
 
     Attributes:
@@ -175,7 +175,7 @@ class Model:
     missing: str = "error"
     steps: int | None = None
     warm: bool = False
-    earlier: Earlier | None = None
+    earlier: EarlierRun | None = None
     summed: bool = False
     public: Frame = field(default_factory=Frame)
     frame: Frame = field(default_factory=Frame)

@@ -17,7 +17,7 @@ messages. The run moves them on:
 | `advance`, one gone for good     |                           | LOST                                       |
 
 Masks need no more of a run than a driver does, and these: `standing` says what an answer is made
-of, how large it is, and whether sums suffice; `settle`, `waste` and `mark_loss` say what a masked
+of, how large it is, and whether sums suffice; `settle`, `write_off` and `mark_loss` say what a masked
 sum is asked under, and what was lost.
 """
 
@@ -40,7 +40,7 @@ from flower_pca.core.layer import Layer, is_binding
 from flower_pca.core.model import Model, Result, ResultClass
 from flower_pca.core.replies import unusable
 from flower_pca.core.roll import Attendance, Roll
-from flower_pca.core.stage import Broadcast, Failure, NeedsWidth, Reply, Stage, Sum
+from flower_pca.core.stage import Broadcast, Failure, NeedsColumnCount, Reply, Stage, Sum
 from flower_pca.core.standing import NEWEST, Standing, in_brief
 from flower_pca.core.tally import Tally
 from flower_pca.names.columns import Heading
@@ -253,7 +253,7 @@ class Run:
         assert self._sent is not None
         self.standing = self.standing.with_heading(heading if heading.count else None)
         state = self.standing.state
-        if isinstance(state, NeedsWidth):
+        if isinstance(state, NeedsColumnCount):
             state = state.of_columns(heading.count)
         self.layers = tuple(layer.divide(needed) for layer in self.layers)
         # after layers are divided: a private opening is told among how many its noise is shared
@@ -267,12 +267,12 @@ class Run:
         """Clients have lost what they keep of the run."""
         self.standing = self.standing.after_loss()
 
-    def waste(self, why: str) -> None:
+    def write_off(self, why: str) -> None:
         """Clients have answered the message, but the sum of their answers cannot be had."""
         assert self._sent is not None
         left, allowed = list[Layer](), self.algorithm
         for layer in self.layers:
-            layer, allowed = layer.waste(self._sent.stage, allowed, why)
+            layer, allowed = layer.write_off(self._sent.stage, allowed, why)
             left.append(layer)
         before = self.standing.stages
         stages = tuple(allowed if stage is self.algorithm else stage for stage in before)
@@ -283,7 +283,7 @@ class Run:
         result = self._result.of(model, algorithm=spec, history=self.history, config=self._config)
         for layer in self.layers:
             stages = [r.stage for r in self.history if r.answered]
-            result = layer.price(result, stages, shared=self.roll.summed)
+            result = layer.with_privacy(result, stages, shared=self.roll.summed)
         return result
 
     def _identity(self) -> dict[str, Any]:

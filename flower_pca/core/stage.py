@@ -51,7 +51,7 @@ S = TypeVar("S")
 
 
 @runtime_checkable
-class NeedsWidth(Protocol):
+class NeedsColumnCount(Protocol):
     """A stage's state that masks' set-up tells the number of columns, if no opening does."""
 
     def of_columns(self, columns: int) -> Any:
@@ -59,7 +59,7 @@ class NeedsWidth(Protocol):
 
 
 @runtime_checkable
-class Gathering(Protocol):
+class AsksAllClients(Protocol):
     """A stage's state with rounds for all clients, even where a fraction of them is sampled."""
 
     @property

@@ -37,11 +37,11 @@ from flower_pca.base.errors import NotEnoughNodes
 from flower_pca.base.history import History, Outcome, Status
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import brief
-from flower_pca.core.algorithm import Algorithm, Choosing, Iterative, Reconsidering
+from flower_pca.core.algorithm import Algorithm, ChoosesAlgorithm, Iterative, ReconsidersChoice
 from flower_pca.core.layer import Layer, is_binding
 from flower_pca.core.model import Model, fraction_rank
 from flower_pca.core.roll import Call, Roll
-from flower_pca.core.stage import Gathering, Stage, add
+from flower_pca.core.stage import AsksAllClients, Stage, add
 from flower_pca.names.columns import Heading
 
 MAX_RESTARTS: Final = 5  # returns to the opening because the set of clients changed
@@ -93,7 +93,7 @@ class Standing:
     last: bool = False
     disturbed: bool = False
     changed: bool = False
-    chooser: Choosing | None = None
+    chooser: ChoosesAlgorithm | None = None
 
     __repr__ = brief
 
@@ -101,7 +101,7 @@ class Standing:
     def alternative(self) -> str:
         """The algorithm that the opening asks nodes about, to be taken instead; mostly ""."""
         chooser = self.chooser or self.algorithm
-        if self.opening and isinstance(chooser, Choosing):
+        if self.opening and isinstance(chooser, ChoosesAlgorithm):
             return chooser.alternative
         return ""
 
@@ -177,7 +177,7 @@ class Standing:
             return Call.MEMBERS
         if fraction >= 1.0 or self.role is not Role.ALGORITHM:
             return Call.ANYONE
-        if isinstance(self.state, Gathering) and self.state.everyone:
+        if isinstance(self.state, AsksAllClients) and self.state.everyone:
             return Call.ANYONE
         return Call.SAMPLE
 
@@ -265,7 +265,7 @@ class Standing:
     def reconsider(self, *, whole: bool) -> Standing:
         """With another algorithm to go on with, if the rounds so far show that it costs less."""
         chooser = self.chooser
-        if self.changed or self.role is not Role.ALGORITHM or not isinstance(chooser, Reconsidering):
+        if self.changed or self.role is not Role.ALGORITHM or not isinstance(chooser, ReconsidersChoice):
             return self
         if not (why := chooser.reconsider(self.algorithm, self.state, self.model)):
             return self
@@ -397,13 +397,13 @@ class Standing:
         """With the algorithm that the run goes on with, which the opening may have chosen."""
         chooser = self.chooser or self.algorithm
         # what comes between may tell how many components there are, which the choice hangs on
-        if not isinstance(chooser, Choosing) or self.index + 1 < self.place:
+        if not isinstance(chooser, ChoosesAlgorithm) or self.index + 1 < self.place:
             return self
         chosen, why = chooser.settle(self.model)
         model = self.model
         # What rounds have shown of the spectrum holds after another opening too.
         changed = self.changed and not model.declined
-        if changed and isinstance(chooser, Reconsidering):
+        if changed and isinstance(chooser, ReconsidersChoice):
             return replace(self, chooser=chooser).with_algorithm(chooser.other)
         if why:
             model = model.with_choice("algorithm", why)

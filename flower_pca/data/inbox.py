@@ -13,7 +13,7 @@ for a site that is silent.
 | goes away before it is read       | forgotten                                                                |
 | has been read                     | never read again, whatever becomes of it                                 |
 
-What has been read is in the `Ledger`, which travels in the memory of each client, and so in the
+What has been read is in the `ReadFiles`, which travels in the memory of each client, and so in the
 checkpoint of a run. Files are not moved and nothing is written, so that several runs may follow one
 folder.
 """
@@ -50,7 +50,7 @@ State = tuple[int, int]  # of a file: its size, and the time of its change in ns
 
 
 @dataclass(frozen=True)
-class Ledger:
+class ReadFiles:
     """What has been read: the columns of the first file, and which files, oldest first."""
 
     columns: bytes = b""
@@ -79,10 +79,10 @@ class Ledger:
 
 
 @dataclass
-class Batch:
+class GatheredStep:
     """What the sites have for a step, while it is gathered: tables by site, and their files."""
 
-    ledger: Ledger
+    ledger: ReadFiles
     heading: Heading | None = None
     rows: dict[str, list[Table]] = field(default_factory=dict)
     names: list[str] = field(default_factory=list)
@@ -180,7 +180,7 @@ class Inbox:
         self._refused: dict[str, State] = {}
         self._said: set[str] = set()
         self._heading: Heading | None = None
-        self._newest: tuple[bytes, Batch, bytes] | None = None
+        self._newest: tuple[bytes, GatheredStep, bytes] | None = None
         # A wait for the folder, which may be long, ends with it at once.
         self._closed = threading.Event()
         self.sites = tuple(sites) or self._sites_there()
@@ -193,19 +193,19 @@ class Inbox:
         """End the run, which waits maybe: there is nothing more to come."""
         self._closed.set()
 
-    def behind(self, cursor: bytes) -> tuple[Batch, bytes, int]:
+    def behind(self, cursor: bytes) -> tuple[GatheredStep, bytes, int]:
         """The batch behind a cursor, waited for, its own cursor, and steps to come: untold, or none at the end."""
         if self._newest is None or self._newest[0] != cursor:
-            batch = self._gather(Ledger.of(cursor))
+            batch = self._gather(ReadFiles.of(cursor))
             if not batch.names or batch.heading is None:
                 return batch, cursor, 0
             after = batch.ledger.add(batch.heading, batch.names, list(self._looked))
             self._newest = (cursor, batch, after.cursor())
         return self._newest[1], self._newest[2], UNTOLD
 
-    def _gather(self, ledger: Ledger) -> Batch:
+    def _gather(self, ledger: ReadFiles) -> GatheredStep:
         """Files of all sites, one of each at a time, until they have the rows of a batch."""
-        batch, known = Batch(ledger, self._heading), set(ledger.files)
+        batch, known = GatheredStep(ledger, self._heading), set(ledger.files)
         while not self._closed.is_set():
             ready = self._ready(known)
             for site, file in ready.items():
@@ -219,9 +219,9 @@ class Inbox:
                     self.on_wait()
                 self._closed.wait(self._interval)
         # Of what was gathered nothing is told, so a run that goes on reads these files again.
-        return Batch(ledger)
+        return GatheredStep(ledger)
 
-    def _read(self, batch: Batch, site: str, file: Path) -> bool:
+    def _read(self, batch: GatheredStep, site: str, file: Path) -> bool:
         """Whether a file has been read; what speaks against it is said."""
         name = self._name(file)
         try:
@@ -311,7 +311,7 @@ class Inbox:
 
 
 @dataclass(frozen=True)
-class Queue:
+class SiteQueue:
     """The stream of a site, read by a cursor that all sites of the inbox share."""
 
     inbox: Inbox
@@ -325,7 +325,7 @@ class Queue:
 
 
 def _of_site(inbox: Inbox, site: str) -> Stream:
-    stream = Stream(Queue(inbox, site))
+    stream = Stream(SiteQueue(inbox, site))
     stream.site = site
     stream.who = site or stream.who
     return stream

@@ -214,7 +214,7 @@ class Budget(Layer):
             return state.divide(self.among)
         return state
 
-    def waste(self, stage: str, algorithm: Algorithm[Any], why: str) -> tuple[Budget, Algorithm[Any]]:
+    def write_off(self, stage: str, algorithm: Algorithm[Any], why: str) -> tuple[Budget, Algorithm[Any]]:
         """The algorithm has as many rounds less as answers were given in vain: clients have spent what they told."""
         after = replace(self, losses=(*self.losses, stage))
         frames, share = after.losses.count(self.opening), self.dp.frame_share
@@ -269,7 +269,7 @@ class Budget(Layer):
         assert model.status is not None
         return replace(model, status=replace(model.status, words=model.status.words + model.doubts))
 
-    def price(self, result: Result, stages: Sequence[str], *, shared: bool) -> Result:
+    def with_privacy(self, result: Result, stages: Sequence[str], *, shared: bool) -> Result:
         return replace(result, privacy=self.spending(stages, shared=shared))
 
     def spending(self, stages: Sequence[str], *, shared: bool) -> Spent:

@@ -27,7 +27,7 @@ from flower_pca.core.stage import Arrays, Broadcast
 from flower_pca.layers import SINGLE
 
 OTHERS: Final = "others"  # the entry for clients that are not named
-Apart: TypeAlias = Mapping[int | str, int]
+NumbersByClient: TypeAlias = Mapping[int | str, int]
 
 _POSITIONS, _NAMES, _ELSE = ".positions", ".names", ".others"
 
@@ -52,7 +52,7 @@ def check(what: str, numbers: object) -> dict[int | str, int]:
     return {client if isinstance(client, str) else int(client): int(n) for client, n in numbers.items()}
 
 
-def require(what: str, numbers: Apart, names: Sequence[str]) -> None:
+def require(what: str, numbers: NumbersByClient, names: Sequence[str]) -> None:
     """Require that every client that is named is there, once, and that none is left out; `names` are those of sites."""
     found = [client for client in numbers if client != OTHERS]
     known = f"one of {labels.count(len(names), 'client')}, by position or by the name of its site"
@@ -76,7 +76,7 @@ def require(what: str, numbers: Apart, names: Sequence[str]) -> None:
         )
 
 
-def table(name: str, numbers: Apart) -> dict[str, Array]:
+def table(name: str, numbers: NumbersByClient) -> dict[str, Array]:
     """The arrays of a message that tell every client its number of this name."""
     found = {client: number for client, number in numbers.items() if client != OTHERS}
     return {

@@ -19,7 +19,7 @@ from flower_pca.core.replies import check as check_reply
 from flower_pca.core.run import Run
 from flower_pca.core.stage import Arrays, Broadcast, Failure, Meter, Reply, Sum, nbytes
 from flower_pca.masking import coverage, fixed, messages
-from flower_pca.masking.group import Group
+from flower_pca.masking.group import MaskingGroup
 from flower_pca.masking.messages import DIGEST, SIGNATURE, Phase, raw, strays, why
 from flower_pca.masking.primitives import KEY
 from flower_pca.names.columns import Heading, majority
@@ -179,7 +179,7 @@ def accept(
     sent: Broadcast,
     replies: Iterable[Reply | Sum | Failure],
     *,
-    group: Group | None,
+    group: MaskingGroup | None,
     phase: Phase,
     length: int,
     heading: Heading,
@@ -227,7 +227,7 @@ def accept(
 
 
 def _check(
-    reply: Reply, sent: Broadcast, answers: Mapping[int, Arrays], group: Group | None, phase: Phase, length: int
+    reply: Reply, sent: Broadcast, answers: Mapping[int, Arrays], group: MaskingGroup | None, phase: Phase, length: int
 ) -> None:
     """Raise ProtocolError, naming the client, unless this is its one answer to the message sent."""
     if reply.number == sent.number and "mask.lost" in reply.arrays:

@@ -24,7 +24,7 @@ from flower_pca.core.layer import Sayings, flat
 from flower_pca.core.stage import Arrays
 from flower_pca.layers import NOISE
 from flower_pca.masking import agreement, coverage, fixed, messages, primitives, shares
-from flower_pca.masking.grain import Grain, system_grain
+from flower_pca.masking.dither import DitherSource, system_dither
 from flower_pca.masking.identity import NAME
 from flower_pca.masking.messages import NOTHING, Demands, Phase, counting, course, onwards, raw, require, rows, texts
 from flower_pca.masking.primitives import KEY, SEED
@@ -37,7 +37,7 @@ from flower_pca.vertical.rows import PartyColumns
 _ANYBODY: Final = Demands()
 
 
-class Answer(Protocol):
+class ClientHalf(Protocol):
     """A client's half of a stage, whose answer is seen in a sum of at least `summed` only."""
 
     def __call__(
@@ -51,9 +51,9 @@ def answer(
     layers: Sayings,
     data: LocalData | Stream,
     memory: Arrays,
-    stage: Answer,
+    stage: ClientHalf,
     demands: Demands = _ANYBODY,
-    grain: Grain = system_grain,
+    dither: DitherSource = system_dither,
 ) -> tuple[Arrays, Arrays]:
     """What a client returns and keeps.
 
@@ -64,7 +64,7 @@ def answer(
         memory: What the client has kept.
         stage: Gives its half of the stage that an upload is of.
         demands: What it asks of those that it is summed with.
-        grain: From a digest of what is asked to the bits of the noise that blurs the steps of fixed
+        dither: From a digest of what is asked to the bits of the noise that blurs the steps of fixed
             point.
     """
     own, secrets = messages.plain(memory), Secrets.of(memory)
@@ -92,7 +92,7 @@ def answer(
         every = {**arrays, **flat(layers)} if layers else arrays
         said = messages.statement(every, _frame(data, noisy=NOISE in layers))
         newest = course(past, said, name)
-        y = fixed.encode_answer(arrays, up, own, grain(said))
+        y = fixed.encode_answer(arrays, up, own, dither(said))
         up, secrets = _upload(arrays, secrets, y, newest)
         secrets = replace(secrets, past=raw(onwards(own, past, newest, name)))
     else:
@@ -122,7 +122,7 @@ def _parts(name: str, arrays: Arrays, d: int | None) -> Mapping[str, Part]:
 
 
 def _ask_stage(
-    stage: Answer, name: str, arrays: Arrays, data: LocalData | Stream, own: Arrays, summed: int
+    stage: ClientHalf, name: str, arrays: Arrays, data: LocalData | Stream, own: Arrays, summed: int
 ) -> tuple[Arrays, Arrays]:
     """The stage's half. Where rows allow none, to say so tells of this client alone, and costs."""
     try:

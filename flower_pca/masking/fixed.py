@@ -28,7 +28,7 @@ from flower_pca.core.kinds import Part
 from flower_pca.core.stage import Arrays
 from flower_pca.dp import drawing
 from flower_pca.masking import messages
-from flower_pca.masking.grain import normals, own_bits
+from flower_pca.masking.dither import normals, own_bits
 from flower_pca.masking.messages import SpentError
 from flower_pca.masking.secrets import Secrets
 

@@ -25,7 +25,7 @@ class PublicKey:
     shares: Mapping[int, bytes] = field(default_factory=dict)
 
 
-class Group:
+class MaskingGroup:
     """A set-up. Clients are known to one another by position; who has fallen out stays out of it.
 
     Args:

@@ -27,14 +27,14 @@ import numpy as np
 from flower_pca.base.errors import NotEnoughNodes, ProtocolError
 from flower_pca.base.history import History, Round
 from flower_pca.base.linalg import Array
-from flower_pca.core.drive import Around
+from flower_pca.core.drive import WrappedRun
 from flower_pca.core.layer import Layer
 from flower_pca.core.run import Run
 from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Sum
 from flower_pca.core.standing import Role, in_brief
 from flower_pca.masking import messages
 from flower_pca.masking.answers import Acceptance, Layout, accept, require_sum
-from flower_pca.masking.group import Group, identity
+from flower_pca.masking.group import MaskingGroup, identity
 from flower_pca.masking.messages import NOTHING, Phase
 from flower_pca.names.columns import Heading
 from flower_pca.settings.masks import MaskedSums
@@ -44,7 +44,7 @@ _LABELS: Final = {Phase.KEYS: "mask.keys", Phase.SHARES: "mask.shares", Phase.UN
 
 
 @final
-class Masked(Around):
+class Masked(WrappedRun):
     """A run in which the server sees sums and no answer of a single client. To its driver it is a run like any other.
 
     Args:
@@ -57,7 +57,7 @@ class Masked(Around):
         self._run, self._masks = run, masks
         self._history, self._began = History(limit=run.history.limit), 0.0
         # the set-up; None until its first message is answered
-        self._group: Group | None = None
+        self._group: MaskingGroup | None = None
         self._setup, self._phase = identity(), Phase.KEYS
         # the run's message, whose sum is under way
         self._carried: Broadcast | None = None
@@ -87,7 +87,7 @@ class Masked(Around):
         return self._run.layers
 
     @property
-    def group(self) -> Group | None:
+    def group(self) -> MaskingGroup | None:
         """The set-up under way."""
         return self._group
 
@@ -189,7 +189,7 @@ class Masked(Around):
             self._group, self._heard = None, frozenset()
             self._setup, self._phase = identity(), Phase.KEYS
 
-    def _ask(self, group: Group) -> None:
+    def _ask(self, group: MaskingGroup) -> None:
         """Begin the upload: all that can be known of this sum before it is asked for is settled."""
         group.begin(self._taking_part)
         self._phase = Phase.UPLOAD
@@ -226,7 +226,7 @@ class Masked(Around):
         if group is None:
             assert self._carried is not None
             audience, self._phase = len(self._carried.to), Phase.SHARES
-            self._group = Group(self._masks, self._setup.tobytes(), audience, answers)
+            self._group = MaskingGroup(self._masks, self._setup.tobytes(), audience, answers)
         elif self._phase == Phase.SHARES:
             group.take_shares(answers)
             self._ask(group)
@@ -239,7 +239,7 @@ class Masked(Around):
             return self._deliver(group, answers)
         return {}
 
-    def _deliver(self, group: Group, answers: dict[int, Arrays]) -> dict[str, float]:
+    def _deliver(self, group: MaskingGroup, answers: dict[int, Arrays]) -> dict[str, float]:
         """Hand the sum to the run, and say who is not in it."""
         assert self._carried is not None
         came, uploaded = list[Sum | Failure](), group.uploads
@@ -251,7 +251,7 @@ class Masked(Around):
             # who has spoilt it nobody can tell: the run asks all again, by new keys
             self._dropped |= {client: Failure(client, str(error)) for client in uploaded}
             self._group = None
-            self._run.waste(str(error))
+            self._run.write_off(str(error))
         group.end()
         record = self._run.advance([*came, *self._dropped.values()])
         self._carried = None

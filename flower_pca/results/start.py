@@ -23,7 +23,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.base.options import option
 from flower_pca.base.shown import brief
 from flower_pca.core.algorithm import Algorithm
-from flower_pca.core.model import Earlier, Model
+from flower_pca.core.model import EarlierRun, Model
 from flower_pca.results.pca import PCAResult
 
 
@@ -105,7 +105,7 @@ def block(
 
 def earlier(
     init: Start, algorithm: Algorithm[Any], *, n_components: int | float, wanted: tuple[str, ...] | None
-) -> Earlier | None:
+) -> EarlierRun | None:
     """What the result of a run that has converged says of its rows; None of any other start."""
     found: Any = _loaded(init)
     if not isinstance(found, PCAResult) or not isinstance(n_components, int):
@@ -118,7 +118,7 @@ def earlier(
         names = list(map(str, found.feature_names_in_))
         places = [names.index(name) for name in (sorted(names) if wanted is None else wanted)]
     degrees = found.n_samples_ - 1
-    return Earlier(
+    return EarlierRun(
         n=found.n_samples_,
         mean=found.mean_[places] if found.centered else None,
         scale=None if found.scale_ is None else found.scale_[places],

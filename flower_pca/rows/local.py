@@ -398,7 +398,7 @@ class LocalData(Operator):
         if self.frame.mean is None:
             return self.rows(), Frame()
         self.complete()
-        return self._less.of(self.measured.stored()), self._less.rest
+        return self._centered.of(self.measured.stored()), self._centered.rest
 
     def dense(self) -> Iterator[Array]:
         """Blocks of framed rows as arrays, of sparse rows too."""
@@ -504,12 +504,12 @@ class LocalData(Operator):
         return replace(self.frame, fill=fill, own=False)
 
     @functools.cached_property
-    def _less(self) -> Less:
+    def _centered(self) -> CenteredBlocks:
         frame = self._full_frame
         if not self.missing:
             # So that no block is looked through for gaps.
             frame = replace(frame, fill=None)
-        return Less(frame, self.dtype, keep=self._copy and not self._once)
+        return CenteredBlocks(frame, self.dtype, keep=self._copy and not self._once)
 
     @property
     def _without_gaps(self) -> Iterator[Any]:
@@ -575,7 +575,7 @@ def near(frame: Frame, rows: Array) -> bool:
     return bool(np.sqrt(length @ length) <= _NEAR * np.sqrt(median))
 
 
-class Less:
+class CenteredBlocks:
     """Blocks of rows less the mean of a frame, with what then stands in their gaps: made anew each time, unless `keep`.
 
     What is still to be taken off products is the `rest`: single precision leaves one of the mean,

@@ -76,7 +76,7 @@ class Queue(Protocol):
 
 
 @dataclass(frozen=True)
-class Step:
+class StepRows:
     """What a stream has for a step: rows with NaN where missing, none at times; and how many steps are to come."""
 
     rows: Array | None
@@ -206,7 +206,7 @@ class Stream:
         """Whether any batch can be had again as it was, and at no cost: of arrays and of lists."""
         return self._batch is not None or isinstance(self._source, list | tuple)
 
-    def take(self, step: int, cursor: Array) -> Step:
+    def take(self, step: int, cursor: Array) -> StepRows:
         """The rows for a step; a queue goes by its cursor instead."""
         source, state = self._source, NO_CURSOR
         if isinstance(source, Queue):
@@ -224,7 +224,7 @@ class Stream:
             rows = source[self._part(step)]
             assert self._batch is not None
             left = max(-(-len(source) // self._batch) - step - 1, 0)
-        return Step(self._check(rows, step), left, state)
+        return StepRows(self._check(rows, step), left, state)
 
     def _part(self, step: int) -> Any:
         """Where in the source a batch is: at which rows of an array, or which of a list."""

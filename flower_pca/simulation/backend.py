@@ -25,7 +25,7 @@ from functools import partial
 from html import escape
 from typing import Any, ClassVar, Final
 
-from flower_pca import answering
+from flower_pca import client_half
 from flower_pca.base import checks, labels
 from flower_pca.base.bits import Bits, system_bits
 from flower_pca.base.errors import ConfigError
@@ -34,7 +34,7 @@ from flower_pca.core.algorithm import Iterative
 from flower_pca.core.drive import Driven, Watcher
 from flower_pca.core.layer import Who
 from flower_pca.core.stage import Arrays, Broadcast, Reply
-from flower_pca.masking.grain import seeded_grain
+from flower_pca.masking.dither import seeded_dither
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.start import Start
 from flower_pca.results.steps import TrackingResult
@@ -211,7 +211,7 @@ class Ray:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Conduct:
+class SimulationSettings:
     """How a simulation is carried out, whatever is asked: see `simulate`.
 
     Args:
@@ -288,7 +288,7 @@ class InProcess:
         arrays = message.arrays
         if message.personal:
             arrays = message.arrays_for(i)
-        up, self.memories[i] = answering.answer(
+        up, self.memories[i] = client_half.answer(
             message.stage,
             arrays,
             data,
@@ -296,7 +296,7 @@ class InProcess:
             layers=message.layers,
             bits=self._bits[i] if self._bits else system_bits,
             fixed=self._source,
-            grain=partial(seeded_grain, self._seed, i),
+            dither=partial(seeded_dither, self._seed, i),
             who=Who(i, getattr(self.clients[i], "site", "")),
         )
         return up

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Unpack, cast
 
-from flower_pca import answering, assembly, registry
+from flower_pca import assembly, client_half, registry
 from flower_pca.assembly import TrackingOptions
 from flower_pca.base import checks, labels
 from flower_pca.base.bits import seeded_bits
@@ -17,7 +17,7 @@ from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.options import option
 from flower_pca.base.shown import shown
 from flower_pca.base.signatures import defaults, spelt_out
-from flower_pca.core.algorithm import Algorithm, Telling
+from flower_pca.core.algorithm import Algorithm, HasNumbersByClient
 from flower_pca.core.config import COMPONENTS, PCAConfig, SimulationOptions
 from flower_pca.core.drive import Driven, Watcher, drive
 from flower_pca.core.stage import Arrays
@@ -34,8 +34,8 @@ from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
 from flower_pca.simulation import parties
-from flower_pca.simulation.backend import Conduct, InProcess, Ray, Shards, Watch
-from flower_pca.simulation.sites import common_order, handed_over, looked_at, rows_of, sites_of
+from flower_pca.simulation.backend import InProcess, Ray, Shards, SimulationSettings, Watch
+from flower_pca.simulation.sites import clients_with_results, common_order, rows_of, sites_of, with_hints
 from flower_pca.tracking.tracker import Tracker
 
 # of an algorithm: its own values if left out
@@ -95,7 +95,9 @@ def simulate(
         NotEnoughNodes: If fewer clients are present, or answer, than the run needs.
     """
     _require_order("simulate", "shards", algorithm, shards, (Algorithm, PCAConfig))
-    conduct = Conduct(engine=Ray.of(backend), answers=answers, init=init, checkpoint=checkpoint, on_round=on_round)
+    conduct = SimulationSettings(
+        engine=Ray.of(backend), answers=answers, init=init, checkpoint=checkpoint, on_round=on_round
+    )
     _require_called_here(conduct.engine, on_round)
     fraction, present = settings.get("fraction"), None
     if callable(fraction):
@@ -112,7 +114,7 @@ def simulate(
         return parties.simulate(config, shards, conduct, hide_local=hide_local)
     config, sites = _in_order(config, sites_of(shards))
     clients = _require_clients(config, sites)
-    public = handed_over(hide_local, len(clients))
+    public = clients_with_results(hide_local, len(clients))
     watch = Watch(on_round)
     watch.begin(functools.partial(_words, config, clients))
     if conduct.engine is None:
@@ -127,7 +129,7 @@ def simulate(
         result = ray.run(config, sites, public, replace(conduct, on_round=watch.after_message))
     if config.covariates is not None and config.columns is not None:
         clients = [client.arrange(config.columns) for client in clients]  # Hints are about features.
-    result = looked_at(result, clients, _frame(result, config))
+    result = with_hints(result, clients, _frame(result, config))
     watch.end(result)
     return result
 
@@ -154,7 +156,7 @@ def _in_process(
     config: PCAConfig,
     clients: Sequence[LocalData],
     public: Collection[int],
-    conduct: Conduct,
+    conduct: SimulationSettings,
     present: Callable[[int], Iterable[int]] | None,
     watch: Watch,
 ) -> PCAResult:
@@ -174,7 +176,7 @@ def _in_process(
     if any(there.memories) and registry.leaves_own(config.algorithm):
         stage, frame = registry.closing(config.algorithm).name, _frame(result, config)
         for i in public:
-            if arrays := answering.own_results(stage, there.memories[i], clients[i].in_frame(frame)):
+            if arrays := client_half.own_results(stage, there.memories[i], clients[i].in_frame(frame)):
                 own[i] = arrays
     if config.covariates is not None and config.covariates.within:
         for i in public:
@@ -210,7 +212,7 @@ def _require_clients(config: PCAConfig, sites: Sequence[Table]) -> list[LocalDat
         d -= len(config.covariates.names)
     checks.at_most(config.n_components, rows, d)
     algorithm = config.algorithm
-    if isinstance(algorithm, Telling) and algorithm.by_client is not None:
+    if isinstance(algorithm, HasNumbersByClient) and algorithm.by_client is not None:
         from flower_pca.layers import single
 
         single.require(

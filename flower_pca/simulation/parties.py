@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 
 import numpy as np
 
-from flower_pca import answering, assembly
+from flower_pca import assembly, client_half
 from flower_pca.base import checks, labels
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
@@ -25,8 +25,8 @@ from flower_pca.names.columns import difference
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.split import Split
-from flower_pca.simulation.backend import Conduct, Shards, Watch
-from flower_pca.simulation.sites import handed_over, sites_of
+from flower_pca.simulation.backend import Shards, SimulationSettings, Watch
+from flower_pca.simulation.sites import clients_with_results, sites_of
 from flower_pca.vertical.result import ColumnsResult
 from flower_pca.vertical.rows import PartyColumns
 from flower_pca.vertical.stages import Loadings
@@ -36,10 +36,12 @@ _AS_IDS: Final = "Make it the ids of the rows, or leave it out."
 _ALIGN: Final = "Keep the rows of the same people at every party, in the same order; or give ids."
 
 
-def simulate(config: PCAConfig, shards: Any, conduct: Conduct, *, hide_local: Collection[int]) -> ColumnsResult:
+def simulate(
+    config: PCAConfig, shards: Any, conduct: SimulationSettings, *, hide_local: Collection[int]
+) -> ColumnsResult:
     """Scores of the people of all shards, and loadings of the clients that hand theirs over."""
     parties = Parties.of(shards, config)
-    public = handed_over(hide_local, len(parties.columns))
+    public = clients_with_results(hide_local, len(parties.columns))
     watch = Watch(conduct.on_round)
     watch.begin(lambda: f"{config.algorithm.spec} of {parties}")
     own: dict[int, dict[str, Array]]
@@ -48,7 +50,7 @@ def simulate(config: PCAConfig, shards: Any, conduct: Conduct, *, hide_local: Co
         there = Shards(parties.columns, seed=config.seed, source=source)
         run = assembly.run(config, judged=False, init=conduct.init)
         result = cast(ColumnsResult, drive(run, there, checkpoint=conduct.checkpoint, watchers=[watch]))
-        own = {i: answering.own_results(Loadings.name, there.memories[i], parties.columns[i]) for i in public}
+        own = {i: client_half.own_results(Loadings.name, there.memories[i], parties.columns[i]) for i in public}
     else:
         from flower_pca.simulation import ray
 

@@ -20,7 +20,7 @@ from flower_pca.core.stage import Arrays
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.steps import TrackingResult
 from flower_pca.rows.stream import Stream
-from flower_pca.simulation.backend import Conduct, Ray
+from flower_pca.simulation.backend import Ray, SimulationSettings
 from flower_pca.simulation.cluster import actors, require_alive, session
 from flower_pca.simulation.shards import Where, place_shards
 
@@ -33,7 +33,7 @@ B = TypeVar("B")  # what comes back from clients
 _START: Final = 300.0  # seconds for all virtual nodes to register
 
 
-def run(config: PCAConfig, shards: Sequence[Any], public: Collection[int], conduct: Conduct) -> PCAResult:
+def run(config: PCAConfig, shards: Sequence[Any], public: Collection[int], conduct: SimulationSettings) -> PCAResult:
     """Run a PCAStrategy of a configuration over one virtual node per shard; own results of `public` ones come back."""
     assert conduct.engine is not None
     _require_ray()

@@ -84,14 +84,14 @@ def rows_of(sites: Sequence[Table], *, missing: bool, columns: tuple[str, ...] |
     return clients
 
 
-def handed_over(hide_local: Collection[int], n_clients: int) -> list[int]:
+def clients_with_results(hide_local: Collection[int], n_clients: int) -> list[int]:
     """The clients whose own results are handed over: all but those in `private`."""
     for client in hide_local:
         checks.integer("Every client in private", client, most=n_clients - 1, remedy="Give positions in shards.")
     return sorted({*range(n_clients)} - {*hide_local})
 
 
-def looked_at(result: PCAResult, clients: Sequence[LocalData], frame: Frame) -> PCAResult:
+def with_hints(result: PCAResult, clients: Sequence[LocalData], frame: Frame) -> PCAResult:
     """The result, with hints about what is seen of the rows, under a budget of noise without.
 
     They are about columns that number the rows, about first lines that may be names, and about

@@ -22,8 +22,8 @@ from typing import Any, ClassVar, TypeAlias, final
 from flower_pca.base.errors import sentence
 from flower_pca.base.history import History, Round, Status
 from flower_pca.base.linalg import Array
-from flower_pca.core.algorithm import Silent
-from flower_pca.core.drive import Around, Driven
+from flower_pca.core.algorithm import EmptyStage
+from flower_pca.core.drive import Driven, WrappedRun
 from flower_pca.core.model import Model
 from flower_pca.core.run import Run
 from flower_pca.core.stage import Broadcast, Failure, Reply, Sum, end_if
@@ -42,7 +42,7 @@ class NamingState:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Naming(Silent[NamingState]):
+class Naming(EmptyStage[NamingState]):
     """One message that asks for nothing but the names of columns.
 
     Cost: the names, up; once.
@@ -61,7 +61,7 @@ class Naming(Silent[NamingState]):
 
 
 @final
-class Agreed(Around):
+class Agreed(WrappedRun):
     """A run whose first message asks what columns of words become; to its driver like any other.
 
     Args:

@@ -24,7 +24,7 @@ from flower_pca.base.errors import DataError, ProtocolError
 from flower_pca.base.history import Outcome, Status
 from flower_pca.base.linalg import Array
 from flower_pca.base.options import option
-from flower_pca.core.algorithm import Silent
+from flower_pca.core.algorithm import EmptyStage
 from flower_pca.core.claims import check_opening, claim
 from flower_pca.core.kinds import BLOCK, COUNT, FLAG, NUMBER, ROWS, SEED, WIDTH, Ask, Kind, Part, Shape
 from flower_pca.core.model import Model
@@ -496,7 +496,7 @@ class ScalingOnlyState:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScalingOnly(Silent[ScalingOnlyState]):
+class ScalingOnly(EmptyStage[ScalingOnlyState]):
     """What a run is named after that asks for the opening and for nothing else: it is done before its first message.
 
     Cost: that of the opening without a block, some passes over the rows and two to four columns up;

@@ -14,7 +14,7 @@ from flower_pca import registry
 from flower_pca.strategies.pca import PCAKeywords, PCAStrategy, StepKeywords, TrackingStrategy
 
 if TYPE_CHECKING:
-    from flower_pca.layers.single import Apart
+    from flower_pca.layers.single import NumbersByClient
 
 
 class AlgorithmStrategy(PCAStrategy):
@@ -115,7 +115,7 @@ class _ConsensusRPCAKeywords(_RobustKeywords, total=False):
 
 
 class _PersonalizedKeywords(_IterativeKeywords, total=False):
-    local_components: int | Apart | str
+    local_components: int | NumbersByClient | str
     weights: str
     start_rounds: int
     collect: bool

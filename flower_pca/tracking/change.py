@@ -100,7 +100,7 @@ class Alarm:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class StreamPosition:
     """Where a stream stands when a step is judged.
 
     Attributes:
@@ -121,7 +121,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ChangeVerdict:
     """What a step was held against, None while there is no level; whether it is a change; and what of steps before.
 
     `first` is True in the step that has the first level: `judged` and `changes` are then steps up
@@ -169,7 +169,7 @@ class Quiet:
             value = min(value, _above_median(self.quiet, _COUNTED) if few else level)
         return replace(self, quiet=np.append(self.quiet, value)[-_NEWEST:])
 
-    def judge(self, value: float, now: Place) -> tuple[Verdict, Self]:
+    def judge(self, value: float, now: StreamPosition) -> tuple[ChangeVerdict, Self]:
         """Whether a step with this logarithm is a change, and what is known after it."""
         self = replace(self, season=self.season.with_step(now.number, value))
         level = self.level(now.rate)
@@ -180,14 +180,16 @@ class Quiet:
         value -= offset
         alarm = max(level + _MARGIN, now.floor, self._since_change) + (_SEASONAL if offset else 0.0)
         if now.looks and value > alarm:
-            return Verdict(alarm + offset, True), self._alarmed(value, now.number, max(level + _MARGIN, now.floor))
+            return ChangeVerdict(alarm + offset, True), self._alarmed(
+                value, now.number, max(level + _MARGIN, now.floor)
+            )
         if now.since < now.pause // 2:
-            return Verdict(alarm + offset, False), self._anew()
+            return ChangeVerdict(alarm + offset, False), self._anew()
         if self.after is None:
             known = self.learnt(value, level)
         else:
             known = self._onward(np.append(self.after, value), level)
-        return Verdict(alarm + offset, False), known._as_it_was(now.rate)
+        return ChangeVerdict(alarm + offset, False), known._as_it_was(now.rate)
 
     def _alarmed(self, value: float, number: int, level: float) -> Self:
         """After an alarm. If it is one that comes back, all values that are kept are seen anew, by their phases."""
@@ -237,11 +239,11 @@ class Quiet:
         quiet = np.append(self.older, newest[newest <= level])
         return replace(before, quiet=quiet[-_NEWEST:])
 
-    def _first(self, now: Place) -> tuple[Verdict, Self]:
+    def _first(self, now: StreamPosition) -> tuple[ChangeVerdict, Self]:
         """The verdict on a step that is learnt from; with the first level all are judged."""
         level = self.level(now.rate)
         if level is None:
-            return Verdict(None, False), self
+            return ChangeVerdict(None, False), self
         alarm = max(level + _MARGIN, now.floor)
         judged, changes = list[int](), list[int]()
         for number, value in zip(self.waiting, self.quiet, strict=True):
@@ -252,7 +254,7 @@ class Quiet:
             if number >= following and value > alarm:
                 changes.append(number)
         quiet = np.minimum(self.quiet, _above_median(self.quiet, _COUNTED))
-        verdict = Verdict(alarm, now.number in changes, True, tuple(judged), tuple(changes))
+        verdict = ChangeVerdict(alarm, now.number in changes, True, tuple(judged), tuple(changes))
         after = None
         season = self.season
         for number in changes:
@@ -262,7 +264,7 @@ class Quiet:
 
 
 @dataclass(frozen=True)
-class Watch(Quiet):
+class Baseline(Quiet):
     """What is known of a stream while nothing happens.
 
     Attributes:
@@ -293,7 +295,7 @@ class Watch(Quiet):
         entries = 2.0 * np.log1p(np.sqrt(d / batch))
         return float(entries - np.log(basis))
 
-    def onward(self, basis: Array, outside: tuple[float, ...], rows: int) -> Watch:
+    def onward(self, basis: Array, outside: tuple[float, ...], rows: int) -> Baseline:
         """After a step with this basis. A step with too few rows is passed over, as the basis has not moved in it.
 
         Else a change while all clients are away would be none: after three such steps nothing older
@@ -306,7 +308,7 @@ class Watch(Quiet):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Moment(Place):
+class Moment(StreamPosition):
     """A step that is over, as a detector sees it.
 
     Attributes:
@@ -335,7 +337,7 @@ class Detector:
         """Whether the level of an alarm comes from the stream."""
         return self.detect and self.threshold is None
 
-    def judge(self, watch: Watch, now: Moment) -> tuple[Alarm, Watch]:
+    def judge(self, watch: Baseline, now: Moment) -> tuple[Alarm, Baseline]:
         """Whether a step is a change, and what is known of a quiet stream after it."""
         if self.learns:
             alarm, watch = self._by_stream(watch, now)
@@ -345,7 +347,7 @@ class Detector:
             return Alarm(statistic, None, False), watch
         return Alarm(statistic, self.threshold, statistic >= (self.threshold or 0.0)), watch
 
-    def _by_stream(self, watch: Watch, now: Moment) -> tuple[Alarm, Watch]:
+    def _by_stream(self, watch: Baseline, now: Moment) -> tuple[Alarm, Baseline]:
         statistic = watch.statistic(now.outside)
         if statistic is None:
             return Alarm(None, None, False), watch

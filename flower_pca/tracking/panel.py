@@ -38,7 +38,7 @@ import numpy as np
 from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
 from flower_pca.tracking.batch import COUNTS
-from flower_pca.tracking.change import Place, Quiet
+from flower_pca.tracking.change import Quiet, StreamPosition
 from flower_pca.tracking.solver import Solver
 
 SPE, COLUMN, T2 = 1, 2, 4  # what a change is of, to be added up
@@ -142,7 +142,7 @@ class Finding:
     earlier: tuple[tuple[int, int], ...] = ()
 
 
-def look(panel: Panel, batch: Batch, place: Place) -> tuple[Finding, Panel]:
+def look(panel: Panel, batch: Batch, place: StreamPosition) -> tuple[Finding, Panel]:
     """What a step tells of columns and directions, and what is known after it."""
     clients = (*panel.clients, *sorted(batch.each.keys() - set(panel.clients)))
     columns, sites, finding = batch.columns(), batch.sites(clients), Finding()
@@ -248,7 +248,9 @@ def _been(panel: Panel) -> Array:
     return np.stack([np.fmin(pair[0], panel.been[0] + _FORGET), np.fmax(pair[1], panel.been[1] - _FORGET)])
 
 
-def _judge(levels: Mapping[str, Quiet], found: Mapping[str, float], place: Place) -> tuple[Finding, dict[str, Quiet]]:
+def _judge(
+    levels: Mapping[str, Quiet], found: Mapping[str, float], place: StreamPosition
+) -> tuple[Finding, dict[str, Quiet]]:
     """Which of the statistics are beyond their levels, and these after the step."""
     kind, earlier, known = 0, dict[int, int](), dict(levels)
     for name, value in found.items():

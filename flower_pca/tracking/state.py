@@ -15,7 +15,7 @@ from flower_pca.base import files, labels
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 from flower_pca.rows.stream import UNTOLD
-from flower_pca.tracking.change import Alarm, Detector, Hindsight, Moment, Watch, outside
+from flower_pca.tracking.change import Alarm, Baseline, Detector, Hindsight, Moment, outside
 from flower_pca.tracking.panel import FIGURES as NAMED
 from flower_pca.tracking.panel import SPE, Batch, Finding, Panel, look
 from flower_pca.tracking.season import Season
@@ -149,7 +149,7 @@ class TrackState:
     detecting: bool = False
     since: int = 0
     outside: tuple[float, ...] = ()
-    watch: Watch = field(default_factory=Watch)
+    watch: Baseline = field(default_factory=Baseline)
     hindsight: Hindsight = field(default_factory=Hindsight)
     panel: Panel | None = None
     by_column: Array | None = None
@@ -264,7 +264,7 @@ class TrackState:
         *,
         solver: Solver | None,
         probe: Solver | None,
-        watch: Watch,
+        watch: Baseline,
         hindsight: Hindsight,
         panel: Panel | None,
         detecting: bool,

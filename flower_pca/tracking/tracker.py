@@ -23,7 +23,7 @@ from flower_pca.core.kinds import BLOCK, COLUMNS, COUNT, FLAG, MOST_STEPS, NUMBE
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Merge, Stage, add
 from flower_pca.tracking.batch import BY_COLUMN, COUNTS, add_aligned, fault_of, shape_of, with_each
-from flower_pca.tracking.change import Detector, Watch
+from flower_pca.tracking.change import Baseline, Detector
 from flower_pca.tracking.panel import Panel
 from flower_pca.tracking.solver import Solver, beside
 from flower_pca.tracking.state import TrackState, left_over, moment, monitor, probe_on, skip, step_of
@@ -135,7 +135,7 @@ class Tracker(Stage[TrackState]):
         if model.basis is None:
             return state
         if self._detector.learns:
-            state = replace(state, watch=Watch(bases=(model.basis,), rows=(0,)))
+            state = replace(state, watch=Baseline(bases=(model.basis,), rows=(0,)))
         solver, probe = self._beginning(model.basis, seed=seed + 1, lap=0, detecting=False)
         return replace(state, solver=solver, probe=probe)
 

@@ -15,7 +15,7 @@ from flower_pca import (
     NotEnoughNodes,
     PCAResult,
     TrackingResult,
-    answering,
+    client_half,
     simulate,
     strategies,
     track,
@@ -54,7 +54,7 @@ def test_no_threshold_makes_a_node_loop(stage, lam, sigma):
     else:
         assert node.ask(stage, asked, algorithm="consensus_rpca")["G"].shape == (2, 2)
     data = LocalData(X)  # nor without the check
-    answering.answer(stage, {name: np.asarray(a, dtype=float) for name, a in asked.items()}, data, {})
+    client_half.answer(stage, {name: np.asarray(a, dtype=float) for name, a in asked.items()}, data, {})
 
 
 def longer(stage="ssi"):

@@ -200,8 +200,8 @@ def honest_course(name, profile):
     course = [*messages_of_a_run(name, profile)]
     if profile == "open":
         course += [(*message, Frame(), {}) for message in BEYOND.get(name, ())]
-        if name not in registry.BESIDE:
-            width = np.array(0 if name in registry.ALONE else 2)
+        if name not in registry.EXTRA_STAGES:
+            width = np.array(0 if name in registry.OPENING_ONLY else 2)
             course.append(("opening", {"peaks": np.array(1), "seed": np.array(0), "width": width}, Frame(), {}))
     return course
 
@@ -211,9 +211,9 @@ def messages_of_a_run(name, profile):
     more = (
         {"dp": f"dp(epsilon=0.9, delta=1e-6, clip={CLIP})"} if profile == "private" else {"reconstruction_error": True}
     )
-    if name in registry.ALONE:
+    if name in registry.OPENING_ONLY:
         run = assembly.standardizing(mask=masked)
-    elif name in registry.BESIDE:
+    elif name in registry.EXTRA_STAGES:
         run = assembly.run(assembly.config("exact_per_pca(max_rounds=3)", n_components=name, mask=masked))
     else:
         short = {"max_rounds": 3} if hasattr(make(name), "max_rounds") else {}
@@ -222,7 +222,7 @@ def messages_of_a_run(name, profile):
     for message in rounds(run, Shards([LocalData(rows) for rows in (A, *BESIDE)])):
         arrays = message.arrays_for(0)
         stage = messages.inner_stage(arrays) or message.stage
-        if stage != messages.STAGE and (name not in registry.BESIDE or stage == name):
+        if stage != messages.STAGE and (name not in registry.EXTRA_STAGES or stage == name):
             yield stage, messages.plain(arrays), message.frame, message.layers
 
 

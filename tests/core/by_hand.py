@@ -3,7 +3,7 @@
 import numpy as np
 from builders import deal, falling, framed, sine, svd
 
-from flower_pca import answering, assembly
+from flower_pca import assembly, client_half
 from flower_pca.core.drive import drive as carry
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Failure, Reply
@@ -21,7 +21,7 @@ def local_clients(shards):
 def honest(message, client, data, memories=None):
     """The honest reply of one client."""
     memory = {} if memories is None else memories.setdefault(client, {})
-    up, memory = answering.answer(
+    up, memory = client_half.answer(
         message.stage, message.arrays_for(client), data.in_frame(message.frame), memory, layers=message.layers
     )
     if memories is not None:

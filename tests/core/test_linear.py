@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flower_pca import answering, assembly
+from flower_pca import assembly, client_half
 from flower_pca.core.drive import drive
 from flower_pca.core.stage import Broadcast, Failure, Reply
 from flower_pca.rows.local import LocalData
@@ -49,7 +49,7 @@ class Here:
                 yield Failure(client, "no", lasting=True)
                 continue
             data = self.data[i].in_frame(message.frame)
-            up, self.memory[i] = answering.answer(
+            up, self.memory[i] = client_half.answer(
                 message.stage, message.arrays_for(client), data, self.memory[i], layers=message.layers
             )
             yield Reply(client, message.number, up)

@@ -9,7 +9,7 @@ import pytest
 
 from flower_pca import track
 from flower_pca.base.errors import ConfigError, DataError
-from flower_pca.data.inbox import Inbox, Ledger
+from flower_pca.data.inbox import Inbox, ReadFiles
 from flower_pca.names.columns import Heading
 
 NAMES = "a,b,c,d"
@@ -266,8 +266,8 @@ def test_close_ends_a_wait_from_another_thread(tmp_path):
 
 def test_a_ledger_forgets_the_oldest_that_have_gone_once_they_are_many(monkeypatch):
     monkeypatch.setattr("flower_pca.data.inbox._REMEMBERED", 2)
-    ledger = Ledger()
+    ledger = ReadFiles()
     for name in ("x", "y", "z"):
-        ledger = Ledger.of(ledger.add(Heading(4), [name], ["x"]).cursor())
+        ledger = ReadFiles.of(ledger.add(Heading(4), [name], ["x"]).cursor())
     assert len(ledger.files) == 3
     assert len(ledger.add(Heading(4), ["v"], []).files) == 2

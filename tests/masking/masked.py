@@ -5,9 +5,9 @@ from functools import partial
 import numpy as np
 from fake_grid import arrays_in
 
-from flower_pca import MaskedSums, answering, assembly, make
+from flower_pca import MaskedSums, assembly, client_half, make
 from flower_pca.core.stage import Failure, Reply
-from flower_pca.masking.grain import seeded_grain
+from flower_pca.masking.dither import seeded_dither
 from flower_pca.masking.messages import Demands
 from flower_pca.rows.local import LocalData
 
@@ -54,8 +54,12 @@ class Run:
     def answer(self, message, i):
         """One client's answer; its memory moves on."""
         data = self.nodes[i].in_frame(message.frame)
-        keep = {"layers": message.layers, "demands": Demands(self.identities[i]), "grain": partial(seeded_grain, 0, i)}
-        up, self.memories[i] = answering.answer(message.stage, message.arrays_for(i), data, self.memories[i], **keep)
+        keep = {
+            "layers": message.layers,
+            "demands": Demands(self.identities[i]),
+            "dither": partial(seeded_dither, 0, i),
+        }
+        up, self.memories[i] = client_half.answer(message.stage, message.arrays_for(i), data, self.memories[i], **keep)
         return Reply(i, message.number, up)
 
     def message(self):

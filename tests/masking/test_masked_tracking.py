@@ -16,8 +16,8 @@ from flower_pca import (
     RobustTracking,
     STMiss,
     Stream,
-    answering,
     assembly,
+    client_half,
     registry,
     strategies,
     track,
@@ -161,9 +161,9 @@ class Steps:
         for i in message.to:
             arrays = message.arrays_for(i)
             stage = messages.inner_stage(arrays)
-            up, after = answering.answer(message.stage, arrays, self.streams[i], self.memories[i])
+            up, after = client_half.answer(message.stage, arrays, self.streams[i], self.memories[i])
             if stage is not None:
-                plain = answering.answer(stage, messages.plain(arrays), self.streams[i], messages.plain(after))[0]
+                plain = client_half.answer(stage, messages.plain(arrays), self.streams[i], messages.plain(after))[0]
                 self.uploads.append((messages.bounds(arrays), plain))
             self.memories[i] = after
             self.came[-1][i] = up

@@ -7,7 +7,7 @@ from cases import every
 from masked import Run
 from scipy.stats import chi2, hypergeom
 
-from flower_pca import answering
+from flower_pca import client_half
 from flower_pca.base.errors import NotEnoughNodes, ProtocolError
 from flower_pca.base.linalg import norm2
 from flower_pca.core.stage import Failure, Reply
@@ -170,7 +170,7 @@ def test_a_late_upload_of_a_dropped_client_is_discarded_and_never_unmasked():
 
 def messages_to(run, client, arrays):
     """A client's answer to these arrays; its memory stays, as after an error."""
-    return answering.answer("masked", arrays, run.nodes[client], run.memories[client])[0]
+    return client_half.answer("masked", arrays, run.nodes[client], run.memories[client])[0]
 
 
 def test_a_client_gives_away_one_share_of_a_peer_and_only_if_enough_survive():

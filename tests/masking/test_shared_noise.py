@@ -10,7 +10,7 @@ from fake_grid import FakeGrid, app_of, arrays_in, examples_of, grid_of
 from masked import Run, gone
 from scipy.stats import chi2, kstest
 
-from flower_pca import DP, MaskedSums, NotEnoughNodes, Outcome, PCAResult, ProtocolError, answering, simulate
+from flower_pca import DP, MaskedSums, NotEnoughNodes, Outcome, PCAResult, ProtocolError, client_half, simulate
 from flower_pca.clients.books.folders import StateStore
 from flower_pca.dp import gaussian
 from flower_pca.layers import noise
@@ -236,11 +236,11 @@ def test_a_client_shares_the_noise_with_no_more_than_must_survive_in_its_own_gro
 def test_without_masks_a_client_adds_the_noise_in_full():
     Z = np.eye(4)[:, :2]
     says = noise.instruction(clip=1.0, std=2.0, budget=9.0)
-    answering.answer("ssi", {"Z": Z}, LocalData(np.eye(4)), {}, layers={"dp": {**says, **noise.sharing(1)}})
+    client_half.answer("ssi", {"Z": Z}, LocalData(np.eye(4)), {}, layers={"dp": {**says, **noise.sharing(1)}})
     with pytest.raises(ProtocolError, match=r"must be from 1 to 1, the answers that .*\. Got 2\."):
-        answering.answer("ssi", {"Z": Z}, LocalData(np.eye(4)), {}, layers={"dp": {**says, **noise.sharing(2)}})
+        client_half.answer("ssi", {"Z": Z}, LocalData(np.eye(4)), {}, layers={"dp": {**says, **noise.sharing(2)}})
     with pytest.raises(ProtocolError, match="What a message with noise says"):
-        answering.answer("ssi", {"Z": Z}, LocalData(np.eye(4)), {}, layers={"dp": noise.sharing(1)})
+        client_half.answer("ssi", {"Z": Z}, LocalData(np.eye(4)), {}, layers={"dp": noise.sharing(1)})
 
 
 # Drop-outs, and sums that cannot be had.

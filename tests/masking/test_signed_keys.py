@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.hashes import SHA384
 from fake_grid import FakeGrid, app_of, is_pca_of
 from masked import Run
 
-from flower_pca import ConfigError, MaskedSums, NotEnoughNodes, answering, keys, simulate, strategies
+from flower_pca import ConfigError, MaskedSums, NotEnoughNodes, client_half, keys, simulate, strategies
 from flower_pca.base.errors import ProtocolError
 from flower_pca.clients import PCAClient
 from flower_pca.core.stage import Reply
@@ -56,7 +56,7 @@ def signing_run(six_keys, handed_out):
 def answer_of(run, client, arrays):
     """A client's answer to these arrays; its memory stays, as after an error."""
     identity, memory = run.identities[client], dict(run.memories[client])
-    return answering.answer("masked", arrays, run.nodes[client], memory, demands=Demands(identity))[0]
+    return client_half.answer("masked", arrays, run.nodes[client], memory, demands=Demands(identity))[0]
 
 
 def published_by(identity, setup=SETUP):
@@ -193,7 +193,7 @@ def test_keys_signed_before_under_the_same_name_get_no_upload(signing_run):
     message = signing_run.message()
     old, name = published_by(signing_run.identities[2], message.arrays["mask.setup"]), message.arrays["mask.setup"]
     asked = put(message.arrays_for(0), 1, old)
-    signing_run.memories[0] = answering.answer(
+    signing_run.memories[0] = client_half.answer(
         "masked", asked, signing_run.nodes[0], signing_run.memories[0], demands=Demands(signing_run.identities[0])
     )[1]
     letters = [answer_of(signing_run, i, message.arrays_for(i))["mask.shares"][0] for i in (1, 2, 3)]
@@ -230,7 +230,7 @@ def test_nodes_that_are_told_of_different_groups_send_nothing(how, signing_run):
             asked |= APART[how]
         demands = Demands(node, run="b" if i == 2 and how == "another run" else "a")
         given = ("masked", asked, signing_run.nodes[i], signing_run.memories[i])
-        up, signing_run.memories[i] = answering.answer(*given, demands=demands)
+        up, signing_run.memories[i] = client_half.answer(*given, demands=demands)
         signing_run.came.append({i: up})
     answers = {i: came[i] for i, came in zip(range(4), signing_run.came[-4:], strict=True)}
     signing_run.session.advance([Reply(i, message.number, up) for i, up in answers.items()])
@@ -275,7 +275,7 @@ def test_a_peer_that_comes_in_later_must_have_signed_as_well(signing_run):
     asked = signing_run.message().arrays_for(0)
     first = {name: asked[name][:2] for name in ("mask.peers", "mask.keys", "mask.shares", "mask.agreed")}
     given = ("masked", {**asked, **first}, signing_run.nodes[0], signing_run.memories[0])
-    _, memory = answering.answer(*given, demands=Demands(signing_run.identities[0]))
+    _, memory = client_half.answer(*given, demands=Demands(signing_run.identities[0]))
     assert memory["mask.vouched"].tolist() == [1, 2]
     signing_run.until("upload", 1)
     later = signing_run.message().arrays_for(0)
@@ -329,7 +329,7 @@ def test_letters_there_and_back_have_keys_of_their_own_whatever_positions_a_serv
     message = run.message()
     for i in (0, 1):
         asked = {**message.arrays_for(i), "mask.position": np.array(0), "mask.peers": np.array([1])}
-        run.memories[i] = answering.answer("masked", asked, run.nodes[i], run.memories[i])[1]
+        run.memories[i] = client_half.answer("masked", asked, run.nodes[i], run.memories[i])[1]
     first, second = (Secrets.of(memory).common[0].tobytes() for memory in run.memories)
     assert first[:32] == second[32:] != first[32:] == second[:32]
 

@@ -7,7 +7,7 @@ from cases import paired
 from fake_grid import grid_of, is_pca_of
 from masked import STEPS, Run
 
-from flower_pca import MaskedSums, NotEnoughNodes, answering, simulate, strategies
+from flower_pca import MaskedSums, NotEnoughNodes, client_half, simulate, strategies
 from flower_pca.base.errors import ProtocolError
 from flower_pca.core.stage import Failure, Reply
 from flower_pca.masking import fixed, messages, primitives
@@ -117,7 +117,7 @@ def lied_to(run, victim):
         survived = [i for i in range(5) if i not in (client, victim)]
         forged = {"mask.survived": np.array(survived), "mask.dropped": np.array([victim])}
         common = {"mask.step": np.array(3), "mask.setup": setup, "mask.number": np.array(1)}
-        up, _ = answering.answer("masked", {**common, **forged}, run.nodes[client], run.memories[client])
+        up, _ = client_half.answer("masked", {**common, **forged}, run.nodes[client], run.memories[client])
         shares.append((client, up["mask.keys"][0].tobytes()))
     return primitives.combine(shares[:3])
 
@@ -192,7 +192,7 @@ def test_a_server_that_tells_one_client_of_self_masks_and_others_not_gets_no_upl
     assert STEPS[int(message.arrays["mask.step"])] == "keys"
     odd = {**message.arrays_for(0), "mask.single": np.array(False)}
     replies = [run.answer(message, i) for i in range(1, 5)]
-    up, run.memories[0] = answering.answer("masked", odd, run.nodes[0], {})
+    up, run.memories[0] = client_half.answer("masked", odd, run.nodes[0], {})
     run.session.advance([Reply(0, message.number, up), *replies])
     shares = run.message()
     answers = {i: run.answer(shares, i).arrays["mask.shares"] for i in range(5)}
@@ -206,7 +206,7 @@ def test_a_server_that_tells_one_client_of_self_masks_and_others_not_gets_no_upl
         "mask.shares": np.stack(held),
     }
     with pytest.raises(ProtocolError, match="A sealed share must be one of a set-up of the same kind"):
-        answering.answer("masked", asked, run.nodes[0], run.memories[0])
+        client_half.answer("masked", asked, run.nodes[0], run.memories[0])
 
 
 @pytest.mark.slow

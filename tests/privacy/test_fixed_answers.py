@@ -13,7 +13,7 @@ from flwr.app import Context, RecordDict
 from scipy import sparse
 from twins import PLAIN, D, questions, twins
 
-from flower_pca import answering, make, registry, simulate
+from flower_pca import client_half, make, registry, simulate
 from flower_pca.clients import ConsensusRPCAClient, Rules, client_app
 from flower_pca.clients.base import STATISTICS
 from flower_pca.core.stage import Stage
@@ -127,7 +127,7 @@ def test_once_they_are_measured_no_half_reads_a_row(n):
         Z = np.linalg.qr(rng.standard_normal((D, 3)))[0]
         for stage, arrays in questions(rng, Z).items():
             frame = Frame(rng.standard_normal(D), np.exp(rng.standard_normal(D)))
-            up, _ = answering.answer(stage, arrays, data.in_frame(frame), {}, fixed=FixedData.of)
+            up, _ = client_half.answer(stage, arrays, data.in_frame(frame), {}, fixed=FixedData.of)
             assert up, number
 
 

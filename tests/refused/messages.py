@@ -12,7 +12,7 @@ from builders import Array, shards
 from flwr.app import Array as FlowerArray
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
-from flower_pca import ProtocolError, answering, registry, wire
+from flower_pca import ProtocolError, client_half, registry, wire
 from flower_pca.core.stage import Broadcast
 from flower_pca.layers import noise, precision
 from flower_pca.masking import fixed, primitives
@@ -61,7 +61,7 @@ def private_opening(**arrays: Any) -> None:
 
 def probe(stage: str, shape: tuple[int, ...]) -> None:
     arrays = {name: np.asarray(a) for name, a in PERSONAL[stage].items()} | {"b": np.ones(shape)}
-    answering.answer(stage, arrays, LocalData(ROWS), {})
+    client_half.answer(stage, arrays, LocalData(ROWS), {})
 
 
 def share(clients: int) -> None:

@@ -14,7 +14,7 @@ import people
 import scipy.sparse as sp
 from builders import StopError, deal, rows, shards, two_lead
 
-from flower_pca import DataError, FederatedPCA, MaskedSums, answering, simulate
+from flower_pca import DataError, FederatedPCA, MaskedSums, client_half, simulate
 from flower_pca.clients import PCAClient
 from flower_pca.core.model import Model
 from flower_pca.layers import noise
@@ -57,7 +57,7 @@ def rows_in_place(use: Callable[[Any], Any], fixed: bool) -> None:
 def gaps_with_noise(**numbers: float) -> None:
     frame = Frame(np.zeros(5), np.ones(5), own=True)
     data = LocalData(GAPPY, missing=True).in_frame(frame)
-    answering.answer("ssi", {"Z": np.eye(5)[:, :1]}, data, {}, layers={"dp": noise.instruction(**numbers)})
+    client_half.answer("ssi", {"Z": np.eye(5)[:, :1]}, data, {}, layers={"dp": noise.instruction(**numbers)})
 
 
 def checkpointed(content: str | None) -> None:

@@ -38,7 +38,7 @@ _VANISHED: Final = 1e-8
 
 
 @dataclass(frozen=True)
-class Blocks:
+class BlockLanczos:
     """Block Lanczos on a mean of projectors P: the blocks Q sent so far, their products PQ, the block to send."""
 
     Q: Array
@@ -56,7 +56,7 @@ class Blocks:
         return following, values, ritz, residuals
 
 
-class Start(Blocks):
+class Start(BlockLanczos):
     """The way to a first U, by what the clients' own top components span."""
 
     @staticmethod
@@ -215,7 +215,7 @@ class Personalized(Iterative[S]):
     tolerant: ClassVar[bool] = False
     shares: ClassVar[bool] = True  # components whose number can be counted before, see `algorithms.personal.shared`
 
-    local_components: int | apart.Apart | str = 1
+    local_components: int | apart.NumbersByClient | str = 1
     weights: str = "equal"
     # Components that are scaled, as "qu" has them, begin near a saddle where own variances are far
     # above the shared ones.

@@ -20,7 +20,7 @@ from typing import ClassVar, Final
 import numpy as np
 
 from flower_pca.algorithms.personal import held_out
-from flower_pca.algorithms.personal.base import Blocks
+from flower_pca.algorithms.personal.base import BlockLanczos
 from flower_pca.base import labels, linalg
 from flower_pca.base.errors import DataError
 from flower_pca.base.history import ANSWERED, Status
@@ -41,7 +41,7 @@ _SETTLED: Final = 0.1  # residuals of those that count, and of the next
 
 
 @dataclass(frozen=True)
-class SharedState(Blocks):
+class SharedState(BlockLanczos):
     """The blocks sent so far, their products with P, the block to send; what is known then.
 
     Attributes:

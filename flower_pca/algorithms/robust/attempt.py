@@ -126,7 +126,7 @@ _SLOWLY, _FAST = 0.93, 0.8  # by which it falls until then, and from there
 _AT_REST: Final = 10.0
 
 
-class Phase(enum.StrEnum):
+class AttemptPhase(enum.StrEnum):
     """Where an attempt stands."""
 
     FALLING, NOISY, PROVING, LOST = "falling", "noisy", "proving", "lost"
@@ -165,7 +165,7 @@ class Attempt:
     lam: float
     start: float
     gamma: float
-    phase: Phase = Phase.FALLING
+    phase: AttemptPhase = AttemptPhase.FALLING
     cut: float = FAR
     rowwise: bool = False
     units: bool = False
@@ -221,7 +221,7 @@ class Attempt:
         One leaves of V's error about the share of entries beyond lam: where these are few, two do
         while lam falls.
         """
-        if self.phase is Phase.FALLING and self.pulled <= _RARE:
+        if self.phase is AttemptPhase.FALLING and self.pulled <= _RARE:
             return min(most, _FEWER)
         return most
 
@@ -300,7 +300,7 @@ def advance(
         if now.level <= _LOW * problem.sigma:
             factor = _FAST
         return replace(now, level=max(now.level * factor**share, now.lam))
-    if now.phase is Phase.NOISY:
+    if now.phase is AttemptPhase.NOISY:
         return _settle(now, problem, early)
     return _fall(now, problem, share, early)
 
@@ -318,16 +318,16 @@ def mend(now: Attempt, problem: Problem, columns: tuple[int, ...]) -> Attempt:
     """On the way to find these columns anew: they may have been taken in by far entries while all else was rough."""
     U = now.U.copy()
     U[list(columns)] = 0.0
-    phase = Phase.FALLING
+    phase = AttemptPhase.FALLING
     if now.noise > 0.0:
-        phase = Phase.NOISY
+        phase = AttemptPhase.NOISY
     level = max(_HIGH * problem.sigma, now.lam)
     return replace(now, U=U, phase=phase, again=columns, level=level, mended=True, rounds=0, lefts=())
 
 
 def release(now: Attempt, columns: tuple[int, ...]) -> Attempt:
     """With V resting on all columns again but these, which were not found."""
-    return replace(now, again=columns, phase=Phase.NOISY, rounds=0, lefts=())
+    return replace(now, again=columns, phase=AttemptPhase.NOISY, rounds=0, lefts=())
 
 
 def _fall(now: Attempt, problem: Problem, share: float, early: bool) -> Attempt:
@@ -339,7 +339,7 @@ def _fall(now: Attempt, problem: Problem, share: float, early: bool) -> Attempt:
     before = next((s for lam, s in reversed(course) if lam >= high), np.inf)
     if problem.noise is None and now.hidden > max(_NEAR * now.lam, _STAYS * before):
         if now.hidden > MOST_NOISE * now.unit(problem):
-            return replace(now, phase=Phase.LOST)
+            return replace(now, phase=AttemptPhase.LOST)
         return _with_noise(now, problem, max(_between(now), now.lam))
     if now.lam > floor:
         lam = max(floor, now.lam * now.gamma**share)
@@ -355,8 +355,8 @@ def _fall(now: Attempt, problem: Problem, share: float, early: bool) -> Attempt:
     least = _SPECTRUM * now.lam * problem.edge
     r = int(np.sum(now.spectrum > least))
     if r == 0:
-        return replace(now, phase=Phase.LOST)
-    return replace(_narrow_to(now, r), phase=Phase.PROVING)
+        return replace(now, phase=AttemptPhase.LOST)
+    return replace(_narrow_to(now, r), phase=AttemptPhase.PROVING)
 
 
 def _settle(now: Attempt, problem: Problem, early: bool) -> Attempt:
@@ -379,16 +379,16 @@ def _settle(now: Attempt, problem: Problem, early: bool) -> Attempt:
         s *= problem.sigma
         return replace(now, rowwise=False, rounds=0, noise=s, lam=_WIDE * s)
     if now.whole is not None or now.mended:
-        return replace(now, phase=Phase.PROVING)
+        return replace(now, phase=AttemptPhase.PROVING)
     values = now.spectrum
     above = int(np.sum(values > _OF_NOISE * s * problem.edge))
     # Without the gap wrong answers have passed where far more columns were asked for than there
     # are.
     r = min(above, gap(values, _GAP) or now.p)
     if r == 0:
-        return replace(now, phase=Phase.LOST)
+        return replace(now, phase=AttemptPhase.LOST)
     if r == now.p:
-        return replace(now, phase=Phase.PROVING)
+        return replace(now, phase=AttemptPhase.PROVING)
     return replace(_narrow_to(now, r), rounds=0, lefts=(), whole=now)
 
 
@@ -415,7 +415,7 @@ def widen(now: Attempt) -> Attempt:
     whole = now.whole
     assert whole is not None
     turn = np.eye(whole.p)
-    return replace(whole, tag=now.tag + 1, origin=whole.tag, turn=turn, phase=Phase.PROVING)
+    return replace(whole, tag=now.tag + 1, origin=whole.tag, turn=turn, phase=AttemptPhase.PROVING)
 
 
 def _with_noise(now: Attempt, problem: Problem, s: float) -> Attempt:
@@ -423,7 +423,7 @@ def _with_noise(now: Attempt, problem: Problem, s: float) -> Attempt:
         s = min(s, now.hidden)
     Z = linalg.random_basis(problem.d, min(_LOOKING, problem.d), seed=now.tag)
     lam = _WIDE * s
-    return replace(now, phase=Phase.NOISY, noise=s, lam=lam, cut=_NEAR, rounds=0, Z=Z, lefts=())
+    return replace(now, phase=AttemptPhase.NOISY, noise=s, lam=lam, cut=_NEAR, rounds=0, Z=Z, lefts=())
 
 
 def _narrow_to(now: Attempt, r: int) -> Attempt:

@@ -30,7 +30,17 @@ import numpy as np
 
 from flower_pca.algorithms.cached import CachedSums
 from flower_pca.algorithms.robust import proof
-from flower_pca.algorithms.robust.attempt import MOST_NOISE, Attempt, Phase, Problem, advance, gap, mend, release, widen
+from flower_pca.algorithms.robust.attempt import (
+    MOST_NOISE,
+    Attempt,
+    AttemptPhase,
+    Problem,
+    advance,
+    gap,
+    mend,
+    release,
+    widen,
+)
 from flower_pca.algorithms.robust.base import scale_start
 from flower_pca.algorithms.robust.proof import Verdict
 from flower_pca.algorithms.robust.sizes import TINY
@@ -249,7 +259,7 @@ def _leaves_much(verdict: Verdict) -> bool:
 def abandon(attempt: Attempt, problem: Problem) -> Record:
     """An attempt that was left at once."""
     verdict = Verdict(rank=0, error=attempt.hidden / attempt.unit(problem))
-    return Record(replace(attempt, phase=Phase.LOST), verdict)
+    return Record(replace(attempt, phase=AttemptPhase.LOST), verdict)
 
 
 @dataclass(frozen=True)
@@ -288,7 +298,7 @@ class ConsensusState:
     @property
     def proving(self) -> bool:
         """Whether the attempt is to be proven."""
-        return self.attempt is not None and self.attempt.phase is Phase.PROVING
+        return self.attempt is not None and self.attempt.phase is AttemptPhase.PROVING
 
     def with_sigma(self, sigma: float) -> ConsensusState:
         """When the size of an ordinary entry has become known."""
@@ -327,9 +337,9 @@ class ConsensusState:
             # Answers that are held belong to another basis, or to another V.
             cache = replace(cache, last=None)
         state = replace(self, attempt=attempt, cache=cache, progress=self.progress.step(attempt.stop))
-        if attempt.phase is Phase.LOST:
+        if attempt.phase is AttemptPhase.LOST:
             return state._end(abandon(attempt, problem))
-        if attempt.phase is Phase.PROVING:
+        if attempt.phase is AttemptPhase.PROVING:
             return replace(state, x=proof.power_block(attempt), steps=0)
         rounds = state.progress.rounds
         if rounds < problem.most_rounds:

@@ -19,11 +19,11 @@ from typing import Final
 
 import numpy as np
 
-from flower_pca import answering, registry, wire
+from flower_pca import client_half, registry, wire
 from flower_pca.base import labels
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.shown import brief
-from flower_pca.core.algorithm import Silent
+from flower_pca.core.algorithm import EmptyStage
 from flower_pca.core.kinds import MOST_STEPS, SMALLEST, Ask, Message
 from flower_pca.core.stage import Arrays, Stage
 from flower_pca.layers import NOISE, SINGLE
@@ -235,7 +235,7 @@ def check_arrays(request: wire.Request) -> None:
                 raise ProtocolError(f"{name} of a message", must=wrong[0], got=wrong[1], then=_SENDER)
     demand = Demand.of(request)
     if demand.stage:
-        answering.stage_of(demand.stage)  # one that is not known is refused by its name
+        client_half.stage_of(demand.stage)  # one that is not known is refused by its name
     demand.check()
 
 
@@ -295,12 +295,12 @@ def rows_for_memory(n: int, request: wire.Request) -> int:
 
 def is_silent(stage: str) -> bool:
     """Whether an answer of this stage has no arrays."""
-    return issubclass(registry.STAGES.get(stage, Stage), Silent)
+    return issubclass(registry.STAGES.get(stage, Stage), EmptyStage)
 
 
 def tells_products(stage: str, request: wire.Request) -> bool:
     """Whether a message of this stage asks for more than means, deviations and counts."""
-    apart = (*_OPENINGS, *registry.ALONE, messages.STAGE)
+    apart = (*_OPENINGS, *registry.OPENING_ONLY, messages.STAGE)
     return stage not in apart or Demand.of(request).tells_products
 
 

@@ -62,11 +62,11 @@ class Policy:
             inner = messages.inner_stage(request.arrays)
         stage = inner or request.stage
         owners, named = registry.owners(stage), set(request.algorithm.split("+"))
-        algorithms = named | ({stage} & set(registry.BESIDE))
+        algorithms = named | ({stage} & set(registry.EXTRA_STAGES))
         # Else another algorithm's stage would be answered under the name of one that is served.
         if not named & owners:
             algorithms |= owners
-        if named <= set(registry.ALONE) and limits.tells_products(stage, request):
+        if named <= set(registry.OPENING_ONLY) and limits.tells_products(stage, request):
             got = f"{stage} with one" if "opening" in stage else stage
             raise RefusalError(
                 f"A message of {request.algorithm}",
@@ -212,7 +212,7 @@ class Policy:
                 then=remedy,
             )
 
-    def withheld(self, request: wire.Request, up: Arrays, d: int | None) -> Arrays:
+    def without_local_results(self, request: wire.Request, up: Arrays, d: int | None) -> Arrays:
         """The answer without the node's own results, unless it agrees or a sum covers them."""
         if self._rules.share_own or request.stage == messages.STAGE:
             return up

@@ -71,7 +71,7 @@ _NEAR: Final = 0.8  # of two names, by difflib: one is then a misspelt other
 
 def everything() -> tuple[str, ...]:
     """All that a node can be asked for by name: algorithms, trackers, the counts of monitoring, and scaling alone."""
-    return tuple(chain(registry.ALGORITHMS, registry.TRACKERS, registry.BESIDE, registry.ALONE))
+    return tuple(chain(registry.ALGORITHMS, registry.TRACKERS, registry.EXTRA_STAGES, registry.OPENING_ONLY))
 
 
 def rules_of_simulation(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from flower_pca.core.kinds import require_finite
 from flower_pca.core.layer import NOBODY, Layer, Sayings, Who, Work
 from flower_pca.core.stage import KEY, Arrays, Stage
 from flower_pca.masking import messages
-from flower_pca.masking.grain import Grain, system_grain
+from flower_pca.masking.dither import DitherSource, system_dither
 from flower_pca.masking.messages import Demands
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.local import LocalData
@@ -41,7 +41,7 @@ def answer(
     bits: Bits = system_bits,
     demands: Demands | None = None,
     fixed: Source | None = None,
-    grain: Grain = system_grain,
+    dither: DitherSource = system_dither,
     who: Who = NOBODY,
 ) -> tuple[Arrays, Arrays]:
     """What a client returns to a message, and what it keeps.
@@ -55,7 +55,7 @@ def answer(
         bits: Where noise comes from.
         demands: Under masks, what the client asks of those that it is summed with.
         fixed: What it gives of rows is what halves that do not compare rows get in their place.
-        grain: Draws what blurs the steps of fixed point under masks, and the keys of stages that
+        dither: Draws what blurs the steps of fixed point under masks, and the keys of stages that
             draw.
         who: The client, where a message has numbers for each.
     """
@@ -64,7 +64,7 @@ def answer(
         # a message without masks ends whatever masks the client kept secrets of
         if memory:
             memory = messages.plain(memory)
-        return _answer(Work(stage_of(stage), arrays, data, memory, who, bits), says, fixed, grain)
+        return _answer(Work(stage_of(stage), arrays, data, memory, who, bits), says, fixed, dither)
     # only here, as it needs cryptography, which no run without masks imports
     from flower_pca.masking import client
 
@@ -72,12 +72,12 @@ def answer(
 
     def half(stage: str, arrays: Arrays, data: Any, memory: Arrays, /, *, summed: int) -> tuple[Arrays, Arrays]:
         work = Work(stage_of(stage), arrays, data, memory, who, bits, summed, masked=True, trusts=terms.shares)
-        return _answer(work, says, fixed, grain)
+        return _answer(work, says, fixed, dither)
 
-    return client.answer(arrays, says, data, memory, half, terms, grain)
+    return client.answer(arrays, says, data, memory, half, terms, dither)
 
 
-def _answer(work: Work, says: Sayings, fixed: Source | None, grain: Grain) -> tuple[Arrays, Arrays]:
+def _answer(work: Work, says: Sayings, fixed: Source | None, dither: DitherSource) -> tuple[Arrays, Arrays]:
     """The answer to a message of a stage, and what is kept for it."""
     on: list[type[Layer]] = []
     if says:
@@ -94,7 +94,7 @@ def _answer(work: Work, says: Sayings, fixed: Source | None, grain: Grain) -> tu
             then="Serve Stream(rows, batch=60) to trackers, and rows to the others.",
         )
     if work.stage.draws:
-        work = replace(work, memory={**work.memory, KEY: _key(work, grain)})
+        work = replace(work, memory={**work.memory, KEY: _key(work, dither)})
     for layer in on:
         work = layer.read(says[layer.name], work)
     if fixed is None:
@@ -109,12 +109,12 @@ def _answer(work: Work, says: Sayings, fixed: Source | None, grain: Grain) -> tu
     return up, {**after, **work.keeps}
 
 
-def _key(work: Work, grain: Grain) -> Array:
+def _key(work: Work, dither: DitherSource) -> Array:
     """Four random numbers for this message; in simulations the same for messages of these shapes, masked or not."""
     hasher = hashlib.blake2b(work.stage.name.encode())
     for name in sorted(work.arrays):
         hasher.update(f"{name}{work.arrays[name].shape}".encode())
-    return grain(hasher.digest())(4)
+    return dither(hasher.digest())(4)
 
 
 def _without_rows(work: Work, fixed: Source, *, by_row: bool) -> tuple[Arrays, Arrays]:

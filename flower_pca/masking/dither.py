@@ -16,7 +16,7 @@ from flower_pca.base.bits import Bits, seeded_bits
 from flower_pca.base.linalg import Array
 
 # from a digest of what is asked to bits of the answer's noise
-Grain: TypeAlias = Callable[[bytes], Bits]
+DitherSource: TypeAlias = Callable[[bytes], Bits]
 
 _UNIT: Final = np.float32(2.0**-32)  # of a random number of 32 bits
 _TURN: Final = np.float32(2.0 * np.pi * 2.0**-32)
@@ -30,12 +30,12 @@ def own_bits(size: int) -> Array:
     return primitives.stream(os.urandom(primitives.KEY), size)
 
 
-def system_grain(digest: bytes) -> Bits:
+def system_dither(digest: bytes) -> Bits:
     """Bits of the client's own, whatever is asked."""
     return own_bits
 
 
-def seeded_grain(seed: int, client: int, digest: bytes) -> Bits:
+def seeded_dither(seed: int, client: int, digest: bytes) -> Bits:
     """Bits that are the same whenever the same is asked, for simulations that go on."""
     return seeded_bits(seed, client, int.from_bytes(digest[:8]))
 

@@ -85,9 +85,9 @@ def rows_of(sites: Sequence[Table], *, missing: bool, columns: tuple[str, ...] |
 
 
 def clients_with_results(hide_local: Collection[int], n_clients: int) -> list[int]:
-    """The clients whose own results are handed over: all but those in `private`."""
+    """The clients whose own results are handed over: all but those in `hide_local`."""
     for client in hide_local:
-        checks.integer("Every client in private", client, most=n_clients - 1, remedy="Give positions in shards.")
+        checks.integer("Every client in hide_local", client, most=n_clients - 1, remedy="Give positions in shards.")
     return sorted({*range(n_clients)} - {*hide_local})
 
 

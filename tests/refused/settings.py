@@ -165,7 +165,7 @@ TOGETHER = [
         for name in ("uda", "faps", "covariance", "median_pca", "consensus_rpca")
     ],
     *[
-        Refused({"hide_local": [wrong]}, "Every client in private must be a whole number of at least 0 and at")
+        Refused({"hide_local": [wrong]}, "Every client in hide_local must be a whole number of at least 0 and at")
         for wrong in (5, -1)
     ],
     *[

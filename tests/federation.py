@@ -195,7 +195,7 @@ class Federation:
     def __init__(self, folder, shards, *, keys=None, superlink=(), environment=None, forked=None, anew=()):
         self.folder, self.shards, self.keys, self.words = Path(folder), shards, keys, superlink
         self._bin, self._forked, self._forks, self._anew = BIN, forked, None, anew
-        self.nodes, self._processes, self._runs = [], [], 0
+        self.nodes, self._processes, self._runs, self.superlink = [], [], 0, None
         self.door = None  # the port at which nodes find the SuperLink; its own, if there is no other
         self.mark = f"{os.getpid()}-{next(_NUMBERS)}"
         self.environment = {
@@ -256,6 +256,12 @@ class Federation:
             except OSError:  # gone, or another user's
                 continue
         return [pid for pid in found if pid != os.getpid()]
+
+    def fail_power_of_superlink(self):
+        """kill -9 of the SuperLink and of all that it has started, a ServerApp too; then it is started again."""
+        os.killpg(self.superlink.pid, signal.SIGKILL)
+        self.superlink.wait(SHORT)
+        self._start_superlink()
 
     def start_node(self, partition, *, key=None, options=(), **config):
         """Start a SuperNode; `key` is its private key, of those of `keys` the partition's own if left out.
@@ -347,7 +353,7 @@ class Federation:
             safe += ["--ssl-keyfile", str(self.keys.key), "--enable-supernode-auth"]
         log = self.folder / "superlink.log"
         words = ["flower-superlink", *safe, "--host", "127.0.0.1", "--port", str(self.port), *self.words]
-        process = self._start(words, log)
+        process = self.superlink = self._start(words, log)
 
         def answers():
             if process.poll() is not None:
@@ -359,7 +365,7 @@ class Federation:
 
     def _start(self, words, log):
         command = [shutil.which(words[0], path=self.environment["PATH"]), *words[1:]]
-        with log.open("w") as file:
+        with log.open("a") as file:
             file.write(shlex.join(words) + "\n")
             file.flush()
             process = subprocess.Popen(

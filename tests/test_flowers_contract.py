@@ -8,8 +8,8 @@ import re
 import numpy as np
 import pytest
 from builders import pooled, unequal
-from fake_grid import FakeGrid, config_of, grid_of
-from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord
+from fake_grid import LIKE_SIMULATED, FakeGrid, config_of, grid_of
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg, Result, Strategy
 
@@ -194,6 +194,97 @@ def test_a_hook_that_hands_nothing_on_is_named():
 
     with pytest.raises(ConfigError, match=r"^Deaf.aggregate_train has not handed the replies on.* Call super\(\)"):
         Deaf(n_components=2).fit(grid_of(SHARDS))
+
+
+def test_a_hook_that_sends_messages_of_its_own_alone_is_named_before_any_is_sent():
+    class Own(Krylov):
+        def configure_train(self, server_round, arrays, config, grid):
+            content = RecordDict({"arrays": arrays, "config": ConfigRecord({"server-round": server_round})})
+            return [Message(content, node, "train") for node in grid.get_node_ids()]
+
+    grid = grid_of(SHARDS)
+    with pytest.raises(
+        ConfigError, match=r"^Own.configure_train has returned messages of its own only.* Call super\(\)"
+    ):
+        Own(n_components=2).fit(grid)
+    assert grid.sent == []
+
+
+def test_an_evaluation_of_ones_own_goes_with_every_round():
+    class Evaluated(Krylov):
+        def configure_evaluate(self, server_round, arrays, config, grid):
+            content = RecordDict({"arrays": arrays, "config": ConfigRecord({"server-round": server_round})})
+            return [Message(content, node, "evaluate.mine") for node in grid.get_node_ids()]
+
+        def aggregate_evaluate(self, server_round, replies):
+            explained = [reply.content["metrics"]["explained"] for reply in replies]
+            return MetricRecord({"explained": sum(explained), "nodes": len(explained)})
+
+    app = ClientApp()
+    register(app, lambda context: SHARDS[context.node_config["partition-id"]], action="default", **LIKE_SIMULATED)
+
+    @app.evaluate("mine")
+    def measure(message, context):
+        Z, X = message.content["arrays"]["components"].numpy(), SHARDS[context.node_config["partition-id"]]
+        explained = float(np.sum(((X - pooled(SHARDS).mean) @ Z.T) ** 2))
+        return Message(RecordDict({"metrics": MetricRecord({"explained": explained})}), reply_to=message)
+
+    result = Evaluated(n_components=2).start(FakeGrid(app, len(SHARDS)))
+    last = result.evaluate_metrics_clientapp[max(result.evaluate_metrics_clientapp)]
+    reference = pooled(SHARDS)
+    np.testing.assert_allclose(last["explained"], reference.variances[:2].sum() * (reference.n - 1), rtol=1e-10)
+    assert result.evaluate_metrics_clientapp.keys() == result.train_metrics_clientapp.keys()
+
+
+def test_a_hook_may_be_a_generator_skip_a_round_and_hand_on_an_iterator():
+    class Lazy(Krylov):
+        def configure_train(self, server_round, arrays, config, grid):
+            messages = super().configure_train(server_round, arrays, config, grid)
+            if server_round != 2:
+                yield from messages
+
+        def aggregate_train(self, server_round, replies):
+            return super().aggregate_train(server_round, (reply for reply in replies if not reply.has_error()))
+
+    result = Lazy(n_components=2).start(grid_of(SHARDS))
+    plain = Krylov(n_components=2).start(grid_of(SHARDS))
+    assert_arrays_equal(result.arrays, plain.arrays)
+    assert max(result.train_metrics_clientapp) == max(plain.train_metrics_clientapp) + 1
+
+
+@pytest.mark.parametrize("hook", ["configure_train", "aggregate_train", "configure_evaluate"])
+def test_a_hook_that_forgets_to_return_is_named(hook):
+    def forgetful(self, *given):
+        getattr(Krylov, hook)(self, *given)
+
+    kind = type("Forgetful", (Krylov,), {hook: forgetful})
+    with pytest.raises(
+        ConfigError, match=rf"^Forgetful\.{hook} has returned nothing\. End it by returning what super\(\)"
+    ):
+        kind(n_components=2).start(grid_of(SHARDS))
+
+
+def test_what_start_gets_in_a_wrong_kind_is_named():
+    for given, sentence in (
+        ({"num_rounds": "3"}, "num_rounds must be a whole number"),
+        ({"num_rounds": -1}, "num_rounds must be a whole number"),
+        ({"initial_arrays": [np.eye(2, 10)]}, "initial_arrays is not an ArrayRecord of Flower but of the type list"),
+    ):
+        with pytest.raises(ConfigError, match=f"^{sentence}"):
+            Krylov(n_components=2).start(grid_of(SHARDS), **given)
+
+
+def test_a_parameter_of_another_strategy_of_flowers_is_refused_without_a_list_of_all():
+    class Mine(Krylov):
+        pass
+
+    for name in ("proximal_mu", "server_learning_rate", "inplace"):
+        with pytest.raises(
+            ConfigError, match=rf"^Mine has no parameter '{name}'\. See help\(flower_pca\.strategies\.Krylov"
+        ):
+            Mine(**{name: 0.1})
+    with pytest.raises(ConfigError, match=r"^Mine has no parameter 'n_component'\. Did you mean 'n_components'\?$"):
+        Mine(n_component=2)
 
 
 def test_hooks_of_a_strategy_whose_nodes_host_clients():

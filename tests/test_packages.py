@@ -87,6 +87,43 @@ def test_the_wheel_works_where_it_is_installed(built, tmp_path):
     assert "0.1.0" in python_from("-c", command, folder=tmp_path, PYTHONPATH=str(tmp_path / "here"))
 
 
+def test_an_index_would_take_both(built):
+    pytest.importorskip("twine", reason="twine is not installed")
+    _, wheel = built
+    archives = sorted(str(path) for path in wheel.parent.iterdir() if path.is_file())
+    assert len(archives) == 2
+    said = python_from("-m", "twine", "--no-color", "check", "--strict", *archives, folder=wheel.parent)
+    assert said.count("PASSED") == 2
+
+
+BUILD = """
+import io, sys, warnings, zipfile
+warnings.simplefilter("ignore")
+from pathlib import Path
+from flwr.cli.build import build_fab_from_disk
+with zipfile.ZipFile(io.BytesIO(build_fab_from_disk(Path(sys.argv[1])))) as bundle:
+    bundle.extractall("bundle")
+sys.path.insert(0, "bundle")
+import flower_pca
+from federated_pca import client_app, server_app
+print(flower_pca.__file__, type(client_app.app).__name__, type(server_app.app).__name__)
+"""
+
+
+def test_the_hub_app_of_the_archive_goes_with_the_wheel(built, tmp_path):
+    """Its bundle is built from the source archive, and answers by the package that the wheel has installed."""
+    source, wheel = built
+    pip = ("-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--disable-pip-version-check")
+    python_from(*pip, "--target", tmp_path / "here", wheel, folder=tmp_path)
+    said = python_from("-c", BUILD, source / "hub", folder=tmp_path, PYTHONPATH=str(tmp_path / "here"))
+    assert said.split()[-3:] == [str(tmp_path / "here/flower_pca/__init__.py"), "ClientApp", "ServerApp"]
+    assert sorted(path.name for path in (tmp_path / "bundle/federated_pca").glob("*.py")) == [
+        "__init__.py",
+        "client_app.py",
+        "server_app.py",
+    ]
+
+
 def test_the_citation_names_this_version_and_the_five_papers():
     citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     assert re.search(r"^version: (\S+)$", citation, re.MULTILINE)[1] == flower_pca.__version__

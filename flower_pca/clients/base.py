@@ -22,7 +22,6 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 from flwr.app import Context
-from flwr.client import NumPyClient
 
 from flower_pca import client_half, registry, wire
 from flower_pca.base import checks, files
@@ -35,6 +34,7 @@ from flower_pca.clients.books.folders import FileStore, Memory, StateStore
 from flower_pca.clients.books.ledger import Account
 from flower_pca.clients.books.record import RunRecord
 from flower_pca.clients.books.versions import ReleasedRows
+from flower_pca.clients.numpy_client import NumPyClient
 from flower_pca.clients.policy import covariates as covariate_rules
 from flower_pca.clients.policy import limits, noised, promises, small_cells
 from flower_pca.clients.policy.policy import Policy

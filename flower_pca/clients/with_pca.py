@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from flwr.client import NumPyClient
-
 from flower_pca import wire
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
 from flower_pca.clients.base import PCAClient
+from flower_pca.clients.numpy_client import NumPyClient
 
 
 class WithPCA(NumPyClient):

@@ -31,6 +31,7 @@ from flower_pca.base import checks, labels
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.history import Round
 from flower_pca.base.linalg import fix_signs
+from flower_pca.base.shown import shown
 from flower_pca.core.drive import Driven, OnRound, Watcher, drive
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Broadcast, Failure, Reply, Sum
@@ -56,6 +57,7 @@ EvaluateFn: TypeAlias = Callable[[int, ArrayRecord], MetricRecord | None]
 ShouldStop: TypeAlias = Callable[[int, Result], bool]
 
 R = TypeVar("R", PCAResult, TrackingResult, Scaling)
+T = TypeVar("T")
 
 
 class FlowerStrategy(Strategy, Generic[R]):
@@ -86,7 +88,11 @@ class FlowerStrategy(Strategy, Generic[R]):
         own: list[str] = []
         if stage:
             own = [f.name for f in fields(stage)]
-        checks.parameters(type(self).__name__, keywords, [*known, *own])
+        for name in keywords:
+            if name not in (names := [*known, *own]):
+                public = next(kind.__name__ for kind in type(self).__mro__ if kind.__module__.startswith("flower_pca."))
+                remedy = checks.did_you_mean(name, names, otherwise=f"See help(flower_pca.strategies.{public}).")
+                raise ConfigError(f"{type(self).__name__} has no parameter {shown(name)}. {remedy}")
 
     @abstractmethod
     def _new_run(self, *, num_rounds: int = 0, init: Start | None = None) -> AnyRun:
@@ -154,6 +160,7 @@ class FlowerStrategy(Strategy, Generic[R]):
                 round.
         """
         began = time.monotonic()
+        checks.integer("num_rounds", num_rounds, remedy="Use 0 to leave it to the algorithm.")
         init = _start_of(initial_arrays)
         growing = GrowingResult(evaluate_fn, should_stop)
         made = self._begin(num_rounds=num_rounds, init=init)
@@ -270,15 +277,39 @@ class FlowerStrategy(Strategy, Generic[R]):
         nodes.begin(message)
         self._driven, self._nodes, self._message = True, nodes, message
         number, grid = message.number + 1, nodes.grid
-        replies = nodes.deliver(self.configure_train(number, growing.arrays, train, grid))
-        arrays, figures = self.aggregate_train(number, replies)
+        asked = self._require_returned("configure_train", self.configure_train(number, growing.arrays, train, grid))
+        self._require_ours(asked := list(asked))
+        replies = nodes.deliver(asked)
+        arrays, figures = self._require_returned("aggregate_train", self.aggregate_train(number, replies))
         self._require_taken("aggregate_train", wire.kind(message.stage) == "train")
         if arrays is not None:
             growing.arrays, growing.changed = arrays, arrays is not self._returned
-        replies = nodes.deliver(self.configure_evaluate(number, growing.arrays, evaluate, grid))
+        asked = self._require_returned(
+            "configure_evaluate", self.configure_evaluate(number, growing.arrays, evaluate, grid)
+        )
+        replies = nodes.deliver(asked)
         errors = self.aggregate_evaluate(number, replies)
         self._require_taken("aggregate_evaluate", True)
         growing.told = figures, errors
+
+    def _require_returned(self, hook: str, returned: T | None) -> T:
+        """Require of a hook that it returns something: a forgotten `return` is the commonest fault of one."""
+        if returned is None:
+            name = type(self).__name__
+            raise ConfigError(
+                f"{name}.{hook} has returned nothing. End it by returning what super().{hook}(...) returns."
+            )
+        return returned
+
+    def _require_ours(self, asked: Iterable[Message]) -> None:
+        """Require of `configure_train` that it hands on messages of the run, beside which it may send its own."""
+        configs = [config for message in asked for config in message.content.config_records.values()]
+        if configs and not any(map(wire.is_request, configs)):
+            name = type(self).__name__
+            raise ConfigError(
+                f"{name}.configure_train has returned messages of its own only, which ask for no step of the run. Call "
+                f"super().configure_train(server_round, arrays, config, grid) in it, and return its messages too."
+            )
 
     def _require_taken(self, hook: str, due: bool) -> None:
         """Require of a hook that the answers to the message have reached the run: else it would ask for ever."""
@@ -396,6 +427,11 @@ def _nodes(grid: Grid, run: AnyRun, waits: Waits, configs: Mapping[str, Mapping[
 
 def _start_of(arrays: ArrayRecord | None) -> Components | None:
     """The components among the arrays that a caller begins with; None where there are none, as in a model's weights."""
+    if arrays is not None and not isinstance(arrays, ArrayRecord):
+        raise ConfigError(
+            f"initial_arrays is not an ArrayRecord of Flower but of the type {type(arrays).__name__}. Give "
+            f"arrays_of(result) of an earlier result, or leave it out."
+        )
     if not arrays:
         return None
     if "components" not in arrays:

@@ -113,8 +113,12 @@ def check_spoken(who: str, config: Mapping[str, Any], stranger: str, *, newest: 
     if layout == LAYOUT and version == VERSION:
         return
     of_ours = f"layout {layout} and flower_pca {version or 'before 0.1'}"
-    got = f"that of {stranger}" if layout is None else of_ours
-    remedy = f"Install flower_pca {newest} everywhere."
+    got, remedy = of_ours, f"Install flower_pca {newest} everywhere."
+    if layout is None:
+        got, remedy = (
+            f"that of {stranger}",
+            f"Install flower_pca {newest} everywhere, and use its strategies with its nodes.",
+        )
     raise ProtocolError(
         who, must=f"of layout {LAYOUT} and flower_pca {VERSION}", got=harmless(got), then=harmless(remedy)
     )

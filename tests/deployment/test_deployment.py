@@ -4,6 +4,7 @@ One SuperLink serves all of it, and the other files. The node that is killed wit
 while to notice.
 """
 
+import contextlib
 import shutil
 import time
 
@@ -245,6 +246,35 @@ def test_a_node_whose_app_dies_is_left_out_after_two_messages_and_counts_again_o
     assert result.history[2].asked == 1
     said = federation.flwr("log", str(run.id), "trial", "--show")
     assert f"node {last.id} (partition-id 2) was left out: {died[0]}" in said
+
+
+def test_a_node_whose_power_fails_in_the_middle_of_a_message_is_in_the_result_once_it_is_back(federation):
+    """All of its processes are killed at once; its machine starts it again, with its key, until Flower takes it."""
+    federation.present(0, 1, 2)
+    slow, last = federation.node(0), federation.node(2)
+    run = federation.run("Krylov", hold=1, **RUN)
+    run.held()
+    slow.stall.touch()  # the message is not over before the other node is back
+    last.stall.touch()
+    run.go_on()
+    slow.stalled()
+    last.stalled()
+    there = len(federation.strays())
+    last.kill()
+    last.stall.unlink()
+    wait("the end of all that the node had started", lambda: len(federation.strays()) <= there - 4, seconds=5)
+
+    def again():
+        with contextlib.suppress(RuntimeError):  # for a minute Flower takes the killed one to be there
+            return federation.start_node(2).connected()
+
+    back = wait("the return of the node", again, seconds=110, pause=5.0)
+    slow.stall.unlink()
+    result = run.result()
+    assert back.id == last.id  # by its key
+    assert result.status.ok
+    assert_pooled(result, federation.shards)
+    assert any("error" in record.failures.get(str(last.id), "") for record in result.history)
 
 
 def test_a_node_that_was_killed_is_left_out(federation):

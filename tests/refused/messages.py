@@ -153,7 +153,10 @@ EXPONENTS = "a.exponents of a message must be of numbers of 32 or 16 bits, one"
 REQUEST = [
     *misspelt("A message"),
     protocol({"flower_pca": 99}, f"{LAYOUT}layout 99 and flower_pca .*. Install flower_pca .* everywhere."),
-    protocol({"flower_pca": None}, f"{LAYOUT}that of another strategy. Install flower_pca .* everywhere."),
+    protocol(
+        {"flower_pca": None},
+        f"{LAYOUT}that of another strategy. Install flower_pca .* everywhere, and use its strategies",
+    ),
     protocol({"stage": None}, "^A message must be one with stage (str). Got none. Check the sender."),
     protocol({"run": 5}, "^A message must be one with run (str). Got run=5. Check the sender."),
     protocol({"algorithm": b"x"}, "^A message must be one with algorithm (str). Got algorithm=b'x'. Check the sender."),

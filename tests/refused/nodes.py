@@ -69,7 +69,7 @@ STRATEGIES = [
         {"name": "Krylov", "fraction": 0.5},
         "The algorithm with a fraction of the clients must be .* Got krylov. Use ssi.",
     ),
-    Refused({"name": "STMiss", "reus": 1}, "Every parameter of STMiss must be .*'reus'.*Did you mean 'reuse'"),
+    Refused({"name": "STMiss", "reus": 1}, "^STMiss has no parameter 'reus'. Did you mean 'reuse'"),
     Refused({"name": "STMiss", "interval": -1.0}, "interval must be"),
     Refused({"name": "STMiss", "oversampel": 2}, "'oversampel'.*Did you mean 'oversample'"),
 ]

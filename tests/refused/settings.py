@@ -284,7 +284,7 @@ NAMED_STRATEGIES = [
     *[
         Refused(
             {"name": name, "n_component": 2},
-            f"Every parameter of {strategy.__name__} must be .*'n_component'.*Did you ",
+            f"^{strategy.__name__} has no parameter 'n_component'. Did you mean 'n_components'",
         )
         for name, strategy in NAMED.items()
     ],

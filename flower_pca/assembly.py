@@ -187,7 +187,9 @@ def run(config: PCAConfig, *, judged: bool = True, init: Start | None = None) ->
         layers.append(budget)
     entry = registry.entry(type(algorithm))
     alone = partial(entry.opening, judged=judged, bits=bits)
-    if config.adjust:
+    if config.harmonize is not None:
+        opening = _harmonized_opening(config, algorithm.width(config.begins), judged=judged, bits=bits)
+    elif config.adjust:
         opening = _adjusted_opening(config, algorithm.width(config.begins), judged=judged, bits=bits)
     else:
         opening = _opening(config, algorithm.width(config.begins), budget, alone)
@@ -257,6 +259,15 @@ def _adjusted_opening(config: PCAConfig, width: int, *, judged: bool, bits: int)
     if config.mask is not None:
         return AdjustedSums(width=width)
     return AdjustedOpening(width=width, judged=judged, bits=bits)
+
+
+def _harmonized_opening(config: PCAConfig, width: int, *, judged: bool, bits: int) -> Stage[Any]:
+    """The opening of a run that harmonizes sites."""
+    from flower_pca.stages.harmonized_opening import HarmonizedOpening, HarmonizedSummedOpening
+
+    if config.mask is not None:
+        return HarmonizedSummedOpening(width=width)
+    return HarmonizedOpening(width=width, judged=judged, bits=bits)
 
 
 def _cap(opening: Stage[Any], share: float) -> tuple[Stage[Any], list[Layer]]:

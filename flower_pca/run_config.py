@@ -51,6 +51,8 @@ OPTIONS: Final = (
     ),
     Setting("explain", "", "columns that are no features, to tell how much of each component they explain"),
     Setting("adjust", "", "columns whose influence on the features is removed before the PCA; site for its own means"),
+    Setting("harmonize", "", '"combat" to make location and scale of each column those of all sites'),
+    Setting("keep", "", "with harmonize: columns whose influence stays although they differ between sites"),
     Setting("dp", "", "the privacy budget, such as dp(epsilon=1.0, delta=1e-6, clip=10.0)"),
     Setting("wire", "float64", "the bits of numbers in messages: float64, float32, float16 or auto"),
     Setting("partitioned-by", "rows", '"columns" if nodes have different columns of the same people'),

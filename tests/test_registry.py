@@ -89,8 +89,10 @@ def test_every_stage_answers_under_its_own_name_and_others_are_refused():
         "opening",
         "private_opening",
         "summed_opening",
+        "harmonized_opening",
+        "harmonized_summed_opening",
         "adjusted_opening",
-        "adjusted_sums",
+        "adjusted_summed_opening",
         "explain",
         *(entry.closing.name for entry in TABLE.values()),
         "standardize",
@@ -111,7 +113,7 @@ def test_every_stage_answers_under_its_own_name_and_others_are_refused():
         answer("ritzy", {}, LocalData(X), {})
     assert str(caught.value) == (
         f"The stage must be one of {SERVED}, {TRACKED}, monitor, standard_errors, signal, shared, standardize, "
-        "opening, private_opening, summed_opening, adjusted_opening, adjusted_sums, ritz, oblique, evaluate, "
-        "explain, names, medians, columns_opening, loadings, low_rank, personal, triple. Got 'ritzy'. Install the "
-        "same flower_pca everywhere."
+        "opening, private_opening, summed_opening, harmonized_opening, harmonized_summed_opening, adjusted_opening, "
+        "adjusted_summed_opening, ritz, oblique, evaluate, explain, names, medians, columns_opening, loadings, "
+        "low_rank, personal, triple. Got 'ritzy'. Install the same flower_pca everywhere."
     )

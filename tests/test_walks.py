@@ -36,7 +36,8 @@ WALKS = {"in process": run_here, "over Flower": over_flower, "under masks": run_
 # Of options that these runs do not have.
 OFF = (
     *("layers/", "stages/histograms", "stages/standard_errors", "hosting/", "vertical/", "rows/gaps"),
-    *("stages/explained", "stages/adjusted_opening", "rows/adjusted", "rows/covariates", "clients/policy/covariates"),
+    *("stages/explained", "stages/adjusted_opening", "stages/harmonized_opening", "rows/adjusted", "rows/covariates"),
+    *("rows/combat", "rows/moves", "clients/policy/covariates"),
 )
 OFF_WORDS = re.compile(r"gaps|noise|noisy|monitor|histogram|host(ed|s\b)|part(y|ies)|coding|checkpoint|flat\b")
 MASKS = "masking/"

@@ -140,7 +140,7 @@ def select(data: LocalData | Stream, request: wire.Request, rules: Rules) -> Loc
     if isinstance(data, Stream):
         data.widest = limits.widest_of(request)
         return of_run(data.select(names, one_by_one=rules.share_names), request)
-    if (beside := request.frame.covariates) is not None:
+    if (beside := request.frame.covariates) is not None and beside.names:
         covariate_rules.check(beside, rules)
         names = (*(names or beside.features_of(data.names or ())), *beside.names)
     if names is None:
@@ -303,7 +303,7 @@ class PCAClient(NumPyClient):
             elsewhere.warn(self._account.path, rows, self._context)
         if isinstance(rows, LocalData):
             frame = self._policy.frame_of(request, rows)
-            if frame.covariates is not None:
+            if frame.covariates is not None and frame.covariates.names:
                 frame = frame.with_names((rows.names or ())[: -len(frame.covariates.names)])
             elif frame.names is not None:  # which may name a column of words for those made of it
                 frame = frame.with_names(rows.names, frame.split)

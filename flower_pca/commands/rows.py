@@ -21,7 +21,6 @@ from flower_pca.hints.identifiers import is_called_identifier
 from flower_pca.results import site as sites
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.projection import Projection
-from flower_pca.rows.covariates import SITE
 
 
 def add_transform(commands: Any) -> None:
@@ -92,7 +91,7 @@ def run_transform(given: argparse.Namespace) -> int:
 
 def _scores(given: argparse.Namespace, result: PCAResult | Projection, rows: Any) -> tuple[Array, str]:
     """The rows' scores, along a client's own components too where these are asked for; and the name of its site."""
-    if given.local is not None and isinstance(result, PCAResult) and SITE in result.adjusted_by_:
+    if given.local is not None and isinstance(result, PCAResult) and result.is_by_site:
         return result.at_site(sites.read(given.local)).transform(rows), ""
     if given.local is not None:
         personal = output.require_personal(result, "--local")

@@ -31,6 +31,7 @@ def add(commands: Any) -> None:
     common.arguments_of_data(parser)
     common.argument_of_algorithm(parser)
     _arguments_of_figures(parser)
+    _arguments_of_sites(parser)
     _arguments_of_privacy(parser)
     common.argument_of_split(parser)
     _arguments_of_course(parser)
@@ -62,6 +63,20 @@ def _arguments_of_figures(parser: argparse.ArgumentParser) -> None:
         action="extend",
         metavar="COLUMNS",
         help="columns whose influence on the features is removed before the PCA, such as age,sex; site for its means",
+    )
+
+
+def _arguments_of_sites(parser: argparse.ArgumentParser) -> None:
+    """How sites are harmonized."""
+    parser.add_argument(
+        "--harmonize", choices=("combat",), help="make location and scale of each column those of all sites, by ComBat"
+    )
+    parser.add_argument(
+        "--keep",
+        type=common.names,
+        action="extend",
+        metavar="COLUMNS",
+        help="with --harmonize, columns such as age whose influence stays although they differ between sites",
     )
 
 
@@ -193,7 +208,8 @@ def _write(result: PCAResult, shards: list[Any], place: Path, given: argparse.Na
             names += output.write_own(result, draft, shards)
         _history(result, draft / "history.csv")
         title = f"Principal components of {common.title(given.data)}"
-        rows = shards if given.partitioned_by == "rows" else None
+        # Rows of a site are scored by what is known of this site alone, which pictures of all sites do not do.
+        rows = None if given.partitioned_by != "rows" or result.is_by_site else shards
         report.write(result, draft / "report.html", title=title, shards=rows)
     return names
 
@@ -224,6 +240,8 @@ def _config(given: argparse.Namespace) -> PCAConfig:
         standard_errors=given.standard_errors,
         explain=given.explain or (),
         adjust=given.adjust or (),
+        harmonize=given.harmonize,
+        keep=given.keep or (),
         mask=given.mask,
         dp=budget,
         wire=given.wire,

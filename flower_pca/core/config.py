@@ -36,6 +36,7 @@ from flower_pca.settings.masks import MaskedSums
 SCALES: Final = (None, "std", "max_abs")
 MISSING: Final = ("error", "own_mean", "mean")
 COMPONENTS: Final = 2  # if nobody says how many
+HARMONIZED: Final = (None, "combat")
 SPLITS: Final = ("rows", "columns")
 
 
@@ -93,6 +94,10 @@ class PCAConfig:
         adjust: Columns that are no features, such as age, whose influence is removed from all features before the PCA,
             by least squares over the rows of all clients; "site" to remove each site's own means. Named as in
             `explain`.
+        harmonize: "combat": location and scale of each column become those of all sites together, by ComBat, before
+            the PCA; None to leave them.
+        keep: Columns that are no features, such as age, whose influence `harmonize` keeps although they differ
+            between sites. Named as in `explain`.
         max_share: The most that one client may count of all squares, and of all rows, as 0.1 or
             "10%": its statistics are scaled down to that; None for no such limit. At least one over
             the number of clients. The status says whether it bounds how far one client turns the
@@ -127,6 +132,8 @@ class PCAConfig:
     partitioned_by: str = "rows"
     explain: tuple[str, ...] = ()
     adjust: tuple[str, ...] = ()
+    harmonize: str | None = None
+    keep: tuple[str, ...] = ()
     max_share: float | None = None
 
     __repr__ = brief
@@ -159,6 +166,11 @@ class PCAConfig:
             plain["columns"] = tuple(name for name in plain["columns"] if name not in beside)
         if self.dp is not None and self.dp.public_ranges:
             plain["columns"] = self._columns_with_ranges(self.dp.public_ranges, plain.get("columns"))
+        if plain["keep"] and (self.harmonize is None or SITE in plain["keep"]):
+            raise ConfigError(
+                f"keep={shown(self.keep)} names what stays when sites are harmonized, and the site is what goes. Write "
+                f"{option('harmonize', 'combat')} beside it, and leave {SITE} out of keep."
+            )
         if plain["adjust"] and self.center is False:
             raise ConfigError(
                 f"adjust={shown(self.adjust)} removes what covariates explain about the means, so columns are "
@@ -226,6 +238,8 @@ class PCAConfig:
     @property
     def covariates(self) -> Covariates | None:
         """The columns that are no features, if there are any."""
+        if self.harmonize is not None:
+            return Covariates(self.keep, len(self.keep))
         adjusting = [name for name in self.adjust if name != SITE]
         names = dict.fromkeys([*adjusting, *(name for name in self.explain if name != SITE)])
         if not names and not self.adjust:
@@ -311,7 +325,7 @@ class PCAConfig:
         compatible.check_options({**self.options, "checkpoint": str(path)})
 
 
-_COVARIATES: Final = ("explain", "adjust")  # settings that name columns which are no features
+_COVARIATES: Final = ("explain", "adjust", "keep")  # settings that name columns which are no features
 
 
 def _named(setting: str, given: Any) -> tuple[str, ...]:
@@ -333,6 +347,7 @@ _CHOICES: Final[Mapping[str, tuple[Any, ...]]] = {
     "center": (True, False, None),
     "scale": SCALES,
     "missing": MISSING,
+    "harmonize": HARMONIZED,
     **{name: (True, False) for name, usual in _FIELDS.items() if isinstance(usual, bool)},
     "wire": WIRES,
     "partitioned_by": SPLITS,
@@ -362,6 +377,8 @@ class PCAConfigOptions(TypedDict, total=False):
     partitioned_by: str
     explain: Sequence[str] | str
     adjust: Sequence[str] | str
+    harmonize: str | None
+    keep: Sequence[str] | str
     max_share: float | str | None
 
 

@@ -422,6 +422,8 @@ def to_sklearn(result: PCAResult) -> Any:
             got=f"one of {result.algorithm}",
             then="Use its own transform.",
         )
+    if result.harmonized_by_:
+        raise ConfigError("scikit-learn's PCA does not harmonize sites. Use the transform of the result.")
     if result.adjusted_by_:
         raise ConfigError(
             "scikit-learn's PCA has no covariates, and the run removed what "

@@ -38,7 +38,7 @@ def match(X: Any, frame: Frame, d: int, *, digest: str = "") -> LocalData:
         ConfigError: If a column is missing, by its name.
     """
     names = _clean_names(frame.names)
-    if frame.covariates is not None:
+    if frame.covariates is not None and frame.covariates.names:
         rows = _rows_beside_covariates(X, names, frame.covariates)
     else:
         rows = rows_by_name(X, names, digest)

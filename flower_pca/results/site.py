@@ -1,4 +1,4 @@
-"""What a run leaves a site for itself if it removes the site's own means, and a result for the rows of that site."""
+"""What a run leaves a site for itself if it removes its own means or harmonizes it, and a result for its rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from flower_pca.base import files
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import shown
-from flower_pca.rows.adjusted import SITE_COVARIATES, SITE_MEAN
+from flower_pca.rows.adjusted import SITE_COVARIATES, SITE_LOCATION, SITE_MEAN, SITE_SCALE
 from flower_pca.rows.covariates import SITE
 
 
@@ -20,6 +20,10 @@ class OfSites(Protocol):
     @property
     def adjusted_by_(self) -> tuple[str, ...]:
         """The covariates, and "site"."""
+
+    @property
+    def harmonized_by_(self) -> str:
+        """How sites were harmonized; "" if they were not."""
 
     @property
     def slopes_(self) -> Array | None:
@@ -35,21 +39,23 @@ class OfSites(Protocol):
 
 
 def read(path: str | os.PathLike[str]) -> Mapping[str, Array]:
-    """What a node has written for itself: its own means, which never left it."""
+    """What a node has written for itself: its own means, or how it differs from all sites. It never left the node."""
     _, arrays = files.read(path, "own result", private=True)
     return arrays
 
 
 def fields_at(result: OfSites, site: int | str | Mapping[str, Array]) -> dict[str, Any]:
     """The fields of the result for rows of this site: its own means become the means of the result."""
-    if SITE not in result.adjusted_by_:
+    if SITE not in result.adjusted_by_ and not result.harmonized_by_:
         raise ConfigError(
-            "The run has not subtracted the means of each site, so rows of all sites are treated alike. Leave at_site "
-            "out."
+            "The run has neither subtracted the means of each site nor harmonized sites, so rows of all sites are "
+            "treated alike. Leave at_site out."
         )
     own = site if isinstance(site, Mapping) else _of(result, site)
-    if SITE_MEAN not in own:
-        raise ConfigError("The own results of the site have no means of it. Give those of a run with adjust.")
+    if (SITE_LOCATION if result.harmonized_by_ else SITE_MEAN) not in own:
+        raise ConfigError("The own results of the site are of another run. Give those of this one.")
+    if result.harmonized_by_:
+        return {"site_location_": own[SITE_LOCATION], "site_scale_": own[SITE_SCALE]}
     rest = tuple(name for name in result.adjusted_by_ if name != SITE)
     return {
         "mean_": own[SITE_MEAN],
@@ -65,7 +71,7 @@ def _of(result: OfSites, site: int | str) -> Mapping[str, Array]:
     if not keys:
         there = ", ".join(result.site_names.get(key, str(key)) for key in result.local) or "none"
         raise ConfigError(
-            f"The result has no means of the site {shown(site)}, but of {there}. Where the site's node has written "
+            f"The result knows nothing of the site {shown(site)}, but of {there}. Where the site's node has written "
             "them to its output folder, give flower_pca.results.site.read(path)."
         )
     return result.local[keys[0]]

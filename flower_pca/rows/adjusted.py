@@ -11,13 +11,18 @@ from typing import Any, Final
 
 import numpy as np
 
+from flower_pca.base import labels
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 from flower_pca.names.table import Table
+from flower_pca.rows import moves
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.measured import Measured
+from flower_pca.rows.moves import Moves
 
-SITE_MEAN, SITE_COVARIATES = "site_mean", "site_covariates"  # of what a site keeps for itself: its own means
+# What a site keeps for itself: its own means; or how it differs from all, if sites are harmonized.
+SITE_MEAN, SITE_COVARIATES = "site_mean", "site_covariates"
+SITE_LOCATION, SITE_SCALE = "site_location", "site_scale"
 
 
 @dataclass(frozen=True)
@@ -27,17 +32,13 @@ class Residuals:
     Attributes:
         joint: The joint table.
         d: How many of its columns are features; the first ones.
-        slopes: How much each feature changes with each of the next columns, (q, d).
-        shift: What is subtracted from a feature before, (d,): a site's own means, or zeros.
-        mean: What is subtracted from a covariate, (q,).
+        moves: What becomes of a feature.
         fill: What stands for a missing value of a feature, (d,); None if it stays missing.
     """
 
     joint: Measured
     d: int
-    slopes: Array
-    shift: Array
-    mean: Array
+    moves: Moves
     fill: Array | None
 
     axis: Final = 0
@@ -54,13 +55,14 @@ class Residuals:
 
     def pieces(self) -> Iterator[Array]:
         """What is left of the rows, in the blocks of the joint table."""
-        last = self.d + len(self.slopes)
+        moves, last = self.moves, self.d + len(self.moves.slopes)
         for block in self.joint.blocks():
             features = block[:, : self.d].astype(np.float64)
             if self.fill is not None and self.joint.missing:
                 features = np.where(np.isnan(features), self.fill, features)
-            features -= self.shift
-            features -= (block[:, self.d : last] - self.mean) @ self.slopes
+            features -= moves.shift
+            features *= moves.factor
+            features -= (block[:, self.d : last] - moves.mean) @ moves.slopes
             yield features.astype(self.dtype, copy=False)
 
     def place(self) -> None:
@@ -68,11 +70,12 @@ class Residuals:
         return
 
 
-def require_complete(joint: Measured, names: tuple[str, ...], d: int, who: str, *, own_mean: bool) -> None:
+def require_complete(joint: Measured, named: tuple[str, ...] | None, d: int, who: str, *, own_mean: bool) -> None:
     """Raise DataError if a covariate has missing values, or a feature that is to be adjusted has no value at all."""
     if not joint.missing:
         return
     seen = np.broadcast_to(np.asarray(joint.there().seen), joint.d)
+    names = labels.column_names(named, joint.d)
     for name, count in zip(names[d:], seen[d:], strict=True):
         if count < joint.n:
             raise DataError(
@@ -86,29 +89,26 @@ def require_complete(joint: Measured, names: tuple[str, ...], d: int, who: str, 
             )
 
 
-def table(whole: Table, joint: Measured, names: tuple[str, ...], frame: Frame, who: str) -> Table:
-    """The features of a joint table as the frame has them: less what covariates explain, if that is known."""
-    d, covariates = len(names), frame.covariates
+def table(whole: Table, joint: Measured, names: tuple[str, ...] | None, frame: Frame, move: Moves | None) -> Table:
+    """The features of a joint table as the frame has them: with these moves, if there are any."""
+    covariates = frame.covariates
     assert covariates is not None
-    require_complete(joint, (*names, *covariates.names), d, who, own_mean=covariates.changes_rows)
-    if not covariates.changes_rows:
-        return replace(whole.pick(names, who), texts={}, coded=())
+    d = joint.d - len(covariates.names)
+    if move is None:
+        return replace(whole if names is None else whole.pick(names), texts={}, coded=())
     fill = frame.fill
     if frame.own and joint.missing:
         fill = joint.own_fill()[:d]
-    slopes = np.zeros((0, d)) if covariates.slopes is None else covariates.slopes
-    q = len(slopes)
-    shift, mean = np.zeros(d), np.zeros(q) if covariates.mean is None else covariates.mean[:q]
-    if covariates.within:
-        means = np.asarray(joint.there().mean)
-        shift, mean = means[:d], means[d : d + q]
-    return Table(Residuals(joint, d, slopes, shift, mean, fill), names)
+    return Table(Residuals(joint, d, move, fill), names)
 
 
 def of_site(data: Any) -> dict[str, Array]:
-    """What a site needs to adjust its rows, if its own means are removed: these, which never leave it."""
+    """What a site needs to adjust or harmonize its rows as in the run, which never leaves it; {} if nothing."""
     covariates, joint = data.frame.covariates, data.joint
-    if covariates is None or not covariates.within or joint is None:
+    if covariates is None or joint is None or not (covariates.within or covariates.sigma is not None):
         return {}
+    if covariates.sigma is not None:
+        own = moves.effect(joint.in_frame(Frame()), data.d, covariates)
+        return {SITE_LOCATION: own.location, SITE_SCALE: own.scale}
     means = np.asarray(joint.there().mean, dtype=np.float64)
     return {SITE_MEAN: means[: data.d].copy(), SITE_COVARIATES: means[data.d : data.d + covariates.adjusted].copy()}

@@ -13,52 +13,46 @@ import numpy as np
 
 from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
-from flower_pca.rows.covariates import Covariates
+from flower_pca.rows.moves import Moves
 from flower_pca.rows.statistics import Source, Statistics
 
 
-def source(joint: Source, d: int, covariates: Covariates, site_mean: Array) -> Source:
-    """The statistics of the features as a frame with these covariates has them, from those of the joint table.
-
-    `site_mean` is the mean of the joint table of the whole site, also if the statistics are of a part of its rows.
-    """
+def source(joint: Source, d: int, moves: Moves | None) -> Source:
+    """The statistics of the features with these moves, from those of the joint table, or as they are stored."""
     known, whole = joint
     features = known.of_columns(np.arange(d))
-    if not covariates.changes_rows:
+    if moves is None:
         return features, whole and (lambda Z: whole(_padded(Z, known.d))[:d])
-    slopes = np.zeros((0, d)) if covariates.slopes is None else covariates.slopes
+    slopes, f = moves.slopes, moves.factor
     q = len(slopes)
     last = d + q
-    shift, mean = np.zeros(d), np.zeros(q) if covariates.mean is None else covariates.mean[:q]
-    rest = known.rest[:d] - known.rest[d:last] @ slopes
-    if covariates.within:
-        shift, mean, rest = site_mean[:d], site_mean[d:last], np.zeros(d)
-    left = (known.mean[:d] - shift) - (known.mean[d:last] - mean) @ slopes
+    left = (known.mean[:d] - moves.shift) * f - (known.mean[d:last] - moves.mean) @ slopes
+    rest = known.rest[:d] * f - known.rest[d:last] @ slopes
+    rest = np.where(moves.shift == known.mean[:d], 0.0, rest)  # nothing is told of a site's own mean
     changed = replace(features, mean=left, seen=np.full(d, float(known.n)), gaps=features.gaps[:0], rest=rest)
     if known.factor is not None:
-        R = known.factor[:, :d] - known.factor[:, d:last] @ slopes
+        R = known.factor[:, :d] * f - known.factor[:, d:last] @ slopes
         return replace(changed, factor=R, m2=linalg.column_norms(R) ** 2), None
     if known.scatter is not None:
-        along = known.scatter[:d, d:last] @ slopes
-        C = known.scatter[:d, :d] - along - along.T + slopes.T @ known.scatter[d:last, d:last] @ slopes
+        along = (known.scatter[:d, d:last] @ slopes) * f[:, None]
+        C = known.scatter[:d, :d] * np.outer(f, f) - along - along.T + slopes.T @ known.scatter[d:last, d:last] @ slopes
         return replace(changed, scatter=C, m2=np.maximum(np.diagonal(C), 0.0)), None
     assert whole is not None
-    m2 = known.m2[:d].copy()
     mu = known.mean
 
     def product(Z: Array) -> Array:
-        """The product of rows of the joint table about their own mean, with the covariates' part taken off both sides,
-        and about 0 again.
-        """
-        wide = _padded(Z, known.d)
+        """The product of rows of the joint table about their mean, with the moves on both sides, and about 0 again."""
+        wide = _padded(f[:, None] * Z, known.d)
         wide[d:last] = -slopes @ Z
         found = whole(wide) - known.n * np.outer(mu, mu @ wide)
-        less = found[:d] - slopes.T @ found[d:last]
+        less = f[:, None] * found[:d] - slopes.T @ found[d:last]
         return np.asarray(less + known.n * np.outer(left, left @ Z))
 
+    m2 = known.m2[:d] * f**2
     if q:
         crossed = _of_unit_columns(whole, known, d, q)
-        m2 += np.einsum("qd,qd->d", slopes, crossed[d:last] @ slopes) - 2.0 * np.einsum("dq,qd->d", crossed[:d], slopes)
+        own = np.einsum("qd,qd->d", slopes, crossed[d:last] @ slopes)
+        m2 = m2 + own - 2.0 * f * np.einsum("dq,qd->d", crossed[:d], slopes)
     return replace(changed, m2=np.maximum(m2, 0.0)), product
 
 

@@ -19,6 +19,7 @@ from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import brief
 from flower_pca.names.coding import source_of
+from flower_pca.rows.combat import SiteEffect
 
 NAME: Final = "covariates"  # of the covariates in a message
 ADJUSTED: Final = "adjusted"  # in a model: how many degrees of freedom the covariates take that are removed
@@ -37,6 +38,10 @@ class Covariates:
         within: Whether each site's own means are subtracted from its rows and covariates.
         mean: The mean of the adjusting covariates over all rows, (q,); None before it is known.
         slopes: How much each column changes with each of these, (q, d); None before it is known.
+        grand, sigma: If sites are harmonized, the grand mean of each column, without covariates, and its deviation
+            about what sites and covariates explain, (d,); else None, as before it is known.
+        effect: How the site of the rows differs, if rows other than those of the run are harmonized by it; no message
+            has it.
     """
 
     names: tuple[str, ...]
@@ -44,6 +49,9 @@ class Covariates:
     within: bool = False
     mean: Array | None = None
     slopes: Array | None = None
+    grand: Array | None = None
+    sigma: Array | None = None
+    effect: SiteEffect | None = None
 
     __repr__ = brief
 
@@ -60,27 +68,33 @@ class Covariates:
     @property
     def changes_rows(self) -> bool:
         """Whether rows become others: what covariates explain is known and subtracted, or the site's means are."""
-        return self.within or self.slopes is not None
+        return self.within or self.slopes is not None or self.sigma is not None
 
     @property
     def bare(self) -> Covariates:
         """The same before anything is known of them."""
-        return replace(self, mean=None, slopes=None)
+        return replace(self, mean=None, slopes=None, grand=None, sigma=None)
 
     @property
     def arrays(self) -> dict[str, Array]:
         """What a message brings of them beside their names."""
-        every = {"covariate_mean": self.mean, "slopes": self.slopes}
+        every = {"covariate_mean": self.mean, "slopes": self.slopes, "grand": self.grand, "sigma": self.sigma}
         return {name: a for name, a in every.items() if a is not None}
 
     def same(self, other: Covariates) -> bool:
         """Whether both make the same of every row."""
         if (self.names, self.adjusted, self.within) != (other.names, other.adjusted, other.within):
             return False
-        for a, b in ((self.mean, other.mean), (self.slopes, other.slopes)):
+        if self.effect is not other.effect:
+            return False
+        for a, b in zip(self._numbers, other._numbers, strict=True):
             if a is not b and (a is None or b is None or not np.array_equal(a, b)):
                 return False
         return True
+
+    @property
+    def _numbers(self) -> tuple[Array | None, ...]:
+        return self.mean, self.slopes, self.grand, self.sigma
 
     def features_of(self, names: Iterable[str]) -> tuple[str, ...]:
         """The names of a table that are features: neither covariates, nor made of the same columns of words."""
@@ -109,8 +123,8 @@ class Covariates:
                 "The covariates of a message", must="names, each once, and how many of them adjust rows", got="others",
                 then=_REMEDY,
             )  # fmt: skip
-        mean, slopes = arrays.get("covariate_mean"), arrays.get("slopes")
-        return cls(tuple(names), adjusted, bool(within), mean, slopes)
+        mean, slopes, grand, sigma = (arrays.get(name) for name in ("covariate_mean", "slopes", "grand", "sigma"))
+        return cls(tuple(names), adjusted, bool(within), mean, slopes, grand, sigma)
 
 
 def independent(products: Array) -> int:

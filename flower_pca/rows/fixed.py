@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,7 +20,8 @@ from flower_pca.base import linalg
 from flower_pca.base.cache import Cache
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
-from flower_pca.rows import adjusted_statistics, statistics
+from flower_pca.rows import adjusted_statistics, moves, statistics
+from flower_pca.rows.covariates import Covariates
 from flower_pca.rows.frame import Frame, Moments
 from flower_pca.rows.local import DIRECT, LocalData, Operator
 from flower_pca.rows.statistics import Product, Source, Statistics
@@ -44,12 +46,11 @@ def _parts(data: LocalData, gaps: bool) -> tuple[FixedData, ...]:
 def _sources_of_parts(data: LocalData, gaps: bool) -> list[Source]:
     if data.joint is None:
         return statistics.of_parts(data, gaps=gaps)
-    site_mean, covariates = np.asarray(data.joint.there().mean), data.frame.covariates
+    covariates, move = data.frame.covariates, None
     assert covariates is not None
-    return [
-        adjusted_statistics.source(part, data.d, covariates, site_mean)
-        for part in statistics.of_parts(data.joint, gaps=gaps)
-    ]
+    if covariates.changes_rows:
+        move = moves.of(data.joint.in_frame(Frame(own=data.frame.own)), data.d, covariates)
+    return [adjusted_statistics.source(part, data.d, move) for part in statistics.of_parts(data.joint, gaps=gaps)]
 
 
 class FixedData(Operator):
@@ -105,7 +106,8 @@ class FixedData(Operator):
         def make() -> FixedData:
             parts = functools.partial(_parts, data, gaps)
             if data.joint is not None:
-                return cls._beside_covariates(data, statistics.of(data.joint, path, gaps=gaps, ready=ready), parts)
+                joint = statistics.of(data.joint, path, gaps=gaps, ready=ready)
+                return cls._beside_covariates(joint, data.frame, data.d, data.who, parts)
             source, whole = statistics.of(data, path, gaps=gaps, ready=ready)
             return cls(source, data.frame, who=data.who, whole=whole, parts=parts)
 
@@ -113,13 +115,22 @@ class FixedData(Operator):
 
     @classmethod
     def _beside_covariates(
-        cls, data: LocalData, known: Source, parts: Callable[[], tuple[FixedData, ...]]
+        cls, known: Source, frame: Frame, d: int, who: str, parts: Callable[[], tuple[FixedData, ...]]
     ) -> FixedData:
-        """What answers for features in a frame with covariates, by the statistics of the joint table."""
-        covariates = data.frame.covariates
+        """What answers for d features in a frame with covariates, by the statistics of the joint table."""
+        covariates, move = frame.covariates, None
         assert covariates is not None
-        found, whole = adjusted_statistics.source(known, data.d, covariates, known[0].mean)
-        return cls(found, data.frame, who=data.who, whole=whole, parts=parts, joint=known)
+        if covariates.changes_rows:
+            joint = FixedData(known[0], Frame(own=True), who=who, whole=known[1])
+            move = moves.of(joint, d, covariates)
+        found, whole = adjusted_statistics.source(known, d, move)
+        return cls(found, frame, who=who, whole=whole, parts=parts, joint=known)
+
+    def with_covariates(self, covariates: Covariates) -> FixedData:
+        """The same features in the same frame, with what is now known of covariates."""
+        assert self._joint is not None
+        frame = replace(self.frame, covariates=covariates)
+        return FixedData._beside_covariates(self._joint, frame, self.d, self.who, self.parts)
 
     def joint_in(self, frame: Frame) -> FixedData:
         """Features and covariates as one table, in a frame of its own, by their statistics."""

@@ -21,7 +21,8 @@ from flower_pca.blocks import adapters
 from flower_pca.names import coding
 from flower_pca.names.columns import Heading, not_named
 from flower_pca.names.table import Table
-from flower_pca.rows import adjusted
+from flower_pca.rows import adjusted, moves
+from flower_pca.rows.covariates import Covariates
 from flower_pca.rows.frame import Frame, ImplicitRows, Moments, about_mean, apply, pays, product, product_and_moments
 from flower_pca.rows.gram import GramSum, few_stored, sparse_gram
 from flower_pca.rows.measured import Measured
@@ -85,6 +86,10 @@ class Operator(ABC):
     @abstractmethod
     def fingerprint(self) -> int:
         """A digest of what answers come from."""
+
+    @abstractmethod
+    def with_covariates(self, covariates: Covariates) -> Operator:
+        """The same features in the same frame, with what is now known of covariates."""
 
     @abstractmethod
     def joint_in(self, frame: Frame) -> Operator:
@@ -265,19 +270,30 @@ class LocalData(Operator):
         """The features in a frame, less what the covariates explain of them if the frame says how much that is."""
         covariates = frame.covariates
         assert covariates is not None
-        names = frame.names or covariates.features_of(self.names or ())
-        joint = self.arrange((*names, *covariates.names))
+        names, joint = frame.names, self
+        if covariates.names or names is not None:
+            names = names or covariates.features_of(self.names or ())
+            joint = self.arrange((*names, *covariates.names))
+        d = joint.d - len(covariates.names)
 
         def make() -> tuple[Frame, LocalData]:
-            table = adjusted.table(joint.table, joint.measured, names, frame, joint.who)
+            moved = covariates.changes_rows
+            adjusted.require_complete(joint.measured, joint.names, d, joint.who, own_mean=moved)
+            move = moves.of(joint.in_frame(Frame(own=frame.own)), d, covariates) if moved else None
+            table = adjusted.table(joint.table, joint.measured, names, frame, move)
             made = object.__new__(LocalData)
             made._hold(replace(table.stored(joint.who), site=joint.site), joint.who, missing=True)
-            return frame, made.arrange(names)
+            return frame, made if names is None else made.arrange(names)
 
         _, rows = joint.measured.newest("features", lambda found: found[0].same(frame), make)
         view = rows.in_frame(replace(frame, covariates=None, names=None), once=once, copy=copy)
         view.frame, view.joint = frame, joint
         return view
+
+    def with_covariates(self, covariates: Covariates) -> LocalData:
+        """The same features in the same frame, with what is now known of covariates."""
+        assert self.joint is not None
+        return self.joint.in_frame(replace(self.frame, covariates=covariates, names=self.names))
 
     def joint_in(self, frame: Frame) -> LocalData:
         """Features and covariates as one table, in a frame of its own."""

@@ -178,7 +178,7 @@ def _in_process(
         for i in public:
             if arrays := client_half.own_results(stage, there.memories[i], clients[i].in_frame(frame)):
                 own[i] = arrays
-    if config.covariates is not None and config.covariates.within:
+    if config.harmonize is not None or (config.covariates is not None and config.covariates.within):
         for i in public:
             own[i] = {**own.get(i, {}), **of_site(clients[i].in_frame(result.frame))}
     names = {i: client.site for i, client in enumerate(clients) if client.site}
@@ -194,7 +194,8 @@ def _in_order(config: PCAConfig, sites: list[Table]) -> tuple[PCAConfig, list[Ta
         from flower_pca.simulation.sites import by_agreement
 
         config, sites = by_agreement(config, config.coding, sites)
-    if config.covariates is not None:
+    covariates = config.covariates
+    if covariates is not None and (covariates.names or all(site.names for site in sites)):
         from flower_pca.simulation.sites import beside_covariates
 
         return beside_covariates(config, sites)

@@ -248,7 +248,7 @@ class AdjustedSums(Stage[AdjustedSumsState]):
     Cost: that of the opening under masks, and 4 n_i d q flops for q covariates; q columns of d floats up.
     """
 
-    name: ClassVar[str] = "adjusted_sums"
+    name: ClassVar[str] = "adjusted_summed_opening"
     asks: ClassVar[Mapping[str, Ask]] = {
         **SummedOpening.asks,
         "covariates": index(_MOST),

@@ -38,7 +38,7 @@ from flower_pca.wire.records import (
     word_of,
 )
 
-_PARTS: Final = ("mean", "scale", "fill", "covariate_mean", "slopes")
+_PARTS: Final = ("mean", "scale", "fill", "covariate_mean", "slopes", "grand", "sigma")
 _FRAME: Final = {f"frame.{part}": part for part in _PARTS}
 _OWN: Final = "frame.own"
 # whether the names of columns are asked for; what may be asked instead later

@@ -43,7 +43,14 @@ LONGEST: Final = 1e60
 _BLOCKS: Final = {False: 4, True: 7}
 # matrices as large as C_i at a time, where it is packed; and where it is masked
 _SQUARES: Final = {False: 4, True: 7}
-_OPENINGS: Final = (Opening.name, SummedOpening.name, "adjusted_opening", "adjusted_sums")
+_OPENINGS: Final = (
+    Opening.name,
+    SummedOpening.name,
+    "adjusted_opening",
+    "adjusted_summed_opening",
+    "harmonized_opening",
+    "harmonized_summed_opening",
+)
 _SENDER: Final = "Check the sender."
 
 
@@ -329,9 +336,10 @@ def _check_frame(request: wire.Request, d: int | None) -> None:
     shapes: dict[str, tuple[int | None, ...]] = {}
     if covariates is not None:
         shapes = {"covariate_mean": (covariates.adjusted,), "slopes": (covariates.adjusted, d)}
-        if len({"covariate_mean", "slopes"} & framed.keys()) == 1:
+        there = {"covariate_mean", "slopes", "grand", "sigma"} & framed.keys()
+        if there not in (set(), {"covariate_mean", "slopes"}, {"slopes", "grand", "sigma"}):
             raise ProtocolError(
-                "The covariates of a message", must="with mean and slopes, or without both", got="one", then=_SENDER
+                "The covariates of a message", must="with all of their numbers, or without", got="some", then=_SENDER
             )
     for name, a in framed.items():
         shape = shapes.get(name, (d,))
@@ -339,7 +347,8 @@ def _check_frame(request: wire.Request, d: int | None) -> None:
             got = f"shape {a.shape} and dtype {a.dtype}"
             rule = " x ".join(f"{side}" for side in shape)
             raise ProtocolError(f"The {name} of a message", must=f"{rule} numbers", got=got, then=_SENDER)
-    if "scale" in framed and not (framed["scale"] > 0.0).all():
-        raise ProtocolError("The scale of a message", must="above 0", got="others", then=_SENDER)
-    if "scale" in framed and framed["scale"].min() < SMALLEST:
-        raise ProtocolError("The scale of a message", must=f"at least {SMALLEST:g}", got="less", then=_SENDER)
+    for name in {"scale", "sigma"} & framed.keys():
+        if not (framed[name] > 0.0).all():
+            raise ProtocolError(f"The {name} of a message", must="above 0", got="others", then=_SENDER)
+        if framed[name].min() < SMALLEST:
+            raise ProtocolError(f"The {name} of a message", must=f"at least {SMALLEST:g}", got="less", then=_SENDER)

@@ -1,0 +1,73 @@
+"""ComBat: location and scale of each column at a site, with estimates that are shrunk over the columns.
+
+With S the rows of a site as they are standardized by what all sites tell (grand, slopes, sigma), g and delta are the
+means and variances of its n rows, column by column. Sites of few rows have uncertain ones, so they are drawn towards
+their common distribution over the columns, by empirical Bayes (Johnson, Li, Rabinovic 2007; Fortin et al. 2017): g has
+a normal prior with mean gbar and variance tau2, delta an inverse gamma prior with parameters lam and nu. The two lines
+of the posterior are repeated until nothing changes:
+
+    g*      = (tau2 n g + delta* gbar) / (tau2 n + delta*)
+    delta*  = ((n - 1) delta / 2 + n (g - g*)^2 / 2 + nu) / (n / 2 + lam - 1)
+
+A row x with covariates a becomes (S - g*) / sqrt(delta*) sigma + grand + slopes'a. What a site finds here stays there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from flower_pca.base.linalg import Array
+
+LEAST_ROWS: Final = 3  # of a site: with fewer, its variances say nothing
+_SETTLED: Final = 1e-13  # a relative change by which nothing changes any more
+_MOST: Final = 10_000  # repetitions, of which 16 were needed at most
+
+
+@dataclass(frozen=True)
+class SiteEffect:
+    """How a site differs from all: g* and delta* of every column, (d,) each, in units of sigma.
+
+    Attributes:
+        location: g*.
+        scale: delta*.
+        constant: In which columns the rows of the site are all the same, so that their scale is left as it is.
+    """
+
+    location: Array
+    scale: Array
+    constant: Array
+
+
+def effect(n: int, means: Array, variances: Array) -> SiteEffect:
+    """The effect of a site, from means and variances of its n standardized rows."""
+    constant = variances <= 0.0
+    delta = np.where(constant, 1.0, variances)
+    gbar, tau2 = float(means.mean()), float(means.var(ddof=1))
+    mean, variance = float(delta.mean()), float(delta.var(ddof=1))
+    if variance > 0.0:
+        lam, nu = (2.0 * variance + mean**2) / variance, (mean * variance + mean**3) / variance
+    else:  # all columns have one variance, so their distribution is a point
+        return SiteEffect(_shrunk(means, delta, n, gbar, tau2), delta, constant)
+    location, scale = means, delta
+    for _ in range(_MOST):
+        before = location, scale
+        location = _shrunk(means, scale, n, gbar, tau2)
+        squares = (n - 1) * delta + n * (means - location) ** 2
+        scale = (0.5 * squares + nu) / (0.5 * n + lam - 1.0)
+        if has_settled(*before, location, scale):
+            break
+    return SiteEffect(location, scale, constant)
+
+
+def has_settled(location: Array, scale: Array, new_location: Array, new_scale: Array) -> bool:
+    """Whether a repetition has changed nothing but the last digits."""
+    size = np.maximum(np.abs(location), np.sqrt(scale))
+    moved = np.max(np.abs(new_location - location) / size, initial=0.0)
+    return bool(max(moved, np.max(np.abs(new_scale - scale) / scale, initial=0.0)) <= _SETTLED)
+
+
+def _shrunk(means: Array, scale: Array, n: int, gbar: float, tau2: float) -> Array:
+    return np.asarray((tau2 * n * means + scale * gbar) / (tau2 * n + scale))

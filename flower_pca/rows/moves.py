@@ -1,0 +1,96 @@
+"""Moves: how the features of a row follow from the features and covariates of a table, in a frame with covariates.
+
+Whether covariates are removed, or sites harmonized, a row x with covariates a becomes
+
+    (x - shift) * factor - slopes'(a - mean)
+
+which is linear, so the moments of the joint table of a site tell all of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from flower_pca.base.errors import DataError
+from flower_pca.base.linalg import Array
+from flower_pca.rows import combat
+from flower_pca.rows.combat import SiteEffect
+from flower_pca.rows.covariates import Covariates
+from flower_pca.rows.frame import Moments
+
+
+class Joint(Protocol):
+    """The joint table of a site: features, then covariates."""
+
+    n: int
+    d: int
+    who: str
+
+    def moments(self) -> Moments:
+        """The moments of its columns."""
+
+    def local_product(self, block: Array) -> tuple[Moments, Array]:
+        """The moments, and the product of the rows less their mean with a block."""
+
+
+@dataclass(frozen=True)
+class Moves:
+    """What is subtracted from features, what they are multiplied by, and what of the covariates is subtracted.
+
+    Attributes:
+        shift, factor: Of the features, (d,).
+        slopes: How much of each of the next q columns is subtracted from each feature, (q, d).
+        mean: What is subtracted from these columns before, (q,).
+    """
+
+    shift: Array
+    factor: Array
+    slopes: Array
+    mean: Array
+
+
+def of(joint: Joint, d: int, covariates: Covariates) -> Moves:
+    """The moves of a site with this joint table, of which the first d columns are features."""
+    slopes = np.zeros((0, d)) if covariates.slopes is None else covariates.slopes
+    q = len(slopes)
+    if covariates.sigma is not None:
+        return _harmonizing(joint, d, covariates, slopes)
+    mean = np.zeros(q) if covariates.mean is None else covariates.mean[:q]
+    if not covariates.within:
+        return Moves(np.zeros(d), np.ones(d), slopes, mean)
+    own = np.asarray(joint.moments().mean, dtype=np.float64)
+    return Moves(own[:d], np.ones(d), slopes, own[d : d + q])
+
+
+def _harmonizing(joint: Joint, d: int, covariates: Covariates, slopes: Array) -> Moves:
+    assert covariates.sigma is not None
+    assert covariates.grand is not None
+    own = covariates.effect or effect(joint, d, covariates)
+    root = np.sqrt(own.scale)
+    shift = covariates.sigma * own.location - (root - 1.0) * covariates.grand
+    return Moves(shift, 1.0 / root, slopes * (1.0 / root - 1.0), np.zeros(len(slopes)))
+
+
+def effect(joint: Joint, d: int, covariates: Covariates) -> SiteEffect:
+    """How a site differs from all, by its joint table."""
+    assert covariates.sigma is not None
+    assert covariates.grand is not None
+    if joint.n < combat.LEAST_ROWS:
+        raise DataError(
+            f"The site of {joint.who} has fewer than {combat.LEAST_ROWS} rows, so its variances say nothing. Leave the "
+            "site out, or wait until it has 10 rows."
+        )
+    slopes = np.zeros((0, d)) if covariates.slopes is None else covariates.slopes
+    last = d + len(slopes)
+    units = np.zeros((joint.d, len(slopes)))
+    units[d:last] = np.eye(len(slopes))
+    moments, product = joint.local_product(units)
+    means, product = np.asarray(moments.mean, dtype=np.float64), product.astype(np.float64)
+    left = moments.m2[:d] - 2.0 * np.einsum("dq,qd->d", product[:d], slopes)
+    left += np.einsum("qd,qr,rd->d", slopes, product[d:last], slopes)
+    left = np.where(left > 1e-14 * moments.m2[:d], left, 0.0)
+    location = (means[:d] - covariates.grand - means[d:last] @ slopes) / covariates.sigma
+    return combat.effect(joint.n, location, left / covariates.sigma**2 / (joint.n - 1))

@@ -1,0 +1,295 @@
+"""The openings of runs that harmonize sites by ComBat: one message before the usual opening, of sums about site means.
+
+Each site sends its row count, the sums of its columns and of the covariates to keep, and their squares and products
+about its own means. The server adds them up, and computes what all sites have in common:
+
+    slopes  = (sum A'A)^+ sum A'X
+    grand   = (sum X'1 - slopes' sum A'1) / n
+    sigma^2 = (sum of squares - diag(slopes' sum A'X)) / n
+
+With these numbers each site standardizes its rows and finds how it differs from all: see `rows.combat`. That stays at
+the site. The second message is the usual opening, of harmonized rows. If other sites answer it, the numbers are of
+other rows, and the opening begins anew.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final
+
+import numpy as np
+
+from flower_pca.base import labels
+from flower_pca.base.errors import DataError, ProtocolError
+from flower_pca.base.history import Status
+from flower_pca.base.linalg import Array
+from flower_pca.base.options import option
+from flower_pca.core.kinds import ROWS, VECTOR, Ask, Kind, Part, index
+from flower_pca.core.model import Model
+from flower_pca.core.stage import MOST_ROWS, Arrays, Merge, Stage, add
+from flower_pca.names.columns import enumeration
+from flower_pca.rows.combat import LEAST_ROWS
+from flower_pca.rows.covariates import ADJUSTED, Covariates, inverse
+from flower_pca.rows.frame import Frame
+from flower_pca.rows.local import LocalData
+from flower_pca.stages.adjusted_opening import COVARIATES
+from flower_pca.stages.opening import OUTLYING, SITE_SUMS, Opening, OpeningState
+from flower_pca.stages.summed_opening import SummedOpening, SummedState
+
+_MOST: Final = 2**16  # covariates
+_CONSTANT: Final = 1e-12  # of a column's squares about the mean of all, below which those within sites are rounding
+_LEAST_COLUMNS: Final = 3  # with fewer there is no distribution over columns to draw a site towards
+_NUMBERS: Final = ("slopes", "grand", "sigma")  # of the second message
+
+
+@dataclass(frozen=True)
+class HarmonizedState:
+    """What is known of all sites: who has answered the first message, and the numbers that follow from it.
+
+    Beside it the state of the opening that follows, and whether that is over.
+    """
+
+    features: OpeningState
+    covariates: Covariates
+    columns: tuple[str, ...] = ()
+    came: tuple[int, ...] = ()
+    over: bool = False
+
+
+@dataclass(frozen=True)
+class HarmonizedSumsState:
+    """The same with the state of the opening under masks."""
+
+    features: SummedState
+    covariates: Covariates
+    columns: tuple[str, ...] = ()
+    came: tuple[int, ...] = ()
+    over: bool = False
+
+
+class _Harmonized(Stage[Any]):
+    """What both openings have in common: the first message."""
+
+    @property
+    @abstractmethod
+    def _inner(self) -> Any:
+        """The opening of the harmonized rows."""
+
+    def broadcast(self, state: Any) -> Arrays:
+        q = {"covariates": np.array(state.covariates.adjusted)}
+        if state.covariates.sigma is None:
+            return q
+        numbers = {name: getattr(state.covariates, name) for name in _NUMBERS}
+        return {**q, **numbers, **self._inner.broadcast(state.features)}
+
+    @staticmethod
+    def _parts(inner: type[Any], arrays: Arrays, d: int | None) -> Mapping[str, Part]:
+        if "sigma" in arrays:
+            found: Mapping[str, Part] = inner.parts(_of_inner(inner, arrays), len(arrays["sigma"]))
+            return found
+        q, columns = int(arrays["covariates"]), Part((d,), Kind.COLUMNS)
+        first = {"n": ROWS, "sums": columns, "squares": columns}
+        if not q:
+            return first
+        own = {"covariate_sums": (q,), "covariate_products": (d, q), "covariate_squares": (q, q)}
+        return first | {name: Part(shape, COVARIATES) for name, shape in own.items()}
+
+    @staticmethod
+    def _client(inner: type[Any], arrays: Arrays, data: LocalData) -> tuple[Arrays, Arrays]:
+        known, q = data.frame.covariates, int(arrays["covariates"])
+        if q != (0 if known is None else known.adjusted) or ("sigma" in arrays and known is None):
+            raise ProtocolError(
+                "The covariates of an opening", must="those of its frame", got=f"{q}", then="Check the sender."
+            )
+        data.complete()
+        if "sigma" in arrays:
+            shapes = {"slopes": (q, data.d), "grand": (data.d,), "sigma": (data.d,)}
+            if any(arrays[name].shape != shape for name, shape in shapes.items()) or not (arrays["sigma"] > 0.0).all():
+                raise ProtocolError(
+                    "The numbers of a harmonized opening",
+                    must=f"of {labels.count(data.d, 'column')}, with deviations above 0",
+                    got="others",
+                    then="Check the sender.",
+                )
+            numbers: dict[str, Any] = {name: arrays[name] for name in _NUMBERS}
+            assert known is not None
+            harmonized: Any = data.with_covariates(replace(known, **numbers))
+            up, _ = inner.client(_of_inner(inner, arrays), harmonized, {})
+            return up, {}
+        return _own_sums(data, q), {}
+
+    def bounds(self, state: Any, model: Model) -> Mapping[str, Array | float]:
+        if state.covariates.sigma is not None:
+            found: Mapping[str, Array | float] = self._inner.bounds(state.features, model)
+            return found
+        unknown = dict.fromkeys(self.parts(self.broadcast(state), model.d or None), 0.0)
+        return {**unknown, "n": MOST_ROWS}
+
+    def inspect(self, state: Any, reply: Arrays) -> None:
+        if state.covariates.sigma is not None:
+            self._inner.inspect(state.features, reply)
+        elif (reply["squares"] < 0.0).any():
+            raise ProtocolError("The squares of an answer", must="at least 0", got="others", then="Check the client.")
+
+    def merging(self, state: Any) -> Merge:
+        if state.covariates.sigma is None:
+            return add
+        found: Merge = self._inner.merging(state.features)
+        return found
+
+    def server(self, state: Any, total: Any, answered: frozenset[int]) -> Any:
+        if state.covariates.sigma is None:
+            return replace(state, covariates=_in_common(state, total, answered), came=tuple(sorted(answered)))
+        if tuple(sorted(answered)) != state.came:  # the numbers are of other sites
+            return replace(state, covariates=state.covariates.bare, came=())
+        features = self._inner.server(state.features, total, answered)
+        return replace(state, features=features, over=self._inner.status(features) is not None)
+
+    def status(self, state: Any) -> Status | None:
+        if not state.over:
+            return None
+        found: Status | None = self._inner.status(state.features)
+        return found
+
+    def finish(self, state: Any, model: Model) -> Model:
+        found: Model = self._inner.finish(state.features, model)
+        # The means of the rows of a site have made them alike, so they say nothing of what is left between sites.
+        sites = {name: a for name, a in found.sites.items() if name not in (SITE_SUMS, OUTLYING)}
+        left = {**found.left, ADJUSTED: np.array(len(state.came) - 1)}
+        return replace(found, frame=replace(found.frame, covariates=state.covariates), sites=sites, left=left)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HarmonizedOpening(_Harmonized):
+    """The opening of harmonized rows where the server sees single answers.
+
+    Cost: that of the opening, and 2 n_i d (q + 1) flops for q covariates; q + 2 columns of d floats up, q + 2 down.
+    """
+
+    name: ClassVar[str] = "harmonized_opening"
+    State: ClassVar[type] = HarmonizedState
+    asks: ClassVar[Mapping[str, Ask]] = {
+        **Opening.asks,
+        "covariates": index(_MOST),
+        "slopes": Ask(dimensions=2),
+        "grand": VECTOR,
+        "sigma": VECTOR,
+    }
+
+    width: int
+    judged: bool = True
+    bits: int = 64  # with which products travel
+
+    @property
+    def _inner(self) -> Opening:
+        return Opening(width=self.width, judged=self.judged, bits=self.bits)
+
+    def start(self, model: Model) -> HarmonizedState:
+        assert model.covariates is not None
+        return HarmonizedState(self._inner.start(model), model.covariates, model.wanted or ())
+
+    @staticmethod
+    def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
+        return _Harmonized._parts(Opening, arrays, d)
+
+    @staticmethod
+    def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
+        return _Harmonized._client(Opening, arrays, data)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HarmonizedSummedOpening(_Harmonized):
+    """The same where the server sees sums only.
+
+    Cost: that of the opening under masks, and 2 n_i d (q + 1) flops for q covariates; q + 2 columns of d floats up.
+    """
+
+    name: ClassVar[str] = "harmonized_summed_opening"
+    State: ClassVar[type] = HarmonizedSumsState
+    asks: ClassVar[Mapping[str, Ask]] = {**HarmonizedOpening.asks, **SummedOpening.asks}
+
+    width: int
+
+    @property
+    def _inner(self) -> SummedOpening:
+        return SummedOpening(width=self.width)
+
+    def start(self, model: Model) -> HarmonizedSumsState:
+        assert model.covariates is not None
+        return HarmonizedSumsState(self._inner.start(model), model.covariates, model.wanted or ())
+
+    @staticmethod
+    def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
+        return _Harmonized._parts(SummedOpening, arrays, d)
+
+    @staticmethod
+    def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
+        return _Harmonized._client(SummedOpening, arrays, data)
+
+
+def _of_inner(inner: type[Any], arrays: Arrays) -> Arrays:
+    """What the message asks of the opening itself."""
+    return type(arrays)({name: a for name, a in arrays.items() if name in inner.asks})
+
+
+def _own_sums(data: LocalData, q: int) -> Arrays:
+    """What a site tells of its rows as they are: counts and sums, and squares and products about its own means."""
+    d, joint = data.d, data if data.frame.covariates is None else data.joint_in(Frame())
+    if joint.n < LEAST_ROWS:
+        raise DataError(
+            f"{data.who} has fewer than {LEAST_ROWS} rows, so the variances of this site say nothing. Leave it out, or "
+            "wait until it has 10 rows."
+        )
+    units = np.zeros((joint.d, q))
+    units[d : d + q] = np.eye(q)
+    moments, product = joint.local_product(units)
+    n, means = joint.n, np.asarray(moments.mean, dtype=np.float64)
+    up = {"n": np.array(n), "sums": n * means[:d], "squares": np.asarray(moments.m2[:d], dtype=np.float64)}
+    if not q:
+        return up
+    product = product.astype(np.float64)
+    return up | {
+        "covariate_sums": n * means[d : d + q],
+        "covariate_products": product[:d],
+        "covariate_squares": product[d : d + q],
+    }
+
+
+def _in_common(state: Any, total: Arrays, answered: frozenset[int]) -> Covariates:
+    """What all sites have in common."""
+    asked: Covariates = state.covariates
+    n, d = float(total["n"]), len(total["sums"])
+    if len(answered) < 2:
+        raise DataError("A single site cannot be harmonized with others. Leave harmonize out, or wait for more sites.")
+    if d < _LEAST_COLUMNS:
+        raise DataError(
+            f"There are {d} columns, and sites are harmonized by the distribution of their differences over at least "
+            f"{_LEAST_COLUMNS}. Run with {option('adjust', ['site'])} instead, which needs no distribution."
+        )
+    slopes, along = np.zeros((0, d)), np.zeros(0)
+    if asked.adjusted:
+        products, squares = total["covariate_products"], total["covariate_squares"]
+        sums = np.asarray(total["covariate_sums"])
+        own = np.diagonal(squares)
+        still = [name for name, a, b in zip(asked.adjusting, own, sums, strict=True) if not a > _CONSTANT * b**2 / n]
+        if still:
+            raise DataError(
+                f"The covariates of keep vary within no site: {enumeration(still)}. They differ only as sites do, so "
+                "they cannot be kept. Leave them out of keep."
+            )
+        slopes, along = inverse(squares) @ products.T, sums
+    grand = (total["sums"] - slopes.T @ along) / n
+    left = np.asarray(total["squares"], dtype=np.float64)
+    if asked.adjusted:
+        left = left - np.einsum("dq,qd->d", total["covariate_products"], slopes)
+    constant = np.flatnonzero(~(left > _CONSTANT * total["squares"]))
+    if len(constant):
+        every = labels.column_names(state.columns or None, d)
+        names = [every[j] for j in constant.tolist()]
+        raise DataError(
+            f"Within sites, {enumeration(names)} do not vary beyond what the covariates explain, so they have no scale "
+            "to be harmonized. Drop them."
+        )
+    return replace(asked, slopes=slopes, grand=np.asarray(grand), sigma=np.sqrt(left / n))

@@ -1,0 +1,313 @@
+"""Sites that are harmonized by ComBat before the PCA."""
+
+import contextlib
+import io
+
+import numpy as np
+import pandas as pd
+import pytest
+from fake_grid import grid_of, in_a_run
+from test_explain import people_of_sites
+
+from flower_pca import PCAResult, assembly, cli, simulate
+from flower_pca.base.errors import ConfigError, DataError, NotEnoughNodes
+from flower_pca.estimator.federated import to_sklearn
+from flower_pca.results import site as sites
+from flower_pca.rows import combat
+from flower_pca.strategies import PCAStrategy
+
+COVARIATES = ("age", "sex")
+KEPT = [("age", "sex"), ("age",), ()]
+
+
+def scanners_of_sites(seed=0, *, sizes=(40, 25, 60), columns=12):
+    """Sites that differ in location and scale; ages are in quarters, as neuroCombat reads them in single precision."""
+    rng = np.random.default_rng(seed)
+    slopes = 0.05 * rng.standard_normal(columns)
+    tables = []
+    for n, off, scale in zip(sizes, (0.0, 0.8, -0.5), (1.0, 1.5, 0.8), strict=False):
+        age = np.round(rng.normal(50 + 6 * off, 10, n) * 4) / 4
+        X = rng.standard_normal((n, columns)) * np.linspace(3, 1, columns) * scale + off * rng.normal(1, 0.3, columns)
+        table = pd.DataFrame(X + np.outer(age, slopes), columns=[f"x{j:02d}" for j in range(columns)])
+        tables.append(table.assign(age=age, sex=rng.choice(["F", "M"], n)))
+    return tables
+
+
+def features_in(table):
+    return [name for name in table if name not in COVARIATES]
+
+
+def combat_of(tables, keep, stop=1e-13):
+    """ComBat of the pooled rows by the formulas of Johnson, Li and Rabinovic, to a relative change of `stop`."""
+    pooled = pd.concat(tables)
+    X, n = pooled[features_in(pooled)].to_numpy(), len(pooled)
+    sizes = np.array([len(table) for table in tables])
+    site = np.repeat(np.eye(len(tables)), sizes, axis=0)
+    columns = [pooled.age.to_numpy()] if "age" in keep else []
+    if "sex" in keep:
+        columns.append((pooled.sex == "M").to_numpy(float))
+    C = np.column_stack(columns) if columns else np.zeros((n, 0))
+    design = np.column_stack([site, C])
+    B = np.linalg.lstsq(design, X, rcond=None)[0]
+    grand, sigma = sizes / n @ B[: len(tables)], np.sqrt(((X - design @ B) ** 2).mean(axis=0))
+    along = C @ B[len(tables) :]
+    Z, found = (X - grand - along) / sigma, []
+    for own in site.T == 1:
+        rows, m = Z[own], own.sum()
+        g, delta = rows.mean(axis=0), rows.var(axis=0, ddof=1)
+        mean, variance = delta.mean(), delta.var(ddof=1)
+        a, b = (2 * variance + mean**2) / variance, (mean * variance + mean**3) / variance
+        location, scale, change = g, delta, 1.0
+        while change > stop:
+            before = location, scale
+            location = (g.var(ddof=1) * m * g + scale * g.mean()) / (g.var(ddof=1) * m + scale)
+            scale = (0.5 * ((rows - location) ** 2).sum(axis=0) + b) / (m / 2 + a - 1)
+            pairs = zip((location, scale), before, strict=True)
+            change = max(float(np.max(np.abs(new - old) / old)) for new, old in pairs)  # as neuroCombat has it
+        found.append((rows - location) / np.sqrt(scale))
+    return np.vstack(found) * sigma + grand + along
+
+
+def only(tables, keep):
+    return [table.drop(columns=[name for name in COVARIATES if name not in keep]) for table in tables]
+
+
+def assert_of_harmonized(result, rows, atol=1e-8):
+    """Components and variances are those of LAPACK's SVD of harmonized rows."""
+    _, s, V = np.linalg.svd(rows - rows.mean(axis=0), full_matrices=False)
+    k = result.n_components_
+    V = V[:k] * np.sign(np.sum(V[:k] * result.components_, axis=1))[:, None]
+    np.testing.assert_allclose(result.components_, V, atol=atol)
+    np.testing.assert_allclose(result.explained_variance_, s[:k] ** 2 / (len(rows) - 1), rtol=atol)
+
+
+@pytest.mark.parametrize("keep", KEPT, ids=str)
+@pytest.mark.parametrize("settings", [{}, {"mask": True}, {"answers": "fixed"}], ids=str)
+def test_rows_are_those_of_combat_on_the_pooled_rows(settings, keep):
+    tables = scanners_of_sites(1)
+    rows = combat_of(tables, keep)
+    given = only(tables, keep)
+    result = simulate("krylov", given, n_components=3, harmonize="combat", keep=keep, tol=1e-12, **settings)
+    assert_of_harmonized(result, rows, 1e-10)
+    scores = np.vstack([result.at_site(i).transform(table) for i, table in enumerate(given)])
+    np.testing.assert_allclose(scores, (rows - rows.mean(axis=0)) @ result.components_.T, atol=1e-10)
+    assert result.site_share_ is None
+
+
+def test_rows_are_those_of_neurocombat_with_its_stop_rule(monkeypatch):
+    package = pytest.importorskip("neuroCombat", reason="the reference implementation takes what installs neuroCombat")
+    tables = scanners_of_sites(2, columns=40)
+    pooled = pd.concat(tables)
+    covariates = pd.DataFrame({"batch": np.repeat([1, 2, 3], [len(table) for table in tables])})
+    covariates = covariates.assign(age=pooled.age.to_numpy(), sex=pooled.sex.to_numpy())
+    with contextlib.redirect_stdout(io.StringIO()):
+        rows = package.neuroCombat(
+            dat=pooled[features_in(pooled)].to_numpy().T,
+            covars=covariates, batch_col="batch", continuous_cols=["age"], categorical_cols=["sex"],
+        )["data"].T  # fmt: skip
+    np.testing.assert_allclose(combat_of(tables, COVARIATES, 1e-4), rows, rtol=1e-10)
+
+    def as_in_the_reference(location, scale, new_location, new_scale):
+        moved = np.max(np.abs(new_location - location) / location)
+        return max(moved, np.max(np.abs(new_scale - scale) / scale)) <= 1e-4
+
+    monkeypatch.setattr(combat, "has_settled", as_in_the_reference)
+    result = simulate("krylov", tables, n_components=3, harmonize="combat", keep=COVARIATES, tol=1e-12)
+    assert_of_harmonized(result, rows)
+
+
+@pytest.mark.parametrize("answers", ["rows", "fixed"])
+@pytest.mark.parametrize("mask", [False, True])
+def test_nodes_are_harmonized_alike_and_keep_what_they_find(mask, answers, tmp_path):
+    tables = scanners_of_sites(3)
+    rows = combat_of(tables, COVARIATES)
+    rules = {"covariates": "age,sex", "output_dir": tmp_path, "memory_dir": tmp_path / "memory", "answers": answers}
+    with in_a_run():
+        strategy = PCAStrategy(
+            "krylov", n_components=2, harmonize="combat", keep="age,sex=F,sex=M", tol=1e-12, mask=mask, min_nodes=3
+        )
+        result = strategy.fit(grid_of(tables, **rules))
+    assert_of_harmonized(result, rows)
+    own = sites.read(tmp_path / "flower_pca-own-1.npz")
+    scores = result.at_site(own).transform(tables[1])
+    expected = (rows - rows.mean(axis=0))[len(tables[0]) :][: len(tables[1])] @ result.components_.T
+    np.testing.assert_allclose(scores, expected, atol=1e-8)
+    again = result.at_site(sites.read(tmp_path / "flower_pca-own-1.npz"))
+    np.testing.assert_array_equal(again.transform(tables[1]), scores)
+
+
+def test_no_message_of_a_site_has_its_own_location_or_scale():
+    tables = scanners_of_sites(4)
+    result = simulate("krylov", only(tables, ()), n_components=2, harmonize="combat")
+    first = result.history[0]
+    assert first.stage == "harmonized_opening"
+    assert first.bytes_up == len(tables) * 8 * (1 + 2 * 12)  # the count, and two numbers for each column
+    assert set(result.local[0]) == {"site_location", "site_scale"}
+
+
+def test_new_rows_of_a_known_site_and_of_a_new_one(tmp_path):
+    tables = scanners_of_sites(5)
+    named = dict(zip("abc", tables, strict=True))
+    result = simulate("krylov", named, n_components=2, harmonize="combat", keep=COVARIATES)
+    with pytest.raises(ConfigError, match=r"Call result\.at_site\(name\) of the site first, or result\.harmonize"):
+        result.transform(tables[0])
+    at_b = PCAResult.load(result.at_site("b").save(tmp_path / "b.npz"))
+    np.testing.assert_array_equal(at_b.transform(tables[1]), result.at_site("b").transform(tables[1]))
+    with pytest.raises(ConfigError, match="The rows given have no column age"):
+        at_b.transform(tables[1].drop(columns="age"))
+    # as if b had had no part: its rows are standardized, and their location and scale found from them alone
+    new = result.harmonize(tables[1])
+    np.testing.assert_allclose(new.transform(tables[1]), at_b.transform(tables[1]), atol=1e-12)
+    with pytest.raises(ConfigError, match="There are 19 rows of the new site"):
+        result.harmonize(tables[1][:19])
+    whole = PCAResult.load(result.save(tmp_path / "whole.npz"))
+    np.testing.assert_array_equal(
+        whole.harmonize(tables[2]).transform(tables[2]), result.harmonize(tables[2]).transform(tables[2])
+    )
+    with pytest.raises(ConfigError, match="A record has no covariates"):
+        result.to_record()
+    with pytest.raises(ConfigError, match="does not harmonize sites"):
+        to_sklearn(result)
+
+
+def test_the_site_is_out_of_new_rows_of_the_same_sites():
+    fitted, new = scanners_of_sites(6, sizes=(200, 200, 200)), scanners_of_sites(6, sizes=(200, 200, 200))
+    rng = np.random.default_rng(7)
+    fitted = [table.sample(100, random_state=1) for table in fitted]
+    new = [table.sample(100, random_state=2) for table in new]
+    del rng
+    plain = simulate("krylov", only(fitted, ()), n_components=2)
+    result = simulate("krylov", only(fitted, ()), n_components=2, harmonize="combat")
+
+    def share(scores):
+        pooled = np.vstack(scores)
+        between = sum(len(own) * (own.mean(axis=0) - pooled.mean(axis=0)) ** 2 for own in scores)
+        return float((between / ((pooled - pooled.mean(axis=0)) ** 2).sum(axis=0)).max())
+
+    before = share([plain.transform(table) for table in only(new, ())])
+    after = share([result.at_site(i).transform(table) for i, table in enumerate(only(new, ()))])
+    assert before > 0.1
+    assert after < 0.05
+
+
+def test_a_column_that_is_constant_at_one_site_keeps_its_scale_there():
+    tables = only(scanners_of_sites(8), ())
+    tables[1]["x03"] = 2.0
+    result = simulate("krylov", tables, n_components=2, harmonize="combat")
+    own = combat.effect(25, *_standardized(tables, 1))
+    assert list(np.flatnonzero(own.constant)) == [3]
+    np.testing.assert_allclose(result.local[1]["site_location"], own.location, atol=1e-12)
+
+
+def _standardized(tables, i):
+    pooled = np.vstack(tables)
+    within = np.vstack([table - table.mean() for table in tables])
+    rows = (tables[i].to_numpy() - pooled.mean(axis=0)) / np.sqrt((within**2).mean(axis=0))
+    variances = rows.var(axis=0, ddof=1)
+    return rows.mean(axis=0), np.where(variances < 1e-25, 0.0, variances)
+
+
+def test_a_site_that_leaves_begins_the_opening_anew():
+    tables = scanners_of_sites(9)
+    result = simulate(
+        "krylov", only(tables, ()), n_components=2, harmonize="combat", tol=1e-12,
+        fraction=lambda message: [0, 1, 2] if message < 1 else [0, 2],
+    )  # fmt: skip
+    assert_of_harmonized(result, combat_of([tables[0], tables[2]], ()), 1e-10)
+
+
+def test_a_harmonized_run_repeats_from_its_settings_and_goes_on_from_a_checkpoint(tmp_path):
+    tables = only(scanners_of_sites(10), ("age",))
+    result = simulate("ssi", tables, n_components=2, harmonize="combat", keep="age")
+    np.testing.assert_array_equal(simulate(assembly.config(**result.config), tables).components_, result.components_)
+
+    class LeaveError(Exception):
+        pass
+
+    for after in (1, 4):
+
+        def leave(run, after=after):
+            if run.history.count == after:
+                raise LeaveError
+
+        asked = {"n_components": 2, "harmonize": "combat", "keep": "age", "checkpoint": tmp_path / "state"}
+        with pytest.raises(LeaveError):
+            simulate("ssi", tables, on_round=leave, **asked)
+        np.testing.assert_array_equal(simulate("ssi", tables, **asked).components_, result.components_)
+
+
+def test_arrays_without_names_are_harmonized_too():
+    tables = only(scanners_of_sites(11), ())
+    arrays = [table.to_numpy() for table in tables]
+    result = simulate("krylov", arrays, n_components=2, harmonize="combat", tol=1e-12)
+    assert_of_harmonized(result, combat_of(tables, ()), 1e-10)
+    adjusted = simulate("krylov", arrays, n_components=2, adjust="site", tol=1e-12)
+    assert_of_harmonized(adjusted, np.vstack([rows - rows.mean(axis=0) for rows in arrays]), 1e-10)
+
+
+def test_the_command_line_harmonizes_a_folder(tmp_path, capsys):
+    folder = tmp_path / "sites"
+    folder.mkdir()
+    tables = scanners_of_sites(12)
+    for i, table in enumerate(tables):
+        table.to_csv(folder / f"{i}.csv", index=False)
+    out = tmp_path / "out"
+    assert cli.main(["run", str(folder), "--harmonize", "combat", "--keep", "age,sex", "--out", str(out)]) == 0
+    capsys.readouterr()
+    loaded = PCAResult.load(out / "result.npz")
+    expected = simulate("auto", tables, n_components=2, harmonize="combat", keep=COVARIATES)
+    np.testing.assert_allclose(loaded.explained_variance_, expected.explained_variance_, rtol=1e-9)
+    assert loaded.kept_ == ("age", "sex=F", "sex=M")
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"dp": "dp(epsilon=50.0, delta=1e-6, clip=20.0)", "max_rounds": 5}, "harmonize with dp"),
+        ({"channel": "air(noise_std=0.1)"}, "harmonize over the air"),
+        ({"max_share": 0.5}, "harmonize with max_share"),
+        ({"partitioned_by": "columns"}, "harmonize with split"),
+        ({"categorical": "sex"}, "levels with harmonize"),
+        ({"adjust": "site"}, "adjust with harmonize"),
+        ({"explain": "site"}, "explain with harmonize"),
+        ({"missing": "own_mean"}, "missing with harmonize"),
+        ({"fraction": 0.5}, "fraction with harmonize"),
+        ({"monitor": True}, "monitor with harmonize"),
+        ({"scale": "max_abs"}, "scale with harmonize"),
+    ],
+)
+def test_what_does_not_go_with_harmonize_is_refused(settings, words):
+    with pytest.raises(ConfigError, match=words):
+        simulate("ssi", scanners_of_sites(), n_components=2, harmonize="combat", **settings)
+
+
+@pytest.mark.parametrize("algorithm", ["per_pca", "dcf_pca", "median_pca"])
+def test_an_algorithm_that_looks_for_what_sites_have_of_their_own_is_not_harmonized(algorithm):
+    with pytest.raises(ConfigError, match="with harmonize"):
+        simulate(algorithm, scanners_of_sites(), n_components=2, harmonize="combat")
+
+
+def test_what_cannot_be_harmonized_is_named():
+    tables = only(scanners_of_sites(), ())
+    with pytest.raises(DataError, match="A single site cannot be harmonized"):
+        simulate("krylov", tables[:1], n_components=2, harmonize="combat")
+    with pytest.raises(DataError, match="client 1 has fewer than 3 rows"):
+        simulate("krylov", [tables[0], tables[1][:2]], n_components=2, harmonize="combat")
+    with pytest.raises(DataError, match="There are 2 columns"):
+        simulate("krylov", [table[["x00", "x01"]] for table in tables], n_components=1, harmonize="combat")
+    fixed = [table.assign(field=float(i)) for i, table in enumerate(tables)]
+    with pytest.raises(DataError, match="vary within no site: field"):
+        simulate("krylov", fixed, n_components=1, harmonize="combat", keep="field")
+    with pytest.raises(DataError, match="Within sites, x00 do not vary"):
+        simulate("krylov", [t.assign(x00=float(i)) for i, t in enumerate(tables)], n_components=1, harmonize="combat")
+    with pytest.raises(ConfigError, match="names what stays when sites are harmonized"):
+        simulate("krylov", tables, n_components=1, keep="age")
+    with pytest.raises(ConfigError, match="has not harmonized sites"):
+        simulate("krylov", tables, n_components=1).harmonize(tables[0])
+
+
+def test_a_node_keeps_only_covariates_that_its_rule_names():
+    strategy = PCAStrategy("krylov", n_components=2, harmonize="combat", keep="age", min_nodes=3)
+    grid = grid_of([table.drop(columns="sex") for table in people_of_sites()])
+    with in_a_run(), pytest.raises(NotEnoughNodes, match="does not let a run use age as a covariate"):
+        strategy.fit(grid)

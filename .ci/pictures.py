@@ -3,7 +3,7 @@
 Run: python .ci/pictures.py
 
 The badges say what pyproject.toml allows, by how much the first PCA of docs/three-hospitals.md differs from the PCA of
-all rows in one table, and how many items of the papers sims/reproduction.md has in full: with the papers' data, size,
+all rows in one table, and how many items of the papers docs/papers/index.md has in full: with the papers' data, size,
 algorithm and repetitions. They are SVG, written by hand, so that the same numbers give the same file whatever libraries
 are installed. The photographs are of the report that such a PCA leaves, on a light and on a dark system. They take a
 Chromium.
@@ -76,7 +76,7 @@ def badges(angle: float) -> dict[str, str]:
 
 def recorded() -> tuple[int, int]:
     """How many items of the papers have been run as the papers say, and how many there are to run."""
-    page = (ROOT / "sims/reproduction.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/papers/index.md").read_text(encoding="utf-8")
     found = re.search(r"^(\d+) items to run, (\d+) of them with all four marks", page, re.MULTILINE)
     assert found is not None
     return int(found[2]), int(found[1])

@@ -1,4 +1,4 @@
-"""The reproduction of five papers: `python -m sims --list`, `--paper`, `--page`."""
+"""The reproduction of five papers: `python -m sims --list`, `--paper`, `--check`, `--page`."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import argparse
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 from flower_pca import DataError
 from sims import catalogue, lot, page
 from sims.common import data, record, report
+
+CHANGES: Final = 12  # of a replaced record, cells that are printed
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -23,9 +26,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     verb("--list", help="every table and figure, a row each")
     verb("--paper", help="run at the paper's size and keep the results; what has been run is not run again")
     verb("--small", help="the same in small size, where neither has been run")
+    verb("--check", help="run with fresh seeds and compare with the record; writes nothing")
     verbs.add_argument("--lot", type=int, metavar="N", help="draw N items by lot and run them again with other seeds")
-    verb("--page", help="make sims/reproduction.md and its pictures from the results")
-    add("--again", action="store_true", help="run also what has been run")
+    verb("--page", help="make docs/papers and its pictures from the results")
+    add("--again", action="store_true", help="run also what has been run, and say what moved in each record replaced")
+    add("--first", type=int, default=lot.FIRST, help=f"the first of the fresh seeds of --check (default: {lot.FIRST})")
     add("--seed", type=int, default=0, help="by which --lot draws")
     add("--data-dir", type=Path, default=data.folder(), help="folder of the papers' data sets, as npz")
     given = parser.parse_args(argv)
@@ -33,8 +38,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     chosen = [p for p in known if not given.items or p in given.items or p.partition("/")[0] in given.items]
     if unknown := [name for name in given.items if name not in known | {p.partition("/")[0] for p in known}]:
         parser.error(f"Every ITEM must be one that --list names. Got {', '.join(unknown)}.")
+    if given.check and not given.items:
+        parser.error("--check runs what is named. Name an item or a paper, for example local_power/table6.")
     if given.list:
         show()
+    elif given.check:
+        check(sorted(chosen), first=given.first, data_dir=given.data_dir)
     elif given.page:
         page.write()
     elif given.lot is not None:
@@ -55,24 +64,82 @@ def show() -> None:
     print(f"\n{len(minutes)} programs: about {sum(minutes.values()):.0f} minutes of one core.")
 
 
+def check(programs: Sequence[str], *, first: int, data_dir: Path) -> None:
+    """Run recorded programs with fresh seeds, and print how their numbers lie to the recorded spread."""
+    kept = {program: record.read(program) for program in programs}
+    minutes = sum(found.minutes for found in kept.values() if found)
+    print(f"{len(programs)} to check with seeds from {first} on: about {minutes:.0f} minutes of one core.", flush=True)
+    rows: list[list[object]] = [["program", "seeds", "numbers", "within", "no spread", "outside"]]
+    outside: list[list[object]] = [["program", "row", "column", "recorded", "now"]]
+    for program in programs:
+        try:
+            again = lot.again(program, first, data_dir)
+        except DataError as error:
+            print(f"left out: {error}", flush=True)
+            continue
+        within = again.numbers - again.unstated - len(again.off)
+        rows.append([program, len(again.seeds), again.numbers, within, again.unstated, len(again.off)])
+        outside += [[program, off["row"], off["column"], off["printed"], off["again"]] for off in again.off]
+    if len(rows) > 1:
+        print("\n".join(report.lines(rows)))
+    if len(outside) > 1:
+        print("\n" + "\n".join(report.lines(outside)))
+
+
 def run(programs: Sequence[str], *, paper: bool, again: bool, data_dir: Path) -> None:
     """Run what is not there yet, the quickest first, and keep each result as it comes."""
     items = {item.program: item for item in catalogue.ITEMS if item.program}
-    waiting = [p for p in programs if again or not (old := record.read(p)) or (paper and old.size != "paper")]
+    kept = {program: record.read(program) for program in programs}
+    waiting = [p for p in programs if again or not (old := kept[p]) or (paper and old.size != "paper")]
     waiting.sort(key=lambda program: items[program].minutes)
+    whole = sum(items[program].minutes for program in waiting)
     print(f"{len(programs) - len(waiting)} of {len(programs)} are there.")
+    if waiting:
+        about = f"about {whole:.0f} minutes of one core" if paper else "in small size"
+        print(f"{len(waiting)} to run, {about}; the spread of single seeds takes as long again for the short ones.")
+    for program in waiting:
+        if old := kept[program]:
+            print(f"  replaces the record of {program}: {old.date}, {page.drawn(old.seeds)}, {old.size} size")
+    done = 0.0
     for number, program in enumerate(waiting, start=1):
-        experiments, name, seeds = items[program].experiment()
-        about = f"about {items[program].minutes:g} minutes" if paper else "in small size"
-        print(f"[{number}/{len(waiting)}] {program}, {about}", flush=True)
-        opts = report.Options((name,), Path("out"), (), data_dir, seeds if paper else 1, paper)
+        minutes = items[program].minutes
+        left = f"about {minutes:g} minutes; {done:.0f} of {whole:.0f} are done" if paper else "in small size"
+        print(f"[{number}/{len(waiting)}] {program}, {left}", flush=True)
+        done += minutes
+        old = kept[program]
+        if old and old.size == "paper" and not paper:
+            print(f"kept: the record is at the paper's size. To replace it, delete {record.path(program)}.")
+            continue
         try:
-            made = record.made(program, experiments[name], opts)
-            record.write(made)
-            if paper and made.minutes <= lot.MINUTES:
-                record.write(record.swung(made, experiments[name], opts))
+            made = _made(items[program], paper, data_dir)
         except DataError as error:
             print(f"left out: {error}")
+            continue
+        record.write(made)
+        if old:
+            print("\n".join(moved(old, made)), flush=True)
+
+
+def _made(item: catalogue.Item, paper: bool, data_dir: Path) -> record.Record:
+    experiments, name, seeds = item.experiment()
+    assert item.program is not None
+    opts = report.Options((name,), Path("out"), (), data_dir, seeds if paper else 1, paper)
+    made = record.made(item.program, experiments[name], opts)
+    return record.swung(made, experiments[name], opts) if paper and made.minutes <= lot.MINUTES else made
+
+
+def moved(old: record.Record, new: record.Record) -> list[str]:
+    """What a record that replaces another has that the other had not."""
+    if old.rows[0] != new.rows[0] or len(old.rows) != len(new.rows):
+        return [f"  its table had {len(old.rows) - 1} rows and has {len(new.rows) - 1}, of other columns or number"]
+    changes = [
+        f"  {', '.join(before[:2])}: {name}: {was}, now {now}"
+        for before, after in zip(old.rows[1:], new.rows[1:], strict=True)
+        for name, was, now in zip(old.rows[0], before, after, strict=True)
+        if was != now
+    ]
+    more = [f"  and {len(changes) - CHANGES} more"] if len(changes) > CHANGES else []
+    return [f"  {len(changes)} cells moved" + (":" if changes else ""), *changes[:CHANGES], *more]
 
 
 if __name__ == "__main__":

@@ -54,23 +54,39 @@ def drawn(count: int, seed: int) -> list[str]:
 
 def run(count: int, seed: int, data_dir: Path) -> Lot:
     """Draw, run each with as many other seeds as its record has, and compare."""
-    items = {item.program: item for item in ITEMS if item.program}
     runs = []
     for program in drawn(count, seed):
         kept = record.read(program)
         assert kept is not None
-        experiments, name, _ = items[program].experiment()
         print(f"{program}, about {kept.minutes:g} minutes", flush=True)
-        opts = report.Options((name,), Path("out"), (), data_dir, len(kept.seeds), True, first=FIRST)
         try:
-            again = record.made(program, experiments[name], opts)
+            runs.append(again(program, FIRST, data_dir))
         except DataError as error:
             print(f"left out: {error}")
             continue
-        found = spread.compared(kept.rows, again.rows, len(kept.seeds), kept.swings)
-        runs.append(Again(program, again.seeds, found.numbers, found.unstated, [asdict(off) for off in found.off]))
         print("\n".join(told(runs[-1])), flush=True)
     return Lot(seed, len(eligible()), datetime.datetime.now(datetime.UTC).date().isoformat(), runs)
+
+
+def again(program: str, first: int, data_dir: Path) -> Again:
+    """A recorded program run with as many other seeds, from `first` on, and compared with its record."""
+    items = {item.program: item for item in ITEMS if item.program}
+    kept = record.read(program)
+    if kept is None:
+        raise DataError(f"{program} has no record to compare with. Run: python -m sims --paper {program}")
+    if first in kept.seeds:
+        raise DataError(f"The record of {program} has seed {first}. Choose another with --first.")
+    experiments, name, _ = items[program].experiment()
+    opts = report.Options(
+        (name,), Path("out"), (), data_dir, max(len(kept.seeds), 1), kept.size == "paper", first=first
+    )
+    made = record.made(program, experiments[name], opts)
+    if len(made.rows) != len(kept.rows) or made.rows[0] != kept.rows[0]:
+        raise DataError(
+            f"{program} now makes other rows than its record. Run: python -m sims --paper --again {program}"
+        )
+    found = spread.compared(kept.rows, made.rows, len(kept.seeds), kept.swings)
+    return Again(program, made.seeds, found.numbers, found.unstated, [asdict(off) for off in found.off])
 
 
 def told(again: Again) -> list[str]:

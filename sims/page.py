@@ -1,4 +1,4 @@
-"""sims/reproduction.md, made from the catalogue and the results and from nothing else."""
+"""docs/papers, a page for each paper and an index, made from the catalogue, the cards and the results alone."""
 
 from __future__ import annotations
 
@@ -7,36 +7,59 @@ from pathlib import Path
 from typing import Final
 
 from sims import claims, lot
+from sims.cards import Card, Paper
 from sims.catalogue import ITEMS, PAPERS, Item
+from sims.claimed import PAGES
 from sims.common import record, report
 from sims.common.record import Record
 from sims.judged import JUDGED
 
 UNRUN, NOTHING = "not run yet", "nothing to run"
-PAGE: Final = Path(__file__).with_name("reproduction.md")
-PICTURES: Final = PAGE.with_name("pictures")
+FOLDER: Final = Path(__file__).resolve().parents[1] / "docs" / "papers"
+PICTURES: Final = FOLDER / "pictures"
 MARKS: Final = ("data", "size", "algorithm", "repetitions")  # in which a run may be the paper's
+PROVED: Final = ("Theorem", "Lemma", "Prop.", "Corollary", "Assumption", "Appendix")  # what an item's name begins with
+MADE: Final = "<!-- Made by `python -m sims --page` from the files in sims/results: change those, not this page. -->"
 
-HEAD: Final = """# The papers' tables and figures, run again
+INDEX: Final = """# The papers, run again
 
-<!-- Made by `python -m sims --page` from the files in sims/results: change those, not this. -->
+Five papers are behind this package. Each has a page that says whether its claims came out when this package ran the
+paper's experiments again, with the paper's numbers beside ours.
 
-Five papers are behind this package. Every table and figure of theirs has a row here, with what came out when this
-package ran it: at the paper's size, or smaller where that says so. Figures of the papers are cited; ours come from
-recorded runs with seeds, versions and dates. `python -m sims --list` prints the catalogue, and `python -m sims --paper`
-runs it again, all of it or what is named behind it. `sims/README.md` tells more of the single programs.
+"""
 
-An item is *the same* if the figures agree within what shuffles and starts make them swing, or if a figure shows what
-the paper says it shows; *same order* if methods rank as in the paper but figures differ; *in part* if some of it holds;
-*differs* if not. A statement with a tick or a cross is checked by a program on the recorded numbers.
+WORDS: Final = """## How to read the pages
 
-*Swing* is the factor within which the numbers of single seeds lie off those of their row, spans apart, and means with a
-deviation of up to half of them in brackets: a *-* stands where nothing in a row swings by more than its last digit.
+A claim or an item is *same* if our numbers agree with the paper's within what shuffles and starts make them vary, or if
+a figure shows what the paper says it shows. It is *same order* if the methods rank as in the paper and the numbers
+differ, *in part* if some of it holds, and *differs* if not. A program checks each statement with a tick or a cross.
 
-*As the paper's* names in what a run is the paper's: its data, its size, its algorithm, its repetitions. Only a run with
-all four can be held against the paper number by number. Repetitions are those that ran, as the program counted them.
-*All that can be had* is said where only the data are not the paper's, and the paper's cannot be had here: they are not
-published, or not at hand.
+The cause of a difference is one of four:
+
+| cause | meaning |
+|---|---|
+| our choice | This package does something else than the paper, on purpose. |
+| a reading | The paper does not say what was done, and the number depends on it. |
+| the data | The paper's data are not published or not at hand. |
+| the paper | The paper's words do not produce its numbers, or its statement does not hold for its problem. |
+
+*Swing* is the factor within which the numbers of single seeds lie off those of their row. A *-* means that nothing in a
+row swings by more than its last digit.
+
+*As the paper's* names in what a run is the paper's: its data, its size, its algorithm, its repetitions. *All that can
+be had* means that only the data are not the paper's, because they are not published or not at hand.
+
+## How to run it again
+
+```sh
+python -m sims --list                                     # every item, its program, and its minutes
+python -m sims --check local_power/table6 --first 5000    # fresh seeds against the recorded spread; writes nothing
+python -m sims --paper local_power/table6 --again         # run it and replace the record
+python -m sims --page                                     # these pages, from the records
+```
+
+`sims/README.md` in the repository describes the programs.
+
 """
 
 
@@ -104,24 +127,26 @@ def _sets(item: Item, found: Record) -> str:
     return f"{len(there)} of {item.sets} sets." if len(there) < item.sets else ""
 
 
-def text() -> str:
-    """The whole page."""
-    parts = [HEAD, _summary()]
-    for key, (title, citation) in PAPERS.items():
-        items = [item for item in ITEMS if item.paper == key]
-        parts += [f"## {title}\n\n{citation}.\n", _overview(items)]
-        shown: set[str] = set()
-        for item in items:
-            found = record.read(item.program) if item.program and item.program not in shown else None
-            if found is not None:
-                shown.add(found.item)
-                parts.append(_section(item, [i.name for i in items if i.program == item.program], found))
-    return "\n".join([*parts, *filter(None, [lot.section()])])
+def cause(item: Item) -> str:
+    """Why an item is not the same, in one of four words."""
+    judged = JUDGED.get(item.program or "")
+    return judged.cause if judged and record.read(str(item.program)) else ""
+
+
+def texts() -> dict[str, str]:
+    """All pages by the names of their files."""
+    return {"index.md": _index(), **{f"{PAGES[key].file}.md": _page(key) for key in PAPERS}}
 
 
 def write() -> None:
-    """The page and its pictures."""
-    PAGE.write_text(text(), encoding="utf-8")
+    """The pages and their pictures."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for name, text in texts().items():
+        (FOLDER / name).write_text(text, encoding="utf-8")
+    for key, page in PAGES.items():
+        for number, card in enumerate(page.cards, start=1):
+            if drawn_from(card):
+                card.draw(card_picture(key, number))
     for item in {item.program for item in ITEMS if item.program}:
         found = record.read(item)
         drawing = found.picture() if found else None
@@ -130,14 +155,83 @@ def write() -> None:
 
 
 def picture(item: str) -> Path:
-    """Where the picture of an item lies."""
+    """Where the curves of an item lie."""
     return PICTURES / f"{item.replace('/', '_')}.png"
+
+
+def card_picture(key: str, number: int) -> Path:
+    """Where the picture of a card lies."""
+    return PICTURES / f"claim_{key}_{number}.png"
+
+
+def drawn_from(card: Card) -> bool:
+    """Does the card have a picture of its own?"""
+    return card.kept is not None and card.dots is not None
+
+
+def _index() -> str:
+    lines = ["| paper | does it come out? | claims | items |", "|---|---|---|---|"]
+    for key, (title, _) in PAPERS.items():
+        page = PAGES[key]
+        items = [item for item in ITEMS if item.paper == key and item.program and not item.beside]
+        same = sum(agreement(item) == "same" for item in items)
+        held = sum(card.verdict == "same" for card in page.cards)
+        link = f"[{title}]({page.file}.md)"
+        lines.append(f"| {link} | {page.answer} | {held} of {len(page.cards)} same | {same} of {len(items)} same |")
+    return f"{INDEX}{MADE}\n\n" + "\n".join([*lines, "", _summary(), WORDS + lot.section()]).rstrip() + "\n"
+
+
+def _page(key: str) -> str:
+    title, citation = PAPERS[key]
+    page, items = PAGES[key], [item for item in ITEMS if item.paper == key]
+    experiments = [item for item in items if not item.beside and not item.name.startswith(PROVED)]
+    proved = [item for item in items if not item.beside and item.name.startswith(PROVED)]
+    others = [item for item in items if item.beside]
+    parts = [f"# {title}: do its experiments come out?\n", MADE, f"\n{page.answer}\n", _claims(page)]
+    parts += ["## The claims, one by one\n", *(_card(key, n, card) for n, card in enumerate(page.cards, start=1))]
+    if page.readings:
+        parts += [f"## What the paper does not say\n\n{_readings(page)}"]
+    parts += [f"## Every table and figure\n\n{_overview(experiments)}"]
+    parts += [f"## Theorems\n\n{_overview(proved)}"] if proved else []
+    parts += [f"## Beside the paper\n\n{_overview(others)}"] if others else []
+    parts += ["## All numbers\n", f"{citation}. Figures of the paper are cited; ours come from recorded runs.\n"]
+    shown: set[str] = set()
+    for item in [*experiments, *proved, *others]:
+        found = record.read(item.program) if item.program and item.program not in shown else None
+        if found is not None:
+            shown.add(found.item)
+            parts.append(_section(item, [i.name for i in items if i.program == item.program], found))
+    return "\n".join(parts)
+
+
+def _claims(page: Paper) -> str:
+    lines = ["| | claim | ours / paper | verdict |", "|---|---|---|---|"]
+    lines += [f"| {n} | {c.quote} | {c.ratio} | **{c.verdict}** |" for n, c in enumerate(page.cards, start=1)]
+    return "\n".join(lines) + "\n"
+
+
+def _card(key: str, number: int, card: Card) -> str:
+    found = card.found if card.kept else f"Not run yet: `python -m sims --paper {card.program}`."
+    lines = [f"### Claim {number}: {card.verdict}", "", f"> {card.quote}", "", f"*{card.place}.* {found}", ""]
+    file = card_picture(key, number) if card.dots else picture(card.program)
+    if card.kept is not None and (card.dots is not None or card.kept.drawing is not None):
+        words = "the paper's numbers as hollow marks, ours as full ones" if card.dots else card.kept.title
+        lines += [f"![Claim {number}: {words}]({file.relative_to(FOLDER).as_posix()})", ""]
+    if card.dots is not None:
+        lines += [f"Ours / paper: {card.ratio}, the median and the range.", ""]
+    return "\n".join(lines)
+
+
+def _readings(page: Paper) -> str:
+    lines = ["| question | the paper's words | taken here | the number that it moves |", "|---|---|---|---|"]
+    lines += [f"| {r.config} | {r.words} | {r.taken} | {r.moves} |" for r in page.readings]
+    return "\n".join(lines) + "\n"
 
 
 def _summary() -> str:
     runnable = [item for item in ITEMS if item.program and not item.beside]
     found = [item for item in runnable if record.read(str(item.program)) is not None]
-    counted = Counter(agreement(item) for item in ITEMS)
+    counted = Counter(agreement(item) for item in ITEMS if not item.beside)
     whole = sum(1 for item in runnable if len(marks(item)) == len(MARKS))
     had = [item for item in runnable if marked(item).startswith("all")]
     words = "; ".join(f"{how}: {count}" for how, count in sorted(counted.items()))
@@ -147,26 +241,26 @@ def _summary() -> str:
 
 
 def _overview(items: list[Item]) -> str:
-    lines = ["| item | shows | the paper's size | as the paper's | ours | why |", "|---|---|---|---|---|---|"]
-    lines += [f"| {i.name} | {i.about} | {i.size} | {marked(i)} | {agreement(i)} | {why(i)} |" for i in items]
+    lines = ["| item | shows | as the paper's | verdict | cause | evidence |", "|---|---|---|---|---|---|"]
+    lines += [f"| {i.name} | {i.about} | {marked(i)} | {agreement(i)} | {cause(i)} | {why(i)} |" for i in items]
     return "\n".join(lines) + "\n"
 
 
 def _section(item: Item, names: list[str], found: Record) -> str:
     header, *rows = _with_swings(found)
-    lines = [f"### {PAPERS[item.paper][0]}, {' and '.join(names)}", "", f"{found.title}.", ""]
+    name = f"{PAPERS[item.paper][0]}, {' and '.join(names)}"
+    lines = ['<details markdown="1">', f"<summary>{name}: {agreement(item)}</summary>", "", f"{found.title}.", ""]
     lines += [_row(header), "|" + "---|" * len(header), *map(_row, rows), ""]
     lines += [f"{found.note}\n"] if found.note else []
     for claim in claims.CLAIMS.get(found.item, ()):
         lines += [f"- {'✓' if claim.holds(found.table) else '✗'} {claim.words}"]
     lines += [""] if claims.CLAIMS.get(found.item) else []
     if found.drawing is not None:
-        file = picture(found.item)
-        lines += [f"![{found.title}]({file.relative_to(PAGE.parent).as_posix()})", ""]
+        lines += [f"![{found.title}]({picture(found.item).relative_to(FOLDER).as_posix()})", ""]
     size = "At the paper's size" if found.size == "paper" else "In small size"
     versions = ", ".join(f"{name} {version}" for name, version in found.versions.items())
     lines.append(f"*{size}, {drawn(found.seeds)}, {found.date}, {found.minutes:g} minutes of one core; {versions}.*\n")
-    return "\n".join(lines)
+    return "\n".join([*lines, "</details>", ""])
 
 
 def _with_swings(found: Record) -> list[list[str]]:

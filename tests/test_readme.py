@@ -127,7 +127,9 @@ def test_the_data_page_names_every_source_and_partition():
 
 def test_every_page_is_linked_from_the_first_one():
     linked = set(re.findall(r"\]\(([^)#]+)\)", text("docs/index.md")))
-    assert linked == {page.removeprefix("docs/") for page in PAGES} - {"README.md", "index.md"}
+    assert linked == {page.removeprefix("docs/") for page in PAGES} - {"README.md", "index.md"} | {"papers/index.md"}
+    index = text("docs/papers/index.md")
+    assert all(f"({page.name})" in index for page in (ROOT / "docs/papers").glob("*.md") if page.name != "index.md")
 
 
 def test_the_readme_has_two_commands_and_nothing_unknown_in_them():

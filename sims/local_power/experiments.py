@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from sims.common import report
-from sims.local_power import figures, tables, theory
+from sims.local_power import figures, readings, tables, theory
 
 SEEDS: Final = (3, 10)  # in small size, in the paper's
 EXPERIMENTS: Final[report.Experiments] = {
@@ -20,6 +20,13 @@ EXPERIMENTS: Final[report.Experiments] = {
     "assumption1": theory.smallness,
     "wider": theory.wider,
     "rounds": tables.rounds,
+    "readings": readings.readings,
+    "lemma1": theory.power,
+    "lemma2": theory.sampled,
+    "corollary1": theory.dependence,
+    "packaged6": tables.packaged6,
+    "packaged7": tables.packaged7,
+    "packaged2b": figures.packaged2b,
 }
 
 

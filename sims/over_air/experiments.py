@@ -252,6 +252,7 @@ EXPERIMENTS: Final[report.Experiments] = {
     **_sized(_robust, "robust"),
     **_sized(_detect, "detect"),
     "lemma41": theory.powered,
+    "lemma42": theory.largest,
     "theorem36": theory.simple,
     "theorem39": theory.recovery,
 }

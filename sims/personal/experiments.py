@@ -32,7 +32,9 @@ EXPERIMENTS: Final[report.Experiments] = {
     "fig10": small.fig10,
     "fig11": small.fig11,
     "theorem1": theory.bound,
+    "theorem2": theory.least,
     "corollary3": theory.consistency,
+    "corollary11": theory.rounds,
     "theorem8": theory.stationary,
 }
 SEEDS: Final = (2, 10)  # in small size, in the paper's

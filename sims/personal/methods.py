@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,10 +39,32 @@ def dist_pca(S: Sequence[Array], r1: int, r2: int, k: int) -> tuple[Array, Bases
 
 
 def qu_pca(S: Sequence[Array], r1: int, r2: int) -> tuple[Array, Bases]:
-    """Qu et al. 2002, personalized likewise: the clients' top r1 + r2, scaled by the roots of their eigenvalues."""
+    """DistPCA of weighted components, as Qu et al. 2002: the clients' top r1 + r2, scaled by their deviations."""
     stack = np.hstack([E * np.sqrt(np.maximum(np.sum(E * (C @ E), axis=0), 0.0)) for C in S for E in [top(C, r1 + r2)]])
     U = np.linalg.svd(stack, full_matrices=False)[0][:, :r1]
     return U, [own(C, U, r2) for C in S]
+
+
+def printed(S: Sequence[Array], r1: int, r2: int, *, eta: float, seed: int) -> Iterator[tuple[Array, list[Array]]]:
+    """The paper's Algorithm 1 as printed, round by round: U and every client's V_i, made orthogonal to the new U.
+
+    U and V_i of a client go one step of fixed length together and are made orthonormal together by the polar factor;
+    the server takes the polar factor of the mean. Starts are random, and nothing is kept to the span of the rows.
+    """
+    rng, stack = np.random.default_rng([seed, 1]), np.array(S)
+    U = polar(rng.standard_normal((len(stack[0]), r1)))
+    V = np.array([polar(rng.standard_normal((len(U), r2))) for _ in stack])
+    while True:
+        W = np.concatenate([np.broadcast_to(U, (len(V), *U.shape)), polar(V - U @ (U.T @ V))], axis=2)
+        W = polar(W + eta * stack @ W)
+        U, V = polar(W[:, :, :r1].mean(axis=0)), W[:, :, r1:]
+        yield U, list(polar(V - U @ (U.T @ V)))
+
+
+def polar(W: Array) -> Array:
+    """W (W'W)^(-1/2), of each block."""
+    A, _, Bt = np.linalg.svd(W, full_matrices=False)
+    return np.asarray(A @ Bt)
 
 
 def own(S: Array, U: Array, r: int) -> Array:

@@ -67,7 +67,7 @@ def statistical(setting: Setting, n: int, seed: int, weights: str = "equal") -> 
         for name, algorithm in RUNS.items()
     }
     found["distPCA k=r1"] = methods.dist_pca(S, r1, r2, r1)
-    found["Qu"] = methods.qu_pca(S, r1, r2)
+    found["distPCA, weighted"] = methods.qu_pca(S, r1, r2)
     found["distPCA k=r1+r2"] = methods.dist_pca(S, r1, r2, r1 + r2)
     return {name: sum(problems.error(split, U, V)) for name, (U, V) in found.items()}
 
@@ -85,7 +85,10 @@ def fig4(opts: report.Options) -> report.Found:
     for name, values in means.items():
         fitted = np.polyfit(np.log10(grid[1:]), np.log10(values[1:]), 1)[0]
         rows.append([name, *map(report.number, values), f"{fitted:.2f}"])
-    note = "Paper: PerPCA slope -1; distPCA not consistent, which holds if clients upload r1 components, not r1 + r2."
+    note = (
+        "Paper: PerPCA slope -1; distPCA not consistent. That holds if clients send r1 + r2 components weighted by "
+        "their deviations, or r1 of them, and not if r1 + r2 components weigh alike."
+    )
     return report.Found(
         "Fig. 4: subspace error and n; own deviations 10 times the shared ones, r1=2, r2=10", rows, note
     )

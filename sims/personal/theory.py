@@ -16,6 +16,7 @@ ALIKE: Final = (0, 3, 12)  # own components among so many axes, or none in commo
 ROWS: Final = (100, 1000, 10_000)
 SOLVED: Final = "exact_per_pca(local_components={r2}, tol=1e-10)"
 ROUNDS: Final = (10, 100, 1000)
+REST: Final = 200  # rounds after which the error is the statistical one
 STARTED: Final = "per_pca(init='random', eta=0.1, local_components={r2})"
 
 
@@ -37,6 +38,45 @@ def bound(opts: report.Options) -> report.Found:
         "least of its left side over its right side, where nothing is below 1 if it holds. 8: from (34) and (36)."
     )
     return report.Found("Theorem 1: the error and its bound", rows, note)
+
+
+def least(opts: report.Options) -> report.Found:
+    """Theorem 2: the error is at least in proportion to (1 / theta + 1 / delta^2) times the covariances' errors."""
+    rows: list[list[object]] = [["theta", "n", "error over mean ||S - Sigma||^2", "over (1 / theta + 1 / delta^2) too"]]
+    for axes in ALIKE:
+        setting = Setting(d=15, r1=2, r2=2, clients=30, own=2.0, axes=axes or None)
+        for n in ROWS:
+            found = np.array([_bounded(setting, n, seed) for seed in opts.each()])
+            theta, gap = found[:, 0], min(setting.shared, setting.own)
+            apart = found[:, 2] * theta * gap**2 / 8.0
+            shares = (found[:, 1] / apart, found[:, 1] / apart / (1.0 / theta + 1.0 / gap**2))
+            cells = (report.span(sorted(column), "{:.4f}".format) for column in shares)
+            rows.append([f"{theta.mean():.3f}", n, *cells])
+    note = (
+        "The optimum of the objective, delta = 1, the least..the most of the seeds. The theorem says that for some "
+        "true components of these theta and delta the last column stays above a constant however many rows there are."
+    )
+    return report.Found("Theorem 2: the least error", rows, note)
+
+
+def rounds(opts: report.Options) -> report.Found:
+    """Corollary 11: rounds until the error is the statistical one grow as the logarithm of the rows."""
+    setting = Setting(d=15, r1=2, r2=2, clients=30, own=2.0)
+    rows: list[list[object]] = [["rows of a client", "rounds to twice the error", "error", "rounds over log n"]]
+    for n in (*ROWS, 100_000):
+        counts, ends = [], []
+        for seed in opts.each():
+            split = setting.summaries([n] * setting.clients, seed)
+            spec = STARTED.format(r2=setting.r2).replace("random", "qu")
+            run = islice(trace(spec, split.shards, setting.r1, seed=seed + 500), REST)
+            errors = np.array([sum(problems.error(split, U, V)) for U, V in run])
+            ends.append(float(errors[-1]))
+            counts.append(int(np.flatnonzero(errors <= 2.0 * errors[-1])[0]) + 1)
+        shares = sorted(count / float(np.log(n)) for count in counts)
+        spans = report.span(counts), report.span(sorted(ends), report.number), report.span(shares, "{:.1f}".format)
+        rows.append([n, *spans])
+    note = f"Choice 1, eta=0.1, from Qu's start; the error after {REST} rounds. Least..most of the seeds."
+    return report.Found("Corollary 11: rounds to the statistical error", rows, note)
 
 
 def _bounded(setting: Setting, n: int, seed: int) -> tuple[float, float, float, float]:

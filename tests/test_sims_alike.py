@@ -1,0 +1,52 @@
+"""FAPS with clients that are alike: one stands for all, and the messages are the paper's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from cases import every
+
+from sims import faps, faps_alike
+from sims.common import problems, report
+
+
+@every("method", [*faps_alike.METHODS, "LocalPower"])
+def test_one_client_stands_for_eight_that_are_alike(method):
+    spectrum = problems.geometric(40, 1.05)
+    if method == "LocalPower":
+        algorithm = "local_power(oversample=0, local_steps=8, halve_every=1)"
+        one = faps_alike.powered(spectrum, 3, 0, 40, schedule=(8, 4, 2, 1))
+    else:
+        algorithm = faps_alike.METHODS[method]
+        one = faps.course(algorithm, faps_alike.posed(spectrum, 3), seed=0, messages=40, to_rule=False)
+    eight = faps.course(algorithm, faps_alike.posed(spectrum, 3, clients=8), seed=0, messages=40, to_rule=False)
+    n = min(len(one.errors), len(eight.errors), 4 if method == "LocalPower" else 40)
+    first = 1 if method == "LocalPower" else 0  # its block begins after the opening's product
+    np.testing.assert_allclose(one.errors[first:n], eight.errors[first:n], rtol=1e-6, atol=1e-12)
+
+
+def test_a_diagonal_is_as_good_as_rows_with_its_spectrum():
+    spectrum, k = problems.geometric(30, 1.1), 3
+    counts = {"diagonal": [], "rows": []}
+    for seed in range(8):
+        dense = problems.pose([problems.synthetic(200, spectrum, seed)], k=k)
+        for name, problem in (("diagonal", faps_alike.posed(spectrum, k)), ("rows", dense)):
+            seen = faps.course(faps_alike.METHODS["FAPS"], problem, seed=seed, messages=200, to_rule=False)
+            counts[name].append(seen.to_target)
+    assert np.median(counts["diagonal"]) == pytest.approx(np.median(counts["rows"]), rel=0.3)
+
+
+def test_local_power_that_keeps_two_steps_takes_half_of_the_messages():
+    spectrum = problems.geometric(100, 1.01)
+    for seed in range(2):
+        ssi = faps_alike.run("SSI", spectrum, 10, seed).to_target
+        local = faps_alike.run("LocalPower", spectrum, 10, seed).to_target
+        assert abs(local - ((ssi - 12) / 2 + 2)) <= 2.5  # the paper: 164 of 337
+        assert 2 * faps_alike.run("FAPS", spectrum, 10, seed).to_target < ssi
+
+
+def test_its_experiments_say_what_the_paper_has():
+    opts = report.Options(("x",), None, (), None, 2, False)
+    rows = {row[0]: row for row in faps_alike.table1(opts).rows[1:]}
+    assert (rows["SSI"][3], rows["FAPS, 20 inner steps"][3]) == ("207", "42")
+    assert float(str(rows["SSI"][4]).partition("..")[0]) == pytest.approx(1.94e-6, rel=0.1)  # of Tables 2 and 4

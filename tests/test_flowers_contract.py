@@ -252,6 +252,17 @@ def test_a_hook_may_be_a_generator_skip_a_round_and_hand_on_an_iterator():
     assert max(result.train_metrics_clientapp) == max(plain.train_metrics_clientapp) + 1
 
 
+def test_the_figures_of_rounds_are_the_same_with_and_without_hooks():
+    class Hooked(Krylov):
+        def aggregate_train(self, server_round, replies):
+            return super().aggregate_train(server_round, replies)
+
+    hooked = Hooked(n_components=2, reconstruction_error=True).start(grid_of(SHARDS))
+    plain = Krylov(n_components=2, reconstruction_error=True).start(grid_of(SHARDS))
+    assert hooked.train_metrics_clientapp == plain.train_metrics_clientapp
+    assert hooked.evaluate_metrics_clientapp == plain.evaluate_metrics_clientapp
+
+
 @pytest.mark.parametrize("hook", ["configure_train", "aggregate_train", "configure_evaluate"])
 def test_a_hook_that_forgets_to_return_is_named(hook):
     def forgetful(self, *given):

@@ -218,7 +218,7 @@ class FlowerStrategy(Strategy, Generic[R]):
             return None, None
         run, record = done
         self._returned = _arrays_so_far(run)
-        return self._returned, records.figures({**record.metrics, IN_ORDER: int(_in_order(run))})
+        return self._returned, _figures_of(run, record)
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """The figures of the closing evaluation; nothing before it."""
@@ -390,9 +390,10 @@ class GrowingResult(Watcher):
                 trained[number] = figures
             if errors is not None:
                 metrics[number] = errors
-        elif record.metrics:
-            of_kind = metrics if record.stage == wire.EVALUATE else trained
-            of_kind[number] = records.figures(record.metrics)
+        elif record.stage == wire.EVALUATE:
+            metrics[number] = records.figures(record.metrics)
+        else:
+            trained[number] = _figures_of(run, record)
         if self.evaluate_fn is None and self.should_stop is None:
             return
         if self.told is None and (arrays := _arrays_so_far(run)) is not None:
@@ -470,6 +471,11 @@ def _other_units(model: Model, names: Mapping[int, str]) -> list[str]:
     columns = model.feature_names or [f"column {j}" for j in range(model.d)]
     rows, means, deviations = (model.sites[name][enough] for name in (SITE_ROWS, SITE_MEANS, SITE_DEVIATIONS))
     return faults.of_moments(sites, rows, means, deviations, columns)
+
+
+def _figures_of(run: Driven, record: Round) -> MetricRecord:
+    """The figures of a round of training: the same whether a hook returns them, or `start` alone takes them."""
+    return records.figures({**record.metrics, IN_ORDER: int(_in_order(run))})
 
 
 def _in_order(run: Driven) -> bool:

@@ -114,5 +114,5 @@ def hints_of_sites(share: Array | None, sites: int | None, rows: int) -> list[st
     return [
         f"{components} {which} {verb} between sites: {shares} of the variance along {them} lies between the {sites} "
         f"sites, and chance explains {chance:.1%}. Compare rows of the same site only, or run with "
-        f"{option('adjust', [SITE])}."
+        f"{option('adjust', [SITE])} or {option('harmonize', 'combat')}."
     ]

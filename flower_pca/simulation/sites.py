@@ -16,6 +16,7 @@ import numpy as np
 from flower_pca import hints
 from flower_pca.base import checks, labels
 from flower_pca.base.errors import DataError
+from flower_pca.base.options import Sentence
 from flower_pca.core.config import PCAConfig
 from flower_pca.hints import faults
 from flower_pca.hints.repeats import without_repeats
@@ -101,7 +102,7 @@ def with_hints(result: PCAResult, clients: Sequence[LocalData], frame: Frame) ->
         return result
     names = labels.tuple_of(result.feature_names_in_)
     most = faults.BARE if names is None else faults.CHEAP
-    of_sites = hints_of_sites(result.site_share_, result.sites_, result.n_samples_)
+    of_sites = [*map(Sentence, hints_of_sites(result.site_share_, result.sites_, result.n_samples_))]
     of_columns = tuple(hint for hint in result.hints if hint not in of_sites)
     alone: int | None = None
     if of_columns:

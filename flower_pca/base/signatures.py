@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def spelt_out(kind: Any, defaults: Mapping[str, Any]) -> Callable[[F], F]:
+def with_signature(kind: Any, defaults: Mapping[str, Any]) -> Callable[[F], F]:
     """Give a function whose last parameter is `**settings: Unpack[kind]` the signature with all of them, with defaults.
 
     What has no default there has to be given.

@@ -67,7 +67,7 @@ def states(data: LocalData, least: int) -> Array:
     """A byte for each column: see the table above."""
 
     def look() -> Array:
-        there = data.measured.there()
+        there = data.measured.observed()
         seen = np.broadcast_to(np.asarray(there.seen), data.d)
         found = np.zeros(data.d, dtype=np.uint8)
         # What overflows differs, and is refused elsewhere.

@@ -74,7 +74,7 @@ def require_complete(joint: Measured, named: tuple[str, ...] | None, d: int, who
     """Raise DataError if a covariate has missing values, or a feature that is to be adjusted has no value at all."""
     if not joint.missing:
         return
-    seen = np.broadcast_to(np.asarray(joint.there().seen), joint.d)
+    seen = np.broadcast_to(np.asarray(joint.observed().seen), joint.d)
     names = labels.column_names(named, joint.d)
     for name, count in zip(names[d:], seen[d:], strict=True):
         if count < joint.n:
@@ -110,5 +110,5 @@ def of_site(data: Any) -> dict[str, Array]:
     if covariates.sigma is not None:
         own = moves.effect(joint.in_frame(Frame()), data.d, covariates)
         return {SITE_LOCATION: own.location, SITE_SCALE: own.scale}
-    means = np.asarray(joint.there().mean, dtype=np.float64)
+    means = np.asarray(joint.observed().mean, dtype=np.float64)
     return {SITE_MEAN: means[: data.d].copy(), SITE_COVARIATES: means[data.d : data.d + covariates.adjusted].copy()}

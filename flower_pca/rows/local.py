@@ -328,9 +328,9 @@ class LocalData(Operator):
         """Blocks of stored rows as arrays, of sparse rows too."""
         return self.measured.blocks()
 
-    def there(self) -> Moments:
-        """The moments of the values that are there."""
-        return self.measured.there()
+    def observed(self) -> Moments:
+        """The moments of the values that are not missing."""
+        return self.measured.observed()
 
     def peak(self) -> Array:
         """The largest |x| of each stored column."""
@@ -516,7 +516,7 @@ class LocalData(Operator):
         """The frame with what stands for missing values of these rows."""
         if not self._uses_own_means:
             return self.frame
-        fill = np.where(self.there().seen > 0, self.measured.own_fill(), self.frame.filling)
+        fill = np.where(self.observed().seen > 0, self.measured.own_fill(), self.frame.filling)
         return replace(self.frame, fill=fill, own=False)
 
     @functools.cached_property

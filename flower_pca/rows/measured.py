@@ -152,8 +152,8 @@ class Measured:
         some = adapters.part(self.rows, np.arange(0, self.n, -(-self.n // few)))
         return np.asarray(some)
 
-    def there(self) -> Moments:
-        """The moments of the values that are there."""
+    def observed(self) -> Moments:
+        """The moments of the values that are not missing."""
         return self.once("moments", lambda: self.moments(own=False))
 
     def peak(self) -> Array:
@@ -191,7 +191,7 @@ class Measured:
 
     def own_fill(self) -> Array:
         """What stands for missing values where these are the rows' own: their mean; 0 in a column without any."""
-        return self.there().mean
+        return self.observed().mean
 
     def spread(self) -> Spread:
         """X'X of dense rows without gaps about their own mean, and their moments."""
@@ -209,7 +209,7 @@ class Measured:
 
     def whole(self, there: Moments) -> Moments:
         """The moments of rows that are filled with their own means, but for columns of which no value is there."""
-        seen = self.there().seen
+        seen = self.observed().seen
         if np.all(seen > 0):
             return replace(there, count=None)
         return replace(there, count=np.where(seen > 0, there.n, 0))

@@ -196,7 +196,7 @@ def _source(data: Measured, who: str, path: Path | None, gaps: bool, ready: Cach
             got="gaps",
             then=f"Use {option('missing', 'own_mean')}.",
         )
-    there = data.there()
+    there = data.observed()
     whole = WholeRows(data.csr, there.mean, who)
     seen = np.broadcast_to(np.asarray(there.seen, dtype=np.float64), data.d)
     m2 = np.maximum(whole.squares - data.n * whole.mean**2, 0.0)
@@ -214,7 +214,7 @@ def measure(data: Measured, *, gaps: bool = False) -> Statistics:
         data: The rows.
         gaps: Whether gaps have columns of their own, for `Statistics.with_fill`.
     """
-    there, d = data.there(), data.d
+    there, d = data.observed(), data.d
     seen = np.full(d, there.seen, dtype=np.float64)
     columns = np.flatnonzero(gaps & (seen < data.n))
     shares = (data.n - seen[columns]) / data.n

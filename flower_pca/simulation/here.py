@@ -16,7 +16,7 @@ from flower_pca.base.bits import seeded_bits
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.options import option
 from flower_pca.base.shown import shown
-from flower_pca.base.signatures import defaults, spelt_out
+from flower_pca.base.signatures import defaults, with_signature
 from flower_pca.core.algorithm import Algorithm, HasNumbersByClient
 from flower_pca.core.config import COMPONENTS, PCAConfig, SimulationOptions
 from flower_pca.core.drive import Driven, Watcher, drive
@@ -43,7 +43,7 @@ _OWN: Final = ("tol", "min_rounds", "max_rounds", "patience")
 _LOG: Final = logging.getLogger("flower_pca")
 
 
-@spelt_out(SimulationOptions, {**defaults(PCAConfig), **dict.fromkeys(_OWN)})
+@with_signature(SimulationOptions, {**defaults(PCAConfig), **dict.fromkeys(_OWN)})
 def simulate(
     algorithm: str | Algorithm[Any] | PCAConfig,
     shards: Sequence[Any] | Mapping[str, Any],
@@ -270,7 +270,7 @@ def _presence(fraction: Callable[[int], Iterable[int]], n_clients: int) -> Calla
     return present
 
 
-@spelt_out(TrackingOptions, defaults(assembly.tracking))
+@with_signature(TrackingOptions, defaults(assembly.tracking))
 def track(
     tracker: str | Tracker,
     streams: Sequence[Any],

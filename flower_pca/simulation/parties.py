@@ -112,7 +112,7 @@ class Parties:
             return ()
         squares = []
         for party in self.columns:
-            moments = party.data.there()
+            moments = party.data.observed()
             square = moments.m2 / moments.seen
             squares.append(square if result.centered else square + moments.mean**2)
         return hints_of_sizes(np.sqrt(np.concatenate(squares)), labels.tuple_of(result.feature_names_in_))

@@ -16,7 +16,7 @@ from flower_pca import assembly, registry
 from flower_pca.assembly import AnyRun, AskedScaling, TrackingOptions
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
-from flower_pca.base.signatures import defaults, spelt_out
+from flower_pca.base.signatures import defaults, with_signature
 from flower_pca.core.algorithm import Algorithm, Iterative
 from flower_pca.core.config import COMPONENTS, PCAConfig, PCAConfigOptions, SimulationOptions
 from flower_pca.core.drive import Watcher
@@ -56,7 +56,7 @@ class Standardize(FlowerStrategy[Scaling]):
         ...     FedAvg().start(grid, arrays, train_config=ConfigRecord({"lr": 0.1, **scaling.to_record()}))
     """
 
-    @spelt_out(ScalingKeywords, {**NODE_DEFAULTS, **defaults(assembly.standardizing)})
+    @with_signature(ScalingKeywords, {**NODE_DEFAULTS, **defaults(assembly.standardizing)})
     def __init__(self, **keywords: Unpack[ScalingKeywords]) -> None:
         self._check_keywords(keywords, ScalingKeywords.__annotations__)
         nodes = take_out(keywords)
@@ -121,7 +121,7 @@ class PCAStrategy(FlowerStrategy[PCAResult]):
         ...     result.save("/tmp/components.npz")
     """
 
-    @spelt_out(PCAKeywords, PCA_DEFAULTS)
+    @with_signature(PCAKeywords, PCA_DEFAULTS)
     def __init__(
         self, algorithm: str | Algorithm[Any] | PCAConfig = "auto(oversample='auto')", **keywords: Unpack[PCAKeywords]
     ) -> None:
@@ -203,7 +203,7 @@ class TrackingStrategy(FlowerStrategy[TrackingResult]):
         ...     result.save("/tmp/day.npz")
     """
 
-    @spelt_out(StepKeywords, STEP_DEFAULTS)
+    @with_signature(StepKeywords, STEP_DEFAULTS)
     def __init__(self, tracker: str | Tracker = "st_miss", **keywords: Unpack[StepKeywords]) -> None:
         self._check_keywords(keywords, StepKeywords.__annotations__)
         nodes, interval = take_out(keywords), keywords.pop("interval", 0.0)

@@ -161,7 +161,7 @@ def _column_frame(table: LocalData, split: Split) -> Frame:
     """The frame of the party's own columns."""
     if table.missing and not split.gaps:
         raise checks.not_finite(table.who, table.missing)
-    there = table.there()
+    there = table.observed()
     with private():
         _refuse(table, "there", "no value at all", np.asarray(there.seen) == 0, "Leave it out.")
         scale = _scale(table, split)
@@ -174,7 +174,7 @@ def _column_frame(table: LocalData, split: Split) -> Frame:
 
 
 def _scale(table: LocalData, split: Split) -> Array | None:
-    there = table.there()
+    there = table.observed()
     if split.scale is None:
         return None
     if split.scale == "max_abs":

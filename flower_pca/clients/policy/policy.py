@@ -180,7 +180,7 @@ class Policy:
             self._check_gaps(request, data)
             return request.frame
         constants = self._rules.constants(data.names, data.d)
-        if constants is None or np.isnan(constants[data.n > np.asarray(data.there().seen)]).any():
+        if constants is None or np.isnan(constants[data.n > np.asarray(data.observed().seen)]).any():
             raise RefusalError(
                 "The missing values of this node",
                 must="none in a run with noise, or in columns for which its gap_values has constants",
@@ -202,7 +202,7 @@ class Policy:
                 got='missing="mean"',
                 then=remedy,
             )
-        gaps = data.n - np.asarray(data.there().seen)
+        gaps = data.n - np.asarray(data.observed().seen)
         # Answers to two fills differ by the sum of the rows with a gap, and these may be one.
         if np.any((gaps > 0) & (gaps < self._rules.min_rows)):
             raise RefusalError(

@@ -224,7 +224,7 @@ class Auto(Krylov):
             )
         both = (
             f"after the opening covariance takes one {sizes}, where krylov is expected to take "
-            f"{labels.count(rounds, 'message')}, of {many:,} numbers together, for tol={self.tol:g}"
+            f"{labels.count(rounds, 'message')}, of {many:,} numbers together, for tol={self.of_columns(d).tolerance:g}"
         )
         refusals = (
             (rounds < 2 and not wide, "covariance would save no message"),
@@ -250,7 +250,7 @@ class Auto(Krylov):
         chosen, _ = self.krylov.settle(replace(model, declined=""))
         p = min(chosen.width(model.n_components), model.d)
         # A tol of 0, which is allowed, has no logarithm.
-        tol = max(self.tol, 10.0**-_DIGITS)
+        tol = max(self.of_columns(model.d).tolerance, 10.0**-_DIGITS)
         digits = math.ceil(-math.log10(tol))
         # A basis of all d columns is exact, whatever tol still asks for.
         rounds = min(max(digits, 1), -(-left // p), self.max_rounds)
@@ -261,7 +261,7 @@ class Auto(Krylov):
         if model.product is None or model.residuals is None or model.restarts:
             return False
         size = linalg.length(model.product[:, 0])
-        return float(model.residuals.max()) <= self.tol * size
+        return float(model.residuals.max()) <= self.tolerance * size
 
     @property
     def other(self) -> Covariance:
@@ -288,7 +288,7 @@ class Auto(Krylov):
             return ""
         return (
             f"auto took krylov for {labels.count(state.progress.rounds, 'message')}, then covariance: krylov was "
-            f"expected to take {most} more at least, of {2 * d * p:,} numbers each, for tol={self.tol:g}, where "
+            f"expected to take {most} more at least, of {2 * d * p:,} numbers each, for tol={self.tolerance:g}, where "
             f"covariance takes one message, of {one:,} numbers for {labels.count(d, 'column')}"
         )
 

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 
 from flower_pca.base import checks, labels, linalg
 from flower_pca.base.errors import ConfigError
-from flower_pca.base.history import Status
+from flower_pca.base.history import Outcome, Status
 from flower_pca.base.linalg import Array
+from flower_pca.base.options import option
 from flower_pca.base.shown import shown
 from flower_pca.core.algorithm import Algorithm, Iterative, Progress
 from flower_pca.core.hidden import LARGER, overlap
@@ -37,6 +38,11 @@ _BYTES, _FEWEST = 2**29, 8
 _ROWS: Final = 512  # rows of a block that are copied at a time
 # bytes of a message up to which wide blocks cost next to nothing over real transport
 MESSAGE: Final = 2**19
+# With tol="auto": the least residual that is asked for, and the share of what another sample of as many rows would
+# change of a component that counts as nothing.
+_FINEST, _SAMPLED = 1e-6, 0.05
+_USUAL: Final = 1e-8  # tol, if it is not given
+_MANY: Final = 20_000  # columns, above which it is "auto" if it is not given
 
 
 @dataclass(frozen=True)
@@ -95,6 +101,8 @@ class KrylovState:
             whether another algorithm would cost less.
         random: The random columns beside the components of a warm start, (m, p), in the coordinates
             of Q; without columns if it was no warm start, or the basis has been cut since.
+        sampling: How large the residual of a component may be beside its eigenvalue, if `tol` goes
+            by the sampling error; else 0.
     """
 
     Q: Basis
@@ -112,6 +120,7 @@ class KrylovState:
     probe: tuple[float, float] = (0.0, 0.0)
     errors: tuple[float, ...] = ()
     random: Array = field(default_factory=lambda: np.empty((0, 0)))
+    sampling: float = 0.0
 
     @property
     def size(self) -> int:
@@ -133,6 +142,13 @@ class KrylovState:
         off = self.H @ W
         off[: self.size] -= W * values
         return linalg.column_norms(np.vstack([off, self.lost[:, None] * W]))
+
+    def beside_tol(self, residuals: Array, values: Array) -> Array:
+        """Residuals in such a unit that those which may be larger than tol, by the sampling error, are at most tol."""
+        if not self.sampling or not values[0] > 0.0:
+            return residuals
+        may_be = self.sampling * np.maximum(values[: len(residuals)], 0.0) / (self.progress.tol * float(values[0]))
+        return np.asarray(residuals / np.maximum(may_be, 1.0))
 
     def cut(self, values: Array, W: Array) -> KrylovState:
         """With the Ritz vectors Q W in the place of Q: the thick restart. B stays, as it is orthogonal to all of Q."""
@@ -192,7 +208,11 @@ class Krylov(Iterative[KrylovState]):
             vectors, or 16 if that is more than 600 columns, or 8 if that is more than 512 MB. If a
             fraction is asked for, there is no limit below 512 MB, and the basis has always room
             for twice the components found.
-        tol, min_rounds, max_rounds, patience: See `Iterative`.
+        tol: The largest residual, relative to the first eigenvalue, at which a run has converged;
+            or "auto": 1e-6, or a twentieth of the sampling error of each component's eigenvalue,
+            sqrt(2 / n) of it, if that is more. If it is left out, 1e-8 up to 20,000 columns, and
+            "auto" above.
+        min_rounds, max_rounds, patience: See `Iterative`.
     """
 
     name: ClassVar[str] = "krylov"
@@ -204,10 +224,13 @@ class Krylov(Iterative[KrylovState]):
 
     oversample: Any = 2  # a whole number, or AUTO
     max_basis: int = 40
-    tol: float = 1e-8
+    tol: Any = None  # a number, or AUTO; None for what suits the number of columns
 
     def __post_init__(self) -> None:
         checks.integer("max_basis of krylov", self.max_basis, least=4, remedy="Use 40.")
+        if self.tol is None or self.tol == AUTO:
+            _ = replace(self, tol=_FINEST)  # whose other parameters are checked
+            return
         if self.oversample == AUTO:
             _ = self.narrow  # whose other parameters are checked
         elif isinstance(got := self.oversample, str):
@@ -216,6 +239,31 @@ class Krylov(Iterative[KrylovState]):
             )
         else:
             super().__post_init__()
+
+    @property
+    def tolerance(self) -> float:
+        if self.tol is None:
+            return _USUAL
+        if self.tol == AUTO:
+            return _FINEST
+        return float(self.tol)
+
+    def of_columns(self, d: int) -> Self:
+        """With the `tol` that it has for so many columns."""
+        if self.tol is None and d > _MANY:
+            return replace(self, tol=AUTO)
+        return self
+
+    def verify(self, model: Model) -> Status | None:
+        return super(Krylov, self.of_columns(model.d)).verify(model)
+
+    def allowed(self, model: Model) -> Array:
+        bounds = super().allowed(model)
+        if self.tol != AUTO or model.values is None:
+            return bounds
+        values = np.maximum(model.values[: model.k], 0.0)
+        first = max(float(model.values[0]), np.finfo(float).tiny)
+        return np.asarray(np.maximum(bounds, _sampling(model) * values / first))
 
     @property
     def narrow(self) -> Krylov:
@@ -270,13 +318,14 @@ class Krylov(Iterative[KrylovState]):
             T=np.empty((0, 0)),
             lost=np.empty(0),
             block=Z,
-            progress=Progress.begin(self.tol, model),
+            progress=Progress.begin(self.of_columns(model.d).tolerance, model),
             warm=warm,
             fraction=fraction,
             k=k,
             trace=model.trace,
             seed=model.seed,
             random=np.eye(Z.shape[1])[:, k:] if warm and fraction is None else np.empty((Z.shape[1], 0)),
+            sampling=_sampling(model) if self.of_columns(model.d).tol == AUTO else 0.0,
         )
         if model.product is None:
             return state
@@ -301,7 +350,13 @@ class Krylov(Iterative[KrylovState]):
         if state.block.shape[1] == 0:
             tol = max(state.progress.tol, state.progress.error)
             state = replace(state, progress=replace(state.progress, tol=tol))
-        return super().status(state)
+        status = super(Krylov, self.of_columns(len(state.block))).status(state)
+        if status is None or status.outcome is not Outcome.CONVERGED or not state.sampling:
+            return status
+        finer = option("tol", 1e-8)
+        rounds = labels.count(state.progress.rounds, "round")
+        words = f"errors are a twentieth of the sampling error after {rounds}"
+        return replace(status, words=f"{words}; use {finer} for more")
 
     def finish(self, state: KrylovState, model: Model) -> Model:
         if state.size == 0:
@@ -350,7 +405,8 @@ class Krylov(Iterative[KrylovState]):
         residuals = state.residuals(values[:looked_at], W[:, :looked_at])
         if state.fraction is not None:
             bound = state.progress.tol * max(float(values[0]), 0.0)
-            state = replace(state, converged=int(np.argmin(np.append(residuals <= bound, False))))
+            small = state.beside_tol(residuals, values) <= bound
+            state = replace(state, converged=int(np.argmin(np.append(small, False))))
             room = self._room(state)
             some = room // 2
         k, error = self._judge(state, values, residuals)
@@ -429,14 +485,15 @@ class Krylov(Iterative[KrylovState]):
             if found is None and len(values) < len(state.block):
                 return k, np.inf
             k = found or len(values)
+        sizes = state.beside_tol(residuals, values)
         if not state.warm:
-            return k, float(residuals[:k].max())
+            return k, float(sizes[:k].max())
         # After a warm start an eigenvalue within theta_j +- residual_j might still belong among the
         # first k.
         least = values[min(k, len(values)) - 1]
         upper = values[k : len(residuals)] + residuals[k:]
-        rivals = residuals[k:][upper > least]
-        return k, float(np.append(residuals[:k], rivals).max())
+        rivals = sizes[k:][upper > least]
+        return k, float(np.append(sizes[:k], rivals).max())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -455,6 +512,11 @@ class WideKrylov(Krylov):
         if more <= 0 or state.block.shape[1] == 0:
             return state
         return state.widened(self._fresh(state, more))
+
+
+def _sampling(model: Model) -> float:
+    """What counts as nothing of an eigenvalue of a covariance of so many rows."""
+    return _SAMPLED * float(np.sqrt(2.0 / max(model.n, 1)))
 
 
 def noise_of(private: bool) -> str:

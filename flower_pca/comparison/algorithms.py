@@ -194,7 +194,7 @@ def slow(
         if not isinstance(algorithm, Iterative) or not algorithm.by_power or p >= len(values):
             continue
         fall = -np.log(max(float(values[p] / values[k - 1]), np.finfo(float).tiny))
-        rounds = np.log(1.0 / (algorithm.tol if tol is None else tol)) / (2.0 * max(fall, np.finfo(float).eps))
+        rounds = np.log(1.0 / (algorithm.tolerance if tol is None else tol)) / (2.0 * max(fall, np.finfo(float).eps))
         if rounds >= LONG:
             found[algorithm.spec] = round(float(f"{rounds:.1g}"))
     return found

@@ -274,6 +274,15 @@ class Iterative(Algorithm[I]):
         checks.integer(f"max_rounds of {self.name}", self.max_rounds, least=max(1, self.min_rounds))
         checks.integer(f"patience of {self.name}", self.patience, least=1)
 
+    @property
+    def tolerance(self) -> float:
+        """`tol` as a number."""
+        return self.tol
+
+    def allowed(self, model: Model) -> Array:
+        """How large the residuals of the wanted components may be, relative to the first eigenvalue."""
+        return np.full(model.k, Progress.begin(self.tolerance, model).tol)
+
     def rounds(self, state: I) -> int:
         return state.progress.rounds
 
@@ -296,14 +305,14 @@ class Iterative(Algorithm[I]):
             words = f"{measured} is at most tol={p.tol:.2g} {end}, but a larger direction may still be hidden"
             return Status(Outcome.MAX_ROUNDS if p.rounds >= self.max_rounds else Outcome.STALLED, words)
         if small:
-            if p.tol == self.tol:
+            if p.tol == self.tolerance:
                 bound = f"tol={p.tol:.2g}"
             else:
                 bound = f"{p.tol:.2g}, the precision of the data"
             return Status(Outcome.CONVERGED, f"{measured} is at most {bound} {end}")
         if p.stale >= self.patience:
             return Status(Outcome.STALLED, f"{measured} has not fallen for the last {p.stale} of {rounds}")
-        return Status(Outcome.MAX_ROUNDS, f"{measured} is above tol={self.tol:.2g} after {rounds}")
+        return Status(Outcome.MAX_ROUNDS, f"{measured} is above tol={self.tolerance:.2g} after {rounds}")
 
     def verify(self, model: Model) -> Status | None:
         # A residual is at most theta_1 times the sine of the angle. If it is above tol although the
@@ -312,10 +321,11 @@ class Iterative(Algorithm[I]):
         status = super().verify(model)
         if status is None or not (status.ok and self.orthonormal) or model.values is None or model.residuals is None:
             return status
-        tol = Progress.begin(self.tol, model).tol
+        tol = Progress.begin(self.tolerance, model).tol
         first = max(float(model.values[0]), np.finfo(float).tiny)
-        true = float(model.residuals[: model.k].max()) / first
-        if true > 2.0 * tol:
+        residuals = model.residuals[: model.k] / first
+        if (residuals > 2.0 * self.allowed(model)).any():
+            true = float(residuals.max())
             return Status(
                 Outcome.STALLED, f"the rounds settled, but the true residual {true:.2g} is above tol={tol:.2g}"
             )

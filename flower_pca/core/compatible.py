@@ -365,9 +365,9 @@ def _check_numbers(stage: Stage[Any], on: On) -> None:
             got=given,
             then=f"Start with {option('max_rounds', 5)}.",
         )
-    if "wire" in on and stage.tol < (least := FLOORS[BITS[on["wire"]]]):
+    if "wire" in on and stage.tolerance < (least := FLOORS[BITS[on["wire"]]]):
         what = f"tol of {stage.name} with {option('wire', on['wire'])}"
-        got = f"{stage.tol:g}"
+        got = f"{stage.tolerance:g}"
         raise ConfigError(what, must=f"at least {least:g}", got=got, then=f"Raise it, or use {option('wire', 'auto')}.")
 
 

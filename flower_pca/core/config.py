@@ -290,7 +290,7 @@ class PCAConfig:
         """What the error is held against; None without such a number, or with noise."""
         noise = self.dp is not None or self.channel is not None
         if isinstance(self.algorithm, Iterative) and not noise:
-            return self.algorithm.tol
+            return self.algorithm.tolerance
         return None
 
     @property

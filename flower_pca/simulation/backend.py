@@ -92,10 +92,10 @@ def share(run: Driven) -> float | None:
     """How far the algorithm's error has come to its tolerance, in [0, 1]; None: says nothing."""
     stage, metrics = run.algorithm, run.history[-1].metrics
     at_it = not run.is_finished and run.standing.stage is stage
-    if not (at_it and isinstance(stage, Iterative) and "error" in metrics and 0.0 < stage.tol < 1.0):
+    if not (at_it and isinstance(stage, Iterative) and "error" in metrics and 0.0 < stage.tolerance < 1.0):
         return None
-    error = max(metrics["error"], stage.tol)
-    return min(max(math.log(min(error, 1.0)) / math.log(stage.tol), 0.0), 1.0)
+    error = max(metrics["error"], stage.tolerance)
+    return min(max(math.log(min(error, 1.0)) / math.log(stage.tolerance), 0.0), 1.0)
 
 
 class Bar:

@@ -108,11 +108,14 @@ def find(
     by_accident = np.prod((still.sum(axis=0) - still + 1.0) / (len(enough) + 1.0), axis=1)
     constant = still.all(axis=1) & (by_accident < _ACCIDENT)
     found = []
-    for i, site in enumerate(enough.tolist()):
+    largest = {kind: score.max(axis=1) for kind, score in scores.items()}
+    # Most sites are none of them, and are not looked at one by one.
+    for i in np.flatnonzero(constant | np.any([most > 1.0 for most in largest.values()], axis=0)).tolist():
+        site = int(enough[i])
         if constant[i]:
             found.append((np.inf, OutlyingSite(site, OutlyingKind.CONSTANT, 0, 0.0)))
             continue
-        kind = max(scores, key=lambda kind: float(scores[kind][i].max()))
+        kind = max(scores, key=lambda kind: float(largest[kind][i]))
         j = int(np.argmax(scores[kind][i]))
         if scores[kind][i, j] > 1.0:
             times = float(off[i, j] if kind == OutlyingKind.MEAN else ratio[i, j])

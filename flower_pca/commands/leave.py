@@ -34,7 +34,7 @@ def add(commands: Any) -> None:
         "rules",
         nargs="*",
         metavar="RULE",
-        help="the node's --node-config, or a .toml file: sign-key counts at the site that leaves; trusted-keys, "
+        help="the node's --node-config, or a .toml file: trusted-keys counts, sign-key at the site that leaves, and "
         "memory-dir, data-name and partition-id at the others",
     )
     parser.add_argument(
@@ -60,9 +60,10 @@ def _go(given: argparse.Namespace, keys: dict[str, Any]) -> int:
     """Sign that the owner of this key leaves."""
     from flower_pca.masking import identity
 
-    if "sign-key" not in keys:
-        raise ConfigError("The node-config has no sign-key. Add sign-key='/etc/pca/node-3', as at the node.")
-    line = identity.consent(keys["sign-key"])
+    for key, example in (("sign-key", "/etc/pca/node-3"), ("trusted-keys", "/etc/pca/trusted-keys")):
+        if key not in keys:
+            raise ConfigError(f"The node-config has no {key}. Add {key}='{example}', as at the node.")
+    line = identity.consent(keys["sign-key"], keys["trusted-keys"])
     if given.yes:
         with files.replacing(given.consent.expanduser()) as file:
             file.write(f"{line}\n".encode())

@@ -136,28 +136,33 @@ class Identity:
                 )
 
 
-_LEAVES: Final = b"flower_pca masks: the owner of this key leaves for good"
+_LEAVES: Final = b"flower_pca masks: the owner of this key leaves for good the nodes of these keys"
 
 
-def consent(sign_key: str | os.PathLike[str]) -> str:
-    """What the owner of a key gives the others, who may then go on without it: a line of text."""
-    return Identity.load(sign_key, None).sign(_LEAVES).hex()
+def consent(sign_key: str | os.PathLike[str], trusted_keys: str | os.PathLike[str]) -> str:
+    """What the owner of a key gives the others, who may then go on without it: a line of text, for these nodes only."""
+    own = Identity.load(sign_key, trusted_keys)
+    return own.sign(_leaving(own.trusted or {})).hex()
 
 
 def who_leaves(line: str, trusted_keys: str | os.PathLike[str]) -> bytes:
-    """The name of the key whose owner has written this line; ConfigError if it is of no owner of these keys."""
+    """The name of the key whose owner has written this line about these nodes; ConfigError if it is of none of them."""
     trusted = Identity.load(None, trusted_keys).trusted or {}
     try:
         signature = bytes.fromhex(line.strip())
     except ValueError:
         signature = b""
     owner = signature[:NAME]
-    if owner not in trusted or not _holds(trusted[owner], _LEAVES, signature[NAME:]):
+    if owner not in trusted or not _holds(trusted[owner], _leaving(trusted), signature[NAME:]):
         raise ConfigError(
-            "The file of --consent is not signed by the owner of a key in trusted-keys. Have the site that leaves run "
-            "flower-pca leave, and keep its key in trusted-keys until this command has run."
+            "The file of --consent is not signed by the owner of a key in trusted-keys, about just these keys. Have "
+            "the site that leaves run flower-pca leave with the same trusted-keys, and change the list afterwards."
         )
     return owner
+
+
+def _leaving(trusted: Mapping[bytes, object]) -> bytes:
+    return _LEAVES + sha256(b"".join(sorted(trusted))).digest()
 
 
 def name(key: ec.EllipticCurvePublicKey) -> bytes:

@@ -90,7 +90,7 @@ def test_enough_peers_must_be_there_when_shares_are_made_and_when_survivors_are_
 
 
 def test_an_invented_peer_opens_unsigned_masks_and_no_signed_ones(tmp_path):
-    victim, invented = Node(0, SHARDS[0], masked_only=True), Node(1, np.zeros((2, D)))
+    victim, invented = Node(0, SHARDS[0], masked_only=True), Node(1, 1e-9 * SHARDS[1])
     assert error_of(Sums([victim, invented]).product(EVERYTHING), second_moments_of(0)) < 1e-9
     victim = signed(tmp_path, SHARDS[:3])[0]
     with pytest.raises(RefusedError, match="must be signed by their owners: trusted_keys is set"):

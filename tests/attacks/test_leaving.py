@@ -79,7 +79,7 @@ def test_nobody_is_made_to_leave(four, tmp_path, capsys):
     _, _, configs = four
     _, strangers = keys_of("strangers", 4)
     forged = tmp_path / "forged.txt"
-    own = configs[3].replace(str(keys_of("ours", 4)[1].nodes[3]), str(strangers.nodes[3]))
+    own = configs[3].replace(str(keys_of("ours", 4)[1].ca.parent), str(strangers.ca.parent))
     leave(own, "--go", "--consent", forged, "--yes")
     genuine = tmp_path / "genuine.txt"
     leave(configs[3], "--go", "--consent", genuine, "--yes")
@@ -94,6 +94,22 @@ def test_nobody_is_made_to_leave(four, tmp_path, capsys):
     assert leave(configs[0], "--consent", forged, "--yes") == 2
     assert leave(configs[0], "--consent", tmp_path / "none.txt", "--yes") == 2
     assert "cannot be read" in capsys.readouterr().err
+
+
+def test_a_signature_for_another_list_of_nodes_is_none_for_this_one(four, tmp_path, capsys):
+    """A site takes part in two federations with one key, and leaves one of them."""
+    _, _, configs = four
+    _, made = keys_of("ours", 4)
+    others = tmp_path / "others"
+    others.mkdir()
+    for key in (made.publics[3], *keys_of("strangers", 4)[1].publics[:3]):
+        (others / f"{key.parent.parent.name}-{key.name}").write_bytes(key.read_bytes())
+    consent = tmp_path / "consent.txt"
+    elsewhere = configs[3].replace(f"trusted-keys='{made.ca.parent}'", f"trusted-keys='{others}'")
+    assert leave(elsewhere, "--go", "--consent", consent, "--yes") == 0
+    capsys.readouterr()
+    assert leave(configs[0], "--consent", consent, "--yes") == 2
+    assert "about just these keys" in capsys.readouterr().err
 
 
 def test_a_site_that_was_in_no_sum_has_nothing_to_leave(four, tmp_path, capsys):

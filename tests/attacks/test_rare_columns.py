@@ -1,5 +1,7 @@
 """Columns, or combinations of columns, in which few rows differ: an honest sum is then one over these few."""
 
+import itertools
+
 import numpy as np
 import pytest
 from dishonest import Node, RefusedError, Sums, signed
@@ -175,10 +177,12 @@ def test_what_was_found_is_kept_for_the_next_process_and_for_these_rows_and_rule
     plain = rng.standard_normal((100, 3))
     few = np.c_[plain, np.arange(100) < 3]
 
+    runs = itertools.count()
+
     def words(rows, **rules):
         node = Node(0, rows, memory_dir=tmp_path, **{"min_rows": 20, **rules})
         try:
-            return node.ask("ssi", {"Z": np.eye(rows.shape[1])[:, :1]})["Y"].shape
+            return node.ask("ssi", {"Z": np.eye(rows.shape[1])[:, :1]}, run=f"{next(runs)}")["Y"].shape
         except RefusedError as refusal:
             return str(refusal)
 

@@ -248,7 +248,9 @@ def _check(
         shapes = {**group.answer_shapes(phase, reply.client, length)}
         # Who tells its peers nothing of its columns writes no letters.
         if phase == Phase.SHARES and coverage.LETTERS in reply.arrays:
-            shapes[coverage.LETTERS] = (group.letters_of(reply.client), coverage.width(group.columns))
+            beside = sent.frame.covariates
+            columns = group.columns + (0 if beside is None else len(beside.names))
+            shapes[coverage.LETTERS] = (group.letters_of(reply.client), coverage.width(columns))
     check_reply(reply, sent, answers)
     check_arrays(reply, {name: Part(shape) for name, shape in shapes.items()})
     for name, a in reply.arrays.items():

@@ -222,7 +222,7 @@ def _admit(arrays: Arrays, data: LocalData | Stream, secrets: Secrets, demands: 
     deposits = rows(parts, secrets.kinds * SEED)
     if demands.measured and coverage.told(data):
         secrets = _about_columns(arrays, data, secrets, peers, demands)
-        _require_measured(secrets, peers, demands, data.frame.names)
+        _require_measured(secrets, peers, demands, coverage.names_of(data))
     return replace(secrets, holders=arrays["mask.peers"], deposits=deposits, vouched=vouched)
 
 
@@ -231,7 +231,7 @@ def _about_columns(arrays: Arrays, data: LocalData, secrets: Secrets, peers: lis
     own = np.frombuffer(coverage.text(data, demands.least_values or 1), dtype=np.uint8)
     known = secrets.columns[:-1]
     if int(secrets.number) == 0:
-        known = coverage.unseal(secrets, arrays, peers, data.d)
+        known = coverage.unseal(secrets, arrays, peers, coverage.table_of(data).d)
     require("The columns of a masked sum", "those of its set-up", known.shape[1:] == own.shape)
     return replace(secrets, columns=np.concatenate([known, own[None]]))
 

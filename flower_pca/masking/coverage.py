@@ -54,13 +54,25 @@ def told(data: LocalData | Stream) -> TypeGuard[LocalData]:
 
 def text(data: LocalData, least: int) -> bytes:
     """What a client tells of its columns: a digest of their names, and a byte for each; `least` values are some."""
-    return asked(data) + states(data, least).tobytes()
+    return asked(data) + states(table_of(data), least).tobytes()
+
+
+def table_of(data: LocalData) -> LocalData:
+    """The columns that a message is about: the features, and after them the covariates if there are any."""
+    return data if data.joint is None else data.joint
+
+
+def names_of(data: LocalData) -> tuple[str, ...] | None:
+    """What a message calls these columns; None if it names none."""
+    beside = data.frame.covariates
+    if beside is not None:
+        return table_of(data).names
+    return data.frame.names
 
 
 def asked(data: LocalData) -> bytes:
     """A digest of the columns that a message names."""
-    named = data.frame.names
-    return hashlib.blake2b(json.dumps(named).encode(), digest_size=_NAMES).digest()
+    return hashlib.blake2b(json.dumps(names_of(data)).encode(), digest_size=_NAMES).digest()
 
 
 def states(data: LocalData, least: int) -> Array:

@@ -287,7 +287,7 @@ def test_what_a_node_keeps_is_its_own(tmp_path):
     finally:
         os.umask(before)
     files = [*(tmp_path / "own").iterdir(), *(tmp_path / "memory").iterdir()]
-    assert len([file for file in files if file.suffix == ".npz"]) == 5  # own, memory, ledger, key of marks, rows of runs
+    assert len([file for file in files if file.suffix == ".npz"]) == 5  # also the key of marks, and rows of runs
     assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
     assert {stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("own", "memory")} == {0o700}
 

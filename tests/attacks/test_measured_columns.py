@@ -10,6 +10,7 @@ from flower_pca.clients import client_app
 from flower_pca.clients.policy.rules import Rules
 from flower_pca.masking import coverage
 from flower_pca.masking.messages import Phase
+from flower_pca.names.table import Table
 from flower_pca.rows.frame import Frame
 from flower_pca.strategies import PCAStrategy
 
@@ -165,3 +166,23 @@ def test_few_values_of_a_column_do_not_count_as_measured():
     assert states[1] == 1
     assert states[2] > 1
     assert states[2] == coverage.states(LocalData(X[:11], missing=True), 2)[2]
+
+
+@pytest.mark.parametrize("measured", [1, 3])
+def test_a_covariate_that_one_site_has_measured_is_refused_like_any_column(measured, tmp_path):
+    rows = [X if i < measured else with_last_column(0.0)[2] for i, X in enumerate(mixed_shards())]
+    _, made = keys_of("ours", 3)
+
+    def rules(context):
+        i = int(context.node_config["partition-id"])
+        own = {"trusted_keys": made.ca.parent, "sign_key": made.nodes[i], "memory_dir": tmp_path}
+        return Rules.of(None, {"profile": "masked", "share_names": True, "covariates": "e", **own})
+
+    app = client_app(lambda context: Table(rows[int(context.node_config["partition-id"])], tuple("abcde")), rules=rules)
+    strategy = PCAStrategy("covariance", n_components=2, mask=True, min_nodes=3, adjust="e")
+    with in_a_run():
+        if measured == 3:
+            assert strategy.fit(FakeGrid(app, 3)).n_samples_ == 603
+            return
+        with pytest.raises(NotEnoughNodes, match=f"{WORDS} e, so the sum"):
+            strategy.fit(FakeGrid(app, 3))

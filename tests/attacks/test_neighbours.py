@@ -91,7 +91,7 @@ def test_every_option_of_a_node_is_here():
         "min_peers",
         "max_groups",
     }
-    refused_beside = {"categorical", "min_change", "id_column", "split_columns"}
+    refused_beside = {"covariates", "categorical", "min_change", "id_column", "split_columns"}
     none_here = {"max_dropouts", "noise_seed", "allow_noise"}
     assert given | elsewhere | under_masks | refused_beside | none_here == {*Rules.__dataclass_fields__}
 

@@ -358,11 +358,6 @@ JUDGED: Final = {
         "The text at hand has lost the formula. The largest eigenvalue is off by .18 to .30 sigma sqrt(n), for every "
         "sigma and gap.",
     ),
-    "over_air/robust": Judgement(
-        "same",
-        "The text at hand has lost the formula. Started near the subspace the tracker over the air finds all outliers, "
-        "and its error falls as if it knew them, down to the noise.",
-    ),
     "over_air/theorem36": Judgement(
         "same",
         "The text at hand has lost the formula. NoDet's error follows the turn of a batch, simple PCA's does not, as"

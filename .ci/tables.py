@@ -29,8 +29,9 @@ def choosing() -> str:
     for stage in registry.public().values():
         prefer = _named(_first(describe(stage)["prefer"]))
         lines.append(f"| `{stage.name}` | {_finds(stage)} | {prefer} |")
-    words = "What an option needs of an algorithm and it has not, in its default form: the run is then refused."
-    words += " A dot stands where the two go together. The trackers are not in the table, because they run by `track`."
+    words = "The next table says which options each algorithm has with its default parameters. A dot means that both work"
+    words += " together. A letter names the reason why the run is refused. The trackers are not in the table, because you"
+    words += " run them with `track`."
     return "\n".join([*lines, "", *textwrap.wrap(words, 118), "", matrix(), "", beside()])
 
 
@@ -51,9 +52,9 @@ def beside() -> str:
     """With every algorithm: the options that need nothing of one; then what an option may not have beside it."""
     named = {option for options, _ in compatible.NEEDS for option in options}
     free = [f"`{name}`" for name in (*config._OPTIONS, "checkpoint", "answers") if name not in named | {"n_components"}]
-    words = f"{', '.join(free[:-1])} and {free[-1]} go with all of them, as do clients that miss messages."
-    words += " Two options may not:"
-    lines = ["| beside | is refused |", "|---|---|"]
+    words = f"{', '.join(free[:-1])} and {free[-1]} work with every algorithm, and so do clients"
+    words += " that miss messages. Some options do not work together:"
+    lines = ["| if you use | you cannot use |", "|---|---|"]
     for option in dict.fromkeys(rule.beside for rule in compatible.RULES):
         rules = [rule for rule in compatible.RULES if rule.beside == option]
         cells = [f"`{rule.option}`{_unless(rule)}" for rule in rules]

@@ -108,7 +108,7 @@ def run_audit(given: argparse.Namespace) -> int:
             center=given.center,
             scale=given.scale,
             seed=given.seed,
-            masked=given.masked,
+            masked=given.mask,
             tol=given.tol,
             max_rounds=given.max_rounds,
             on_round=on_round,

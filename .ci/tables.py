@@ -29,9 +29,9 @@ def choosing() -> str:
     for stage in registry.public().values():
         prefer = _named(_first(describe(stage)["prefer"]))
         lines.append(f"| `{stage.name}` | {_finds(stage)} | {prefer} |")
-    words = "The next table says which options each algorithm has with its default parameters. A dot means that both work"
-    words += " together. A letter names the reason why the run is refused. The trackers are not in the table, because you"
-    words += " run them with `track`."
+    words = "The next table says which options each algorithm has with its default parameters. A dot means that both"
+    words += " work together. A letter names the reason why the run is refused. The trackers are not in the table,"
+    words += " because you run them with `track`."
     return "\n".join([*lines, "", *textwrap.wrap(words, 118), "", matrix(), "", beside()])
 
 

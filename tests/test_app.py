@@ -32,7 +32,8 @@ from flower_pca import (
     strategies,
 )
 from flower_pca.base.options import in_words, option
-from flower_pca.data import sources
+from flower_pca.blocks import source
+from flower_pca.data import reading, sources
 
 with warnings.catch_warnings():  # what Flower's own imports warn of is not ours to mend
     warnings.simplefilter("ignore", DeprecationWarning)
@@ -104,6 +105,24 @@ def test_nodes_with_rows_of_their_own_host_no_others(app_run, tmp_path):
         ConfigError, match=r"Every node must be one that hosts clients .* Leave hosted, or clients-per-node"
     ):
         app_run(nodes, clients_per_node=3)
+
+
+def test_nodes_read_files_by_pieces_as_they_read_arrays(app_run, tmp_path, monkeypatch):
+    h5py, pq, pa = (pytest.importorskip(name) for name in ("h5py", "pyarrow.parquet", "pyarrow"))
+    nodes, shards = deployed(tmp_path)
+    with h5py.File(tmp_path / "0.h5", "w") as file:
+        file.create_dataset("X", data=shards[0], chunks=(9, 6))
+    pq.write_table(pa.table({f"c{j}": shards[1][:, j] for j in range(6)}), tmp_path / "1.parquet", row_group_size=11)
+    with h5py.File(tmp_path / "2.h5", "w") as file:
+        file["rows"], file["columns"] = shards[2], [f"c{j}" for j in range(6)]
+    plain = app_run([nodes[0], nodes[2]])[0]
+    monkeypatch.setattr(reading, "HELD", 0)
+    monkeypatch.setattr(source, "_PIECE", 7 * 6 * 8)
+    read = app_run([{"data": str(tmp_path / "0.h5")}, nodes[2]])[0]
+    np.testing.assert_allclose(read.components_, plain.components_, rtol=0, atol=1e-12)
+    named = app_run([{"data": str(tmp_path / "1.parquet")}, {"data": str(tmp_path / "2.h5")}])[0]
+    assert is_pca_of(named, shards[1:])
+    assert named.feature_names_in_.tolist() == [f"c{j}" for j in range(6)]
 
 
 @pytest.mark.parametrize("partition", ["contiguous", "iid(seed=1)", "power_law", "by_size(sizes=[1, 2, 3])"])

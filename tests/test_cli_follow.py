@@ -79,7 +79,10 @@ def test_values_that_stand_for_a_gap_and_lines_of_totals_are_named(follow_comman
     folder = tmp_path / "in"
     first = f"Column a holds -999 1 time, far from all other values: the first is line 10 of {folder / 'north_1.csv'}."
     second = f"Line 10 of {folder / 'west_1.csv'} is the sum of the lines above it, and no row of its own. Take it out."
-    expected = [f"flower-pca: hint: {first} If it stands for a gap, empty the cell.", f"flower-pca: hint: {second}"]
+    expected = [
+        f"flower-pca: hint: {first} If it stands for a gap, read the data with --gaps=-999.",
+        f"flower-pca: hint: {second}",
+    ]
     assert (code, err.splitlines()) == (0, expected)
     whole = ["track", folder / "north_1.csv", "--batch", 3, "--components", 2, "--out", tmp_path / "whole"]
     assert flower_pca(capsys, *whole)[2].splitlines() == expected[:1]

@@ -115,7 +115,6 @@ def folder(tmp_path):
     place.mkdir()
     for name, X in zip("ab", TABLES, strict=False):
         pd.DataFrame(X, columns=list("uvwxyz")).to_csv(place / f"{name}.csv", index=False)
-    (place / "c.csv.gz").write_bytes(b"")
     (place / "notes.md").write_text("of the sites")
     (place / "~$a.xlsx").write_bytes(b"")  # as Excel lays it beside an open table
     return place
@@ -123,10 +122,11 @@ def folder(tmp_path):
 
 @every("command", ["run", "check"])
 def test_a_folder_names_what_it_does_not_read(folder, tmp_path, capsys, command):
+    (folder / "c.rds").write_bytes(b"")
     words = [command, str(folder), *(["--components", "1", "--out", str(tmp_path / "out")] if command == "run" else [])]
     cli.main(words)
     said = "".join(capsys.readouterr())
-    assert f"{folder} has files that are not read, which may be sites: c.csv.gz" in said
+    assert f"{folder} has a file that may be a site and is of no kind that is read: c.rds" in said
     assert "notes.md" not in said
     assert "xlsx" not in said
 
@@ -143,7 +143,7 @@ def test_an_output_among_the_sites_is_refused(folder, capsys, command):
     more = ["--batch", "5"] if command == "track" else []
     assert cli.main([command, str(folder), "--components", "1", "--out", str(folder), *more]) == 2
     assert "has the data, so nothing can be written to it." in capsys.readouterr().err
-    assert sorted(file.name for file in folder.iterdir()) == ["a.csv", "b.csv", "c.csv.gz", "notes.md", "~$a.xlsx"]
+    assert sorted(file.name for file in folder.iterdir()) == ["a.csv", "b.csv", "notes.md", "~$a.xlsx"]
 
 
 @pytest.fixture

@@ -71,7 +71,9 @@ def test_the_wheel_has_the_package_and_nothing_else(built):
     for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
         exec(block, namespace)
     assert namespace["result"].status.ok  # type: ignore[attr-defined]
-    assert {"simulation", "plot", "sklearn", "parquet", "datasets", "all"} == set(said.get_all("Provides-Extra"))
+    extras = {"simulation", "plot", "sklearn", "parquet", "datasets", "all"}
+    extras |= {"hdf5", "zarr", "anndata", "excel", "statistics-files"}
+    assert extras == set(said.get_all("Provides-Extra"))
     pages = ("README.md", "CHANGELOG.md", "LICENSE", "SECURITY.md", "CITATION.cff", "docs/index.md", "hub/README.md")
     for name in (*pages, "examples/quickstart.py"):
         assert (source / name).read_bytes() == (ROOT / name).read_bytes()

@@ -55,7 +55,7 @@ GUESTS = {
     "audit": {"matplotlib"},
     "wire": {"flwr"},
     "hosting": {"flwr"},
-    "data": {"sklearn", "pyarrow", "flwr_datasets", "datasets"},
+    "data": {"h5py", "zarr", "python_calamine", "pyreadstat", "sklearn", "pyarrow", "flwr_datasets", "datasets"},
     "strategies": {"flwr"},
     "clients": {"flwr"},
     "simulation": {"flwr", "ray", "IPython"},

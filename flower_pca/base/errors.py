@@ -107,6 +107,10 @@ EXTRAS: Final = {
     "scikit-learn": ("sklearn", "sklearn"),
     "pyarrow": ("pyarrow", "parquet"),
     "flwr-datasets": ("flwr_datasets", "datasets"),
+    "h5py": ("h5py", "hdf5"),
+    "zarr": ("zarr", "zarr"),
+    "python-calamine": ("python_calamine", "excel"),
+    "pyreadstat": ("pyreadstat", "statistics-files"),
     "Ray": ("ray", "simulation"),
 }
 

@@ -43,7 +43,7 @@ OPTIONS: Final[Mapping[str, str]] = {
                 "partitioned_by",
                 "init",
             ),
-            *("checkpoint", "resume", "ids", "ranges"),
+            *("checkpoint", "resume", "ids", "ranges", "without", "gaps"),
         )
     },
     "n_components": "--components",

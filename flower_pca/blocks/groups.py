@@ -58,7 +58,7 @@ class Groups(Stored):
                     f"Column {name} of {who} holds values of the type {kind}. Give the columns of numbers only, as "
                     f"table.select([...]) or read(columns=[...]) does."
                 )
-        return cls(lambda: X, list(kinds), _rows(X), single=is_single(kinds.values()))
+        return cls(lambda: X, list(kinds), number_of_rows(X), single=is_single(kinds.values()))
 
     def pieces(self) -> Iterator[Array]:
         """Batches of rows."""
@@ -87,7 +87,8 @@ def batches(opened: Any, columns: Sequence[str], rows: int) -> Iterator[Any]:
         yield from opened.to_batches(max_chunksize=rows)
 
 
-def _rows(X: Any) -> int:
+def number_of_rows(X: Any) -> int:
+    """How many rows a file or table has."""
     if hasattr(X, "metadata") and hasattr(X, "iter_batches"):
         return int(X.metadata.num_rows)
     if hasattr(X, "get_batch"):

@@ -15,7 +15,8 @@ from flower_pca.base import labels
 from flower_pca.base.errors import FlowerPCAError
 from flower_pca.base.options import Sentence
 from flower_pca.commands import common
-from flower_pca.hints.words import hints_of_words
+from flower_pca.commands import run as questions
+from flower_pca.hints.words import columns_of_few, hints_of_words
 from flower_pca.names.columns import enumeration, is_nameless, names_in, no_numbers
 from flower_pca.rows.local import LocalData
 
@@ -23,11 +24,15 @@ if TYPE_CHECKING:
     from flower_pca.names.table import Table
 
 _EPILOG = """\
-exit codes: 0 nothing was found; 1 hints; 2 a file cannot be used as it is
+It takes the options of `flower-pca run`, tries the run, writes nothing, and says what the run would say. Without
+--missing it looks into files with gaps as --missing mean does.
+
+exit codes: 0 nothing was found; 1 hints; 2 a file cannot be used as it is, or the run would end in an error
 
 examples:
   flower-pca check hospitals
   flower-pca check hospitals --drop patient_id,note --without trier
+  flower-pca check hospitals --categorical ward --scale std --missing error
   flower-pca check patients.csv --partition "by_column('site')"
 """
 
@@ -37,11 +42,13 @@ def add(commands: Any) -> None:
     words = "look into the files of sites for gaps in disguise, totals, doubles, dates, other units and the like"
     parser = common.parser(commands, "check", words, run)
     parser.epilog, parser.formatter_class = _EPILOG, argparse.RawDescriptionHelpFormatter
-    common.arguments_of_rows(parser)
+    questions.arguments_of_question(parser)
+    parser.set_defaults(components=None, missing=None, wire="float64")
 
 
 def run(given: argparse.Namespace) -> int:
     """Print what was found; 1 if there are hints, 2 if there are errors."""
+    given.words = given.levels or ()
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", UserWarning)
         read = _read(given)
@@ -52,10 +59,17 @@ def run(given: argparse.Namespace) -> int:
             sites.append(LocalData(shard, who=f"client {i}", missing=True))
         except FlowerPCAError as error:
             read.leave_out(getattr(shard, "site", "") or f"client {i}", error)
-    found += _hints(sites)
+    groups = [[site] for site in sites] if given.split == "columns" else [sites]
+    hints = [hint for group in groups for hint in _hints(group)]
+    if sites and not read.errors:
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always", UserWarning)
+            hints = _try(given, read, sites, hints)
+        hints += common.warned(said)
+    found += hints
     wording = common.Wording(given.data, drops=True)
     errors = [wording.of(error) for error in read.errors]
-    found = [wording.of(hint) for hint in dict.fromkeys(found)]
+    found = [*dict.fromkeys(map(wording.of, found))]
     if given.json:
         common.print_json({"sites": len(sites), "left_out": read.left_out, "errors": errors, "hints": found})
     else:
@@ -71,6 +85,28 @@ def run(given: argparse.Namespace) -> int:
     if errors:
         return 2
     return int(bool(found))
+
+
+def _try(given: argparse.Namespace, read: _Read, sites: Sequence[LocalData], hints: list[str]) -> list[str]:
+    """Try the run that is asked, which writes nothing: what it would say, with these hints about its rows."""
+    from flower_pca.hints.repeats import without_repeats
+    from flower_pca.simulation import simulate
+
+    wanted = {"missing": given.missing or "mean", "components": given.components}
+    if given.components is None:
+        columns = sites[0].d + len(given.words)
+        wanted["components"] = max(min(2, columns, sum(site.n for site in sites)), 1)
+    try:
+        config = questions.question_of(argparse.Namespace(**{**vars(given), **wanted}))
+        common.enough(config.mask, len(read.shards))
+        result = simulate(config, read.shards)
+    except FlowerPCAError as error:
+        read.errors.append(error.words)
+        return hints
+    found = [*without_repeats((*result.hints, *hints))]
+    if not result.status.ok:
+        found.append(f"The run would end short of its goal: {result.status}.")
+    return found
 
 
 @dataclass
@@ -95,7 +131,7 @@ class _Read:
 
 def _read(given: argparse.Namespace) -> _Read:
     """The rows of each site, each by itself where they are files."""
-    if Path(given.data).expanduser().is_dir() and given.partition is None:
+    if Path(given.data).expanduser().is_dir() and given.partition is None and given.split == "rows":
         return _of_files(given)
     if given.partition is None and Path(given.data).expanduser().is_file():
         # it is looked into as it lies there, dealt out to nobody
@@ -104,50 +140,54 @@ def _read(given: argparse.Namespace) -> _Read:
         return _Read(common.clients_of(given))
     except FlowerPCAError as error:
         try:
-            return _Read(_without_words(given), [error.words])
+            shards, only_few = _without_words(given)
+            return _Read(shards, [] if only_few else [error.words])
         except FlowerPCAError:
             return _Read([], [error.words])
 
 
-def _without_words(given: argparse.Namespace) -> list[Any]:
-    """The rows of each site less the columns that hold no numbers, if there are others."""
+def _without_words(given: argparse.Namespace) -> tuple[list[Any], bool]:
+    """The rows of each site less the columns that hold no numbers, and whether all of these hold few words."""
     from flower_pca.data import partition, sources
 
     beside: tuple[str, ...] = ()
     if given.partition is not None and (needed := partition.column(given.partition)) is not None:
         beside = (needed,)
     columns = names_in(given.columns)
-    table = sources.table(given.data, beside=beside, columns=columns, drop=given.drop)
+    table = sources.table(given.data, beside=beside, columns=columns, drop=given.drop, gaps=common.gaps_of(given))
     if not table.words:
-        return []
-    _warn_of_words(given.data, {given.data: table})
+        return [], False
+    only_few = _warn_of_words(given.data, {given.data: table})
     if not table.names:
-        return []
+        return [], False
     left_out = [*given.drop, *map(escape, table.words)]
-    return common.clients_of(argparse.Namespace(**{**vars(given), "drop": left_out}))
+    return common.clients_of(argparse.Namespace(**{**vars(given), "drop": left_out})), only_few
 
 
 def _of_files(given: argparse.Namespace) -> _Read:
     from flower_pca.data import sources
-    from flower_pca.data.reading import matching, require_matches
+    from flower_pca.data.reading import matching, require_matches, stem
 
     _, files = sources.files_of(given.data, "*", given.without)
     tables, read = {}, _Read()
     for file in files:
         try:
-            tables[file] = sources.table(str(file), columns=names_in(given.columns))
+            tables[file] = sources.table(
+                str(file), columns=names_in(given.columns), words=given.words, gaps=common.gaps_of(given)
+            )
         except FlowerPCAError as error:
-            read.leave_out(file.stem, error)
+            read.leave_out(stem(file), error)
     require_matches("The columns to leave out", [n for table in tables.values() for n in table.columns], given.drop)
     dropped = {file: matching(table.columns, given.drop) for file, table in tables.items()}
     tables = {file: table.without(dropped[file]) for file, table in tables.items()}
     without = {file: table for file, table in tables.items() if table.words}
-    read.errors += [no_numbers(file, table.words).words for file, table in without.items()]
-    _warn_of_words(given.data, {str(file): table for file, table in tables.items()})
+    # Columns of few words are of use, so there a hint is enough.
+    if not _warn_of_words(given.data, {str(file): table for file, table in tables.items()}):
+        read.errors += [no_numbers(file, table.words).words for file, table in without.items()]
     # what is no number at one site is left out of all, so that the rest can be compared
     unfit = {name for table in tables.values() for name in table.words}
     tables = {file: table.without(unfit) for file, table in tables.items()}
-    read.left_out += [file.stem for file, table in tables.items() if unfit and not table.names]
+    read.left_out += [stem(file) for file, table in tables.items() if unfit and not table.names]
     tables = {file: table for file, table in tables.items() if table.names or not unfit}
     if not tables:
         return read
@@ -155,26 +195,30 @@ def _of_files(given: argparse.Namespace) -> _Read:
     for file, table in tables.items():
         try:
             alike = sources.like(tables[usual], table, usual, file)
-            read.shards.append(replace(alike, site=file.stem))
+            read.shards.append(replace(alike, site=stem(file)))
         except FlowerPCAError as error:
-            read.leave_out(file.stem, error)
+            read.leave_out(stem(file), error)
     return read
 
 
-def _warn_of_words(data: str, tables: Mapping[str, Table]) -> None:
-    """Name the columns of words that a run can use."""
+def _warn_of_words(data: str, tables: Mapping[str, Table]) -> bool:
+    """Name the columns of words that a run can use; and whether these are all columns that hold no numbers."""
     from flower_pca.data import sources
 
     cells: dict[str, list[Any]] = {}
+    all_named = True
     for spec, table in tables.items():
         named = table.words.items()
         there = [name for name, bad in named if not is_nameless(name, bad)]
+        all_named &= len(there) == len(named)
         if not there:
             continue
         for name, found in sources.table(spec, words=there).texts.items():
             cells.setdefault(name, []).extend(found.tolist())
     for hint in hints_of_words(cells, data):
         warnings.warn(Sentence(hint), stacklevel=2)
+    numbers = {name for table in tables.values() for name in table.names or ()}
+    return all_named and bool(cells) and len(columns_of_few(cells)) == len(cells) and not numbers & cells.keys()
 
 
 def _hints(sites: Sequence[LocalData]) -> list[str]:

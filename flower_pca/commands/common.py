@@ -66,6 +66,11 @@ def arguments_of_columns(added: argparse.ArgumentParser) -> None:
     """--columns and --drop."""
     text = "names of the columns to use, with commas between them (default: all)"
     added.add_argument("--columns", metavar="NAMES", help=text)
+    text = (
+        'what stands for a missing value beside empty cells and NA, such as --gaps=".,?,-999", or in one column '
+        "only, such as --gaps age=999; then --missing says what becomes of it"
+    )
+    added.add_argument("--gaps", type=names, action="extend", metavar="VALUES", help=text)
     text = 'columns to leave out, whatever they hold: names or patterns with commas between them, such as "name,lab_*"'
     added.add_argument("--drop", type=names, action="extend", default=[], metavar="COLUMNS", help=text)
 
@@ -160,7 +165,14 @@ def clients_of(given: argparse.Namespace) -> list[Any]:
                 "With --partitioned-by columns each file has its own columns, so there is nothing to deal out. Leave "
                 "--partition out."
             )
-        return sources.parties(given.data, ids=given.ids, clients=given.clients, drop=given.drop, without=given.without)
+        return sources.parties(
+            given.data,
+            ids=given.ids,
+            clients=given.clients,
+            drop=given.drop,
+            without=given.without,
+            gaps=gaps_of(given),
+        )
     if getattr(given, "ids", None) is not None:
         raise ConfigError(
             "--ids is for --partitioned-by columns. Write --partitioned-by columns as well, or leave --ids out."
@@ -181,11 +193,21 @@ def clients_of(given: argparse.Namespace) -> list[Any]:
         words=tuple(dict.fromkeys([*getattr(given, "words", ()), *more])),
         drop=given.drop,
         without=given.without,
+        gaps=gaps_of(given),
     )
     shards = partition.deal(table.whole(), given.partition, given.clients)
     if table.sites:
         return shards
     return _without(shards, given.without)
+
+
+def gaps_of(given: argparse.Namespace) -> dict[str, list[str]] | None:
+    """What --gaps says, by column; "*" stands for all of them."""
+    found: dict[str, list[str]] = {}
+    for text in getattr(given, "gaps", None) or ():
+        column, equals, value = text.rpartition("=")
+        found.setdefault(column if equals and column else "*", []).append(value)
+    return found or None
 
 
 def with_near_match(error: FlowerPCAError) -> FlowerPCAError:
@@ -406,6 +428,8 @@ class Wording:
                 return OPTIONS.get(name, name)
             case ["option", name, value] if name in OPTIONS and not isinstance(value, dict):
                 return _option(name, value)
+            case ["reading", "gaps", [*codes]]:
+                return f"with --gaps={','.join(map(str, codes))}"
             case ["reading", name, value]:
                 return f'by a spec, "{self._spec(name, value)}"'
             case ["apart", columns] if self.drops:
@@ -421,9 +445,14 @@ class Wording:
         path = Path(self.data).expanduser()
         if self.data.endswith(")") and not path.exists():
             return spec.with_more(self.data, name, value)
-        source = path.suffix[1:].lower()
+        from flower_pca.data import sources
+        from flower_pca.data.reading import ending
+
+        source = "csv"
         if path.is_dir():
             source = "folder"
+        elif (reader := sources.ENDINGS.get(ending(path))) is not None:
+            source = reader.__name__
         return f"{source}(path={self.data!r}, {name}={value!r})"
 
 

@@ -28,15 +28,20 @@ def add(commands: Any) -> None:
     parser = common.parser(
         commands, "run", "simulate a federation on one machine; write result.npz, history.csv and report.html", run
     )
+    arguments_of_question(parser)
+    _arguments_of_course(parser)
+    common.argument_of_output(parser)
+    common.argument_of_details(parser)
+
+
+def arguments_of_question(parser: argparse.ArgumentParser) -> None:
+    """What a run is asked, which another command may look at before."""
     common.arguments_of_data(parser)
     common.argument_of_algorithm(parser)
     _arguments_of_figures(parser)
     _arguments_of_sites(parser)
     _arguments_of_privacy(parser)
     common.argument_of_split(parser)
-    _arguments_of_course(parser)
-    common.argument_of_output(parser)
-    common.argument_of_details(parser)
 
 
 def _arguments_of_figures(parser: argparse.ArgumentParser) -> None:
@@ -149,7 +154,7 @@ def run(given: argparse.Namespace) -> int:
     from flower_pca.simulation import simulate
 
     place = common.folder(given.out, data=given.data)
-    config = _config(given)  # before the data is read, which may take long
+    config = config_of(given)  # before the data is read, which may take long
     if given.save_local:
         output.require_own(config.algorithm, given.partitioned_by)
     given.columns, given.words, given.covariates = config.columns, config.words, config.sources_of_covariates
@@ -214,7 +219,7 @@ def _write(result: PCAResult, shards: list[Any], place: Path, given: argparse.Na
     return names
 
 
-def _config(given: argparse.Namespace) -> PCAConfig:
+def config_of(given: argparse.Namespace) -> PCAConfig:
     """What is asked; ranges make a budget whole that leaves the clip to them."""
     from flower_pca import assembly
 

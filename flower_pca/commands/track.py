@@ -276,6 +276,7 @@ def _inbox(given: argparse.Namespace) -> Inbox:
         sites=names_in(given.sites) or (),
         columns=names_in(given.columns),
         drop=given.drop,
+        gaps=common.gaps_of(given),
         say=_say,
     )
 
@@ -287,7 +288,9 @@ def _streams(given: argparse.Namespace) -> list[Any]:
     from flower_pca.hints import faults
     from flower_pca.rows.stream import Stream
 
-    table = sources.table(given.data, columns=names_in(given.columns), drop=given.drop).whole()
+    table = sources.table(
+        given.data, columns=names_in(given.columns), drop=given.drop, gaps=common.gaps_of(given)
+    ).whole()
     count = max(len(table.parts), 1)
     if table.names:
         for hint in faults.find_in_stream(partition.deal(table, n_clients=count)):

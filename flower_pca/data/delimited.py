@@ -14,7 +14,7 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TextIO
@@ -24,6 +24,8 @@ import numpy as np
 from flower_pca.base import checks, labels
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
+from flower_pca.blocks import source
+from flower_pca.blocks.source import Stored
 from flower_pca.data.dialect import (
     SAMPLE,
     Cells,
@@ -35,12 +37,14 @@ from flower_pca.data.dialect import (
     separator_above,
     text_of,
 )
-from flower_pca.data.reading import chosen, reading, with_ids
+from flower_pca.data.gaps import Gaps, emptied
+from flower_pca.data.reading import HELD, Unchanged, chosen, reading, with_ids
 from flower_pca.names.columns import among, no_numbers
 from flower_pca.names.origin import Origin
 from flower_pca.names.table import Table
 
 _HELD: Final = 2**18  # cells that are held as Python's numbers at a time
+_WHOLE: Final = HELD  # bytes of a text file that is read whole: its rows take about as many
 _SHOWN: Final = 40  # characters of a cell that a message shows
 _PIECE: Final = 2**20  # characters that are looked at at a time
 # cells at the start of a file by which its decimals are known, in most files
@@ -58,6 +62,7 @@ class Sheet:
         above: Lines above all records: one by which Excel is told the separator.
         header: Whether the first record holds names.
         width: Cells of a record.
+        words: By the place of a column, the words that stand for a missing value there.
         tail: The lines at the end that hold separators only; known once all records have been read.
     """
 
@@ -67,7 +72,14 @@ class Sheet:
     above: int = 0
     header: bool = False
     width: int = 0
+    words: Sequence[frozenset[str]] = ()
     tail: list[int] = field(default_factory=list)
+
+    def at(self, place: int) -> Cells:
+        """What a number is in a column, by its place."""
+        if not self.words or not self.words[place]:
+            return self.cells
+        return replace(self.cells, gaps=self.words[place])
 
     def reader(self, lines: TextIO) -> Any:
         """All records from the first one on; the lines are left there too."""
@@ -130,8 +142,11 @@ def csv(
     decimal: str | None = None,
     thousands: str | None = None,
     encoding: str | None = None,
+    gaps: Any = None,
 ) -> Table:
     """Numbers between commas, one row a line; a first line with words in it names the columns.
+
+    The file may be packed by gzip or zip. Rows that take more than 256 MB are read again at each pass.
 
     Columns with words in them, without a name or with that of another, which are neither chosen nor
     apart, are an error as soon as the run does not leave them out by its own choice of columns.
@@ -152,7 +167,10 @@ def csv(
             that does not stand before decimals, if left out; "" for nothing.
         encoding: Of the file: "latin-1", say. If left out, what its byte-order mark says, else
             UTF-8.
+        gaps: What stands for a missing value, beside empty cells and NA: [".", "?", -999]; or such
+            lists by column: {"age": [-999], "lab_*": ["."]}.
     """
+    without = Gaps.of(gaps)
     check_marks(sep, decimal, thousands)
     checks.choice("header", header, (True, False, None))
     with reading(path, "text with commas") as file, text_of(file, encoding) as lines:
@@ -162,6 +180,7 @@ def csv(
         beside = with_ids(beside, ids)
         features, apart, words = chosen(file, names, columns, beside) if first else ((), (), {})
         place = {name: j for j, name in reversed([*enumerate(names)])}  # of a name that is there twice the first
+        sheet.words = [without.words(name) for name in names]
         if decimal is None and thousands not in (".", ","):
             sheet.cells = _clear(sheet, lines, [place[name] for name in features], names, thousands)
         values = _labels(sheet, lines, {name: place[name] for name in apart}, whole=features == tuple(names))
@@ -176,11 +195,12 @@ def csv(
             assert rows is not None
     if sheet.tail:
         _warn_of_tail(sheet)
-    if not rows.size:
+    if not rows.shape[0] * rows.shape[1]:
         rows = _no_numbers(features, values)
-    beside_rows = {n: np.array(found) if n == ids else sheet.cells.plain(found) for n, found in values.items()}
+    beside_rows = {n: np.array(found) if n == ids else sheet.at(place[n]).plain(found) for n, found in values.items()}
     origin = Origin.of(file, len(rows), sheet.line, guessed=guessed)
-    return Table.of_file(file, rows, features if sheet.header else (), beside_rows, words, origin=origin, ids=ids)
+    table = Table.of_file(file, rows, features if sheet.header else (), beside_rows, words, origin=origin, ids=ids)
+    return emptied(table, without)
 
 
 def _no_numbers(features: Sequence[str], values: dict[str, list[str]]) -> Array:
@@ -223,7 +243,8 @@ def _clear(sheet: Sheet, lines: TextIO, places: Sequence[int], names: Sequence[s
     marks, looked, whole = Marks(), 0, not _has_marks(sheet, lines)
     for line, record in sheet.rows(lines):
         for j in places:
-            marks.add(line, j, record[j])
+            if not sheet.words or record[j].strip() not in sheet.words[j]:
+                marks.add(line, j, record[j])
         looked += len(places)
         # The first number with a mark may stand far below.
         if looked > _MARKED and (whole or marks.clear):
@@ -262,7 +283,7 @@ def _labels(sheet: Sheet, lines: TextIO, places: dict[str, int], *, whole: bool)
         return values
     for _, record in sheet.rows(lines):
         for name, j in places.items():
-            values[name].append(record[j])
+            values[name].append("" if record[j].strip() in sheet.at(j).gaps else record[j])
     return values
 
 
@@ -299,10 +320,12 @@ def _other_separator(file: Path, first: Sequence[str], cells: Cells, then: str) 
     )
 
 
-def _numbers(sheet: Sheet, lines: TextIO, places: list[int]) -> Array | None:
+def _numbers(sheet: Sheet, lines: TextIO, places: list[int]) -> Any:
     """The cells by numpy's reader, or one by one where some are empty; None: no numbers."""
     if not places:
         return np.empty((0, 0))
+    if sheet.file.stat().st_size > _WHOLE:
+        return Lines.of(sheet, lines, places)
     if sheet.cells.decimal == ".":
         sheet.below_header(lines)
         if places == list(range(sheet.width)):
@@ -328,19 +351,64 @@ def _numbers(sheet: Sheet, lines: TextIO, places: list[int]) -> Array | None:
         except ValueError:
             pass
     try:
-        return _by_cell(sheet.rows(lines), places, sheet.cells)
+        return np.concatenate([np.empty((0, len(places))), *_by_cell(sheet, lines, places, _HELD)])
     except ValueError as error:
         if isinstance(error, DataError | UnicodeError):
             raise
         return None
 
 
-def _by_cell(records: Iterator[tuple[int, list[str]]], places: list[int], cells: Cells) -> Array:
-    blocks = [np.empty((0, len(places)))]
-    value, step = cells.value, max(_HELD // len(places), 1)
-    while block := [[value(record[j]) for j in places] for _, record in itertools.islice(records, step)]:
-        blocks.append(np.array(block))
-    return np.concatenate(blocks)
+def _by_cell(sheet: Sheet, lines: TextIO, places: Sequence[int], cells: int) -> Iterator[Array]:
+    """The rows by so many cells at a time, each of them read by itself."""
+    records = sheet.rows(lines)
+    values, step = [(sheet.at(j).value, j) for j in places], max(cells // len(places), 1)
+    while block := [[value(record[j]) for value, j in values] for _, record in itertools.islice(records, step)]:
+        yield np.array(block)
+
+
+def _by_numpy(sheet: Sheet, lines: TextIO, places: Sequence[int], cells: int) -> Iterator[Array]:
+    """The rows by so many cells at a time, by numpy's reader, which takes no gaps."""
+    sheet.below_header(lines)
+    step = max(cells // len(places), 1)
+    while some := [*itertools.islice(lines, step)]:
+        # A line may end within a cell in quotes.
+        while sum(line.count('"') for line in some) % 2 and (more := next(lines, "")):
+            some.append(more)
+        if any(map(str.strip, some)):
+            yield np.loadtxt(
+                some, delimiter=sheet.cells.sep, comments=None, quotechar='"', ndmin=2, usecols=list(places)
+            )
+
+
+class Lines(Stored):
+    """The rows of a text file that is too large to be held: its lines are read again at each pass."""
+
+    def __init__(self, sheet: Sheet, places: Sequence[int], n: int, *, plain: bool) -> None:
+        self._sheet, self._places, self._plain = sheet, tuple(places), plain
+        self._file = Unchanged(sheet.file)
+        self.shape, self.dtype = (n, len(self._places)), np.dtype(np.float64)
+
+    @classmethod
+    def of(cls, sheet: Sheet, lines: TextIO, places: Sequence[int]) -> Lines | None:
+        """The rows, once all lines have been read; None if some cells are no numbers."""
+        for plain, read in ((True, _by_numpy), (False, _by_cell)):
+            if plain and sheet.cells.decimal != ".":
+                continue
+            try:
+                n = sum(len(block) for block in read(sheet, lines, places, _HELD))
+            except ValueError as error:
+                if isinstance(error, DataError | UnicodeError):
+                    raise
+                continue
+            return cls(sheet, places, n, plain=plain)
+        return None
+
+    def pieces(self) -> Iterator[Array]:
+        """Some thousand lines at a time."""
+        self._file.require()
+        read = _by_numpy if self._plain else _by_cell
+        with text_of(self._sheet.file, self._sheet.encoding) as lines:
+            yield from read(self._sheet, lines, self._places, source.rows_of_a_piece(1, self.dtype))
 
 
 def _words(sheet: Sheet, lines: TextIO, places: Sequence[tuple[int, str]]) -> dict[str, str]:
@@ -351,7 +419,7 @@ def _words(sheet: Sheet, lines: TextIO, places: Sequence[tuple[int, str]]) -> di
     for line, record in sheet.rows(lines):
         n += 1
         for j, name in places:
-            if not sheet.cells.number(record[j]):
+            if not sheet.at(j).number(record[j]):
                 shown = repr(labels.shorten(record[j], _SHOWN))
                 bad.setdefault(name, f"{shown} in column {name} (line {line})")
                 count[name] += 1

@@ -21,8 +21,11 @@ from __future__ import annotations
 
 import codecs
 import csv as tables
+import gzip
+import io
 import itertools
 import re
+import zipfile
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -32,10 +35,12 @@ from typing import Any, Final, TextIO
 
 import numpy as np
 
+from flower_pca.base import labels
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.labels import GAPS
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import shown
+from flower_pca.data.reading import ending, stem
 
 # among numbers they are no levels, and may be written in any case
 _WORDS: Final = {**{word.lower(): np.nan for word in GAPS}, "true": 1.0, "false": 0.0}
@@ -66,18 +71,20 @@ class Cells:
         sep: What stands between two cells.
         decimal: What stands before decimals.
         thousands: What may stand between thousands; "" for nothing.
+        gaps: The words that stand for a missing value, beside those that always do.
     """
 
     sep: str
     decimal: str = "."
     thousands: str = ""
+    gaps: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, sep: str, decimal: str, thousands: str | None) -> Cells:
+    def of(cls, sep: str, decimal: str, thousands: str | None, gaps: frozenset[str] = frozenset()) -> Cells:
         """Of points and commas, the one that does not stand before decimals may part thousands."""
         if thousands is None:
             thousands = {".": ",", ",": "."}[decimal]
-        return cls(sep, decimal, thousands)
+        return cls(sep, decimal, thousands, gaps)
 
     def value(self, cell: str) -> float:
         """The number; NaN of a gap, 1 and 0 of true and false.
@@ -86,6 +93,8 @@ class Cells:
             ValueError: If it is none.
         """
         number = cell
+        if self.gaps and cell.strip() in self.gaps:
+            return np.nan
         if self.thousands:
             number = self._without_thousands(number)
         if self.decimal == ",":
@@ -368,14 +377,14 @@ def text_of(file: Path, encoding: str | None) -> Iterator[TextIO]:
     usual = "utf-8"
     if encoding is not None:
         usual = _codec(encoding)
-    with file.open("rb") as raw:
+    with bytes_of(file) as raw:
         start = raw.read(_LOOK)
     marked = (name for mark, name in _MARKS.items() if start.startswith(mark))
     used = next(marked, usual)
     _require_text(file, start, used, given=encoding is not None)
     try:
         # The csv module wants ends of lines as they are: a cell in quotes may have some.
-        with file.open(encoding=used, newline="") as lines:
+        with bytes_of(file) as raw, io.TextIOWrapper(raw, encoding=used, newline="") as lines:
             yield lines
     except UnicodeError as error:
         got = _place(file, used) or f"bytes that are none ({getattr(error, 'reason', error)})"
@@ -383,10 +392,35 @@ def text_of(file: Path, encoding: str | None) -> Iterator[TextIO]:
         raise DataError(f"The data file {file}", must=f"text in {_words(used)}", got=got, then=remedy) from error
 
 
+@contextmanager
+def bytes_of(file: Path) -> Iterator[Any]:
+    """The bytes of a text file, also of one that is packed by gzip or zip."""
+    kind = ending(file)
+    if kind.endswith(".gz"):
+        with gzip.open(file, "rb") as raw:
+            yield raw
+    elif kind.endswith(".zip"):
+        with zipfile.ZipFile(file) as archive:
+            # macOS packs a folder of its own beside what it is given.
+            inside = [name for name in archive.namelist() if not name.endswith("/") and not name.startswith("__MACOSX")]
+            if len(inside) != 1:
+                raise DataError(
+                    f"{file} holds {labels.count(len(inside), 'file')}. Unpack it, or pack one table into a zip file."
+                )
+            if archive.getinfo(inside[0]).flag_bits & 1:
+                raise DataError(f"{file} is encrypted. Unpack it with its password first.")
+            with archive.open(inside[0]) as raw:
+                yield raw
+    else:
+        with file.open("rb") as raw:
+            yield raw
+
+
 def option(file: Path, **options: Any) -> str:
     """How to read the file with these options, alone or in a folder."""
     given = ", ".join(f"{name}={value!r}" for name, value in options.items())
-    return f"Write csv(path={str(file)!r}, {given}); of a folder, folder(..., {given})"
+    of_this = ", ".join(f"{name}={ {stem(file): value}!r}" for name, value in options.items())
+    return f"Write csv(path={str(file)!r}, {given}); of a folder, folder(..., {of_this})"
 
 
 def _codec(encoding: object) -> str:
@@ -432,7 +466,7 @@ def _place(file: Path, used: str) -> str:
     """The first byte that is none of this encoding, and its line; "" where lines cannot be told before decoding."""
     if "16" in used or "32" in used:
         return ""
-    with file.open("rb") as raw:
+    with bytes_of(file) as raw:
         for number, line in enumerate(raw, 1):
             try:
                 # The mark counts as a letter here, so that bytes of the first line keep their places.

@@ -1,9 +1,10 @@
-"""Files of arrays and of typed columns: npy, npz, scipy's sparse npz, svmlight text, parquet."""
+"""Files of arrays and of typed columns: npy, npz, scipy's sparse npz, svmlight and mtx text, parquet, Arrow."""
 
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -12,7 +13,9 @@ from flower_pca.base import checks, files, labels
 from flower_pca.base.errors import ConfigError, DataError, needing
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import shown
-from flower_pca.data.reading import chosen, reading, require_size, texts, with_ids
+from flower_pca.blocks.groups import Groups, batches, is_number, is_single, number_of_rows
+from flower_pca.data.gaps import emptied
+from flower_pca.data.reading import Unchanged, chosen, held, reading, require_memory, require_size, texts, with_ids
 from flower_pca.names.columns import Columns, no_numbers
 from flower_pca.names.table import Table
 
@@ -20,19 +23,20 @@ from flower_pca.names.table import Table
 _NAMES: Final = ("feature_names", "columns")
 
 
-def npy(*, path: str) -> Table:
-    """An array saved by numpy.save, memory-mapped."""
+def npy(*, path: str, gaps: Any = None) -> Table:
+    """An array saved by numpy.save, memory-mapped; `gaps` are numbers that stand for a missing value."""
     with reading(path, "an array saved by numpy.save") as file:
         rows = np.lib.format.open_memmap(file, mode="r")
-    return Table.of_file(file, rows)
+    return emptied(Table.of_file(file, rows), gaps)
 
 
-def npz(*, path: str, key: str = "X", beside: Sequence[str] = (), ids: str | None = None) -> Table:
+def npz(*, path: str, key: str = "X", beside: Sequence[str] = (), ids: str | None = None, gaps: Any = None) -> Table:
     """One array of a file saved by numpy.savez; others of it, with one value for each row, may go
     beside.
 
     An array of text called feature_names or columns, of the length of a row, names the columns. The
     one that `ids` names says whose row each is, for runs over columns of the same people.
+    `gaps` are numbers that stand for a missing value.
     """
     with (
         reading(path, "saved by numpy.savez, without pickled objects") as file,
@@ -65,7 +69,7 @@ def npz(*, path: str, key: str = "X", beside: Sequence[str] = (), ids: str | Non
             got=len(named),
             then="Name each column, or leave them out.",
         )
-    return Table.of_file(file, rows, Columns(named, str(file)).names, columns, ids=ids)
+    return emptied(Table.of_file(file, rows, Columns(named, str(file)).names, columns, ids=ids), gaps)
 
 
 def _require_member(archive: Any, what: str, name: str, then: str) -> None:
@@ -110,9 +114,14 @@ def npz_or_sparse(*, path: str, beside: Sequence[str] = ()) -> Table:
 
 
 def parquet(
-    *, path: str, columns: Sequence[str] | None = None, beside: Sequence[str] = (), ids: str | None = None
+    *,
+    path: str,
+    columns: Sequence[str] | None = None,
+    beside: Sequence[str] = (),
+    ids: str | None = None,
+    gaps: Any = None,
 ) -> Table:
-    """A parquet file. Needs pyarrow.
+    """A parquet file, which is read by row groups. Needs pyarrow.
 
     Args:
         path: The file.
@@ -120,43 +129,101 @@ def parquet(
         beside: Names of columns that are no features: labels, or whose row it is. They may be text.
         ids: The name of one that says whose row it is, for runs over columns of the same people. It
             may be text.
+        gaps: Numbers that stand for a missing value: [-999], or lists by column.
+    """
+    with needing("pyarrow", "to read this"):
+        import pyarrow.parquet as pq
+    with reading(path, "a parquet file") as file:
+        file.stat()  # pyarrow has its own words for a file that is not there, or is a folder
+        with file.open("rb"), pq.ParquetFile(file) as opened:
+            require_size(file, 8 * opened.metadata.num_rows * len(opened.schema_arrow.names))
+            return _grouped(file, opened, lambda: pq.ParquetFile(file), columns, beside, ids, gaps)
+
+
+def arrow(
+    *,
+    path: str,
+    columns: Sequence[str] | None = None,
+    beside: Sequence[str] = (),
+    ids: str | None = None,
+    gaps: Any = None,
+) -> Table:
+    """A file of Arrow's record batches, which feather files are too; it is mapped into memory. Needs pyarrow.
+
+    The parameters are those of `parquet`.
     """
     with needing("pyarrow", "to read this"):
         import pyarrow as pa
-        import pyarrow.parquet as pq
-    with reading(path, "a parquet file") as file, file.open("rb") as raw:
-        source = pq.ParquetFile(raw)
-        spellings = source.schema_arrow.names
-        names = [labels.clean(name) for name in spellings]
-        features, apart, words = chosen(file, names, columns, with_ids(beside, ids))
-        # as the file has it
-        wanted = [name for name in (*features, *apart) if name]
-        require_size(file, 8 * source.metadata.num_rows * len(wanted))
-        spelt = {name: spellings[names.index(name)] for name in wanted}
-        table = source.read(columns=list(spelt.values()))
-        kinds = {name: table.schema.field(spelt[name]).type for name in features}
-        number = (pa.types.is_floating, pa.types.is_integer, pa.types.is_boolean, pa.types.is_decimal)
-        bad = {
-            name: f"{kind} in column {name}"
-            for name, kind in kinds.items()
-            if not any(is_one(kind) for is_one in number)
-        }
-        features = tuple(name for name in features if name not in bad)
-        if bad and (columns is not None or not features):
-            raise no_numbers(file, bad)
-        words |= bad
-        used = [kinds[name] for name in features]
-        single = all(pa.types.is_float32(kind) or pa.types.is_float16(kind) for kind in used)
-        kind = np.float32 if single and features else np.float64
-        rows = np.empty((table.num_rows, len(features)), dtype=kind)
-        for j, name in enumerate(features):
-            # Safe casts refuse whole numbers beyond 2^53, which only lose their last digits.
-            column = table[spelt[name]].cast(pa.float64(), safe=False)
-            rows[:, j] = column.to_numpy()
-        values = {name: _decode(table[spelt[name]]) for name in apart if name}
-    return Table.of_file(file, rows, features, values, words, ids=ids)
+    with reading(path, "an Arrow file of record batches, or a feather file of version 2") as file:
+        file.stat()
+
+        def opened() -> Any:
+            return pa.ipc.open_file(pa.memory_map(str(file)))
+
+        return _grouped(file, opened(), opened, columns, beside, ids, gaps)
 
 
-def _decode(column: Any) -> Array:
-    whole = column.combine_chunks()
-    return np.asarray((whole.dictionary_decode() if hasattr(whole, "dictionary_decode") else whole).to_pylist())
+def _grouped(
+    file: Path,
+    opened: Any,
+    again: Callable[[], Any],
+    columns: Sequence[str] | None,
+    beside: Sequence[str],
+    ids: str | None,
+    gaps: Any,
+) -> Table:
+    """The table of a file of row groups or record batches."""
+    schema = getattr(opened, "schema_arrow", None) or opened.schema
+    names = [labels.clean(name) for name in schema.names]
+    features, apart, words = chosen(file, names, columns, with_ids(beside, ids))
+    # as the file has it
+    spelt = {name: schema.names[names.index(name)] for name in (*features, *apart) if name}
+    kinds = {name: schema.field(spelt[name]).type for name in features}
+    bad = {name: f"{kind} in column {name}" for name, kind in kinds.items() if not is_number(kind)}
+    features = tuple(name for name in features if name not in bad)
+    if bad and (columns is not None or not features):
+        raise no_numbers(file, bad)
+    unchanged = Unchanged(file)
+
+    def reopened() -> Any:
+        unchanged.require()
+        return again()
+
+    single = is_single(kinds[name] for name in features)
+    source = Groups(reopened, [spelt[name] for name in features], number_of_rows(opened), single=single)
+    values = {name: _labels_of(opened, spelt[name]) for name in apart if name}
+    return emptied(Table.of_file(file, held(source, file), features, values, words | bad, ids=ids), gaps)
+
+
+def _labels_of(opened: Any, column: str) -> Array:
+    """A column of labels, of all groups."""
+    parts = [_decode(batch.column(column)) for batch in batches(opened, [column], 2**16)]
+    return np.array([value for part in parts for value in part])
+
+
+def _decode(column: Any) -> list[Any]:
+    decoded: list[Any] = (column.dictionary_decode() if hasattr(column, "dictionary_decode") else column).to_pylist()
+    return decoded
+
+
+def mtx(*, path: str, transpose: bool = False, max_gb: float = 1.0) -> Table:
+    """A sparse matrix in the format of Matrix Market, plain or packed by gzip.
+
+    Args:
+        path: The file.
+        transpose: Whether its columns are the rows to use, as in files of genes by cells.
+        max_gb: How much memory the file may take, as it can only be read whole.
+    """
+    from scipy.io import mminfo, mmread
+
+    checks.choice("transpose", transpose, (True, False))
+    with reading(path, "a matrix in the format of Matrix Market") as file:
+        file.stat()
+        _, _, entries, _, field, _ = mminfo(str(file))
+        if field == "complex":
+            raise DataError(f"{file} holds complex numbers. Write it with real ones.")
+        require_memory(file, 32 * entries, max_gb)
+        rows: Any = mmread(str(file))
+    from scipy.sparse import csr_array
+
+    return Table.of_file(file, csr_array(rows.T if transpose else rows))

@@ -140,6 +140,7 @@ class Inbox:
             begins.
         columns: Names of the columns to use; all, if left out.
         drop: Names of columns to leave out, or patterns such as "lab_*".
+        gaps: What stands for a missing value: see `delimited.csv`.
         say: Called with a sentence about a file that is left; warnings, if left out.
         on_wait: Called before every wait, which is `interval` long.
 
@@ -160,6 +161,7 @@ class Inbox:
         sites: Sequence[str] = (),
         columns: Sequence[str] | None = None,
         drop: Sequence[str] = (),
+        gaps: Any = None,
         say: Callable[[str], None] | None = None,
         on_wait: Callable[[], None] | None = None,
     ) -> None:
@@ -174,7 +176,7 @@ class Inbox:
                 then="Make it first; files may arrive later.",
             )
         self._interval, self._batch = interval, batch
-        self._columns, self._drop = columns, tuple(drop)
+        self._columns, self._drop, self._gaps = columns, tuple(drop), gaps
         self._say, self.on_wait = say or _warn, on_wait
         self._looked: dict[str, State] = {}
         self._refused: dict[str, State] = {}
@@ -236,7 +238,7 @@ class Inbox:
     def _table(self, file: Path) -> Table:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found = sources.table(str(file), columns=self._columns, drop=self._drop).whole()
+            found = sources.table(str(file), columns=self._columns, drop=self._drop, gaps=self._gaps).whole()
             # a copy: what becomes of the file does not matter
             values = rows_with_gaps(found.rows, str(file))
         if not len(values):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import zipfile
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,15 +12,78 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.labels import clean, double, nameless, unlike
 from flower_pca.base.options import option
 from flower_pca.base.shown import in_one_line, shown
+from flower_pca.blocks.source import is_sparse
 from flower_pca.names.columns import enumeration, no_numbers
 
 _LARGE: Final = 2**28  # bytes of rows that are read from a file of any size
+HELD: Final = 2**28  # bytes of rows that are kept in memory; more are read again from their file at each pass
 _PACKED: Final = 200  # times the size of a file that its rows may take beyond that
+
+
+def ending(path: object) -> str:
+    """How the name of a file ends: ".csv", or ".csv.gz" of a packed one."""
+    suffixes = [suffix.lower() for suffix in Path(str(path)).suffixes]
+    if suffixes[-1:] in ([".gz"], [".zip"]):
+        return "".join(suffixes[-2:])
+    return suffixes[-1] if suffixes else ""
+
+
+def stem(path: Path) -> str:
+    """The name of a file without its ending."""
+    return path.name[: len(path.name) - len(ending(path))]
+
+
+class Unchanged:
+    """A file that is read again at each pass, as it is larger than the memory that it may take."""
+
+    def __init__(self, file: Path) -> None:
+        self._file, self._mark = file, _mark(file)
+
+    def require(self) -> None:
+        """Refuse to go on with other rows than those that the run began with."""
+        try:
+            same = _mark(self._file) == self._mark
+        except OSError:
+            same = False
+        if not same:
+            raise DataError(
+                f"{self._file} has been changed or removed while a run was reading it. Leave files as they are during "
+                "a run, and start the run again."
+            )
+
+
+def _mark(file: Path) -> tuple[int, int]:
+    there = file.stat()
+    return there.st_size, there.st_mtime_ns
+
+
+def held(rows: Any, file: Path) -> Any:
+    """Rows of a file in memory, if they take little of it; else the source, which reads them again at each pass."""
+    if is_sparse(rows) or rows.shape[0] * rows.shape[1] * rows.dtype.itemsize > HELD:
+        return rows
+    return np.asarray(rows)
+
+
+def require_memory(file: Path, size: float, max_gb: float) -> None:
+    """Refuse a file that can only be read whole, and takes more memory than the caller allows."""
+    checks.number("max_gb", max_gb, least=0.0, most=1e6, remedy="Use 1.0 for 1 GB.")
+    if size > max_gb * 1e9:
+        needed = float(f"{size / 1e9:.2g}")
+        raise DataError(
+            f"The rows of {file} take about {needed:g} GB of memory, and files of this kind can only be read whole. "
+            f"Convert the file to parquet, which is read by pieces, or write max_gb={np.ceil(needed * 1.1):g} in its "
+            "spec."
+        )
+
+
+_BROKEN: Final = (OSError, ValueError, TypeError, KeyError, EOFError, IndexError, AttributeError, RuntimeError)
 
 
 @contextmanager
@@ -41,7 +105,7 @@ def reading(path: object, rule: str) -> Iterator[Path]:
         raise DataError(what, must="readable", got="no permission", then="Ask whoever owns it.") from error
     except (ConfigError, DataError):
         raise
-    except (OSError, ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile, csv.Error) as error:
+    except (*_BROKEN, zipfile.BadZipFile, zlib.error, csv.Error) as error:
         raise DataError(
             what, must=rule, got=in_one_line(error), then="Check the file, or name another source."
         ) from error

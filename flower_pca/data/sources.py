@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 import re
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -25,18 +24,32 @@ from flower_pca.base.errors import ConfigError, DataError, private
 from flower_pca.base.options import option
 from flower_pca.base.shown import shown
 from flower_pca.data.delimited import csv
-from flower_pca.data.files import npy, npz, npz_or_sparse, parquet, sparse, svmlight
-from flower_pca.data.reading import matching, no_rows, not_found, reading, require_matches, texts
+from flower_pca.data.files import arrow, mtx, npy, npz, npz_or_sparse, parquet, sparse, svmlight
+from flower_pca.data.gaps import emptied
+from flower_pca.data.reading import ending, matching, no_rows, not_found, reading, require_matches, stem, texts
 from flower_pca.data.sets import arithmetic, geometric, hugging_face, sklearn, synthetic
+from flower_pca.data.spreadsheets import excel
+from flower_pca.data.stores import h5, h5ad, zarr
+from flower_pca.data.surveys import sas, spss, stata
 from flower_pca.names.coding import source_of
 from flower_pca.names.columns import Heading, enumeration, no_numbers, usual_place
 from flower_pca.names.table import Table
 
+_TEXT: Final = (".csv", ".tsv", ".tab", ".txt")
 ENDINGS: Final[dict[str, Callable[..., Table]]] = {
     ".npy": npy,
     ".npz": npz_or_sparse,
-    ".csv": csv,
+    **{text + packed: csv for packed in ("", ".gz", ".zip") for text in _TEXT},
     ".parquet": parquet,
+    **dict.fromkeys((".arrow", ".feather"), arrow),
+    **dict.fromkeys((".h5", ".hdf5"), h5),
+    ".zarr": zarr,
+    ".h5ad": h5ad,
+    **dict.fromkeys((".xlsx", ".xlsm", ".xlsb", ".xls", ".ods"), excel),
+    **dict.fromkeys((".sav", ".zsav"), spss),
+    ".dta": stata,
+    **dict.fromkeys((".sas7bdat", ".xpt"), sas),
+    **dict.fromkeys((".mtx", ".mtx.gz"), mtx),
     ".svm": svmlight,
     ".svmlight": svmlight,
     ".libsvm": svmlight,
@@ -49,29 +62,32 @@ def folder(
     pattern: str = "*",
     columns: Sequence[str] | None = None,
     beside: Sequence[str] = (),
-    sep: str | None = None,
-    header: bool | None = None,
-    decimal: str | None = None,
-    thousands: str | None = None,
-    encoding: str | None = None,
+    sep: str | Mapping[str, str] | None = None,
+    header: bool | Mapping[str, bool] | None = None,
+    decimal: str | Mapping[str, str] | None = None,
+    thousands: str | Mapping[str, str] | None = None,
+    encoding: str | Mapping[str, str] | None = None,
+    gaps: Any = None,
     drop: Sequence[str] = (),
     without: Sequence[str] = (),
 ) -> Table:
-    """A folder with one file per client; the files' names go beside, as file.
+    """A folder with one file per client, of any kind that has an ending; the files' names go beside, as file.
 
-    What is not said of csv files is found in each of them, so that a German one may lie among
-    others.
+    What is not said of text files is found in each of them, so that a German one may lie among
+    others. What is said may be of all of them, or by the file: encoding={"trier": "latin-1"}. A file that may hold
+    a table and is of no kind that is read is an error, until `without` names it.
 
     Args:
         path: The folder.
         pattern: Which of its files: "*.csv", say.
-        columns: Names of the columns to use, of csv and parquet files.
+        columns: Names of the columns to use, of files that name theirs.
         beside: Names of columns that are no features, of files that can have them.
         sep: What stands between two cells of csv files.
         header: Whether their first line holds names; see `csv`.
         decimal: What stands before decimals in csv files: "." or ",".
         thousands: What may stand between thousands in csv files.
         encoding: Of csv files.
+        gaps: What stands for a missing value, in all files: see `csv`.
         drop: Names of columns to leave out, which may hold anything, or patterns such as "lab_*".
         without: Names of files to leave out, which may hold anything, or patterns; without their
             endings.
@@ -82,6 +98,7 @@ def folder(
         "decimal": decimal,
         "thousands": thousands,
         "encoding": encoding,
+        "gaps": gaps,
         "columns": columns or None,
         "beside": [name for name in texts("beside", beside) if name != "file"] or None,
     }
@@ -110,6 +127,7 @@ def parties(
     clients: int | None = None,
     drop: Sequence[str] = (),
     without: Sequence[str] = (),
+    gaps: Any = None,
 ) -> list[Any]:
     """The tables of clients that hold different columns of the same people.
 
@@ -120,12 +138,15 @@ def parties(
         clients: How many there are; of a folder as many as files, else 2, if left out.
         drop: Names of columns to leave out, or patterns.
         without: Names of files to leave out, or patterns.
+        gaps: What stands for a missing value: see `delimited.csv`.
     """
     with private():
         load = _source(spec)
         if load.func is folder:
             given = {name: value for name, value in load.keywords.items() if value is not None}
             path, pattern = given.pop("path"), given.pop("pattern", "*")
+            if gaps is not None:
+                given["gaps"] = gaps
             drop = (*given.pop("drop", ()), *drop)
             without = (*given.pop("without", ()), *without)
             found = _parties_of_folder(path, pattern, ids, given, drop, without)
@@ -138,7 +159,7 @@ def parties(
             if "ids" not in inspect.signature(load).parameters:
                 raise ConfigError("ids", must="of a csv, parquet or npz file", got=shown(ids), then="Leave them out.")
             load = partial(load, ids=ids)
-        whole = _load(load, spec, (), None, drop).whole()
+        whole = _load(load, spec, (), None, drop, gaps).whole()
         d = int(whole.rows.shape[1])
         checks.integer("The number of clients", clients or 2, least=1, most=d)
         parts = np.array_split(np.arange(d), clients or 2)
@@ -149,42 +170,44 @@ def parties(
 
 DRAWN: Final = (synthetic, geometric, arithmetic)  # from a seed: they read no file
 
-# what may stand between cells there
-_SEPARATORS: Final = {".tsv": "\t", ".tab": "\t", ".txt": ",", ".dat": ","}
 _OTHERS: Final = {  # endings of files that are no source, and what to do with them
     **dict.fromkeys((".gz", ".zip", ".bz2", ".xz", ".zst", ".7z", ".tar"), "Unpack it first."),
-    **dict.fromkeys((".xls", ".xlsx", ".ods"), "Save it as csv first."),
+    ".dat": "Rename it to .txt if it is a table of text.",
 }
 # of files that may hold a table, so that a site may be meant
-_UNREAD: Final = (
-    *(*_SEPARATORS, *_OTHERS, ".feather", ".arrow", ".orc", ".sav", ".dta", ".sas7bdat", ".rds", ".rdata"),
-    *(".sqlite", ".db", ".json", ".jsonl", ".h5", ".hdf5"),
-)
+_UNREAD: Final = (*_OTHERS, ".orc", ".rds", ".rdata", ".sqlite", ".db", ".json", ".jsonl", ".avro", ".mat", ".por")
 _WORDS: Final = ("readme", "license", "licence", "notes")  # which such files are called that hold no table
 
+_OF_FILES: Final = (*(npy, npz, sparse, csv, parquet, arrow, h5, zarr, h5ad, excel, spss, stata, sas, mtx, svmlight),)
 SOURCES: Final[dict[str, Callable[..., Table]]] = {
-    source.__name__: source
-    for source in (*(npy, npz, sparse, csv, parquet, svmlight, folder, sklearn, hugging_face), *DRAWN)
+    source.__name__: source for source in (*_OF_FILES, folder, sklearn, hugging_face, *DRAWN)
 }
 
 
-def make(spec: str, needed: Sequence[str] | None = None, *, words: Sequence[str] = (), ids: str | None = None) -> Any:
+def make(
+    spec: str,
+    needed: Sequence[str] | None = None,
+    *,
+    words: Sequence[str] = (),
+    ids: str | None = None,
+    gaps: Any = None,
+) -> Any:
     """The rows that a spec string or a bare path names: a two-dimensional array, dense,
     memory-mapped or sparse.
 
     Where their columns have names, or their lines numbers, they come as `Table`, with these.
     Where it matters, only the `needed` columns are read: see `table_with`. Columns named as `words`
     come with them as they are written, for others to be made of them. `ids` names the column that
-    says whose row each is.
+    says whose row each is. `gaps` says what stands for a missing value: [".", -999], or lists by column.
     """
     if isinstance(spec, str):
         checks.path_of("the data", spec)
     if ids is not None:
-        found = table(spec, words=words, beside=(ids,)).with_ids(ids)
+        found = table(spec, words=words, beside=(ids,), gaps=gaps).with_ids(ids)
     elif words:
-        found = table(spec, words=words)
+        found = table(spec, words=words, gaps=gaps)
     else:
-        found = table_with(spec, needed)
+        found = table_with(spec, needed, gaps=gaps)
     if found.names or found.is_text or found.texts or found.ids is not None:
         return found.joined()
     return found.rows
@@ -212,6 +235,7 @@ def table(
     drop: Sequence[str] = (),
     without: Sequence[str] = (),
     words: Sequence[str] = (),
+    gaps: Any = None,
 ) -> Table:
     """The rows with what is known of them.
 
@@ -223,10 +247,11 @@ def table(
         without: Of a folder, names of files to leave out, which may hold anything, or patterns.
         words: Names of columns to keep as they are written, for others to be made of them: see
             `names.coding`.
+        gaps: What stands for a missing value, unless the spec says so itself: see `delimited.csv`.
     """
     if words:
         plain = columns and [name for name in columns if name not in words]
-        whole = table(spec, beside=(*beside, *words), columns=plain, drop=drop, without=without)
+        whole = table(spec, beside=(*beside, *words), columns=plain, drop=drop, without=without, gaps=gaps)
         return whole.with_words(tuple(words))
     with private():
         load = _source(spec)
@@ -234,7 +259,7 @@ def table(
             drop = (*load.keywords.get("drop", ()), *drop)
             without = (*load.keywords.get("without", ()), *without)
             load, drop = partial(load, drop=drop, without=without), ()
-        return _load(load, spec, tuple(beside), columns, drop)
+        return _load(load, spec, tuple(beside), columns, drop, gaps)
 
 
 def words_among(
@@ -247,7 +272,7 @@ def words_among(
     return tuple(name for name in covariates if np.asarray(cells[name]).dtype.kind not in "fiub")
 
 
-def table_with(spec: str, needed: Sequence[str] | None, *, beside: Sequence[str] = ()) -> Table:
+def table_with(spec: str, needed: Sequence[str] | None, *, beside: Sequence[str] = (), gaps: Any = None) -> Table:
     """The rows, of whose columns those that are needed have to be numbers, alike at all sites; the
     others as they are.
 
@@ -255,37 +280,45 @@ def table_with(spec: str, needed: Sequence[str] | None, *, beside: Sequence[str]
     has left out.
     """
     if needed is None:
-        return table(spec, beside=beside)
+        return table(spec, beside=beside, gaps=gaps)
     names = tuple(map(str, needed))
     # the columns of words that columns such as ward=surgery are made of
     words = tuple(dict.fromkeys(filter(None, map(source_of, names))))
     if words:
         with suppress(ConfigError):  # of a file without such columns, which has those that are needed
-            return _of_all_or(spec, [name for name in names if not source_of(name)], beside, words)
-    return _of_all_or(spec, names, beside)
+            return _of_all_or(spec, [name for name in names if not source_of(name)], beside, gaps, words)
+    return _of_all_or(spec, names, beside, gaps)
 
 
-def _of_all_or(spec: str, names: Sequence[str], beside: Sequence[str], words: Sequence[str] = ()) -> Table:
+def _of_all_or(spec: str, names: Sequence[str], beside: Sequence[str], gaps: Any, words: Sequence[str] = ()) -> Table:
     """All columns of a table; those of these names, if others are of no use."""
     try:
-        return table(spec, beside=beside, words=words)
+        return table(spec, beside=beside, words=words, gaps=gaps)
     except DataError:
         if not names:
             raise
-        return table(spec, beside=beside, words=words, columns=names)
+        return table(spec, beside=beside, words=words, gaps=gaps, columns=names)
 
 
 def _load(
-    load: partial[Table], spec: str, beside: tuple[str, ...], columns: Sequence[str] | None, drop: Sequence[str]
+    load: partial[Table],
+    spec: str,
+    beside: tuple[str, ...],
+    columns: Sequence[str] | None,
+    drop: Sequence[str],
+    gaps: Any = None,
 ) -> Table:
     known = inspect.signature(load).parameters
+    if gaps is not None and "gaps" in known and known["gaps"].default is None:
+        load, gaps = partial(load, gaps=gaps), None
     if columns is not None and "columns" in known and known["columns"].default is None:
         load = partial(load, columns=tuple(columns))
     if beside and "beside" in known:
         already = known["beside"].default
-        if isinstance(already, list | tuple):
+        if isinstance(already, list | tuple | None):
+            already = already or ()
             load = partial(load, beside=(*already, *(name for name in beside if name not in already)))
-    loaded = load()
+    loaded = emptied(load(), gaps)
     if loaded.ndim != 2:
         raise DataError(
             f"The data of {spec}",
@@ -302,23 +335,16 @@ def _load(
 
 def _source(spec: str) -> partial[Table]:
     if isinstance(spec, str):
-        ending = Path(spec).suffix.lower()
-        if spec not in SOURCES and Path(spec).expanduser().is_dir():
+        end = ending(spec)
+        if spec not in SOURCES and Path(spec).expanduser().is_dir() and end != ".zarr":
             return partial(folder, path=spec)
-        if ending in ENDINGS:
-            return partial(ENDINGS[ending], path=spec)
-        if ending in _SEPARATORS or ending in _OTHERS:
-            text = f"Write csv(path={spec!r}, sep={_SEPARATORS.get(ending)!r}) if it is a table of text."
-            raise ConfigError(
-                "The ending of a data file",
-                must=f"one of {', '.join(ENDINGS)}",
-                got=spec,
-                then=_OTHERS.get(ending, text),
-            )
+        if end in ENDINGS:
+            return partial(ENDINGS[end], path=spec)
+        if end in _OTHERS:
+            raise ConfigError(f"{spec} is no file that is read here. {_OTHERS[end]}", setting="path")
         if "(" not in spec and spec not in SOURCES and not Path(spec).expanduser().exists():
             raise not_found(spec)
-    endings = ", ".join(ENDINGS)
-    rule = f"a name, a folder, a path that ends in {endings}, or a spec such as \"npz(path='x.npz', key='X')\""
+    rule = f"a name, a folder, a path that ends in {_endings()}, or a spec such as \"npz(path='x.npz', key='X')\""
     return partial(specs.bind(spec, SOURCES, what="The data source", rule=rule))
 
 
@@ -343,33 +369,46 @@ def files_of(path: str, pattern: str, without: Sequence[str] = ()) -> tuple[Path
         if not place.is_dir():
             raise (NotADirectoryError if place.exists() else FileNotFoundError)(str(place))
         # a link to what is not there is read, and so named
-        found = [f for f in place.glob(str(pattern)) if f.is_file() or not f.exists()]
+        found = [f for f in place.glob(str(pattern)) if f.is_file() or not f.exists() or ending(f) == ".zarr"]
         files = sorted(filter(is_table, found), key=natural)
-    _warn_of_others(place, found)
+    others = _others(found)
     pairs = zip(files, _sites(files), strict=True)
-    names = {file: (file.stem, file.name, site) for file, site in pairs}
-    require_matches("The sites to leave out", chain.from_iterable(names.values()), without)
+    names = {file: (stem(file), file.stem, file.name, site) for file, site in pairs}
+    unread = {file: (stem(file), file.stem, file.name) for file in others}
+    require_matches("The sites to leave out", chain.from_iterable([*names.values(), *unread.values()]), without)
+    _require_none([file for file, known in unread.items() if not matching(known, without)], place)
     files = [file for file, known in names.items() if not matching(known, without)]
     if not files:
-        rule = f"one with files that match {pattern!r} and end in {', '.join(ENDINGS)}"
+        rule = f"one with files that match {pattern!r} and end in {_endings()}"
         remedy, below = "Check the folder.", f"*/{pattern}"
-        if any(file.suffix.lower() in ENDINGS for file in place.glob(below)):
+        if any(ending(file) in ENDINGS for file in place.glob(below)):
             remedy = f"Its folders have some: write folder(path={path!r}, pattern={below!r}), a client for each file."
         raise DataError(f"The folder {place}", must=rule, got="none", then=remedy)
     return place, files
 
 
-def _warn_of_others(folder: Path, files: Sequence[Path]) -> None:
-    """Warn of files that may be tables, by how they end, and are not read: a site would be missing without a word."""
+def _others(files: Sequence[Path]) -> list[Path]:
+    """Files that may be tables, by how they end, and are of no kind that is read."""
     # names of other programs' own files begin so: of a lock on an open table, say
-    seen = [file for file in files if not file.name.startswith((".", "~"))]
-    others = [file for file in seen if file.suffix.lower() in _UNREAD and file.stem.lower() not in _WORDS]
-    if unread := sorted(file.name for file in others):
-        warnings.warn(
-            f"{folder} has files that are not read, which may be sites: {enumeration(unread)}. "
-            f"Write them as one of {', '.join(ENDINGS)}.",
-            stacklevel=2,
+    seen = [file for file in files if not file.name.startswith((".", "~")) and ending(file) not in ENDINGS]
+    return [file for file in seen if file.suffix.lower() in _UNREAD and file.stem.lower() not in _WORDS]
+
+
+def _require_none(unread: Sequence[Path], folder: Path) -> None:
+    """Refuse a folder in which a site would be missing without a word."""
+    if names := sorted(file.name for file in unread):
+        which, are = ("a file", "is") if len(names) == 1 else ("files", "are")
+        raise DataError(
+            f"{folder} has {which} that may be {'a site' if len(names) == 1 else 'sites'} and {are} of no kind that is "
+            f"read: {enumeration(names)}. Convert {'it' if len(names) == 1 else 'them'} to csv or parquet, or write "
+            f"{option('without', names)}."
         )
+
+
+def _endings() -> str:
+    """The endings of files that are read; packed text is said once."""
+    plain = (end for end in ENDINGS if not end.endswith((".gz", ".zip")))
+    return f"{', '.join(plain)}; text also with .gz or .zip behind"
 
 
 def _tables(files: Sequence[Path], options: Mapping[str, Any], drop: Sequence[str], *, then: str = "") -> list[Table]:
@@ -389,23 +428,37 @@ def _tables(files: Sequence[Path], options: Mapping[str, Any], drop: Sequence[st
 
 def _read(file: Path, options: Mapping[str, Any]) -> Table:
     """The table in a file, read with those options that all its like take."""
-    reader = ENDINGS[file.suffix.lower()]
+    reader = ENDINGS[ending(file)]
     known = inspect.signature(reader).parameters
-    for name in options:
-        if name not in known:
+    own = {name: _of_file(value, file) if name in _OF_TEXT else value for name, value in options.items()}
+    given = {name: value for name, value in own.items() if value is not None}
+    gaps = None if "gaps" in known else given.pop("gaps", None)
+    for name in given:
+        # What is said of text files in general is nothing to the others in the folder.
+        if name not in known and name not in _OF_TEXT:
             raise ConfigError(
                 f"{name} of {file}",
                 must="left out",
-                got=shown(options[name]),
+                got=shown(given[name]),
                 then="Leave it out, or use files with named columns.",
             )
-    return reader(path=str(file), **options)
+    return emptied(reader(path=str(file), **{name: value for name, value in given.items() if name in known}), gaps)
+
+
+_OF_TEXT: Final = ("sep", "header", "decimal", "thousands", "encoding")
+
+
+def _of_file(value: Any, file: Path) -> Any:
+    """What is said of a file: the value itself, or of a mapping by files the value of this one."""
+    if not isinstance(value, Mapping):
+        return value
+    return next((value[name] for name in (file.name, stem(file), file.parent.name) if name in value), None)
 
 
 def _sites(files: Sequence[Path]) -> list[str]:
     """What clients are called: by files, or by their folders where all files are called alike."""
     parents = [file.parent.name for file in files]
-    for names in ([file.stem for file in files], [file.name for file in files], parents):
+    for names in ([stem(file) for file in files], [file.name for file in files], parents):
         if len(set(names)) == len(names):
             return names
     return [f"{parent}/{file.name}" for parent, file in zip(parents, files, strict=True)]
@@ -430,7 +483,12 @@ def like(first: Table, table: Table, one: Path, other: Path) -> Table:
 
 def is_table(file: Path) -> bool:
     """Whether a file is one of rows, by its name."""
-    return file.suffix.lower() in ENDINGS and not file.name.startswith(".")
+    is_text = ending(file) == ".txt"
+    return (
+        ending(file) in ENDINGS
+        and not file.name.startswith((".", "~"))
+        and not (is_text and file.stem.lower() in _WORDS)
+    )
 
 
 def natural(file: Path) -> list[Any]:

@@ -25,14 +25,17 @@ import numpy as np
 
 from flower_pca.base import labels
 from flower_pca.base.linalg import Array
-from flower_pca.base.options import option
+from flower_pca.base.options import in_words, option
 from flower_pca.base.shown import brief
+from flower_pca.hints import shapes
 from flower_pca.names.table import Table
 from flower_pca.rows.local import LocalData
 
 MOST: Final = 2**26  # entries of all sites that are looked at in full
 CHEAP: Final = 2**21  # likewise, where nobody has asked for a look
 BARE: Final = 2**18  # likewise, of arrays without names, as programs hand them over again and again
+_SAMPLED: Final = 2**18  # entries of a sample of more rows, at least
+_ENDS: Final = 8  # rows at each end of a site that are in its sample
 _SAID: Final = 3  # sentences of one kind
 _FEW: Final = 3  # rows of a site that hide nobody
 _LEAST: Final = 5  # values from which something can be said of a column at a site
@@ -111,6 +114,15 @@ class Site:
             rows = np.asarray(site.values, dtype=np.float64)
         return cls(site.site or who, rows, (site.table if isinstance(site, LocalData) else site).place)
 
+    @classmethod
+    def sampled(cls, site: LocalData, who: str, most: int) -> Site:
+        """A sample of so many of its rows, from all over it, with the first and the last ones."""
+        spread = np.linspace(0, site.n - 1, max(most, 4 * _ENDS)).astype(np.int64)
+        ends = np.arange(_ENDS)
+        rows = np.unique(np.concatenate([spread, ends, site.n - 1 - ends]).clip(0, site.n - 1))
+        values = np.asarray(site.measured.some(rows), dtype=np.float64)
+        return cls(site.site or who, values, lambda i: site.table.place(int(rows[i])))
+
     def first(self, n: int) -> Site:
         """The first n rows of it."""
         return replace(self, rows=self.rows[:n])
@@ -141,21 +153,28 @@ class Look:
     Attributes:
         sites: The sites.
         columns: What their columns are called.
+        sampled: Whether there are more rows than those that are looked at.
     """
 
     sites: Sequence[Site]
     columns: Sequence[str]
+    sampled: bool = False
 
     @classmethod
     def of(cls, tables: Sequence[Table | LocalData], names: Sequence[str] | None) -> Look:
         """A look at the rows of these sites; an empty batch of a stream has none to look at."""
         every = enumerate(tables)
         sites = [site for i, table in every if len((site := Site.of(table, f"client {i}")).rows)]
+        return cls.at(sites, names)
+
+    @classmethod
+    def at(cls, sites: Sequence[Site], names: Sequence[str] | None, *, sampled: bool = False) -> Look:
+        """A look at the rows of these sites."""
         if names is None:
             columns = list(map("column {}".format, range(sites[0].rows.shape[1])))
         else:
             columns = [f"column {str(name).removeprefix('column ')}" for name in names]
-        return cls(sites, columns)
+        return cls(sites, columns, sampled)
 
     @functools.cached_property
     def in_order(self) -> list[Array]:
@@ -186,6 +205,32 @@ class Look:
         steps = [(np.diff(values, axis=0) > 0.0).sum(axis=0) for values in self.in_order]
         return np.asarray(np.stack(steps) + (self.seen > 0))
 
+    @functools.cached_property
+    def levels(self) -> Array:
+        """A tenth, the median and nine tenths of each column at each site, sites x 3 x d."""
+        shares = np.multiply.outer([0.1, 0.5, 0.9], np.maximum(self.seen - 1, 0))
+        places = np.rint(shares).astype(int)
+        ordered = enumerate(self.in_order)
+        return np.stack([np.take_along_axis(values, places[:, i], axis=0) for i, values in ordered])
+
+    def title(self, j: int) -> str:
+        """What a column is called at the beginning of a sentence."""
+        return _capital(self.columns[j])
+
+    def is_whole(self, j: int) -> bool:
+        """Whether a column holds whole numbers only."""
+        values = self.values(j)
+        return bool((values == np.rint(values)).all())
+
+    def where(self, j: int, value: float) -> tuple[Site, int]:
+        """The first site and row that have a value in a column."""
+        found = ((site, np.flatnonzero(site.rows[:, j] == value)) for site in self.sites)
+        return next((site, int(rows[0])) for site, rows in found if len(rows))
+
+    def no_measurement(self, j: int, value: float, why: str) -> str:
+        """What is said of a value in a column that stands for a gap, as it seems."""
+        return _no_measurement(self, j, value, why)
+
     def values(self, j: int) -> Array:
         """The values of a column at all sites, one site after the other."""
         parts = zip(self.in_order, self.seen[:, j], strict=True)
@@ -208,7 +253,52 @@ def find(
     if _can_be_looked_at(shapes, most):
         look = Look.of(tables, tables[0].names if names is None else names)
         found += _of_kinds(look, _OF_ROWS, _OF_COLUMNS)
+    elif whole := _can_be_sampled(tables, shapes):
+        found += _of_sample(whole, tables[0].names if names is None else names, most)
     return tuple(chain.from_iterable(map(_shorten, filter(None, found))))
+
+
+def _can_be_sampled(tables: Sequence[Table | LocalData], shapes: Sequence[_Shape]) -> list[LocalData]:
+    """The clients, if they hold more dense rows than can be looked at in full; else none."""
+    held = [table for table in tables if isinstance(table, LocalData)]
+    if len(held) < len(tables) or any(sparse or not n * d for n, d, sparse in shapes):
+        return []
+    return held
+
+
+def _of_sample(clients: Sequence[LocalData], names: Sequence[str] | None, most: int) -> list[list[str]]:
+    """What a sample of the rows shows, and sums over all of them; of doubles and of constant columns it shows nothing.
+
+    Sums cost a pass over the rows at most. Totals are at the end, so only the last lines are looked at for these.
+    """
+    entries = sum(client.n * client.d for client in clients)
+    share = min(max(most // 8, _SAMPLED) / entries, 1.0)
+    sites = [Site.sampled(client, f"client {i}", int(client.n * share)) for i, client in enumerate(clients)]
+    look = Look.at(sites, names, sampled=True)
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        totals = list(_totals_by_sums(look, clients))
+    if totals:
+        look = replace(look, sites=[site.first(len(site.rows) - 2) for site in sites])
+    return [totals, *_of_kinds(look, (), _OF_SAMPLES)]
+
+
+def _totals_by_sums(look: Look, clients: Sequence[LocalData]) -> Iterator[str]:
+    """Last lines that are the sum or the mean of all those above them, by the sums of columns."""
+    for site, client in zip(look.sites, clients, strict=True):
+        there = client.there()
+        seen = np.asarray(there.seen, dtype=np.float64)
+        total = there.mean * seen
+        rows = site.rows
+        for below in (0, 1):
+            last, above = rows[len(rows) - 1 - below], rows[: len(rows) - 1 - below]
+            left = rows[len(rows) - 1 - below :]
+            sums = total - np.nansum(left, axis=0)
+            count = seen - np.sum(~np.isnan(left), axis=0)
+            if what := _sum_or_mean(last, above, 2 * len(clients), sums=sums, count=count):
+                place = _capital(client.table.place(client.n - 1 - below))
+                yield f"{place} is the {what} of the lines above it, and no row of its own. Take it out."
+                break
 
 
 def find_in_stream(tables: Sequence[Table]) -> tuple[str, ...]:
@@ -220,7 +310,10 @@ def find_in_stream(tables: Sequence[Table]) -> tuple[str, ...]:
         return ()
     found = _of_kinds(Look.of(tables, tables[0].names), (_totals,), (_sentinels, _zeros))
     shortened = chain.from_iterable(map(_shorten, filter(None, found)))
-    return tuple([hint.replace(_AS_MEAN, "") for hint in shortened])
+    # Only the command line follows streams of files.
+    return tuple(
+        in_words(hint.replace(_AS_MEAN, ""), lambda advice: f"with --gaps={advice[2][0]}") for hint in shortened
+    )
 
 
 def _can_be_looked_at(shapes: Sequence[_Shape], most: int) -> bool:
@@ -309,8 +402,10 @@ def _no_measurement(look: Look, j: int, value: float, why: str) -> str:
     site, rows = next((site, rows) for site, rows in where if len(rows))
     first = site.place(int(rows[0]))
     count = labels.count(sum(len(rows) for _, rows in where), "time")
+    if look.sampled:
+        count = f"at least {count}"
     what = f"{_capital(look.columns[j])} holds {value:g} {count}, {why}"
-    return f"{what}: the first is {first}. If it stands for a gap, empty the cell{_AS_MEAN}."
+    return f"{what}: the first is {first}. If it stands for a gap, read the data {shapes.gaps_of(value)}{_AS_MEAN}."
 
 
 def _codes_of(values: Array) -> list[float]:
@@ -448,17 +543,23 @@ def _look_like_totals(tables: Sequence[Array]) -> Array:
     return np.asarray(near.any(axis=1))
 
 
-def _sum_or_mean(last: Array, above: Array, several: int) -> str:
-    off = _off(above, len(above))
+def _sum_or_mean(
+    last: Array, above: Array, several: int, *, sums: Array | None = None, count: Array | None = None
+) -> str:
+    """Whether a line is the sum or the mean of those above it; `above` may be a sample, with the `sums` of all."""
+    n = len(above) if count is None else np.maximum(count, 1.0)
+    off = _off(above, n)
     close = _rounding(last) / 2.0 * (1.0 + 1e-9)
     varies = np.nanmax(above, axis=0) > np.nanmin(above, axis=0)
     there = ~np.isnan(last) & varies
     total, mean = np.nansum(above, axis=0), np.nanmean(above, axis=0)
+    if sums is not None:
+        total, mean = sums, sums / n
     largest = np.nanmax(np.abs(above), axis=0)
     far = there & (np.abs(total) > 1.5 * largest)
     if far.any() and (np.abs(last - total) <= close + off + 1e-9 * np.abs(total))[far].all():
         return "sum"
-    close += off / len(above)
+    close += off / n
     if there.any() and (np.abs(last - mean) <= close + 1e-12 * np.abs(mean))[there].all():
         # Columns that follow from others hit their means together: that is one accident.
         spread = _spread_given_others(above[:, there])
@@ -705,6 +806,15 @@ def _unit(here: Array, usual: Array, error: float) -> str:
     return words
 
 
+def _beside_others(look: Look) -> Iterator[str]:
+    """Columns whose sign is turned at one site, and columns that are swapped there."""
+    if len(look.sites) > _SITES:
+        return
+    whose = [site.who for site in look.sites]
+    yield from shapes.turned_signs(whose, look.levels, look.seen, look.columns)
+    yield from shapes.swapped(whose, look.levels, look.seen, look.columns)
+
+
 def _constants(look: Look) -> Iterator[str]:
     """Columns of one value at a site that others hardly have: a default, another meaning."""
     if len(look.sites) < 2:
@@ -738,5 +848,14 @@ def _capital(text: str) -> str:
 
 _Kind = Callable[[Look], Iterable[str]]
 _Shape = tuple[int, int, bool]  # rows, columns, whether a sparse matrix
-_OF_ROWS: Final[tuple[_Kind, ...]] = (_empty, _totals, _doubles)
-_OF_COLUMNS: Final[tuple[_Kind, ...]] = (_sentinels, _zeros, _twins, _dates, _units, _constants)
+_OF_ROWS: Final[tuple[_Kind, ...]] = (
+    *(_empty, _totals, shapes.lines_of_statistics, shapes.totals_anywhere, _doubles, shapes.repeated),
+)
+_OF_COLUMNS: Final[tuple[_Kind, ...]] = (
+    *(_sentinels, shapes.fills, _zeros, shapes.shifted_points, _twins, _dates, shapes.dates, shapes.codes),
+    *(_units, _beside_others, shapes.other_codes, _constants),
+)
+# What a sample shows as all rows do: no column is said to be constant, and no row to be there twice.
+_OF_SAMPLES: Final[tuple[_Kind, ...]] = tuple(
+    kind for kind in _OF_COLUMNS if kind not in (_constants, shapes.other_codes)
+)

@@ -39,7 +39,8 @@ ELSEWHERE = {"folder", "sklearn", "hugging_face", "synthetic", "geometric", "ari
 
 
 def test_every_source_is_tested():
-    assert set(SOURCES) == {*FILES, *ELSEWHERE}
+    in_test_formats = {"arrow", "h5", "zarr", "h5ad", "excel", "spss", "stata", "sas", "mtx"}
+    assert set(SOURCES) == {*FILES, *ELSEWHERE, *in_test_formats}
 
 
 @pytest.mark.parametrize("bare", [True, False])

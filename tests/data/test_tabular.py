@@ -108,9 +108,10 @@ def test_another_separator_than_commas_is_found(case, tmp_path):
     with pytest.raises(DataError) as caught:
         make(f"csv(path={str(path)!r}, sep=',')")
     first, options = text.splitlines()[0], f"sep={sep!r}" + (", decimal=','" if "," in text else "")
+    by_file = f"sep={ {'x': sep}!r}" + (", decimal={'x': ','}" if "," in text else "")
     assert str(caught.value) == (
         f"What stands between two cells of {path} must be ','. Got {first!r} in the first line. "
-        f"Write csv(path={str(path)!r}, {options}); of a folder, folder(..., {options}), or leave sep out."
+        f"Write csv(path={str(path)!r}, {options}); of a folder, folder(..., {by_file}), or leave sep out."
     )
     spec = str(caught.value).split("Write ")[1].split("; of a")[0]
     assert np.asarray(make(spec)).tolist() == rows

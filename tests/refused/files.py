@@ -17,7 +17,6 @@ from flower_pca.data.inbox import Inbox
 from refused import Refused
 
 FILES = ("npy", "npz", "sparse", "csv", "parquet", "svmlight")
-ENDINGS = "^The ending of a data file must be one of .npy, .*"
 BY_NAME = "The partition must be a name, or a spec such as .* Give parameters by name"
 TOWNS = np.array(["Ulm", "Bonn", "Ulm", "Jena", "Bonn", "Ulm"])
 SQUARES = np.arange(12.0).reshape(4, 3) ** 2
@@ -132,7 +131,7 @@ def partitioned(text: Any, n: int = 10, clients: int | None = 3, **more: Any) ->
 
 SOURCE = [
     Refused({"text": "npyy(path='x')"}, "^The data source must be one of npy, npz.* Got 'npyy'. Did you mean 'npy'?"),
-    Refused({"text": "npy(pth='x')"}, "^Every parameter of npy must be among path. Got 'pth'. Did you mean 'path'?"),
+    Refused({"text": "npy(pth='x')"}, "^Every parameter of npy must be among path, gaps. Got 'pth'"),
     Refused({"text": "npy"}, "^npy needs path. Write npy(path=...)."),
     Refused({"text": "npy(path=3)"}, "^path must be text. Got 3. Put it in quotes."),
     Refused({"text": "/data/x.doc"}, "^No file or folder named '/data/x.doc'.$", DataError),
@@ -140,12 +139,9 @@ SOURCE = [
     Refused({"text": "synthetic(n=0)"}, "^n must be a whole number of at least 1. Got 0."),
     Refused({"text": "synthetic(n=3, clients=4)"}, "^n must be at least 4, one row for each client. Got 3."),
     Refused({"text": "sklearn('iriss')"}, "must be one of 'breast_cancer', .* Got 'iriss'. Did you mean 'iris'?"),
-    Refused({"text": "x.csv.gz"}, f"{ENDINGS}Got x.csv.gz. Unpack it first."),
-    *[
-        Refused({"text": f"x.{ending}"}, f"{ENDINGS}Write csv(path='x.{ending}', sep={sep}) if it is a table of te")
-        for ending, sep in (("tsv", "'\\t'"), ("txt", "','"))
-    ],
-    Refused({"text": "x.xlsx"}, f"{ENDINGS}Save it as csv first."),
+    Refused({"text": "x.gz"}, "^x.gz is no file that is read here. Unpack it first."),
+    Refused({"text": "x.dat"}, "^x.dat is no file that is read here. Rename it to .txt if it is a table of text."),
+    Refused({"text": "x.rds"}, "^No file or folder named 'x.rds'", DataError),
 ]
 MISSING_FILE = [Refused({"reader": name}, "^No file or folder named '.*none'.", DataError) for name in FILES]
 PATIENTS = [

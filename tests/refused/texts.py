@@ -79,7 +79,7 @@ TEXT_FILE = [
             (
                 LETTERS.encode("latin-1"),
                 "^The data file /.*/x.csv must be text in UTF-8. Got the byte 0xf6 in line 1 (byte 3 of it). "
-                "Write csv(path='.*', encoding='latin-1'); of a folder, folder(..., encoding='latin-1'), or the enc",
+                "Write csv(path='.*', encoding='latin-1'); of a folder, folder(..., encoding={'x': 'latin-1'}), or the",
             ),
             (b"a,b\n1,2\n3,\xe94\n", "Got the byte 0xe9 in line 3 (byte 3 of it)."),
             (

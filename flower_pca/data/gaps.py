@@ -1,0 +1,117 @@
+"""Gaps: what stands for a missing value in a file, beside empty cells and NA: words such as "?", codes such as -999."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import Any, Final
+
+import numpy as np
+
+from flower_pca.base.errors import ConfigError
+from flower_pca.base.labels import clean
+from flower_pca.base.linalg import Array
+from flower_pca.base.shown import shown
+from flower_pca.blocks import adapters
+from flower_pca.blocks.source import Blocks, Stored, is_sparse, whole
+from flower_pca.data.reading import require_matches
+from flower_pca.names.table import Table
+
+_ALL: Final = "*"
+
+
+@dataclass(frozen=True)
+class Gaps:
+    """What stands for a missing value, by a column or a pattern of columns: words and numbers."""
+
+    of_columns: Mapping[str, tuple[Any, ...]]
+
+    @classmethod
+    def of(cls, given: Any) -> Gaps:
+        """From a list for all columns, or a mapping from columns, or patterns such as "lab_*", to lists."""
+        if isinstance(given, Gaps):
+            return given
+        if given is None:
+            return cls({})
+        columns = given if isinstance(given, Mapping) else {_ALL: given}
+        for name, codes in columns.items():
+            if not (isinstance(name, str) and isinstance(codes, list | tuple) and all(map(_is_code, codes))):
+                raise ConfigError(
+                    f"gaps cannot be {shown(given)}. Write a list such as ['.', -999], or lists by column, such as "
+                    "{'age': [-999], 'lab_*': ['.']}.",
+                    setting="gaps",
+                    value=given,
+                )
+        return cls({clean(name): tuple(map(_as_number, codes)) for name, codes in columns.items()})
+
+    def __bool__(self) -> bool:
+        return bool(self.of_columns)
+
+    def require(self, names: Sequence[str]) -> None:
+        """Refuse a column that the data has not."""
+        require_matches("The columns with gaps", names, [name for name in self.of_columns if name != _ALL])
+
+    def _codes(self, column: str) -> Iterator[Any]:
+        for pattern, codes in self.of_columns.items():
+            if pattern == column or fnmatchcase(column, pattern):
+                yield from codes
+
+    def words(self, column: str) -> frozenset[str]:
+        """The words that stand for a missing value in a column."""
+        return frozenset(code for code in self._codes(column) if isinstance(code, str))
+
+    def numbers(self, column: str) -> list[float]:
+        """The numbers that do."""
+        return [code for code in self._codes(column) if not isinstance(code, str)]
+
+
+def _is_code(code: Any) -> bool:
+    return isinstance(code, str | int | float) and not isinstance(code, bool)
+
+
+def _as_number(code: Any) -> float | str:
+    """A number, also of a text that is one: files write -999 in several ways."""
+    if not isinstance(code, str):
+        return float(code)
+    with suppress(ValueError):
+        return float(code)
+    return code.strip()
+
+
+def emptied(table: Table, given: Any) -> Table:
+    """The table with NaN in place of the numbers that stand for missing values. Words are the reader's own matter."""
+    gaps = Gaps.of(given)
+    if not gaps:
+        return table
+    names = table.names or tuple(str(j + 1) for j in range(table.shape[-1]))
+    gaps.require((*table.columns, *table.beside) if table.names else names)
+    codes = [np.array(gaps.numbers(name)) for name in names]
+    if not any(map(len, codes)):
+        return table
+    rows = Emptied(adapters.of(table.values), codes)
+    return replace(table, values=rows if adapters.is_stored(table.values) else whole(rows))
+
+
+class Emptied(Stored):
+    """Rows of a source with NaN in place of some numbers, by column."""
+
+    def __init__(self, source: Blocks, codes: Sequence[Array]) -> None:
+        self._source, self._codes = source, codes
+        self.shape, self.sparse = source.shape, is_sparse(source)
+        # Whole numbers have no NaN.
+        self.dtype = source.dtype if source.dtype.kind == "f" else np.dtype(np.float64)
+
+    def pieces(self) -> Iterator[Any]:
+        """The pieces of the source."""
+        for piece in self._source.pieces():
+            rows = piece.astype(self.dtype)
+            if self.sparse:
+                for j, codes in enumerate(self._codes):
+                    rows.data[(rows.indices == j) & np.isin(rows.data, codes.astype(self.dtype))] = np.nan
+            else:
+                for j, codes in enumerate(self._codes):
+                    if len(codes):
+                        rows[np.isin(rows[:, j], codes.astype(self.dtype)), j] = np.nan
+            yield rows

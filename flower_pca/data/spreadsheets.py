@@ -1,0 +1,131 @@
+"""Spreadsheets: .xlsx, .xls, .xlsb and .ods, by python-calamine. A file can only be read whole."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from flower_pca.base import checks, labels
+from flower_pca.base.errors import ConfigError, DataError, needing
+from flower_pca.base.shown import in_one_line, shown
+from flower_pca.data.reading import reading, require_memory
+from flower_pca.data.typed import table_of
+from flower_pca.names.columns import enumeration
+from flower_pca.names.table import Table
+
+_SIZE: Final = 4.0  # bytes of memory for each byte of a sheet that is written out: a cell is a number of Python's
+_ENCRYPTED: Final = b"E\x00n\x00c\x00r\x00y\x00p\x00t\x00e\x00d\x00P\x00a\x00c\x00k\x00a\x00g\x00e"
+_OLE: Final = b"\xd0\xcf\x11\xe0"  # how files of old Excel begin, and those that a password protects
+
+
+def excel(
+    *,
+    path: str,
+    sheet: str | int | None = None,
+    header: bool = True,
+    columns: Sequence[str] | None = None,
+    beside: Sequence[str] = (),
+    ids: str | None = None,
+    gaps: Any = None,
+    max_gb: float = 1.0,
+) -> Table:
+    """A sheet of a spreadsheet; its first line names the columns. Needs python-calamine.
+
+    Args:
+        path: The file.
+        sheet: The name of the sheet, or its number from 0 on; the only one with cells, if left out.
+        header: Whether the first line names the columns.
+        columns: Names of the columns to use; all that are not beside, if left out.
+        beside: Names of columns that are no features: labels, or whose row it is. They may be text.
+        ids: The name of a column that says whose row it is.
+        gaps: What stands for a missing value, beside empty cells and NA: see `csv`.
+        max_gb: How much memory the file may take, as it can only be read whole.
+    """
+    checks.choice("header", header, (True, False))
+    with needing("python-calamine", "to read spreadsheets"):
+        import python_calamine as calamine
+    with reading(path, "a spreadsheet") as file:
+        _require_open(file)
+        require_memory(file, _SIZE * _written_out(file), max_gb)
+        try:
+            book = calamine.CalamineWorkbook.from_path(str(file))
+            lines = _sheet(file, book, sheet).to_python(skip_empty_area=False)
+        except (calamine.CalamineError, calamine.PasswordError, calamine.ZipError, calamine.XmlError) as error:
+            raise DataError(
+                f"{file} is no spreadsheet that can be read ({in_one_line(error)}). Save it as .xlsx again."
+            ) from error
+    above = next((i for i, line in enumerate(lines) if any(map(_is_filled, line))), len(lines))
+    while lines and not any(map(_is_filled, lines[-1])):
+        lines.pop()
+    if above >= len(lines):
+        raise DataError(f"{file} has no cell with a value in it. Leave it out, or name another sheet.")
+    first = lines[above]
+    names = [str(cell) for cell in first] if header else [str(j + 1) for j in range(len(first))]
+    if header:
+        _require_names(file, first, above + 1)
+    start = above + int(header)
+    cells = list(zip(*lines[start:], strict=True)) or [()] * len(first)
+    return table_of(
+        file, names, cells, wanted=columns, beside=beside, ids=ids, gaps=gaps, line=lambda row: start + row + 1
+    )
+
+
+def _is_filled(cell: Any) -> bool:
+    return cell is not None and str(cell).strip() != ""
+
+
+def _require_open(file: Path) -> None:
+    """Refuse a file that is protected by a password."""
+    with file.open("rb") as raw:
+        start = raw.read(4)
+        if start == _OLE and file.suffix.lower() not in (".xls",):
+            rest = raw.read()
+            if _ENCRYPTED in rest:
+                raise DataError(f"{file} is protected by a password. Open it, and save a copy without one.")
+
+
+def _written_out(file: Path) -> float:
+    """The bytes of all sheets before they were packed."""
+    if not zipfile.is_zipfile(file):
+        return float(file.stat().st_size)
+    with zipfile.ZipFile(file) as archive:
+        return float(sum(part.file_size for part in archive.infolist()))
+
+
+def _sheet(file: Path, book: Any, sheet: str | int | None) -> Any:
+    """The sheet that is meant."""
+    names = list(book.sheet_names)
+    if isinstance(sheet, str) and sheet in names:
+        return book.get_sheet_by_name(sheet)
+    if isinstance(sheet, int) and not isinstance(sheet, bool) and 0 <= sheet < len(names):
+        return book.get_sheet_by_index(sheet)
+    if sheet is not None:
+        raise ConfigError(
+            f"{file} has no sheet {shown(sheet)}. It has {enumeration(map(repr, names))}.", setting="sheet", value=sheet
+        )
+    every = [book.get_sheet_by_index(i) for i in range(len(names))]
+    filled = [name for name, found in zip(names, every, strict=True) if found.height and found.width]
+    if len(filled) > 1:
+        raise DataError(
+            f"{file} has {labels.count(len(filled), 'sheet')} with cells in them: {enumeration(map(repr, filled))}. "
+            f"Name one: excel(path={str(file)!r}, sheet={filled[0]!r})."
+        )
+    return book.get_sheet_by_name(filled[0] if filled else names[0])
+
+
+def _require_names(file: Path, first: Sequence[Any], line: int) -> None:
+    """Refuse a first line that names nearly nothing: a title above the table, or merged cells."""
+    there = [cell for cell in first if _is_filled(cell)]
+    if len(there) < len(first) and any(isinstance(cell, str) for cell in there):
+        empty = labels.count(len(first) - len(there), "cell")
+        raise DataError(
+            f"Line {line} of {file} names {len(there)} of {len(first)} columns and leaves {empty} empty, as merged "
+            "cells or a title above the table do. Write one name above each column, in the first line."
+        )
+    if numbers := [cell for cell in first if not isinstance(cell, str)]:
+        raise DataError(
+            f"Line {line} of {file} holds {labels.count(len(numbers), 'number')} where names of columns should be. "
+            f"Name the columns there, or write excel(path={str(file)!r}, header=False)."
+        )

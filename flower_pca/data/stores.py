@@ -1,0 +1,204 @@
+"""Files of several arrays that are read by pieces: HDF5, zarr, and the .h5ad files of anndata."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from flower_pca.base import checks, labels
+from flower_pca.base.errors import ConfigError, DataError, needing
+from flower_pca.base.linalg import Array
+from flower_pca.base.shown import shown
+from flower_pca.blocks import adapters
+from flower_pca.data.gaps import emptied
+from flower_pca.data.reading import held, reading, texts, with_ids
+from flower_pca.names.columns import Columns, enumeration
+from flower_pca.names.table import Table
+
+_NAMES: Final = ("feature_names", "columns")  # of arrays that name the columns of the others
+
+
+def h5(*, path: str, key: str = "X", beside: Sequence[str] = (), ids: str | None = None, gaps: Any = None) -> Table:
+    """An array of an HDF5 file, which is read by pieces; others of it may go beside. Needs h5py.
+
+    An array of text called feature_names or columns, of the length of a row, names the columns.
+
+    Args:
+        path: The file.
+        key: The name of the array, or of a group that holds a sparse matrix. A file with one array needs none.
+        beside: Names of arrays with one value for each row.
+        ids: The name of the one that says whose row it is.
+        gaps: Numbers that stand for a missing value: [-999], or lists by column.
+    """
+    with needing("h5py", "to read HDF5"):
+        import h5py
+    with reading(path, "an HDF5 file") as file:
+        opened = h5py.File(file, "r")
+        return _of_arrays(file, opened, key, beside, ids, gaps)
+
+
+def zarr(
+    *, path: str, key: str | None = None, beside: Sequence[str] = (), ids: str | None = None, gaps: Any = None
+) -> Table:
+    """A zarr array, or one of a group, which is read by pieces. Needs zarr.
+
+    Args:
+        path: The folder of the store.
+        key: The name of the array in a group.
+        beside: Names of arrays of the group with one value for each row.
+        ids: The name of the one that says whose row it is.
+        gaps: Numbers that stand for a missing value: [-999], or lists by column.
+    """
+    with needing("zarr", "to read zarr"):
+        import zarr as store
+    with reading(path, "a zarr array or group") as file:
+        if not file.exists():
+            raise FileNotFoundError(path)
+        opened = store.open(str(file), mode="r")
+        if hasattr(opened, "shape"):
+            return emptied(Table.of_file(file, held(adapters.of(opened, str(file)), file)), gaps)
+        return _of_arrays(file, opened, key or "X", beside, ids, gaps)
+
+
+def _of_arrays(file: Path, opened: Any, key: str, beside: Sequence[str], ids: str | None, gaps: Any) -> Table:
+    """The table of a file with several arrays, of which one has the rows."""
+    members = list(opened)
+    tables = [name for name in members if len(getattr(opened[name], "shape", ())) == 2]
+    if key not in opened and key == "X" and len(tables) == 1:
+        key = tables[0]
+    if key not in opened:
+        remedy = checks.did_you_mean(key, members, f"Write key={tables[0]!r}." if tables else "Name another file.")
+        raise ConfigError(
+            f"{file} has no array {key!r}. It has {enumeration(members) or 'none'}. {remedy}", setting="key"
+        )
+    source = adapters.of(opened[key], f"{key} of {file}")
+    n, d = source.shape
+    columns = {}
+    for name in texts("beside", with_ids(beside, ids)):
+        if name not in opened or tuple(getattr(opened[name], "shape", ())) != (n,):
+            raise ConfigError(
+                f"{file} has no array {shown(name)} with one value for each of its {labels.count(n, 'row')}. "
+                f"{checks.did_you_mean(name, members)}"
+            )
+        columns[name] = _values(opened[name])
+    of_names = next((name for name in _NAMES if name in opened and name != key), "")
+    named = tuple(map(str, _values(opened[of_names]).tolist())) if of_names else ()
+    if named and len(named) != d:
+        raise DataError(
+            f"{of_names} of {file} has {labels.count(len(named), 'name')} for {labels.count(d, 'column')}. Name each "
+            "column, or take it out."
+        )
+    known = Columns(named, str(file)).names
+    return emptied(Table.of_file(file, held(source, file), known, columns, ids=ids), gaps)
+
+
+def _values(array: Any) -> Array:
+    """An array in memory, bytes as text."""
+    values = np.asarray(array.asstr()[:] if _is_text(array) else array[:])
+    if values.dtype.kind == "S":
+        return np.char.decode(values, "utf-8")
+    return values.astype(str) if values.dtype.kind == "O" else values
+
+
+def _is_text(array: Any) -> bool:
+    """Whether it is a dataset of HDF5 with text in it."""
+    return hasattr(array, "asstr") and array.dtype.kind == "O"
+
+
+def h5ad(*, path: str, layer: str | None = None, beside: Sequence[str] | None = None, gaps: Any = None) -> Table:
+    """The cells of an .h5ad file, which are read by pieces; genes name the columns. Needs h5py.
+
+    The names of cells become the ids of the rows, and the columns of obs go beside.
+
+    Args:
+        path: The file.
+        layer: The layer to read; X, if left out.
+        beside: Names of columns of obs to keep beside the rows; all, if left out.
+        gaps: Numbers that stand for a missing value: [-999], or lists by gene.
+    """
+    with needing("h5py", "to read .h5ad files"):
+        import h5py
+    with reading(path, "an .h5ad file of anndata") as file:
+        opened = h5py.File(file, "r")
+        for part in ("var", "obs"):
+            if part not in opened:
+                raise DataError(f"{file} has no {part}, so it is no file of anndata. Read it by h5(path={path!r}).")
+        matrix = _matrix(file, opened, layer)
+        source = adapters.of(matrix, str(file))
+        genes, cells = (_index(opened[part]) for part in ("var", "obs"))
+        if (len(cells), len(genes)) != source.shape:
+            raise DataError(
+                f"The rows of {file} are {source.shape[0]:,} x {source.shape[1]:,}, but obs has {len(cells):,} names "
+                f"and var {len(genes):,}. Write the file again by adata.write_h5ad."
+            )
+        names = tuple(map(labels.clean, genes))
+        twice = [name for name, count in Counter(names).items() if count > 1]
+        if twice:
+            raise DataError(
+                f"{file} has {labels.double(twice[0])} among the names of its genes. Run adata.var_names_make_unique() "
+                "and write the file again."
+            )
+        obs = _columns(opened["obs"])
+        wanted = list(obs) if beside is None else list(texts("beside", beside))
+        if lacking := [name for name in wanted if name not in obs]:
+            raise ConfigError(
+                f"obs of {file} has no column {lacking[0]!r}. It has {enumeration(obs) or 'none'}. "
+                f"{checks.did_you_mean(lacking[0], list(obs))}"
+            )
+        columns = {name: _column(obs[name]) for name in wanted}
+    table = Table.of_file(file, held(source, file), names, columns)
+    return emptied(replace(table, ids=tuple(cells)), gaps)
+
+
+def _matrix(file: Path, opened: Any, layer: str | None) -> Any:
+    layers = list(opened.get("layers", ()))
+    if layer is not None:
+        if layer not in layers:
+            has = f"It has {enumeration(layers)}." if layers else "It has none."
+            raise ConfigError(f"{file} has no layer {shown(layer)}. {has}", setting="layer", value=layer)
+        return opened["layers"][layer]
+    if "X" not in opened:
+        remedy = (
+            f"Write h5ad(path={str(file)!r}, layer={layers[0]!r})." if layers else "Set adata.X, and write it again."
+        )
+        raise DataError(f"{file} has no X. {remedy}")
+    return opened["X"]
+
+
+def _index(group: Any) -> list[str]:
+    """The names of the rows of a data frame in a file."""
+    if not hasattr(group, "keys"):  # files of old versions have a record for each row
+        values = np.asarray(group[:])
+        return [_decoded(value) for value in values[(values.dtype.names or ("index",))[0]].tolist()]
+    name = group.attrs.get("_index", "_index")
+    return [_decoded(value) for value in _values(group[name]).tolist()]
+
+
+def _decoded(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def _columns(group: Any) -> Mapping[str, Any]:
+    """The columns of a data frame in a file, by name."""
+    if not hasattr(group, "keys"):
+        return {}
+    index = group.attrs.get("_index", "_index")
+    return {name: group[name] for name in group if name not in (index, "__categories")}
+
+
+def _column(stored: Any) -> Array:
+    """A column of a data frame, of which categories and columns with gaps are groups."""
+    if hasattr(stored, "shape"):
+        return _values(stored)
+    if "codes" in stored:
+        codes, kinds = np.asarray(stored["codes"][:]), _values(stored["categories"]).astype(str)
+        return np.where(codes < 0, "", kinds[np.maximum(codes, 0)]) if len(kinds) else np.full(len(codes), "")
+    values, gone = _values(stored["values"]), np.asarray(stored["mask"][:])
+    if values.dtype.kind in "iufb":
+        return np.where(gone, np.nan, values.astype(np.float64))
+    return np.where(gone, "", values)

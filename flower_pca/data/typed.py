@@ -1,0 +1,92 @@
+"""Columns of values that another package has read from a file: numbers become features, and words are kept apart."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from numbers import Real
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from flower_pca.base import labels
+from flower_pca.base.linalg import Array
+from flower_pca.data.gaps import Gaps, emptied
+from flower_pca.data.reading import chosen, with_ids
+from flower_pca.names.columns import among, no_numbers
+from flower_pca.names.ids import as_text
+from flower_pca.names.origin import Origin
+from flower_pca.names.table import Table
+
+_SHOWN: Final = 40  # characters of a cell that a message shows
+
+
+def table_of(
+    file: Path,
+    names: Sequence[str],
+    columns: Sequence[Any],
+    *,
+    wanted: Sequence[str] | None,
+    beside: Sequence[str],
+    ids: str | None,
+    gaps: Any,
+    line: Callable[[int], int] | None = None,
+) -> Table:
+    """The table of a file with these columns, which are lists of values; `line`: where a row is written."""
+    without, n = Gaps.of(gaps), len(columns[0]) if columns else 0
+    every = [labels.clean(name) for name in names]
+    features, apart, words = chosen(file, every, wanted, with_ids(beside, ids))
+    place = {name: j for j, name in reversed([*enumerate(every)])}
+    numbers: dict[str, Array] = {}
+    text: dict[str, str] = {}
+    for name in features:
+        values, bad = _numbers(columns[place[name]], without.words(name))
+        if bad:
+            row = bad[0]
+            where = f"row {row}" if line is None else f"line {line(row)}"
+            cell = labels.shorten(str(columns[place[name]][row]), _SHOWN)
+            text[name] = among(f"{cell!r} in column {name} ({where})", bad=len(bad), of=n)
+        else:
+            numbers[name] = values
+    if text and (wanted is not None or not numbers):
+        raise no_numbers(file, text)
+    rows = np.column_stack(list(numbers.values())) if numbers else np.empty((n, 0))
+    labels_of_rows = {name: _labels(columns[place[name]], without.words(name)) for name in apart}
+    origin = Origin.of(file, n, line)
+    found = Table.of_file(file, rows, tuple(numbers), labels_of_rows, {**words, **text}, origin=origin, ids=ids)
+    return emptied(found, without)
+
+
+def _numbers(values: Any, words: frozenset[str]) -> tuple[Array, list[int]]:
+    """The numbers of a column, NaN in its gaps, and the rows that hold none."""
+    if isinstance(values, np.ndarray) and values.dtype.kind in "fiub":
+        return values.astype(np.float64), []
+    numbers, bad = np.empty(len(values)), []
+    for i, value in enumerate(values):
+        if isinstance(value, Real | bool | np.bool_):
+            numbers[i] = float(value)
+        elif labels.is_gap(value) or str(value).strip() in words:
+            numbers[i] = math.nan
+        else:
+            numbers[i] = _number(value)
+            if math.isnan(numbers[i]):
+                bad.append(i)
+    return numbers, bad
+
+
+def _number(value: Any) -> float:
+    """A number that is written as text, as spreadsheets have some; NaN of all else."""
+    try:
+        return float(value) if isinstance(value, str) and "_" not in value else math.nan
+    except ValueError:
+        return math.nan
+
+
+def _labels(values: Any, words: frozenset[str]) -> Array:
+    """Labels as numbers if all are, else as text."""
+    plain = list(values)
+    if plain and all(isinstance(value, Real) and not isinstance(value, bool) for value in plain):
+        return np.array(plain)
+    gone = (labels.is_gap(value) or str(value).strip() in words for value in plain)
+    return np.array(["" if gap else as_text(value) for value, gap in zip(plain, gone, strict=True)])

@@ -1,0 +1,262 @@
+"""Shapes: faults that are seen by how the values of a column lie, or the columns of a site beside those of others.
+
+Fill values, a value with its point in the wrong place, a turned sign, two columns that are swapped, other codes for the
+same kinds, lines of statistics, the same row many times, dates and codes as numbers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from flower_pca.base import labels
+from flower_pca.base.linalg import Array
+from flower_pca.base.options import option, reading
+
+# values from which something can be said, and different ones from which a column measures
+_LEAST: Final = 5
+_MANY: Final = 10
+_FILLS: Final = 1e9  # the smallest size of a fill value: of -2^31, 2^63, 1e20
+_FAR: Final = 1000.0  # times the spread of all other values that a fill value lies away
+_POINT: Final = (10.0, 100.0, 0.1, 0.01)  # how far a point is shifted, by typing
+_TIGHT: Final = 5.0  # how much the largest value of a column may exceed the smallest one to look for a shifted point
+_CLOSE: Final = 3.0  # likewise, for a value that is too small
+_OFTEN: Final = 5  # times that a row is there, in a table whose rows are hardly alike by accident
+_ENDS: Final = (7, 6, 5, 4, 3, 2)  # lines of statistics below a table
+_CODES: Final = re.compile(
+    r"post_?code|zip_?(code)?|plz|postleitzahl|phone|telefon|\btel\b|fax|iban|(ward|room|bed|station|zimmer)_?(nr|no|number|id)",
+    re.IGNORECASE,
+)
+
+
+def fills(look: Any) -> Iterator[str]:
+    """Values beyond a thousand times the spread of all others, such as 1e20 or -2^31, which programs write for gaps."""
+    large = np.maximum(np.abs(look.low), np.abs(look.high)) >= _FILLS
+    for j in np.flatnonzero(large).tolist():
+        values = np.sort(look.values(j))
+        for value in (values[0], values[-1]):
+            rest = values[values != value]
+            if abs(value) < _FILLS or len(rest) < _MANY or len(np.unique(rest)) < _MANY:
+                continue
+            away = min(abs(rest[0] - value), abs(rest[-1] - value))
+            if away > _FAR * max(rest[-1] - rest[0], 1e-3 * np.abs(rest).max()):
+                yield look.no_measurement(j, float(value), "a thousand times further from all others than they spread")
+
+
+def shifted_points(look: Any) -> Iterator[str]:
+    """A single value ten times too large or too small in a column whose others lie close together."""
+    for j in np.flatnonzero((look.low > 0.0) & (look.high > look.low)).tolist():
+        values = np.sort(look.values(j))
+        for end in (0, -1):
+            value, rest = values[end], values[1:] if end == 0 else values[:-1]
+            if len(rest) < 4 * _MANY or len(np.unique(rest)) < _MANY or rest[-1] > _TIGHT * rest[0]:
+                continue
+            far = value - rest[-1] > rest[-1] - rest[0]
+            if end == 0:  # Children among adults are no slips, so the others have to be closer together here.
+                far = 4.0 * value < rest[0] and rest[-1] <= _CLOSE * rest[0]
+            if not far:
+                continue
+            low, high = np.quantile(rest, [0.05, 0.95])
+            factor = next((f for f in _POINT if low <= value / f <= high), None)
+            if factor is not None:
+                times = f"{factor:g} times too large" if factor > 1.0 else f"{1 / factor:g} times too small"
+                site, row = look.where(j, float(value))
+                yield f"{look.title(j)} holds {value:g} in {site.place(row)}, which looks {times}. Check the cell."
+
+
+def turned_signs(sites: Sequence[str], levels: Array, seen: Array, columns: Sequence[str]) -> Iterator[str]:
+    """Columns whose sign is turned at one site: they lie there where those of all others would with the other sign."""
+    for i in range(len(sites)) if len(sites) > 2 else ():
+        others = np.delete(levels, i, axis=0)
+        for j in range(levels.shape[2]):
+            here, there = levels[i, :, j], others[:, :, j]
+            if not seen[i, j] or np.isnan(there).any() or np.isnan(here).any():
+                continue
+            usual = np.median(there, axis=0)
+            span = usual[2] - usual[0]
+            apart = ((there[:, 0] > 0).all() and here[2] < 0) or ((there[:, 2] < 0).all() and here[0] > 0)
+            if apart and span > 0 and abs(here[1] + usual[1]) < 0.25 * span + 2 * span / np.sqrt(seen[i, j]):
+                yield f"{_capital(columns[j])} looks as if its sign were turned at {sites[i]}. Turn it back."
+
+
+def swapped(sites: Sequence[str], levels: Array, seen: Array, columns: Sequence[str]) -> Iterator[str]:
+    """Two columns that lie at one site where the other one lies at all others."""
+    if len(sites) < 3 or not (seen >= _LEAST).all() or np.isnan(levels).any():
+        return
+    for i, site in enumerate(sites):
+        others = np.delete(levels, i, axis=0)
+        low, middle, high = others[:, 0].min(axis=0), np.median(others[:, 1], axis=0), others[:, 2].max(axis=0)
+        here = levels[i]
+        # Where a column lies apart from itself at all other sites, and which column of theirs it lies upon.
+        apart = (here[0] > high) | (here[2] < low)
+        odd = np.flatnonzero(apart)
+        on = {
+            (a, b)
+            for a in odd.tolist()
+            for b in odd.tolist()
+            if a != b and low[b] <= here[1, a] <= high[b] and _alike(here[:, a], low[b], high[b], middle[b])
+        }
+        for a, b in sorted(on):
+            if a < b and (b, a) in on:
+                both = f"{_capital(columns[a])} and {columns[b]}"
+                yield f"{both} look as if they were swapped at {site}. Check that file."
+
+
+def _alike(here: Array, low: float, high: float, middle: float) -> bool:
+    span = high - low
+    return bool(abs(here[1] - middle) < 0.5 * span and 0.4 * span < here[2] - here[0] < 1.6 * span)
+
+
+def other_codes(look: Any) -> Iterator[str]:
+    """A column of two kinds that one site codes by other numbers than all others: by 1 and 2 instead of 0 and 1."""
+    if len(look.sites) < 2:
+        return
+    for j in np.flatnonzero((look.different == 2).all(axis=0) & (look.seen >= _LEAST).all(axis=0)).tolist():
+        pairs = [tuple(np.unique(values[: seen[j], j])) for values, seen in zip(look.in_order, look.seen, strict=True)]
+        kinds = sorted(set(pairs), key=pairs.count)
+        whole = all(value == int(value) for pair in kinds for value in pair)
+        if len(kinds) == 2 and whole and kinds[0][1] - kinds[0][0] == kinds[1][1] - kinds[1][0]:
+            odd = [site.who for site, pair in zip(look.sites, pairs, strict=True) if pair == kinds[0]]
+            here, there = (f"{pair[0]:g} and {pair[1]:g}" for pair in kinds)
+            yield (
+                f"{look.title(j)} is coded by {here} at {labels.series(odd)}, and by {there} elsewhere. Code it alike "
+                "at all sites."
+            )
+
+
+def codes(look: Any) -> Iterator[str]:
+    """Numbers that name something and measure nothing, by what their column is called: post codes, phone numbers."""
+    for j, column in enumerate(look.columns):
+        name = column.removeprefix("column ")
+        if _CODES.search(name) and (look.different[:, j] > 2).any() and look.is_whole(j):
+            yield f"{look.title(j)} holds codes, which measure nothing. Leave it out: name the others with {_LISTED}."
+
+
+_LISTED: Final = option("columns", ["..."])
+
+
+def dates(look: Any) -> Iterator[str]:
+    """Days and times as numbers, by their shape: 05012024, 240105, milliseconds since 1970."""
+    for j in np.flatnonzero((look.low >= 10100) & (look.high > look.low)).tolist():
+        if not look.is_whole(j):
+            continue
+        values = look.values(j)
+        if len(np.unique(values)) < _MANY:
+            continue
+        if values.min() >= 9.4e11 and values.max() <= 2.2e12:
+            yield f"{look.title(j)} holds times in milliseconds since 1970, as numbers. {_OUT}"
+            continue
+        for kind, day, month, year in (
+            ("05012024", values // 1e6, values // 1e4 % 100, values % 1e4),
+            ("240105", values % 100, values // 100 % 100, 2000 + values // 1e4),
+        ):
+            fits = (day >= 1) & (day <= 31) & (month >= 1) & (month <= 12) & (year >= 1900) & (year <= 2099)
+            # Of a month, more days than twelve: amounts hardly end so.
+            if fits.all() and len(np.unique(month)) > 2 and day.max() > 12 and values.max() >= 10**5:
+                yield f"{look.title(j)} holds dates written as {kind}, as numbers. {_OUT}"
+                break
+
+
+_OUT: Final = f"Leave it out: name the others with {_LISTED}."
+
+
+def lines_of_statistics(look: Any) -> Iterator[str]:
+    """Lines at the end that are the mean, the deviation, the least and the largest value of those above."""
+    for site in look.sites:
+        for m in _ENDS:
+            above, below = site.rows[:-m], site.rows[-m:]
+            if len(above) < _LEAST:
+                continue
+            said = [_statistic(line, above) for line in below]
+            if all(said) and len(set(said)) > 1:
+                first, last = site.place(len(above)), site.place(len(site.rows) - 1)
+                yield (
+                    f"{_capital(first)} to {last} are the {labels.series(said)} of the lines above them, and no rows. "
+                    "Take them out."
+                )
+                break
+
+
+def _statistic(line: Array, above: Array) -> str:
+    """Which statistic of the lines above it a line is, in all columns that vary; "" for none."""
+    varies = np.nanmax(above, axis=0) > np.nanmin(above, axis=0)
+    there = varies & ~np.isnan(line)
+    if there.sum() < 2:
+        return ""
+    part, values = above[:, there], line[there]
+    n = len(part)
+    # As they are rounded: to four digits of the deviation, or to two decimals.
+    slack = 5e-3 * np.nanstd(part, axis=0) + 6e-3
+    known = {
+        "mean": np.nanmean(part, axis=0),
+        "standard deviation": np.nanstd(part, axis=0, ddof=1),
+        "minimum": np.nanmin(part, axis=0),
+        "maximum": np.nanmax(part, axis=0),
+        "median": np.nanmedian(part, axis=0),
+        "number": np.full(len(values), float(n)),
+        "sum": np.nansum(part, axis=0),
+    }
+    return next((name for name, expected in known.items() if (np.abs(values - expected) <= slack).all()), "")
+
+
+def totals_anywhere(look: Any) -> Iterator[str]:
+    """A line that is the sum of the lines before it, back to the one before of this kind, or of all other lines."""
+    for site in look.sites:
+        rows = np.where(np.isnan(site.rows), 0.0, site.rows)
+        if len(rows) < _LEAST or rows.shape[1] < 2:
+            continue
+        measures = np.array([len(np.unique(column[:200])) > _LEAST for column in rows.T])
+        if measures.sum() < 2:
+            continue
+        found = _subtotals(rows[:, measures])
+        if found:
+            first = _capital(site.place(found[0]))
+            more = f", and so are {len(found) - 1} more of theirs" if len(found) > 1 else ""
+            yield f"{first} is the sum of other lines{more}. Take it out: it is no row of its own."
+
+
+def _subtotals(rows: Array) -> list[int]:
+    """The places of rows that are the sum of at least three rows just before them, or of all others."""
+    n = len(rows)
+    scale = np.abs(rows).sum(axis=0) + 1.0
+    close = 1e-9 * scale
+    large = np.abs(rows) > 1.5 * np.median(np.abs(rows), axis=0)
+    candidates = np.flatnonzero(large.all(axis=1))
+    total = rows.sum(axis=0)
+    before = np.concatenate([np.zeros((1, rows.shape[1])), np.cumsum(rows, axis=0)])
+    found: list[int] = []
+    for i in candidates[:2000].tolist():
+        grand = (np.abs(total - 2.0 * rows[i]) <= close).all()
+        # The sum of rows a to i - 1, for the a whose sums of the first column fit.
+        fits = np.flatnonzero(np.abs(before[i, 0] - before[: max(i - 2, 0), 0] - rows[i, 0]) <= close[0])
+        part = any((np.abs(before[i] - before[a] - rows[i]) <= close).all() for a in fits[:50].tolist())
+        if grand or part:
+            found.append(i)
+    # The last line is looked at by itself, and so may be the sum of others by rounding.
+    return [i for i in found if i < n - 1]
+
+
+def repeated(look: Any) -> Iterator[str]:
+    """One row that is there many times, where rows are hardly alike by accident."""
+    for site, different in zip(look.sites, look.different, strict=True):
+        marks, first, counts = np.unique(site.marks, return_index=True, return_counts=True)
+        most = int(counts.max())
+        if most < _OFTEN or most >= 0.05 * len(site.rows) or (different > _MANY).sum() < 2:
+            continue
+        # All other rows are there once or twice.
+        if np.partition(counts, -2)[-2] <= 2 and len(marks) > 4 * _MANY:
+            row = int(first[np.argmax(counts)])
+            yield f"{_capital(site.place(row))} is there {most} times. Take out all but one, unless they differ."
+
+
+def _capital(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}"
+
+
+def gaps_of(value: float) -> str:
+    """What reads this value as a gap."""
+    plain = int(value) if abs(value) < 2**53 and value == int(value) else value
+    return reading("gaps", [plain])

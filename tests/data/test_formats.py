@@ -1,0 +1,573 @@
+"""Files of every kind: each gives the bits of the same rows as CSV, and a bad one ends in one sentence."""
+
+import gzip
+import re
+import zipfile
+
+import numpy as np
+import pytest
+import scipy.io
+import scipy.sparse as sp
+
+from flower_pca import PCAResult, cli, simulate
+from flower_pca.base.errors import ConfigError, DataError, FlowerPCAError
+from flower_pca.blocks import source
+from flower_pca.data import delimited, reading, sources
+
+NAMES = ["age", "pulse", "bmi", "sodium"]
+N = 60
+
+
+def rows_of_site(seed):
+    """Rows that text and every binary format write without rounding."""
+    drawn = np.random.default_rng(seed).standard_normal((N, 4)) * [9, 6, 3, 1] + [60, 80, 25, 140]
+    return np.round(drawn * 64) / 64
+
+
+def csv_text(rows, names=NAMES, sep=","):
+    return "".join(sep.join(map(str, line)) + "\n" for line in [names, *np.asarray(rows).tolist()])
+
+
+def write_csv(path, rows):
+    path.write_text(csv_text(rows))
+
+
+def write_tsv(path, rows):
+    path.write_text(csv_text(rows, sep="\t"))
+
+
+def write_gz(path, rows):
+    path.write_bytes(gzip.compress(csv_text(rows).encode()))
+
+
+def write_zip(path, rows):
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("inside.csv", csv_text(rows))
+
+
+def frame(rows):
+    return pytest.importorskip("pandas").DataFrame(np.asarray(rows), columns=NAMES)
+
+
+def write_parquet(path, rows):
+    pytest.importorskip("pyarrow")
+    frame(rows).to_parquet(path, row_group_size=7)
+
+
+def write_feather(path, rows):
+    pytest.importorskip("pyarrow.feather").write_feather(frame(rows), str(path))
+
+
+def write_arrow(path, rows):
+    pa = pytest.importorskip("pyarrow")
+    table = pa.Table.from_pandas(frame(rows))
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as out:
+        out.write_table(table, max_chunksize=11)
+
+
+def write_h5(path, rows):
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(path, "w") as file:
+        file["X"] = rows
+        file["feature_names"] = NAMES
+
+
+def write_zarr(path, rows):
+    zarr = pytest.importorskip("zarr")
+    group = zarr.open_group(str(path), mode="w", zarr_format=2)
+    group.create_array("X", shape=rows.shape, dtype=rows.dtype, chunks=(13, 4))[:] = rows
+    names = group.create_array("columns", shape=(4,), dtype="U6")
+    names[:] = np.array(NAMES)
+
+
+def write_h5ad(path, rows):
+    anndata = pytest.importorskip("anndata")
+    pd = pytest.importorskip("pandas")
+    cells = pd.DataFrame(
+        {"day": np.arange(len(rows))}, index=pd.Index([f"p{i}" for i in range(len(rows))], dtype=object)
+    )
+    genes = pd.DataFrame(index=pd.Index(NAMES, dtype=object))
+    anndata.AnnData(np.asarray(rows), obs=cells, var=genes).write_h5ad(path)
+
+
+def write_npz(path, rows):
+    np.savez(path, X=rows, feature_names=np.array(NAMES))
+
+
+def write_xlsx(path, rows, *, above=(), sheets=("data",)):
+    openpyxl = pytest.importorskip("openpyxl")
+    pytest.importorskip("python_calamine")
+    book = openpyxl.Workbook()
+    book.remove(book.active)
+    for name in sheets:
+        sheet = book.create_sheet(name)
+        for line in [*above, NAMES, *np.asarray(rows).tolist()]:
+            sheet.append(line)
+    book.save(path)
+
+
+def write_sav(path, rows):
+    pytest.importorskip("pyreadstat").write_sav(frame(rows), str(path))
+
+
+def write_dta(path, rows):
+    pytest.importorskip("pyreadstat").write_dta(frame(rows), str(path))
+
+
+def write_xpt(path, rows):
+    pytest.importorskip("pyreadstat").write_xport(frame(rows), str(path))
+
+
+WRITERS = {
+    ".csv": write_csv,
+    ".tsv": write_tsv,
+    ".txt": write_tsv,
+    ".csv.gz": write_gz,
+    ".csv.zip": write_zip,
+    ".parquet": write_parquet,
+    ".feather": write_feather,
+    ".arrow": write_arrow,
+    ".h5": write_h5,
+    ".zarr": write_zarr,
+    ".h5ad": write_h5ad,
+    ".npz": write_npz,
+    ".xlsx": write_xlsx,
+    ".sav": write_sav,
+    ".zsav": write_sav,
+    ".dta": write_dta,
+    ".xpt": write_xpt,
+}
+
+
+@pytest.mark.parametrize("end", WRITERS)
+@pytest.mark.parametrize("held", [True, False], ids=["held", "by pieces"])
+def test_a_site_in_each_format_gives_the_bits_of_the_same_rows_as_csv(end, held, tmp_path, monkeypatch):
+    if not held:
+        monkeypatch.setattr(reading, "HELD", 0)
+        monkeypatch.setattr(delimited, "_WHOLE", 0)
+        monkeypatch.setattr(source, "_PIECE", 17 * 4 * 8)
+    for folder in ("all", "plain"):
+        (tmp_path / folder).mkdir()
+    for i, name in enumerate(("north", "south")):
+        write_csv(tmp_path / "plain" / f"{name}.csv", rows_of_site(i))
+        write = WRITERS[end] if i else write_csv
+        write(tmp_path / "all" / f"{name}{end if i else '.csv'}", rows_of_site(i))
+    tables = [sources.table(str(tmp_path / folder)) for folder in ("all", "plain")]
+    assert tables[0].sites == tables[1].sites == ("north", "south")
+    assert sorted(tables[0].names) == sorted(NAMES)
+    monkeypatch.setattr(reading, "HELD", 2**28)
+    here, there = (simulate("krylov", list(table.parts), n_components=2, columns=NAMES) for table in tables)
+    assert np.array_equal(here.components_, there.components_)
+    assert np.array_equal(here.explained_variance_, there.explained_variance_)
+
+
+@pytest.mark.parametrize("end", [".csv", ".parquet", ".h5"])
+def test_rows_with_missing_values_are_read_by_pieces_as_whole(end, tmp_path, monkeypatch):
+    rows = rows_of_site(3)
+    rows[4:9, 1] = np.nan
+    WRITERS[end](tmp_path / f"x{end}", rows)
+    if end == ".csv":
+        (tmp_path / "x.csv").write_text(csv_text(rows).replace("nan", ""))
+    whole = np.asarray(sources.make(str(tmp_path / f"x{end}")))
+    monkeypatch.setattr(reading, "HELD", 0)
+    monkeypatch.setattr(delimited, "_WHOLE", 0)
+    monkeypatch.setattr(source, "_PIECE", 17 * 4 * 8)
+    read = sources.make(str(tmp_path / f"x{end}"))
+    assert hasattr(read.values, "pieces")
+    assert np.array_equal(np.asarray(read), whole, equal_nan=True)
+    assert np.array_equal(whole, rows, equal_nan=True)
+
+
+def test_a_large_text_file_with_cells_in_quotes_and_words_beside_is_read_by_pieces(tmp_path, monkeypatch):
+    monkeypatch.setattr(delimited, "_WHOLE", 0)
+    monkeypatch.setattr(delimited, "_HELD", 40)
+    lines = [f'"two\nlines",{i},{i * i % 7}' for i in range(50)]
+    (tmp_path / "x.csv").write_text("note,a,b\n" + "\n".join(lines) + "\n")
+    table = sources.table(str(tmp_path / "x.csv"), beside=["note"])
+    assert np.array_equal(np.asarray(table), [[i, i * i % 7] for i in range(50)])
+    assert table.place(3) == f"line 8 of {tmp_path / 'x.csv'}"
+
+
+def test_a_file_that_changes_while_it_is_read_ends_the_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(reading, "HELD", 0)
+    write_parquet(tmp_path / "x.parquet", rows_of_site(0))
+    read = sources.make(str(tmp_path / "x.parquet"))
+    write_parquet(tmp_path / "x.parquet", rows_of_site(1)[:50])
+    with pytest.raises(DataError, match="has been changed or removed while a run was reading it"):
+        np.asarray(read)
+
+
+def test_cells_of_a_file_of_anndata_bring_their_names_and_labels(tmp_path):
+    write_h5ad(tmp_path / "x.h5ad", rows_of_site(0))
+    table = sources.table(str(tmp_path / "x.h5ad"))
+    assert table.names == tuple(NAMES)
+    assert table.ids[:2] == ("p0", "p1")
+    assert table.beside["day"].tolist() == list(range(N))
+
+
+def test_a_layer_of_sparse_cells_is_read(tmp_path):
+    anndata = pytest.importorskip("anndata")
+    counts = sp.csr_matrix(np.where(rows_of_site(0) > 60, rows_of_site(0), 0.0))
+    pd = pytest.importorskip("pandas")
+    cells = pd.DataFrame(index=pd.Index([f"c{i}" for i in range(N)], dtype=object))
+    genes = pd.DataFrame(index=pd.Index(NAMES, dtype=object))
+    made = anndata.AnnData(counts * 0.0, obs=cells, var=genes, layers={"counts": counts})
+    made.write_h5ad(tmp_path / "x.h5ad")
+    table = sources.table(f"h5ad(path='{tmp_path}/x.h5ad', layer='counts')")
+    assert np.array_equal(np.asarray(table), counts.toarray())
+    with pytest.raises(ConfigError, match=r"has no layer 'raw'\. It has counts"):
+        sources.table(f"h5ad(path='{tmp_path}/x.h5ad', layer='raw')")
+
+
+def test_a_matrix_of_matrix_market_is_read_by_its_rows_or_by_its_columns(tmp_path):
+    S = sp.random(9, 4, 0.5, random_state=0, format="coo")
+    scipy.io.mmwrite(tmp_path / "x.mtx", S)
+    (tmp_path / "y.mtx.gz").write_bytes(gzip.compress((tmp_path / "x.mtx").read_bytes()))
+    assert np.allclose(sources.make(str(tmp_path / "x.mtx")).toarray(), S.toarray())
+    assert np.allclose(sources.make(f"mtx(path='{tmp_path}/y.mtx.gz', transpose=True)").toarray(), S.T.toarray())
+
+
+def test_words_in_a_column_of_a_spreadsheet_are_named_by_their_line(tmp_path):
+    write_xlsx(tmp_path / "x.xlsx", [[1.5, "n/k", 3, 4], [2, 3, 4, 5]])
+    with pytest.raises(DataError, match=r"'n/k' in column pulse \(line 2\)"):
+        sources.table(str(tmp_path / "x.xlsx")).whole()
+    table = sources.table(str(tmp_path / "x.xlsx"), gaps=["n/k"]).whole()
+    assert np.array_equal(np.asarray(table), [[1.5, np.nan, 3, 4], [2, 3, 4, 5]], equal_nan=True)
+
+
+# What stands for a missing value.
+
+
+CODED = "age,pulse,bmi\n60,.,-999\n?,80,21.5\n999,70,22\n-999.0,71,.\n"
+WITHOUT = [[60, np.nan, np.nan], [np.nan, 80, 21.5], [999, 70, 22], [np.nan, 71, np.nan]]
+
+
+def is_read_as(found, expected):
+    return np.array_equal(np.asarray(found), np.asarray(expected, dtype=float), equal_nan=True)
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_words_and_numbers_stand_for_missing_values_in_spec_and_python(large, tmp_path, monkeypatch):
+    if large:
+        monkeypatch.setattr(delimited, "_WHOLE", 0)
+    (tmp_path / "x.csv").write_text(CODED)
+    path = str(tmp_path / "x.csv")
+    assert is_read_as(sources.table(path, gaps=[".", "?", -999]), WITHOUT)
+    assert is_read_as(sources.make(f"csv(path={path!r}, gaps=['.', '?', -999])"), WITHOUT)
+    by_column = {"*": [".", "?"], "age": [999, "-999"], "b*": [-999]}
+    expected = np.array(WITHOUT)
+    expected[2, 0] = np.nan
+    assert is_read_as(sources.table(path, gaps=by_column), expected)
+    assert is_read_as(sources.table(str(tmp_path), gaps=[".", "?", -999]), WITHOUT)
+
+
+def test_gaps_of_a_column_that_is_not_there_are_an_error(tmp_path):
+    (tmp_path / "x.csv").write_text(CODED)
+    with pytest.raises(ConfigError, match="gaps must be among age, pulse, bmi"):
+        sources.table(str(tmp_path / "x.csv"), gaps={"*": [".", "?"], "agee": [999]})
+    for odd in ("-999", {"age": -999}, [True], [None], 3):
+        with pytest.raises(ConfigError, match="gaps cannot be"):
+            sources.table(str(tmp_path / "x.csv"), gaps=odd)
+
+
+def test_a_point_that_stands_for_a_gap_says_nothing_of_decimals(tmp_path):
+    (tmp_path / "x.csv").write_text("a;b\n1,5;.\n2,25;3\n.;4,5\n")
+    assert is_read_as(sources.table(str(tmp_path / "x.csv"), gaps=["."]), [[1.5, np.nan], [2.25, 3], [np.nan, 4.5]])
+
+
+@pytest.mark.parametrize("end", [".npy", ".npz", ".parquet", ".arrow", ".h5", ".zarr", ".h5ad", ".sav", ".xlsx"])
+@pytest.mark.parametrize("held", [True, False])
+def test_codes_in_files_of_every_kind_become_missing_values(end, held, tmp_path, monkeypatch):
+    rows = rows_of_site(1)
+    rows[3, 2] = rows[5, 0] = -999
+    write = WRITERS.get(end, lambda path, rows: np.save(path, rows))
+    write(tmp_path / f"x{end}", rows)
+    if not held:
+        monkeypatch.setattr(reading, "HELD", 0)
+    expected = np.where(rows == -999, np.nan, rows)
+    assert is_read_as(sources.table(str(tmp_path / f"x{end}"), gaps=[-999]), expected)
+
+
+def test_whole_and_sparse_numbers_become_missing_too(tmp_path):
+    np.save(tmp_path / "x.npy", np.array([[1, -9], [2, 3]], dtype=np.int16))
+    assert is_read_as(sources.make(f"npy(path='{tmp_path}/x.npy', gaps=[-9])"), [[1, np.nan], [2, 3]])
+    sp.save_npz(tmp_path / "s.npz", sp.csr_matrix([[1.0, -9.0], [0.0, 3.0]]))
+    found = sources.table(str(tmp_path / "s.npz"), gaps=[-9]).rows
+    assert np.array_equal(found.toarray(), [[1, np.nan], [0, 3]], equal_nan=True)
+
+
+def test_the_command_line_says_what_stands_for_a_missing_value(tmp_path):
+    (tmp_path / "x.csv").write_text(CODED)
+    words = ["run", str(tmp_path / "x.csv"), "--clients", "1", "--missing", "mean", "--out", str(tmp_path / "out")]
+    assert cli.main([*words, "--gaps=.,?", "--gaps", "age=-999", "--gaps=bmi=-999"]) == 0
+    expected = np.array(WITHOUT)
+    filled = np.where(np.isnan(expected), np.nanmean(expected, axis=0), expected)
+    variances = np.linalg.svd(filled - filled.mean(axis=0))[1][:2] ** 2 / 3
+    found = PCAResult.load(tmp_path / "out" / "result.npz").explained_variance_
+    np.testing.assert_allclose(found, variances, rtol=1e-6)
+
+
+def test_a_code_that_check_has_found_becomes_a_gap_by_the_option_that_it_prints(tmp_path, capsys):
+    (tmp_path / "s").mkdir()
+    for i in range(2):
+        rows = rows_of_site(i)
+        rows[[4, 9], 3] = -999
+        write_csv(tmp_path / "s" / f"{i}.csv", rows)
+    assert cli.main(["check", str(tmp_path / "s")]) == 1
+    printed = capsys.readouterr().out
+    option = re.search(r"(--gaps=\S+) and use (--missing \w+)", printed)
+    assert cli.main(["check", str(tmp_path / "s"), option[1]]) == 0
+    out = ["--out", str(tmp_path / "out"), "--clients", "2"]
+    assert cli.main(["run", str(tmp_path / "s"), option[1], *option[2].split(), *out]) == 0
+
+
+# Files among others in a folder.
+
+
+def test_a_file_of_latin_1_among_files_of_utf_8_is_read_with_its_own_encoding(tmp_path):
+    (tmp_path / "bonn.csv").write_text("größe,alter\n1.5,2\n3,4\n", encoding="utf-8")
+    (tmp_path / "trier.csv").write_text("größe,alter\n5,6\n7,8.5\n", encoding="latin-1")
+    with pytest.raises(DataError, match=r"of a folder, folder\(\.\.\., encoding=\{'trier': 'latin-1'\}\)"):
+        sources.table(str(tmp_path))
+    table = sources.table(f"folder(path={str(tmp_path)!r}, encoding={{'trier': 'latin-1'}})")
+    assert table.names == ("größe", "alter")
+    assert np.array_equal(table.rows, [[1.5, 2], [3, 4], [5, 6], [7, 8.5]])
+
+
+def test_separators_and_decimals_may_be_said_by_the_file(tmp_path):
+    (tmp_path / "bonn.csv").write_text("a,b\n1.250,2\n3,4\n")
+    (tmp_path / "trier.csv").write_text("a;b\n1.250;6\n7;8\n")
+    spec = f"folder(path={str(tmp_path)!r}, thousands={{'trier.csv': '.'}}, decimal={{'bonn': '.'}})"
+    assert np.array_equal(sources.table(spec).rows, [[1.25, 2], [3, 4], [1250, 6], [7, 8]])
+
+
+def test_a_file_that_may_be_a_site_is_an_error_until_it_is_left_out(tmp_path, capsys):
+    write_csv(tmp_path / "bonn.csv", rows_of_site(0))
+    write_csv(tmp_path / "jena.csv", rows_of_site(1))
+    (tmp_path / "trier.rds").write_bytes(b"RDX3")
+    (tmp_path / "README.txt").write_text("Nothing here is a table.")
+    (tmp_path / "~$bonn.xlsx").write_bytes(b"lock")
+    out = ["--out", str(tmp_path / "out")]
+    assert cli.main(["run", str(tmp_path), *out]) == 2
+    printed = capsys.readouterr().err
+    assert "may be a site and is of no kind that is read: trier.rds" in printed
+    option = re.search(r"--without \S+\w", printed)[0].split()
+    assert cli.main(["run", str(tmp_path), *out, *option]) == 0
+    assert sources.table(str(tmp_path), without=["trier"]).sites == ("bonn", "jena")
+
+
+# Bad files: each ends in one sentence that names it and says what to do.
+
+
+def cut_gz(path):
+    write_gz(path, rows_of_site(0))
+    path.write_bytes(path.read_bytes()[:-40])
+
+
+def two_in_a_zip(path):
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a.csv", "x,y\n1,2\n")
+        archive.writestr("b.csv", "x,y\n1,2\n")
+
+
+def protected_xlsx(path):
+    pytest.importorskip("python_calamine")
+    # The head of a compound file, and the name of the stream that a protected one has.
+    path.write_bytes(
+        b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(600) + "EncryptedPackage".encode("utf-16-le") + bytes(600)
+    )
+
+
+def merged_xlsx(path):
+    openpyxl = pytest.importorskip("openpyxl")
+    pytest.importorskip("python_calamine")
+    book = openpyxl.Workbook()
+    for line in (["laboratory", None, "age"], [1, 2, 3], [4, 5, 6]):
+        book.active.append(line)
+    book.active.merge_cells("A1:B1")
+    book.save(path)
+
+
+def empty_h5(path):
+    with pytest.importorskip("h5py").File(path, "w") as file:
+        file.create_group("nothing")
+
+
+def cut_file(write):
+    def make(path):
+        write(path, rows_of_site(0))
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+    return make
+
+
+def h5ad_of(change):
+    def make(path):
+        write_h5ad(path, rows_of_site(0))
+        with pytest.importorskip("h5py").File(path, "r+") as file:
+            change(file)
+
+    return make
+
+
+def by_columns(file):
+    del file["X"]
+    S = sp.csc_matrix(rows_of_site(0))
+    group = file.create_group("X")
+    group.attrs["encoding-type"], group.attrs["shape"] = "csc_matrix", S.shape
+    for name in ("data", "indices", "indptr"):
+        group[name] = getattr(S, name)
+
+
+def without_entries(file):
+    del file["X"]
+    group = file.create_group("X")
+    group.attrs["encoding-type"], group.attrs["shape"] = "csr_matrix", (N, 4)
+    group["data"], group["indices"], group["indptr"] = np.ones(3), np.zeros(3, int), np.arange(N + 1)
+
+
+def fewer_genes(file):
+    del file["var"][file["var"].attrs["_index"]]
+    file["var"]["_index"] = NAMES[:3]
+    file["var"].attrs["_index"] = "_index"
+
+
+def same_genes(file):
+    del file["var"][file["var"].attrs["_index"]]
+    file["var"]["_index"] = ["age", "age", "bmi", "sodium"]
+    file["var"].attrs["_index"] = "_index"
+
+
+def text_of_h5(path):
+    with pytest.importorskip("h5py").File(path, "w") as file:
+        file["X"] = [["a", "b"], ["c", "d"]]
+
+
+def cube_of_h5(path):
+    with pytest.importorskip("h5py").File(path, "w") as file:
+        file["X"] = np.zeros((3, 2, 2))
+
+
+def names_of_h5(path):
+    with pytest.importorskip("h5py").File(path, "w") as file:
+        file["X"], file["columns"] = np.zeros((3, 2)), ["a"]
+
+
+def written_text(text):
+    return lambda path: path.write_text(text)
+
+
+def bytes_for(package, content=b"no such file"):
+    def make(path):
+        pytest.importorskip(package)
+        path.write_bytes(content)
+
+    return make
+
+
+def empty_xlsx(path):
+    openpyxl = pytest.importorskip("openpyxl")
+    pytest.importorskip("python_calamine")
+    openpyxl.Workbook().save(path)
+
+
+def numbers_above(path):
+    openpyxl = pytest.importorskip("openpyxl")
+    pytest.importorskip("python_calamine")
+    book = openpyxl.Workbook()
+    for line in ([1.5, 2.5], [3, 4], [5, 6]):
+        book.active.append(line)
+    book.save(path)
+
+
+BAD = {
+    "truncated gz": ("x.csv.gz", cut_gz, "ended before"),
+    "gz that is none": ("x.csv.gz", written_text("a,b\n1,2\n"), "gzip"),
+    "two tables in a zip": ("x.csv.zip", two_in_a_zip, "holds 2 files. Unpack it"),
+    "zip that is none": ("x.csv.zip", written_text("a,b\n1,2\n"), "zip"),
+    "protected xlsx": ("x.xlsx", protected_xlsx, "protected by a password"),
+    "merged cells": ("x.xlsx", merged_xlsx, r"names 2 of 3 columns and leaves 1 cell empty"),
+    "two lines of names": (
+        "x.xlsx",
+        lambda p: write_xlsx(p, [["years", "1/min", "kg/m2", "mmol"], [1, 2, 3, 4]]),
+        "years",
+    ),
+    "title above": ("x.xlsx", lambda p: write_xlsx(p, rows_of_site(0), above=[["Report"]]), "names 1 of 4 columns"),
+    "two sheets": (
+        "x.xlsx",
+        lambda p: write_xlsx(p, rows_of_site(0), sheets="ab"),
+        r"Name one: excel\(path=.*sheet='a'\)",
+    ),
+    "empty sheet": ("x.xlsx", empty_xlsx, "no cell"),
+    "numbers above": ("x.xlsx", numbers_above, "header=False"),
+    "xlsx that is none": ("x.xlsx", bytes_for("python_calamine"), "no spreadsheet that can be read"),
+    "cut xlsx": ("x.xlsx", cut_file(write_xlsx), "no spreadsheet that can be read"),
+    "sav that is none": ("x.sav", bytes_for("pyreadstat"), "cannot be read as a file of SPSS"),
+    "dta that is none": ("x.dta", bytes_for("pyreadstat"), "cannot be read as a file of Stata"),
+    "sas that is none": ("x.sas7bdat", bytes_for("pyreadstat"), "cannot be read as a file of SAS"),
+    "cut dta": ("x.dta", cut_file(write_dta), "cannot be read as a file of Stata"),
+    "h5 that is none": ("x.h5", bytes_for("h5py"), "HDF5"),
+    "cut h5": ("x.h5", cut_file(write_h5), "HDF5"),
+    "h5 without arrays": ("x.h5", empty_h5, "has no array 'X'. It has nothing"),
+    "h5 of text": ("x.h5", text_of_h5, "real numbers"),
+    "h5 of three dimensions": ("x.h5", cube_of_h5, "3 dimensions"),
+    "h5 with a name too few": ("x.h5", names_of_h5, "1 name for 2 columns"),
+    "h5ad without X": ("x.h5ad", h5ad_of(lambda file: file.__delitem__("X")), "has no X"),
+    "h5ad by columns": ("x.h5ad", h5ad_of(by_columns), r"adata\.X\.tocsr"),
+    "h5ad without entries": ("x.h5ad", h5ad_of(without_entries), "does not fit"),
+    "h5ad with a gene too few": ("x.h5ad", h5ad_of(fewer_genes), "var 3"),
+    "h5ad with a gene twice": ("x.h5ad", h5ad_of(same_genes), "var_names_make_unique"),
+    "h5ad without obs": ("x.h5ad", h5ad_of(lambda file: file.__delitem__("obs")), r"no obs, .*h5\(path="),
+    "zarr that is none": ("x.zarr", lambda path: path.mkdir(), "zarr"),
+    "feather that is none": ("x.feather", bytes_for("pyarrow"), "feather"),
+    "cut arrow": ("x.arrow", cut_file(write_arrow), "Arrow file"),
+    "parquet that is none": ("x.parquet", bytes_for("pyarrow"), "parquet"),
+    "mtx that is none": ("x.mtx", written_text("1 2 3\n"), "Matrix Market"),
+    "complex mtx": (
+        "x.mtx",
+        written_text("%%MatrixMarket matrix coordinate complex general\n1 1 1\n1 1 2 3\n"),
+        "complex",
+    ),
+}
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_a_bad_file_ends_in_one_sentence_that_names_it(bad, tmp_path):
+    name, make, words = BAD[bad]
+    make(tmp_path / name)
+    with pytest.raises(FlowerPCAError) as raised:
+        sources.table(str(tmp_path / name)).whole()
+    said = str(raised.value)
+    assert re.search(words, said), said
+    assert name in said
+    assert "\n" not in said
+    assert said.endswith((".", ")", "]"))
+    assert len(said) < 600
+
+
+@pytest.mark.parametrize("end", [".xlsx", ".sav", ".dta", ".xpt"])
+def test_files_that_can_only_be_read_whole_are_refused_beyond_the_memory_that_is_allowed(end, tmp_path):
+    WRITERS[end](tmp_path / f"x{end}", rows_of_site(0))
+    reader = sources.ENDINGS[end].__name__
+    with pytest.raises(DataError, match=r"can only be read whole\. Convert the file to parquet.*max_gb="):
+        sources.table(f"{reader}(path='{tmp_path}/x{end}', max_gb=1e-7)")
+    assert sources.table(f"{reader}(path='{tmp_path}/x{end}', max_gb=1)").shape == (N, 4)
+
+
+EXTRA = {
+    ".h5": "hdf5",
+    ".h5ad": "hdf5",
+    ".zarr": "zarr",
+    ".xlsx": "excel",
+    ".sav": "statistics-files",
+    ".arrow": "parquet",
+}
+
+
+@pytest.mark.parametrize("end", EXTRA)
+def test_without_its_package_the_error_names_the_extra(end, tmp_path, monkeypatch):
+    for module in ("h5py", "zarr", "python_calamine", "pyreadstat", "pyarrow", "pyarrow.parquet"):
+        monkeypatch.setitem(__import__("sys").modules, module, None)
+    (tmp_path / f"x{end}").write_bytes(b"")
+    with pytest.raises(ConfigError, match=rf'pip install "flower-pca\[{EXTRA[end]}\]"'):
+        sources.table(str(tmp_path / f"x{end}"))

@@ -1,0 +1,191 @@
+"""Faults that are seen by the shape of columns: each is named, and clean tables of many kinds are not."""
+
+import numpy as np
+import pytest
+from cases import every
+
+from flower_pca import simulate
+from flower_pca.hints import faults
+from flower_pca.names.table import Table
+from flower_pca.rows.local import LocalData
+
+COLUMNS = ("age", "weight", "systolic", "glucose", "sex", "visits")
+
+
+def ward_of(seed, n=120):
+    rng = np.random.default_rng(seed)
+    return np.c_[
+        rng.normal(60, 12, n).round(),
+        rng.normal(75, 8, n).round(1),
+        rng.normal(130, 15, n).round(),
+        rng.normal(100, 12, n).round(1),
+        rng.random(n) < 0.5,
+        rng.poisson(3, n),
+    ].astype(float)
+
+
+def said_of(sites, columns=COLUMNS):
+    tables = [Table(rows, columns, site=f"site{i}") for i, rows in enumerate(sites)]
+    return " ".join(faults.find(tables))
+
+
+def four_sites():
+    return [ward_of(seed) for seed in range(4)]
+
+
+@pytest.mark.parametrize("value", [1e20, 3.4e38, -(2.0**31), 2.0**63, 1e30])
+def test_fill_values_are_named(value):
+    sites = four_sites()
+    sites[2][[5, 9], 3] = value
+    said = said_of(sites)
+    assert "glucose holds" in said.lower().replace("column ", "")
+    assert "times" in said
+    assert "gaps" in said
+
+
+@pytest.mark.parametrize("factor", [10.0, 100.0, 0.1])
+def test_a_value_with_its_point_elsewhere_is_named(factor):
+    sites = four_sites()
+    sites[1][17, 1] *= factor
+    assert f"Column weight holds {sites[1][17, 1]:g} in row 17 (from 0 on), which looks" in said_of(sites)
+
+
+@pytest.mark.parametrize("column", [1, 3])
+def test_a_sign_that_is_turned_at_one_site_is_named(column):
+    sites = four_sites()
+    sites[3][:, column] *= -1
+    assert f"Column {COLUMNS[column]} looks as if its sign were turned at site3" in said_of(sites)
+
+
+def test_columns_that_are_swapped_at_one_site_are_named():
+    sites = four_sites()
+    sites[0][:, [1, 2]] = sites[0][:, [2, 1]]
+    assert "Column weight and column systolic look as if they were swapped at site0" in said_of(sites)
+
+
+def test_other_codes_at_one_site_are_named():
+    sites = four_sites()
+    sites[2][:, 4] += 1
+    assert "Column sex is coded by 1 and 2 at site2, and by 0 and 1 elsewhere" in said_of(sites)
+
+
+def test_lines_of_statistics_at_the_end_are_named():
+    sites = four_sites()
+    X = sites[1]
+    lines = [X.mean(axis=0), X.std(axis=0, ddof=1), X.min(axis=0), X.max(axis=0)]
+    sites[1] = np.r_[X, np.round(lines, 2)]
+    expected = "Row 120 (from 0 on) to row 123 (from 0 on) are the mean, standard deviation, minimum and maximum"
+    assert expected in said_of(sites)
+
+
+@pytest.mark.parametrize("at", [[40], [20, 61], [0]])
+def test_subtotals_and_totals_in_any_line_are_named(at):
+    sites = four_sites()
+    X = sites[0]
+    if at == [0]:
+        sites[0] = np.r_[X.sum(axis=0)[None], X]
+    else:
+        parts = np.split(X, at)
+        sites[0] = np.concatenate([line for part in parts[:-1] for line in (part, part.sum(axis=0)[None])] + parts[-1:])
+    said = said_of(sites)
+    assert f"Row {at[0]} (from 0 on) is the sum of other lines" in said
+
+
+def test_a_row_that_is_there_many_times_is_named():
+    sites = [ward_of(seed, 400) for seed in range(3)]
+    sites[1][30:300:27] = sites[1][30]
+    assert "Row 30 (from 0 on) is there 10 times" in said_of(sites)
+
+
+DATES = {
+    "05012024": lambda d, m, y: d * 10**6 + m * 10**4 + y,
+    "240105": lambda d, m, y: (y - 2000) * 10**4 + m * 100 + d,
+    "milliseconds": lambda d, m, y: ((y - 1970) * 365.25 + (m - 1) * 30.4 + d).astype(int) * 86_400_000,
+}
+
+
+@pytest.mark.parametrize("kind", DATES)
+def test_dates_in_digits_are_named_by_their_shape(kind):
+    rng = np.random.default_rng(7)
+    sites = [np.c_[ward_of(seed), np.zeros(120)] for seed in range(3)]
+    for rows in sites:
+        rows[:, 6] = DATES[kind](rng.integers(1, 29, 120), rng.integers(1, 13, 120), rng.integers(2018, 2026, 120))
+    assert kind in said_of(sites, (*COLUMNS, "when"))
+
+
+@pytest.mark.parametrize("name", ["zip", "post_code", "PLZ", "phone", "ward_nr"])
+def test_codes_that_measure_nothing_are_named_by_what_they_are_called(name):
+    rng = np.random.default_rng(7)
+    sites = [np.c_[ward_of(seed), rng.integers(10**4, 10**5, 120)] for seed in range(3)]
+    assert f"Column {name} holds codes, which measure nothing" in said_of(sites, (*COLUMNS, name))
+
+
+@every("seed", range(40))
+def test_nothing_of_these_is_said_of_ordinary_tables(seed):
+    """Heavy tails, counts, rare events, shares, signs, amounts and scores, of several sites that differ a little."""
+    rng = np.random.default_rng(100 + seed)
+    sites = []
+    for _ in range(int(rng.integers(2, 7))):
+        n = int(rng.integers(20, 200))
+        sites.append(
+            np.c_[
+                rng.standard_t(2, n),
+                rng.standard_cauchy(n),
+                rng.lognormal(3, 1.5, n).round(2),
+                rng.poisson(2, n),
+                rng.random(n) < 0.1,
+                rng.random(n).round(3),
+                rng.normal(0, 5, n),
+                rng.integers(1, 8, n),
+                rng.integers(100_000, 999_999, n),
+                rng.pareto(1.5, n),
+                rng.normal(100, 15, n).round(),
+            ]
+        )
+    assert faults.find([Table(rows.astype(float)) for rows in sites]) == ()
+
+
+def large_site(seed, n=3000):
+    return ward_of(seed, n)
+
+
+def said_of_large(sites, columns=COLUMNS):
+    """What a look says that may look at few entries, so that it takes a sample."""
+    clients = [LocalData(Table(rows, columns, site=f"site{i}"), missing=True) for i, rows in enumerate(sites)]
+    return " ".join(faults.find(clients, most=2**10))
+
+
+@pytest.mark.parametrize("what", ["sum", "mean", "sum above mean"])
+def test_a_line_of_totals_below_many_rows_is_named_by_sums(what, monkeypatch):
+    monkeypatch.setattr(faults, "_SAMPLED", 2**11)
+    sites = [large_site(seed) for seed in range(3)]
+    X = sites[1]
+    lines = {"sum": [X.sum(axis=0)], "mean": [X.mean(axis=0)], "sum above mean": [X.sum(axis=0), X.mean(axis=0)]}[what]
+    sites[1] = np.r_[X, np.round(lines, 4)]
+    said = said_of_large(sites)
+    kind = what.split()[0]
+    assert f"Row 3000 (from 0 on) is the {kind} of the lines above it, and no row of its own" in said
+
+
+def test_codes_and_units_among_many_rows_are_named_by_a_sample(monkeypatch):
+    monkeypatch.setattr(faults, "_SAMPLED", 2**12)
+    sites = [large_site(seed) for seed in range(3)]
+    sites[0][::5, 3] = -999
+    sites[2][:, 1] = np.round(sites[2][:, 1] * 2.20462, 1)
+    said = said_of_large(sites)
+    assert "Column glucose holds -999 at least" in said
+    assert "Column weight looks as if site2 had other units" in said
+
+
+@every("seed", range(10))
+def test_nothing_is_said_of_many_ordinary_rows(seed):
+    assert said_of_large([ward_of(seed * 10 + i, 2000) for i in range(3)]) == ""
+
+
+def test_a_run_names_a_line_of_totals_below_more_rows_than_are_looked_at_in_full(monkeypatch):
+    monkeypatch.setattr(faults, "CHEAP", 2**12)
+    monkeypatch.setattr(faults, "_SAMPLED", 2**11)
+    rows = large_site(0)
+    table = Table(np.r_[rows, rows.sum(axis=0)[None]], COLUMNS)
+    hints = " ".join(simulate("krylov", [table], n_components=1).hints)
+    assert "is the sum of the lines above it" in hints

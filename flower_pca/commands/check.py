@@ -15,12 +15,13 @@ from flower_pca.base import labels
 from flower_pca.base.errors import FlowerPCAError
 from flower_pca.base.options import Sentence
 from flower_pca.commands import common
-from flower_pca.commands import run as questions
+from flower_pca.commands import run as runs
 from flower_pca.hints.words import columns_of_few, hints_of_words
 from flower_pca.names.columns import enumeration, is_nameless, names_in, no_numbers
 from flower_pca.rows.local import LocalData
 
 if TYPE_CHECKING:
+    from flower_pca.core.config import PCAConfig
     from flower_pca.names.table import Table
 
 _EPILOG = """\
@@ -42,13 +43,14 @@ def add(commands: Any) -> None:
     words = "look into the files of sites for gaps in disguise, totals, doubles, dates, other units and the like"
     parser = common.parser(commands, "check", words, run)
     parser.epilog, parser.formatter_class = _EPILOG, argparse.RawDescriptionHelpFormatter
-    questions.arguments_of_question(parser)
+    runs.arguments_of_config(parser)
     parser.set_defaults(components=None, missing=None, wire="float64")
 
 
 def run(given: argparse.Namespace) -> int:
     """Print what was found; 1 if there are hints, 2 if there are errors."""
-    given.words = given.levels or ()
+    config = _config(given, n_components=2)
+    given.words, given.covariates = config.words, config.sources_of_covariates
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", UserWarning)
         read = _read(given)
@@ -59,7 +61,7 @@ def run(given: argparse.Namespace) -> int:
             sites.append(LocalData(shard, who=f"client {i}", missing=True))
         except FlowerPCAError as error:
             read.leave_out(getattr(shard, "site", "") or f"client {i}", error)
-    groups = [[site] for site in sites] if given.split == "columns" else [sites]
+    groups = [[site] for site in sites] if given.partitioned_by == "columns" else [sites]
     hints = [hint for group in groups for hint in _hints(group)]
     if sites and not read.errors:
         with warnings.catch_warnings(record=True) as said:
@@ -92,12 +94,9 @@ def _try(given: argparse.Namespace, read: _Read, sites: Sequence[LocalData], hin
     from flower_pca.hints.repeats import without_repeats
     from flower_pca.simulation import simulate
 
-    wanted = {"missing": given.missing or "mean", "components": given.components}
-    if given.components is None:
-        columns = sites[0].d + len(given.words)
-        wanted["components"] = max(min(2, columns, sum(site.n for site in sites)), 1)
+    columns = sites[0].d + len(given.words)
     try:
-        config = questions.question_of(argparse.Namespace(**{**vars(given), **wanted}))
+        config = _config(given, n_components=max(min(2, columns, sum(site.n for site in sites)), 1))
         common.enough(config.mask, len(read.shards))
         result = simulate(config, read.shards)
     except FlowerPCAError as error:
@@ -107,6 +106,13 @@ def _try(given: argparse.Namespace, read: _Read, sites: Sequence[LocalData], hin
     if not result.status.ok:
         found.append(f"The run would end short of its goal: {result.status}.")
     return found
+
+
+def _config(given: argparse.Namespace, *, n_components: int) -> PCAConfig:
+    """What the run is asked; with so many components if nobody has said how many."""
+    usual = {"missing": given.missing or "mean"}
+    components = n_components if given.components is None else given.components
+    return runs.config_of(argparse.Namespace(**{**vars(given), **usual, "components": components}))
 
 
 @dataclass
@@ -131,7 +137,7 @@ class _Read:
 
 def _read(given: argparse.Namespace) -> _Read:
     """The rows of each site, each by itself where they are files."""
-    if Path(given.data).expanduser().is_dir() and given.partition is None and given.split == "rows":
+    if Path(given.data).expanduser().is_dir() and given.partition is None and given.partitioned_by == "rows":
         return _of_files(given)
     if given.partition is None and Path(given.data).expanduser().is_file():
         # it is looked into as it lies there, dealt out to nobody
@@ -169,12 +175,14 @@ def _of_files(given: argparse.Namespace) -> _Read:
     from flower_pca.data.reading import matching, require_matches, stem
 
     _, files = sources.files_of(given.data, "*", given.without)
+    columns = names_in(given.columns)
+    if columns is not None:
+        columns = tuple(dict.fromkeys([*columns, *given.covariates]))
     tables, read = {}, _Read()
     for file in files:
         try:
-            tables[file] = sources.table(
-                str(file), columns=names_in(given.columns), words=given.words, gaps=common.gaps_of(given)
-            )
+            words = tuple(dict.fromkeys([*given.words, *sources.words_among(str(file), given.covariates)]))
+            tables[file] = sources.table(str(file), columns=columns, words=words, gaps=common.gaps_of(given))
         except FlowerPCAError as error:
             read.leave_out(stem(file), error)
     require_matches("The columns to leave out", [n for table in tables.values() for n in table.columns], given.drop)

@@ -28,13 +28,13 @@ def add(commands: Any) -> None:
     parser = common.parser(
         commands, "run", "simulate a federation on one machine; write result.npz, history.csv and report.html", run
     )
-    arguments_of_question(parser)
+    arguments_of_config(parser)
     _arguments_of_course(parser)
     common.argument_of_output(parser)
     common.argument_of_details(parser)
 
 
-def arguments_of_question(parser: argparse.ArgumentParser) -> None:
+def arguments_of_config(parser: argparse.ArgumentParser) -> None:
     """What a run is asked, which another command may look at before."""
     common.arguments_of_data(parser)
     common.argument_of_algorithm(parser)

@@ -110,7 +110,7 @@ def _try(given: argparse.Namespace, read: _Read, sites: Sequence[LocalData], hin
 
 def _config(given: argparse.Namespace, *, n_components: int) -> PCAConfig:
     """What the run is asked; with so many components if nobody has said how many."""
-    usual = {"missing": given.missing or "mean"}
+    usual = {"missing": given.missing or ("own_mean" if given.adjust else "mean")}
     components = n_components if given.components is None else given.components
     return runs.config_of(argparse.Namespace(**{**vars(given), **usual, "components": components}))
 

@@ -24,7 +24,7 @@ def ward_of(seed, n=120):
     ].astype(float)
 
 
-def said_of(sites, columns=COLUMNS):
+def said_of_sites(sites, columns=COLUMNS):
     tables = [Table(rows, columns, site=f"site{i}") for i, rows in enumerate(sites)]
     return " ".join(faults.find(tables))
 
@@ -37,7 +37,7 @@ def four_sites():
 def test_fill_values_are_named(value):
     sites = four_sites()
     sites[2][[5, 9], 3] = value
-    said = said_of(sites)
+    said = said_of_sites(sites)
     assert "glucose holds" in said.lower().replace("column ", "")
     assert "times" in said
     assert "gaps" in said
@@ -47,26 +47,26 @@ def test_fill_values_are_named(value):
 def test_a_value_with_its_point_elsewhere_is_named(factor):
     sites = four_sites()
     sites[1][17, 1] *= factor
-    assert f"Column weight holds {sites[1][17, 1]:g} in row 17 (from 0 on), which looks" in said_of(sites)
+    assert f"Column weight holds {sites[1][17, 1]:g} in row 17 (from 0 on), which looks" in said_of_sites(sites)
 
 
 @pytest.mark.parametrize("column", [1, 3])
 def test_a_sign_that_is_turned_at_one_site_is_named(column):
     sites = four_sites()
     sites[3][:, column] *= -1
-    assert f"Column {COLUMNS[column]} looks as if its sign were turned at site3" in said_of(sites)
+    assert f"Column {COLUMNS[column]} looks as if its sign were turned at site3" in said_of_sites(sites)
 
 
 def test_columns_that_are_swapped_at_one_site_are_named():
     sites = four_sites()
     sites[0][:, [1, 2]] = sites[0][:, [2, 1]]
-    assert "Column weight and column systolic look as if they were swapped at site0" in said_of(sites)
+    assert "Column weight and column systolic look as if they were swapped at site0" in said_of_sites(sites)
 
 
 def test_other_codes_at_one_site_are_named():
     sites = four_sites()
     sites[2][:, 4] += 1
-    assert "Column sex is coded by 1 and 2 at site2, and by 0 and 1 elsewhere" in said_of(sites)
+    assert "Column sex is coded by 1 and 2 at site2, and by 0 and 1 elsewhere" in said_of_sites(sites)
 
 
 def test_lines_of_statistics_at_the_end_are_named():
@@ -75,7 +75,7 @@ def test_lines_of_statistics_at_the_end_are_named():
     lines = [X.mean(axis=0), X.std(axis=0, ddof=1), X.min(axis=0), X.max(axis=0)]
     sites[1] = np.r_[X, np.round(lines, 2)]
     expected = "Row 120 (from 0 on) to row 123 (from 0 on) are the mean, standard deviation, minimum and maximum"
-    assert expected in said_of(sites)
+    assert expected in said_of_sites(sites)
 
 
 @pytest.mark.parametrize("at", [[40], [20, 61], [0]])
@@ -87,14 +87,14 @@ def test_subtotals_and_totals_in_any_line_are_named(at):
     else:
         parts = np.split(X, at)
         sites[0] = np.concatenate([line for part in parts[:-1] for line in (part, part.sum(axis=0)[None])] + parts[-1:])
-    said = said_of(sites)
+    said = said_of_sites(sites)
     assert f"Row {at[0]} (from 0 on) is the sum of other lines" in said
 
 
 def test_a_row_that_is_there_many_times_is_named():
     sites = [ward_of(seed, 400) for seed in range(3)]
     sites[1][30:300:27] = sites[1][30]
-    assert "Row 30 (from 0 on) is there 10 times" in said_of(sites)
+    assert "Row 30 (from 0 on) is there 10 times" in said_of_sites(sites)
 
 
 DATES = {
@@ -110,14 +110,14 @@ def test_dates_in_digits_are_named_by_their_shape(kind):
     sites = [np.c_[ward_of(seed), np.zeros(120)] for seed in range(3)]
     for rows in sites:
         rows[:, 6] = DATES[kind](rng.integers(1, 29, 120), rng.integers(1, 13, 120), rng.integers(2018, 2026, 120))
-    assert kind in said_of(sites, (*COLUMNS, "when"))
+    assert kind in said_of_sites(sites, (*COLUMNS, "when"))
 
 
 @pytest.mark.parametrize("name", ["zip", "post_code", "PLZ", "phone", "ward_nr"])
 def test_codes_that_measure_nothing_are_named_by_what_they_are_called(name):
     rng = np.random.default_rng(7)
     sites = [np.c_[ward_of(seed), rng.integers(10**4, 10**5, 120)] for seed in range(3)]
-    assert f"Column {name} holds codes, which measure nothing" in said_of(sites, (*COLUMNS, name))
+    assert f"Column {name} holds codes, which measure nothing" in said_of_sites(sites, (*COLUMNS, name))
 
 
 @every("seed", range(40))

@@ -45,22 +45,22 @@ def write_zip(path, rows):
         archive.writestr("inside.csv", csv_text(rows))
 
 
-def frame(rows):
+def frame_of_rows(rows):
     return pytest.importorskip("pandas").DataFrame(np.asarray(rows), columns=NAMES)
 
 
 def write_parquet(path, rows):
     pytest.importorskip("pyarrow")
-    frame(rows).to_parquet(path, row_group_size=7)
+    frame_of_rows(rows).to_parquet(path, row_group_size=7)
 
 
 def write_feather(path, rows):
-    pytest.importorskip("pyarrow.feather").write_feather(frame(rows), str(path))
+    pytest.importorskip("pyarrow.feather").write_feather(frame_of_rows(rows), str(path))
 
 
 def write_arrow(path, rows):
     pa = pytest.importorskip("pyarrow")
-    table = pa.Table.from_pandas(frame(rows))
+    table = pa.Table.from_pandas(frame_of_rows(rows))
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as out:
         out.write_table(table, max_chunksize=11)
 
@@ -107,15 +107,15 @@ def write_xlsx(path, rows, *, above=(), sheets=("data",)):
 
 
 def write_sav(path, rows):
-    pytest.importorskip("pyreadstat").write_sav(frame(rows), str(path))
+    pytest.importorskip("pyreadstat").write_sav(frame_of_rows(rows), str(path))
 
 
 def write_dta(path, rows):
-    pytest.importorskip("pyreadstat").write_dta(frame(rows), str(path))
+    pytest.importorskip("pyreadstat").write_dta(frame_of_rows(rows), str(path))
 
 
 def write_xpt(path, rows):
-    pytest.importorskip("pyreadstat").write_xport(frame(rows), str(path))
+    pytest.importorskip("pyreadstat").write_xport(frame_of_rows(rows), str(path))
 
 
 WRITERS = {
@@ -410,7 +410,7 @@ def h5ad_of(change):
     return make
 
 
-def by_columns(file):
+def cells_by_columns(file):
     del file["X"]
     S = sp.csc_matrix(rows_of_site(0))
     group = file.create_group("X")
@@ -513,7 +513,7 @@ BAD = {
     "h5 of three dimensions": ("x.h5", cube_of_h5, "3 dimensions"),
     "h5 with a name too few": ("x.h5", names_of_h5, "1 name for 2 columns"),
     "h5ad without X": ("x.h5ad", h5ad_of(lambda file: file.__delitem__("X")), "has no X"),
-    "h5ad by columns": ("x.h5ad", h5ad_of(by_columns), r"adata\.X\.tocsr"),
+    "h5ad by columns": ("x.h5ad", h5ad_of(cells_by_columns), r"adata\.X\.tocsr"),
     "h5ad without entries": ("x.h5ad", h5ad_of(without_entries), "does not fit"),
     "h5ad with a gene too few": ("x.h5ad", h5ad_of(fewer_genes), "var 3"),
     "h5ad with a gene twice": ("x.h5ad", h5ad_of(same_genes), "var_names_make_unique"),

@@ -277,6 +277,7 @@ def test_a_run_on_rows_in_a_file_holds_a_small_part_of_them(kind, tmp_path, monk
     monkeypatch.setattr(source, "_BLOCK", 2**12)
     monkeypatch.setattr(faults, "CHEAP", 0)  # the look for faults takes a copy of few rows, and these are few
     monkeypatch.setattr(faults, "BARE", 0)
+    monkeypatch.setattr(faults, "_SAMPLED", 2**12)
     rows = np.tile(ROWS, (400, 1))
     rows += np.random.default_rng(2).standard_normal(rows.shape)
     given = KINDS_OF_ROWS[kind](rows, tmp_path)

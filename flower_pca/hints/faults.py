@@ -34,7 +34,9 @@ from flower_pca.rows.local import LocalData
 MOST: Final = 2**26  # entries of all sites that are looked at in full
 CHEAP: Final = 2**21  # likewise, where nobody has asked for a look
 BARE: Final = 2**18  # likewise, of arrays without names, as programs hand them over again and again
-_SAMPLED: Final = 2**18  # entries of a sample of more rows, at least
+_SAMPLED: Final = (
+    1 / 8
+)  # of the entries that are looked at in full, those of a sample of more: it is copied some ten times
 _ENDS: Final = 8  # rows at each end of a site that are in its sample
 _SAID: Final = 3  # sentences of one kind
 _FEW: Final = 3  # rows of a site that hide nobody
@@ -272,7 +274,10 @@ def _of_sample(clients: Sequence[LocalData], names: Sequence[str] | None, most: 
     Sums cost a pass over the rows at most. Totals are at the end, so only the last lines are looked at for these.
     """
     entries = sum(client.n * client.d for client in clients)
-    share = min(max(most // 8, _SAMPLED) / entries, 1.0)
+    sampled = max(most // 8, _SAMPLED)
+    share = min(sampled / entries, 1.0)
+    if sum(min(client.n, 4 * _ENDS) * client.d for client in clients) > 2 * sampled:
+        return []  # so many sites that a few rows of each are too many
     sites = [Site.sampled(client, f"client {i}", int(client.n * share)) for i, client in enumerate(clients)]
     look = Look.at(sites, names, sampled=True)
     with np.errstate(all="ignore"), warnings.catch_warnings():
@@ -286,9 +291,9 @@ def _of_sample(clients: Sequence[LocalData], names: Sequence[str] | None, most: 
 def _totals_by_sums(look: Look, clients: Sequence[LocalData]) -> Iterator[str]:
     """Last lines that are the sum or the mean of all those above them, by the sums of columns."""
     for site, client in zip(look.sites, clients, strict=True):
-        there = client.there()
-        seen = np.asarray(there.seen, dtype=np.float64)
-        total = there.mean * seen
+        observed = client.observed()
+        seen = np.asarray(observed.seen, dtype=np.float64)
+        total = observed.mean * seen
         rows = site.rows
         for below in (0, 1):
             last, above = rows[len(rows) - 1 - below], rows[: len(rows) - 1 - below]

@@ -283,7 +283,7 @@ class AdjustedSums(Stage[AdjustedSumsState]):
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
-        asked = {name: a for name, a in arrays.items() if name in SummedOpening.asks}
+        asked = type(arrays)({name: a for name, a in arrays.items() if name in SummedOpening.asks})
         up, _ = SummedOpening.client(asked, data, {})
         own = _own_sums(arrays, data)
         within = data.frame.covariates is not None and data.frame.covariates.within

@@ -72,13 +72,22 @@ def genuine():
     )
     run = assembly.run(assembly.config("krylov", n_components=2, partitioned_by="columns"))
     note("krylov", run, Shards([PartyColumns(LocalData(X), SPLIT)] * 2))
+    for given in ({"adjust": "site", "explain": "site"}, {"harmonize": "combat"}):
+        run = assembly.run(assembly.config("krylov", n_components=2, **given))
+        note("krylov", run, Shards([LocalData(X), LocalData(X + 1.0)]))
     for name in registry.TRACKERS:
         run = assembly.tracking(registry.tracker(name), n_components=2, steps=2)
         note(name, run, InProcess([Stream(GAPPY, batch=20) for _ in "12"]))
     run = assembly.run(assembly.config("exact_per_pca(max_rounds=3)", n_components="shared"))
     note("exact_per_pca", run, Shards([LocalData(X + 9.0 * X[:, :1])] * 3))
     summed = [{}, {"reference": np.zeros(D), "seed": np.array(1), "width": np.array(2), "peaks": np.array(False)}]
+    none = {"covariates": np.array(0)}  # of which runs without names of columns have none
+    later = {"slopes": np.zeros((0, D)), "grand": np.zeros(D), "sigma": np.ones(D)}
+    adjusted = [{**first, **none} for first in summed]
+    harmonized = [none, *({**second, **later} for second in adjusted)]
     alone = {
+        ("ssi", "adjusted_summed_opening"): adjusted,
+        ("ssi", "harmonized_summed_opening"): harmonized,
         ("standardize", "standardize"): [{}],
         ("names", "names"): [{}],
         ("sparse_pca", "oblique"): [{"Z": U}],

@@ -59,7 +59,8 @@ def every_question(d):
     block = np.linalg.qr(np.random.default_rng(4).standard_normal((d, 3)))[0]
     asked = questions(np.random.default_rng(5), block)
     asked |= {"covariance": {"columns": d}, "private_opening": BOUNDED["private_opening"]}
-    asked["summed_opening"] |= {"reference": np.zeros(d)}
+    for stage in ("summed_opening", "adjusted_summed_opening"):
+        asked[stage] |= {"reference": np.zeros(d)}
     return {stage: {} for stage in registry.STAGES} | asked
 
 

@@ -148,10 +148,7 @@ def stage_of(name: str) -> type[Stage[Any]]:
         return registry.STAGES[name]
     except KeyError:
         raise ProtocolError(
-            "The stage",
-            must=f"one of {', '.join(registry.STAGES)}",
-            got=shown(name),
-            then="Install the same flower_pca everywhere.",
+            f"This flower_pca has no stage named {shown(name)}. Install the same version at server and nodes."
         ) from None
 
 

@@ -50,7 +50,7 @@ def test_the_newest_steps_are_kept_and_the_totals_of_all(mask, tmp_path):
     for name in ("components_", "values_", "rows_", "residuals_"):
         assert np.array_equal(getattr(part, name), getattr(whole, name)[5:])
     assert list(part.statistics_) == [5, 6, 7, 8]
-    assert str(part.status).startswith("one_shot: 9 steps")
+    assert str(part.status).startswith("done: 9 steps")
     back = TrackingResult.load(part.save(tmp_path / "t.npz"))
     assert (back.first_, back.totals_) == (5, part.totals_)
     assert back.table().splitlines()[1].split()[0] == "5"
@@ -80,7 +80,7 @@ def test_a_function_that_has_no_more_batches_ends_the_run_and_records_no_step_of
     seen, given = [], {"n_components": R, "mask": mask}
     whole = track(STMiss(refine=refine), kept, steps=4, **given)
     found = track(STMiss(refine=refine), streams, on_step=seen.append, **given)
-    assert str(found.status).startswith("one_shot: 4 steps, no client has more rows")
+    assert str(found.status).startswith("done: 4 steps, no client has more rows")
     assert found.rows_.tolist() == [24] * 4
     assert [record.step for record in seen] == [0, 1, 2, 3]
     assert np.abs(found.components_ - whole.components_).max() < 1e-8

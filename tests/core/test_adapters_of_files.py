@@ -45,7 +45,7 @@ def of_h5py(rows, folder):
 
 def of_zarr(rows, folder):
     zarr = pytest.importorskip("zarr")
-    made = zarr.create_array(str(folder / "rows.zarr"), shape=rows.shape, dtype=rows.dtype, chunks=(32, D))
+    made = zarr.create_array(str(folder / "rows.zarr"), shape=rows.shape, dtype=rows.dtype, chunks=(512, D))
     made[:] = rows
     return zarr.open_array(str(folder / "rows.zarr"), mode="r")
 

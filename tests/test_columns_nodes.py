@@ -191,12 +191,12 @@ def test_max_columns_counts_over_runs_and_over_what_is_done_to_columns(tmp_path)
     ("change", "text"),
     [
         ({"stage": "opening"}, "The stage of a message about columns must be one of columns_opening, covariance"),
-        ({"partitioned_by": '{"center": 1}'}, "The split of a message must be one of columns"),
-        ({"partitioned_by": '{"scale": "other"}'}, "The split of a message must be one of columns"),
-        ({"partitioned_by": "[" * 10000}, "The split of a message must be one of columns"),
-        ({"partitioned_by": '{"salt": "' + "x" * 100 + '"}'}, "The split of a message must be one of columns"),
+        ({"split": '{"center": 1}'}, "The split of a message must be one of columns"),
+        ({"split": '{"scale": "other"}'}, "The split of a message must be one of columns"),
+        ({"split": "[" * 10000}, "The split of a message must be one of columns"),
+        ({"split": '{"salt": "' + "x" * 100 + '"}'}, "The split of a message must be one of columns"),
         ({"columns": '["age"]'}, "The frame of a message about columns must be none, as the node centres"),
-        ({"partitioned_by": None}, "A message of columns_opening must be one about columns"),
+        ({"split": None}, "A message of columns_opening must be one about columns"),
     ],
 )
 def test_a_server_that_asks_for_something_else_is_refused(change, text):

@@ -43,7 +43,7 @@ from typing import ClassVar, Final
 import numpy as np
 
 from flower_pca.base import checks, linalg
-from flower_pca.base.errors import ConfigError
+from flower_pca.base.errors import ConfigError, ProtocolError
 from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import Iterative, Movement, Progress, stirred
@@ -335,6 +335,8 @@ class FAPS(Iterative[FAPSState]):
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
         Z = arrays["Z"]
+        if Z.shape[1] > len(Z):
+            raise ProtocolError(f"Z of a message must be of at most {len(Z)} columns, and has {Z.shape[1]}.")
         steps = int(arrays["inner_steps"])
         tol = float(arrays["inner_tol"])
         if "guard" in arrays:

@@ -204,7 +204,8 @@ def test_our_own_commands_do_what_the_page_says(tmp_path, monkeypatch, capsys):
     assert len(ours) >= 2
     printed = {}
     for words in ours:
-        assert cli.main(words) == 0, words
+        # The sites of the page differ, and check says so.
+        assert cli.main(words) == (1 if words[0] == "check" else 0), words
         printed[words[0], "--json" in words] = capsys.readouterr().out
         (out,) = options_after(words, "--out") or [None]
         if words[0] == "run" and out is not None:

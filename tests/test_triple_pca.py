@@ -295,38 +295,3 @@ def test_a_node_refuses_a_threshold_within_the_noise_and_numbers_to_choose() -> 
     assert "auto" not in asks
     assert asks["cut"].fault(np.array(4.0)) is None
     assert asks["cut"].fault(np.array(0.1)) is not None
-
-
-def half_bad(seed: int, *, bad: float) -> list[Any]:
-    """Six clients of 40 rows and 20 columns, with one own and two shared directions; the first has far entries."""
-    rng = np.random.default_rng([seed, 40])
-    U = np.linalg.qr(rng.standard_normal((20, 2)))[0]
-    shards = []
-    for _ in range(6):
-        V = rng.standard_normal((20, 1))
-        V = np.linalg.qr(V - U @ (U.T @ V))[0]
-        X = rng.standard_normal((40, 2)) * [3.0, 1.5] @ U.T + 2.0 * rng.standard_normal((40, 1)) @ V.T
-        shards.append(X + 0.02 * rng.standard_normal(X.shape))
-    far = rng.choice([-1.0, 1.0], (40, 20)) * rng.uniform(10.0, 20.0, (40, 20))
-    shards[0] = np.where(rng.random((40, 20)) < bad, far, shards[0])
-    return shards
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mask", [False, True])
-def test_a_client_whose_components_follow_its_far_entries_keeps_a_run_from_converging(mask: bool) -> None:
-    """The shared components are turned by such a client, and nothing else says so."""
-    asked: dict[str, Any] = {"n_components": 2, "mask": mask}
-    result = simulate("triple_pca(local_components=1)", half_bad(0, bad=0.45), **asked)
-    assert not result.status.ok
-    assert "at 1 of 6 clients ordinary entries lie farther" in result.status.words
-    assert simulate("triple_pca(local_components=1)", half_bad(0, bad=0.05), **asked).status.ok
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("noise", [1.0, 5.0])
-def test_a_client_with_much_noise_is_not_taken_for_a_bad_one(noise: float) -> None:
-    rng = np.random.default_rng(3)
-    shards = [X + noise * rng.standard_normal(X.shape) for X in half_bad(1, bad=0.0)]
-    result = simulate("triple_pca(local_components=1)", shards, n_components=2)
-    assert "ordinary entries" not in result.status.words

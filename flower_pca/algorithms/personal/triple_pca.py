@@ -34,9 +34,8 @@ from flower_pca.algorithms.personal.exact_per_pca import ExactPerPCA, ExactState
 from flower_pca.algorithms.robust import base
 from flower_pca.algorithms.robust.base import NORMAL
 from flower_pca.algorithms.robust.sizes import TINY
-from flower_pca.base import checks, labels
+from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, DataError
-from flower_pca.base.history import Outcome, Status
 from flower_pca.base.linalg import Array, median
 from flower_pca.base.shown import brief, shown
 from flower_pca.core.kinds import COUNT, NUMBER, STEPS, Ask, Kind, Part, number
@@ -127,17 +126,6 @@ class Rows:
         """
         sizes = _sizes(self.X - T @ W.T, self.gaps)
         return np.asarray(NORMAL * np.maximum(sizes, self.least))
-
-    def is_lost(self, noise: Array) -> bool:
-        """Whether ordinary entries lie farther from the components than from the medians of their columns.
-
-        So it is if the components follow far entries, because too many of a client's entries are.
-        Noise that is larger than all else makes them lie no farther.
-        """
-        first = self.begin(1.0)
-        before = self.noise(first.W, first.T)
-        there = before > 0.0
-        return bool(there.any()) and float(np.median(noise[there] / before[there])) > 1.0
 
     def size(self, first: Fit) -> float:
         """The mean square of a row less what is far from the medians: what its client's answers are divided by."""
@@ -290,18 +278,6 @@ class TriplePCA(ExactPerPCA):
             return replace(state, progress=state.progress.step(state.progress.error))
         return super().weigh(state, total, share)
 
-    def verify(self, model: Model) -> Status | None:
-        status = super().verify(model)
-        lost, clients = model.left["lost"]
-        if status is None or not status.ok or not lost:
-            return status
-        where = f"{lost:.0f} of {labels.count(round(float(clients)), 'client')}"
-        words = (
-            f"{status.words}, but at {where} ordinary entries lie farther from the components than from the medians "
-            "of their columns: too many entries are far there. Leave such clients out"
-        )
-        return Status(Outcome.STALLED, words)
-
     @staticmethod
     def _require_say(total: Arrays) -> None:
         if not float(total["w"]) > 0.0:
@@ -369,8 +345,7 @@ class TripleClosing(PersonalClosing):
 
     Beside what `PersonalClosing` asks for come up, of each column, how many entries were taken out,
     the square of the noise, and the sum of all else; the sum of squares of that; whether there were
-    rows enough to have a say; whether the client's rows have too little of U to share it; and whether
-    the components leave more of them than there was.
+    rows enough to have a say; and whether the client's rows have too little of U to share it.
 
     Cost: as a round of the algorithm; 3 d more numbers up.
     """
@@ -391,7 +366,6 @@ class TripleClosing(PersonalClosing):
             "squares": NUMBER,
             "few": COUNT,
             "apart": COUNT,
-            "lost": COUNT,
         }
 
     @staticmethod
@@ -408,13 +382,12 @@ class TripleClosing(PersonalClosing):
         clean = rows.less(fit)
         own = {"V": fit.W[:, U.shape[1] :]}
         up, found = PersonalClosing.client(arrays, clean, own)
-        V, noise, apart, lost = found["V"], np.zeros(len(U)), False, False
+        V, noise, apart = found["V"], np.zeros(len(U)), False
         squares = clean.squared_error(U[:, :0])
         if not few:
             W = np.hstack([U, V])
             T = clean.scores(W)
             noise = rows.noise(W, T)
-            lost = rows.is_lost(noise)
             # in the end the threshold is the only rule
             fit = rows.judge(W, T, np.zeros_like(fit.far), cut * noise)
             explained = squares - float(up["error"]) * data.n
@@ -426,7 +399,6 @@ class TripleClosing(PersonalClosing):
             "squares": np.array(squares),
             "few": np.array(float(few)),
             "apart": np.array(float(apart)),
-            "lost": np.array(float(lost)),
         }
         return up, {**found, **memory_of(fit)}
 
@@ -447,7 +419,7 @@ class TripleClosing(PersonalClosing):
             **dict.fromkeys(("taken", "noise"), 0.0),
             "sums": MARGIN * float(np.sqrt(model.n * model.trace)),
             "squares": MARGIN * model.trace,
-            **dict.fromkeys(("few", "apart", "lost"), 1.0),
+            **dict.fromkeys(("few", "apart"), 1.0),
         }
 
     def finish(self, state: ClosingState, model: Model) -> Model:
@@ -459,7 +431,6 @@ class TripleClosing(PersonalClosing):
             "taken": total["taken"] / model.n,
             "few": np.array([few, clients]),
             "apart": np.array([total["apart"], clients]),
-            "lost": np.array([total["lost"], clients]),
             "noise": np.sqrt(total["noise"] / max(clients - few, 1.0)),
         }
         # of the rows' mean what is far has no part

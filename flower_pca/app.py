@@ -68,7 +68,7 @@ def _load(context: Context) -> Any:
     spec = str(config["data"])
     _check_dealt(node, spec)
     wanted = str(config.get("columns", "")) or None
-    if config.get("partitioned_by") == "columns":
+    if config.get("partitioned-by") == "columns":
         with private(hold=False):
             every = _parties(spec, str(config.get("ids", "")) or None, int(node["num-partitions"]) * _each(context))
             return every[int(node["partition-id"])]

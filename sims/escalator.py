@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     with np.load(given.video) as file:
         frames = file["frames"][::-1, :: STEP[given.paper], :: STEP[given.paper]].astype(np.float64)
     result, streams, observed = separate(
-        frames, rank=given.rank, smallest=given.smallest, clients=given.clients, start=2 * ALPHA
+        frames, rank=given.components, smallest=given.smallest, clients=given.clients, start=2 * ALPHA
     )
     background, people = collected(streams, given.clients, frames.shape)
     hidden = np.isnan(observed)

@@ -117,7 +117,7 @@ def _taken(name: str, parameter: str, value: Any) -> bool:
 
 def promise(algorithm: Algorithm[Any], reference: Pooled, k: int) -> float:
     """Davis and Kahan: sin <= ||R|| / gap with ||R|| <= sqrt(k) tol lambda_1; a factor 2 for the gap's own error."""
-    tol = algorithm.tol if isinstance(algorithm, Iterative) else ROUNDING
+    tol = (algorithm.tol or 1e-8) if isinstance(algorithm, Iterative) else ROUNDING
     return 2.0 * np.sqrt(k) * tol / reference.gap(k)
 
 

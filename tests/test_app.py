@@ -507,7 +507,8 @@ def test_a_node_keeps_its_memory_where_it_is_told(app_run, tmp_path):
     nodes, _ = deployed(tmp_path, **{"memory-dir": str(tmp_path / "memory")})
     app_run(nodes, algorithm="faps(max_rounds=3)")
     names = sorted(path.name for path in (tmp_path / "memory").glob("*.npz"))
-    assert len(names) == 6
+    assert len(names) == 9
+    assert sum("began" in name for name in names) == 3  # marks of the rows that the run began with
     assert sum("fixed" in name for name in names) == 3  # the statistics of their rows
 
 

@@ -171,7 +171,7 @@ def test_show_and_a_report_of_a_run_of_steps(tmp_path, capsys):
     assert result.table() in flower_pca(capsys, "show", path)[1]
     shown = json.loads(flower_pca(capsys, "show", path, "--json")[1])
     assert (shown["kind"], shown["steps"]) == ("TrackingResult", 10)
-    assert shown["movement"] == result.subspace_change_.tolist()
+    assert shown["subspace_change"] == result.subspace_change_.tolist()
     (tmp_path / "bad.npz").write_bytes(b"nothing")
     code, _, err = flower_pca(capsys, "show", tmp_path / "bad.npz")
     assert code == 2

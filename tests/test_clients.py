@@ -448,7 +448,7 @@ BAD_ROWS = {
     "strings": (lambda X: X.astype(str), "The data of this node must be"),
     "vector": (lambda X: X[0], "The data of this node must be"),
     "empty": (lambda X: X[:0], "The data of this node must be at least one row"),
-    "none": (lambda X: None, "The data of this node must be"),
+    "none": (lambda X: None, "The rows of this node cannot be read from a NoneType."),
     "objects": (lambda X: np.array([[{}]], dtype=object), "The data of this node must be"),
     "columns": (lambda X: X[:, :-1], "must be 10, as those of the run. Got 9."),
 }

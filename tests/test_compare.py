@@ -140,7 +140,7 @@ def test_the_picture_has_a_curve_for_each_on_both_sides(courses, kind, tmp_path,
     monkeypatch.setattr(style, "write", lambda figure, *rest: (drawn.append(figure), write(figure, *rest)))
     path = course.compare(courses, tmp_path / f"picture.{kind}")
     assert path.read_bytes()[:5] in (b"<?xml", b"\x89PNG\r")
-    for ax, places in zip(drawn[0].axes, ("messages", "traffic"), strict=True):
+    for ax, places in zip(drawn[0].axes, ("messages", "bytes"), strict=True):
         for line, each in zip(ax.lines, courses, strict=True):
             assert line.get_label() == each.algorithm
             assert np.array_equal(line.get_xdata(), getattr(each, places))

@@ -24,6 +24,7 @@ from flower_pca.clients.books.folders import own_file
 from flower_pca.rows import fixed, folds
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
+from flower_pca.rows.measured import Measured
 from flower_pca.rows.statistics import Statistics
 from flower_pca.strategies import PCAStrategy
 
@@ -329,8 +330,8 @@ def test_the_choice_is_a_function_of_statistics_that_were_there_before() -> None
 @pytest.mark.slow
 def test_parts_are_measured_only_where_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
-    measured: Any = functools.partial(LocalData.some)
-    monkeypatch.setattr(LocalData, "some", lambda data, rows: (asked.append(len(rows)), measured(data, rows))[1])
+    measured: Any = functools.partial(Measured.some)
+    monkeypatch.setattr(Measured, "some", lambda data, rows: (asked.append(len(rows)), measured(data, rows))[1])
     run_chosen("exact_per_pca(local_components=2, max_rounds=3)")
     assert not asked
     run_chosen("exact_per_pca(local_components='auto', max_rounds=3)")

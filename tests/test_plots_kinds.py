@@ -93,7 +93,7 @@ def test_what_was_taken_out_is_that_of_the_sparse_parts():
 
 def test_what_is_shared_and_own_adds_up_to_the_rows():
     result, parts = case("personal")
-    shared, own, rest = axes_of_kind("personal", "partitioned_by").containers
+    shared, own, rest = axes_of_kind("personal", "split").containers
     for i, part in enumerate(parts):
         rows = part.values[:, [list(part.names).index(name) for name in result.feature_names_in_]] - result.mean_
         pieces = result.split(part, client=i)

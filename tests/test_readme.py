@@ -79,7 +79,8 @@ def test_what_the_comments_of_the_python_page_promise(tmp_path, monkeypatch):
     assert not stopped.status.ok
     whole = namespace_of_page(page)
     assert whole["fewer"].angle_to(simulate("krylov", whole["shards"], n_components=3)) < 1e-6
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["large.npy", "pca.npz", "report.html", "scores.png", "scree.svg"]
+    files = ["large.npy", "pca.npz", "report.html", "scores.png", "scree.svg"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == files
     np.testing.assert_allclose(np.cov(whole["white"].T), np.eye(3), atol=1e-6)
 
 

@@ -62,10 +62,7 @@ def test_it_answers_pca_and_trains(asked):
     assert pca.mse_ == (
         expected.mse_ if "reconstruction_error" not in asked else pytest.approx(expected.mse_, rel=1e-6)
     )
-    ways = {
-        f"on_{way}_config_fn": lambda number: {"offset": 0.25, **pca.to_record()}
-        for way in ("fit", "reconstruction_error")
-    }
+    ways = {f"on_{way}_config_fn": lambda number: {"offset": 0.25, **pca.to_record()} for way in ("fit", "evaluate")}
     context = Context(run_id=1, node_id=0, node_config={}, state=RecordDict(), run_config={})
     training = LegacyContext(context, config=ServerConfig(num_rounds=1), strategy=FedAvg(**ways))
     DefaultWorkflow()(grid, training)

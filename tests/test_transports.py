@@ -80,7 +80,7 @@ def test_every_transport_gives_the_bits_of_the_loop_in_process(
     for name in ("histograms_", "feature_names_in_"):
         np.testing.assert_array_equal(getattr(there, name), getattr(reference, name), err_msg=name)
     assert there.site_names == reference.site_names
-    if transport is hosts:
+    if transport is hosts and config != "krylov, masked":  # masked nodes tell one another which columns they measured
         assert [r.bytes_up for r in there.history] == [r.bytes_up for r in reference.history]
 
 

@@ -241,7 +241,7 @@ def test_a_run_that_goes_on_leaves_no_step_out(keep, tmp_path):
             assert len(again) <= int(stop_before)
             for record in told:
                 same, one = without_sites(reference[record.step]), without_sites(record)
-                assert one.pop("movement") in (None, same.pop("movement"))
+                assert one.pop("subspace_change") in (None, same.pop("subspace_change"))
                 assert one == same
 
 

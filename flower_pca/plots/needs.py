@@ -59,7 +59,7 @@ COURSE: Final = Requirement(
     lambda result, shards: course.iterates(result.history) or result.residuals_ is not None,
     "of a run that iterates, or whose components are those of all rows",
     "one of another kind",
-    "Draw traffic.",
+    "Draw bytes.",
 )
 COLUMNS: Final = Requirement(
     lambda result, shards: result.n_features_in_ > 0, "of a result with loadings", "none", "Ask each party for its own."
@@ -74,5 +74,5 @@ STATISTICS: Final = Requirement(
     lambda result, shards: bool(result.statistics_), "of a run that looked for changes", "another", "Set detect=True."
 )
 OUTLIERS: Final = Requirement(
-    lambda result, shards: bool(result.outliers_.any()), "of a run with outliers", "one without", "Draw movement."
+    lambda result, shards: bool(result.outliers_.any()), "of a run with outliers", "one without", "Draw subspace_change."
 )

@@ -235,7 +235,7 @@ class TrackingResult:
         """Draw a picture into an SVG or PNG file. Needs matplotlib.
 
         Args:
-            what: "movement", "fit", "statistic" (of a change), "step_sizes", "outliers",
+            what: "subspace_change", "fit", "statistic" (of a change), "step_sizes", "outliers",
                 "last_loadings", or "overview". `flower_pca.plots.available(result)` says which
                 there are of a result, and what they show.
             path: The file, which ends in .svg or .png. The whole new picture is there afterwards,

@@ -22,7 +22,7 @@ from flower_pca.hints import faults
 from flower_pca.hints.repeats import without_repeats
 from flower_pca.hints.sizes import column_alone, hints_of_largest
 from flower_pca.names.coding import Coding, source_of
-from flower_pca.names.columns import Heading, enumeration, usual_place
+from flower_pca.names.columns import Heading, usual_place
 from flower_pca.names.table import Table
 from flower_pca.results.pca import PCAResult
 from flower_pca.rows.frame import Frame, merge
@@ -132,8 +132,8 @@ def beside_covariates(config: PCAConfig, sites: Sequence[Table]) -> tuple[PCACon
     assert asked is not None
     if asked.names and (nameless := [i for i, site in enumerate(sites) if not site.names]):
         raise DataError(
-            f"The rows of client {nameless[0]} have no names of columns, so {enumeration(asked.names)} cannot be told "
-            "from features. Give data frames, or files with a line of names."
+            f"The rows of client {nameless[0]} have no names of columns, so covariates cannot be told from features. "
+            "Give data frames, or files with a line of names."
         )
     sources = {name: source_of(name) or name for name in asked.names}
     of_words = {source for source in sources.values() if any(source in site.texts for site in sites)}

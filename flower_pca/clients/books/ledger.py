@@ -140,7 +140,8 @@ class Ledger:
             count = labels.count(groups, "group")
             raise RefusalError(
                 "The peers of this node in a masked sum",
-                must=f"in one of at most {count}, of whom at most {losses} drop out: its max_groups and max_dropouts",
+                must=f"in one of at most {count}, of whom at most {losses} may be lost: its max_groups and "
+                "max_dropouts",
                 got="others",
                 then="Ask the node's operator: each group more, and each loss, tells what the members do not share.",
             )

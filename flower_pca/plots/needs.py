@@ -74,5 +74,8 @@ STATISTICS: Final = Requirement(
     lambda result, shards: bool(result.statistics_), "of a run that looked for changes", "another", "Set detect=True."
 )
 OUTLIERS: Final = Requirement(
-    lambda result, shards: bool(result.outliers_.any()), "of a run with outliers", "one without", "Draw subspace_change."
+    lambda result, shards: bool(result.outliers_.any()),
+    "of a run with outliers",
+    "one without",
+    "Draw subspace_change.",
 )

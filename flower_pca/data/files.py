@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -223,7 +224,9 @@ def mtx(*, path: str, transpose: bool = False, max_gb: float = 1.0) -> Table:
         if field == "complex":
             raise DataError(f"{file} holds complex numbers. Write it with real ones.")
         require_memory(file, 32 * entries, max_gb)
-        rows: Any = mmread(str(file))
+        with warnings.catch_warnings():  # newer ones say that the class of what they return will change
+            warnings.simplefilter("ignore", DeprecationWarning)
+            rows: Any = mmread(str(file))
     from scipy.sparse import csr_array
 
     return Table.of_file(file, csr_array(rows.T if transpose else rows))

@@ -160,7 +160,7 @@ def outlook(config: PCAConfig, *, rows: int, columns: int, clients: int) -> Outl
 
 
 def run(config: PCAConfig, *, judged: bool = True, init: Start | None = None) -> AnyRun:
-    """A run of a `checked` question: opening, algorithm, its closing stage; what follows these if it is asked for.
+    """A run of a checked configuration: opening, algorithm, its closing stage; what follows these if it is asked for.
 
     Where all clients are our own, as in a simulation, answers need not be `judged` by what they say
     of their rows. With a `start`, its components are the block of the opening.

@@ -22,7 +22,7 @@ from flower_pca.base import checks, linalg
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import Algorithm
-from flower_pca.core.config import PCAConfig
+from flower_pca.core.config import COMPONENTS, PCAConfig
 from flower_pca.core.drive import Driven, OnRound, drive
 from flower_pca.core.stage import Arrays, Broadcast, Reply
 from flower_pca.results.pca import PCAResult
@@ -52,7 +52,7 @@ def audit(
     algorithm: str | Algorithm[Any],
     shards: Sequence[Any],
     *,
-    n_components: int,
+    n_components: int = COMPONENTS,
     center: bool | None = None,
     scale: str | None = None,
     seed: int = 0,

@@ -15,7 +15,7 @@ from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import brief, shown
 from flower_pca.core.algorithm import Algorithm, Iterative
-from flower_pca.core.config import PCAConfig
+from flower_pca.core.config import COMPONENTS, PCAConfig
 from flower_pca.core.drive import Driven
 from flower_pca.core.model import fraction_rank
 from flower_pca.names.table import Table
@@ -85,7 +85,7 @@ def compare(
     shards: Sequence[Any],
     *,
     algorithms: Sequence[str | Algorithm[Any]],
-    n_components: int | float | str,
+    n_components: int | float | str = COMPONENTS,
     center: bool = True,
     scale: str | None = None,
     missing: str = "error",
@@ -162,7 +162,7 @@ def slow(
     shards: Sequence[Any],
     *,
     algorithms: Sequence[str | Algorithm[Any]],
-    n_components: int | float | str,
+    n_components: int | float | str = COMPONENTS,
     center: bool = True,
     scale: str | None = None,
     missing: str = "error",

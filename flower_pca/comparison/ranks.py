@@ -90,7 +90,7 @@ def alternatives(
     if len(result.local) < len(shards):
         raise DataError(
             f"The result has local components of {len(result.local)} clients, and there are "
-            f"{labels.count(len(shards), 'client')}. Give a simulated run on these shards, without private ones."
+            f"{labels.count(len(shards), 'client')}. Give a simulated run on these shards, without hide_local."
         )
     scaled = [X if result.scale_ is None else _divide(X, result.scale_) for X in shards]
     frame = Frame(result.mean_ if result.centered else None, result.scale_)

@@ -261,7 +261,7 @@ class PCAConfig:
         return (*self.columns, *self.covariates.names)
 
     def with_levels_of_covariates(self, categorical: Mapping[str, tuple[str, ...]]) -> PCAConfig:
-        """The question with these columns, one for each level, in the place of covariates that are words."""
+        """The configuration with a covariate for each level, in the place of each column of words."""
 
         def spread(names: tuple[str, ...]) -> tuple[str, ...]:
             return tuple(dict.fromkeys(made for name in names for made in categorical.get(name, (name,))))

@@ -125,8 +125,8 @@ def by_agreement(config: PCAConfig, coding: Coding, sites: Sequence[Table]) -> t
 
 
 def beside_covariates(config: PCAConfig, sites: Sequence[Table]) -> tuple[PCAConfig, list[Table]]:
-    """The question with all its features by name, and a covariate for each level of those that are words; and the sites
-    with these.
+    """The configuration that names all its features, with a covariate for each level of a column of words; and the
+    sites with these columns.
     """
     asked = config.covariates
     assert asked is not None

@@ -1,6 +1,7 @@
 """The site of the documentation: built without a network, whole, and a browser asks nobody else for anything."""
 
 import importlib.util
+import json
 import os
 import re
 import shlex
@@ -48,6 +49,7 @@ def site(tmp_path_factory):
     folder = tmp_path_factory.mktemp("docs")
     shutil.copytree(ROOT / "docs", folder / "docs")
     shutil.copy(ROOT / "mkdocs.yml", folder)
+    shutil.copytree(ROOT / ".ci/templates", folder / ".ci/templates")
     (folder / "sitecustomize.py").write_text(NO_NETWORK)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)])}
     command = [sys.executable, "-m", "zensical", "build", "--strict"]
@@ -97,6 +99,20 @@ def test_the_reference_has_every_public_name(site):
     assert {name for name in names if name not in anchors} == set()
     assert "flower_pca.PCAResult.plot" in anchors
     assert "Raised when" not in page
+
+
+def test_the_search_finds_the_api_by_name_and_pages_by_their_text(site):
+    items = json.loads((site / "search.json").read_text(encoding="utf-8"))["items"]
+    of_class = [item for item in items if item["location"] == "reference.html#flower_pca.PCAResult"]
+    assert len(of_class) == 1
+    assert "explained_variance_" not in of_class[0]["text"]
+    assert any("explained_variance_ratio_" in item["text"] for item in items if item["location"][:6] == "python")
+
+
+def test_formulas_are_mathml_and_the_header_has_the_version(site):
+    assert '<math display="inline"' in (site / "masked-sums.html").read_text(encoding="utf-8")
+    version = tomllib.loads(text("pyproject.toml"))["project"]["version"]
+    assert f"flower_pca {version}" in (site / "index.html").read_text(encoding="utf-8")
 
 
 class Sources(HTMLParser):

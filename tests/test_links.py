@@ -18,7 +18,7 @@ def links(page):
     """The file and the anchor of each link that stays here; the page itself where only an anchor is named."""
     for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
         if "://" not in target:
-            file, _, anchor = target.partition("#")
+            file, _, anchor = re.sub("#only-(light|dark)$", "", target).partition("#")
             yield (ROOT / page).parent / file if file else ROOT / page, anchor
 
 

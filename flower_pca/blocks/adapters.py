@@ -242,6 +242,9 @@ def picked(source: Blocks, columns: Array) -> Blocks:
         return of(whole(source)[:, columns])
     if isinstance(source, Picked):
         return Picked(source.source, source.columns[columns])
+    if hasattr(source, "of_columns"):
+        alone: Blocks = source.of_columns(columns)
+        return alone
     return Picked(source, columns)
 
 

@@ -26,6 +26,7 @@ from flower_pca.base.shown import shown
 from flower_pca.data.delimited import csv
 from flower_pca.data.files import arrow, mtx, npy, npz, npz_or_sparse, parquet, sparse, svmlight
 from flower_pca.data.gaps import emptied
+from flower_pca.data.plink import bed
 from flower_pca.data.reading import ending, matching, no_rows, not_found, reading, require_matches, stem, texts
 from flower_pca.data.sets import arithmetic, geometric, hugging_face, sklearn, synthetic
 from flower_pca.data.spreadsheets import excel
@@ -50,6 +51,7 @@ ENDINGS: Final[dict[str, Callable[..., Table]]] = {
     ".dta": stata,
     **dict.fromkeys((".sas7bdat", ".xpt"), sas),
     **dict.fromkeys((".mtx", ".mtx.gz"), mtx),
+    ".bed": bed,
     ".svm": svmlight,
     ".svmlight": svmlight,
     ".libsvm": svmlight,
@@ -172,13 +174,16 @@ DRAWN: Final = (synthetic, geometric, arithmetic)  # from a seed: they read no f
 
 _OTHERS: Final = {  # endings of files that are no source, and what to do with them
     **dict.fromkeys((".gz", ".zip", ".bz2", ".xz", ".zst", ".7z", ".tar"), "Unpack it first."),
+    **dict.fromkeys((".pgen", ".bgen", ".vcf", ".bcf", ".vcf.gz"), "Write it as .bed first: plink2 --make-bed."),
     ".dat": "Rename it to .txt if it is a table of text.",
 }
 # of files that may hold a table, so that a site may be meant
 _UNREAD: Final = (*_OTHERS, ".orc", ".rds", ".rdata", ".sqlite", ".db", ".json", ".jsonl", ".avro", ".mat", ".por")
 _WORDS: Final = ("readme", "license", "licence", "notes")  # which such files are called that hold no table
 
-_OF_FILES: Final = (*(npy, npz, sparse, csv, parquet, arrow, h5, zarr, h5ad, excel, spss, stata, sas, mtx, svmlight),)
+_OF_FILES: Final = (
+    *(npy, npz, sparse, csv, parquet, arrow, h5, zarr, h5ad, excel, spss, stata, sas, mtx, bed, svmlight),
+)
 SOURCES: Final[dict[str, Callable[..., Table]]] = {
     source.__name__: source for source in (*_OF_FILES, folder, sklearn, hugging_face, *DRAWN)
 }

@@ -324,17 +324,18 @@ def about_mean(blocks: Iterable[Array], mean: Array, gap: Any = None, count: Arr
         part = np.subtract(block, mean, out=room[: len(block)], casting="same_kind")
         if gap is not None:
             gaps = np.isnan(part)
-            if np.ndim(gap) == 0 and gap == 0.0:
-                _blank(part, gaps)
-            else:
-                np.copyto(part, gap, where=gaps, casting="same_kind")
+            set_gaps(part, gap, gaps)
             if count is not None:
                 count += len(part) - _by_column(gaps)
         yield part
 
 
-def _blank(rows: Array, gaps: Array) -> None:
-    """Zeros in the gaps. No entry is branched on, as gaps are where nobody can foretell: -1 keeps all bits, 0 none."""
+def set_gaps(rows: Array, gap: Any, gaps: Array) -> None:
+    """Put a value, or one for each column, in the gaps of rows."""
+    if np.ndim(gap) or gap != 0.0:
+        np.copyto(rows, gap, where=gaps, casting="same_kind")
+        return
+    # No entry is branched on, as gaps are where nobody can foretell: -1 keeps all bits, 0 none.
     bits = rows.view(f"i{rows.itemsize}")
     bits &= np.subtract(gaps.view(np.int8), 1, dtype=np.int8)
 

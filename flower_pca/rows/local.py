@@ -21,7 +21,7 @@ from flower_pca.blocks import adapters
 from flower_pca.names import coding
 from flower_pca.names.columns import Heading, not_named
 from flower_pca.names.table import Table
-from flower_pca.rows import adjusted, moves
+from flower_pca.rows import adjusted, by_columns, moves
 from flower_pca.rows.covariates import Covariates
 from flower_pca.rows.frame import Frame, ImplicitRows, Moments, about_mean, apply, pays, product, product_and_moments
 from flower_pca.rows.gram import GramSum, few_stored, sparse_gram
@@ -352,6 +352,9 @@ class LocalData(Operator):
             if self.missing:
                 return np.asarray(self.gram() @ Z, dtype=self.dtype)
             return np.asarray(self.measured.spread().times(Z, self.frame), dtype=self.dtype)
+        if self.measured.columns is not None:
+            self.complete()
+            return by_columns.product(self.measured.columns, Z, self._full_frame).astype(self.dtype, copy=False)
         blocks, frame = self._bare()
         return product(blocks, Z, frame).astype(self.dtype, copy=False)
 
@@ -454,6 +457,8 @@ class LocalData(Operator):
         if self._gram_pays(block.shape[1], _REUSE) and not self.missing:
             spread = self.measured.spread()
             return spread.moments, spread.gram @ block
+        if self.measured.columns is not None:
+            return self.moments(), self.measured.product_about_mean(block)
         there, total = product_and_moments(
             self.measured.deviations(), self.n, self.measured.mean, block, self.dtype, self.measured.count
         )

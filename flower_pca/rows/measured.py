@@ -19,6 +19,8 @@ from flower_pca.base import checks
 from flower_pca.base.linalg import Array
 from flower_pca.blocks import adapters, source
 from flower_pca.blocks.source import Blocks
+from flower_pca.rows import by_columns
+from flower_pca.rows.by_columns import ByColumns
 from flower_pca.rows.frame import (
     Frame,
     ImplicitRows,
@@ -152,9 +154,28 @@ class Measured:
         some = adapters.part(self.rows, np.arange(0, self.n, -(-self.n // few)))
         return np.asarray(some)
 
+    @property
+    def columns(self) -> ByColumns | None:
+        """The rows as blocks of columns, if they lie by columns in their file; else None."""
+        return self.rows if isinstance(self.rows, ByColumns) else None
+
     def observed(self) -> Moments:
         """The moments of the values that are not missing."""
+        if self.columns is not None:
+            return self._counted()
         return self.once("moments", lambda: self.moments(own=False))
+
+    def _counted(self) -> Moments:
+        """The moments of rows that lie by columns."""
+        columns = self.columns
+        assert columns is not None
+        return self.once("moments", lambda: by_columns.moments(columns))
+
+    def product_about_mean(self, Z: Array) -> Array:
+        """X'(XZ) of the rows less their own mean, which also stands for missing values, if they lie by columns."""
+        assert self.columns is not None
+        mean = self.observed().mean
+        return by_columns.product(self.columns, Z, Frame(mean, fill=mean if self.missing else None))
 
     def peak(self) -> Array:
         """The largest |x| of each stored column."""
@@ -177,6 +198,8 @@ class Measured:
         return self.once("fingerprint", self._fingerprint)
 
     def _fingerprint(self) -> int:
+        if self.columns is not None:
+            return self.columns.digest()
         total = hashlib.blake2b(digest_size=16)
         for block in self.stored():
             for part in (block.data, block.indices, block.indptr) if self.sparse else (block,):
@@ -202,7 +225,11 @@ class Measured:
         """The moments of the values that are there, or of all with `own` means in the gaps."""
         if self.sparse:
             return self.sparse_about_mean(own=own)[0]
-        there = moments_of(self.deviations(), self.n, self.mean, self.count)
+        there = (
+            self._counted()
+            if self.columns is not None
+            else moments_of(self.deviations(), self.n, self.mean, self.count)
+        )
         if own:
             return self.whole(there)
         return there
@@ -238,6 +265,8 @@ class Measured:
     @property
     def mean(self) -> Array:
         """The means of the columns of dense rows, to a few roundings."""
+        if self.columns is not None:
+            return self._counted().mean
         if self.missing:
             return self._means_there[0]
         return self.once("mean", lambda: column_sums(self.stored(), self.d) / self.n)
@@ -252,10 +281,17 @@ class Measured:
         """How many values each column of dense rows has, where some are missing."""
         if not self.missing:
             return None
+        if self.columns is not None:
+            return self._counted().count
         return self._means_there[1]
 
     def _require_finite(self, look: Look, *, allowed: bool) -> int:
         """How many values are missing. It raises an error if an entry is infinite, or missing though not `allowed`."""
+        if self.columns is not None:
+            seen = self._counted().count
+            if seen is None:
+                return 0
+            return self.n * self.d - int(seen.sum()) if allowed else look(self.values())
         if not self.sparse:
             if self.rows.dtype.kind != "f":
                 return 0

@@ -39,7 +39,7 @@ ELSEWHERE = {"folder", "sklearn", "hugging_face", "synthetic", "geometric", "ari
 
 
 def test_every_source_is_tested():
-    in_test_formats = {"arrow", "h5", "zarr", "h5ad", "excel", "spss", "stata", "sas", "mtx"}
+    in_test_formats = {"bed", "arrow", "h5", "zarr", "h5ad", "excel", "spss", "stata", "sas", "mtx"}
     assert set(SOURCES) == {*FILES, *ELSEWHERE, *in_test_formats}
 
 

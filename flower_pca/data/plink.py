@@ -1,0 +1,151 @@
+"""Files of PLINK: a .bed file of genotypes, with .bim and .fam beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from flower_pca.base import checks
+from flower_pca.base.errors import DataError
+from flower_pca.base.labels import count
+from flower_pca.base.linalg import Array
+from flower_pca.blocks.bed import HEAD, Bed, bytes_of_a_variant
+from flower_pca.data.gaps import emptied
+from flower_pca.data.reading import reading
+from flower_pca.names import variants as names_of_variants
+from flower_pca.names.table import Table
+
+_WRITE: Final = "Write it anew: plink2 --make-bed."
+
+
+def bed(
+    *, path: str, variants: str | None = None, ambiguous: bool = True, precision: str = "single", gaps: Any = None
+) -> Table:
+    """Genotypes of a .bed file of PLINK, with its .bim and .fam beside it: a row for each person, a column for each
+    variant, called chromosome:position:allele:allele with the alleles in the order of the alphabet. An entry counts
+    copies of the first of them, at all sites, whichever allele a file counts. Missing ones are NaN. The rows are
+    decoded as they pass, and never held in memory as a whole.
+
+    Args:
+        path: The .bed file.
+        variants: A file with the variants to use: one name in each line, or a .bim file.
+        ambiguous: Whether to keep variants A/T and C/G, whose strand cannot be told.
+        precision: "single", or "double": that of the products.
+        gaps: Numbers that stand for a missing value, beside those that are missing in the file.
+    """
+    checks.choice("ambiguous", ambiguous, (True, False))
+    checks.choice("precision", precision, ("single", "double"))
+    with reading(path, "a .bed file of PLINK") as file:
+        head = _head(file)
+        ids = _people(file.with_suffix(".fam"))
+        names, other = _variants(file.with_suffix(".bim"))
+        _require_size(file, head, len(ids), len(names))
+        chosen = np.arange(len(names))
+        if variants is not None:
+            chosen = _on_list(file, names, variants)
+        if not ambiguous:
+            chosen = chosen[~names_of_variants.ambiguous(names[j] for j in chosen)]
+            if not len(chosen):
+                raise DataError(f"{file} has A/T and C/G variants only. Leave ambiguous=False out.")
+        dtype = np.float32 if precision == "single" else np.float64
+        rows = Bed(file, len(ids), chosen, other[chosen], dtype)
+        table = Table.of_file(file, rows, tuple(names[j] for j in chosen))
+    return emptied(replace(table, ids=ids), gaps)
+
+
+def _head(file: Path) -> bytes:
+    """The first bytes, if they are those of a file with one variant after another."""
+    with file.open("rb") as raw:
+        head = raw.read(len(HEAD))
+    if head == HEAD[:2] + b"\0":
+        raise DataError(f"{file} has one person after another, in individual-major order. {_WRITE}")
+    if head != HEAD:
+        raise DataError(f"{file} is no .bed file of PLINK, as it begins with other bytes than 6c 1b 01. {_WRITE}")
+    return head
+
+
+def _require_size(file: Path, head: bytes, people: int, variants: int) -> None:
+    size, width = file.stat().st_size - len(head), bytes_of_a_variant(people)
+    if size == width * variants:
+        return
+    listed = f"{people:,} people in {file.with_suffix('.fam').name}"
+    if size % width == 0:
+        raise DataError(
+            f"{file} holds {count(size // width, 'variant')} of the {listed}, but {file.with_suffix('.bim').name} "
+            f"lists {variants:,}. Put the three files of one data set together."
+        )
+    raise DataError(
+        f"{file} has {size + len(head):,} bytes, but {count(variants, 'variant')} of {listed} take "
+        f"{width * variants + len(head):,}. Copy it anew if it has been cut off, or put the three files of one data "
+        "set together."
+    )
+
+
+def _lines(place: Path, what: str) -> list[list[str]]:
+    """The lines of a .bim or .fam file, in words."""
+    try:
+        text = place.read_text("utf-8")
+    except FileNotFoundError:
+        bed_file = place.with_suffix(".bed").name
+        raise DataError(f"{place}, which lists the {what} of {bed_file}, is not there. Copy it beside it.") from None
+    lines = [line.split() for line in text.splitlines() if line and not line.isspace()]
+    if not lines:
+        raise DataError(f"{place} lists no {what}. {_WRITE}")
+    for number, fields in enumerate(lines, 1):
+        if len(fields) != 6:
+            raise DataError(f"Line {number:,} of {place} has {count(len(fields), 'field')} instead of 6. {_WRITE}")
+    return lines
+
+
+def _people(place: Path) -> tuple[str, ...]:
+    """Whose rows they are: family/person, or the person alone."""
+    lines = _lines(place, "people")
+    ids = tuple(person if family in ("0", person) else f"{family}/{person}" for family, person, *_ in lines)
+    if twice := _twice(ids):
+        raise DataError(f"Lines {twice[0]:,} and {twice[1]:,} of {place} name the same person. Keep one of them.")
+    return ids
+
+
+def _variants(place: Path) -> tuple[list[str], Array]:
+    """The names of all variants, and which of them count the second allele of the name."""
+    lines = _lines(place, "variants")
+    found = [names_of_variants.name_of(fields[0], fields[3], fields[4], fields[5]) for fields in lines]
+    names = [name for name, _ in found]
+    if twice := _twice(names):
+        raise DataError(
+            f"Lines {twice[0]:,} and {twice[1]:,} of {place} are the same variant, {names[twice[0] - 1]}. Keep one of "
+            "them: plink2 --rm-dup force-first."
+        )
+    return names, np.array([other for _, other in found], dtype=bool)
+
+
+def _twice(names: Sequence[str]) -> tuple[int, int] | None:
+    """The first two lines with the same name, from 1 on."""
+    if len({*names}) == len(names):
+        return None
+    first: dict[str, int] = {}
+    return next((before, line) for line, name in enumerate(names, 1) if (before := first.setdefault(name, line)) < line)
+
+
+def _on_list(file: Path, names: list[str], given: str) -> Array:
+    """Where the variants of a list are among those of the file."""
+    with reading(given, "a list of variants") as panel:
+        if panel.suffix.lower() == ".bim" and panel.exists():
+            wanted, _ = _variants(panel)
+        else:
+            lines = filter(str.strip, panel.read_text("utf-8").splitlines())
+            wanted = [names_of_variants.canonical(line.split()[0]) for line in lines]
+    place_of = {name: j for j, name in enumerate(names)}
+    wanted = list(dict.fromkeys(wanted))
+    if absent := [name for name in wanted if name not in place_of]:
+        raise DataError(
+            f"{file} lacks {absent[0]}, in all {len(absent):,} of the {len(wanted):,} variants that {panel} lists. "
+            "Take them off the list of all sites."
+        )
+    if not wanted:
+        raise DataError(f"{panel} lists no variants. Write one name, such as 1:12345:A:G, in each line.")
+    return np.array([place_of[name] for name in wanted], dtype=np.int64)

@@ -1,0 +1,67 @@
+"""Products and moments of rows that lie in their file by columns, as genotypes do: two passes over blocks of columns.
+
+A block of columns fits the processor's cache while it is decoded, less its mean, and multiplied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from flower_pca.base.linalg import Array
+from flower_pca.rows.frame import Frame, Moments, set_gaps
+
+
+@runtime_checkable
+class ByColumns(Protocol):
+    """A source of rows that also gives blocks of columns, and counts what is in them."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The numbers of rows and columns."""
+
+    def column_blocks(self) -> Iterator[tuple[slice, slice, Array]]:
+        """Which columns and rows a block is of, and its entries, a line for each column."""
+
+    def tallies(self) -> tuple[Array, Array, Array]:
+        """Of each column: how many values are there, their sum, and the sum of their squares."""
+
+    def digest(self) -> int:
+        """A digest of the entries."""
+
+
+def moments(source: ByColumns) -> Moments:
+    """The moments of the values that are there, from whole numbers."""
+    n = source.shape[0]
+    count, sums, squares = source.tallies()
+    seen = np.maximum(count, 1)
+    # Whole numbers, of which nothing is lost.
+    m2 = (count * squares - sums**2) / seen
+    return Moments(n, sums / seen, m2, None if (count == n).all() else count)
+
+
+def product(source: ByColumns, Z: Array, frame: Frame) -> Array:
+    """X'(XZ) of the rows in a frame, summed in double precision."""
+    W = frame.unscale(Z).astype(Z.dtype, copy=False)
+    Y = np.zeros((source.shape[0], Z.shape[1]))
+    for columns, rows, entries in _framed(source, frame):
+        Y[rows] += entries.T @ W[columns]
+    total, Y = np.zeros(Z.shape), Y.astype(Z.dtype, copy=False)
+    for columns, rows, entries in _framed(source, frame):
+        total[columns] += entries @ Y[rows]
+    return frame.unscale(total)
+
+
+def _framed(source: ByColumns, frame: Frame) -> Iterator[tuple[slice, slice, Array]]:
+    """Blocks of columns less their mean, with what stands for a missing value; they are not scaled."""
+    gap: Any = None if frame.fill is None else frame.fill - frame.centre
+    if gap is not None and not np.any(gap):  # as the mean itself is the fill, mostly
+        gap = 0.0
+    for columns, rows, entries in source.column_blocks():
+        if frame.mean is not None:
+            entries -= frame.mean[columns, None].astype(entries.dtype)
+        if gap is not None:
+            set_gaps(entries, gap if np.ndim(gap) == 0 else gap[columns, None], np.isnan(entries))
+        yield columns, rows, entries

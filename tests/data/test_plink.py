@@ -1,0 +1,214 @@
+"""Genotypes of PLINK's files: what is decoded, how variants are called at all sites, and what is refused."""
+
+import json
+
+import numpy as np
+import pytest
+from genotypes import populations, write_bed
+
+from flower_pca import DataError, PCAResult, cli, simulate
+from flower_pca.base.errors import ConfigError
+from flower_pca.blocks import bed as blocks_of_bed
+from flower_pca.data import sources
+from flower_pca.names import variants
+from flower_pca.rows.local import LocalData
+
+PAIRS = [("A", "G"), ("C", "T"), ("A", "T"), ("C", "G")]
+
+
+def write_genotypes(path, *, gaps=0.1, people=13, seed=0, **options):
+    counts, _ = populations(people=people, variants=12, gaps=gaps, seed=seed)
+    write_bed(path, counts, alleles=PAIRS * 3, swapped=(1, 2, 7), **options)
+    return counts
+
+
+@pytest.fixture
+def in_small_blocks(monkeypatch):
+    monkeypatch.setattr(blocks_of_bed, "_ENTRIES", 32)
+    monkeypatch.setattr(blocks_of_bed, "_PEOPLE", 8)
+    monkeypatch.setattr(blocks_of_bed, "_LOOKED_UP", 5)
+    monkeypatch.setattr(blocks_of_bed, "_PIECE", 20)
+    monkeypatch.setattr(blocks_of_bed, "rows_of_a_block", lambda d, dtype: 5)
+
+
+@pytest.mark.parametrize("people", [1, 4, 13, 30])
+def test_all_entries_are_decoded_by_rows_and_by_columns(tmp_path, in_small_blocks, people):
+    counts = write_genotypes(tmp_path / "a.bed", people=people)
+    table = sources.table(str(tmp_path / "a.bed"))
+    assert table.ids == tuple(f"p{i}" for i in range(people))
+    rows, columns = table.values, np.array([7, 0, 2])
+    for source, expected in (
+        (rows, counts),
+        (rows.of_columns(columns), counts[:, columns]),
+        (rows.between(people // 3, people), counts[people // 3 :]),
+        (rows.between(people // 2, people // 2 + 1), counts[people // 2 : people // 2 + 1]),
+    ):
+        np.testing.assert_array_equal(np.asarray(source), expected)
+        found = np.full(expected.shape, -1.0)
+        for own, people_of, entries in source.column_blocks():
+            found[people_of, own] = entries.T
+        np.testing.assert_array_equal(found, expected)
+        seen, sums, squares = source.tallies()
+        np.testing.assert_array_equal(seen, (~np.isnan(expected)).sum(axis=0))
+        np.testing.assert_array_equal(sums, np.nansum(expected, axis=0))
+        np.testing.assert_array_equal(squares, np.nansum(expected**2, axis=0))
+
+
+def test_a_variant_has_one_name_and_counts_one_allele_whichever_the_file_counts(tmp_path):
+    counts, _ = populations(people=9, variants=2)
+    one = sources.table(str(write_bed(tmp_path / "a.bed", counts)))
+    other = sources.table(str(write_bed(tmp_path / "b.bed", counts, swapped=(0,), chromosomes=["chr1", "1"])))
+    assert one.names == other.names == ("1:1000:A:G", "1:1001:A:G")
+    np.testing.assert_array_equal(np.asarray(one.values), np.asarray(other.values))
+    assert variants.canonical("chr1:1000:g:a") == "1:1000:A:G"
+
+
+def test_long_alleles_have_short_names_that_still_differ():
+    insertions = ["A" * 300, "A" * 299 + "C"]
+    names = {variants.name_of("7", "5", long, "A")[0] for long in insertions}
+    assert len(names) == 2 and max(map(len, names)) < 100
+
+
+def test_variants_of_a_list_come_in_its_order(tmp_path):
+    counts = write_genotypes(tmp_path / "a.bed")
+    panel = tmp_path / "panel.txt"
+    panel.write_text("chr1:1003:G:C\n1:1000:A:G\n")
+    table = sources.table(f"bed(path={str(tmp_path / 'a.bed')!r}, variants={str(panel)!r})")
+    np.testing.assert_array_equal(np.asarray(table.values), counts[:, [3, 0]])
+    bim = f"bed(path={str(tmp_path / 'a.bed')!r}, variants={str(tmp_path / 'a.bim')!r})"
+    assert sources.table(bim).shape == counts.shape
+
+
+def test_variants_whose_strand_cannot_be_told_are_left_out_on_request(tmp_path):
+    counts = write_genotypes(tmp_path / "a.bed")
+    table = sources.table(f"bed(path={str(tmp_path / 'a.bed')!r}, ambiguous=False)")
+    np.testing.assert_array_equal(np.asarray(table.values), counts[:, [0, 1, 4, 5, 8, 9]])
+
+
+def plink_sites(folder, *, gaps):
+    """Three sites, of which one counts other alleles; and all rows together, as LAPACK takes them."""
+    folder.mkdir(exist_ok=True)
+    counts, _ = populations(people=90, variants=40, gaps=gaps, seed=3)
+    parts = np.split(counts, [20, 53])
+    for i, part in enumerate(parts):
+        write_bed(folder / f"site{i}.bed", part, swapped=range(0, 40, 3) if i == 1 else (), first=100 * i)
+    names = np.argsort([f"1:{1000 + j}:A:G" for j in range(40)])
+    return counts[:, names]
+
+
+def lapacks(counts, k=3):
+    """LAPACK's components of the pooled table, standardized, with the mean of all sites in its gaps."""
+    mean = np.nanmean(counts, axis=0)
+    deviation = np.nanstd(counts, axis=0)
+    rows = (np.where(np.isnan(counts), mean, counts) - mean) / deviation
+    _, s, Vt = np.linalg.svd(rows, full_matrices=False)
+    return Vt[:k], s[:k] ** 2 / len(rows)
+
+
+@pytest.mark.parametrize("gaps", [0.0, 0.05])
+@pytest.mark.parametrize("precision", ["single", "double"])
+def test_sites_with_swapped_alleles_give_the_components_of_the_pooled_table(tmp_path, gaps, precision):
+    counts = plink_sites(tmp_path / "sites", gaps=gaps)
+    spec = "bed(path={!r}, precision={!r})"
+    tables = [sources.make(spec.format(str(tmp_path / "sites" / f"site{i}.bed"), precision)) for i in range(3)]
+    result = simulate("krylov", tables, n_components=3, scale="std", missing="mean", tol=1e-12, seed=1)
+    components, variances = lapacks(counts)
+    near = 1e-10 if precision == "double" else 2e-6
+    np.testing.assert_allclose(abs(np.sum(result.components_ * components, axis=1)), 1.0, atol=near)
+    np.testing.assert_allclose(result.explained_variance_ * (len(counts) - 1) / len(counts), variances, rtol=near)
+
+
+def test_a_folder_of_sites_runs_from_the_command_line(tmp_path, capsys):
+    counts = plink_sites(tmp_path / "sites", gaps=0.02)
+    out = tmp_path / "out"
+    words = ["run", str(tmp_path / "sites"), "--scale", "std", "--missing", "mean", "--out", str(out)]
+    assert cli.main(words) == 0
+    capsys.readouterr()
+    result = PCAResult.load(out / "result.npz")
+    assert result.n_samples_ == 90 and len(result.feature_names_in_) == 40
+    components, _ = lapacks(counts, 2)
+    np.testing.assert_allclose(abs(np.sum(result.components_ * components, axis=1)), 1.0, atol=1e-5)
+
+
+def test_new_people_are_projected_from_a_file(tmp_path):
+    counts = plink_sites(tmp_path / "sites", gaps=0.0)
+    tables = [sources.make(str(tmp_path / "sites" / f"site{i}.bed")) for i in range(3)]
+    result = simulate("covariance", tables, n_components=2)
+    expected = (counts[20:53] - counts.mean(axis=0)) @ result.components_.T
+    np.testing.assert_allclose(result.transform(tables[1]), expected, atol=1e-4)
+
+
+def test_products_are_those_of_the_decoded_rows(tmp_path, in_small_blocks):
+    counts = write_genotypes(tmp_path / "a.bed", people=30)
+    table = sources.make(f"bed(path={str(tmp_path / 'a.bed')!r}, precision='double')")
+    by_columns, by_rows = (LocalData(rows, missing=True) for rows in (table, np.asarray(table.values)))
+    Z = np.random.default_rng(2).standard_normal((12, 3))
+    order = np.argsort(table.names)
+    for one, other in zip(by_columns.local_product(Z[order]), by_rows.local_product(Z), strict=True):
+        if isinstance(other, np.ndarray):
+            np.testing.assert_allclose(one, other[order], rtol=1e-12, atol=1e-12)
+        else:
+            np.testing.assert_allclose(one.mean, other.mean[order], rtol=1e-13)
+            np.testing.assert_allclose(one.m2, other.m2[order], rtol=1e-12)
+    assert counts.shape == (30, 12)
+    assert by_columns.fingerprint() == LocalData(table, missing=True).fingerprint()
+
+
+def damage(path, *, head=None, cut=0, bim=None, fam=None):
+    raw = bytearray(path.read_bytes())
+    if head is not None:
+        raw[: len(head)] = head
+    path.write_bytes(bytes(raw[: len(raw) - cut]))
+    for suffix, change in ((".bim", bim), (".fam", fam)):
+        beside = path.with_suffix(suffix)
+        if change == "gone":
+            beside.unlink()
+        elif change is not None:
+            lines = beside.read_text().splitlines(keepends=True)
+            beside.write_text("".join(change(lines)))
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        (
+            {"cut": 5},
+            r"has 46 bytes, but 12 variants of 13 people in a.fam take 51. Copy it anew if it has been cut off",
+        ),
+        ({"head": b"\x6c\x1b\x00"}, r"has one person after another, in individual-major order. Write it anew"),
+        ({"head": b"chr1"}, r"is no .bed file of PLINK, as it begins with other bytes than 6c 1b 01"),
+        ({"bim": lambda lines: lines[:-2]}, r"holds 12 variants of the 13 people in a.fam, but a.bim lists 10"),
+        ({"fam": lambda lines: lines[:-2]}, r"holds 16 variants of the 11 people in a.fam, but a.bim lists 12"),
+        ({"bim": "gone"}, r"a.bim, which lists the variants of a.bed, is not there. Copy it beside it"),
+        ({"fam": "gone"}, r"a.fam, which lists the people of a.bed, is not there. Copy it beside it"),
+        ({"bim": lambda lines: [*lines[:-1], lines[4]]}, r"Lines 5 and 12 of .*a.bim are the same variant, 1:1004:A:G"),
+        ({"fam": lambda lines: [*lines[:-1], lines[0]]}, r"Lines 1 and 13 of .*a.fam name the same person"),
+        ({"bim": lambda lines: ["1 rs0 0 1000\n", *lines[1:]]}, r"Line 1 of .*a.bim has 4 fields instead of 6"),
+        ({"bim": lambda lines: []}, r"a.bim lists no variants"),
+    ],
+)
+def test_bad_files_are_refused_in_a_sentence(tmp_path, how, said):
+    write_genotypes(tmp_path / "a.bed")
+    damage(tmp_path / "a.bed", **how)
+    with pytest.raises(DataError, match=said):
+        sources.make(str(tmp_path / "a.bed"))
+
+
+def test_other_files_of_genotypes_say_how_to_convert_them(tmp_path):
+    (tmp_path / "a.pgen").write_bytes(b"")
+    with pytest.raises(ConfigError, match="Write it as .bed first: plink2 --make-bed"):
+        sources.make(str(tmp_path / "a.pgen"))
+
+
+def test_a_list_names_variants_that_the_file_has(tmp_path):
+    write_genotypes(tmp_path / "a.bed")
+    panel = tmp_path / "panel.txt"
+    panel.write_text("1:1000:A:G\n5:1:A:G\n")
+    with pytest.raises(DataError, match="lacks 5:1:A:G, in all 1 of the 2 variants"):
+        sources.make(f"bed(path={str(tmp_path / 'a.bed')!r}, variants={str(panel)!r})")
+
+
+def test_a_check_of_genotypes_has_no_false_hints(tmp_path, capsys):
+    plink_sites(tmp_path / "sites", gaps=0.02)
+    assert cli.main(["check", str(tmp_path / "sites"), "--missing", "mean", "--json"]) == 0
+    json.loads(capsys.readouterr().out)

@@ -75,10 +75,8 @@ def write(folder: str | os.PathLike[str], *, nodes: int, hosts: Iterable[str] = 
     except OSError as error:
         _vacant(target)  # somebody else has been quicker
         raise ConfigError(
-            "The folder for keys",
-            must="one that can be written",
-            got=f"{target} ({error.strerror})",
-            then="Choose another folder; nothing was written.",
+            f"The folder for keys, {target}, cannot be written ({error.strerror}), and nothing was written. Choose "
+            "another folder."
         ) from error
     return Keys(target / _CA, target / _CERTIFICATE, target / _KEY, tuple(target / f"node-{i}" for i in range(nodes)))
 
@@ -101,11 +99,10 @@ def _vacant(target: Path) -> None:
     if target.is_dir() and not any(target.iterdir()):
         return
     if target.exists() or target.is_symlink():
-        got = f"{target}, which is a file"
-        if target.is_dir():
-            got = f"{target}, which has files in it"
+        found = "has files in it" if target.is_dir() else "is a file"
         raise ConfigError(
-            "The folder for keys", must="new or empty", got=got, then="Choose another folder; nothing was written."
+            f"The folder for keys must be new or empty, and {target} {found}. Nothing was written. Choose another "
+            "folder."
         )
 
 
@@ -117,10 +114,8 @@ def _names(hosts: Iterable[str]) -> list[x509.GeneralName]:
         except ValueError:
             if not _HOST.match(host):
                 raise ConfigError(
-                    "Every host",
-                    must="a name such as superlink.example.org, or an address such as 192.0.2.1",
-                    got=shown(host),
-                    then="Leave out scheme and port.",
+                    f"{shown(host)} is neither a host name such as superlink.example.org nor an address such as "
+                    "192.0.2.1. Leave out scheme and port."
                 ) from None
             names.append(x509.DNSName(host))
     return names

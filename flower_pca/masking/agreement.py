@@ -41,7 +41,7 @@ def text(arrays: Arrays, setup: bytes, run: str, mine: bytes) -> bytes:
     members = near = {mine, *texts(arrays["mask.exchanges"])}
     if "mask.members" in arrays:
         members = set(texts(arrays["mask.members"]))
-    require("The members of a set-up", "all of its peers, and this client", near <= members)
+    require(near <= members, "The members of this set-up lack this client or one of its peers.")
     return messages.group(setup, run, int(arrays["mask.needed"]), members)
 
 

@@ -13,6 +13,7 @@ from flower_pca.base import linalg
 from flower_pca.base.errors import ConfigError, NotEnoughNodes, ProtocolError
 from flower_pca.base.history import Round
 from flower_pca.base.linalg import Array
+from flower_pca.base.options import option
 from flower_pca.core.kinds import Part, Shape
 from flower_pca.core.replies import UnawaitedError, check_arrays, declined_by, name_of
 from flower_pca.core.replies import check as check_reply
@@ -110,10 +111,8 @@ def hidden_shapes(parts: Mapping[str, Part]) -> dict[str, tuple[int, ...]]:
     opened = [name for name, part in parts.items() if part.open]
     if opened:
         raise ConfigError(
-            "An answer under masks",
-            must="of a size that all clients know",
-            got=f"{', '.join(opened)} of another",
-            then="Leave the masks out.",
+            f"Masks need answers whose size every client knows, and the size of {', '.join(opened)} differs between "
+            f"clients. Run with {option('mask', False)}."
         )
     return {name: cast(tuple[int, ...], part.shape) for name, part in parts.items()}
 
@@ -121,18 +120,17 @@ def hidden_shapes(parts: Mapping[str, Part]) -> dict[str, tuple[int, ...]]:
 def require_sum(run: Run, message: Broadcast) -> None:
     """Refuse a message that no sum can answer, or of more clients than fixed point has room for."""
     if not run.standing.sums_suffice or message.personal:
-        rule, got = "a sum, at every message", "one that the server must have from each client"
+        wrong = "needs the answer of each client by itself, and under masks the server sees sums only"
         if message.personal:
-            rule, got = f"{rule}, and the same of all clients", "one of its own for each"
+            wrong = "sends each client a message of its own, and masked sums need the same message for all"
         raise ConfigError(
-            f"What {run.algorithm.spec} asks for",
-            must=rule,
-            got=got,
-            then="Choose settings of it that need sums only, or leave the masks out.",
+            f"{run.algorithm.spec} {wrong}. Choose settings of it that need sums only, or run with "
+            f"{option('mask', False)}."
         )
     if len(message.to) > fixed.MOST_CLIENTS:
         raise ConfigError(
-            "The clients under masks", must=f"at most {fixed.MOST_CLIENTS}", got=len(message.to), then="Ask fewer."
+            f"Masks have room for at most {fixed.MOST_CLIENTS:,} clients in a sum, and this message goes to "
+            f"{len(message.to):,}. Send each message to fewer clients."
         )
 
 
@@ -216,12 +214,12 @@ def accept(
         for client, reason in odd.items():
             del got.answers[client]
             got.failures[client] = Failure(client, reason, lasting=True)
-        got.notes = {client: why(client, "All begin afresh.") for client in strays(got.answers)}
+        got.notes = {client: why(client, "All clients begin afresh.") for client in strays(got.answers)}
     if phase == Phase.UPLOAD:
         # Their masks do not cancel: like those of one that drops out, they are found again.
         for client in strays(got.answers):
             del got.answers[client]
-            reason = why(client, "It is out of this sum, and all begin afresh.")
+            reason = why(client, "This sum goes on without it, and all clients begin afresh.")
             got.failures[client] = Failure(client, reason)
     return got
 
@@ -232,7 +230,8 @@ def _check(
     """Raise ProtocolError, naming the client, unless this is its one answer to the message sent."""
     if reply.number == sent.number and "mask.lost" in reply.arrays:
         raise UnawaitedError(
-            f"The secrets of client {reply.client}", must="there", got="lost, or of an older set-up", then="Wait."
+            f"Client {reply.client} has lost its secrets for this masked sum, or holds those of an older set-up. "
+            "Wait: the run begins a new set-up."
         )
     # who does not sign sends none
     width = SIGNATURE if reply.arrays.get("mask.signature", raw(b"")).size else 0
@@ -258,10 +257,8 @@ def _check(
         kind = np.dtype(_KINDS.get(name, np.uint8))
         if a.dtype != kind:
             raise ProtocolError(
-                f"{name} of client {reply.client}",
-                must=f"{kind}",
-                got=a.dtype,
-                then="Install the same flower_pca everywhere.",
+                f"Client {reply.client} sent {name} as {a.dtype}, and masked sums need {kind}. Install the same "
+                "flower_pca at the server and all nodes."
             )
 
 

@@ -17,7 +17,7 @@ from typing import Final, Protocol
 import numpy as np
 
 from flower_pca import registry
-from flower_pca.base.errors import DataError, ProtocolError, sentence
+from flower_pca.base.errors import DataError, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.core.kinds import Message, Part
 from flower_pca.core.layer import Sayings, flat
@@ -130,15 +130,17 @@ def _ask_stage(
     except DataError as error:
         raise messages.SpentError(str(error), own) from error
     except (ArithmeticError, ValueError) as error:  # of LAPACK, on what rows and message make
-        got, remedy = f"one that fails ({type(error).__name__})", "Nothing was sent in return."
-        words = sentence("The answer under masks", "one that can be computed", got, remedy)
+        words = (
+            f"The answer under masks cannot be computed from this node's rows ({type(error).__name__}), so this node "
+            "sent nothing. Run flower-pca check on its rows."
+        )
         raise messages.SpentError(words, own) from error
 
 
 def _keys(arrays: Arrays, data: LocalData | Stream, demands: Demands, *, past: bytes) -> tuple[Arrays, Secrets]:
     setup, single = arrays["mask.setup"], messages.single(arrays)
     right = setup.shape == (SEED,) and setup.dtype == np.uint8
-    require("The name of a set-up", f"{SEED} bytes", right)
+    require(right, f"The name of this set-up does not have {SEED} bytes.")
     exchange, own = primitives.fresh(), _seeds(2 - single)
     keys = primitives.public(exchange), primitives.public(own[-SEED:])
     signature = demands.sign(messages.publication(setup.tobytes(), *keys))
@@ -167,9 +169,11 @@ def _shares(arrays: Arrays, data: LocalData | Stream, secrets: Secrets, demands:
     group = len(peers) + 1
     # else a server could play all the peers by one key
     others = len({*keys, mine}) == group == len(keys) + 1 and position not in peers
-    require("The clients of a set-up", "different ones, at least two", others and group > 1)
+    require(others and group > 1, "The clients of this set-up are fewer than two, or one is named twice.")
     # of half of them or less a server could make two sets, and be given either share of a peer
-    require("The survivors needed", "more than half, at most all", 2 * needed > group >= needed)
+    require(
+        2 * needed > group >= needed, "This set-up needs as survivors half of its clients or fewer, or more than all."
+    )
     demands.check_peers(peers)
     named: dict[int, bytes] = {}
     if demands.identity is not None:
@@ -210,14 +214,15 @@ def _admit(arrays: Arrays, data: LocalData | Stream, secrets: Secrets, demands: 
     needed = int(secrets.needed)
     known = set(secrets.peers.tolist())
     enough = len(peers) + 1 >= needed and set(peers) <= known
-    require("The clients of a sum", f"at least {needed}, of its set-up", enough)
+    require(enough, f"The clients of this sum are fewer than {needed}, or do not all belong to its set-up.")
     # Without self-masks there may be no other message.
     _agree(secrets, peers, demands, reveals=bool(secrets.single))
     vouched = agreement.check_vouchers(arrays, secrets, peers, demands)
     mine = primitives.public(secrets.key)
     different = len({*keys, mine}) == len(peers) + 1 == len(keys) + 1
-    require("The keys of a sum", "different, one of each client", different)
-    require("An upload", "one of a stage", messages.inner_stage(arrays) not in (None, messages.STAGE))
+    require(different, "The keys of this sum are not one from each client, all different.")
+    named = messages.inner_stage(arrays) not in (None, messages.STAGE)
+    require(named, "The upload that is asked for belongs to no stage of an algorithm.")
     parts = shares.open_shares(secrets, number, peers, keys, arrays["mask.shares"])
     deposits = rows(parts, secrets.kinds * SEED)
     if demands.measured and coverage.told(data):
@@ -232,7 +237,7 @@ def _about_columns(arrays: Arrays, data: LocalData, secrets: Secrets, peers: lis
     known = secrets.columns[:-1]
     if int(secrets.number) == 0:
         known = coverage.unseal(secrets, arrays, peers, coverage.table_of(data).d)
-    require("The columns of a masked sum", "those of its set-up", known.shape[1:] == own.shape)
+    require(known.shape[1:] == own.shape, "The columns of this masked sum are not those of its set-up.")
     return replace(secrets, columns=np.concatenate([known, own[None]]))
 
 
@@ -263,9 +268,9 @@ def _unmask(arrays: Arrays, secrets: Secrets, demands: Demands) -> tuple[Arrays,
     survived, dropped = _distinct(arrays["mask.survived"]), _distinct(arrays["mask.dropped"])
     # each in one of the two: of a peer that is in both, both shares would go out
     whole = sorted(survived + dropped) == sorted(secrets.holders.tolist())
-    require("Survivors and dropped clients", "together those of the sum, each once", whole)
+    require(whole, "Survivors and dropped clients are not together the clients of this sum, each named once.")
     needed = int(secrets.needed)
-    require("The survivors of a sum", f"at least {needed}", len(survived) + 1 >= needed)
+    require(len(survived) + 1 >= needed, f"Fewer than {needed} clients are named as survivors of this sum.")
     _agree(secrets, survived, demands, reveals=True)
     if secrets.columns.size:
         _require_measured(secrets, survived, demands)
@@ -320,7 +325,7 @@ def _seeds(count: int) -> bytes:
 
 def _distinct(a: Array) -> list[int]:
     numbers = list(map(int, a))
-    require("The clients that a message names", "different ones", len(set(numbers)) == len(numbers))
+    require(len(set(numbers)) == len(numbers), "The message names a client twice.")
     return numbers
 
 
@@ -329,8 +334,6 @@ def _expect(secrets: Secrets, expected: bool) -> None:
         phase = Phase(int(secrets.step)).name.lower()
         due = int(secrets.number)
         raise ProtocolError(
-            "A masked message",
-            must=f"the next one of its set-up, {phase} of sum {due}",
-            got="another one, or one that came before",
-            then="Nothing was sent in return.",
+            f"This masked message is out of turn or repeated, because this node expects {phase} of sum {due} next. "
+            f"{messages.ASK_SERVER}"
         )

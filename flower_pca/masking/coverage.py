@@ -117,13 +117,13 @@ def unseal(secrets: Secrets, arrays: Mapping[str, Array], peers: list[int], d: i
     common = dict(zip(secrets.peers.tolist(), texts(secrets.common), strict=True))
     found = {peer: bytes(_NAMES) + bytes([_EMPTY]) * d for peer in common}
     letters = texts(arrays[LETTERS]) if LETTERS in arrays else [b""] * len(peers)
-    require("The letters about columns", "one of each peer", len(letters) == len(peers))
+    require(len(letters) == len(peers), "The message does not bring one letter about columns from each peer.")
     for peer, letter in zip(peers, letters, strict=True):
         if any(letter):
             context = messages.about_columns(setup, peer, position)
             found[peer] = primitives.unseal(primitives.derive(common[peer][KEY:], context), letter, context)
             # A letter about other columns says nothing of those that are asked for.
-            require("The letter of a peer about its columns", f"about {d} columns", len(found[peer]) == _NAMES + d)
+            require(len(found[peer]) == _NAMES + d, f"A peer's letter about its columns is not about {d} columns.")
     return rows(list(found.values()), _NAMES + d)
 
 
@@ -138,7 +138,7 @@ def check(own: Array, said: Array, others: int, names: Sequence[str] | None = No
         others: How many peers must have measured a column that this client has measured.
         names: What the message calls the columns, if it names them.
     """
-    require("The columns of a masked sum", "those of its set-up", said.shape[1:] == own.shape)
+    require(said.shape[1:] == own.shape, "The columns of this masked sum are not those of its set-up.")
     # A letter about other columns says nothing of those that are asked for.
     about_these = (said[:, :_NAMES] == own[:_NAMES]).all(axis=1)
     theirs = np.where(about_these[:, None], said[:, _NAMES:], _EMPTY)

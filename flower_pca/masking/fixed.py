@@ -95,10 +95,10 @@ def check(arrays: Arrays, secrets: Secrets) -> None:
     """Require of an upload's message, before the rows are looked at, a fitting fixed point."""
     clients, least = arrays["mask.clients"], len(secrets.holders) + 1
     if clients.shape or clients.dtype.kind not in "iu" or not least <= clients <= MOST_CLIENTS:
-        raise _refusal(
-            "The number of clients in a sum",
-            f"from {least} to {MOST_CLIENTS}",
-            "several" if clients.shape else f"{clients}",
+        got = "not one whole number" if clients.shape or clients.dtype.kind not in "iu" else f"{clients:,}"
+        raise ProtocolError(
+            f"The number of clients in this masked sum is {got}, and has to be from {least} to {MOST_CLIENTS:,}. "
+            f"{messages.ASK_SERVER}"
         )
 
 
@@ -112,7 +112,7 @@ def check_noise(arrays: Arrays, parts: Mapping[str, Part], noise: Arrays, summed
     own = bounds_with_noise(parts, asked_share(noise, summed), int(arrays["mask.clients"]))
     for name, bound in messages.bounds(arrays).items():
         if name not in own or not np.array_equal(own[name], bound):
-            raise _refusal("The bounds of a sum with noise", "those that follow from the noise", "others")
+            raise ProtocolError(f"The bounds of this masked sum do not follow from its noise. {messages.ASK_SERVER}")
 
 
 def encode_answer(arrays: Arrays, up: Arrays, own: Arrays, bits: Bits) -> Array:
@@ -125,25 +125,21 @@ def encode_answer(arrays: Arrays, up: Arrays, own: Arrays, bits: Bits) -> Array:
     bounds = messages.bounds(arrays)
     if set(bounds) != set(up):
         raise ProtocolError(
-            "The bounds of a sum",
-            must=f"those of {', '.join(up)}",
-            got=list(bounds),
-            then="Install the same flower_pca everywhere.",
+            f"The message has bounds for {', '.join(bounds) or 'nothing'}, and the masked sum is of {', '.join(up)}. "
+            "Install the same flower_pca at the server and all nodes."
         )
     for name, bound in bounds.items():
         try:
             np.broadcast_to(bound, up[name].shape)
         except ValueError:
-            rule = f"one number, or of a shape that goes with {up[name].shape}"
-            raise _refusal(f"The bound of {name} in a sum", rule, f"shape {bound.shape}") from None
+            raise ProtocolError(
+                f"The bound of {name} in this masked sum has shape {bound.shape}, which does not go with the "
+                f"answer's shape {up[name].shape}. {messages.ASK_SERVER}"
+            ) from None
     try:
         return encode(up, bounds, int(arrays["mask.clients"]), bits)
     except DataError as error:
         raise SpentError(str(error), own) from error
-
-
-def _refusal(what: str, rule: str, got: str) -> ProtocolError:
-    return ProtocolError(what, must=rule, got=got, then="Nothing was sent in return.")
 
 
 def _exponents(bound: Array, clients: int) -> Array:
@@ -156,12 +152,9 @@ def _words(name: str, a: Array, bound: Array, clients: int, bits: Bits) -> Array
     wide = not bound.all()
     limit = _WIDEST if wide else bound
     if not (np.abs(a) <= limit).all():  # nor is NaN
-        rule = f"finite and at most {float(np.max(limit)):.3g}, the bound of the masks, in size"
         raise DataError(
-            f"Every entry of {name} of this client",
-            must=rule,
-            got="a larger one",
-            then="Nothing was sent. Scale the data, or give MaskedSums a larger bound.",
+            f"{name} of this client has an entry that is not finite or exceeds {float(np.max(limit)):.3g}, the bound "
+            "of the masks, so this client sent nothing. Scale the data, or give MaskedSums a larger bound."
         )
     if wide:
         steps = np.ldexp(a, _FRACTION).ravel()
@@ -216,10 +209,8 @@ def _values(words: Array, shape: tuple[int, ...], bound: Array, clients: int) ->
     grain = _NOTHING * _GRAIN * math.sqrt(clients)
     if (np.abs(words) > 2**_LIMIT).any():
         raise ProtocolError(
-            "A sum without its masks",
-            must="as small as the bound says",
-            got="one that looks like noise",
-            then="A client has sent other shares than it should, or has been asked another thing.",
+            "A masked sum looks like noise after its masks were taken off, so at least one client sent wrong shares "
+            "or was asked another question. Find out which program that client runs, and start the run again."
         )
     if bound.all():
         words = np.where(np.abs(words) <= grain, 0, words).reshape(shape)

@@ -38,10 +38,10 @@ class MaskingGroup:
     def __init__(self, masks: MaskedSums, setup: bytes, audience: int, answers: Mapping[int, Arrays]) -> None:
         least = max(2, masks.quorum(audience))
         if len(answers) < least:
-            rule, got = f"at least {least}", len(answers)
-            if audience > 1:
-                rule += f" of the {audience} asked"
-            raise NotEnoughNodes("The clients of a masked sum", must=rule, got=got, then="Start more.")
+            raise NotEnoughNodes(
+                f"A masked sum needs at least {least} clients, and {len(answers)} of the {audience} asked answered. "
+                "Start more clients."
+            )
         self.setup, self.number = setup, 0
         self.clients = tuple(answers)
         self.position = {client: i for i, client in enumerate(self.clients)}
@@ -131,7 +131,7 @@ class MaskingGroup:
         self._now = {i: self._next[i] for i in members}
         self._next, self._uploads = {}, {}
         self._peers = {i: [j for j in self._neighbours[i] if j in self._now] for i in self._now}
-        self._check("The clients that a sum begins with", self._now)
+        self._check("are ready for a masked sum", self._now)
 
     def upload_message(self, client: int) -> Arrays:
         """What a client needs for its upload beside the stage's own arrays."""
@@ -153,7 +153,7 @@ class MaskingGroup:
             self._course = arrays["mask.past"].tobytes()
             key = arrays["mask.key"].tobytes()
             self._publish(i, key, self._peers[i], arrays["mask.shares"])
-        self._check("The clients that have uploaded", self._uploads)
+        self._check("uploaded their part of a masked sum", self._uploads)
         self._fates = {}
         for i, peers in self._peers.items():
             survived = [j for j in peers if j in self._uploads]
@@ -230,10 +230,8 @@ class MaskingGroup:
         """What masks that a dropped client shares with survivors have left in their sum."""
         if primitives.public(seed) != self._now[i].key:
             raise ProtocolError(
-                "The key of a client that dropped out",
-                must="its own",
-                got="one of another key",
-                then="A client has sent other shares than it should.",
+                "The shares of a client that dropped out give another key than it had published, so at least one "
+                "client sent wrong shares. Find out which program that client runs, and start the run again."
             )
         private, rest = primitives.private(seed), np.zeros(length, dtype=np.uint64)
         for j in survivors:
@@ -247,7 +245,7 @@ class MaskingGroup:
     def _secret(self, shares: Mapping[tuple[str, int], list[tuple[int, bytes]]], kind: str, i: int) -> bytes:
         there = shares.get((kind, i), [])
         if len(there) < self._needed:
-            raise _too_few("The clients that answered for a mask", self._needed, len(there))
+            raise _too_few("answered for a mask", self._needed, len(there))
         return primitives.combine(sorted(there)[: self._needed])
 
     def _publish(self, i: int, key: bytes, peers: list[int], sealed: Array) -> None:
@@ -261,11 +259,11 @@ class MaskingGroup:
             return {"keys": dropped}
         return {"selves": [i, *survived], "keys": dropped}
 
-    def _check(self, what: str, alive: Iterable[int]) -> None:
+    def _check(self, doing: str, alive: Iterable[int]) -> None:
         """Every client that counts must have enough neighbours that do."""
         fewest = self._fewest(set(alive))
         if fewest < self._needed:
-            raise _too_few(what, self._needed, fewest)
+            raise _too_few(doing, self._needed, fewest)
 
     def _fewest(self, there: set[int]) -> int:
         sizes = [1 + len(there.intersection(self._neighbours[i])) for i in there]
@@ -291,10 +289,8 @@ def identity() -> Array:
     return raw(os.urandom(SEED))
 
 
-def _too_few(what: str, needed: int, got: int) -> NotEnoughNodes:
+def _too_few(doing: str, needed: int, got: int) -> NotEnoughNodes:
     return NotEnoughNodes(
-        what,
-        must=f"at least {needed}, of each one's neighbours and itself",
-        got=got,
-        then="Without them no sum can be unmasked, by design. Start the run again.",
+        f"Too few clients {doing}: {got} of at least {needed}, counting a client and its neighbours. By design, no "
+        "sum can be unmasked without them. Start the run again."
     )

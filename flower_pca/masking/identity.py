@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 from cryptography.hazmat.primitives.hashes import SHA384
 
 from flower_pca.base.errors import ConfigError, ProtocolError
-from flower_pca.base.shown import shown
+from flower_pca.base.shown import path_text, shown
 
 _CURVES: Final = (ec.SECP256R1, ec.SECP384R1, ec.SECP521R1)  # those that OpenSSH has
 _RULE: Final = "ECDSA, on the curve P-256, P-384 or P-521"
@@ -31,6 +31,8 @@ _MAKE: Final = "Make one with ssh-keygen -t ecdsa -b 384 -N '' -f FILE."
 _NUMBER: Final = 66
 NAME: Final = sha256().digest_size  # bytes of the name of a key
 _HASH: Final = ec.ECDSA(SHA384())
+_SENT_NOTHING: Final = "This node sent nothing in return."
+_ASK_SERVER: Final = "Ask the operator of the server why."
 
 
 @dataclass(frozen=True)
@@ -65,10 +67,8 @@ class Identity:
             trusted = dict(_trusted_lines(_path("trusted_keys", trusted_keys)))
         if key is not None and trusted is not None and (own := name(key.public_key())) not in trusted:
             raise ConfigError(
-                "trusted_keys",
-                must=f"those of all nodes, {sign_key} too",
-                got=f"others only, and not {printable(own)}",
-                then="Add its public half: the other nodes refuse whoever is not on the list.",
+                f"trusted_keys lacks the public half of this node's own sign_key {path_text(sign_key)}, which is "
+                f"{printable(own)}. Add it, because the other nodes refuse every key that is not on the list."
             )
         return cls(key, trusted)
 
@@ -95,26 +95,24 @@ class Identity:
             signer = signature[:NAME]
             # zeros are what the server has for one that does not sign, as signatures travel in rows
             if not any(signature):
-                raise _refusal(
-                    "signed by their owners: trusted_keys is set",
-                    f"no signature of the peer at position {peer}",
-                    "Give every node its sign_key.",
+                raise ProtocolError(
+                    f"The peer at position {peer} has not signed its keys, as this node's trusted_keys require. "
+                    f"{_SENT_NOTHING} Give every node its sign_key."
                 )
             if signer not in self.trusted:
-                raise _refusal(
-                    "signed by a node in trusted_keys",
-                    f"keys signed by {printable(signer)}",
-                    "Add it to the list if it is a node of yours.",
+                raise ProtocolError(
+                    f"A peer's keys are signed by {printable(signer)}, which is not in this node's trusted_keys. "
+                    f"{_SENT_NOTHING} Add this key to the list if it belongs to a node of yours."
                 )
             if signer in seen:
-                raise _refusal(
-                    "of another node each, and not of this one", f"{printable(signer)} again", "Ask the server."
+                raise ProtocolError(
+                    f"{printable(signer)} has signed the keys of two members of this set-up. {_SENT_NOTHING} "
+                    f"{_ASK_SERVER}"
                 )
             if not _holds(self.trusted[signer], text, signature[NAME:]):
-                raise _refusal(
-                    "as their owner has signed them",
-                    f"others than {printable(signer)} has signed for this set-up",
-                    "Ask the server.",
+                raise ProtocolError(
+                    f"A peer's keys are not those that {printable(signer)} has signed for this set-up. {_SENT_NOTHING} "
+                    f"{_ASK_SERVER}"
                 )
             seen.add(signer)
             names[peer] = signer
@@ -129,10 +127,8 @@ class Identity:
             key, numbers = self.trusted[signer], signature[NAME:]
             if signature[:NAME] != signer or not _holds(key, text, numbers):
                 raise ProtocolError(
-                    "Run, members and threshold of a set-up",
-                    must="the same to all, as each has signed them",
-                    got=f"others, or no signature, of {printable(signer)}",
-                    then="Nothing was sent in return. Ask the server.",
+                    f"{printable(signer)} has not signed the same run, members and threshold of this set-up as the "
+                    f"server sent here. {_SENT_NOTHING} {_ASK_SERVER}"
                 )
 
 
@@ -188,7 +184,9 @@ def _holds(key: ec.EllipticCurvePublicKey, text: bytes, numbers: bytes) -> bool:
 
 def _path(what: str, given: object) -> Path:
     if not isinstance(given, str | os.PathLike) or not os.fspath(given):
-        raise ConfigError(what, must="the path of a file", got=shown(given), then="Name one, or leave it out.")
+        raise ConfigError(
+            f"{what} needs the path of a file, and {shown(given)} is none. Name a file, or leave {what} out."
+        )
     return Path(given).expanduser()
 
 
@@ -201,10 +199,8 @@ def _private(path: Path) -> ec.EllipticCurvePrivateKey:
         key = None
     if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, _CURVES):
         raise ConfigError(
-            "sign_key",
-            must=f"a private key of the kind {_RULE}, in OpenSSH or PEM format and without a passphrase",
-            got=f"another file, {path}",
-            then=_MAKE,
+            f"{path} (sign_key) is not a private key that can be used. It must be {_RULE}, in OpenSSH or PEM format "
+            f"and without a passphrase. {_MAKE}"
         )
     return key
 
@@ -220,10 +216,8 @@ def _trusted_lines(place: Path) -> Iterator[tuple[bytes, ec.EllipticCurvePublicK
                 yield name(key), key
     if empty:
         raise ConfigError(
-            "trusted_keys",
-            must="one public key at least",
-            got=f"none in {place}",
-            then="Name a file with one public key on every line, or a folder of .pub files.",
+            f"{place} (trusted_keys) has no public key. Name a file with one public key on every line, or a folder of "
+            ".pub files."
         )
 
 
@@ -233,12 +227,7 @@ def _public(line: bytes, where: str) -> ec.EllipticCurvePublicKey:
     except (ValueError, TypeError, UnsupportedAlgorithm):
         key = None
     if not isinstance(key, ec.EllipticCurvePublicKey):
-        raise ConfigError(
-            "Every line of trusted_keys",
-            must=f"a public key in OpenSSH format of the kind {_RULE}",
-            got=f"another, in {where}",
-            then=_MAKE,
-        )
+        raise ConfigError(f"{where} (trusted_keys) is not a public key in OpenSSH format of the kind {_RULE}. {_MAKE}")
     return key
 
 
@@ -247,12 +236,6 @@ def _read(what: str, path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise ConfigError(
-            what,
-            must="a file that can be read",
-            got=f"{path} ({error.strerror})",
-            then="Name another, or let the user of this process read it.",
+            f"{path} ({what}) cannot be read ({error.strerror}). Let the user of this process read it, or name "
+            "another file."
         ) from error
-
-
-def _refusal(rule: str, got: str, remedy: str) -> ProtocolError:
-    return ProtocolError("The keys of a set-up", must=rule, got=got, then=f"Nothing was sent in return. {remedy}")

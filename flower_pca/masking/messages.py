@@ -34,7 +34,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 import numpy as np
 
 from flower_pca import registry
-from flower_pca.base.errors import DataError, ProtocolError, sentence
+from flower_pca.base import labels
+from flower_pca.base.errors import DataError, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.core.kinds import FLAG, Ask, index
 from flower_pca.core.stage import Arrays
@@ -84,12 +85,7 @@ def strays(answers: Mapping[int, Arrays]) -> tuple[int, ...]:
 
 def why(client: int, then: str) -> str:
     """What is said of a client that has strayed."""
-    return sentence(
-        f"What client {client} keeps of this run",
-        "from the same messages, in the same order, as that of the others",
-        "another course",
-        then,
-    )
+    return f"Client {client} was sent other messages of this run than most clients, or in another order. {then}"
 
 
 def _remembers(stage: str) -> bool:
@@ -107,6 +103,7 @@ STAGE: Final = "masked"  # of every message of a masked run, whatever stage it c
 # of all that is not the stage's own, in messages and in a client's memory
 PREFIX: Final = "mask."
 BOUND: Final = "mask.bound."
+ASK_SERVER: Final = "This node sent nothing in return. Ask the operator of the server why."
 # bytes: which key has signed (SHA-256), and the two numbers of ECDSA, of any curve
 SIGNATURE: Final = 164
 _TEXT: Final = Ask(dimensions=1, least=0, most=255, whole=True)  # bytes
@@ -312,10 +309,8 @@ class Demands:
         """Require enough others."""
         if (count := len(set(peers))) < self.min_peers:
             raise ProtocolError(
-                "The peers of this node in a masked sum",
-                must=f"at least {self.min_peers}: that is its min_peers",
-                got=count,
-                then="Ask the node's operator.",
+                f"This masked sum has {labels.count(count, 'peer')} of this node, and the node's min_peers asks for "
+                f"at least {self.min_peers}. Ask the node's operator to lower min_peers, or run with more clients."
             )
 
     def check_group(self, names: Iterable[bytes], *, reveals: bool = False) -> None:
@@ -333,15 +328,14 @@ class Demands:
             return summed
         if summed <= self.colluders:
             raise ProtocolError(
-                "The fewest clients of a sum with noise",
-                must=f"more than the {self.colluders} of its max_colluders",
-                got=summed,
-                then="Ask the node's operator.",
+                f"A sum with noise that needs no more than {labels.count(summed, 'client')} is refused, because "
+                f"{self.colluders} may collude by this node's max_colluders. Ask the node's operator to lower "
+                "max_colluders, or run with more clients."
             )
         return summed - self.colluders
 
 
-def require(what: str, rule: str, holds: bool) -> None:
-    """Refuse a message that no server of ours sends; what was asked of it, and nothing of what the client knows."""
+def require(holds: bool, fault: str) -> None:
+    """Refuse a message that no server of ours sends: its `fault` says nothing of what the client knows."""
     if not holds:
-        raise ProtocolError(what, must=rule, got="others", then="Nothing was sent in return.")
+        raise ProtocolError(f"{fault} {ASK_SERVER}")

@@ -59,7 +59,8 @@ def agree(key: X25519PrivateKey, other: bytes) -> bytes:
         return key.exchange(X25519PublicKey.from_public_bytes(other))
     except ValueError as error:  # a point of small order, which fixes the result
         raise ProtocolError(
-            "A public key", must="a proper one", got="one that gives no secret", then="Check the sender."
+            "A public key gives no shared secret, because it is a point of small order. Ask the operator of the "
+            "server which node sent it, because flower_pca makes no such key."
         ) from error
 
 
@@ -89,10 +90,8 @@ def unseal(key: bytes, sealed: bytes, context: bytes) -> bytes:
         return ChaCha20Poly1305(key).decrypt(_ONCE, sealed, context)
     except InvalidTag as error:
         raise ProtocolError(
-            "A sealed share",
-            must="as its sender sealed it for this sum",
-            got="one that was changed, cut or sent before",
-            then="Nothing was sent in return.",
+            "A sealed share is not as its sender sealed it for this sum: it was changed, cut off or sent before. "
+            "This node sent nothing in return. Ask the operator of the server why."
         ) from error
 
 

@@ -47,14 +47,14 @@ def open_shares(secrets: Secrets, number: int, peers: list[int], keys: list[byte
     position, setup = int(secrets.position), secrets.setup.tobytes()
     common = dict(zip(secrets.peers.tolist(), texts(secrets.common), strict=True))
     shares = []
-    require("The sealed shares for a sum", "one of each peer", len(sealed) == len(peers))
+    require(len(sealed) == len(peers), "The message does not bring one sealed share from each peer.")
     for peer, public, text in zip(peers, keys, texts(sealed), strict=True):
         context = messages.envelope(setup, number, peer, position)
         key = primitives.derive(common[peer][KEY:], context)
         letter = primitives.unseal(key, text, context)
         share, key = letter[:-KEY], letter[-KEY:]
         # a server may have told others of self-masks, and this client of none
-        require("A sealed share", "one of a set-up of the same kind", len(share) == secrets.kinds * SEED)
-        require("The key of a peer for a sum", "the one that it has sealed", key == public)
+        require(len(share) == secrets.kinds * SEED, "A sealed share belongs to a set-up of another kind.")
+        require(key == public, "A peer's key for this sum is not the one that the peer has sealed.")
         shares.append(share)
     return shares

@@ -117,7 +117,7 @@ def as_config(values: object) -> Config:
         return dict(records.ConfigRecord(values))  # type: ignore[arg-type]
     except (AttributeError, TypeError, ValueError) as error:
         raise ProtocolError(
-            _ANSWER, must="one whose figures are plain values", got="others", then="Check the sender."
+            f"{_ANSWER} has figures that are not plain values, which are numbers and texts. {records.SENDER}"
         ) from error
 
 

@@ -20,9 +20,6 @@ def read_packed(kind: str, record: Mapping[str, Any]) -> bytes:
     if not isinstance(packed, bytes):
         got = harmless(", ".join(map(str, record)) or "nothing")
         raise ProtocolError(
-            "The record",
-            must=f"one with a {kind} in it",
-            got=got,
-            then="Send result.to_record() as a train_config, or in one.",
+            f"The record has no {kind} in it, but {got}. Send result.to_record() as a train_config, or put it into one."
         )
     return packed

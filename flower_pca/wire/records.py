@@ -35,21 +35,23 @@ _NAMES: Final = 10_000  # characters of the names of all arrays of a message, at
 _WORD: Final = 100
 _PACKING: Final = "numpy.ndarray"  # what Flower calls arrays in numpy's own format
 _EMPTY: Final = "_empty"  # what Flower puts into a record without arrays
-SENDER: Final = "Check the sender."
+SENDER: Final = (
+    "Ask the operator of the machine that sent it which program runs there, because flower_pca sends nothing like it."
+)
 
 
 def read_arrays(record: ArrayRecord | None) -> list[Array]:
     """The arrays in a record, none of which may be a pickle or longer than its bytes."""
     if record is None:
-        raise ProtocolError("An answer", must="made of fitres.parameters", got="none", then="Check the client.")
+        raise ProtocolError(
+            "An answer has no fitres.parameters, where flower_pca puts its arrays. Let the client's fit return what "
+            "flower_pca has returned to it."
+        )
     try:
         return [read_array(array) for name, array in record.items() if name != _EMPTY]
     except Exception as error:  # bytes from elsewhere: numpy raises nearly anything on them
         raise ProtocolError(
-            "A message",
-            must="made of numpy arrays without pickles",
-            got=f"bytes that numpy cannot read ({type(error).__name__})",
-            then=SENDER,
+            f"A message has bytes that numpy cannot read as an array without pickles ({type(error).__name__}). {SENDER}"
         ) from error
 
 
@@ -91,19 +93,22 @@ def by_name(who: str, arrays: Sequence[Array], config: Mapping[str, Any]) -> Arr
     """Arrays by the names that a config lists."""
     text = value_of(who, config, "names", str) if "names" in config else ""
     if len(text) > _NAMES:
-        raise ProtocolError(who, must=f"one with names of at most {_NAMES} characters", got=len(text), then="Check it.")
+        raise ProtocolError(
+            f"{who} has names of arrays with {len(text):,} characters in all, and at most {_NAMES:,} are allowed. "
+            f"{SENDER}"
+        )
     names = text.split(",") if text else []
     # errors repeat these names, which another machine has made
     if max(map(len, names), default=0) > _WORD or not text.isprintable():
         raise ProtocolError(
-            who,
-            must=f"one whose arrays have printable names of at most {_WORD} characters",
-            got=harmless(text),
-            then=SENDER,
+            f"{who} has arrays whose names are not printable or longer than {_WORD} characters: {harmless(text)}. "
+            f"{SENDER}"
         )
     if len(names) != len(arrays) or len(set(names)) != len(names):
-        rule = f"made of one array for each of its names, {harmless(text) or 'none'}"
-        raise ProtocolError(who, must=rule, got=labels.count(len(arrays), "array"), then=SENDER)
+        raise ProtocolError(
+            f"{who} has {labels.count(len(arrays), 'array')} for the names {harmless(text) or 'none'}, and each name "
+            f"needs an array of its own. {SENDER}"
+        )
     return dict(zip(names, arrays, strict=True))
 
 
@@ -112,15 +117,16 @@ def check_spoken(who: str, config: Mapping[str, Any], stranger: str, *, newest: 
     layout, version = config.get(LAYOUT_KEY), config.get(VERSION_KEY)
     if layout == LAYOUT and version == VERSION:
         return
-    of_ours = f"layout {layout} and flower_pca {version or 'before 0.1'}"
-    got, remedy = of_ours, f"Install flower_pca {newest} everywhere."
+    newest = harmless(newest)
     if layout is None:
-        got, remedy = (
-            f"that of {stranger}",
-            f"Install flower_pca {newest} everywhere, and use its strategies with its nodes.",
+        raise ProtocolError(
+            f"{who} comes from {stranger} than flower_pca's. Install flower_pca {newest} everywhere, "
+            "and use its strategies with its nodes."
         )
+    theirs = harmless(f"flower_pca {version or 'before 0.1'} with layout {layout}")
     raise ProtocolError(
-        who, must=f"of layout {LAYOUT} and flower_pca {VERSION}", got=harmless(got), then=harmless(remedy)
+        f"{who} comes from {theirs}, and this machine has flower_pca {VERSION} with layout {LAYOUT}. Install "
+        f"flower_pca {newest} everywhere."
     )
 
 
@@ -129,8 +135,9 @@ def value_of(who: str, config: Mapping[str, Any], name: str, *wanted: type[Any])
     value = config.get(name)
     if not isinstance(value, wanted) or isinstance(value, bool):
         kinds = " or ".join(kind.__name__ for kind in wanted)
-        got = "none" if value is None else harmless(f"{name}={value!r}")
-        raise ProtocolError(who, must=f"one with {name} ({kinds})", got=got, then=SENDER)
+        if value is None:
+            raise ProtocolError(f"{who} has no {name} ({kinds}). {SENDER}")
+        raise ProtocolError(f"{who} has {harmless(f'{name}={value!r}')}, which is not of the kind {kinds}. {SENDER}")
     return value
 
 
@@ -138,9 +145,9 @@ def word_of(who: str, config: Mapping[str, Any], name: str) -> str:
     """A text that is to be a name: it will stand in logs, and steers no terminal there."""
     text: str = value_of(who, config, name, str)
     if len(text) > _WORD or not text.isprintable():
-        got = harmless(repr(text))
         raise ProtocolError(
-            who, must=f"one whose {name} is a printable text of at most {_WORD} characters", got=got, then=SENDER
+            f"The {name} of {who.lower()} is not a printable text of at most {_WORD} characters: "
+            f"{harmless(repr(text))}. {SENDER}"
         )
     return text
 

@@ -80,7 +80,7 @@ def test_a_loss_counts_when_survivors_are_named(tmp_path):
 
 @pytest.mark.slow
 def test_enough_peers_must_be_there_when_shares_are_made_and_when_survivors_are_named(tmp_path):
-    words = r"The peers of this node in a masked sum must be at least 4: that is its min_peers\. Got 3"
+    words = "This masked sum has 3 peers of this node, and the node's min_peers asks for at least 4"
     nodes = signed(tmp_path, SHARDS[:5], min_peers=4)
     assert Sums(nodes).product(EVERYTHING).shape == (D, D)
     with pytest.raises(RefusedError, match=words):
@@ -93,7 +93,7 @@ def test_an_invented_peer_opens_unsigned_masks_and_no_signed_ones(tmp_path):
     victim, invented = Node(0, SHARDS[0], masked_only=True), Node(1, 1e-9 * SHARDS[1])
     assert error_of(Sums([victim, invented]).product(EVERYTHING), second_moments_of(0)) < 1e-9
     victim = signed(tmp_path, SHARDS[:3])[0]
-    with pytest.raises(RefusedError, match="must be signed by their owners: trusted_keys is set"):
+    with pytest.raises(RefusedError, match="has not signed its keys, as this node's trusted_keys require"):
         Sums([victim, invented])
 
 

@@ -67,7 +67,7 @@ def longer(stage="ssi"):
 
 
 def test_an_array_that_says_it_is_longer_than_its_bytes_is_refused():
-    with pytest.raises(ProtocolError, match="made of numpy arrays without pickles"):
+    with pytest.raises(ProtocolError, match="bytes that numpy cannot read as an array without pickles"):
         wire.open_request(longer(), "train")
 
 
@@ -174,7 +174,7 @@ def test_names_of_a_node_are_cut_and_steer_no_terminal():
         grid.tamper = spoil
         result = strategies.Krylov(n_components=2).fit(grid)
     (said,) = {r.failures[str(grid.node(2))] for r in result.history if str(grid.node(2)) in r.failures}
-    assert "An answer must be one whose arrays have printable names of at most 100 characters." in said
+    assert "An answer has arrays whose names are not printable or longer than 100 characters: " in said
     assert len(said) < 600
     assert said.isprintable()
     assert not any("\x1b" in line for line in lines)
@@ -186,7 +186,7 @@ def test_another_version_is_named_in_one_sentence_on_both_sides(version):
     config["flower_pca.version"] = version
     _, _, metrics = Node(0, X).client.fit(parameters, config)
     newest = {"0.2": "0.2", None: "None"}.get(version)
-    assert "A message must be of layout 3 and flower_pca 0.1. Got layout 3 and flower_pca" in metrics["refusal"]
+    assert "A message comes from flower_pca" in metrics["refusal"]
     if newest == "0.2":
         assert "Install flower_pca 0.2 everywhere." in metrics["refusal"]
     assert metrics["refusal"].isprintable()
@@ -227,7 +227,7 @@ def test_a_node_of_another_version_is_left_out_and_named(other, refuses):
         grid.tamper = changed
         result = strategies.Krylov(n_components=2).fit(grid)
     (said,) = {r.failures[str(grid.node(2))] for r in result.history if str(grid.node(2)) in r.failures}
-    assert said.startswith("An answer must be of layout 3 and flower_pca 0.1. Got layout ")
+    assert said.startswith("An answer comes from flower_pca ")
     assert said.endswith("Install flower_pca 0.1 everywhere.")
     assert len(result.history[0].failures) == 1  # at its first answer
     assert is_pca_of(result, [shard for i, shard in enumerate(shards) if i != 2], angle=1e-4)
@@ -249,7 +249,7 @@ def test_a_server_of_another_version_is_told_so_before_a_row_is_looked_at(other,
         with pytest.raises(NotEnoughNodes) as caught:
             strategies.Krylov(n_components=2, mask=kind == "masked").fit(grid)
     version = other["flower_pca.version"] or "0.1"
-    assert "A message must be of layout 3 and flower_pca 0.1. Got layout" in str(caught.value)
+    assert "A message comes from flower_pca" in str(caught.value)
     assert f"Install flower_pca {version} everywhere." in str(caught.value)
 
 

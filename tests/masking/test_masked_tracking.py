@@ -240,7 +240,7 @@ def test_below_the_threshold_and_alone_the_run_ends():
         run.step(range(5))
     with pytest.raises(NotEnoughNodes, match="must be at least 3"):
         run.step([0, 1])
-    with pytest.raises(NotEnoughNodes, match="The clients of a masked sum must be at least 2"):
+    with pytest.raises(NotEnoughNodes, match="A masked sum needs at least 2 clients, and 1 of the 1 asked answered"):
         track(BRIEF, FIVE[:1], n_components=R, mask=True)
 
 

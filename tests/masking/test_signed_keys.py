@@ -100,10 +100,10 @@ def test_keys_of_ssh_keygen_load_and_sign(bits, form, tmp_path):
     identity = Identity.load(path, f"{path}.pub")
     signed = identity.sign(b"text")
     Identity(None, identity.trusted).check({3: b"text"}, {3: signed})
-    with pytest.raises(ProtocolError, match="others than SHA256:"):
+    with pytest.raises(ProtocolError, match="A peer's keys are not those that SHA256:"):
         Identity(None, identity.trusted).check({3: b"texts"}, {3: signed})
     said = subprocess.run(["ssh-keygen", "-lf", f"{path}.pub"], capture_output=True, text=True, check=True).stdout
-    with pytest.raises(ProtocolError, match=re.escape(f"Got {said.split()[1]} again.")):
+    with pytest.raises(ProtocolError, match=re.escape(f"{said.split()[1]} has signed the keys of two members")):
         identity.check({3: b"text"}, {3: signed})  # its own
 
 
@@ -112,7 +112,7 @@ def test_keys_of_ssh_keygen_load_and_sign(bits, form, tmp_path):
 def test_a_key_with_a_passphrase_is_refused(tmp_path):
     path = tmp_path / "node"
     subprocess.run(["ssh-keygen", "-q", "-t", "ecdsa", "-b", "384", "-N", "secret", "-f", str(path)], check=True)
-    with pytest.raises(ConfigError, match=r"and without a passphrase\. Got another file"):
+    with pytest.raises(ConfigError, match=r"is not a private key that can be used. .* and without a passphrase"):
         PCAClient(FOUR[0], sign_key=path)
 
 
@@ -132,33 +132,39 @@ def test_whoever_has_no_keys_gets_as_many_bytes_as_before():
 MEDDLING = {
     "an exchange key swapped": (
         lambda asked, others: put_one(asked, "exchanges", primitives.public(bytes(16))),
-        r"must be as their owner has signed them\. Got others than SHA256:\S+ has signed for this set-up\.",
+        r"A peer's keys are not those that SHA256:\S+ has signed for this set-up\.",
     ),
     "the first mask key swapped": (
         lambda asked, others: put_one(asked, "firsts", primitives.public(bytes(16))),
-        r"must be as their owner has signed them\.",
+        r"A peer's keys are not those that SHA256:.* has signed for this set-up\.",
     ),
     "both, signed by a stranger": (
         lambda asked, others: put(asked, 1, others["stranger"]),
-        r"must be signed by a node in trusted_keys\. Got keys signed by SHA256:",
+        r"A peer's keys are signed by SHA256:.*, which is not in this node's trusted_keys\.",
     ),
     "both, signed by it for another set-up": (
         lambda asked, others: put(asked, 1, others["replayed"]),
-        r"must be as their owner has signed them\.",
+        r"A peer's keys are not those that SHA256:.* has signed for this set-up\.",
     ),
-    "a peer twice": (lambda asked, others: put(asked, 1, others["again"]), r"of another node each, .* again\."),
-    "the node itself as its peer": (lambda asked, others: put(asked, 1, others["own"]), "and not of this one"),
+    "a peer twice": (
+        lambda asked, others: put(asked, 1, others["again"]),
+        r"SHA256:.* has signed the keys of two members of this set-up\.",
+    ),
+    "the node itself as its peer": (
+        lambda asked, others: put(asked, 1, others["own"]),
+        "has signed the keys of two members",
+    ),
     "a signature dropped": (
         lambda asked, others: put_one(asked, "signatures", bytes(messages.SIGNATURE)),
-        r"trusted_keys is set\. Got no signature of the peer at position 2\.",
+        r"The peer at position 2 has not signed its keys, as this node's trusted_keys require\.",
     ),
     "all signatures dropped": (
         lambda asked, others: {k: a for k, a in asked.items() if k not in ("mask.signatures", "mask.firsts")},
-        r"must be signed by their owners: trusted_keys is set\. Got no signature of the peer at position 1\.",
+        r"The peer at position 1 has not signed its keys, as this node's trusted_keys require\.",
     ),
     "a signature of zeros": (
         lambda asked, others: put_one(asked, "signatures", others["replayed"]["mask.signature"].tobytes()[:32], 132),
-        r"must be as their owner has signed them\.",
+        r"A peer's keys are not those that SHA256:.* has signed for this set-up\.",
     ),
 }
 
@@ -183,8 +189,7 @@ def test_a_server_that_meddles_with_the_keys_is_refused(how, signing_run, six_ke
     change, words = MEDDLING[how]
     with pytest.raises(ProtocolError, match=words) as caught:
         answer_of(signing_run, 0, change(asked, others))
-    assert str(caught.value).startswith("The keys of a set-up must be ")
-    assert "Nothing was sent in return." in str(caught.value)
+    assert "This node sent nothing in return." in str(caught.value)
     assert answer_of(signing_run, 0, asked)["mask.shares"].shape == (3, 80)  # the true ones are as good as before
 
 
@@ -204,10 +209,12 @@ def test_keys_signed_before_under_the_same_name_get_no_upload(signing_run):
         **{"mask.stage": messages.raw(b"summed_opening"), "mask.peers": np.array([1, 2, 3])},
         **{"mask.keys": np.stack(firsts), "mask.shares": np.stack(letters)},
     }
-    with pytest.raises(ProtocolError, match="Run, members and threshold of a set-up must be the same to all"):
+    with pytest.raises(
+        ProtocolError, match="has not signed the same run, members and threshold of this set-up as the server sent here"
+    ):
         answer_of(signing_run, 0, upload)
     signing_run.memories[0]["mask.vouched"] = np.array([1, 2, 3])  # if they had signed that group as well
-    with pytest.raises(ProtocolError, match="A sealed share must be as its sender sealed it"):
+    with pytest.raises(ProtocolError, match="A sealed share is not as its sender sealed it for this sum"):
         answer_of(signing_run, 0, upload)
 
 
@@ -240,10 +247,10 @@ def test_nodes_that_are_told_of_different_groups_send_nothing(how, signing_run):
         with pytest.raises(ProtocolError) as caught:
             answer_of(signing_run, i, upload.arrays_for(i))
         assert str(caught.value) == (
-            "Run, members and threshold of a set-up must be the same to all, as each has signed them. "
-            f"Got others, or no signature, of {name}. Nothing was sent in return. Ask the server."
+            f"{name} has not signed the same run, members and threshold of this set-up as the server sent here. "
+            "This node sent nothing in return. Ask the operator of the server why."
         )
-    with pytest.raises(ProtocolError, match="Run, members and threshold"):
+    with pytest.raises(ProtocolError, match="has not signed the same run, members and threshold"):
         answer_of(signing_run, 2, upload.arrays_for(2))
 
 
@@ -265,7 +272,9 @@ def test_a_signature_of_the_group_is_asked_for_of_every_peer(how, signing_run):
         asked["mask.agreed"][1] = {"zeros": 0, "of another": asked["mask.agreed"][0], "of another set-up": replayed}[
             how
         ]
-    with pytest.raises(ProtocolError, match=r"as each has signed them\. Got others, or no signature, of SHA256:"):
+    with pytest.raises(
+        ProtocolError, match=r"^SHA256:.* has not signed the same run, members and threshold of this set-up"
+    ):
         answer_of(signing_run, 0, asked)
 
 
@@ -281,7 +290,9 @@ def test_a_peer_that_comes_in_later_must_have_signed_as_well(signing_run):
     later = signing_run.message().arrays_for(0)
     assert "mask.agreed" not in later
     signing_run.memories[0]["mask.vouched"] = np.array([1, 2])
-    with pytest.raises(ProtocolError, match="Run, members and threshold of a set-up must be the same to all"):
+    with pytest.raises(
+        ProtocolError, match="has not signed the same run, members and threshold of this set-up as the server sent here"
+    ):
         answer_of(signing_run, 0, later)
 
 
@@ -296,7 +307,7 @@ def test_in_a_ring_all_members_are_signed_and_peers_must_be_among_them(six_keys,
     own = run.came[0][0]["mask.exchange"]
     for left_out in (own, asked["mask.exchanges"][1]):
         rest = asked["mask.members"][~(asked["mask.members"] == left_out).all(axis=1)]
-        with pytest.raises(ProtocolError, match="The members of a set-up must be all of its peers, and this client"):
+        with pytest.raises(ProtocolError, match="The members of this set-up lack this client or one of its peers"):
             answer_of(run, 0, {**asked, "mask.members": rest})
     assert run.finish().status.ok
 
@@ -313,12 +324,12 @@ def test_the_mask_key_of_the_first_sum_is_that_of_the_letter(signing_run):
     asked = signing_run.message().arrays_for(0)
     asked["mask.keys"] = asked["mask.keys"].copy()
     asked["mask.keys"][1] = messages.raw(primitives.public(bytes(16)))
-    with pytest.raises(ProtocolError, match="The key of a peer for a sum must be the one that it has sealed"):
+    with pytest.raises(ProtocolError, match="A peer's key for this sum is not the one that the peer has sealed"):
         answer_of(signing_run, 0, asked)
 
 
 def test_a_name_that_is_not_of_16_bytes_is_not_signed(six_keys):
-    with pytest.raises(ProtocolError, match="The name of a set-up must be 16 bytes"):
+    with pytest.raises(ProtocolError, match="The name of this set-up does not have 16 bytes"):
         published_by(Identity.load(six_keys.nodes[0], None), np.arange(48, dtype=np.uint8))
 
 
@@ -364,7 +375,7 @@ def test_a_node_that_asks_for_signatures_leaves_a_group_in_which_one_is_missing(
     rules[3] = {}
     result = strategies.SSI(n_components=2, mask=True).fit(grid_with_rules(rules))
     assert is_pca_of(result, [FOUR[0], FOUR[2], FOUR[3]], angle=1e-4)
-    words = "The keys of a set-up must be signed by their owners: trusted_keys is set. Got no signature of the peer at"
+    words = "has not signed its keys, as this node's trusted_keys require. This node sent nothing in return."
     assert sum(words in line for line in lines if "was left out" in line) == 1  # it is not asked again
 
 
@@ -372,7 +383,7 @@ def test_a_node_that_asks_for_signatures_leaves_a_group_in_which_one_is_missing(
 def test_where_all_ask_for_signatures_one_that_does_not_sign_ends_the_run(six_keys, handed_out):
     rules = [{"sign_key": path, "trusted_keys": handed_out} for path in six_keys.nodes[:3]]
     with pytest.raises(
-        NotEnoughNodes, match=r"The first that is missing, \d+: The keys of a set-up must be signed by their"
+        NotEnoughNodes, match=r"The first that is missing, \d+: The peer at position \d has not signed its keys"
     ):
         strategies.SSI(n_components=2, mask=True).fit(grid_with_rules([*rules, {}]))
 
@@ -403,5 +414,5 @@ def test_a_file_that_may_not_be_read_is_named(monkeypatch, six_keys):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Path, "read_bytes", denied)  # who runs the tests may be allowed everything
-    with pytest.raises(ConfigError, match=r"sign_key must be a file that can be read\. Got .*node-0 \(Permission"):
+    with pytest.raises(ConfigError, match=r"node-0 \(sign_key\) cannot be read \(Permission"):
         PCAClient(FOUR[0], sign_key=six_keys.nodes[0])

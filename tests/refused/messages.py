@@ -128,38 +128,45 @@ def protocol(given: dict[str, Any], sentence: str) -> Refused:
     return Refused(given, sentence, ProtocolError)
 
 
+ASK = "Ask the operator of the machine that sent it"
+
+
 def misspelt(who: str) -> list[Refused]:
     """What is wrong with a request and with a reply alike."""
     return [
-        protocol(given, f"^{who} must be {sentence}")
+        protocol(given, f"^{who} {sentence}")
         for given, sentence in (
-            ({"names": None}, "made of one array for each of its names, none. Got 2 arrays. Check the sender."),
-            ({"names": "a"}, "made of one array for each of its names, a. Got 2 arrays. Check the sender."),
-            ({"names": "a,a"}, "made of one array for each of its names, a,a. Got .*. Check the sender."),
-            ({"names": 3}, "one with names (str). Got names=3. Check the sender."),
-            ({"names": ["a"]}, "one with names (str). Got names=['a']. Check the sender."),
-            ({"number": None}, "one with number (int). Got none. Check the sender."),
-            ({"number": "7"}, "one with number (int). Got number='7'. Check the sender."),
-            ({"number": 7.0}, "one with number (int). Got number=7.0. Check the sender."),
-            ({"number": True}, "one with number (int). Got number=True. Check the sender."),
+            ({"names": None}, f"has 2 arrays for the names none, and each name needs an array of its own. {ASK}"),
+            ({"names": "a"}, f"has 2 arrays for the names a, and each name needs an array of its own. {ASK}"),
+            ({"names": "a,a"}, f"has .* for the names a,a, and each name needs an array of its own. {ASK}"),
+            ({"names": 3}, f"has names=3, which is not of the kind str. {ASK}"),
+            ({"names": ["a"]}, f"has names=['a'], which is not of the kind str. {ASK}"),
+            ({"number": None}, f"has no number (int). {ASK}"),
+            ({"number": "7"}, f"has number='7', which is not of the kind int. {ASK}"),
+            ({"number": 7.0}, f"has number=7.0, which is not of the kind int. {ASK}"),
+            ({"number": True}, f"has number=True, which is not of the kind int. {ASK}"),
         )
     ]
 
 
 FOREIGN = ((RecordDict(), "none"), (RecordDict({"x": ConfigRecord({"a": 1})}), "x"))
-UNREAD = "^A message must be made of numpy arrays without pickles. Got bytes that numpy cannot read (ValueError). Check"
-LAYOUT = "^A message must be of layout .* and flower_pca .*. Got "
+UNREAD = f"^A message has bytes that numpy cannot read as an array without pickles (ValueError). {ASK}"
 EXPONENTS = "a.exponents of a message must be of numbers of 32 or 16 bits, one"
 REQUEST = [
     *misspelt("A message"),
-    protocol({"flower_pca": 99}, f"{LAYOUT}layout 99 and flower_pca .*. Install flower_pca .* everywhere."),
+    protocol(
+        {"flower_pca": 99},
+        "^A message comes from flower_pca .* with layout 99, and this machine has flower_pca .* with layout .*. "
+        "Install flower_pca .* everywhere.",
+    ),
     protocol(
         {"flower_pca": None},
-        f"{LAYOUT}that of another strategy. Install flower_pca .* everywhere, and use its strategies",
+        "^A message comes from another strategy than flower_pca's. Install flower_pca .* everywhere, and use its "
+        "strategies",
     ),
-    protocol({"stage": None}, "^A message must be one with stage (str). Got none. Check the sender."),
-    protocol({"run": 5}, "^A message must be one with run (str). Got run=5. Check the sender."),
-    protocol({"algorithm": b"x"}, "^A message must be one with algorithm (str). Got algorithm=b'x'. Check the sender."),
+    protocol({"stage": None}, f"^A message has no stage (str). {ASK}"),
+    protocol({"run": 5}, f"^A message has run=5, which is not of the kind str. {ASK}"),
+    protocol({"algorithm": b"x"}, f"^A message has algorithm=b'x', which is not of the kind str. {ASK}"),
     *[
         protocol(
             {"without": f"fitins.{less}"},
@@ -178,21 +185,22 @@ REQUEST = [
     *[protocol({"given": {"arrays": unreadable(data)}, "layout": wire.MESSAGE_API}, UNREAD) for data in BYTES],
     protocol(
         {"given": {"arrays": ArrayRecord({"a,b": FlowerArray(EYE)})}, "layout": wire.MESSAGE_API},
-        "^A message must be made of one array for each of its names, a,b. Got 1 array. Check the sender.",
+        f"^A message has 1 array for the names a,b, and each name needs an array of its own. {ASK}",
     ),
     protocol(
         {"given": {"arrays": ArrayRecord({"a\n": FlowerArray(EYE)})}, "layout": wire.MESSAGE_API},
-        "^A message must be one whose arrays have printable names of at most 100 characters.",
+        "^A message has arrays whose names are not printable or longer than 100 characters: ",
     ),
     *[protocol({"given": {"fitins.parameters": unreadable(data)}}, UNREAD) for data in BYTES],
 ]
 REPLY = [
     *misspelt("An answer"),
-    protocol({"key": None}, "^An answer must be one with key (int). Got none. Check the sender."),
-    protocol({"key": "a"}, "^An answer must be one with key (int). Got key='a'. Check the sender."),
-    protocol({"refusal": 3}, "^An answer must be one with refusal (str). Got refusal=3. Check the sender."),
+    protocol({"key": None}, f"^An answer has no key (int). {ASK}"),
+    protocol({"key": "a"}, f"^An answer has key='a', which is not of the kind int. {ASK}"),
+    protocol({"refusal": 3}, f"^An answer has refusal=3, which is not of the kind str. {ASK}"),
     protocol(
-        {"without": "fitres.parameters"}, "^An answer must be made of fitres.parameters. Got none. Check the client."
+        {"without": "fitres.parameters"},
+        "^An answer has no fitres.parameters, where flower_pca puts its arrays. Let the client's fit return",
     ),
     *[
         protocol(
@@ -213,26 +221,26 @@ REPLY = [
     *[
         protocol(
             {"given": {"metrics": MetricRecord({"num-examples": count})}, "layout": wire.MESSAGE_API},
-            f"^An answer must be one with num-examples (int). Got num-examples={count}. Check the sender.",
+            f"^An answer has num-examples={count}, which is not of the kind int. {ASK}",
         )
         for count in (1.5, [1], [])
     ],
     *[
         protocol(
             {"given": {"fitres.num_examples": MetricRecord({"num_examples": count})}},
-            f"^An answer must be one with num_examples (int). Got num_examples={count}. Check the sender.",
+            f"^An answer has num_examples={count}, which is not of the kind int. {ASK}",
         )
         for count in (1.5, [1], [])
     ],
     *[protocol({"given": {"fitres.parameters": unreadable(data)}}, UNREAD) for data in BYTES],
 ]
 EVALUATION = [
-    protocol(given, f"^An answer must be one with {sentence}")
+    protocol(given, f"^An answer has {sentence}")
     for given, sentence in (
-        ({"squares": None}, "squares (int or float). Got none. Check the sender."),
-        ({"n": "3"}, "n (int or float). Got n='3'. Check the sender."),
-        ({"squares": "3"}, "squares (int or float). Got squares='3'. Check the sender."),
-        ({"names": None}, "names (str). Got none. Check the sender."),
+        ({"squares": None}, f"no squares (int or float). {ASK}"),
+        ({"n": "3"}, f"n='3', which is not of the kind int or float. {ASK}"),
+        ({"squares": "3"}, f"squares='3', which is not of the kind int or float. {ASK}"),
+        ({"names": None}, f"no names (str). {ASK}"),
         ({"names": ""}, ""),
     )
 ]
@@ -300,7 +308,7 @@ BITS = [
     protocol({"asked": asked}, "The bits of numbers in a message must be one of 64, 32, 16. Got")
     for asked in (np.array(8), np.array([32]))
 ]
-KEY = [protocol({"key": bytes(32)}, "A public key must be a proper one.")]
+KEY = [protocol({"key": bytes(32)}, "A public key gives no shared secret, because it is a point of small order. Ask")]
 TOTAL = [protocol({"words": np.random.default_rng(0).integers(0, 2**64, 40, dtype=np.uint64)}, "looks like noise")]
 DOORS: dict[str, tuple[Callable[..., Any], list[Refused]]] = {
     "request": (read_request, REQUEST),

@@ -239,7 +239,9 @@ CLIENT = [
     Refused({"masked_only": "yes"}, "masked_only must be one of True, False. Got 'yes'."),
     Refused({"share_own": "false"}, "share_own must be one of True, False. Got 'false'. Choose one of these, without"),
     *[
-        Refused({name: given}, f"{name} must be the path of a file. Got {given!r}. Name one, or leave it out.")
+        Refused(
+            {name: given}, f"{name} needs the path of a file, and {given!r} is none. Name a file, or leave {name} out."
+        )
         for name in ("sign_key", "trusted_keys")
         for given in (5, "", True)
     ],

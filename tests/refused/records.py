@@ -103,7 +103,7 @@ def thing(path: Path) -> None:
 RECORD = [
     Refused(
         {"record": record},
-        "The record must be one with a projection in it. Got .* Send result.to_record() as a train_config, or in",
+        "The record has no projection in it, but .*. Send result.to_record() as a train_config, or put",
         ProtocolError,
     )
     for record in ({}, {"lr": 0.1}, ConfigRecord({"flower_pca.projection": "text"}))
@@ -143,7 +143,7 @@ PROJECTION = [
     )
 ]
 SCALING_RECORD = [
-    Refused({"record": {"lr": 0.1}}, "The record must be one with a scaling in it. Got lr", ProtocolError),
+    Refused({"record": {"lr": 0.1}}, "The record has no scaling in it, but lr. ", ProtocolError),
     Refused({"record": {"flower_pca.scaling": b"damaged"}}, "must be a scaling that flower_pca has", DataError),
 ]
 SCALING = [

@@ -130,7 +130,8 @@ OF_RUN = [
             (
                 two_lead(5),
                 {"algorithm": "ssi", "mask": MaskedSums(bound=1e-3)},
-                "Every entry of Y .* at most 0.001, the bound of the masks.* Nothing",
+                "Y of this client has an entry that .* exceeds 0.001, the bound of the masks, so this client sent "
+                "nothing",
             ),
             (
                 [RANGED],
@@ -189,7 +190,7 @@ OF_STEPS = [
     ),
     Refused(
         {"streams": STEPS, "batch": None, "mask": MaskedSums(bound=1e-5)},
-        "Every entry of S of this client must be finite and at most 1e-05",
+        "S of this client has an entry that is not finite or exceeds 1e-05, the bound of the masks",
         DataError,
     ),
 ]

@@ -211,7 +211,11 @@ SIMULATE = [
     Refused({"mask": "yes"}, "mask must be True, False, .* Got 'yes'. Choose one of these."),
     Refused({"mask": 3}, 'mask must be True, False, a MaskedSums, or a string such as "masks(neigh'),
     Refused({"mask": "masks(neighbors=2)"}, "Every parameter of masks must be among .* Did you mean 'neighbours'"),
-    Refused({"data": two_lead(1), "mask": True}, "The clients of a masked sum must be at least 2", NotEnoughNodes),
+    Refused(
+        {"data": two_lead(1), "mask": True},
+        "A masked sum needs at least 2 clients, and 1 of the 1 asked answered. Start more",
+        NotEnoughNodes,
+    ),
     Refused(
         {"algorithm": "ssi", "data": three_lead(3), "dp": BUDGET, "mask": MaskedSums(bound=9.0)},
         "bound of the masks must be left out with dp. Got 9.0.",

@@ -168,7 +168,7 @@ LOCAL = [
 BOUNDED = [
     Refused(
         {"value": value, "bound": bound},
-        "Every entry of Y of this client must be finite and at most .* bound of the",
+        "Y of this client has an entry that is not finite or exceeds .*, the bound of the masks",
         DataError,
     )
     for value, bound in ((1.001, 1.0), (-1.001, 1.0), (np.nan, 1.0), (np.inf, 0.0), (1e29, 0.0))
@@ -176,16 +176,19 @@ BOUNDED = [
 KEYS = [
     *[Refused({"nodes": nodes}, "nodes must be a whole number of at least 1") for nodes in (0, -1, 2.0, True, "2")],
     *[
-        Refused({"hosts": [host]}, "Every host must be a name such as")
+        Refused({"hosts": [host]}, ".* is neither a host name such as superlink.example.org nor an address such as")
         for host in ("https://a.org", "a.org:8000", "", "-a", "a_b", "a..b", "x" * 64, "a b", "ä.org", "a\n")
     ],
 ]
-SIGN = "sign_key must be a private key of the kind ECDSA, on the curve P-256, P-384 or P-521, in OpenSSH or PEM format"
-EVERY = "Every line of trusted_keys must be a public key in OpenSSH format of the kind ECDSA"
+SIGN = (
+    "/.*/node (sign_key) is not a private key that can be used. It must be ECDSA, on the curve P-256, P-384 or "
+    "P-521, in OpenSSH or PEM format"
+)
+EVERY = "(trusted_keys) is not a public key in OpenSSH format of the kind ECDSA"
 SIGN_KEY = [
     Refused({"make": make}, sentence)
     for make, sentence in (
-        (None, "sign_key must be a file that can be read. Got /.*/node (No such file or directory)."),
+        (None, "/.*/node (sign_key) cannot be read (No such file or directory)."),
         (lambda: b"nothing", SIGN),
         (lambda: b"", SIGN),
         (lambda: bytes_of_public(ec.generate_private_key(ec.SECP384R1())), SIGN),
@@ -194,27 +197,24 @@ SIGN_KEY = [
         (lambda: bytes_of_private(ec.generate_private_key(ec.SECP256K1()), PKCS8), SIGN),
         (
             lambda: bytes_of_private(ec.generate_private_key(ec.SECP384R1()), PKCS8, b"secret"),
-            "and without a passphrase. Got another",
+            f"{SIGN} and without a passphrase. Make one with ssh-keygen",
         ),
     )
 ]
 TRUSTED_KEYS = [
     Refused({"lines": lines}, sentence)
     for lines, sentence in (
-        (None, "trusted_keys must be a file that can be read. Got /.*/trusted (No such file or directory)."),
-        ([], "trusted_keys must be one public key at least. Got none in /.*/trusted."),
-        ([b"# nobody", b"  "], "trusted_keys must be one public key at least."),
-        (
-            [b"# a comment", b"nonsense"],
-            f"{EVERY}, on the curve P-256, P-384 or P-521. Got another, in /.*/trusted, line 2",
-        ),
+        (None, "/.*/trusted (trusted_keys) cannot be read (No such file or directory)."),
+        ([], "/.*/trusted (trusted_keys) has no public key."),
+        ([b"# nobody", b"  "], "(trusted_keys) has no public key."),
+        ([b"# a comment", b"nonsense"], f"/.*/trusted, line 2 {EVERY}, on the curve P-256, P-384 or P-521. "),
         ([bytes_of_public(ed25519.Ed25519PrivateKey.generate())], EVERY),
         ([bytes_of_private(ec.generate_private_key(ec.SECP384R1()))], EVERY),
     )
 ]
-TRUSTED_FOLDER = [Refused({}, "one public key at least. Got none in /.*/known.")]
+TRUSTED_FOLDER = [Refused({}, "/.*/known (trusted_keys) has no public key.")]
 NOT_ON_ITS_LIST = [
-    Refused({}, "trusted_keys must be those of all nodes, .*node too. Got others only, and not SHA256:.* Add its")
+    Refused({}, "trusted_keys lacks the public half of this node's own sign_key /.*/node, which is SHA256:.*. Add it")
 ]
 IDS = [Refused({"ids": ("a", "b")}, "The ids of rows must be one for each row. Got 2 for 9 rows", DataError)]
 DOORS: dict[str, tuple[Callable[..., Any], list[Refused]]] = {

@@ -48,6 +48,7 @@ class Dots:
     series: Sequence[Series]
     what: str
     log: bool = True
+    along: str = ""
 
 
 @dataclass(frozen=True)
@@ -80,19 +81,19 @@ class Card:
 
     @property
     def ratio(self) -> str:
-        """Ours over the paper's: the median of all pairs, and the least and the most."""
+        """Ours over the paper's: the median of all pairs, and the least and the most; "" if the paper has none."""
         if self.kept is None:
             return report.NONE
         if self.dots is None:
-            return "the paper shows curves"
+            return ""
         pairs = [
             (a.at, b.at)
             for series in self.dots(self.kept).series
             for a, b in zip(series.paper, series.ours, strict=True)
-            if a and b and a.at > 0.0
+            if a and b and a.at != 0.0
         ]
         ratios = sorted(b / a for a, b in pairs)
-        return f"{median(ratios):.2g} ({ratios[0]:.2g} to {ratios[-1]:.2g})" if ratios else "the paper shows curves"
+        return f"{median(ratios):.2g} ({ratios[0]:.2g} to {ratios[-1]:.2g})" if ratios else ""
 
     def draw(self, path: Path) -> bool:
         """Draw it, if there is something to draw."""
@@ -167,7 +168,8 @@ def by_row(
     def dots(kept: Record) -> Dots:
         rows = kept.table[:most]
         found = [value(row[ours]) for row in rows]
-        return Dots([row[label] for row in rows], [Series(ours, [value(row[paper]) for row in rows], found)], what, log)
+        series = [Series(ours, [value(row[paper]) for row in rows], found)]
+        return Dots([row[label] for row in rows], series, what, log, label)
 
     return dots
 
@@ -184,7 +186,7 @@ def beside(label: str, columns: Sequence[str], *, what: str, paper: Sequence[str
             Series(name, known if i == 0 else none, [value(row[name]) for row in rows])
             for i, name in enumerate(columns)
         ]
-        return Dots([row[label] for row in rows], series, what, log)
+        return Dots([row[label] for row in rows], series, what, log, label)
 
     return dots
 
@@ -210,6 +212,10 @@ def marks(path: Path, dots: Dots) -> None:
                 ax.plot([x], [paper.at], "o", mfc="none", mec=colour, ms=9, mew=1.3)
     if dots.log:
         ax.set_yscale("log")
+    else:  # from 0 on, so that a small difference looks small
+        ends = [0.0, *(1.05 * end for end in ax.get_ylim())]
+        ax.set_ylim(min(ends), max(ends))
+    ax.set_xlabel(dots.along, fontsize=9)
     ax.set_xticks(range(len(dots.labels)), dots.labels, fontsize=8, rotation=20 if len(dots.labels) > 6 else 0)
     ax.set_ylabel(dots.what, fontsize=9)
     ax.grid(color="#e6e8ec", axis="y")

@@ -75,15 +75,17 @@ def _of(program: str, kept: Record) -> Record:
 PAGES: Final = {
     "local_power": Paper(
         "local-power",
-        "Yes. With the readings of the authors' public program, the errors of Tables 1, 2, 6 and 7 come out within a "
-        "few per cent on most sets, and vanilla LocalPower is unstable as the paper says. By the paper's words alone "
-        "the errors are two to ten times larger.",
+        "**Yes, if you read the paper as the authors' public program does.** Then half of the errors of Table 6 come "
+        "out within 8 per cent, 59 of 60 within a factor of 1.6, and vanilla LocalPower is unstable as the paper says. "
+        "If you measure the error as the paper's words define it, the errors of LocalPower with OPT are 1.1 to 86 "
+        "times the printed ones, 2.3 times in the median. Ten of the paper's fifteen data sets are at hand.",
         (
             Card(
                 "Out of the 15 datasets, LocalPower has the smallest error mean and std on 12 datasets.",
                 "Section 5.1, Table 6",
                 "local_power/table6",
-                "LocalPower with OPT and sign-fixing has the paper's errors on the ten sets at hand.",
+                "LocalPower has the smallest mean on nine of the ten sets at hand. On mnist DR-SVD has the smallest "
+                "mean. Both hold in the paper too.",
                 by_set("OPT", "sign"),
             ),
             Card(
@@ -91,8 +93,8 @@ PAGES: Final = {
                 "large.",
                 "Section 5.1, Table 6",
                 "local_power/fig4",
-                "The errors of UDA, WDA and DR-SVD are the paper's. On mnist DR-SVD is better than LocalPower, in the "
-                "paper and here.",
+                "The errors of UDA, WDA and DR-SVD agree with the paper's to a factor of 1.3. They are larger than "
+                "those of LocalPower, except that DR-SVD is better on mnist, in the paper and here.",
                 lambda kept: by_set("UDA", "WDA", "DR-SVD")(_of("local_power/table6", kept)),
             ),
             Card(
@@ -100,22 +102,26 @@ PAGES: Final = {
                 "(i) use [OPT or sign-fixing] instead or (ii) use the decay strategy.",
                 "Fig. 2b; numbers of Table 1",
                 "local_power/fig2b",
-                "Vanilla is ten times worse than OPT on a9a and poker, as in the paper. The cause is the signs of "
-                "LAPACK's QR: with a positive diagonal of R, vanilla is as good as sign-fixing without any alignment.",
+                "On a9a vanilla's error is 18 times OPT's (20 times in the paper), and with decay it falls below. The "
+                "cause is the signs of LAPACK's QR: if R has a positive diagonal, vanilla is as good as sign-fixing "
+                "without any alignment. On abalone our vanilla has no outlier. The paper's has one or two in ten runs.",
                 lambda kept: by_set("OPT", "vanilla")(_of("local_power/table1", kept)),
             ),
             Card(
                 "The decay strategy not only makes convergence faster but also improves the final precision well.",
                 "Section 5.2, Tables 2 and 7",
                 "local_power/table7",
-                "The final errors span twelve powers of ten between sets, and ours follow them.",
+                "On nine of the ten sets at hand decay makes OPT's error smaller, on space-ga by 4e9 times. On ijcnn1 "
+                "it does not; the paper's is larger there, too. Our errors follow the paper's over twelve powers of "
+                "ten. Single ratios are far from 1 because single runs differ by more than the mean.",
                 by_set("OPT", "sign", "vanilla"),
             ),
             Card(
                 "It can be seen that for a fixed n, the larger m, the larger eta.",
                 "Table 5",
                 "local_power/table5",
-                "Eta is the paper's on nine sets, once columns are scaled to 0 .. 1.",
+                "Eta grows with m on each of the ten sets at hand. Half of our means are within 8 per cent of the "
+                "paper's.",
                 by_set("m=20", "m=60", "m=100", what="eta"),
             ),
             Card(
@@ -123,28 +129,28 @@ PAGES: Final = {
                 "error in the end.",
                 "Section 5.2, Fig. 2a",
                 "local_power/fig2a",
-                "On covtype p=8 is ahead after five messages and ends highest.",
+                "On covtype p=8 has the smallest error after five messages and the largest of p=2, 4 and 8 at the end.",
             ),
         ),
         (
             Reading(
                 "How are columns scaled?",
                 '"between -1 and 1"',
-                "To 0 .. 1 by minimum and maximum, as the program does.",
-                "poker, OPT: 5.5e-3 by minimum and maximum, 1.0e-1 by the largest value (paper 6.45e-3). ijcnn1, eta "
-                "at 20 clients: .016, and .06 before (paper .016)",
+                "To 0 .. 1 by minimum and maximum, as in the program.",
+                "poker, OPT, all five columns: 7.2e-3 by minimum and maximum, 4.8e-2 if columns are divided by their "
+                "largest |x| (paper 6.45e-3)",
             ),
             Reading(
                 "Which columns does the error measure?",
                 '"sin theta(Z, U_5)", which has all five',
-                "The first four of five columns against the true five, as the program does.",
+                "The first four of the five iterated columns against the true five, as in the program.",
                 "covtype, OPT: 7.5e-3 by four columns, 1.8e-2 by five (paper 7.38e-3)",
             ),
             Reading(
                 "Which norm has the error of UDA, WDA and DR-SVD?",
                 "the same symbol",
-                "The Frobenius norm with all five columns, as the program does. It can be more than 1.",
-                "poker, DR-SVD: 1.2 by Frobenius, .91 as a sine (paper 1.25)",
+                "The Frobenius norm with all five columns, as in the program. It can be more than 1.",
+                "poker, DR-SVD: 1.3 in the Frobenius norm, .94 as a sine (paper 1.25)",
             ),
             Reading(
                 "Which signs has QR?",
@@ -161,29 +167,30 @@ PAGES: Final = {
             Reading(
                 "Which rows of abalone and connect-4?",
                 "n = 2,114 and 7,990",
-                "The first of the files, of which these numbers are a half and an eighth.",
-                "connect-4, UDA: .17 on the first rows, .07 on a random part (paper .165). In the first rows the last "
-                "one-hot column is empty, which gives the paper's d = 125.",
+                "The first of each file. These numbers are a half and an eighth of its rows.",
+                "connect-4, d: 125 columns that are not empty in the first rows (paper 125), 126 in the file; UDA: .17 "
+                "on the first rows (paper .165)",
             ),
             Reading(
                 "Which set is splice?",
                 "1000 x 24",
-                "None: LIBSVM's splice has 60 columns. 1000 x 24 is the size of german.numer. It is left out here.",
-                "all of splice",
+                "None. LIBSVM's splice has 60 columns, and 1000 x 24 is the size of its german.numer.",
+                "All numbers of splice, which is left out here",
             ),
         ),
     ),
     "faps": Paper(
         "faps",
-        "Yes, for clients that are alike. If all clients have the same covariance up to a factor, messages, KKT "
-        "violations and the order of the methods are the paper's. With clients that differ by sampling, FAPS takes two "
-        "and a half times as many messages. On Fashion-MNIST FAPS is not the fastest.",
+        "**Yes, if all clients have the same covariance up to a factor.** Then the numbers of messages, the KKT "
+        "violations and the order of the methods are the paper's. If clients differ by sampling, FAPS takes two and a "
+        "half times as many messages. On Fashion-MNIST, the one set of pictures at hand, FAPS is not the fastest.",
         (
             Card(
                 "[Iterations:] SSI 207, FAPS 42.",
                 "Table 1",
                 "faps_alike/table1",
-                "In the one start of ten in which SSI takes the paper's number of messages, FAPS takes 33 to 56.",
+                "One start of ten has SSI take 213 messages, nearly the paper's number. From this start FAPS takes 33 "
+                "to 56 messages, depending on its inner steps.",
                 _messages,
             ),
             Card(
@@ -191,8 +198,8 @@ PAGES: Final = {
                 "of that by LocalPower […]",
                 "Section 5.7, Table 4",
                 "faps_alike/table4",
-                "With alike clients LocalPower takes 163 to 167 messages if SSI takes the paper's 337, and FAPS 58 to "
-                "78.",
+                "From the starts in which SSI takes the paper's 337 messages (to 5 per cent), LocalPower takes 163 to "
+                "167 messages and FAPS with 20 inner steps 58 to 78. The paper has 164 and 55.",
                 _messages,
             ),
             Card(
@@ -208,73 +215,80 @@ PAGES: Final = {
                 "followed by that of LocalPower.",
                 "Section 5.6, Fig. 4",
                 "faps_alike/fig4",
-                "So it is with alike clients, for each of the three condition numbers.",
+                "This holds for each of the three condition numbers: to a KKT violation of 1e-2 SSI takes 117 to 141 "
+                "messages, LocalPower 55 to 67, and FAPS 18 to 22.",
             ),
             Card(
                 "[…] the local data can be restored to certain accuracy, say 1e-5, much faster than solving the PCA "
                 "problem.",
                 "Section 1.2, Fig. 1a",
                 "leak/fig1a",
-                "A client's covariance is known to 1e-5 after 11 messages of SSI, when PCA has not converged after 41.",
+                "The server knows a client's covariance to 1e-5 after 11 messages of SSI. PCA itself has not converged "
+                "after 41.",
             ),
             Card(
                 "[…] in terms of the number of iterations taken, FAPS always dominates SSI and LocalPower.",
                 "Section 5.5, Fig. 3 and Table 3",
                 "faps/table3",
-                "Not on Fashion-MNIST, the one of the four sets at hand.",
+                "Not on Fashion-MNIST, the only one of the four sets that is at hand: FAPS takes 74 to 111 messages, "
+                "SSI 57 to 75.",
             ),
         ),
         (
             Reading(
                 "Are the clients' covariances alike?",
                 "A = U S V', columns dealt to 128 clients",
-                "Alike up to a factor, as if V_i were orthonormalised on each client. How it came about is a guess.",
+                "Alike up to a factor, as if V_i were orthonormalized on each client. Why they would be is a guess.",
                 "Table 1, FAPS: 42 in the paper, 33 to 56 alike, 103 to 110 if clients differ by sampling",
             ),
             Reading(
                 "Which is LocalPower's last number of steps?",
                 '"until it reaches 1"',
-                "2: (337 - 12) / 2 + 2 = 164.5 messages for SSI's 337.",
-                "Table 4, LocalPower: 164 in the paper; with steps that fall to 1 it would be 326",
+                "2. With steps 8, 4, 2, 2, ... the 337 power steps of SSI are (337 - 12) / 2 + 2 = 164.5 messages.",
+                "Table 4, LocalPower: 164 in the paper, 163 to 167 here. If the steps fell to 1, the same count would "
+                "give 326.",
             ),
             Reading(
                 "How many inner steps has FAPS?",
                 "rule (26) with 1e-2",
-                "20. With 10 it is a little slower, with 40 a little faster.",
-                "Table 4, FAPS: 55 in the paper",
+                "20. Runs with 10 and 40 are shown beside.",
+                "Table 4, FAPS: 55 in the paper; 72 to 78 with 10 inner steps, 58 to 78 with 20, 52 to 128 with 40",
             ),
             Reading(
                 "Where does a run stop?",
                 "rule (27), a relative change of 1e-10",
-                "At the printed error of 1.1e-7: where rule (27) stops SSI the error is thirty times smaller.",
-                "all counts of messages, by 52 to 84 messages of SSI",
+                "At the printed error of 1.1e-7. When rule (27) stops SSI, the error is 1.7e-9 to 3.8e-9.",
+                "All counts of messages: rule (27) stops SSI 52 to 84 messages later",
             ),
             Reading(
-                "Are pictures centred?",
+                "Are pictures centered?",
                 "nothing",
                 "Both ways are shown.",
-                "Table 3, FAPS on Fashion-MNIST: 74 to 111 messages centred, more than 3000 not centred",
+                "Table 3, FAPS on Fashion-MNIST: 74 to 111 messages if centered; if not, 329 and more, and one run did "
+                "not end",
             ),
         ),
     ),
     "personal": Paper(
         "per-pca",
-        "Mostly. Test errors, linear rates and consistency come out. Two things do not: with too many own components "
-        "the paper's Table 3 and Fig. 7 do not come out even from its Algorithm 1 as printed, and distPCA is better "
-        "than printed in Table 2.",
+        "**Mostly.** Test errors, linear rates and consistency come out. Two things do not. With more own components "
+        "than there are (Table 3, Fig. 7), neither this package nor the paper's Algorithm 1 as printed finds the "
+        "parts. And distPCA is better here than in the paper's Table 2.",
         (
             Card(
                 "[…] PerPCA achieves the smallest testing error in both the data-sparse and the data-rich group […]",
                 "Section 7.1.5, Table 2",
                 "personal/table2",
-                "All methods but distPCA come within 8 per cent. distPCA is as good as PerPCA here.",
+                "All methods but distPCA come out within 9 per cent of the paper's numbers. distPCA is as good as "
+                "PerPCA here.",
                 _test_errors,
             ),
             Card(
                 "PerPCA indeed enjoys linear convergence. […] A larger theta leads to faster convergence.",
                 "Section 7.1.1, Fig. 3",
                 "personal/fig3",
-                "The slope over theta is the same for every theta, -.088, where the theory says -.087.",
+                "The error falls linearly on a logarithmic scale, and its slope is -.088 theta for every theta. The "
+                "paper's theory gives -.087 theta.",
                 beside(
                     "theta",
                     ("slope / theta",),
@@ -288,8 +302,9 @@ PAGES: Final = {
                 "PerPCA is consistent while distPCA is not.",
                 "Section 7.1.2, Fig. 4",
                 "personal/fig4",
-                "So it is if distPCA weights components by their deviations, or sends r1 of them. With r1 + r2 "
-                "components that weigh alike, distPCA is consistent too.",
+                "From n=300 to n=100,000 PerPCA's error falls from 0.14 to 4.8e-4. distPCA's stays at 7.3 if it "
+                "weights components by their deviations, and at 7.1 if clients send r1 components. If they send "
+                "r1 + r2 components of equal weight, distPCA is consistent too.",
                 beside("method", ("n=300", "n=10000", "n=100000"), what="subspace error"),
             ),
             Card(
@@ -297,14 +312,15 @@ PAGES: Final = {
                 "Section 7.1.6, Fig. 7 and Table 3",
                 "personal/table3",
                 "No. With one own component too many, theta falls to between 0 and .3 by Algorithm 1 as printed, and "
-                "to 0 by this package.",
+                "to 0 by this package. The paper has .69.",
                 _thetas,
             ),
             Card(
                 "After 30 communication rounds, clients can be effectively clustered based on their learned local PCs.",
                 "Section 7.1.7, Fig. 9",
                 "personal/fig9",
-                "After 30 rounds the ten groups are found. After one round only the exact method has them.",
+                "After 30 rounds the ten groups are found (adjusted Rand index .93 to 1). The paper sees a structure "
+                "after one round; here only the exact method has the groups by then.",
                 beside("method", ("1 round", "30 rounds"), what="adjusted Rand index", log=False),
             ),
         ),
@@ -312,47 +328,50 @@ PAGES: Final = {
             Reading(
                 "Which components does distPCA send?",
                 "the top r1 + r2 of each client, concatenated",
-                "Weighted by their deviations, as Qu et al. (2002). Of unit length they are shown beside.",
-                "Fig. 4 at n=100,000: 7.3 weighted (the paper: not consistent), 2e-4 of unit length",
+                "Weighted by their deviations, as in Qu et al. (2002). Components of equal weight are shown beside.",
+                "Fig. 4 at n=100,000: 7.3 weighted (the paper: not consistent), 2e-4 with equal weights",
             ),
             Reading(
                 "Which variances has Table 2?",
                 "nothing",
                 "Noise .15, shared .10, own .62, fitted to the eight printed numbers.",
-                "all of Table 2",
+                "All of Table 2",
             ),
             Reading(
                 "Which step has Table 3?",
                 "nothing",
                 "0.1, as in Fig. 3, for 300 rounds.",
-                "theta: .9 with the right rank, as printed; 0 to .3 instead of .69 with one component more",
+                "Table 3, theta: .9 with the right rank, as in the paper; 0 to .3 instead of .69 with one more",
             ),
             Reading(
                 "Which pictures has Table 4, and which film Table 6?",
                 "not published",
                 "Drawn pictures, and a film from a hall with escalators.",
-                "all of Tables 4 and 6",
+                "All of Tables 4 and 6",
             ),
         ),
     ),
     "robust": Paper(
         "dcf-pca",
-        "Mostly. Rounds, error floors and the recoverable region come out, and Table 1 within 12 per cent up to "
-        "n = 1000. At n = 5000 our error is 1.7 times the paper's. The paper's fixed threshold leaves 2 to 6 per cent "
-        "of L, which its measure of error hides.",
+        "**Mostly.** The numbers of rounds, the error floors and the spectrum come out, and Table 1 within 12 per cent "
+        "up to n = 1000. At n = 5000 our error is 1.7 times the paper's, and with 20 per cent of far entries our "
+        "DCF-PCA fails, where the paper's still succeeds. The paper's fixed threshold leaves an error of 2 to 6 per "
+        "cent in L, which its measure of error hides.",
         (
             Card(
                 "The relative singular value errors are 0.0286, 0.0326, 0.0398 and 0.1127.",
                 "Table 1",
                 "robust/table1",
-                "Within 12 per cent up to n=1000, 1.7 times at n=5000 by one draw in single precision.",
+                "Our errors are within 12 per cent up to n=1000, and 1.7 times the paper's at n=5000 (one draw, in "
+                "single precision).",
                 by_row("n", "DCF-PCA, lambda=0.3", "paper", what="error of singular values"),
             ),
             Card(
                 "It only takes 8 iterations for DCF-PCA with K=10 to converge; while K=1 converges much slower.",
                 "Fig. 4",
                 "robust/fig4",
-                "K=10 takes 8 to 14 rounds to 1e-5 and K=1 takes 53 to 72, and the floor grows a little with K.",
+                "K=10 takes 8 to 14 rounds to an error of 1e-5, and K=1 takes 53 to 72. The floor grows a little with "
+                "K.",
                 beside("K", ("err<1e-5",), what="rounds to 1e-5", paper=("-", "-", "-", "8")),
             ),
             Card(
@@ -360,7 +379,8 @@ PAGES: Final = {
                 "s = 0.2] cannot be recovered correctly.",
                 "Section 4.2, Fig. 2",
                 "robust/fig2",
-                "DCF-PCA stops at that limit. consensus_rpca recovers all twenty cells.",
+                "DCF-PCA recovers L up to r = 0.15 n with s = 0.15, and with s = 0.2 only up to r = 0.1 n. This "
+                "package's consensus_rpca recovers all twenty cells, so the limit is not one of the problem.",
                 beside(
                     "r/n",
                     ("s=0.05", "s=0.15", "s=0.2", "s=0.3"),
@@ -369,17 +389,18 @@ PAGES: Final = {
                 ),
             ),
             Card(
-                "The recovered matrix with p = 2r successfully approximates the ground truth matrix of rank r.",
+                "[…] the recovered matrix with p=2r successfully approximate[s] the ground truth matrix of rank r […]",
                 "Section 4.2, Fig. 3",
                 "robust/fig3",
-                "The singular values fall to 3 per cent after r.",
+                "Singular value r + 1 is 3 per cent of singular value r.",
             ),
             Card(
-                "Comparison on the convergence of different algorithms for the synthetic RPCA problems of different "
-                "scales.",
-                "Fig. 1",
+                "As a result, DCF-PCA costs much less computation time than its centralized counterpart CF-PCA.",
+                "Section 4.2, Fig. 1",
                 "robust/fig1",
-                "DCF-PCA reaches 1e-5 first in rounds; then its floor stays above those of APGM, ALM and IALM.",
+                "The ten clients together take as long as CF-PCA: 1.0 and 0.8 seconds at n=500, 120 and 109 at n=3000. "
+                "Clients that work at the same time would take a tenth. In rounds DCF-PCA is at an error of 1e-5 after "
+                "7 to 12; IALM takes 8 iterations, ALM 16 and APGM 53, and these go on where DCF-PCA stays.",
             ),
         ),
         (
@@ -393,20 +414,20 @@ PAGES: Final = {
                 "What does err measure?",
                 "(30), squared norms of L and S together",
                 "The same, and the error of L alone beside it.",
-                "n=500: err 6e-6 is an error of 2 per cent in L",
+                "n=500: an err of 6e-6 is an error of 2 per cent in L",
             ),
         ),
     ),
     "over_air": Paper(
         "over-air",
-        "Yes. Every figure shows what the paper says of it, except that NORST does not stop early in Fig. 1b at the "
-        "paper's size. The paper's figures are curves without numbers.",
+        "**Yes.** Every figure shows what the paper says of it, with one exception: at the paper's size NORST does not "
+        "stop early in Fig. 1b. With a longer interval it does. The paper's figures are curves without numbers.",
         (
             Card(
                 "In all the cases, the subspace error saturates at roughly [the noise level] as predicted.",
                 "Section 5.2, Fig. 2a",
                 "over_air/fig2a",
-                "The error ends at a third of sigma, for each sigma.",
+                "The error ends at a third of the noise sigma, for each sigma from 1 to 1e-6.",
                 _noise,
             ),
             Card(
@@ -414,27 +435,29 @@ PAGES: Final = {
                 "NORST and STMiss-nodet, and finally GROUSE.",
                 "Section 5.1.1, Fig. 1a",
                 "over_air/fig1a",
-                "PETRELS is first and then loses ground. NoDet ends lowest, at .04. Simple PCA stays at .25.",
+                "PETRELS has the smallest error after one batch, .02, and then rises to .09. NORST and NoDet end at "
+                ".04, GROUSE at .07. Simple PCA stays at .25.",
             ),
             Card(
                 "After a certain time, NORST stops improving the subspace estimates, but STMiss-nodet improves it and "
                 "gets a better result.",
                 "Section 5.1.2, Fig. 1b",
                 "over_air/fig1b",
-                "Both are at rounding before NORST's updates end. With a longer interval NORST stops at 3.5e-5, and "
-                "NoDet goes on to 6e-10.",
+                "At the paper's size both are at rounding before NORST's updates end. With a longer interval NORST "
+                "stops at 3.5e-5, and NoDet goes on to 6e-10.",
             ),
             Card(
                 "The error of Fed-OA-RSTMiss-nodet in Fig. 3 does not improve beyond the iteration noise level.",
                 "Section 5.2, Fig. 3b",
                 "over_air/fig3b",
-                "It stays at 3e-7 for noise of 1e-6, where NORST without noise falls on.",
+                "The federated error stays at 3e-7 for noise of 1e-6. NORST, which has no noise, goes on to 2e-12.",
             ),
             Card(
                 "Increasing eta has a similar effect as that of reducing sigma.",
                 "Appendix D, Fig. 4a",
                 "over_air/fig4a",
-                "A larger eta divides the floor by the gap's power, as the theory says, to 53 per cent.",
+                "eta=50 at sigma=1e-4 ends at 4.2e-7, and eta=1 at sigma=1e-8 at 3.1e-7: the two overlap, as the paper "
+                "says. All ends are 1 to 1.5 times the floor that the theory gives.",
                 by_row("case", "end", "floor", what="error at the end"),
             ),
         ),
@@ -446,10 +469,10 @@ PAGES: Final = {
                 "Lemmas 4.1 and 4.2, Theorems 3.6, 3.9 and 4.4",
             ),
             Reading(
-                "Which rank has Fig. 3?",
-                "the same data as Fig. 1",
-                "30 for the federated tracker and 10 for the central one.",
-                "Fig. 3a, NORST's curve",
+                "Which rank have the data?",
+                "the same data in all figures; the text at hand has lost the number",
+                "10 in Fig. 1, 30 in Figs. 2 and 3.",
+                "NORST after the first batch: .25 with rank 10 (Fig. 1a), .66 with rank 30 (Fig. 3a)",
             ),
         ),
     ),

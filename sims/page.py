@@ -12,9 +12,9 @@ from sims.catalogue import ITEMS, PAPERS, Item
 from sims.claimed import PAGES
 from sims.common import record, report
 from sims.common.record import Record
-from sims.judged import JUDGED
+from sims.judged import AGREEMENTS, JUDGED
 
-UNRUN, NOTHING = "not run yet", "nothing to run"
+UNRUN, NOTHING, CURVES = "not run yet", "nothing to run", "curves"
 FOLDER: Final = Path(__file__).resolve().parents[1] / "docs" / "papers"
 PICTURES: Final = FOLDER / "pictures"
 MARKS: Final = ("data", "size", "algorithm", "repetitions")  # in which a run may be the paper's
@@ -187,7 +187,9 @@ def _page(key: str) -> str:
     experiments = [item for item in items if not item.beside and not item.name.startswith(PROVED)]
     proved = [item for item in items if not item.beside and item.name.startswith(PROVED)]
     others = [item for item in items if item.beside]
-    parts = [f"# {title}: do its experiments come out?\n", MADE, f"\n{page.answer}\n", _claims(page)]
+    counted = [item for item in items if item.program and not item.beside]
+    parts = [f"# {title}: do its experiments come out?\n", MADE, f"\n{page.answer}\n", _counts(page, counted)]
+    parts += [_claims(page)]
     parts += ["## The claims, one by one\n", *(_card(key, n, card) for n, card in enumerate(page.cards, start=1))]
     if page.readings:
         parts += [f"## What the paper does not say\n\n{_readings(page)}"]
@@ -204,10 +206,23 @@ def _page(key: str) -> str:
     return "\n".join(parts)
 
 
+def _counts(page: Paper, items: list[Item]) -> str:
+    """How many claims and items came out, in a sentence each."""
+    held = sum(card.verdict == "same" for card in page.cards)
+    found = Counter(map(agreement, items))
+    how = ", ".join(f"{found[name]} *{name}*" for name in (*AGREEMENTS, UNRUN) if found[name])
+    return (
+        f"{held} of {len(page.cards)} claims come out as in the paper. A program can run {len(items)} of its tables, "
+        f"figures and theorems: {how}. The [index](index.md#how-to-read-the-pages) says what these words mean.\n"
+    )
+
+
 def _claims(page: Paper) -> str:
-    lines = ["| | claim | ours / paper | verdict |", "|---|---|---|---|"]
-    lines += [f"| {n} | {c.quote} | {c.ratio} | **{c.verdict}** |" for n, c in enumerate(page.cards, start=1)]
-    return "\n".join(lines) + "\n"
+    lines = ["| | claim of the paper | ours / paper | verdict |", "|---|---|---|---|"]
+    lines += [f"| {n} | {c.quote} | {c.ratio or CURVES} | **{c.verdict}** |" for n, c in enumerate(page.cards, start=1)]
+    note = "Ours / paper: the median over all pairs of numbers, and the smallest and the largest"
+    note += f". *{CURVES}*: the paper prints no numbers." if any(not c.ratio for c in page.cards) else "."
+    return "\n".join([*lines, "", note, ""])
 
 
 def _card(key: str, number: int, card: Card) -> str:
@@ -215,10 +230,12 @@ def _card(key: str, number: int, card: Card) -> str:
     lines = [f"### Claim {number}: {card.verdict}", "", f"> {card.quote}", "", f"*{card.place}.* {found}", ""]
     file = card_picture(key, number) if card.dots else picture(card.program)
     if card.kept is not None and (card.dots is not None or card.kept.drawing is not None):
-        words = "the paper's numbers as hollow marks, ours as full ones" if card.dots else card.kept.title
+        words = card.kept.title
+        if card.dots:
+            words = "the paper's numbers as hollow marks, ours as full marks" if card.ratio else "our numbers"
         lines += [f"![Claim {number}: {words}]({file.relative_to(FOLDER).as_posix()})", ""]
-    if card.dots is not None:
-        lines += [f"Ours / paper: {card.ratio}, the median and the range.", ""]
+    if card.kept is not None and card.ratio:
+        lines += [f"Ours / paper: {card.ratio}.", ""]
     return "\n".join(lines)
 
 

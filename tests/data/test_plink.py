@@ -66,7 +66,8 @@ def test_a_variant_has_one_name_and_counts_one_allele_whichever_the_file_counts(
 def test_long_alleles_have_short_names_that_still_differ():
     insertions = ["A" * 300, "A" * 299 + "C"]
     names = {variants.name_of("7", "5", long, "A")[0] for long in insertions}
-    assert len(names) == 2 and max(map(len, names)) < 100
+    assert len(names) == 2
+    assert max(map(len, names)) < 100
 
 
 def test_variants_of_a_list_come_in_its_order(tmp_path):
@@ -125,7 +126,8 @@ def test_a_folder_of_sites_runs_from_the_command_line(tmp_path, capsys):
     assert cli.main(words) == 0
     capsys.readouterr()
     result = PCAResult.load(out / "result.npz")
-    assert result.n_samples_ == 90 and len(result.feature_names_in_) == 40
+    assert result.n_samples_ == 90
+    assert len(result.feature_names_in_) == 40
     components, _ = lapacks(counts, 2)
     np.testing.assert_allclose(abs(np.sum(result.components_ * components, axis=1)), 1.0, atol=1e-5)
 
@@ -196,7 +198,7 @@ def test_bad_files_are_refused_in_a_sentence(tmp_path, how, said):
 
 def test_other_files_of_genotypes_say_how_to_convert_them(tmp_path):
     (tmp_path / "a.pgen").write_bytes(b"")
-    with pytest.raises(ConfigError, match="Write it as .bed first: plink2 --make-bed"):
+    with pytest.raises(ConfigError, match=r"Write it as .bed first: plink2 --make-bed"):
         sources.make(str(tmp_path / "a.pgen"))
 
 

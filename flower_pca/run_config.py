@@ -34,7 +34,7 @@ KEYS: Final = (
     Setting("output", "flower-pca-out", "the folder of result.npz, best as an absolute path"),
     Setting("min-nodes", 2, "how many nodes the run waits for, and keeps"),
     Setting("mask", False, 'whether the server sees sums only; or "masks(neighbours=20)"'),
-    Setting("scale", "", 'how columns are scaled: "", "std" or "max_abs"'),
+    Setting("scale", "", 'how columns are scaled: "", "std", "max_abs" or "genotype"'),
     Setting("missing", "error", 'what becomes of missing values: "error", "own_mean" or "mean"'),
 )
 OPTIONS: Final = (

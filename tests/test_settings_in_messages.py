@@ -148,7 +148,7 @@ MISTAKES = {
     "decimals": (["de.csv"], "by a spec, \"csv(path='de.csv', decimal=',')\""),
     "too many": (["x.csv", "--components", "9"], "At most 3 components are possible (12 rows, 3 columns), not 9."),
     "rounds": (["x.csv", "--max-rounds", "0"], "--max-rounds of krylov must be a whole number of at least 1."),
-    "masks": (["x.csv", "--scale", "max_abs", "--mask"], "--scale under masks must be None or 'std', which follow"),
+    "masks": (["x.csv", "--scale", "max_abs", "--mask"], "--scale under masks must be None, 'std' or"),
 }  # fmt: skip
 
 

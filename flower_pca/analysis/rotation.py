@@ -59,7 +59,11 @@ _STILL: Final = 1e-12  # of a plane's squares: a slope that is no more than roun
 _POWER: Final = 16.0
 _FLAT: Final = 1e-13  # of the largest variance: what rounding leaves of none
 _PAIRS: Final = 3  # correlations of scores that a sentence names
-_DIVISORS: Final = {"std": "their deviations", "max_abs": "their largest values"}
+_DIVISORS: Final = {
+    "std": "their deviations",
+    "max_abs": "their largest values",
+    "genotype": "the deviations of their frequencies",
+}
 
 
 def varimax(A: Array, *, kaiser: bool = True) -> Array:

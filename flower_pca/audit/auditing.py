@@ -73,7 +73,7 @@ def audit(
         shards: One two-dimensional array per client; rows are samples.
         n_components: How many components.
         center: Whether to subtract the mean of all rows; the algorithm's own default if left out.
-        scale: None, "std" or "max_abs".
+        scale: None, "std", "max_abs" or "genotype".
         seed: Seed of everything random.
         clients: Positions in `shards` of the clients to attack; all of them if left out.
         masked: Whether the server sees only the sums over all clients, as under masks.

@@ -20,7 +20,7 @@ from flower_pca.core.drive import Driven
 from flower_pca.core.model import fraction_rank
 from flower_pca.names.table import Table
 from flower_pca.results.pca import PCAResult
-from flower_pca.rows.frame import Frame, merge
+from flower_pca.rows.frame import Frame, genotype_scale, merge
 from flower_pca.rows.local import LocalData
 from flower_pca.simulation.here import simulate
 from flower_pca.simulation.sites import clients_as_run
@@ -104,7 +104,7 @@ def compare(
         n_components: How many components, or the fraction of the total variance that they shall
             exceed.
         center: Whether to subtract the mean of all rows.
-        scale: None, "std" or "max_abs".
+        scale: None, "std", "max_abs" or "genotype".
         missing: "error", or "mean": NaN then becomes the mean of its column.
         seed: Seed of everything random.
         tol: The error at which those that iterate have converged; their own values if left out.
@@ -218,6 +218,8 @@ def pooled_eigenpairs(
         divisor = np.sqrt(total.m2 / total.seen)
     elif scale == "max_abs":
         divisor = np.max([client.peak() for client in clients], axis=0)
+    elif scale == "genotype":
+        divisor = genotype_scale(total.mean, total.n)
     if divisor is not None:
         divisor = np.where(divisor > 0.0, divisor, 1.0)
     frame = Frame(total.mean if center else None, divisor, None if missing == "error" else total.mean, own=own.own)

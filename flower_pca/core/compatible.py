@@ -163,7 +163,13 @@ def _is_number(n_components: Any) -> bool:
 _SINGLE: Final = "as nobody sees the answer of a single client"
 RULES: Final[tuple[Rule, ...]] = (
     Rule("channel", "mask", "left out", _ONE),
-    Rule("scale", "mask", "None or 'std', which follow from sums", "Use 'std'.", lambda scale: scale == "std"),
+    Rule(
+        "scale",
+        "mask",
+        "None, 'std' or 'genotype', which follow from sums",
+        "Use 'std'.",
+        lambda scale: scale in ("std", "genotype"),
+    ),
     Rule("monitor", "channel", "False, as counts cannot have noise on them", _ONE),
     Rule("standard_errors", "channel", "False, as the noise of the channel is not in them"),
     Rule("explain", "channel", "left out, as a share has no meaning under noise"),

@@ -33,7 +33,7 @@ from flower_pca.settings.budget import DP
 from flower_pca.settings.counting import COUNTING
 from flower_pca.settings.masks import MaskedSums
 
-SCALES: Final = (None, "std", "max_abs")
+SCALES: Final = (None, "std", "max_abs", "genotype")
 MISSING: Final = ("error", "own_mean", "mean")
 COMPONENTS: Final = 2  # if nobody says how many
 HARMONIZED: Final = (None, "combat")
@@ -53,8 +53,9 @@ class PCAConfig:
             `allow` names them.
         center: Whether to subtract the mean of all rows; if left out, where there is a scale,
             and else as the algorithm is used to.
-        scale: None, "std" (unit variance) or "max_abs" (each column divided by its largest absolute
-            value).
+        scale: None, "std" (unit variance), "max_abs" (each column divided by its largest absolute
+            value), or "genotype": counts of an allele, 0 to 2, divided by sqrt(2 p (1 - p)) with its frequency p,
+            which is half the mean of the column.
         missing: "error", "own_mean" or "mean": NaN then stands for a missing value, in whose place
             comes the mean of those that its column has at the same client, or at all clients.
         columns: Names of the columns to use, in the order that the result shall have; others are

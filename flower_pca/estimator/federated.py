@@ -86,8 +86,8 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         algorithm: "auto", which is krylov, or covariance where that costs less; another name, a
             spec string such as "faps(inner_steps=5)", or an instance.
         center: Whether to subtract the mean of all rows.
-        scale: None, "std" (unit variance) or "max_abs" (each column divided by its largest absolute
-            value).
+        scale: None, "std" (unit variance), "max_abs" (each column divided by its largest absolute
+            value), or "genotype": counts of an allele divided by what their frequency implies, see `PCAConfig`.
         missing: "error", "own_mean" or "mean": NaN is then a missing value, which becomes the mean
             of those that its column has at the same client, or at all clients.
         columns: Names of the columns to use, of data frames that have more; all of them if left

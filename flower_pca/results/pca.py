@@ -20,6 +20,7 @@ from flower_pca.core.model import Model
 from flower_pca.dp.certainty import Certainty, certainty
 from flower_pca.dp.spent import Spent
 from flower_pca.hints.sizes import hints_of_mean, hints_of_sizes
+from flower_pca.hints.variants import hints_of_constants, hints_of_linkage, hints_of_strands
 from flower_pca.results import facts, saved
 from flower_pca.results.facts import Fact, Listing, Remark
 from flower_pca.results.left_out import LeftOut, plain_left_out
@@ -819,8 +820,9 @@ def fields_of(model: Model) -> dict[str, Any]:
     explained, adjusted = model.left.get(BY_COLUMNS), model.frame.covariates
     if adjusted is not None and not adjusted.changes_rows:
         adjusted = None
+    components = np.ascontiguousarray(linalg.fix_signs(model.columns[:, :k]).T)
     return {
-        "components_": np.ascontiguousarray(linalg.fix_signs(model.columns[:, :k]).T),
+        "components_": components,
         "explained_variance_": model.values[:k] / ddof,
         "mean_": np.zeros(model.d) if model.frame.mean is None else model.frame.mean,
         "scale_": model.frame.scale,
@@ -856,6 +858,9 @@ def fields_of(model: Model) -> dict[str, Any]:
         "hints": (
             *hints_of_mean(model.offset, model.values[0]),
             *sizes,
+            *hints_of_constants(model.scale, model.sizes, model.n, names),
+            *hints_of_strands(names),
+            *hints_of_linkage(components, names),
             *hints_of_sites(site_share, sites, model.n),
             *outlying,
         ),

@@ -22,6 +22,8 @@ from flower_pca.rows.covariates import Covariates
 from flower_pca.rows.gram import GramSum
 from flower_pca.rows.split import Split
 
+_ONE_COPY: Final = 0.5  # a single copy of an allele counts 1: less is rounding
+
 
 @dataclass(frozen=True)
 class Frame:
@@ -119,6 +121,15 @@ class Frame:
         if self.covariates is not None:
             names = (*names, *self.covariates.names)
         return sum(len(name.encode()) + 1 for name in names)
+
+
+def genotype_scale(mean: Array, n: int) -> Array:
+    """sqrt(2 p (1 - p)), the deviation of an allele that n people have with the frequency p, half the mean.
+
+    A column that is the same in everybody is left as it is (Patterson, Price, Reich 2006).
+    """
+    varying = (mean * n >= _ONE_COPY) & ((2.0 - mean) * n >= _ONE_COPY)
+    return np.sqrt(np.where(varying, mean * (1.0 - mean / 2.0), 1.0))
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ class Split:
 
     Attributes:
         center: Whether to subtract each column's mean, which is that of all rows.
-        scale: What each column is divided by then: None, "std" or "max_abs".
+        scale: What each column is divided by then: None, "std", "max_abs" or "genotype".
         gaps: Whether NaN stands for a missing value, in whose place comes its column's mean.
         salt: What the digest of the ids is salted with, one for each run.
     """
@@ -49,7 +49,7 @@ class Split:
             split = cls(scale="none that there is")
         flags = all(isinstance(flag, bool) for flag in (split.center, split.gaps))
         salted = isinstance(split.salt, str) and len(split.salt) <= _LONGEST
-        if not flags or not salted or split.scale not in (None, "std", "max_abs"):
+        if not flags or not salted or split.scale not in (None, "std", "max_abs", "genotype"):
             raise ProtocolError(
                 "The split of a message", must="one of columns", got="another", then="Check the sender."
             )

@@ -29,7 +29,7 @@ from flower_pca.core.claims import check_opening, claim
 from flower_pca.core.kinds import BLOCK, COUNT, FLAG, NUMBER, ROWS, SEED, WIDTH, Ask, Kind, Part, Shape
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Merge, Stage, end_if
-from flower_pca.rows.frame import Frame, Moments, merge
+from flower_pca.rows.frame import Frame, Moments, genotype_scale, merge
 from flower_pca.rows.local import LocalData
 from flower_pca.stages import outlying_sites
 
@@ -101,12 +101,15 @@ def require_variance(squares: Array, mean: Array, n: int, eps: float) -> None:
 
 
 _STD: Final = option("scale", "std")
+_OR_STD: Final = f", or use {_STD}."
+_OFF: Final = 1e-6  # how far rounding under masks may put a mean outside 0 to 2
 
 
 def scale_of(
     kind: str | None, total: Arrays, names: Sequence[str] | None, shared: Collection[str] = ()
 ) -> Array | None:
-    """What each column is divided by: its deviation, its largest absolute value, or nothing.
+    """What each column is divided by: its deviation, its largest absolute value, the deviation that the frequency of an
+    allele implies, or nothing.
 
     Where deviations are all that is wanted ("deviation"), a column that is the same everywhere is
     left as it is. Those that are `shared` are divided by the root of their mean, which is the share
@@ -122,6 +125,12 @@ def scale_of(
             what = f"Every column under {option('scale', 'max_abs')}"
             _refuse(what, _USUAL, "smaller", small, "Scale ", " first.", names)
             return np.where(total["peak"] > 0.0, total["peak"], 1.0)
+        case "genotype":
+            mean = total["mean"]
+            outside = (mean < -_OFF) | (mean > 2.0 + _OFF)
+            what = f"The mean of every column under {option('scale', 'genotype')}"
+            _refuse(what, "between 0 and 2, as counts of an allele are", "outside in", outside, "Drop ", _OR_STD, names)
+            return genotype_scale(mean, int(total["n"]))
     deviation = np.sqrt(total["m2"] / total.get("count", total["n"]))
     rounding = _CONSTANT * np.finfo(np.float64).eps
     constant = deviation <= rounding * np.abs(total["mean"])

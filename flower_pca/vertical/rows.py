@@ -24,7 +24,7 @@ from flower_pca.core.stage import Arrays, Broadcast
 from flower_pca.layers import PARTIES
 from flower_pca.names import ids
 from flower_pca.names.columns import Heading
-from flower_pca.rows.frame import Frame
+from flower_pca.rows.frame import Frame, genotype_scale
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.split import Split
 from flower_pca.stages.opening import in_brief
@@ -187,6 +187,11 @@ def _scale(table: LocalData, split: Split) -> Array | None:
             "Scale it.",
         )
         return np.where(peak > 0.0, peak, 1.0)
+    if split.scale == "genotype":
+        outside = (there.mean < 0.0) | (there.mean > 2.0)
+        rule = f"counts from 0 to 2 under {option('scale', 'genotype')}"
+        _refuse(table, rule, "others", outside, f"Drop it, or use {option('scale', 'std')}.")
+        return genotype_scale(there.mean, table.n)
     deviation = np.sqrt(there.m2 / there.seen)
     rounding = _CONSTANT * np.finfo(np.float64).eps
     # Of a constant column the mean is off by its last digits, and the deviation is no zero.

@@ -207,7 +207,10 @@ SIMULATE = [
         for name in registry.ALGORITHMS
         if name not in ("krylov", "ssi", "fed_oapm")
     ],
-    Refused({"scale": "max_abs", "mask": True}, "scale under masks must be None or 'std', which follow from sums."),
+    Refused(
+        {"scale": "max_abs", "mask": True},
+        "scale under masks must be None, 'std' or 'genotype', which follow from sums.",
+    ),
     Refused({"mask": "yes"}, "mask must be True, False, .* Got 'yes'. Choose one of these."),
     Refused({"mask": 3}, 'mask must be True, False, a MaskedSums, or a string such as "masks(neigh'),
     Refused({"mask": "masks(neighbors=2)"}, "Every parameter of masks must be among .* Did you mean 'neighbours'"),
@@ -224,7 +227,9 @@ SIMULATE = [
         {"algorithm": "faps", "dp": BUDGET, "mask": True},
         "The algorithm with dp must be one whose answers no row can change by",
     ),
-    Refused({"algorithm": "ssi", "dp": BUDGET, "mask": True, "scale": "max_abs"}, "scale under masks must be None or"),
+    Refused(
+        {"algorithm": "ssi", "dp": BUDGET, "mask": True, "scale": "max_abs"}, "scale under masks must be None, 'std'"
+    ),
     Refused(
         {"algorithm": "ssi(max_rounds=2)", "dp": BUDGET, "mask": True, "missing": "mean"},
         "missing with dp must be \"error\". Got 'mean'.",
@@ -484,7 +489,7 @@ ONE_TABLE = [
     Refused({"n_components": 0}, "n_components must be a whole number of at least 1, or a fraction"),
     Refused({"n_components": 1.0}, 'strictly between 0 and 1, or "signal", or "shared". Got 1.0.'),
     Refused({"n_components": True}, "n_components must be a whole number of at least 1, or a fraction"),
-    Refused({"scale": "sd"}, "scale must be one of None, 'std', 'max_abs'. Got 'sd'. Did you mean 'std'?"),
+    Refused({"scale": "sd"}, "scale must be one of None, 'std', 'max_abs', 'genotype'. Got 'sd'. Did you mean 'std'?"),
     Refused({"center": "yes"}, "center must be one of True, False, None. Got 'yes'."),
     Refused({"seed": -1}, "seed must be a whole number of at least 0 and at most 4611686018427387904. Got -1."),
     Refused({"min_nodes": 0}, "min_nodes must be a whole number of at least 1. Got 0."),
@@ -604,7 +609,7 @@ QUESTION = [
         "fraction of clients must be above 0 and at most 1. Got 'half'. Use 1.0",
     ),
     Refused({"algorithm": make("median_pca"), "mask": MaskedSums()}, "^The algorithm under masks must be one whose"),
-    Refused({"scale": "max_abs", "mask": MaskedSums()}, "^scale under masks must be None or 'std'"),
+    Refused({"scale": "max_abs", "mask": MaskedSums()}, "^scale under masks must be None, 'std' or 'genotype'"),
     Refused({"dp": DP(epsilon=1.0, delta=1e-6, clip=1.0)}, "^max_rounds with dp must be at most 100, as every"),
     Refused(
         {

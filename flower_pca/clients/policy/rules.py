@@ -54,7 +54,7 @@ _CHOICES: Final[Mapping[str, tuple[Any, ...]]] = {
     "single_masks": (True, False),
     "share_names": (True, False),
     "allow_noise": (True, False),
-    "split_columns": (False, True, "std", "max_abs", ANY),
+    "split_columns": (False, True, "std", "max_abs", "genotype", ANY),
     "answers": ("fixed", "rows"),
 }
 _UNSIGNED: Final = (
@@ -206,8 +206,8 @@ class Rules:
             the first message, so that no number of a server meets a row; with memory_dir they are
             kept. "rows": products of rows, for a server that is trusted with them.
         split_columns: Whether the node takes part in runs whose parties hold different columns of
-            the same people, and in no others: True for columns as they are, "std" or "max_abs" for
-            ones scaled so. The server and all parties then see each person's scores; without masks
+            the same people, and in no others: True for columns as they are, "std", "max_abs" or
+            "genotype" for ones scaled so. The server and all parties then see each person's scores; without masks
             the server sees products with X_p X_p'. "any" lets the run choose, and serves runs over
             rows too: a server can then work out all rows.
         missing: What stands for the node's missing values, in runs that allow for any: "own_mean",

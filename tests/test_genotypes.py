@@ -1,0 +1,119 @@
+"""Runs on genotypes: the scale of allele frequencies, filters of variants, and what is said of them."""
+
+import numpy as np
+import pytest
+from genotypes import populations, write_bed
+
+from flower_pca import DataError, cli, simulate
+from flower_pca.data import sources
+from flower_pca.names.table import Table
+
+NAMES = [f"{1 + j % 5}:{1000 + j}:A:G" for j in range(60)]
+
+
+def people_at_sites(gaps=0.0, people=100, seed=4):
+    counts, _ = populations(people=people, gaps=gaps, seed=seed)
+    return counts, [Table(part, tuple(NAMES)) for part in np.split(counts, [30, 55])]
+
+
+def patterson(counts):
+    """The rows as Patterson, Price and Reich scale them, with the mean of all in a gap."""
+    mean = np.nanmean(counts, axis=0)
+    p = mean / 2
+    divisor = np.sqrt(2 * p * (1 - p))
+    divisor[(p == 0) | (p == 1)] = 1.0
+    return (np.where(np.isnan(counts), mean, counts) - mean) / divisor, divisor
+
+
+def in_order_of_names(result, names=NAMES):
+    """The components, by the columns as they were drawn."""
+    place = {name: j for j, name in enumerate(result.feature_names_in_)}
+    return result.components_[:, [place[name] for name in names]]
+
+
+def agree(result, counts, *, near, k=3, names=NAMES):
+    rows, _ = patterson(counts)
+    _, s, Vt = np.linalg.svd(rows, full_matrices=False)
+    found = in_order_of_names(result, names)
+    np.testing.assert_allclose(abs(np.sum(found * Vt[:k], axis=1)), 1.0, atol=near)
+    np.testing.assert_allclose(result.explained_variance_, s[:k] ** 2 / (len(rows) - 1), rtol=near)
+
+
+@pytest.mark.parametrize("algorithm", ["krylov", "covariance", "ssi"])
+@pytest.mark.parametrize("options", [{}, {"mask": True}], ids=["plain", "masked"])
+def test_the_scale_of_genotypes_gives_the_components_of_all_people_together(algorithm, options):
+    counts, sites = people_at_sites(gaps=0.05)
+    if algorithm != "covariance":
+        options = {"tol": 1e-11, **options}
+    result = simulate(algorithm, sites, n_components=3, scale="genotype", missing="mean", **options)
+    agree(result, counts, near=1e-6 if "mask" in options else 1e-10)
+    assert result.scale_ is not None
+
+
+def test_the_scale_takes_no_message_more_than_that_of_deviations():
+    _, sites = people_at_sites()
+    rounds = {scale: simulate("covariance", sites, scale=scale).rounds for scale in ("std", "genotype")}
+    assert rounds["std"] == rounds["genotype"]
+
+
+def test_variants_that_are_the_same_in_everybody_take_no_part_and_are_named():
+    counts, _ = people_at_sites()
+    counts[:, [3, 8]] = [0.0, 2.0]
+    sites = [Table(part, tuple(NAMES)) for part in np.split(counts, [30, 55])]
+    for options in ({}, {"mask": True}):
+        result = simulate("covariance", sites, n_components=3, scale="genotype", **options)
+        agree(result, counts, near=1e-6)
+        np.testing.assert_allclose(in_order_of_names(result)[:, [3, 8]], 0.0, atol=1e-7)
+        assert any(f"2 columns without variation, {NAMES[3]}, {NAMES[8]}, took" in hint for hint in result.hints)
+
+
+@pytest.mark.parametrize("value", [-1.0, 3.0])
+def test_columns_that_count_no_alleles_are_refused(value):
+    counts, _ = people_at_sites()
+    counts[:, 7] = value
+    with pytest.raises(DataError, match=r"between 0 and 2, as counts of an allele are. Got outside in column 7"):
+        simulate("covariance", np.split(counts, 2), scale="genotype")
+
+
+def test_parties_with_different_variants_of_the_same_people_scale_their_own():
+    counts, _ = people_at_sites()
+    options = {"n_components": 2, "partitioned_by": "columns", "tol": 1e-10}
+    result = simulate("krylov", [counts[:, :25], counts[:, 25:]], scale="genotype", **options)
+    rows, _ = patterson(counts)
+    values = np.linalg.eigvalsh(rows @ rows.T)[::-1][:2] / (len(rows) - 1)
+    np.testing.assert_allclose(result.explained_variance_, values, rtol=1e-8)
+    with pytest.raises(DataError, match="counts from 0 to 2 under scale"):
+        simulate("krylov", [counts[:, :25], counts[:, 25:] + 2.0], scale="genotype", **options)
+
+
+def test_variants_of_one_chromosome_that_make_a_component_are_named_with_the_first_suspect():
+    counts, _ = people_at_sites()
+    rng = np.random.default_rng(0)
+    linked = rng.integers(0, 3, size=(100, 1)) + np.zeros((1, 9))
+    counts[:, [j for j in range(60) if NAMES[j].startswith("2:")][:9]] = linked
+    sites = [Table(part, tuple(NAMES)) for part in np.split(counts, [30, 55])]
+    said = [hint for hint in simulate("covariance", sites, scale="genotype").hints if "linkage" in hint]
+    assert len(said) == 1
+    assert "lie on chromosome 2, which has 20% of the variants. Suspect linkage disequilibrium first" in said[0]
+    clean = simulate("covariance", people_at_sites()[1], scale="genotype").hints
+    assert not any("linkage" in hint for hint in clean)
+
+
+def test_variants_whose_strand_cannot_be_told_are_counted():
+    counts, _ = people_at_sites()
+    names = [name.replace("A:G", "A:T") if j in (2, 5) else name for j, name in enumerate(NAMES)]
+    sites = [Table(part, tuple(names)) for part in np.split(counts, [30, 55])]
+    hints = simulate("covariance", sites, scale="genotype").hints
+    assert any("2 of 60 variants are A/T or C/G, so their strand cannot be told" in hint for hint in hints)
+
+
+def test_genotypes_run_from_the_command_line(tmp_path, capsys):
+    counts, _ = people_at_sites(gaps=0.02)
+    for i, part in enumerate(np.split(counts, [30, 55])):
+        write_bed(tmp_path / f"site{i}.bed", part, swapped=range(i, 60, 7), first=100 * i)
+    words = ["run", str(tmp_path), "--scale", "genotype", "--missing", "mean", "--out", str(tmp_path / "out")]
+    assert cli.main(words) == 0
+    said = capsys.readouterr().out
+    assert "100 rows x 60 columns at 3 clients" in said
+    table = sources.table(str(tmp_path))
+    assert table.shape == (100, 60)

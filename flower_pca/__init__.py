@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from flower_pca.layers.air import AirChannel as AirChannel
     from flower_pca.masking import MaskedSums as MaskedSums
     from flower_pca.names.table import Table as Table
+    from flower_pca.names.table import cells as cells
     from flower_pca.registry import make as make
     from flower_pca.results.pca import PCAResult as PCAResult
     from flower_pca.results.personal import PersonalResult as PersonalResult
@@ -75,7 +76,7 @@ _HOMES: Final = {
     "flower_pca.masking": ("MaskedSums",),
     "flower_pca.registry": ("make",),
     "flower_pca.results.projection": ("Projection", "Scaling"),
-    "flower_pca.names.table": ("Table",),
+    "flower_pca.names.table": ("Table", "cells"),
     "flower_pca.rows.stream": ("Stream",),
     "flower_pca.simulation": ("Ray", "from_frame", "simulate", "track"),
     "flower_pca.vertical.result": ("ColumnsResult",),

@@ -15,7 +15,7 @@ OTHERS = {
     "AirChannel", "ColumnsResult", "ConfigError", "DP", "DataError", "FederatedPCA", "FlowerPCAError", "History",
     "MaskedSums", "NotEnoughNodes", "Outcome", "PCAConfig", "PCAResult", "PersonalResult", "Projection",
     "ProtocolError", "Ray", "RobustResult", "Round", "Scaling", "Spent", "Status", "Stream", "Table", "TrackingResult",
-    "TripleResult", "__version__", "from_frame", "make", "simulate", "to_sklearn", "track",
+    "TripleResult", "__version__", "cells", "from_frame", "make", "simulate", "to_sklearn", "track",
 }  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from flower_pca.base import labels
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import in_one_line
-from flower_pca.blocks.compressed import Compressed, canonical, is_compressed, parts_of
+from flower_pca.blocks.compressed import Compressed, canonical, is_compressed, parts_of, picked_sparse
 from flower_pca.blocks.groups import Groups, is_grouped
 from flower_pca.blocks.loader import Loader, is_loader
 from flower_pca.blocks.source import (
@@ -236,10 +236,11 @@ class Picked(Stored):
 def picked(source: Blocks, columns: Array) -> Blocks:
     """These columns of a source, in this order; of columns that have been picked already, in one step.
 
-    Columns of sparse rows are taken at once, those of dense rows block by block.
+    Columns of sparse rows are taken at once, unless they are large and lie in a file; those of dense rows block by
+    block.
     """
     if is_sparse(source):
-        return of(whole(source)[:, columns])
+        return of(picked_sparse(source, columns))
     if isinstance(source, Picked):
         return Picked(source.source, source.columns[columns])
     if hasattr(source, "of_columns"):

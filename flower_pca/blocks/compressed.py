@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
 
 import numpy as np
 
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
-from flower_pca.blocks.source import Stored, cut_sparse
+from flower_pca.blocks.source import Blocks, Stored, cut_sparse
+
+_HELD: Final = 2**28  # bytes of picked columns that are kept in memory; more are picked again at each pass
 
 
 def is_compressed(X: Any) -> bool:
@@ -100,3 +102,44 @@ def canonical(S: Any) -> Any:
         S = S.copy()  # which is the caller's
         S.sum_duplicates()
     return S
+
+
+class PickedSparse(Stored):
+    """Some columns of a source of CSR, in another order. They are picked piece by piece."""
+
+    sparse = True
+
+    def __init__(self, source: Blocks, columns: Array) -> None:
+        self._source, self._columns = source, columns
+        self.shape, self.dtype = (source.shape[0], len(columns)), source.dtype
+
+    def pieces(self) -> Iterator[Any]:
+        """Pieces that begin where those of the same rows in memory do."""
+        return _cut_again(canonical(piece[:, self._columns]) for piece in self._source.pieces())
+
+
+def picked_sparse(source: Blocks, columns: Array) -> Any:
+    """These columns of a source of CSR: in memory if they take little of it, else as a source."""
+    from scipy.sparse import csr_array, vstack
+
+    lazy, size, pieces = PickedSparse(source, columns), 0, []
+    for piece in lazy.pieces():
+        pieces.append(piece)
+        size += piece.data.nbytes + piece.indices.nbytes
+        if size > _HELD:
+            return lazy
+    return vstack(pieces, format="csr") if pieces else csr_array(lazy.shape, dtype=lazy.dtype)
+
+
+def _cut_again(pieces: Iterable[Any]) -> Iterator[Any]:
+    """The same rows, cut where CSR in memory is cut: each cut follows from the one before it."""
+    from scipy.sparse import vstack
+
+    left: Any = None
+    for piece in pieces:
+        left = piece if left is None else vstack([left, piece], format="csr")
+        *done, (start, stop) = cut_sparse(left.indptr)
+        yield from (left[a:b] for a, b in done)
+        left = left[start:stop]
+    if left is not None:
+        yield left

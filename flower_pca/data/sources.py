@@ -72,6 +72,10 @@ def folder(
     gaps: Any = None,
     drop: Sequence[str] = (),
     without: Sequence[str] = (),
+    layer: str | None = None,
+    use_highly_variable: bool | None = None,
+    normalize: float | None = None,
+    log: bool | None = None,
 ) -> Table:
     """A folder with one file per client, of any kind that has an ending; the files' names go beside, as file.
 
@@ -93,6 +97,10 @@ def folder(
         drop: Names of columns to leave out, which may hold anything, or patterns such as "lab_*".
         without: Names of files to leave out, which may hold anything, or patterns; without their
             endings.
+        layer: Of .h5ad files, as the next three: see `h5ad`.
+        use_highly_variable: Whether to take only the genes that each file marks.
+        normalize: The sum that each cell is scaled to.
+        log: Whether each entry x then becomes log(1 + x).
     """
     given: dict[str, Any] = {
         "sep": sep,
@@ -101,6 +109,10 @@ def folder(
         "thousands": thousands,
         "encoding": encoding,
         "gaps": gaps,
+        "layer": layer,
+        "use_highly_variable": use_highly_variable,
+        "normalize": normalize,
+        "log": log,
         "columns": columns or None,
         "beside": [name for name in texts("beside", beside) if name != "file"] or None,
     }
@@ -445,11 +457,12 @@ def _read(file: Path, options: Mapping[str, Any]) -> Table:
                 f"{name} of {file}",
                 must="left out",
                 got=shown(given[name]),
-                then="Leave it out, or use files with named columns.",
+                then=f"Leave it out, or use {'.h5ad files' if name in _OF_CELLS else 'files with named columns'}.",
             )
     return emptied(reader(path=str(file), **{name: value for name, value in given.items() if name in known}), gaps)
 
 
+_OF_CELLS: Final = ("layer", "use_highly_variable", "normalize", "log")
 _OF_TEXT: Final = ("sep", "header", "decimal", "thousands", "encoding")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,8 +14,10 @@ from flower_pca.base.errors import ConfigError, DataError, needing
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import shown
 from flower_pca.blocks import adapters
+from flower_pca.blocks.normalized import normalized
 from flower_pca.data.gaps import emptied
 from flower_pca.data.reading import held, reading, texts, with_ids
+from flower_pca.names import annotated
 from flower_pca.names.columns import Columns, enumeration
 from flower_pca.names.table import Table
 
@@ -110,7 +111,16 @@ def _is_text(array: Any) -> bool:
     return hasattr(array, "asstr") and array.dtype.kind == "O"
 
 
-def h5ad(*, path: str, layer: str | None = None, beside: Sequence[str] | None = None, gaps: Any = None) -> Table:
+def h5ad(
+    *,
+    path: str,
+    layer: str | None = None,
+    use_highly_variable: bool = False,
+    normalize: float | None = None,
+    log: bool = False,
+    beside: Sequence[str] | None = None,
+    gaps: Any = None,
+) -> Table:
     """The cells of an .h5ad file, which are read by pieces; genes name the columns. Needs h5py.
 
     The names of cells become the ids of the rows, and the columns of obs go beside.
@@ -118,6 +128,9 @@ def h5ad(*, path: str, layer: str | None = None, beside: Sequence[str] | None = 
     Args:
         path: The file.
         layer: The layer to read; X, if left out.
+        use_highly_variable: Whether to take only the genes that the column highly_variable of var marks.
+        normalize: The sum over all genes that each cell is scaled to, such as 1e4; see `cells`.
+        log: Whether each entry x then becomes log(1 + x).
         beside: Names of columns of obs to keep beside the rows; all, if left out.
         gaps: Numbers that stand for a missing value: [-999], or lists by gene.
     """
@@ -130,19 +143,14 @@ def h5ad(*, path: str, layer: str | None = None, beside: Sequence[str] | None = 
                 raise DataError(f"{file} has no {part}, so it is no file of anndata. Read it by h5(path={path!r}).")
         matrix = _matrix(file, opened, layer)
         source = adapters.of(matrix, str(file))
-        genes, cells = (_index(opened[part]) for part in ("var", "obs"))
-        if (len(cells), len(genes)) != source.shape:
+        genes, whose = (_index(opened[part]) for part in ("var", "obs"))
+        if (len(whose), len(genes)) != source.shape:
             raise DataError(
-                f"The rows of {file} are {source.shape[0]:,} x {source.shape[1]:,}, but obs has {len(cells):,} names "
+                f"The rows of {file} are {source.shape[0]:,} x {source.shape[1]:,}, but obs has {len(whose):,} names "
                 f"and var {len(genes):,}. Write the file again by adata.write_h5ad."
             )
         names = tuple(map(labels.clean, genes))
-        twice = [name for name, count in Counter(names).items() if count > 1]
-        if twice:
-            raise DataError(
-                f"{file} has {labels.double(twice[0])} among the names of its genes. Run adata.var_names_make_unique() "
-                "and write the file again."
-            )
+        annotated.require_different(names, str(file), "Run adata.var_names_make_unique() and write the file again.")
         obs = _columns(opened["obs"])
         wanted = list(obs) if beside is None else list(texts("beside", beside))
         if lacking := [name for name in wanted if name not in obs]:
@@ -151,16 +159,22 @@ def h5ad(*, path: str, layer: str | None = None, beside: Sequence[str] | None = 
                 f"{checks.did_you_mean(lacking[0], list(obs))}"
             )
         columns = {name: _column(obs[name]) for name in wanted}
-    table = Table.of_file(file, held(source, file), names, columns)
-    return emptied(replace(table, ids=tuple(cells)), gaps)
+        rows = normalized(held(source, file), str(file), normalize=normalize, log=log)
+        checks.choice("use_highly_variable", use_highly_variable, (True, False))
+        wanted_genes = names
+        if use_highly_variable:
+            of_genes = _columns(opened["var"])
+            marks = _column(of_genes[annotated.MARKS]) if annotated.MARKS in of_genes else None
+            wanted_genes = annotated.marked(names, marks, str(file))
+    table = Table.of_file(file, rows, names, columns).pick(wanted_genes)
+    return emptied(replace(table, ids=tuple(whose)), gaps)
 
 
 def _matrix(file: Path, opened: Any, layer: str | None) -> Any:
     layers = list(opened.get("layers", ()))
     if layer is not None:
         if layer not in layers:
-            has = f"It has {enumeration(layers)}." if layers else "It has none."
-            raise ConfigError(f"{file} has no layer {shown(layer)}. {has}", setting="layer", value=layer)
+            raise annotated.no_layer(str(file), layer, layers)
         return opened["layers"][layer]
     if "X" not in opened:
         remedy = (

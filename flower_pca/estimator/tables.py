@@ -20,6 +20,9 @@ from flower_pca.base.checks import finite
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.labels import clean, count, is_gap
 from flower_pca.base.shown import shown
+from flower_pca.blocks.adapters import is_stored, of
+from flower_pca.blocks.source import whole
+from flower_pca.names.annotated import is_annotated
 from flower_pca.names.coding import Coding
 from flower_pca.names.columns import Columns, Heading, names_in, no_numbers, usual_place
 from flower_pca.names.frames import text_of_label
@@ -78,6 +81,7 @@ def several(X: Any) -> tuple[list[Any], dict[int, str]] | None:
         tables = list(X)
     else:
         tables = []
+    tables = list(map(_as_table, tables))
     if not tables or any(len(getattr(table, "shape", ())) != 2 for table in tables):
         return None
     own = {i: table.site for i, table in enumerate(tables) if isinstance(table, Table) and table.site}
@@ -170,7 +174,7 @@ def check(estimator: Any, X: Any, *, reset: bool, who: str) -> Any:
         ValueError: What scikit-learn says; a DataError where more is known, such as the name of the
             column.
     """
-    columns = names_in(estimator.columns)
+    X, columns = _as_table(X), names_in(estimator.columns)
     if estimator._coding is not None:
         return _with_words(estimator, estimator._coding, X, columns, reset=reset, who=who)
     if columns is not None and reset and labels(X) is None:
@@ -194,6 +198,16 @@ def check(estimator: Any, X: Any, *, reset: bool, who: str) -> Any:
         _explain(X, error, who, gaps=finite == "allow-nan")
         with without_cells(X, who):
             raise
+
+
+def _as_table(X: Any) -> Any:
+    """The cells of an AnnData object, in memory, with the names of their genes; all else as it is."""
+    if not is_annotated(X) and not isinstance(X, Table):
+        return X
+    table = Table.of(X, who="X")
+    if not is_stored(table.values):
+        return table
+    return replace(table, values=whole(of(table.values)), parts=())
 
 
 @contextmanager

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from numbers import Real
 from typing import Any
 
 import numpy as np
 
 from flower_pca.base.errors import DataError, private
-from flower_pca.base.labels import clean, double, is_gap
+from flower_pca.base.labels import clean, is_gap
 from flower_pca.base.linalg import Array
-from flower_pca.blocks import adapters
 from flower_pca.names.columns import Columns, no_numbers
 
 
@@ -45,30 +43,6 @@ def read(frame: Any, who: str) -> dict[str, Any]:
     else:
         values = np.empty((len(next(iter(cells.values()))), 0))
     return {"values": values, "names": tuple(numbers), "words": words, "ids": _index(frame), "texts": cells}
-
-
-def is_annotated(X: Any) -> bool:
-    """Whether it is an AnnData object: rows with names of both sides, and columns beside them."""
-    return all(hasattr(X, what) for what in ("X", "obs_names", "var_names", "obs"))
-
-
-def of_annotated(X: Any, who: str) -> dict[str, Any]:
-    """The fields of a `Table` with the rows of an AnnData object, which may lie in a file."""
-    if X.X is None:
-        raise DataError(f"The AnnData object of {who} has no X. Set adata.X to the layer to use.")
-    names = tuple(clean(str(name)) for name in X.var_names)
-    if len(set(names)) < len(names):
-        raise DataError(
-            f"The AnnData object of {who} has {double(_first_double(names))} among its var_names. "
-            "Run adata.var_names_make_unique()."
-        )
-    values = adapters.of(X.X, who) if adapters.is_stored(X.X) else X.X
-    beside = {str(name): np.asarray(X.obs[name]) for name in X.obs.columns}
-    return {"values": values, "names": names, "ids": tuple(map(str, X.obs_names)), "beside": beside}
-
-
-def _first_double(names: tuple[str, ...]) -> str:
-    return Counter(names).most_common(1)[0][0]
 
 
 def _of_one_kind(frame: Any) -> Array | None:

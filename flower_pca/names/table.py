@@ -10,14 +10,16 @@ from typing import Any, Self
 
 import numpy as np
 
+from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.labels import clean, count
 from flower_pca.base.linalg import Array
-from flower_pca.base.shown import brief
+from flower_pca.base.shown import brief, shown
 from flower_pca.blocks import adapters
 from flower_pca.blocks.adapters import Joined
-from flower_pca.blocks.source import is_sparse, whole
-from flower_pca.names import frames, ids
+from flower_pca.blocks.compressed import picked_sparse
+from flower_pca.blocks.source import is_sparse
+from flower_pca.names import annotated, frames, ids
 from flower_pca.names.columns import Columns, Heading, enumeration, is_nameless, no_numbers
 from flower_pca.names.origin import Origin
 
@@ -93,8 +95,8 @@ class Table:
         # of pandas, polars and their like
         if hasattr(X, "columns") and hasattr(X, "to_numpy"):
             return cls(**frames.read(X, who), site=site)
-        if frames.is_annotated(X):
-            return cls(**frames.of_annotated(X, who), site=site)
+        if annotated.is_annotated(X):
+            return cls(**annotated.fields_of(X, who), site=site)
         if adapters.is_stored(X):
             stored = adapters.of(X, who)
             return cls(stored, getattr(stored, "names", None), site=site)
@@ -331,6 +333,56 @@ class Table:
         return np.asarray(self.rows, dtype=dtype)
 
 
+def cells(
+    adata: Any,
+    *,
+    layer: str | None = None,
+    use_highly_variable: bool = False,
+    normalize: float | None = None,
+    log: bool = False,
+) -> Table:
+    """The cells of an AnnData object as rows that simulate, fit and transform take.
+
+    The names of genes become those of the columns, the names of cells the ids of the rows, and the columns of obs go
+    beside. Normalizing needs one cell at a time, so each site does it alone, as scanpy's normalize_total and log1p do.
+
+    Args:
+        adata: The AnnData object, in memory or backed by a file.
+        layer: The layer with the counts; X, if left out.
+        use_highly_variable: Whether to take only the genes that ``adata.var["highly_variable"]`` marks.
+        normalize: The sum over all genes that the counts of each cell are scaled to, such as 1e4. None leaves them as
+            they are.
+        log: Whether each entry x then becomes log(1 + x).
+
+    Returns:
+        The rows, sparse if those of ``adata`` are.
+
+    Raises:
+        DataError: If there is no such matrix, or two genes share a name, or counts to normalize are negative.
+
+    Example:
+        >>> import anndata, numpy as np
+        >>> from flower_pca import cells, simulate
+        >>> rng = np.random.default_rng(0)
+        >>> labs = [anndata.AnnData(rng.poisson(2.0, (60, 8)).astype(float)) for _ in range(3)]
+        >>> result = simulate("krylov", [cells(lab, normalize=1e4, log=True) for lab in labs], n_components=2)
+        >>> result.transform(cells(labs[0], normalize=1e4, log=True)).shape
+        (60, 2)
+    """
+    if not annotated.is_annotated(adata):
+        raise DataError(
+            f"cells takes an AnnData object, and got {shown(adata)}. For a file, write "
+            "flower_pca.data.sources.table(\"h5ad(path='cells.h5ad', normalize=1e4, log=True)\")."
+        )
+    checks.choice("use_highly_variable", use_highly_variable, (True, False))
+    who = "these cells"
+    table = Table(**annotated.fields_of(adata, who, layer=layer, normalize=normalize, log=log))
+    if not use_highly_variable:
+        return table
+    marks = np.asarray(adata.var[annotated.MARKS]) if annotated.MARKS in adata.var.columns else None
+    return table.pick(annotated.marked(table.names or (), marks, f"The AnnData object of {who}"))
+
+
 def _rows_of(values: Any, rows: Any) -> Any:
     """The rows at a slice, at indices, or where a mask is true."""
     if adapters.is_stored(values):
@@ -349,10 +401,9 @@ def _rows_of(values: Any, rows: Any) -> Any:
 
 def _columns_of(values: Any, places: Array) -> Any:
     """The columns at these places, in this order; rows that lie together in memory still do so."""
-    if adapters.is_stored(values) and not is_sparse(adapters.of(values)):
-        return adapters.picked(adapters.of(values), places)
     if adapters.is_stored(values):
-        return whole(adapters.of(values))[:, places]
+        rows = adapters.of(values)
+        return picked_sparse(rows, places) if is_sparse(rows) else adapters.picked(rows, places)
     if hasattr(values, "tocsr"):
         return values.tocsr()[:, places]
     return adapters.pick(np.asarray(values), places)

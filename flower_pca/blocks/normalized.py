@@ -1,0 +1,73 @@
+"""Normalized: counts of a source, such as the molecules of each gene in a cell, made comparable row by row.
+
+Each row is divided by its sum, times a target, and takes its logarithm. Both need nothing but the row, so that a site
+does this alone, and zeros stay zeros, so that sparse rows stay sparse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from flower_pca.base import checks
+from flower_pca.base.errors import DataError
+from flower_pca.base.linalg import Array
+from flower_pca.blocks import adapters
+from flower_pca.blocks.source import Blocks, Stored, is_sparse, whole
+
+
+def normalized(rows: Any, who: str, *, normalize: float | None = None, log: bool = False) -> Any:
+    """Rows in memory, or a source of rows, with each row scaled to a sum, and log1p of its entries.
+
+    Args:
+        rows: The counts.
+        who: Whose counts they are, for messages.
+        normalize: The sum that each row is scaled to, such as 1e4; None to leave the rows as they are. A row of zeros
+            stays as it is.
+        log: Whether each entry x then becomes log(1 + x).
+    """
+    if normalize is not None:
+        checks.number("normalize", normalize, least=1e-9, most=1e15, remedy="Write normalize=1e4.")
+    checks.choice("log", log, (True, False))
+    if normalize is None and not log:
+        return rows
+    source = Normalized(adapters.of(rows, who), who, normalize, log)
+    return source if adapters.is_stored(rows) else whole(source)
+
+
+class Normalized(Stored):
+    """Rows of a source, normalized as they pass."""
+
+    def __init__(self, source: Blocks, who: str, target: float | None, log: bool) -> None:
+        self._source, self._who, self._target, self._log = source, who, target, log
+        self.shape, self.sparse = source.shape, is_sparse(source)
+        self.dtype = source.dtype if source.dtype.kind == "f" else np.dtype(np.float64)
+
+    def between(self, start: int, stop: int) -> Normalized | None:
+        """The rows from `start` on and before `stop`, if the source has them without all others."""
+        stretch = getattr(self._source, "between", lambda start, stop: None)(start, stop)
+        return None if stretch is None else Normalized(stretch, self._who, self._target, self._log)
+
+    def pieces(self) -> Iterator[Any]:
+        """The pieces of the source, normalized."""
+        for piece in self._source.pieces():
+            entries = piece.data if self.sparse else piece
+            if not (entries >= 0).all():
+                raise DataError(
+                    f"{self._who} has negative or missing entries, and counts have none. Name the layer with the "
+                    "counts, or leave normalize and log out."
+                )
+            if not self.sparse:
+                yield self._of(piece, piece.sum(axis=1, dtype=np.float64)[:, None])
+                continue
+            sums = np.asarray(piece.sum(axis=1, dtype=np.float64)).reshape(-1)
+            data = self._of(entries, np.repeat(sums, np.diff(piece.indptr)))
+            yield type(piece)((data, piece.indices, piece.indptr), shape=piece.shape)
+
+    def _of(self, entries: Array, sums: Array) -> Array:
+        """Entries whose rows have these sums."""
+        if self._target is not None:
+            entries = entries * (self._target / np.where(sums > 0.0, sums, self._target))
+        return (np.log1p(entries) if self._log else entries).astype(self.dtype, copy=False)

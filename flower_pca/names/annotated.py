@@ -1,0 +1,73 @@
+"""Cells: the rows of an AnnData object, whose genes name the columns, as a table."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from flower_pca.base.errors import ConfigError, DataError
+from flower_pca.base.labels import clean, double
+from flower_pca.base.linalg import Array
+from flower_pca.base.shown import shown
+from flower_pca.blocks import adapters
+from flower_pca.blocks.normalized import normalized
+from flower_pca.names.columns import enumeration
+
+MARKS = "highly_variable"  # the column of var in which scanpy marks genes
+
+
+def is_annotated(X: Any) -> bool:
+    """Whether it is an AnnData object: rows with names of both sides, and columns beside them."""
+    return all(hasattr(X, what) for what in ("X", "obs_names", "var_names", "obs"))
+
+
+def fields_of(
+    X: Any, who: str, *, layer: str | None = None, normalize: float | None = None, log: bool = False
+) -> dict[str, Any]:
+    """The fields of a `Table` with the rows of an AnnData object, which may lie in a file."""
+    rows = _rows_of(X, who, layer)
+    values = adapters.of(rows, who) if adapters.is_stored(rows) else rows
+    names = tuple(clean(str(name)) for name in X.var_names)
+    require_different(names, f"The AnnData object of {who}", "Run adata.var_names_make_unique().")
+    values = normalized(values, who, normalize=normalize, log=log)
+    beside = {str(name): np.asarray(X.obs[name]) for name in X.obs.columns}
+    return {"values": values, "names": names, "ids": tuple(map(str, X.obs_names)), "beside": beside}
+
+
+def _rows_of(X: Any, who: str, layer: str | None) -> Any:
+    """The matrix of an AnnData object, or one of its layers."""
+    layers = [name for name in getattr(X, "layers", ()) if name is not None]  # which newer versions call X
+    if layer is not None:
+        if layer not in layers:
+            raise no_layer(f"The AnnData object of {who}", layer, layers)
+        return X.layers[layer]
+    if X.X is None:
+        remedy = f"Name a layer: cells(adata, layer={layers[0]!r})." if layers else "Set adata.X to the counts."
+        raise DataError(f"The AnnData object of {who} has no X. {remedy}")
+    return X.X
+
+
+def no_layer(who: str, layer: object, layers: Sequence[str]) -> ConfigError:
+    """The error about a layer that is not there."""
+    has = f"It has {enumeration(layers)}." if layers else "It has none."
+    return ConfigError(f"{who} has no layer {shown(layer)}. {has}", setting="layer", value=layer)
+
+
+def require_different(names: Sequence[str], who: str, remedy: str) -> None:
+    """Refuse genes that share a name."""
+    if len(set(names)) < len(names):
+        most = Counter(names).most_common(1)[0][0]
+        raise DataError(f"{who} has {double(most)} among the names of its genes. {remedy}")
+
+
+def marked(names: Sequence[str], marks: Array | None, who: str) -> tuple[str, ...]:
+    """The names of the genes that are marked as highly variable."""
+    if marks is None or not marks.any():
+        what = f"has no column {MARKS} in var" if marks is None else "marks no gene as highly variable"
+        raise DataError(
+            f"{who} {what}. Run scanpy.pp.highly_variable_genes on it first, or leave use_highly_variable out."
+        )
+    return tuple(name for name, mark in zip(names, marks, strict=True) if mark)

@@ -1,0 +1,146 @@
+"""Cells of an AnnData object or of an .h5ad file: layers, marked genes, and counts made comparable."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from flower_pca import ConfigError, DataError, FlowerPCAError, cells, simulate
+from flower_pca.blocks import adapters, source
+from flower_pca.data import sources
+
+GENES = 12
+
+
+@cache
+def counts_of_labs():
+    rng = np.random.default_rng(0)
+    rates = rng.gamma(1.0, 1.0, GENES)
+    return [rng.poisson(rates * rng.gamma(3, 0.3, (n, 1))).astype(np.float64) for n in (60, 40, 25)]
+
+
+def lab_of_cells(lab=0, *, kept="sparse", marked=(1, 4, 7)):
+    ad, pd = pytest.importorskip("anndata"), pytest.importorskip("pandas")
+    counts = counts_of_labs()[lab].copy()
+    X = sp.csr_matrix(counts) if kept == "sparse" else counts
+    genes = pd.DataFrame(index=pd.Index([f"g{j}" for j in range(GENES)], dtype=object))
+    if marked:
+        genes["highly_variable"] = np.isin(np.arange(GENES), marked)
+    whose = pd.Index([f"lab{lab}_{i}" for i in range(len(counts))], dtype=object)
+    made = ad.AnnData(X, obs=pd.DataFrame({"batch": np.arange(len(counts)) % 2}, index=whose), var=genes)
+    made.layers["twice"] = 2 * X
+    return made
+
+
+def normalized_by_hand(counts, target=1e4):
+    sums = counts.sum(axis=1, keepdims=True)
+    return np.log1p(counts / np.where(sums > 0, sums / target, 1.0))
+
+
+@pytest.mark.parametrize("kept", ["dense", "sparse"])
+def test_cells_in_memory_backed_and_in_a_file_are_the_same_normalized_rows(kept, tmp_path, monkeypatch):
+    ad = pytest.importorskip("anndata")
+    monkeypatch.setattr(source, "_ENTRIES", 50)
+    made = lab_of_cells(kept=kept)
+    made.write_h5ad(tmp_path / "x.h5ad")
+    backed = ad.read_h5ad(tmp_path / "x.h5ad", backed="r")
+    spec = f"h5ad(path='{tmp_path}/x.h5ad', normalize=1e4, log=True, use_highly_variable=True)"
+    options = {"normalize": 1e4, "log": True, "use_highly_variable": True}
+    tables = [cells(made, **options), cells(backed, **options), sources.table(spec)]
+    expected = normalized_by_hand(counts_of_labs()[0])[:, [1, 4, 7]]
+    results = [simulate("krylov", [table], n_components=2).components_ for table in tables]
+    for table, result in zip(tables, results, strict=True):
+        assert table.names == ("g1", "g4", "g7")
+        assert table.ids[:2] == ("lab0_0", "lab0_1")
+        assert list(table.beside["batch"][:3]) == [0, 1, 0]
+        assert source.is_sparse(adapters.of(table.values)) == (kept == "sparse")
+        np.testing.assert_allclose(np.asarray(adapters.of(table.values)), expected, rtol=1e-14)
+        assert np.array_equal(result, results[0])
+
+
+def test_a_layer_of_cells_is_taken_and_a_missing_one_is_named():
+    made = lab_of_cells(kept="dense")
+    assert np.array_equal(cells(made, layer="twice").values, 2 * counts_of_labs()[0])
+    with pytest.raises(ConfigError, match=r"has no layer 'raw'\. It has twice\."):
+        cells(made, layer="raw")
+    made.X = None
+    with pytest.raises(DataError, match=r"has no X\. Name a layer: cells\(adata, layer='twice'\)\."):
+        cells(made)
+
+
+def test_a_cell_without_counts_stays_as_it_is_and_single_precision_stays_single():
+    counts = counts_of_labs()[0].astype(np.float32)
+    counts[3] = 0.0
+    made = lab_of_cells(kept="dense")
+    made.X = sp.csr_matrix(counts)
+    rows = cells(made, normalize=1e4).values
+    assert rows.dtype == np.float32
+    sums = rows.toarray().sum(axis=1)
+    assert sums[3] == 0.0
+    np.testing.assert_allclose(sums[counts.sum(axis=1) > 0], 1e4, rtol=1e-5)
+
+
+def test_components_are_those_of_the_normalized_cells_of_all_labs_together():
+    labs = [cells(lab_of_cells(lab), normalize=1e4, log=True) for lab in range(3)]
+    result = simulate("covariance", labs, n_components=3)
+    pooled = np.concatenate([normalized_by_hand(counts) for counts in counts_of_labs()])
+    _, s, Vt = np.linalg.svd(pooled - pooled.mean(axis=0))
+    order = [int(name[1:]) for name in result.feature_names_in_]
+    np.testing.assert_allclose(np.abs(np.sum(result.components_ * Vt[:3][:, order], axis=1)), 1.0, rtol=1e-10)
+    np.testing.assert_allclose(result.explained_variance_, s[:3] ** 2 / (len(pooled) - 1), rtol=1e-10)
+
+
+def test_a_folder_of_cells_takes_what_a_file_takes(tmp_path):
+    for lab in range(2):
+        lab_of_cells(lab).write_h5ad(tmp_path / f"lab{lab}.h5ad")
+    found = sources.table(f"folder(path='{tmp_path}', normalize=1e4, log=True)")
+    np.testing.assert_allclose(np.asarray(found)[:60], normalized_by_hand(counts_of_labs()[0]), rtol=1e-14)
+    (tmp_path / "lab2.csv").write_text("g0,g1\n1,2\n")
+    with pytest.raises(ConfigError, match=r"normalize of .*lab2\.csv.*use \.h5ad files"):
+        sources.table(f"folder(path='{tmp_path}', normalize=1e4)")
+
+
+REFUSED_CELLS = {
+    "no cells": (lambda: cells(np.ones((3, 2))), r"cells takes an AnnData object.*h5ad\(path="),
+    "no marks": (lambda: cells(lab_of_cells(marked=()), use_highly_variable=True), "no column highly_variable in var"),
+    "none marked": (lambda: cells(lab_of_cells(marked=(99,)), use_highly_variable=True), "marks no gene"),
+    "target": (lambda: cells(lab_of_cells(), normalize=0), r"normalize must be .* Write normalize=1e4"),
+    "text as target": (lambda: cells(lab_of_cells(), normalize="1e4"), "normalize"),
+    "log": (lambda: cells(lab_of_cells(), log="yes"), "log"),
+}
+
+
+@pytest.mark.parametrize("bad", REFUSED_CELLS)
+def test_what_cannot_be_done_with_cells_is_one_sentence(bad):
+    make, words = REFUSED_CELLS[bad]
+    with pytest.raises(FlowerPCAError, match=words) as raised:
+        make()
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("entry", [-1.0, np.nan])
+def test_counts_that_are_negative_or_missing_are_refused_only_where_they_are_normalized(entry):
+    made = lab_of_cells(kept="dense")
+    made.X[0, 0] = entry
+    cells(made)
+    with pytest.raises(DataError, match="negative or missing entries, and counts have none"):
+        cells(made, log=True)
+
+
+@pytest.mark.parametrize("kept", ["dense", "sparse"])
+def test_the_estimator_is_fitted_to_cells_and_transforms_them(kept, tmp_path):
+    pytest.importorskip("sklearn")
+    ad = pytest.importorskip("anndata")
+    from flower_pca import FederatedPCA
+
+    labs = [lab_of_cells(lab, kept=kept) for lab in range(2)]
+    labs[0].write_h5ad(tmp_path / "x.h5ad")
+    backed = ad.read_h5ad(tmp_path / "x.h5ad", backed="r")
+    expected = simulate("covariance", labs, n_components=2)
+    fitted = FederatedPCA(n_components=2, algorithm="covariance").fit([backed, labs[1]])
+    by_name = [list(expected.feature_names_in_).index(name) for name in fitted.feature_names_in_]
+    np.testing.assert_allclose(fitted.components_, expected.components_[:, by_name], atol=1e-12)
+    np.testing.assert_allclose(fitted.transform(backed), expected.transform(labs[0]), atol=1e-10)
+    alone = FederatedPCA(n_components=2).fit(labs[0], sites=labs[0].obs["batch"])
+    np.testing.assert_allclose(alone.mean_, counts_of_labs()[0].mean(axis=0), rtol=1e-12)

@@ -239,11 +239,11 @@ def test_what_cannot_be_gone_on_with_is_said_in_one_sentence(track_command, tmp_
     assert "The checkpoint must be one of this very run. Got one of --components 2." in said(
         "--resume", "--components", 3
     )
-    assert "The checkpoint must be one of 4 streams. Got 3." in said("--resume", "--clients", 4)
+    assert "The checkpoint belongs to a run of 3 streams, and this run has 4." in said("--resume", "--clients", 4)
     np.save(tmp_path / "other.npy", turning_rows() + 1.0)
     other = [tmp_path / "other.npy" if word == tmp_path / "rows.npy" else word for word in track_command]
     assert re.fullmatch(
-        r"The checkpoint must be one of these very rows\. Got one of others at client 0, step \d\. "
+        r"The checkpoint belongs to a run with other rows at client 0, step \d\. "
         r"Give that run's rows, or choose another checkpoint\.\n",
         said("--resume", given=other),
     )

@@ -117,7 +117,7 @@ def test_a_run_of_so_many_steps_goes_on_with_more_or_fewer_of_them(mask, tmp_pat
         whole = track("st_miss", endless_batches(9, clients=2), n_components=R, steps=after)
         with pytest.raises(StopError):
             track("st_miss", endless_batches(9, clients=2), steps=before, on_round=stop_at(4), **given)
-        with pytest.raises(ConfigError, match=r"steps must be at least 5, as the run in the checkpoint has begun that"):
+        with pytest.raises(ConfigError, match="The run in the checkpoint has begun step 5, so steps cannot be 4"):
             track("st_miss", endless_batches(9, clients=2), steps=4, **given)
         resumed = track("st_miss", endless_batches(9, clients=2), steps=after, **given)
         assert np.abs(resumed.components_ - whole.components_).max() < (1e-8 if mask else 1e-300)
@@ -139,8 +139,8 @@ def test_a_run_that_is_stopped_at_its_very_end_has_its_result_and_no_other_steps
         with pytest.raises(StopError):
             track(tracker, endless_batches(5, clients=2), steps=before, checkpoint=path, on_round=stop, **given)
         for others in (4, 8):
-            rule = f"steps must be {all_of_them}, with which the run in the checkpoint has come to its end"
-            with pytest.raises(ConfigError, match=rf"{rule}\. Got {others}\. Leave it out, or delete the checkpoint"):
+            rule = f"The run in the checkpoint has ended after {all_of_them} steps, so steps cannot be {others}"
+            with pytest.raises(ConfigError, match=rf"{rule}\. Leave steps out, or delete the checkpoint"):
                 track(tracker, longer, steps=others, checkpoint=path, **given)
         found = track(tracker, longer, steps=after, checkpoint=path, **given)
         assert found.totals_ == whole.totals_

@@ -175,7 +175,7 @@ def test_ray_follows_streams_to_the_same_bits_and_brings_back_what_they_keep(clu
             assert np.array_equal(batch.rows, theirs.completed[step].rows)
             assert np.array_equal(batch.outliers, theirs.completed[step].outliers)
             assert np.array_equal(batch.imputed, theirs.completed[step].imputed)
-    with pytest.raises(ConfigError, match="A stream on Ray must be one for other processes"):
+    with pytest.raises(ConfigError, match="The worker processes of Ray cannot read a stream that is an iterator"):
         track("st_miss", [iter(batches[0])], n_components=3, backend="ray")
 
 

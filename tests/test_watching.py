@@ -310,7 +310,9 @@ def test_the_app_writes_events_and_a_page_into_its_output_folder(tmp_path):
     assert "The run has ended: 3 steps" in (tmp_path / "out/live.html").read_text()
     with pytest.raises(ConfigError, match=r"The file of events .*steps\.jsonl has some already\."):
         run()
-    with pytest.raises(ConfigError, match=r"events must be left out with krylov\. Got 'steps\.jsonl'\."):
+    with pytest.raises(
+        ConfigError, match=r"events is for trackers, whose steps it shows, and krylov has no steps\. Leave events out\."
+    ):
         run(algorithm="krylov")
 
 
@@ -330,9 +332,15 @@ def test_the_files_of_a_client_name_their_columns(tmp_path):
 @pytest.mark.parametrize(
     ("lie", "words"),
     [
-        ({"missing": 1e9}, "must be of no more missing entries and outliers than its rows have entries. Got"),
-        ({"outliers": 121.0}, "must be of no more missing entries and outliers than its rows have entries. Got"),
-        ({"missing": -1.0}, "The counts of an answer must be at least 0. Got"),
+        (
+            {"missing": 1e9},
+            "An answer has more missing entries and outliers than its rows have entries: its counts are",
+        ),
+        (
+            {"outliers": 121.0},
+            "An answer has more missing entries and outliers than its rows have entries: its counts are",
+        ),
+        ({"missing": -1.0}, "An answer has a count below 0: its counts are"),
         ({"misfit": 1e139, "energy": 1e-300}, ""),
     ],
 )

@@ -28,10 +28,10 @@ _HOSTED: Final = "hosted"
 # the numbers of the clients that a virtual node hosts, among its properties
 _PLAYED: Final = "clients"
 _NAMES, _ARRAYS = "names", "arrays"
-_ANSWER, _CHECK = "The answer of a node", "Check the node."
+_ANSWER, _CHECK = "The answer of a node", "Look at the log of that node."
 _MESSAGE: Final = "A message for the clients that a node hosts"
-LACKING: Final = ProtocolError(_ANSWER, must="one for each client", got="none", then=_CHECK)
-TWICE: Final = ProtocolError(_ANSWER, must="one for each client", got="two", then=_CHECK)
+LACKING: Final = ProtocolError(f"{_ANSWER} has nothing for one of its clients. {_CHECK}")
+TWICE: Final = ProtocolError(f"{_ANSWER} has two parts for one of its clients. {_CHECK}")
 
 
 @dataclass(frozen=True)
@@ -83,10 +83,7 @@ def read_request(content: Content, kind: str) -> Iterator[tuple[int, list[Array]
     hosted = records.values_in(content, _HOSTED)
     if not hosted:
         raise ProtocolError(
-            "A message",
-            must="one for the clients that this node hosts",
-            got="another",
-            then='Use a strategy with hosted="stacked".',
+            'The message is not for the clients that this node hosts. Use a strategy with hosted="stacked".'
         )
     clients = _list_of(hosted, _PLAYED, int, who=_MESSAGE)
     names = _json(hosted, _NAMES, dict, who=_MESSAGE)
@@ -148,7 +145,7 @@ def _members(content: Content, name: str, kind: str) -> Iterator[tuple[int, Call
     stacks = records.arrays_in(content, f"{name}.{_ARRAYS}")
     alike = all(a.ndim > 0 and len(a) == len(clients) for a in stacks)
     if not alike or len(stacks) != len(by_columns) or not len(clients) == len(examples) == len(metrics):
-        raise ProtocolError(_ANSWER, must="of one part for each client", got="others", then=_CHECK)
+        raise ProtocolError(f"{_ANSWER} does not have one part for each of its clients. {_CHECK}")
     for i, client in enumerate(clients):
         arrays = [_single(a, i, by) for a, by in zip(stacks, by_columns, strict=True)]
         yield client, partial(_answer, kind, metrics[i], examples[i], arrays)
@@ -173,7 +170,7 @@ def _json(values: Mapping[str, Any], name: str, kind: type[Any], *, who: str = _
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, kind):
-        raise ProtocolError(who, must=f"one with {name} in JSON", got="another", then=_sender(who))
+        raise ProtocolError(f"{who} has no {name} that can be read as JSON. {_remedy(who)}")
     return found
 
 
@@ -182,11 +179,11 @@ def _list_of(values: Mapping[str, Any], name: str, kind: type[Any], *, who: str 
     found = values.get(name)
     # by its very type: to isinstance True is an int
     if not isinstance(found, list) or any(type(item) is not kind for item in found):
-        raise ProtocolError(who, must=f"one with {name}, a list ({kind.__name__})", got="another", then=_sender(who))
+        raise ProtocolError(f"{who} has no list of {kind.__name__} under {name}. {_remedy(who)}")
     return found
 
 
-def _sender(who: str) -> str:
+def _remedy(who: str) -> str:
     if who == _MESSAGE:
         return records.SENDER
     return _CHECK
@@ -208,7 +205,7 @@ def read_properties(content: Content) -> tuple[int, ...]:
         return ()
     clients = _list_of(properties, _PLAYED, int)
     if len(set(clients)) != len(clients) or min(clients, default=0) < 0:
-        raise ProtocolError("The clients of a node", must="listed by number, each once", got="others", then=_CHECK)
+        raise ProtocolError(f"The clients of a node are not listed by number, each once. {_CHECK}")
     return tuple(clients)
 
 

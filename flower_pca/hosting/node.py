@@ -16,6 +16,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.base.shown import shown
 from flower_pca.hosting import messages as hosted
 from flower_pca.hosting.messages import Delivery
+from flower_pca.wire import records
 from flower_pca.wire.records import Content
 
 _OF: Final = "/"  # between the number of a client and the name of a record of its state
@@ -49,10 +50,8 @@ def _check(named: Sequence[object], clients: frozenset[int]) -> None:
     for client in named:
         if type(client) is not int or client not in clients or client in seen:
             raise ProtocolError(
-                "Every client of a message",
-                must=f"one of the {len(clients)} that this node hosts, named once",
-                got=shown(client)[:50],
-                then="Check the strategy.",
+                f"The message names client {shown(client)[:50]}, which is none of the {len(clients)} that this node "
+                f"hosts, or is named twice. {records.SENDER}"
             )
         seen.add(client)
 

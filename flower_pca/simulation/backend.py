@@ -26,9 +26,10 @@ from html import escape
 from typing import Any, ClassVar, Final
 
 from flower_pca import client_half
-from flower_pca.base import checks, labels
+from flower_pca.base import checks
 from flower_pca.base.bits import Bits, system_bits
 from flower_pca.base.errors import ConfigError
+from flower_pca.base.options import option
 from flower_pca.base.shown import brief, shown
 from flower_pca.core.algorithm import Iterative
 from flower_pca.core.drive import Driven, Watcher
@@ -199,10 +200,10 @@ class Ray:
             return backend
         if not isinstance(backend, str):
             raise ConfigError(
-                "backend",
-                must="'in_process', 'ray' or a Ray(...)",
-                got=shown(backend),
-                then="Use Ray(num_cpus_per_client=2) for settings.",
+                f"{option('backend')} is {shown(backend)}, and it must be 'in_process', 'ray' or a Ray(...). Use "
+                "Ray(num_cpus_per_client=2) for settings.",
+                setting="backend",
+                value=backend,
             )
         checks.choice("backend", backend, ("in_process", "ray"))
         if backend == "ray":
@@ -326,10 +327,8 @@ class InProcess:
     def _require(self, marks: Any) -> None:
         if marks != self._marks():
             raise ConfigError(
-                "The checkpoint",
-                must=f"one of {labels.count(self._marks(), 'stream')}",
-                got=marks,
-                then="Choose another checkpoint.",
+                f"The checkpoint belongs to a run of {shown(marks)} streams, and this run has {self._marks()}. Give "
+                "the streams of that run, or choose another checkpoint."
             )
 
 
@@ -366,8 +365,6 @@ class Shards(InProcess):
     def _require(self, marks: Any) -> None:
         if marks != self._marks():
             raise ConfigError(
-                "The checkpoint",
-                must="one of these very shards",
-                got="one of other rows",
-                then="Give the shards of that run, or choose another checkpoint.",
+                "The checkpoint belongs to a run of other rows. Give the shards of that run, or choose another "
+                "checkpoint."
             )

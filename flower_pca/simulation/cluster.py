@@ -71,10 +71,7 @@ def require_cluster(address: str) -> None:
 
 def _no_cluster(address: str, why: str) -> ConfigError:
     return ConfigError(
-        "address",
-        must="that of a Ray cluster which can be reached",
-        got=f"{address}: {why}",
-        then="Start one with ray start --head, or leave address out.",
+        f"No Ray cluster can be reached at {address} ({why}). Start one with ray start --head, or leave address out."
     )
 
 
@@ -93,10 +90,8 @@ def require_alive(reason: str | None) -> None:
     """
     if reason and _DIED.search(reason):
         raise NotEnoughNodes(
-            "The workers of Ray",
-            must="all alive",
-            got=f"one that died ({_worker(reason)})",
-            then="It may lack memory: take fewer clients_per_node, or more num_cpus_per_client.",
+            f"A worker of Ray has died ({_worker(reason)}), maybe for lack of memory. Lower clients_per_node, or "
+            "raise num_cpus_per_client."
         )
 
 
@@ -145,8 +140,6 @@ def everywhere(function: Callable[..., Any], *args: Any) -> dict[str, Any]:
         return dict(zip(tasks, ray.get(list(tasks.values())), strict=True))
     except (gone.TaskUnschedulableError, gone.NodeDiedError, gone.WorkerCrashedError, gone.ObjectLostError) as error:
         raise NotEnoughNodes(
-            "The machines of Ray",
-            must="all there until the end",
-            got=f"one that left ({type(error).__name__})",
-            then="Begin again with those that are there.",
+            f"A machine has left the Ray cluster during the run ({type(error).__name__}). Start the run again with "
+            "the machines that are left."
         ) from error

@@ -15,7 +15,6 @@ from flower_pca.base.shown import shown
 from flower_pca.hints.owners import require_site
 from flower_pca.names.columns import Columns, enumeration
 from flower_pca.names.table import Table
-from flower_pca.simulation.sites import kind_of
 
 
 def from_frame(frame: Any, *, by: Any) -> list[Table]:
@@ -40,10 +39,8 @@ def from_frame(frame: Any, *, by: Any) -> list[Table]:
     shape = _shape(frame)
     if len(shape) != 2:
         raise DataError(
-            "The table",
-            must="of rows and columns",
-            got=f"a {type(frame).__name__}",
-            then="Give a data frame, or an array with by=[...].",
+            f"from_frame cannot read {shown(frame)} as a table of rows and columns. Give a data frame, or an array "
+            "with by=[...]."
         )
     if _is_column(frame, by):
         by = by.name
@@ -54,7 +51,7 @@ def from_frame(frame: Any, *, by: Any) -> list[Table]:
     require_site(whose.tolist(), str(by) if _is_name(by) else "")
     for side, noun in zip(_shape(rest), ("row", "column beside the sites"), strict=True):
         if not side:
-            raise DataError("The table", must=f"of at least one {noun}", got="none", then="Check how it was made.")
+            raise DataError(f"The table has no {noun}. Look at how it was made.")
     rows = Table.of(rest, who="the table")
     # Labels of several types have no order among themselves.
     found, which = np.unique(whose.astype(str) if whose.dtype == object else whose, return_inverse=True)
@@ -119,14 +116,9 @@ def _each(frame: Any, by: Any, n: int) -> Array:
     if isinstance(by, Iterable) and not isinstance(by, dict | set | bytes):
         whose = np.asarray(by.to_numpy() if hasattr(by, "to_numpy") else list(by))
     if whose.ndim != 1 or len(whose) != n:
-        got = f"a {kind_of(by)}"
-        if whose.ndim == 1:
-            got = labels.count(len(whose), "site")
+        got = f"has {labels.count(len(whose), 'site')}" if whose.ndim == 1 else f"is {shown(by)}"
         raise ConfigError(
-            "by",
-            must=f"the name of a column, or the site of each of the {n:,} rows",
-            got=got,
-            then="Name the sites' column.",
+            f"by {got}. Name the column of the sites, or give one site for each of the {n:,} rows.", setting="by"
         )
     each: Any = whose.tolist()
     if any(isinstance(label, Collection) and not isinstance(label, str) for label in each):
@@ -136,14 +128,17 @@ def _each(frame: Any, by: Any, n: int) -> Array:
     # Taken by position, rows would get the sites of others, and nobody would see it.
     if hasattr(own, "equals") and hasattr(other, "equals") and not own.equals(other):
         raise ConfigError(
-            "The index of by",
-            must="that of the table, in its order",
-            got="another",
-            then="Give by=by.to_numpy() if it is in the order of the rows.",
+            "The index of by differs from the index of the table. If by is in the order of the rows, give "
+            "by=by.to_numpy().",
+            setting="by",
         )
     return whose
 
 
 def _unknown(by: Any, names: list[Any]) -> ConfigError:
-    rule = "a column of the table" + (f", such as {enumeration(map(str, names))}" if names else "")
-    return ConfigError("by", must=rule, got=shown(by), then="Name the sites' column, or give the site of each row.")
+    known = f", only {enumeration(map(str, names))}" if names else ""
+    return ConfigError(
+        f"The table has no column named {shown(by)}{known}. Name the column of the sites, or give the site of each "
+        "row.",
+        setting="by",
+    )

@@ -15,7 +15,7 @@ from flower_pca.base import checks, labels
 from flower_pca.base.bits import seeded_bits
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.options import option
-from flower_pca.base.shown import shown
+from flower_pca.base.shown import shown, with_article
 from flower_pca.base.signatures import defaults, with_signature
 from flower_pca.core.algorithm import Algorithm, HasNumbersByClient
 from flower_pca.core.config import COMPONENTS, PCAConfig, SimulationOptions
@@ -107,10 +107,12 @@ def simulate(
     if checkpoint is not None:
         config.check_checkpoint(checkpoint)
     if config.partitioned_by == "columns":
-        rule = "left out, as no other client has the columns of one that is away"
-        _require_none(
-            present, f"A function as fraction with {option('partitioned_by', 'columns')}", rule, "Leave it out."
-        )
+        if present is not None:
+            raise ConfigError(
+                f"With {option('partitioned_by', 'columns')} all clients must be present, because no other client "
+                "has the columns of one that is away. Leave the function out as fraction.",
+                setting="fraction",
+            )
         return parties.simulate(config, shards, conduct, hide_local=hide_local)
     config, sites = _in_order(config, sites_of(shards))
     clients = _require_clients(config, sites)
@@ -121,9 +123,11 @@ def simulate(
         del sites  # Clients hold what they need of the tables; ten thousand tables beside them would take memory.
         result = _in_process(config, clients, public, conduct, present, watch)
     else:
-        _require_none(
-            present, "A function as fraction with Ray", "a number", "Use a number, or the backend in_process."
-        )
+        if present is not None:
+            raise ConfigError(
+                f"On Ray, fraction cannot be a function. Give a number, or use {option('backend', 'in_process')}.",
+                setting="fraction",
+            )
         from flower_pca.simulation import ray
 
         result = ray.run(config, sites, public, replace(conduct, on_round=watch.after_message))
@@ -241,12 +245,6 @@ def _frame(result: PCAResult, config: PCAConfig) -> Frame:
     return replace(result.frame, own=config.missing == "own_mean", names=config.columns)
 
 
-def _require_none(present: object, what: str, rule: str, remedy: str) -> None:
-    """Refuse a function that says who is there."""
-    if present is not None:
-        raise ConfigError(what, must=rule, got="a function", then=remedy)
-
-
 def _presence(fraction: Callable[[int], Iterable[int]], n_clients: int) -> Callable[[int], list[int]]:
     """The caller's function, checked at every message."""
 
@@ -254,16 +252,17 @@ def _presence(fraction: Callable[[int], Iterable[int]], n_clients: int) -> Calla
         named: Any = fraction(number)
         if not isinstance(named, Iterable):
             raise ConfigError(
-                "What fraction returns", must="clients", got=shown(named), then="Return positions in shards."
+                f"The function given as fraction returned {shown(named)}. Let it return positions in shards, such as "
+                "[0, 2].",
+                setting="fraction",
             )
         here = list(dict.fromkeys(int(client) for client in named))
         for client in here:
             if not 0 <= client < n_clients:
                 raise ConfigError(
-                    "Every client that fraction names",
-                    must=f"between 0 and {n_clients - 1}",
-                    got=client,
-                    then="Return positions in shards.",
+                    f"The function given as fraction named client {client}, and the clients are numbered from 0 to "
+                    f"{n_clients - 1}. Let it return positions in shards.",
+                    setting="fraction",
                 )
         return here
 
@@ -347,10 +346,8 @@ def _sites(names: Mapping[int, str], clients: int, run: Driven) -> dict[str, Any
 
 def _streams(streams: Any, batch: int | None) -> list[Stream]:
     if not isinstance(streams, list | tuple) or len(streams) == 0:
-        got = "none"
-        if not isinstance(streams, list | tuple):
-            got = f"a {type(streams).__name__}"
-        raise DataError("streams", must="a list, one per client", got=got, then="Use [X] for one client.")
+        got = "is empty" if isinstance(streams, list | tuple) else f"is {with_article(type(streams).__name__)}"
+        raise DataError(f"streams {got}. Give a list with one stream for each client; for one client, [X].")
     made = []
     for i, source in enumerate(streams):
         if isinstance(source, Stream):
@@ -374,10 +371,10 @@ def _check_columns(clients: list[Stream], n_components: int) -> None:
     for i, d in known:
         if n_components > d:
             raise ConfigError(
-                "n_components",
-                must=f"at most the columns of client {i}, {d}",
-                got=n_components,
-                then="Ask for fewer components.",
+                f"Client {i} has only {labels.count(d, 'column')}, too few for "
+                f"{option('n_components', n_components)}. Ask for fewer components.",
+                setting="n_components",
+                value=n_components,
             )
         if d != known[0][1]:
             raise Heading(d).mismatch(f"client {i}", Heading(known[0][1]), "the clients before it").error(DataError)

@@ -86,9 +86,9 @@ class Parties:
         for party in others:
             if party.row_ids != first.row_ids:
                 unlike = difference(party.row_ids or (), first.row_ids or ())
-                got = f"{party.d:,}, {unlike}"
                 raise DataError(
-                    f"The ids of the rows of {party.who}", must=f"those of {first.who}", got=got, then=_SAME
+                    f"The ids of the rows of {party.who} are not those of {first.who}: there are {party.d:,}, "
+                    f"{unlike}. {_SAME}"
                 )
         return cls(columns)
 
@@ -134,15 +134,11 @@ def _require_same(tables: Sequence[LocalData]) -> None:
         if (party.table.ids is None) != (first.table.ids is None):
             with_ids, without = (party, first) if first.table.ids is None else (first, party)
             raise DataError(
-                "The ids of the rows",
-                must="given by all parties, or by none",
-                got=f"some at {with_ids.who}, none at {without.who}",
-                then="Give them as the index of a data frame, or as ids of a file.",
+                f"The rows of {with_ids.who} have ids, and those of {without.who} have none. Give ids for all "
+                "parties, as the index of a data frame or as ids of a file, or for none."
             )
         if party.n != first.n:
             raise DataError(
-                f"The rows of {party.who}",
-                must=f"{first.n:,}, as at {first.who}",
-                got=party.n,
-                then=_ALIGN if party.table.ids is None else _SAME,
+                f"There are {party.n:,} rows at {party.who}, and {first.n:,} at {first.who}. "
+                f"{_ALIGN if party.table.ids is None else _SAME}"
             )

@@ -70,10 +70,8 @@ def track(
     _require_ray()
     if not all(stream.repeatable for stream in streams):
         raise ConfigError(
-            "A stream on Ray",
-            must="one for other processes",
-            got="one that is read here",
-            then="Give a list or a function.",
+            "The worker processes of Ray cannot read a stream that is an iterator of this process. Give a list or a "
+            "function."
         )
     from flower_pca.clients.books.folders import own_file
 

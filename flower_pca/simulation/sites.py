@@ -17,6 +17,7 @@ from flower_pca import hints
 from flower_pca.base import checks, labels
 from flower_pca.base.errors import DataError
 from flower_pca.base.options import Sentence
+from flower_pca.base.shown import shown
 from flower_pca.core.config import PCAConfig
 from flower_pca.hints import faults
 from flower_pca.hints.repeats import without_repeats
@@ -30,21 +31,16 @@ from flower_pca.rows.local import LocalData
 from flower_pca.stages.site_share import hints_of_sites
 
 
-def kind_of(given: Any) -> str:
-    """What was given in place of rows or sites: its type, and its shape if it has one."""
-    return type(given).__name__ + (f" of shape {given.shape}" if hasattr(given, "shape") else "")
-
-
 def sites_of(shards: Any) -> list[Table]:
     """The shards with the names that they have; in a mapping, those of their sites are the keys."""
     if isinstance(shards, Mapping) and shards:
         return [Table.of(X, who=str(site), site=str(site)) for site, X in shards.items()]
     several = isinstance(shards, list | tuple) or (isinstance(shards, np.ndarray) and shards.ndim == 3)
     if not several or len(shards) == 0:
-        got = kind_of(shards)
-        if several:
-            got = "none"
-        raise DataError("shards", must="a list of arrays, one per client", got=got, then="Use [X] for one client.")
+        got = "is empty" if several else f"is {shown(shards)}"
+        raise DataError(
+            f"shards {got}. Give a list with one array for each client; for one client, [X].", setting="shards"
+        )
     return [Table.of(X, who=f"client {i}") for i, X in enumerate(shards)]
 
 

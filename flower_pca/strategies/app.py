@@ -20,7 +20,7 @@ from flwr.serverapp import Grid
 from flower_pca import registry, run_config
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, FlowerPCAError
-from flower_pca.base.options import Sentence, in_words
+from flower_pca.base.options import Sentence, in_words, option
 from flower_pca.base.shown import shown
 from flower_pca.hosting import EACH
 from flower_pca.report.live import watching
@@ -85,10 +85,10 @@ def _run(grid: Grid, context: Context) -> None:
         for what in _WATCHED:
             if config.get(what):
                 raise ConfigError(
-                    what,
-                    must=f"left out with {config['algorithm']}",
-                    got=shown(config[what]),
-                    then="It is written of the steps of a tracker: leave it out.",
+                    f"{what} is for trackers, whose steps it shows, and {config['algorithm']} has no steps. Leave "
+                    f"{what} out.",
+                    setting=what,
+                    value=config[what],
                 )
         result = PCAStrategy(**settings).fit(grid)
     if (folder / "result.npz").exists():  # of a run that has ended meanwhile
@@ -129,12 +129,10 @@ def _tracking(
     plain = inspect.signature(PCAStrategy).parameters
     for name, value in settings.items():
         if name not in names and name != "algorithm" and value not in (None, False, plain[name].default):
-            key = name.replace("_", "-")
             raise ConfigError(
-                f"{key} with a tracker",
-                must=f"{plain[name].default}",
-                got=shown(value),
-                then="A tracker has no such setting: leave it out.",
+                f"A tracker has no setting {option(name)}, which the run-config sets to {shown(value)}. Leave it out.",
+                setting=name,
+                value=value,
             )
     given = {name: value for name, value in settings.items() if name in names}
     steps, interval = int(config["steps"]), float(config["interval"])

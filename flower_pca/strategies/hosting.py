@@ -106,10 +106,8 @@ class Hosts(Nodes):
             self._unknown.pop(node, None)
             if not clients:
                 raise ConfigError(
-                    "Every node",
-                    must=f"one that hosts clients where hosted={self.waits.hosted!r}",
-                    got=f"node {node}, which is a client itself",
-                    then="Leave hosted, or clients-per-node, out.",
+                    f"Node {node} hosts no clients but is a client itself, and hosted={self.waits.hosted!r} is for "
+                    "nodes that host clients. Leave hosted, or clients-per-node, out."
                 )
             for client in clients:
                 self._claim(client, node, connected)
@@ -131,10 +129,8 @@ class Hosts(Nodes):
         # a client of a node that is gone may have come up at another one
         if home in connected and home != node:
             raise ConfigError(
-                "Every client",
-                must="hosted by one node",
-                got=f"client {client} at nodes {home} and {node}",
-                then="Check their hosts, and the numbers of their clients.",
+                f"Client {client} is hosted by two nodes, {home} and {node}, and every client must have one node. "
+                "Give the clients of all nodes different numbers."
             )
         self._homes[client] = node
         self.keys[client] = client

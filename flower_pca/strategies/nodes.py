@@ -32,6 +32,7 @@ from flwr.serverapp import Grid
 from flower_pca import wire
 from flower_pca.base.errors import NotEnoughNodes, ProtocolError, harmless
 from flower_pca.base.history import Round
+from flower_pca.base.options import option
 from flower_pca.core.drive import Driven
 from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Sum, Traffic, carried
 from flower_pca.masking import messages
@@ -170,12 +171,9 @@ class Nodes:
             if len(nodes) >= least or (crowd and (late or not nodes)):
                 return nodes
             if late:
-                got = f"{len(connected)} after {self.waits.node_timeout:g} s"
                 raise NotEnoughNodes(
-                    "The nodes connected",
-                    must=f"at least {least}",
-                    got=got,
-                    then="Start more nodes, or lower min_nodes.",
+                    f"Only {len(connected)} of at least {least} nodes are connected after {self.waits.node_timeout:g} "
+                    f"s. Start more nodes, or lower {option('min_nodes')}."
                 )
             time.sleep(min(_POLL, max(deadline - time.monotonic(), 0.0)))
 
@@ -184,10 +182,8 @@ class Nodes:
         nodes = reach(self.grid, within=within)
         if nodes is None:
             raise NotEnoughNodes(
-                "The SuperLink",
-                must="one that says which nodes are connected",
-                got=f"none within {max(within, 0.0):.3g} s",
-                then="Look whether the SuperLink runs and can be reached, or raise node_timeout.",
+                f"The SuperLink has not said within {max(within, 0.0):.3g} s which nodes are connected. Look whether "
+                f"it runs and can be reached, or raise {option('node_timeout')}."
             )
         self._called = {node.node_id: node.name for node in nodes if node.name}
         return {node.node_id: node.last_activated_at for node in nodes}

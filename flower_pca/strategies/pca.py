@@ -131,7 +131,7 @@ class PCAStrategy(FlowerStrategy[PCAResult]):
         if fraction is not None:
             if "fraction" in keywords:
                 raise ConfigError(
-                    "fraction_train beside fraction", must="left out", got=fraction, then="Keep one of them."
+                    "fraction and fraction_train are two names of one setting, and both are given. Keep one of them."
                 )
             keywords["fraction"] = fraction
         least = Waits.min_nodes
@@ -144,10 +144,10 @@ class PCAStrategy(FlowerStrategy[PCAResult]):
             config.check_checkpoint(checkpoint)
         if config.dp is not None and config.dp.noise_seed is not None:
             raise ConfigError(
-                "noise_seed of dp at nodes",
-                must="None",
-                got=config.dp.noise_seed,
-                then="Leave it out; each node draws its noise from its operating system.",
+                f"noise_seed of dp is {config.dp.noise_seed}, and nodes draw their noise from their operating system, "
+                "never from a seed. Leave noise_seed out.",
+                setting="noise_seed",
+                value=config.dp.noise_seed,
             )
         super().__init__(waits, checkpoint)
         self._start: Start | None = None

@@ -106,7 +106,11 @@ class Waits:
         checks.number("round_timeout", self.round_timeout, least=0.1, remedy="Give seconds.")
         checks.number("interval", self.interval, least=0.0, remedy="Give seconds.")
         if self.action is not None and not self.action.isidentifier():
-            raise ConfigError("action", must="a Python identifier", got=shown(self.action), then='Use "pca".')
+            raise ConfigError(
+                f'action is {shown(self.action)}, which is not a Python identifier. Use "pca".',
+                setting="action",
+                value=self.action,
+            )
         checks.choice("hosted", self.hosted, (None, "stacked"))
 
     @classmethod
@@ -116,10 +120,8 @@ class Waits:
         given = keywords.get("min_nodes")
         if least and given is not None:
             raise ConfigError(
-                "min_available_nodes, min_train_nodes or min_evaluate_nodes beside min_nodes",
-                must="left out",
-                got=max(least),
-                then="Keep one of them.",
+                "min_nodes is given together with another name of the same setting (min_available_nodes, "
+                "min_train_nodes or min_evaluate_nodes). Keep one of them."
             )
         if given is not None:
             least = [given]

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from flower_pca.base import linalg
+from flower_pca.base import labels, linalg
 from flower_pca.base.errors import ConfigError, DataError, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import brief
@@ -59,10 +59,9 @@ def respond(arrays: Arrays, data: Stream, memory: Arrays, complete: Complete) ->
     newest = memory.get("at", np.array([-1, 0]))
     if "P" in arrays and not (arrays["P"].ndim == 2 and 0 < arrays["P"].shape[1] <= len(arrays["P"])):
         raise ProtocolError(
-            "The basis of a message",
-            must="of 1 to as many columns as rows are long",
-            got=f"shape {arrays['P'].shape}",
-            then="Check the sender.",
+            f"The basis of a message has shape {arrays['P'].shape}, and it must have at least one column and no more "
+            "columns than rows. Ask the operator of the server which program sent it, because flower_pca sends "
+            "nothing like it."
         )
     if arrays["refine"] and "P" in arrays and newest[0] == step - 1 and "found" in memory:
         # the batch of the step before again, with the basis found from it; its outliers stay
@@ -127,10 +126,8 @@ def resume(memory: Arrays, data: Stream) -> Arrays:
         rows = taken.rows
     if not np.array_equal(rows, batch, equal_nan=True):
         raise ConfigError(
-            "The checkpoint",
-            must="one of these very rows",
-            got=f"one of others at {data.who}, step {step}",
-            then="Give that run's rows, or choose another checkpoint.",
+            f"The checkpoint belongs to a run with other rows at {data.who}, step {step}. Give that run's rows, or "
+            "choose another checkpoint."
         )
     return {**memory, "left": np.array(taken.left)}
 
@@ -159,10 +156,8 @@ def require_columns(columns: int, own: int, who: str) -> None:
     """Require of rows that they are as long as those that the run has had so far."""
     if columns != own:
         raise DataError(
-            f"The number of columns of {who}",
-            must=f"{columns}, as in the run so far",
-            got=own,
-            then="Align the features first.",
+            f"The rows of {who} have {labels.count(own, 'column')}, and the run has had {columns} so far. Align the "
+            "features first."
         )
 
 
@@ -218,10 +213,8 @@ def _draw(arrays: Arrays, L: Array, widest: Widest | None) -> Array:
     width = min(int(arrays["width"]), L.shape[1])
     if widest is not None and width > widest(*L.shape):
         raise ProtocolError(
-            "width of a message",
-            must="of no more columns than those for which a node with so few rows in a batch has memory",
-            got=width,
-            then="Ask for fewer columns.",
+            f"The message asks for a width of {width}, and a node with so few rows in a batch has no memory for so "
+            "many columns. Ask for fewer columns."
         )
     return linalg.random_basis(L.shape[1], width, int(arrays["seed"]))
 
@@ -233,13 +226,13 @@ def _hand_back(data: Stream, step: int, filled: Filling, Y: Array) -> None:
 
 
 def fault_of(reply: Arrays) -> str:
-    """What the counts of an answer ought to be, and are not; "" if they are."""
+    """What is wrong with the counts of an answer, after "An answer"; "" if nothing is."""
     counts = {name: float(reply[name]) for name in COUNTS if name in reply}
     if min(counts.values(), default=0.0) < 0.0:
-        return "at least 0"
+        return "has a count below 0"
     more = counts.get("missing", 0.0) + counts.get("outliers", 0.0)
     if "S" in reply and more > counts["rows"] * len(reply["S"]):
-        return "of no more missing entries and outliers than its rows have entries"
+        return "has more missing entries and outliers than its rows have entries"
     return ""
 
 
@@ -270,10 +263,8 @@ def _as_long(S: Array, other: Array) -> Array:
     """S with as many rows as another client's: one without rows at the first step does not know how long they are."""
     if len(S) and len(other) and len(S) != len(other):
         raise ProtocolError(
-            "The number of columns",
-            must=f"{len(other)}, as at the clients before it",
-            got=len(S),
-            then="Align the features first.",
+            f"The rows of this client have {labels.count(len(S), 'column')}, and those of the clients before it have "
+            f"{len(other)}. Align the features first."
         )
     if len(S) or not len(other):
         return S

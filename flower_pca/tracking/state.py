@@ -212,17 +212,17 @@ class TrackState:
         over = self.ended or self.closing
         if over and steps not in (None, self.step):
             raise ConfigError(
-                "steps",
-                must=f"{self.step}, with which the run in the checkpoint has come to its end",
-                got=steps,
-                then="Leave it out, or delete the checkpoint to begin anew.",
+                f"The run in the checkpoint has ended after {labels.count(self.step, 'step')}, so steps cannot be "
+                f"{steps}. Leave steps out, or delete the checkpoint to begin anew.",
+                setting="steps",
+                value=steps,
             )
         if steps is not None and steps <= self.step and not over:
             raise ConfigError(
-                "steps",
-                must=f"at least {self.step + 1}, as the run in the checkpoint has begun that one",
-                got=steps,
-                then="Ask for more, or choose another checkpoint.",
+                f"The run in the checkpoint has begun step {self.step + 1}, so steps cannot be {steps}. Ask for more "
+                "steps, or choose another checkpoint.",
+                setting="steps",
+                value=steps,
             )
         return replace(self, steps=steps)
 
@@ -420,13 +420,8 @@ def _in_hindsight(state: TrackState, alarm: Alarm, finding: Finding) -> Hindsigh
 def skip(state: TrackState) -> TrackState:
     """On to the next step, where no client has had anything to begin with: nothing is recorded of this one."""
     if state.last:
-        got = "none"
-        if state.step:
-            got = f"none in {labels.count(state.step + 1, 'step')}"
+        so_far = f" in {labels.count(state.step + 1, 'step')}" if state.step else ""
         raise DataError(
-            "The rows of a run of steps",
-            must="there and not all zero",
-            got=got,
-            then="Wait for rows before you start, or ask for more steps.",
+            f"No client has had a row other than zeros{so_far}. Wait for rows before you start, or ask for more steps."
         )
     return replace(state, step=state.step + 1, sums={}, clients=())

@@ -18,6 +18,7 @@ from flower_pca.base import checks, labels, linalg
 from flower_pca.base.errors import ConfigError, DataError, ProtocolError
 from flower_pca.base.history import Outcome, Status
 from flower_pca.base.linalg import Array
+from flower_pca.base.options import option
 from flower_pca.base.shown import shown
 from flower_pca.core.kinds import BLOCK, COLUMNS, COUNT, FLAG, MOST_STEPS, NUMBER, SEED, WIDTH, Ask, Kind, Part, index
 from flower_pca.core.model import Model
@@ -28,6 +29,7 @@ from flower_pca.tracking.panel import Panel
 from flower_pca.tracking.solver import Solver, beside
 from flower_pca.tracking.state import TrackState, left_over, moment, monitor, probe_on, skip, step_of
 
+_CLIENT: Final = "Ask the operator of that client which program it runs, because flower_pca sends nothing like it."
 SOLVERS: Final = ("krylov", "power")
 # of the settings that are whole numbers
 _LEAST: Final = {
@@ -119,10 +121,10 @@ class Tracker(Stage[TrackState]):
             checks.number(f"threshold of {self.name}", self.threshold, least=0.0)
         if self.monitor and not self._detector.learns:
             raise ConfigError(
-                f"monitor of {self.name}",
-                must="given with detect=True, and without a threshold",
-                got=shown(self.spec),
-                then="Add detect=True.",
+                f"{option('monitor')} of {self.name} works only with detect=True and without a threshold, unlike "
+                f"{shown(self.spec)}. Write detect=True, and leave threshold out.",
+                setting="monitor",
+                value=self.monitor,
             )
         checks.number(f"alarm_rate of {self.name}", self.alarm_rate, least=1e-9, most=0.1, remedy="Try 1e-3.")
 
@@ -189,13 +191,16 @@ class Tracker(Stage[TrackState]):
         return {**unknown, "S": squares * linalg.column_norms(solver.block)}
 
     def inspect(self, state: TrackState, reply: Arrays) -> None:
-        if rule := fault_of(reply):
+        if fault := fault_of(reply):
             counts = [float(reply[name]) for name in COUNTS if name in reply]
-            raise ProtocolError("The counts of an answer", must=rule, got=counts, then="Check the client.")
+            raise ProtocolError(f"An answer {fault}: its counts are {counts}. {_CLIENT}")
         if state.solver is None and not state.closing and len(reply["S"]):
             d, width = reply["S"].shape
             if width != min(self._width(state), d):
-                raise ProtocolError("The columns of S", must="as many as asked", got=width, then="Check the client.")
+                raise ProtocolError(
+                    f"S of an answer has {labels.count(width, 'column')}, and {min(self._width(state), d)} were asked "
+                    f"for. {_CLIENT}"
+                )
 
     def merging(self, state: TrackState) -> Merge:
         if state.summed or state.closing:
@@ -226,10 +231,10 @@ class Tracker(Stage[TrackState]):
                 return skip(state)  # clients put the next rows beside these
             if state.r > min(rows, d):
                 raise DataError(
-                    "n_components",
-                    must=f"at most the rows of the first step and their columns, {rows} and {d}",
-                    got=state.r,
-                    then="Ask for fewer components, or take longer batches.",
+                    f"The rows of the first step are {rows} with {labels.count(d, 'column')}, too few for "
+                    f"{option('n_components', state.r)}. Ask for fewer components, or take longer batches.",
+                    setting="n_components",
+                    value=state.r,
                 )
             # Clients have drawn this very block, of which the message has the seed alone.
             block = linalg.random_basis(d, S.shape[1], state.seed)

@@ -218,8 +218,8 @@ def test_what_was_drawn_counts_even_if_it_is_beyond_the_bound():
 @pytest.mark.slow
 @pytest.mark.parametrize("memory_dir", [False, True])
 def test_over_flower_every_such_question_takes_a_new_set_up(memory_dir, tmp_path):
-    """The node says what it refuses, forgets its secrets, and has counted the message."""
-    with in_a_run():
+    """The node refuses, says why in its own log, forgets its secrets, and has counted the message."""
+    with in_a_run() as lines:
         grid = grid_of(FIVE, max_messages=100, **({"memory_dir": tmp_path} if memory_dir else {}))
         victim, said, seen = grid.node(2), [], []
 
@@ -242,7 +242,9 @@ def test_over_flower_every_such_question_takes_a_new_set_up(memory_dir, tmp_path
         grid.on_push, grid.tamper = lower, look
         found = strategies.SSI(n_components=2, mask=True).fit(grid)
     assert len(said) == 1
-    assert "Y of this client has an entry that is not finite or exceeds 1e-09, the bound of the masks" in said[0]
+    assert said[0].startswith("This node cannot answer from its rows, and its own log says why.")
+    wrong = "Y of this client has an entry that is not finite or exceeds 1e-09, the bound of the masks"
+    assert sum(wrong in line for line in lines) == 1
     assert seen == [{}, 7]
     assert is_pca_of(found, [X for i, X in enumerate(FIVE) if i != 2], angle=1e-4)
 

@@ -121,7 +121,7 @@ OF_STEPS = [
     *[
         refused_by_node(
             {"tracker": tracker, "arrays": {**STEP, "P": np.ones(shape), "block": np.eye(8)}},
-            "of 1 to as many columns as rows are long|P of a message must be a matrix",
+            "it must have at least one column and no more columns than rows|P of a message must be a matrix",
         )
         for tracker in TRACKERS
         for shape in ((8, 1000), (8, 9), (8, 0), (8,))

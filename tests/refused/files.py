@@ -306,7 +306,10 @@ DEALT = [
 INBOX = [
     Refused({"files": {}}, "must be one with a folder for each site, or with files. Got an empty one", DataError),
     Refused({"files": {}, "spec": "{}/none"}, "The folder to follow must be there", DataError),
-    Refused({"files": {"north": None}}, "A stream on Ray must be one for other processes. Got one that is read"),
+    Refused(
+        {"files": {"north": None}},
+        "The worker processes of Ray cannot read a stream that is an iterator of this process. Give",
+    ),
 ]
 ARRIVALS = [Refused({"path": "/none/such"}, "The folder of a stream must be there", DataError)]
 PARTIES = [

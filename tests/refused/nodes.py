@@ -53,15 +53,13 @@ STRATEGY = [
     *[Refused({"algorithm": name, "mask": True}, "The algorithm under masks") for name in ("uda", "dr_svd")],
     *[
         Refused({"algorithm": "ssi", **wrong}, "must be .* Got ")
-        for wrong in (
-            {"node_timeout": -1},
-            {"round_timeout": 0},
-            {"action": "a b"},
-            {"min_nodes": 0},
-            {"fraction": 0.0},
-        )
+        for wrong in ({"node_timeout": -1}, {"round_timeout": 0}, {"min_nodes": 0}, {"fraction": 0.0})
     ],
-    Refused({"algorithm": "covariance", "dp": SEEDED}, "noise_seed of dp at nodes must be None. Got 3."),
+    Refused({"algorithm": "ssi", "action": "a b"}, "action is 'a b', which is not a Python identifier. Use"),
+    Refused(
+        {"algorithm": "covariance", "dp": SEEDED},
+        "noise_seed of dp is 3, and nodes draw their noise from their operating system",
+    ),
     *[Refused({"hosted": way}, "hosted must be one of None, 'stacked'") for way in ("summed", 3, True)],
 ]
 STRATEGIES = [
@@ -74,8 +72,12 @@ STRATEGIES = [
     Refused({"name": "STMiss", "oversampel": 2}, "'oversampel'.*Did you mean 'oversample'"),
 ]
 STANDARDIZE = [Refused({"missing": "median"}, "missing must be one of 'error', 'own_mean', 'mean'")]
-HOSTS = [Refused({}, "must be one for the clients that this node hosts", Exception)]
-NODES = [Refused({"hosted": "stacked"}, "Every node must be one that hosts clients where hosted='stacked'. Got")]
+HOSTS = [Refused({}, "The message is not for the clients that this node hosts. Use", Exception)]
+NODES = [
+    Refused(
+        {"hosted": "stacked"}, "hosts no clients but is a client itself, and hosted='stacked' is for nodes that host"
+    )
+]
 NOISE_AT_NODES = [
     Refused({"rules": rules, "dp": dp, **asked}, sentence, NotEnoughNodes)
     for asked in ({}, {"mask": True})
@@ -91,7 +93,10 @@ FLWR_RUN = [
         for each in (0, -2, 1.5, "many")
     ],
     *[
-        Refused({"algorithm": "st_miss", "batch": 20, key: value}, f"{key} with a tracker must be")
+        Refused(
+            {"algorithm": "st_miss", "batch": 20, key: value},
+            f"A tracker has no setting {key.replace('-', '_')}, which the run-config sets to {value!r}. Leave it out.",
+        )
         for key, value in (
             ("dp", "dp(epsilon=1.0, delta=1e-6, clip=2.0)"),
             ("missing", "mean"),

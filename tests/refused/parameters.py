@@ -209,7 +209,9 @@ TRACKER = [
         for rate in (0.0, 0.5, "often")
     ],
     *[
-        Refused({"monitor": True, **given}, "monitor of st_miss must be given with detect=True, and without a thresh")
+        Refused(
+            {"monitor": True, **given}, "monitor of st_miss works only with detect=True and without a threshold, unlike"
+        )
         for given in ({}, {"detect": True, "threshold": 1.0})
     ],
 ]

@@ -173,7 +173,7 @@ OF_STEPS = [
     *[
         Refused(
             {"streams": [lambda t: None] * 3, "batch": None, "mask": mask},
-            "The rows of a run of steps must be there and not all zero. Got none",
+            "No client has had a row other than zeros",
             DataError,
         )
         for mask in (False, True)
@@ -185,7 +185,7 @@ OF_STEPS = [
             "steps": 2,
             "mask": True,
         },
-        "The number of columns of client 2 must be 24, as in the run so far. Got 20",
+        "The rows of client 2 have 20 columns, and the run has had 24 so far.",
         DataError,
     ),
     Refused(
@@ -251,7 +251,7 @@ CHECKPOINT = [
     ),
 ]
 GOING_ON = [
-    Refused({"of": of}, "The checkpoint must be one of these very shards. .*Give the shards of that run")
+    Refused({"of": of}, "The checkpoint belongs to a run of other rows. Give the shards of that run")
     for of in (
         deal(GOOD[:20], (10, 5, 5)),
         deal(GOOD[:20], (10, 10)),

@@ -354,10 +354,12 @@ SIMULATE = [
         for name in ("consensus_rpca", "dcf_pca")
     ],
     Refused({"backend": "spark"}, "backend must be one of 'in_process', 'ray'"),
-    Refused({"backend": "ray", "fraction": lambda number: (0,)}, "A function as fraction with Ray must be a number"),
+    Refused(
+        {"backend": "ray", "fraction": lambda number: (0,)}, "On Ray, fraction cannot be a function. Give a number"
+    ),
     Refused(
         {"backend": {"num_cpus_per_client": 2}},
-        "backend must be 'in_process', 'ray' or a Ray(...). Got a dict of length 1",
+        "backend is a dict of length 1, and it must be 'in_process', 'ray' or a Ray(...). ",
     ),
     Refused({"data": [*two_lead(5), np.full((4, 8), np.nan)], "mask": True}, "missing=", DataError),
     Refused(
@@ -441,17 +443,17 @@ ONE_TABLE = [
         DataError,
     ),
     Refused(on(TABLE * 1j), "Got 2 dimensions of dtype complex128.", DataError),
-    Refused(on(), "shards must be a list of arrays, one per client. Got none. Use [X] for one client.", DataError),
+    Refused(on(), "shards is empty. Give a list with one array for each client; for one client, [X].", DataError),
     Refused(
         {"shards": TABLE},
-        "shards must be a list of arrays, one per client. Got ndarray of shape (20, 5). Use [X] for one client.",
+        "shards is an array of shape (20, 5). Give a list with one array for each client; for one client, [X].",
         DataError,
     ),
-    Refused({"shards": scipy.sparse.csr_array(TABLE)}, "Got csr_array of shape (20, 5). Use [X]", DataError),
-    Refused({"shards": "data.npy"}, "shards must be a list of arrays, one per client. Got str.", DataError),
     Refused(
-        {"shards": 3}, "shards must be a list of arrays, one per client. Got int. Use [X] for one client.", DataError
+        {"shards": scipy.sparse.csr_array(TABLE)}, "shards is a csr_array of shape (20, 5). Give a list", DataError
     ),
+    Refused({"shards": "data.npy"}, "shards is 'data.npy'. Give a list with one array for each client", DataError),
+    Refused({"shards": 3}, "shards is 3. Give a list with one array for each client; for one client, [X].", DataError),
     Refused(
         on(with_constant(0.0, 3), with_constant(0.0, 3), scale="std"),
         'Every column under scale="std" must be varying. Got constant column 3. Drop it, or use scale=None.',
@@ -496,14 +498,15 @@ ONE_TABLE = [
     Refused({"algorithm": "ssi", "fraction": 0.0}, "The fraction of clients must be above 0 and at most 1. Got 0.0."),
     Refused({"algorithm": "ssi", "fraction": 1.5}, "and at most 1. Got 1.5. Use 1.0 for all of them."),
     Refused({"algorithm": "ssi", "fraction": "all"}, "Got 'all'. Use 1.0 for all of them."),
-    Refused({"fraction": lambda m: None}, "What fraction returns must be clients. Got None."),
+    Refused({"fraction": lambda m: None}, "The function given as fraction returned None. Let it return positions"),
     Refused(
         {"checkpoint": "/none/such/run.ckpt"},
         "The folder of the checkpoint, /none/such, does not exist. Make it first.",
     ),
     Refused(
         {"fraction": lambda m: [0, 1]},
-        "Every client that fraction names must be between 0 and 0. Got 1. Return positions in shards.",
+        "The function given as fraction named client 1, and the clients are numbered from 0 to 0. Let it return "
+        "positions in shards.",
     ),
     Refused(
         on(TABLE, with_spoilt((17, 4, np.nan), (12, 1, np.nan)), n_components=1),
@@ -514,12 +517,12 @@ ONE_TABLE = [
 BY_COLUMNS = [
     Refused(
         {"tables": [people.X[:, :5], people.X[:80, 5:]], "scale": "std"},
-        "The rows of client 1 must be 90, as at client 0. Got 80. Keep the rows of the same",
+        "There are 80 rows at client 1, and 90 at client 0. Keep the rows of the same",
         DataError,
     ),
     Refused(
         lab(lambda t: t.rename(index={"P007": "P999"})),
-        "The ids of the rows of client 1 (lab) must be those of client 0 (hospital). Got 90, without 'P007' "
+        "The ids of the rows of client 1 (lab) are not those of client 0 (hospital): there are 90, without 'P007' "
         "and with, beyond them, 'P999'. Keep the rows of the same people",
         DataError,
     ),
@@ -535,7 +538,7 @@ BY_COLUMNS = [
     ),
     Refused(
         lab(lambda t: t.reset_index(drop=True)),
-        "The ids of the rows must be given by all parties, or by none. Got some at client 0 (hospital), none",
+        "The rows of client 0 (hospital) have ids, and those of client 1 (lab) have none. Give ids",
         DataError,
     ),
     Refused(
@@ -594,7 +597,7 @@ BY_COLUMNS = [
     ),
     Refused(
         {"fraction": lambda number: [0]},
-        'A function as fraction with partitioned_by="columns" must be left out, as no other',
+        'With partitioned_by="columns" all clients must be present, because no other client has the columns',
     ),
     Refused({"partitioned_by": "diagonal"}, "partitioned_by must be one of 'rows', 'columns'"),
 ]
@@ -674,17 +677,13 @@ WITH_BUDGET = [
 TRACKED = [
     Refused(
         {"streams": [np.full((60, 4), np.nan)]},
-        "^The rows of a run of steps must be there and not all zero. Got none. Wait for rows before you start",
+        "^No client has had a row other than zeros. Wait for rows before you start",
         DataError,
     ),
-    Refused(
-        {"streams": [np.zeros((120, 4))]},
-        "^The rows of a run of steps must be there and not all zero. Got none in 2 steps.",
-        DataError,
-    ),
+    Refused({"streams": [np.zeros((120, 4))]}, "^No client has had a row other than zeros in 2 steps.", DataError),
     Refused(
         {"streams": [np.ones((60, 4))], "n_components": 9},
-        "^n_components must be at most the columns of client 0, 4. Got 9",
+        "^Client 0 has only 4 columns, too few for n_components=9. Ask",
     ),
     Refused(
         {"streams": [np.ones((60, 4)), np.ones((60, 3))]},
@@ -693,7 +692,7 @@ TRACKED = [
     ),
     Refused(
         {"streams": [np.ones((2, 4))], "n_components": 3},
-        "^n_components must be at most the rows of the first step and their",
+        "^The rows of the first step are .*, too few for n_components=",
         DataError,
     ),
     Refused(
@@ -704,7 +703,7 @@ TRACKED = [
     Refused(
         {"streams": [np.ones(4)]}, "^The stream of client 0 must be an array of rows, batches, a function", Exception
     ),
-    Refused({}, "^streams must be a list, one per client. Got none", Exception),
+    Refused({}, "^streams is empty. Give a list with one stream for each client", Exception),
     Refused(
         {"streams": [np.ones((60, 4))], "batch": None}, "^The batch of a stream that is an array must be a whole number"
     ),

@@ -296,11 +296,12 @@ NAMED_STRATEGIES = [
 BESIDE = [
     Refused(
         {"algorithm": "ssi", "fraction": 0.5, "fraction_train": 0.5},
-        "fraction_train beside fraction must be left out. Got 0.5. Keep one",
+        "fraction and fraction_train are two names of one setting, and both are given. Keep one",
     ),
     Refused(
         {"algorithm": "ssi", "min_nodes": 2, "min_train_nodes": 3},
-        "min_train_nodes or min_evaluate_nodes beside min_nodes must be left out. Got 3. Keep one",
+        "min_nodes is given together with another name of the same setting (min_available_nodes, min_train_nodes or "
+        "min_evaluate_nodes). Keep one",
     ),
 ]
 LEAK = [Refused({"name": "leak.pdf"}, "A picture is written to .svg or .png, not to")]

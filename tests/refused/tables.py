@@ -93,27 +93,21 @@ def names_of_rows(ids: Any) -> None:
 
 
 FRAME = [
-    Refused(
-        {"frame": TABLE, "by": "Site"}, "^by must be a column of the table, such as age, bmi, pulse, site. Got 'Site'."
-    ),
+    Refused({"frame": TABLE, "by": "Site"}, "^The table has no column named 'Site', only age, bmi, pulse, site. "),
     Refused(
         {"frame": TABLE, "by": None},
-        "^by must be a column of the table, such as .*. Got None. Name the sites' column, or give ",
+        "^The table has no column named None, only .*. Name the column of the sites, or give ",
     ),
     Refused(
         {"frame": TABLE, "by": SITES[:5]},
-        "^by must be the name of a column, or the site of each of the 9 rows. Got 5 sites.",
+        "^by has 5 sites. Name the column of the sites, or give one site for each of the 9 rows.",
     ),
     Refused(
-        {"frame": BARE, "by": TABLE[["site"]]},
-        "^by must be the name .* Got a DataFrame of shape (9, 1). Name the sites'",
+        {"frame": BARE, "by": TABLE[["site"]]}, "^by is a DataFrame of shape (9, 1). Name the column of the sites, or"
     ),
-    Refused({"frame": BARE.to_numpy(), "by": "site"}, "^by must be a column of the table. Got 'site'."),
-    Refused({"frame": BARE, "by": {0: "a"}}, "^by must be the name of a column, .* Got a dict."),
-    Refused(
-        {"frame": BARE, "by": TABLE["site"][::-1]},
-        "^The index of by must be that of the table, in its order. Got another. ",
-    ),
+    Refused({"frame": BARE.to_numpy(), "by": "site"}, "^The table has no column named 'site'. Name"),
+    Refused({"frame": BARE, "by": {0: "a"}}, "^by is a dict.* Name the column of the sites, or give one site"),
+    Refused({"frame": BARE, "by": TABLE["site"][::-1]}, "^The index of by differs from the index of the table. If "),
     *[
         Refused({"frame": frame, "by": by}, f"^{sentence}", DataError)
         for frame, by, sentence in (
@@ -128,10 +122,14 @@ FRAME = [
                 "The site of every row, site, .* Got 'NA', which stands for none, in 2 rows. Fill it, or drop these",
             ),
             (BARE, [*SITES[:7], np.nan, " "], "The site of every row must be there. Got none in 2 rows."),
-            (TABLE.iloc[:0], "site", "The table must be of at least one row. Got none."),
-            (TABLE[["site"]], "site", "The table must be of at least one column beside the sites. Got none."),
+            (TABLE.iloc[:0], "site", "The table has no row. Look"),
+            (TABLE[["site"]], "site", "The table has no column beside the sites. Look"),
             (TABLE.set_axis(["a", "site", "b", "site"], axis=1), "site", "The columns of the table must be named"),
-            (TABLE.groupby("site"), "site", "The table must be of rows and columns. Got a DataFrameGroupBy. Give a"),
+            (
+                TABLE.groupby("site"),
+                "site",
+                "from_frame cannot read a DataFrameGroupBy .*as a table of rows and columns. Give a",
+            ),
         )
     ],
 ]

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from fake_grid import grid_of, in_a_run
-from scipy import sparse
+from scipy import sparse, stats
 from test_explain import FEATURES, people_of_sites
 
 from flower_pca import PCAResult, assembly, cli, simulate
@@ -216,6 +216,14 @@ def test_shrinkage_counts_the_covariates_as_degrees_of_freedom():
     assert result.shrinkage_[0] == pytest.approx(factor, rel=1e-12)
 
 
+def test_limits_from_theory_count_the_covariates_as_degrees_of_freedom():
+    tables = people_of_sites(17)
+    result = simulate("krylov", [table[:20] for table in tables], n_components=2, adjust="age,sex")
+    free = 60 - 2 - 2  # rows less components, age and sex
+    limit = 2 * 59 / free * (1 + 1 / 60) * stats.f.ppf(0.99, 2, free) * np.mean(result.shrinkage_**2)
+    assert Monitor(result).limits(0.99).t2 == pytest.approx(limit, rel=1e-9)
+
+
 def test_a_column_that_covariates_explain_is_named_under_a_scale():
     tables = [table.drop(columns="sex").assign(f=3.0 * table.age - 7.0) for table in people_of_sites(12)]
     with pytest.raises(DataError, match="constant column f"):
@@ -269,10 +277,23 @@ def test_the_share_between_sites_is_that_of_adjusted_scores():
     np.testing.assert_allclose(result.explained_by_["age"], 0.0, atol=1e-12)
     masked = simulate("krylov", tables, n_components=3, adjust="age", explain="age,sex,site", mask=True)
     np.testing.assert_allclose(masked.site_share_, result.site_share_, atol=1e-12)
-    removed = simulate("krylov", tables, n_components=3, adjust="age,site", explain="sex,site", mask=True)
-    np.testing.assert_allclose(removed.site_share_, 0.0, atol=1e-12)
 
 
+@pytest.mark.parametrize("mask", [False, True])
+def test_rows_about_the_means_of_their_own_site_have_no_share_between_sites(mask):
+    tables = people_of_sites(15)
+    plain = simulate("krylov", tables, n_components=2, adjust="age,site", explain="age,sex", mask=mask)
+    assert plain.site_share_ is None
+    assert plain.sites_ is None
+    assert list(plain.explained_by_) == ["age", "sex", "age and sex"]
+    assert "by sex" in plain.table()
+    assert "between sites" not in plain.table()
+    alone = simulate("krylov", tables, n_components=2, adjust="site", explain="sex", mask=mask, columns=FEATURES)
+    assert list(alone.explained_by_) == ["sex"]
+    assert "by sex" in alone.table()
+
+
+@pytest.mark.usefixtures("unillustrated")
 def test_the_command_line_adjusts_and_scores_new_rows(tmp_path, capsys):
     folder = tmp_path / "sites"
     folder.mkdir()
@@ -299,13 +320,14 @@ def test_the_command_line_adjusts_and_scores_new_rows(tmp_path, capsys):
         ({"scale": "max_abs"}, "scale with adjust"),
         ({"missing": "mean"}, "missing with adjust"),
         ({"center": False}, "Leave center out"),
+        ({"adjust": "site", "explain": "site"}, "Leave site out of explain"),
         ({"standard_errors": True}, "standard_errors with adjust"),
         ({"monitor": True}, "monitor with adjust"),
     ],
 )
 def test_what_does_not_go_with_adjust_is_refused(settings, words):
     with pytest.raises(ConfigError, match=words):
-        simulate("ssi", people_of_sites(), n_components=2, adjust="age", **settings)
+        simulate("ssi", people_of_sites(), **{"n_components": 2, "adjust": "age", **settings})
 
 
 @pytest.mark.parametrize("algorithm", ["dcf_pca", "consensus_rpca", "median_pca", "triple_pca"])

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 from builders import deal, mixed
 from pages import flower_pca
+from test_explain import people_of_sites
 from test_report_kinds import COLUMNS, rows_with_far_entries, split, stepped
 
-from flower_pca import DataError, PCAResult, TrackingResult, simulate
+from flower_pca import ConfigError, DataError, PCAResult, TrackingResult, simulate
+from flower_pca.analysis.monitor import Monitor
 from flower_pca.base import files
 from flower_pca.clients.books import folders
 from flower_pca.commands import output
@@ -58,7 +60,7 @@ def test_own_parts_of_an_algorithm_that_leaves_none_are_refused_before_the_run(t
     assert err.startswith(
         "flower-pca: krylov leaves clients nothing of their own, so there is nothing for --save-local to write."
     )
-    assert "krylov leaves clients nothing" in err
+    assert "--adjust site or --harmonize combat, or leave --save-local out" in err
 
 
 @pytest.mark.slow
@@ -215,3 +217,86 @@ def test_files_of_an_earlier_run_in_the_folder_are_named(tmp_path, capsys):
     assert "of an earlier run" not in flower_pca(capsys, *words)[2]
     err = flower_pca(capsys, *words, "--without", "b,c", "--clients", 1)[2]
     assert f"left as they were: flower_pca-own-1.npz, flower_pca-own-2.npz in {out}" in err
+
+
+@pytest.fixture(params=["adjust", "harmonize"])
+def folder_by_site(request, tmp_path, capsys, unillustrated):
+    """Files of three sites, a run whose results are by site, and the same run in Python."""
+    folder = tmp_path / "sites"
+    folder.mkdir()
+    tables = dict(zip("abc", people_of_sites(16), strict=True))
+    for name, table in tables.items():
+        table.to_csv(folder / f"{name}.csv", index=False)
+    more = {"adjust": ["--adjust", "age,sex,site"], "harmonize": ["--harmonize", "combat", "--keep", "age,sex"]}
+    code, said, _ = flower_pca(capsys, "run", folder, *more[request.param], "--save-local", "--out", tmp_path / "out")
+    assert code == 0
+    assert "flower_pca-own-1.npz" in said
+    settings = {"adjust": ("age", "sex", "site")}
+    if request.param == "harmonize":
+        settings = {"harmonize": "combat", "keep": ("age", "sex")}
+    return tmp_path, simulate("auto", tables, n_components=2, **settings), tables
+
+
+def test_rows_of_a_site_are_scored_by_what_the_run_has_written_of_it(folder_by_site, capsys):
+    place, reference, tables = folder_by_site
+    result, own, scores = place / "out" / "result.npz", place / "out" / "flower_pca-own-1.npz", place / "scores.npy"
+    given = [result, place / "sites" / "b.csv", "--local", own]
+    assert flower_pca(capsys, "transform", *given, "-o", scores)[0] == 0
+    at_b = reference.at_site("b")
+    np.testing.assert_allclose(np.load(scores), at_b.transform(tables["b"]), atol=1e-9)
+    code, said, _ = flower_pca(capsys, "score", *given, "--json")
+    limits = Monitor(at_b).limits()
+    assert code == 0
+    assert json.loads(said)["beyond"] == int(Monitor(at_b).score(tables["b"]).beyond(limits).sum())
+    assert json.loads(said)["limits"]["spe"] == pytest.approx(limits.spe, rel=1e-9)
+    page = (place / "out" / "report.html").read_text()
+    assert "<th>mean squared error of a row</th>" in page
+    assert f"{at_b.reconstruction_error(tables['b']):.4g}" in page
+
+
+def test_a_new_site_is_scored_by_what_its_rows_tell_if_sites_were_harmonized(folder_by_site, capsys):
+    place, reference, tables = folder_by_site
+    new, scores = place / "new.csv", place / "scores.npy"
+    tables["b"][:30].to_csv(new, index=False)
+    given = [place / "out" / "result.npz", new, "--fit-local"]
+    code, _, err = flower_pca(capsys, "transform", *given, "-o", scores)
+    if not reference.harmonized_by_:
+        assert code == 2
+        assert "--fit-local is for runs with --harmonize" in err
+        return
+    np.testing.assert_allclose(
+        np.load(scores), reference.harmonize(tables["b"][:30]).transform(tables["b"][:30]), atol=1e-9
+    )
+    assert flower_pca(capsys, "score", *given)[0] == 0
+    tables["b"][:19].to_csv(new, index=False)
+    assert "There are 19 rows of the new site" in flower_pca(capsys, "score", *given)[2]
+
+
+def test_what_is_known_of_a_site_is_asked_for_and_is_of_the_site_of_the_rows(folder_by_site, capsys):
+    place, reference, _ = folder_by_site
+    out, files = place / "out", place / "sites"
+    whole = simulate("krylov", [np.eye(4)[:, :3]] * 3, n_components=1, adjust="site").save(place / "other.npz")
+    for words, message in [
+        ([out / "result.npz", files / "b.csv"], "Add --local FILE, which run --save-local, or the site's node, has"),
+        ([out / "result.npz", files, "--local", out / "flower_pca-own-1.npz"], "has those of 3 sites"),
+        ([out / "result.npz", files / "b.csv", "--local", out / "flower_pca-own-0.npz"], "belongs to the site a"),
+        ([out / "result.npz", files / "b.csv", "--local", "none.npz"], "No file named 'none.npz'"),
+        ([out / "result.npz", files / "b.csv", "--local", whole], "must be an own result"),
+    ]:
+        code, _, err = flower_pca(capsys, "score", *words)
+        assert code == 2
+        assert message in err
+    code, _, err = flower_pca(capsys, "report", out / "result.npz", files, "-o", place / "page.html")
+    assert code == 2
+    assert "Leave DATA out" in err
+    with pytest.raises(ConfigError, match="are of another run"):
+        reference.at_site({name: array[:-1] for name, array in reference.local[0].items()})
+
+
+def test_a_run_that_scores_all_sites_alike_takes_nothing_of_one_site(tmp_path, capsys):
+    np.savetxt(tmp_path / "x.csv", np.random.default_rng(0).standard_normal((9, 3)), delimiter=",")
+    result = simulate("krylov", [np.random.default_rng(0).standard_normal((9, 3))], n_components=1)
+    path = result.save(tmp_path / "result.npz")
+    code, _, err = flower_pca(capsys, "score", path, tmp_path / "x.csv", "--local", "own.npz")
+    assert code == 2
+    assert "rows of all sites are scored alike. Leave --local and --fit-local out" in err

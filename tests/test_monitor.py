@@ -210,6 +210,22 @@ def test_the_counts_of_a_result_are_saved(tmp_path):
     assert Monitor(plain).limits().words.startswith("theory for new rows of a normal law")
 
 
+def test_limits_say_which_sites_had_no_part_in_the_run():
+    named = dict(zip(("bonn", "jena", "ulm"), SHARDS, strict=True))
+    result = simulate("krylov", named, n_components=3, monitor=True)
+    monitor = Monitor(result)
+    said = "no site of the run is called kiel, and rows of a site that had no part in it lie beyond a limit more often"
+    for source in ("clients", "theory"):
+        plain = monitor.limits(source=source)
+        assert "no site of the run" not in plain.words
+        assert monitor.limits(source=source, sites=named) == plain
+        other = monitor.limits(source=source, sites={"jena": SHARDS[1], "kiel": NEW})
+        assert other.words.startswith(f"{plain.words}; {said}")
+        assert both(other) == both(plain)
+    nameless = Monitor(simulate("krylov", SHARDS, n_components=3))
+    assert nameless.limits(sites=["kiel"]) == nameless.limits()
+
+
 # What is refused.
 
 

@@ -12,6 +12,7 @@ import pytest
 from builders import leading, pooled, shards
 from matplotlib.colors import to_hex, to_rgb
 from scipy import sparse
+from test_explain import people_of_sites
 
 from flower_pca import ConfigError, simulate
 from flower_pca.plots import PICTURES, available, figure, style
@@ -19,7 +20,8 @@ from flower_pca.results.pca import PCAResult
 
 pytestmark = pytest.mark.slow
 
-WHAT = ["overview", *(what for what, picture in PICTURES.items() if picture.of is PCAResult)]
+BY_COLUMN = "scores_by_column"  # of runs that were asked about a column
+WHAT = ["overview", *(what for what, picture in PICTURES.items() if picture.of is PCAResult and what != BY_COLUMN)]
 
 
 def plotted_sites(d=12, sizes=(60, 25)):
@@ -172,6 +174,47 @@ def test_errors_are_those_of_the_pooled_components():
     ax = axes(result_of_sites(tol=1e-12), "errors", plotted_sites())
     np.testing.assert_allclose([bar.get_width() for bar in ax.patches], left, rtol=1e-7)
     np.testing.assert_allclose(ax.lines[0].get_xdata(), np.average(left, weights=[60, 25]), rtol=1e-7)
+
+
+def test_bars_are_the_shares_between_sites_and_by_columns():
+    given = simulate("krylov", people_of_sites(), n_components=2, explain="age,sex")
+    ax = axes(given, "explained")
+    shares = [given.site_share_, given.explained_by_["age"], given.explained_by_["sex"]]
+    np.testing.assert_allclose([bar.get_height() for bar in ax.patches], np.concatenate(shares))
+    assert [text.get_text() for text in ax.figure.legends[0].get_texts()] == ["between sites", "by age", "by sex"]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"explain": "age,sex"}, {"adjust": "age,site", "explain": "sex"}, {"harmonize": "combat", "keep": "age,sex"}],
+    ids=str,
+)
+def test_scores_have_the_colours_of_columns(settings):
+    tables = people_of_sites()
+    given = simulate("krylov", tables, n_components=2, **settings)
+    by_age, by_sex = figure(given, BY_COLUMN, shards=tables).axes[:2]
+    if "adjust" in settings:
+        by_age, by_sex = by_sex, by_age
+    assert [by_age.get_title(loc="left"), by_sex.get_title(loc="left")] == ["age", "sex"]
+    known = [given.at_site(i) if given.is_by_site else given for i in range(3)]
+    scores = np.vstack([at_site.transform(table) for at_site, table in zip(known, tables, strict=True)])
+    age = np.concatenate([table.age for table in tables])
+    sex = np.concatenate([table.sex == "M" for table in tables])
+    for ax, values in ((by_age, age), (by_sex, sex)):
+        points, drawn = ax.collections[0].get_offsets(), ax.collections[0].get_array()
+        order, ours = np.lexsort(points.T), np.lexsort(scores.T)
+        np.testing.assert_allclose(points[order], scores[ours])
+        np.testing.assert_allclose(drawn[order], values[ours])
+
+
+def test_a_result_that_does_not_know_all_sites_draws_no_scores(tmp_path):
+    tables = people_of_sites()
+    given = simulate("krylov", tables, n_components=2, adjust="age,site", explain="sex")
+    loaded = PCAResult.load(given.save(tmp_path / "result.npz"))
+    assert {"scores", BY_COLUMN, "errors"} <= set(available(given, tables))
+    assert not {"scores", BY_COLUMN, "errors"} & set(available(loaded, tables))
+    with pytest.raises(ConfigError, match="the result does not know all sites"):
+        loaded.plot("scores", tmp_path / "scores.svg", shards=tables)
 
 
 HOSPITALS = dict(enumerate(sorted(f"hospital {j}" for j in range(25))))

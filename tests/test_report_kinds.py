@@ -88,6 +88,7 @@ def run_of_kind(algorithm, parts, **options):
 
 KINDS = {
     "plain": lambda: run_of_kind("krylov", plain_rows(), reconstruction_error=True),
+    "explained": lambda: run_of_kind("krylov", plain_rows(), explain="age"),
     "one shot": lambda: run_of_kind("uda", plain_rows()),
     "masked": lambda: run_of_kind("krylov", plain_rows(), mask=True),
     "robust": lambda: run_of_kind("consensus_rpca", rows_with_far_entries()),

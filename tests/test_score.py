@@ -211,3 +211,18 @@ def test_a_tracking_result_is_said_to_be_one(command, tmp_path, capsys):
     assert code == 2
     assert f"{path} is the result of a tracker, whose components change from step to step" in err
     assert "there are no scores of it. Use: flower-pca show " in err
+
+
+@pytest.mark.usefixtures("unillustrated")
+def test_score_and_report_say_that_a_site_had_no_part_in_the_run(folder_to_score, capsys):
+    shards = {"north": rows_to_score(200, 1), "west": rows_to_score(150, 2)}
+    result = simulate("krylov", shards, n_components=3, monitor=True)
+    names = np.array(HEAD.split(","), dtype=object)
+    replace(result, feature_names_in_=names).save(folder_to_score / "result.npz")
+    words = "o site of the run is called south, and rows of a site that had no part in it lie beyond a limit more often"
+    assert f"n{words}" in score(capsys, folder_to_score, "sites")[1]
+    assert f"n{words}" in json.loads(score(capsys, folder_to_score, "sites", "--json")[1])["limits"]["words"]
+    assert "no site of the run" not in score(capsys, folder_to_score, "sites/north.csv")[1]
+    page = folder_to_score / "page.html"
+    flower_pca(capsys, "report", folder_to_score / "result.npz", folder_to_score / "sites", "-o", page)
+    assert f"N{words}" in page.read_text()

@@ -24,8 +24,8 @@ least of all that the totals allow.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -33,9 +33,11 @@ import numpy as np
 from flower_pca.analysis import quantiles
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
+from flower_pca.base.labels import clean
 from flower_pca.base.linalg import Array
 from flower_pca.base.options import option
 from flower_pca.base.shown import brief
+from flower_pca.names.columns import enumeration
 from flower_pca.names.table import Table
 from flower_pca.results.facts import names_of
 from flower_pca.results.pca import PCAResult
@@ -172,7 +174,9 @@ class Monitor:
         t2, spe = (np.concatenate(column) for column in zip(*parts, strict=True))
         return t2, spe
 
-    def limits(self, level: float | str = LEVEL, *, source: str | None = None, trained: bool = False) -> Limits:
+    def limits(
+        self, level: float | str = LEVEL, *, source: str | None = None, trained: bool = False, sites: Any = ()
+    ) -> Limits:
         """Limits that a share `level` of the rows keeps to.
 
         Args:
@@ -182,10 +186,19 @@ class Monitor:
                 knows their counts.
             trained: Whether the rows that limits from theory are for are the run's own, not new
                 ones.
+            sites: The names of the sites whose rows will be held against the limits, or their rows by
+                name. If a site had no part in the run, `words` of the limits say so, because its rows
+                lie beyond them more often.
 
         Raises:
             ConfigError: If the result does not know what the source needs.
         """
+        limits = self._limits(level, source, trained=trained)
+        if words := words_of_strangers(self._result, sites):
+            return replace(limits, words=f"{limits.words}; {words}")
+        return limits
+
+    def _limits(self, level: float | str, source: str | None, *, trained: bool) -> Limits:
         most = 1.0 - 2.0**-20
         checks.number("level", share := checks.share(level), least=1e-6, most=most, remedy="Try 0.99.")
         if source is None:
@@ -326,8 +339,8 @@ class Monitor:
                 got="others",
                 then=f"Run with {option('monitor', True)}.",
             )
-        n, k = self._result.n_samples_, self._k
-        free = n - k - int(self._result.centered) + int(not trained)
+        n, k, removed = self._result.n_samples_, self._k, self._result.adjusted_degrees_
+        free = n - k - int(self._result.centered) + int(not trained) - removed
         if free < 1:
             raise ConfigError(
                 "The rows of a run, for limits from theory,",
@@ -339,7 +352,7 @@ class Monitor:
         about = n if self._result.centered else np.inf
         factors = None
         if not trained and self._result.shrinkage_ is not None:
-            rows, columns = n - int(self._result.centered), self._result.n_features_in_
+            rows, columns = n - int(self._result.centered) - removed, self._result.n_features_in_
             factors = shrinkage(self._variances, self._rest, rows=rows, columns=columns)
         if trained:
             whose = "the run's own"
@@ -353,9 +366,14 @@ class Monitor:
         if factors is not None and self._rest > self._floor:
             left = self._result.total_variance_ - float(np.sum(factors**2 * self._variances))
             spe *= (1.0 + 1.0 / about) * left / self._rest
+            spe *= (n - 1) / (n - 1 - removed)  # variances have the divisor n - 1, whatever was removed
         words = f"theory for {whose} rows of a normal law{assumed}"
         if not trained and n < _PER_COLUMN_BY_THEORY * self._result.n_features_in_:
-            words += "; a guess, as rows are few for so many columns: for better limits, run with monitor"
+            words += "; a guess, as rows are few for so many columns"
+            if self._result.adjust_ is None:
+                words += ": for better limits, run with monitor"
+        if self._result.harmonized_by_:
+            words += "; new rows of a site of few rows lie beyond more often, as its location and scale are less certain"
         return Limits(level, float(t2), max(spe, self._floor), words)
 
     def _box(self, level: float, factors: Array | None) -> tuple[float, str]:
@@ -381,6 +399,18 @@ class Monitor:
             return 0.0, assumed
         g, h = s2 / s1, s1**2 / s2
         return float(g * 2.0 * special.gammaincinv(h / 2.0, level)), assumed
+
+
+def words_of_strangers(result: PCAResult, sites: Iterable[Any]) -> str:
+    """Which of the sites had no part in the run, by their names; "" if none, or if the run knows no names."""
+    known = {*result.site_names.values()}
+    others = [site for site in sites if isinstance(site, str) and clean(site) not in known]
+    if not known or not others:
+        return ""
+    return (
+        f"no site of the run is called {enumeration(others)}, and rows of a site that had no part in it lie beyond a "
+        "limit more often, for example 5% of them instead of 1%"
+    )
 
 
 def _largest(contributions: Array, names: Sequence[str], top: int) -> tuple[tuple[str, float], ...]:

@@ -38,14 +38,14 @@ _OF_ITS_RUN: Final = "Give those of its run."
 _CLOSE: Final = 1e-6  # products of components, to 0 or 1
 
 
-def require_own(algorithm: Any, partitioned_by: str = "rows") -> None:
-    """Require an algorithm that leaves clients something of their own."""
+def require_own(algorithm: Any, partitioned_by: str = "rows", *, by_site: bool = False) -> None:
+    """Require an algorithm that leaves clients something of their own, or a run `by_site`, which does so too."""
     from flower_pca import registry
 
-    if partitioned_by == "rows" and not registry.leaves_own(algorithm):
+    if partitioned_by == "rows" and not by_site and not registry.leaves_own(algorithm):
         raise ConfigError(
             f"{algorithm.name} leaves clients nothing of their own, so there is nothing for --save-local to write. Use "
-            "consensus_rpca or exact_per_pca, or leave --save-local out."
+            "consensus_rpca, exact_per_pca, --adjust site or --harmonize combat, or leave --save-local out."
         )
 
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
 
-from flower_pca.analysis.monitor import Monitor
+from flower_pca.analysis.monitor import Monitor, words_of_strangers
 from flower_pca.analysis.rotation import Rotation
 from flower_pca.base import checks, labels
 from flower_pca.base.errors import ConfigError
@@ -163,7 +163,14 @@ def run_report(given: argparse.Namespace) -> int:
     if given.data is not None:
         if not isinstance(result, PCAResult):
             raise ConfigError("A run of steps keeps no rows, so its report needs no data. Leave DATA out.")
+        if result.is_by_site:
+            raise ConfigError(
+                "The run has harmonized sites or subtracted their means, so rows of a site are scored by what is known "
+                "of this site alone. Leave DATA out. The report that run writes beside RESULT has the rows."
+            )
         sites, _ = rows.sites_of(given, result)
+        if strangers := words_of_strangers(result, sites):
+            result = replace(result, hints=(*result.hints, f"{strangers[0].upper()}{strangers[1:]}."))
         result = _by_position(result, list(sites))
         shards = list(sites.values())
         source = given.data

@@ -14,11 +14,11 @@ import numpy as np
 
 from flower_pca.analysis.monitor import LEVEL, SOURCES, Anomaly, Limits, Monitor, RowScores
 from flower_pca.base import checks, files, labels
-from flower_pca.base.errors import ConfigError
+from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
+from flower_pca.base.shown import shown
 from flower_pca.commands import common, output
 from flower_pca.hints.identifiers import is_called_identifier
-from flower_pca.results import site as sites
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.projection import Projection
 
@@ -30,19 +30,12 @@ def add_transform(commands: Any) -> None:
     )
     parser.add_argument("result", metavar="RESULT", help="the result.npz of a run; or the own file of a party")
     parser.add_argument("data", metavar="DATA", help="a path or a spec, as for run")
-    own = parser.add_mutually_exclusive_group()
-    own.add_argument(
-        "--local",
-        metavar="FILE",
-        help=(
-            "also along the local components, or with the means of the site, in this file, which a run with "
-            "--save-local or a node has written"
-        ),
-    )
-    own.add_argument(
-        "--fit-local",
-        action="store_true",
-        help="also along own components found from these very rows: those of a client that the run has not known",
+    own = argument_of_own(
+        parser,
+        "also along the local components, or with what is known of the site, in this file, which a run with "
+        "--save-local or a node has written",
+        "also along own components, or with the location and scale of the site, found from these very rows: those of "
+        "a client that the run has not known",
     )
     own.add_argument(
         "--among-own",
@@ -51,6 +44,14 @@ def add_transform(commands: Any) -> None:
     )
     common.argument_of_gaps(parser)
     parser.add_argument("-o", "--out", type=Path, required=True, metavar="FILE", help="a .npy or a .csv file")
+
+
+def argument_of_own(parser: argparse.ArgumentParser, local: str, fit_local: str) -> Any:
+    """--local and --fit-local, of which one is given at most; their group."""
+    own = parser.add_mutually_exclusive_group()
+    own.add_argument("--local", metavar="FILE", help=local)
+    own.add_argument("--fit-local", action="store_true", help=fit_local)
+    return own
 
 
 def run_transform(given: argparse.Namespace) -> int:
@@ -91,8 +92,9 @@ def run_transform(given: argparse.Namespace) -> int:
 
 def _scores(given: argparse.Namespace, result: PCAResult | Projection, rows: Any) -> tuple[Array, str]:
     """The rows' scores, along a client's own components too where these are asked for; and the name of its site."""
-    if given.local is not None and isinstance(result, PCAResult) and result.is_by_site:
-        return result.at_site(sites.read(given.local)).transform(rows), ""
+    if isinstance(result, PCAResult) and (result.is_by_site or result.harmonized_by_):
+        at_site = of_site(result, given, {getattr(rows, "site", "") or Path(given.data).stem: rows})
+        return at_site.project(rows) if given.among_own else at_site.transform(rows), ""
     if given.local is not None:
         personal = output.require_personal(result, "--local")
         own, site = output.own_components(given.local, personal)
@@ -103,6 +105,48 @@ def _scores(given: argparse.Namespace, result: PCAResult | Projection, rows: Any
     if given.among_own:
         return result.project(rows), ""
     return result.transform(rows), ""
+
+
+def of_site(result: PCAResult, given: argparse.Namespace, every: Mapping[Any, Any]) -> PCAResult:
+    """The result for rows of one site, of a run that subtracts the means of each site, or harmonizes sites.
+
+    Args:
+        result: The result, which may be one for a site already.
+        given: The options that say what is known of the site.
+        every: The rows of each site by its name. There may be one.
+    """
+    if not result.is_by_site:
+        return result
+    if given.local is None and not given.fit_local:
+        done = "harmonized sites" if result.harmonized_by_ else "subtracted the means of each site"
+        more = ", or --fit-local for a site that had no part" if result.harmonized_by_ else ""
+        raise ConfigError(
+            f"The run has {done}, so rows of a site are scored by what is known of this site alone. Add --local FILE, "
+            f"which run --save-local, or the site's node, has written{more}."
+        )
+    if len(every) > 1:
+        raise ConfigError(
+            f"--local and --fit-local are for rows of one site, and {given.data} has those of {len(every)} sites. "
+            "Give the file of one site."
+        )
+    ((site, rows),) = every.items()
+    if given.local is None:
+        if not result.harmonized_by_:
+            raise ConfigError(
+                "--fit-local is for runs with --harmonize, and this run has subtracted the means of each site. Add "
+                "--local FILE, which run --save-local, or the site's node, has written."
+            )
+        return result.harmonize(rows)
+    try:
+        header, own = files.read(given.local, "own result", private=True)
+    except FileNotFoundError as error:
+        raise DataError(
+            f"No file named {shown(given.local)}. Give a file that run --save-local, or a node, has written."
+        ) from error
+    named = str(header.get("site") or "")
+    if named and site in result.site_names.values() and named != site:
+        raise ConfigError(f"{given.local} belongs to the site {named}, and the rows are of {site}. Give those of one.")
+    return result.at_site(own)
 
 
 def _part(given: argparse.Namespace) -> Projection | None:
@@ -156,6 +200,12 @@ def add_score(commands: Any) -> None:
     parser.add_argument("result", metavar="RESULT", help="the result.npz of a run")
     parser.add_argument("data", metavar="DATA", help="a path or a spec, as for run; a folder is one of a file per site")
     argument_of_sites(parser)
+    argument_of_own(
+        parser,
+        "what is known of the site, of a run with --adjust site or --harmonize: a file that run --save-local or a node "
+        "has written",
+        "of a run with --harmonize, find the location and scale of a new site from these very rows, 20 at least",
+    )
     _arguments_of_limits(parser)
     parser.add_argument("--components", type=int, metavar="K", help="use the first K components (default: all)")
     parser.add_argument("--top", type=int, default=3, metavar="N", help="columns to name for each row (default: 3)")
@@ -210,9 +260,14 @@ def run_score(given: argparse.Namespace) -> int:
     if given.fail_above is not None:
         checks.number("--fail-above", given.fail_above, least=0.0, most=1.0, remedy="Give a share, such as 0.05.")
     result = common.result_of(given.result, missing=given.missing)
-    monitor = Monitor(result, n_components=given.components)
-    limits = monitor.limits(given.level, source=given.limits, trained=given.trained)
     sites, column = sites_of(given, result)
+    if given.local is not None or given.fit_local:
+        _require_by_site(result)
+    result = of_site(result, given, sites)
+    monitor = Monitor(result, n_components=given.components)
+    limits = monitor.limits(
+        given.level, source=given.limits, trained=given.trained, sites=() if given.trained or given.fit_local else sites
+    )
     scored = {site: monitor.score(X) for site, X in sites.items()}
     found = monitor.anomalies(sites, limits, top=given.top)
     places = {site: _places(X, len(scored[site].t2)) for site, X in sites.items()}
@@ -235,6 +290,15 @@ def run_score(given: argparse.Namespace) -> int:
         wrote = [str(file) for file in (out, picture) if file is not None]
         sys.stdout.write(f"Wrote {' and '.join(wrote)}\n" if wrote else "")
     return int(given.fail_above is not None and beyond > given.fail_above * rows)
+
+
+def _require_by_site(result: PCAResult) -> None:
+    """Refuse what is known of one site, if the result scores rows of all sites alike."""
+    if not result.is_by_site:
+        raise ConfigError(
+            "The run has neither subtracted the means of each site nor harmonized sites, so rows of all sites are "
+            "scored alike. Leave --local and --fit-local out."
+        )
 
 
 def sites_of(given: argparse.Namespace, result: PCAResult) -> tuple[dict[Any, Any], str]:

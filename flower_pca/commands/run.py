@@ -19,6 +19,7 @@ from flower_pca.names import ranges
 from flower_pca.names.columns import names_in
 from flower_pca.results import saved
 from flower_pca.results.pca import PCAResult
+from flower_pca.rows.covariates import SITE
 from flower_pca.settings.bits import WIRES
 from flower_pca.settings.budget import DP
 
@@ -144,7 +145,8 @@ def _arguments_of_course(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--save-local",
         action="store_true",
-        help="also write what belongs to each client, a file each: low-rank and sparse part, or own components",
+        help="also write what belongs to each client, a file each: low-rank and sparse part, own components, its means "
+        "under --adjust site, or its location and scale under --harmonize",
     )
 
 
@@ -156,7 +158,8 @@ def run(given: argparse.Namespace) -> int:
     place = common.folder(given.out, data=given.data)
     config = config_of(given)  # before the data is read, which may take long
     if given.save_local:
-        output.require_own(config.algorithm, given.partitioned_by)
+        by_site = config.harmonize is not None or SITE in config.adjust
+        output.require_own(config.algorithm, given.partitioned_by, by_site=by_site)
     given.columns, given.words, given.covariates = config.columns, config.words, config.sources_of_covariates
     checkpoint = given.checkpoint and given.checkpoint.expanduser().absolute()
     if checkpoint is not None:
@@ -213,8 +216,7 @@ def _write(result: PCAResult, shards: list[Any], place: Path, given: argparse.Na
             names += output.write_own(result, draft, shards)
         _history(result, draft / "history.csv")
         title = f"Principal components of {common.title(given.data)}"
-        # Rows of a site are scored by what is known of this site alone, which pictures of all sites do not do.
-        rows = None if given.partitioned_by != "rows" or result.is_by_site else shards
+        rows = None if given.partitioned_by != "rows" else shards
         report.write(result, draft / "report.html", title=title, shards=rows)
     return names
 

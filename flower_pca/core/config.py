@@ -172,6 +172,11 @@ class PCAConfig:
                 f"keep={shown(self.keep)} names what stays when sites are harmonized, and the site is what goes. Write "
                 f"{option('harmonize', 'combat')} beside it, and leave {SITE} out of keep."
             )
+        if SITE in plain["adjust"] and SITE in plain["explain"]:
+            raise ConfigError(
+                f"adjust={shown(self.adjust)} subtracts the means of each site from its rows, so the share between "
+                f"sites would be 0 for these rows and say nothing. Leave {SITE} out of {option('explain')}."
+            )
         if plain["adjust"] and self.center is False:
             raise ConfigError(
                 f"adjust={shown(self.adjust)} removes what covariates explain about the means, so columns are "

@@ -13,6 +13,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.plots import style
 from flower_pca.results import facts
 from flower_pca.results.pca import PCAResult
+from flower_pca.results.site import for_place
 
 _MAPPED: Final = 24  # clients whose means are shown
 # clients up to which each has its name; of more that have names of their own, some do
@@ -106,7 +107,7 @@ def names_of(result: PCAResult, keys: Sequence[int]) -> list[str]:
 
 def errors_of(result: PCAResult, shards: Sequence[Any]) -> Array:
     """The mean squared reconstruction error of a row, for each client."""
-    return np.array([result.reconstruction_error(shard) for shard in shards])
+    return np.array([for_place(result, i).reconstruction_error(shard) for i, shard in enumerate(shards)])
 
 
 def rows(shards: Sequence[Any]) -> list[int]:

@@ -12,6 +12,8 @@ from flower_pca.base.errors import ConfigError
 from flower_pca.plots import course, style
 from flower_pca.plots.needs import Result, Shards
 from flower_pca.plots.pictures import PICTURES, Picture
+from flower_pca.results.pca import PCAResult
+from flower_pca.results.site import knows_sites
 
 
 def telling(result: Result, shards: Shards = None) -> dict[str, Picture]:
@@ -46,6 +48,11 @@ def draw(result: Result, what: str, path: str | os.PathLike[str], *, shards: Sha
 def figure(result: Result, what: str, *, shards: Shards = None) -> style.Figure:
     """One of PICTURES, as a figure of matplotlib."""
     picture, drawn = PICTURES[what], style.figure()
+    if picture.rows and shards is not None and isinstance(result, PCAResult) and not knows_sites(result, len(shards)):
+        raise ConfigError(
+            "Rows of a site are scored by what is known of this site alone, and the result does not know all sites. "
+            "Draw the picture from the result of simulate, before it is saved."
+        )
     if (need := picture.need) is not None and not need.there(result, shards):
         raise ConfigError(f'The picture "{what}"', must=need.rule, got=need.got, then=need.remedy)
     picture.draw(drawn, result, *([shards] if picture.rows else []))

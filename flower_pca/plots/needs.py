@@ -9,6 +9,7 @@ from typing import Any, Final, TypeAlias
 from flower_pca.analysis import groups
 from flower_pca.plots import course, scores, variances
 from flower_pca.results.pca import PCAResult
+from flower_pca.results.site import knows_sites
 from flower_pca.results.steps import TrackingResult
 
 Result: TypeAlias = PCAResult | TrackingResult
@@ -26,16 +27,21 @@ class Requirement:
 
 
 ROWS: Final = Requirement(
-    lambda result, shards: shards is not None, "given the clients' rows", "no shards", "Add shards=[...]."
+    lambda result, shards: shards is not None and knows_sites(result, len(shards)),
+    "given the clients' rows",
+    "no shards",
+    "Add shards=[...].",
 )
 # parties have other columns of the same rows each
 WHOLE: Final = Requirement(
-    lambda result, shards: shards is not None and result.config.get("partitioned_by") != "columns",
+    lambda result, shards: ROWS.there(result, shards) and result.config.get("partitioned_by") != "columns",
     "given the clients' rows, of the same columns at all",
     "others",
     "Add shards=[...], or draw scores.",
 )
-SCORES: Final = replace(ROWS, there=lambda result, shards: shards is not None or scores.own_scores(result) is not None)
+SCORES: Final = replace(
+    ROWS, there=lambda result, shards: ROWS.there(result, shards) or scores.own_scores(result) is not None
+)
 PARTS: Final = Requirement(
     lambda result, shards: shards is not None or bool(result.local),
     "given the clients' rows, or of a simulation that has just been run",
@@ -63,6 +69,25 @@ COURSE: Final = Requirement(
 )
 COLUMNS: Final = Requirement(
     lambda result, shards: result.n_features_in_ > 0, "of a result with loadings", "none", "Ask each party for its own."
+)
+APART: Final = replace(
+    WHOLE,
+    there=lambda result, shards: WHOLE.there(result, shards) and not result.is_by_site,
+    rule="given the clients' rows, of a run that scores rows of all sites alike",
+)
+BY_COLUMN: Final = Requirement(
+    lambda result, shards: (
+        ROWS.there(result, shards) and result.n_components_ > 1 and bool(scores.columns_beside(result, shards or ()))
+    ),
+    "given the clients' rows, with a column that the run explains by, adjusts by or keeps",
+    "others",
+    "Run with explain, and add shards=[...] with this column.",
+)
+EXPLAINED: Final = Requirement(
+    lambda result, shards: bool(result.shares_by_name),
+    "of a run that knows how much of components lies between sites",
+    "another",
+    "Run with explain.",
 )
 MANY: Final = Requirement(
     lambda result, shards: result.n_features_in_ > 0 and not variances.enough(result),

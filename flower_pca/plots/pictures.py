@@ -8,8 +8,11 @@ from typing import Any, Final
 
 from flower_pca.plots import clients, course, personal, robust, scores, tracking, variances
 from flower_pca.plots.needs import (
+    APART,
+    BY_COLUMN,
     COLUMNS,
     COURSE,
+    EXPLAINED,
     MANY,
     OUTLIERS,
     PARTS,
@@ -47,7 +50,7 @@ class Picture:
     @property
     def rows(self) -> bool:
         """Whether it is drawn from the rows of the clients too."""
-        return self.need in (ROWS, WHOLE, SCORES, PARTS, SHARES, TAKEN)
+        return self.need in (ROWS, WHOLE, APART, SCORES, BY_COLUMN, PARTS, SHARES, TAKEN)
 
     def words(self, result: Result) -> str:
         """How to read it, of this result."""
@@ -78,10 +81,20 @@ PICTURES: Final[dict[str, Picture]] = {
         "Every point is a row in the common components, in the colour of its client; columns pull as arrows point.",
         need=SCORES,
     ),
+    "scores_by_column": Picture(
+        scores.by_column,
+        "The same points, in the colours of the columns that the run explains by, adjusts by or keeps.",
+        need=BY_COLUMN,
+    ),
+    "explained": Picture(
+        variances.explained,
+        "How much of each component's variance lies between sites, and how much the named columns explain.",
+        need=EXPLAINED,
+    ),
     "means": Picture(
         clients.means,
         "How far a client's mean of a column lies from that of all rows, in deviations of all rows.",
-        need=WHOLE,
+        need=APART,
     ),
     "errors": Picture(
         clients.errors, "What the components leave of a row, on average over each client's rows.", need=WHOLE

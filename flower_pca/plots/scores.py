@@ -9,16 +9,19 @@ import numpy as np
 
 from flower_pca.base import labels
 from flower_pca.base.linalg import Array
+from flower_pca.names.coding import source_of
 from flower_pca.names.table import Table
 from flower_pca.plots import clients, style
 from flower_pca.results import facts
 from flower_pca.results.pca import PCAResult
+from flower_pca.results.site import for_place
 
 _POINTS: Final = 6000  # rows that a cloud shows; more hide one another
 _VECTOR: Final = 600  # points up to which an SVG holds each as a shape
 _ARROWS: Final = 6  # columns that have an arrow among the scores
 # of the rows lie nearer to the middle, along either axis, than the longest arrow ends
 _ARROW: Final = 0.9
+_PANELS_BY_COLUMN: Final = 4  # columns that rows are coloured by
 _PANELS: Final = (3, 4)  # clients down and across, where they are too many for colours
 
 
@@ -35,15 +38,12 @@ def scores(drawn: style.Figure, result: PCAResult, shards: Sequence[Any] | None)
     """
     own = own_scores(result)
     if own is None:
-        every = sum(clients.rows(shards or ()))
-        some = [Table.of(shard)[:: -(-every // _POINTS)] for shard in shards or ()]
-        parts = [result.transform(rows)[:, :2] for rows in some]
+        every, some = _thinned(shards or ())
+        parts = _scores_of(result, some)
     else:
         every = len(own)
         parts = [own[:: -(-every // _POINTS), :2]]
-    count, title = sum(map(len, parts)), "Scores"
-    if count < every:
-        title = f"Scores of {count:,} of {every:,} rows"
+    title = _title(sum(map(len, parts)), every)
     if result.shrinkage_in_words:
         title = f"{result.shrinkage_in_words}\n{title}"
     if result.n_components_ == 1:
@@ -52,6 +52,62 @@ def scores(drawn: style.Figure, result: PCAResult, shards: Sequence[Any] | None)
         _facets(drawn, result, parts, title)
     else:
         _biplot(drawn, result, parts, title)
+
+
+def by_column(drawn: style.Figure, result: PCAResult, shards: Sequence[Any]) -> None:
+    """Rows along the first two components, in the colours of the columns that the run was asked about."""
+    every, some = _thinned(shards)
+    names = columns_beside(result, shards)[:_PANELS_BY_COLUMN]
+    points = np.concatenate(_scores_of(result, some))
+    order = np.random.default_rng(0).permutation(len(points))
+    across = min(len(names), 2)
+    down = -(-len(names) // across)
+    drawn.set_size_inches(style.SINGLE[0], style.SINGLE[1] if down == 1 else 5.2)
+    panels = drawn.subplots(down, across, squeeze=False, sharex=True, sharey=True).ravel()
+    for ax, name in zip(panels, names, strict=False):
+        _cloud_by(ax, points[order], np.concatenate([_cells(rows, name) for rows in some])[order])
+        style.tidy(ax, "", "", "", grid="both")
+        title = style.name_of(name)
+        ax.set_title(title, loc="left", fontsize=9.5, color=style.INK, pad=4, fontfamily=style.family(title))
+    for ax in panels[len(names) :]:
+        ax.set_axis_off()
+    drawn.suptitle(_title(len(points), every), x=0.012, ha="left", fontsize=11, color=style.INK)
+    drawn.supxlabel("component 1", fontsize=9.5, color=style.INK)
+    drawn.supylabel("component 2", fontsize=9.5, color=style.INK)
+
+
+def columns_beside(result: PCAResult, shards: Sequence[Any]) -> list[str]:
+    """The columns, no features, that the run was asked about and that these rows have, as the rows call them."""
+    asked = [*result.explained_by_, *result.adjusted_by_, *result.kept_]
+    tables = [Table.of(shard) for shard in shards]
+    there = [{*(table.names or ()), *table.texts} for table in tables]
+    both = set.intersection(*there) if there else set()
+    called = [name if name in both else source_of(name) for name in asked]
+    return list(dict.fromkeys(name for name in called if name in both))
+
+
+def _cells(rows: Table, name: str) -> Array:
+    """A column of a table: numbers, or words."""
+    if name in rows.texts:
+        return np.asarray(rows.texts[name])
+    values = rows.pick([name]).whole().rows
+    return np.asarray(values.todense() if hasattr(values, "todense") else values).ravel()
+
+
+def _thinned(shards: Sequence[Any]) -> tuple[int, list[Table]]:
+    """How many rows there are, and those of each client that a cloud shows."""
+    every = sum(clients.rows(shards))
+    return every, [Table.of(shard)[:: -(-every // _POINTS)] for shard in shards]
+
+
+def _scores_of(result: PCAResult, some: Sequence[Table]) -> list[Array]:
+    """The scores of the rows of each client along two components at most."""
+    return [for_place(result, i).transform(rows)[:, :2] for i, rows in enumerate(some)]
+
+
+def _title(count: int, every: int) -> str:
+    """What so many points of all rows are called."""
+    return f"Scores of {count:,} of {every:,} rows" if count < every else "Scores"
 
 
 def _biplot(drawn: style.Figure, result: PCAResult, parts: list[Array], title: str) -> None:
@@ -123,6 +179,19 @@ def _shuffle(parts: list[Array]) -> tuple[Array, Array]:
     client = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
     order = np.random.default_rng(0).permutation(len(points))
     return points[order], client[order]
+
+
+def _cloud_by(ax: style.Axes, points: Array, cells: Array) -> None:
+    """Points in colours that a column gives them: one for each word, or along a scale of numbers."""
+    if cells.dtype.kind in "OUST":
+        words, level = np.unique(cells.astype(str), return_inverse=True)
+        _cloud(ax, points, level, len(words), bar=[str(word) for word in words])
+        return
+    many = len(points) > _VECTOR
+    drawn = ax.scatter(
+        points[:, 0], points[:, 1], s=6, alpha=0.8, lw=0, c=cells, cmap=style.scale("course"), rasterized=many
+    )
+    style.colorbar(ax, drawn, "")
 
 
 def _cloud(ax: style.Axes, points: Array, client: Array, count: int, *, bar: list[str] | None) -> None:

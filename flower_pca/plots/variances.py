@@ -92,6 +92,21 @@ def one(ax: style.Axes, row: Array, names: list[str], title: str, *, reach: floa
     ax.set_xticks([-mark, 0.0, mark], [f"{-mark:g}", "0", f"{mark:g}"])
 
 
+def explained(drawn: style.Figure, result: PCAResult) -> None:
+    """For each component a bar of the share between sites, and one for each column that explains a share."""
+    shares = result.shares_by_name
+    ax, count, k = drawn.subplots(), len(shares), result.n_components_
+    width = 0.8 / count
+    places = np.arange(1.0, k + 1) - 0.4 + width / 2.0
+    for j, ((name, share), colour) in enumerate(zip(shares.items(), style.curves(count), strict=True)):
+        ax.bar(places + j * width, share, 0.92 * width, color=colour, label=style.name_of(name))
+    ax.set_ylim(0.0, max(1.12 * max(float(share.max()) for share in shares.values()), 0.05))
+    style.percent(ax)
+    style.number_ticks(ax, k)
+    style.tidy(ax, "What explains each component", "component", "share of its variance")
+    style.key(drawn, ncols=3)
+
+
 _GUIDES: Final = (0.5, 0.8, 0.9, 0.95, 0.99)
 _VALUED: Final = 8  # bars up to which every one has its value
 

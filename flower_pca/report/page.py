@@ -19,7 +19,9 @@ from flower_pca.base import errors, files
 from flower_pca.base.version import __version__
 from flower_pca.plots import course, style
 from flower_pca.report import html, pages
+from flower_pca.results.pca import PCAResult
 from flower_pca.results.robust import RobustResult
+from flower_pca.results.site import knows_sites
 
 _COURSE: Final = ("convergence", "bytes")  # pictures of the run, not of what it found
 
@@ -39,7 +41,8 @@ def write(
         path: The HTML file, for its owner only. The whole new report is there afterwards, or the
             old file untouched.
         title: What the report is headed by, such as the name of the data.
-        shards: The clients' rows, if they are at hand: then the report shows each client as well.
+        shards: The clients' rows, if they are at hand: then the report shows each client as well. If rows of a
+            site are scored by what is known of this site alone, it takes a result that knows all sites.
         rotation: The result's components along other axes, which get tables of their own: see
             `analysis.rotation`.
 
@@ -47,6 +50,8 @@ def write(
         The path.
     """
     rows = plots.values(shards)
+    if rows is not None and isinstance(result, PCAResult) and not knows_sites(result, len(rows)):
+        rows = None
     if isinstance(result, RobustResult) and rows is not None:
         result = with_parts(result, rows)  # once, for all tables and pictures
     remarks = result.remarks()

@@ -275,6 +275,8 @@ def _clients(result: PCAResult, shards: Shards) -> list[str]:
     table = html.table(title, ["client", "rows", "mean squared error of a row"], rows, words=[0])
     if result.privacy is not None:
         return [table + html.paragraph(_WITHOUT_NOISE)]
+    if result.is_by_site:
+        return [table]
     return [table, _means(result, shards), _furthest(result, shards)]
 
 

@@ -35,7 +35,14 @@ from flower_pca.rows.local import LocalData
 from flower_pca.settings.budget import DP
 from flower_pca.stages import outlying_sites
 from flower_pca.stages.opening import OUTLYING, SITE_KEYS
-from flower_pca.stages.site_share import BY_COLUMNS, SITE_SHARE, hints_of_sites, names_of_shares, number_of_sites
+from flower_pca.stages.site_share import (
+    BY_COLUMNS,
+    SITE_SHARE,
+    hints_of_sites,
+    names_of_shares,
+    number_of_sites,
+    single_names,
+)
 
 _EXPLAINED: Final = 4  # columns of shares that a table has
 _NEWCOMER: Final = 20  # rows of a new site, by which the share of the site falls from 4.5 % to 1.9 %; 10 leave 3.2 %
@@ -97,7 +104,8 @@ class PCAResult:
         site_share_: The share of each component's variance that lies between sites, (k,): the
             eta squared of an analysis of variance of the scores by site. None if the server cannot
             know it: under masks, noise and max_share, for robust, personalized and sparse
-            components, and for very many sites of many columns.
+            components, and for very many sites of many columns. None too if rows have set the means
+            of their own site, as they do with adjust="site" and with harmonize.
         sites_: The number of sites that these shares compare, or None.
         explained_names_: The names of what `explained_by_` has shares of.
         explained_shares_: These shares, a row for each name, (m, k); None if the run was not asked to
@@ -239,11 +247,11 @@ class PCAResult:
         return dict(zip(self.explained_names_, self.explained_shares_, strict=True))
 
     @property
-    def _explained_one_by_one(self) -> tuple[str, ...]:
-        """The names of single columns among those of the shares; last are all together and the site beyond them."""
-        if len(self.explained_names_) == 2:  # of one column there are no others to be together with
-            return self.explained_names_[:1]
-        return self.explained_names_[:-2]
+    def shares_by_name(self) -> dict[str, Array]:
+        """The shares of each component that tables and pictures have: between sites, and by a few single columns."""
+        between = {} if self.site_share_ is None else {"between sites": self.site_share_}
+        columns = single_names(self.explained_names_)[:_EXPLAINED]
+        return between | {f"by {name}": self.explained_by_[name] for name in columns}
 
     @property
     def certainty(self) -> Certainty | None:
@@ -664,10 +672,7 @@ class PCAResult:
             sizes = facts.with_errors(sizes, self.variance_errors_)
         if known is None and self.residuals_ is not None:
             columns["residual"] = [f"{residual:.1e}" for residual in self.residuals_]
-        if self.site_share_ is not None:
-            columns["between sites"] = [f"{share:.1%}" for share in self.site_share_]
-        for name in self._explained_one_by_one[:_EXPLAINED]:
-            columns[f"by {name}"] = [f"{share:.1%}" for share in self.explained_by_[name]]
+        columns |= {name: [f"{share:.1%}" for share in shares] for name, shares in self.shares_by_name.items()}
         if self.shrinkage_hint and self.shrinkage_ is not None:
             columns["new rows"] = [f"{factor:.2f}" for factor in self.shrinkage_]
         columns["largest weights"] = self._heaviest(facts.names_of(self))
@@ -847,7 +852,7 @@ def fields_of(model: Model) -> dict[str, Any]:
         "noise_thresholds_": None if "noise_thresholds" not in model.left else model.left["noise_thresholds"] / ddof,
         "site_share_": site_share,
         "sites_": sites,
-        "explained_names_": () if explained is None else names_of_shares(model.explain),
+        "explained_names_": () if explained is None else names_of_shares(model.explain, len(explained)),
         "explained_shares_": explained,
         **({} if adjusted is None else _of_covariates(adjusted)),
         "adjusted_degrees_": int(model.left.get(ADJUSTED, 0)),

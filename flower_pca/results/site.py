@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from flower_pca.base import files
 from flower_pca.base.errors import ConfigError
@@ -13,9 +13,16 @@ from flower_pca.base.shown import shown
 from flower_pca.rows.adjusted import SITE_COVARIATES, SITE_LOCATION, SITE_MEAN, SITE_SCALE
 from flower_pca.rows.covariates import SITE
 
+if TYPE_CHECKING:
+    from flower_pca.results.pca import PCAResult
+
 
 class OfSites(Protocol):
     """What a result says of the sites whose means it has removed."""
+
+    @property
+    def n_features_in_(self) -> int:
+        """How many columns there are."""
 
     @property
     def adjusted_by_(self) -> tuple[str, ...]:
@@ -52,7 +59,11 @@ def fields_at(result: OfSites, site: int | str | Mapping[str, Array]) -> dict[st
             "treated alike. Leave at_site out."
         )
     own = site if isinstance(site, Mapping) else _of(result, site)
-    if (SITE_LOCATION if result.harmonized_by_ else SITE_MEAN) not in own:
+    sizes = {SITE_LOCATION: result.n_features_in_, SITE_SCALE: result.n_features_in_}
+    if not result.harmonized_by_:
+        covariates = sum(name != SITE for name in result.adjusted_by_)
+        sizes = {SITE_MEAN: result.n_features_in_, SITE_COVARIATES: covariates}
+    if any(name not in own or own[name].shape != (size,) for name, size in sizes.items()):
         raise ConfigError("The own results of the site are of another run. Give those of this one.")
     if result.harmonized_by_:
         return {"site_location_": own[SITE_LOCATION], "site_scale_": own[SITE_SCALE]}
@@ -63,6 +74,16 @@ def fields_at(result: OfSites, site: int | str | Mapping[str, Array]) -> dict[st
         "covariate_mean_": own[SITE_COVARIATES] if rest else None,
         "slopes_": result.slopes_ if rest else None,
     }
+
+
+def knows_sites(result: PCAResult, count: int) -> bool:
+    """Whether the rows of each of so many sites can be scored: if these are scored alike, or each site is known."""
+    return not result.is_by_site or all(place in result.local for place in range(count))
+
+
+def for_place(result: PCAResult, place: int) -> PCAResult:
+    """The result for the rows of the site at this place; the same for all sites whose rows are scored alike."""
+    return result.at_site(place) if result.is_by_site else result
 
 
 def _of(result: OfSites, site: int | str) -> Mapping[str, Array]:

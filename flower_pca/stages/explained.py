@@ -31,7 +31,7 @@ from flower_pca.rows import covariates
 from flower_pca.rows.covariates import SITE
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import Operator
-from flower_pca.stages.site_share import BY_COLUMNS, NOTHING, SITE_SHARE, SITES, groups
+from flower_pca.stages.site_share import BY_COLUMNS, NOTHING, SITE_SHARE, SITES, groups, has_no_site_means
 
 EXPLAINED: Final = Kind(
     "explained", "sums, squares and products of scores along components and of columns that its rules name", bound=None
@@ -133,13 +133,12 @@ class Explained(Stage[ExplainedState]):
         whole = within + total["between"] - total["means"] ** 2 / n
         varies = state.values > NOTHING * float(state.values[0])
         left = dict(model.left)
-        if SITE in model.explain and n > state.sites > 1:
+        if SITE in model.explain and n > state.sites > 1 and not has_no_site_means(model):
             left[SITE_SHARE] = _share(within, whole, varies)
             left[SITES] = np.array(state.sites)
         if len(state.places):
-            left[BY_COLUMNS] = np.array(
-                _by_columns(total, n, within, whole, varies, groups(model.explain), state.sites)
-            )
+            shares = _by_columns(total, n, within, whole, varies, groups(model.explain), state.sites)
+            left[BY_COLUMNS] = np.array(shares[:-1] if has_no_site_means(model) else shares)
         return replace(model, left=left)
 
 

@@ -23,6 +23,7 @@ from flower_pca.stages.opening import SITE_ROWS, SITE_SUMS
 SITE_SHARE: Final = "site_share"  # by which name the model keeps the shares, (k,)
 # Likewise of `stages.explained`: the shares of columns, last that of the site beyond them; and the number of sites.
 BY_COLUMNS, SITES = "explained_by", "explained_sites"
+BEYOND: Final = "site beyond "  # begins the name of the share of the site beyond columns
 _LEVEL: Final = 0.001  # of the F test, over all components together
 _LEAST: Final = 0.1  # of a component's variance, from which a difference between sites matters
 NOTHING: Final = 64.0 * np.finfo(float).eps  # of the first sum of squares, up to which one is rounding
@@ -35,9 +36,11 @@ def with_site_share(model: Model) -> Model:
     The share is eta^2_j = sum_s n_s (z_j'(m_s - m))^2 / sum_i (z_j'(x_i - m))^2 with the means m_s
     of the sites, and m of all rows, in the frame. It is not known under masks and noise, where no
     site's mean is seen, where sites do not count by their rows (`max_share`), and where every site
-    has a single row.
+    has a single row. It would be 0 and say nothing if each site's own means were subtracted.
     """
     if SITE_SUMS not in model.sites or (model.counted is not None and model.counted.weights):
+        return model
+    if has_no_site_means(model):
         return model
     assert model.values is not None
     rows, sums = model.sites[SITE_ROWS].astype(np.float64), model.sites[SITE_SUMS]
@@ -55,6 +58,11 @@ def with_site_share(model: Model) -> Model:
     return replace(model, left={**model.left, SITE_SHARE: np.minimum(share, 1.0)})
 
 
+def has_no_site_means(model: Model) -> bool:
+    """Whether each site has subtracted its own means, so that nothing of its rows lies between sites."""
+    return model.frame.covariates is not None and model.frame.covariates.within
+
+
 def number_of_sites(model: Model) -> int:
     """How many sites the shares of a model compare."""
     if SITES in model.left:
@@ -70,11 +78,20 @@ def groups(names: Iterable[str]) -> dict[str, list[int]]:
     return found
 
 
-def names_of_shares(explain: Iterable[str]) -> tuple[str, ...]:
-    """What a result calls the shares that columns explain: of each of them, of all, and of the site beyond all."""
+def names_of_shares(explain: Iterable[str], count: int) -> tuple[str, ...]:
+    """What a result calls the shares that columns explain: of each of them, of all, and of the site beyond all.
+
+    The last is not among the `count` shares if each site has subtracted its own means.
+    """
     named = tuple(groups(explain))
     every = labels.series(list(named))
-    return (*named, *([every] if len(named) > 1 else []), f"site beyond {every}")
+    return (*named, *([every] if len(named) > 1 else []), f"{BEYOND}{every}")[:count]
+
+
+def single_names(names: Iterable[str]) -> tuple[str, ...]:
+    """The names of single columns among those of the shares; behind them are all together and the site beyond them."""
+    columns = tuple(name for name in names if not name.startswith(BEYOND))
+    return columns[:-1] if len(columns) > 1 else columns
 
 
 def beyond_chance(share: Array, sites: int, rows: int) -> Array:

@@ -94,14 +94,14 @@ def test_covariates_are_removed_at_real_nodes(federation, mask):
         rows.assign(ward="surgery").to_csv(file, index=False)
     try:
         names = "age,sex=F,sex=M,site"
-        asked = {"n_components": 2, "columns": ",".join(FEATURES), "adjust": names, "explain": "sex=F,sex=M,site"}
+        asked = {"n_components": 2, "columns": ",".join(FEATURES), "adjust": names, "explain": "sex=F,sex=M"}
         run = federation.run("PCAStrategy", algorithm="krylov(tol=1e-12)", mask=mask, min_nodes=3, **asked)
         result = run.result()
     finally:
         for file in files:
             file.unlink()
     assert_components_of(result, left_of(tables, ("age", "sex", "site")))
-    np.testing.assert_allclose(result.site_share_, 0.0, atol=1e-10)
+    assert list(result.explained_by_) == ["sex"]
     wait("the run to end", lambda: run.status() == "finished:completed")
 
 

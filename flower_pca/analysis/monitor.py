@@ -373,7 +373,7 @@ class Monitor:
             if self._result.adjust_ is None:
                 words += ": for better limits, run with monitor"
         if self._result.harmonized_by_:
-            words += "; new rows of a site of few rows lie beyond more often, as its location and scale are less certain"
+            words += "; new rows of a site of few rows lie beyond more often, as its location and scale are uncertain"
         return Limits(level, float(t2), max(spe, self._floor), words)
 
     def _box(self, level: float, factors: Array | None) -> tuple[float, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol, Self, TypeVar
 
 from flower_pca.base import files
 from flower_pca.base.errors import ConfigError
@@ -12,9 +12,6 @@ from flower_pca.base.linalg import Array
 from flower_pca.base.shown import shown
 from flower_pca.rows.adjusted import SITE_COVARIATES, SITE_LOCATION, SITE_MEAN, SITE_SCALE
 from flower_pca.rows.covariates import SITE
-
-if TYPE_CHECKING:
-    from flower_pca.results.pca import PCAResult
 
 
 class OfSites(Protocol):
@@ -43,6 +40,20 @@ class OfSites(Protocol):
     @property
     def site_names(self) -> Mapping[int, str]:
         """The names of the sites, by key."""
+
+
+class BySite(OfSites, Protocol):
+    """A result that may score rows of a site by what is known of this site alone."""
+
+    @property
+    def is_by_site(self) -> bool:
+        """Whether it does."""
+
+    def at_site(self, site: int | str | Mapping[str, Array]) -> Self:
+        """The result for rows of this site."""
+
+
+Result = TypeVar("Result", bound=BySite)
 
 
 def read(path: str | os.PathLike[str]) -> Mapping[str, Array]:
@@ -76,12 +87,12 @@ def fields_at(result: OfSites, site: int | str | Mapping[str, Array]) -> dict[st
     }
 
 
-def knows_sites(result: PCAResult, count: int) -> bool:
+def knows_sites(result: BySite, count: int) -> bool:
     """Whether the rows of each of so many sites can be scored: if these are scored alike, or each site is known."""
     return not result.is_by_site or all(place in result.local for place in range(count))
 
 
-def for_place(result: PCAResult, place: int) -> PCAResult:
+def for_place(result: Result, place: int) -> Result:
     """The result for the rows of the site at this place; the same for all sites whose rows are scored alike."""
     return result.at_site(place) if result.is_by_site else result
 

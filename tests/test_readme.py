@@ -8,7 +8,6 @@ import subprocess
 import sys
 import warnings
 
-import numpy as np
 import pytest
 from fake_grid import FakeGrid, in_a_run
 from pages import EVERY, PAGES, ROOT, blocks, text

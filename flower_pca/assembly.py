@@ -33,6 +33,7 @@ from flower_pca.rows.frame import Frame
 from flower_pca.settings.bits import why_bits
 from flower_pca.settings.budget import DP
 from flower_pca.settings.masks import MaskedSums
+from flower_pca.settings.variants import Variants
 from flower_pca.stages.opening import Opening, ScalingOnly
 from flower_pca.stages.summed_opening import PrivateOpening, SummedOpening
 from flower_pca.tracking.tracker import Tracker
@@ -76,7 +77,12 @@ def channel_of(given: object) -> Layer | None:
 
 # live on the algorithm
 _STOPPING: Final = ("tol", "min_rounds", "max_rounds", "patience")
-_STRINGS: Final[dict[str, Callable[[Any], Any]]] = {"mask": MaskedSums.of, "dp": DP.of, "channel": channel_of}
+_STRINGS: Final[dict[str, Callable[[Any], Any]]] = {
+    "mask": MaskedSums.of,
+    "variants": Variants.of,
+    "dp": DP.of,
+    "channel": channel_of,
+}
 
 
 def config(algorithm: str | Algorithm[Any] | PCAConfig, **settings: Any) -> PCAConfig:
@@ -167,6 +173,8 @@ def run(config: PCAConfig, *, judged: bool = True, init: Start | None = None) ->
     """
     if init is not None:
         check(config, init=type(init).__name__)
+    if config.variants is not None:
+        return _of_chosen(config, judged=judged)
     if config.categorical is not None:
         if config.columns is None or not config.coding.is_known:
             return _by_agreement(config, judged=judged, init=init)
@@ -225,6 +233,27 @@ def _by_agreement(config: PCAConfig, *, judged: bool, init: Start | None) -> Any
         config=config.plain(),
     )
     return Agreed(first, coding=config.coding, columns=config.columns, then=then)
+
+
+def _of_chosen(config: PCAConfig, *, judged: bool) -> AnyRun:
+    """A run that begins by asking how frequent alleles and missing values are, and goes on with some variants."""
+    from flower_pca.stages.chosen import Chosen, SummedTotals, Totals
+
+    assert config.variants is not None
+
+    def then(columns: tuple[str, ...]) -> AnyRun:
+        return run(replace(config, columns=columns, variants=None), judged=judged)
+
+    opening: Stage[Any] = Totals(width=0, judged=judged) if config.mask is None else SummedTotals(width=0)
+    algorithm, decisions = _beforehand(config)
+    first = Run(
+        (opening, ScalingOnly()),
+        model=_model(config, algorithm, decisions, None),
+        roll=Roll(min_nodes=config.min_nodes, seed=config.seed, summed=config.mask is not None),
+        result=Scaling,
+        config=config.plain(),
+    )
+    return Chosen(_under(config.mask, first), what="variants", choose=config.variants.choose, then=then)
 
 
 def _layers(config: PCAConfig, algorithm: Algorithm[Any], bits: int) -> list[Layer]:

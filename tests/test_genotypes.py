@@ -1,10 +1,14 @@
 """Runs on genotypes: the scale of allele frequencies, filters of variants, and what is said of them."""
 
+import re
+
 import numpy as np
 import pytest
+from fake_grid import grid_of
 from genotypes import populations, write_bed
 
-from flower_pca import DataError, cli, simulate
+from flower_pca import ConfigError, DataError, PCAResult, cli, simulate, strategies
+from flower_pca.base.errors import FlowerPCAError
 from flower_pca.data import sources
 from flower_pca.names.table import Table
 
@@ -117,3 +121,122 @@ def test_genotypes_run_from_the_command_line(tmp_path, capsys):
     assert "100 rows x 60 columns at 3 clients" in said
     table = sources.table(str(tmp_path))
     assert table.shape == (100, 60)
+
+
+def rare_and_lacking(seed=4):
+    """Counts in which some variants are rare, some lack values and some are of either strand; and those without."""
+    counts, _ = populations(people=100, gaps=0.01, seed=seed)
+    rng = np.random.default_rng(seed)
+    for j in (0, 7, 20):
+        counts[:, j] = rng.random(100) < 0.02
+    for j in (20, 31):
+        counts[rng.random(100) < 0.4, j] = np.nan
+    names = [name.replace("A:G", "C:G") if j in (40, 41) else name for j, name in enumerate(NAMES)]
+    p = np.nanmean(counts, axis=0) / 2
+    keep = (np.minimum(p, 1 - p) >= 0.05) & (np.isfinite(counts).mean(axis=0) >= 0.9)
+    keep[[40, 41]] = False
+    return counts, names, keep
+
+
+LIMITS = "variants(maf=0.05, call=0.9, ambiguous=False)"
+
+
+@pytest.mark.parametrize("options", [{}, {"mask": True}], ids=["plain", "masked"])
+@pytest.mark.parametrize("kept", [False, True], ids=["", "checkpoint"])
+def test_variants_are_chosen_by_the_sums_of_all_people(tmp_path, options, kept):
+    counts, names, keep = rare_and_lacking()
+    sites = [Table(part, tuple(names)) for part in np.split(counts, [30, 55])]
+    asked = {"scale": "genotype", "missing": "mean", "n_components": 3, **options}
+    if kept:
+        asked["checkpoint"] = tmp_path / "run.npz"
+    result = simulate("covariance", sites, variants=LIMITS, **asked)
+    left = [name for name, good in zip(names, keep, strict=True) if good]
+    assert set(result.feature_names_in_) == set(left)
+    agree(result, counts[:, keep], near=1e-6, names=left)
+    few = [f"{n} " for n in (3, 2, 2)]
+    said = next(words for words in result.decisions if "left out" in words)
+    assert said.startswith(f"{(~keep).sum()} of 60 variants were left out: ")
+    for count, words in zip(
+        few, ("with a rarer allele below 0.05", "with values for fewer", "A/T or C/G"), strict=True
+    ):
+        assert f"{count}{words}" in said
+    if not options:
+        alone = simulate("covariance", [site.pick(left) for site in sites], **{**asked, "checkpoint": None})
+        assert result.history.count == alone.history.count + 1
+        np.testing.assert_array_equal(result.components_, alone.components_)
+
+
+def test_a_run_goes_on_after_its_variants_were_chosen(tmp_path):
+    counts, names, _ = rare_and_lacking()
+    sites = [Table(part, tuple(names)) for part in np.split(counts, [30, 55])]
+    asked = {"scale": "genotype", "missing": "mean", "variants": LIMITS, "tol": 1e-10}
+
+    def stop(run):
+        if run.history.count == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        simulate("ssi", sites, checkpoint=tmp_path / "run.npz", on_round=stop, **asked)
+    again = simulate("ssi", sites, checkpoint=tmp_path / "run.npz", **asked)
+    whole = simulate("ssi", sites, **asked)
+    np.testing.assert_array_equal(again.components_, whole.components_)
+    assert again.history.count == whole.history.count
+    assert again.decisions == whole.decisions
+
+
+@pytest.mark.usefixtures("lines")
+@pytest.mark.parametrize("rules", [{}, {"answers": "fixed"}], ids=str)
+def test_variants_are_chosen_over_flower(rules):
+    counts, names, keep = rare_and_lacking()
+    sites = [Table(part, tuple(names)) for part in np.split(counts, [30, 55])]
+    asked = {"scale": "genotype", "missing": "mean", "n_components": 2, "variants": LIMITS, "tol": 1e-10}
+    result = strategies.Krylov(**asked).fit(grid_of(sites, **rules))
+    left = [name for name, good in zip(names, keep, strict=True) if good]
+    agree(result, counts[:, keep], near=1e-8, k=2, names=left)
+
+
+@pytest.mark.usefixtures("lines")
+def test_nodes_that_name_no_columns_say_so():
+    counts, names, _ = rare_and_lacking()
+    sites = [Table(part, tuple(names)) for part in np.split(counts, [30, 55])]
+    with pytest.raises(ConfigError, match="leaves out columns by their names, and the sites name none"):
+        strategies.Krylov(missing="mean", variants=LIMITS).fit(grid_of(sites, share_names=False))
+
+
+def test_variants_are_chosen_from_the_command_line(tmp_path, capsys):
+    counts, names, keep = rare_and_lacking()
+    pairs = [tuple(name.split(":")[2:]) for name in names]
+    chromosomes = [name.split(":")[0] for name in names]
+    for i, part in enumerate(np.split(counts, [30, 55])):
+        write_bed(tmp_path / f"s{i}.bed", part, alleles=pairs, chromosomes=chromosomes)
+    words = ["run", str(tmp_path), "--scale", "genotype", "--missing", "mean", "--variants", LIMITS]
+    assert cli.main([*words, "--out", str(tmp_path / "out")]) == 0
+    said = capsys.readouterr().out
+    assert f"100 rows x {keep.sum()} columns" in said
+    assert any("variants were left out" in words for words in PCAResult.load(tmp_path / "out" / "result.npz").decisions)
+    assert "variants were left out" in (tmp_path / "out" / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"variants": "variants(maf=0.9)"}, "maf of variants must be"),
+        ({"variants": "variants(hwe=0.1)"}, "Every parameter of variants must be among maf, call, ambiguous"),
+        ({"variants": "variants()", "partitioned_by": "columns"}, "variants with partitioned_by"),
+        ({"variants": "variants()", "dp": "dp(epsilon=1.0, delta=1e-6, clip=9.0)"}, "variants with dp"),
+        ({"variants": "variants()", "adjust": "age"}, "variants with adjust"),
+        ({"variants": "variants(maf=0.5)"}, "leaves none of 60 variants: 60 with a rarer allele below 0.5"),
+    ],
+)
+def test_limits_that_make_no_sense_are_refused(options, said):
+    _, sites = people_at_sites()
+    with pytest.raises(FlowerPCAError, match=re.escape(said)):
+        simulate("krylov", sites, **options)
+
+
+def test_limits_need_counts_and_names():
+    counts, sites = people_at_sites()
+    with pytest.raises(ConfigError, match="leaves out columns by their names"):
+        simulate("krylov", np.split(counts, 2), variants="variants()")
+    with pytest.raises(DataError, match="does not count alleles from 0 to 2"):
+        simulate("krylov", [Table(site.values + 5.0, site.names) for site in sites], variants="variants()")

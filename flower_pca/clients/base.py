@@ -363,7 +363,8 @@ class PCAClient(NumPyClient):
         if context is None or rules.keeps_rows or rules.answers != "fixed" or not at_rest:
             return
         assert isinstance(rows, LocalData)
-        mark = f"{rows.fingerprint():x} {rows.n} {rows.names}"
+        whole = rows.all_columns  # as a run may go on with some of the columns that it began with
+        mark = f"{whole.fingerprint():x} {whole.n} {whole.names}"
         known = {key: str(value) for key, value in records.values_in(context.state, _BEGAN).items()}
         if self._began is not None:
             # A node that was restarted, and a run that goes on from a checkpoint, have another context.

@@ -94,6 +94,11 @@ def _arguments_of_privacy(parser: argparse.ArgumentParser) -> None:
         help="the most that a client may count of all squares and of all rows, such as 0.1 or 10%%",
     )
     parser.add_argument(
+        "--variants",
+        metavar="SPEC",
+        help='limits for genetic variants, such as "variants(maf=0.01, call=0.98, ambiguous=False)"',
+    )
+    parser.add_argument(
         "--categorical",
         type=common.names,
         action="extend",
@@ -254,6 +259,7 @@ def config_of(given: argparse.Namespace) -> PCAConfig:
         wire=given.wire,
         partitioned_by=given.partitioned_by,
         max_share=given.max_share,
+        variants=given.variants,
     )
 
 

@@ -108,6 +108,7 @@ WORDS: Final[dict[str, str]] = {
     "shared": f"with {option('n_components', 'shared')}",
     "init": "with a start",
     "max_share": "with max_share",
+    "variants": "with variants",
 }
 # The options that are more than basic.
 _NOT_BASIC: Final = (
@@ -160,6 +161,7 @@ def _is_number(n_components: Any) -> bool:
     return not isinstance(n_components, str)
 
 
+_LIST: Final = "Write a list of variants first, and read files with it: bed(path=..., variants=...)."
 _SINGLE: Final = "as nobody sees the answer of a single client"
 RULES: Final[tuple[Rule, ...]] = (
     Rule("channel", "mask", "left out", _ONE),
@@ -265,6 +267,14 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule("explain", "partitioned_by", "left out, as each party has columns of its own"),
     Rule("wire", "partitioned_by", '"float64", as loadings are made of the scores that are sent'),
     Rule("init", "partitioned_by", "left out, as it begins with scores of people, not with columns"),
+    Rule("variants", "dp", "left out, as exact counts of alleles would tell about single rows", _LIST),
+    Rule("variants", "channel", "left out, as counts of alleles cannot have noise on them", _LIST),
+    Rule("variants", "partitioned_by", "left out, as each party has variants of its own"),
+    Rule("variants", "explain", "left out, as it is about all columns", _LIST),
+    Rule("variants", "adjust", "left out, as it is about all columns", _LIST),
+    Rule("variants", "harmonize", "left out, as it is about all columns", _LIST),
+    Rule("variants", "init", "left out, as the start says which columns there are"),
+    Rule("categorical", "variants", "left out, as words count no alleles"),
     Rule("max_share", "mask", f"left out, {_SINGLE}", _ONE),
     Rule("max_share", "dp", "left out, as answers have noise on them, which would be scaled too"),
     Rule("max_share", "channel", f"left out, {_SINGLE}", _ONE),

@@ -32,6 +32,7 @@ from flower_pca.settings.bits import BITS, WIRES, fewest
 from flower_pca.settings.budget import DP
 from flower_pca.settings.counting import COUNTING
 from flower_pca.settings.masks import MaskedSums
+from flower_pca.settings.variants import Variants
 
 SCALES: Final = (None, "std", "max_abs", "genotype")
 MISSING: Final = ("error", "own_mean", "mean")
@@ -103,6 +104,9 @@ class PCAConfig:
             "10%": its statistics are scaled down to that; None for no such limit. At least one over
             the number of clients. The status says whether it bounds how far one client turns the
             components. Needs the answers of single clients.
+        variants: Limits for genetic variants, held against one more message about all people together: the
+            frequency of the rarer allele, and the share of people with a value. In short: a string such as
+            "variants(maf=0.01, call=0.98, ambiguous=False)".
         partitioned_by: "rows": clients hold the same columns of different people; or "columns": different
             columns of the same people, each centred and scaled by its own client, whose loadings
             stay there, while everybody sees the scores; for algorithms that need nothing but
@@ -136,6 +140,7 @@ class PCAConfig:
     harmonize: str | None = None
     keep: tuple[str, ...] = ()
     max_share: float | None = None
+    variants: Variants | None = None
 
     __repr__ = brief
 
@@ -317,6 +322,7 @@ class PCAConfig:
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         values |= {"algorithm": self.algorithm.spec, "mask": self.mask and repr(self.mask)}
         values["channel"] = self.channel and repr(self.channel)
+        values["variants"] = self.variants and str(self.variants)
         values["dp"] = self.dp and repr(replace(self.dp, noise_seed=None))
         if self.columns is not None:
             values["columns"] = list(self.columns)
@@ -347,7 +353,7 @@ def _named(setting: str, given: Any) -> tuple[str, ...]:
     return found
 
 
-_CLASSES: Final = {"algorithm": Algorithm, "mask": MaskedSums, "dp": DP, "channel": Layer}
+_CLASSES: Final = {"algorithm": Algorithm, "mask": MaskedSums, "dp": DP, "channel": Layer, "variants": Variants}
 _FIELDS: Final = {f.name: f.default for f in fields(PCAConfig)}
 _CHOICES: Final[Mapping[str, tuple[Any, ...]]] = {
     "center": (True, False, None),
@@ -386,6 +392,7 @@ class PCAConfigOptions(TypedDict, total=False):
     harmonize: str | None
     keep: Sequence[str] | str
     max_share: float | str | None
+    variants: Variants | str | None
 
 
 class SimulationOptions(PCAConfigOptions, total=False):

@@ -44,6 +44,8 @@ def moments(source: ByColumns) -> Moments:
 
 def product(source: ByColumns, Z: Array, frame: Frame) -> Array:
     """X'(XZ) of the rows in a frame, summed in double precision."""
+    if not Z.shape[1]:
+        return np.zeros(Z.shape)
     W = frame.unscale(Z).astype(Z.dtype, copy=False)
     Y = np.zeros((source.shape[0], Z.shape[1]))
     for columns, rows, entries in _framed(source, frame):

@@ -1,0 +1,88 @@
+"""Which genetic variants a run is about, by what the opening's sums say of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from flower_pca.base import checks, spec
+from flower_pca.base.errors import DataError
+from flower_pca.base.labels import count
+from flower_pca.base.linalg import Array
+from flower_pca.names import variants as names_of_variants
+
+_OFF: Final = 1e-6  # how far rounding under masks may put a mean outside 0 to 2
+_ROUNDING: Final = 1e-9  # of a frequency or share: what is just at a limit stays
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variants:
+    """Limits that a variant has to keep over the people of all sites; "variants()" stands for the defaults.
+
+    Args:
+        maf: The least frequency of the rarer allele.
+        call: The least share of people with a value.
+        ambiguous: Whether to keep A/T and C/G, whose strand cannot be told.
+    """
+
+    maf: float = 0.01
+    call: float = 0.98
+    ambiguous: bool = True
+
+    def __post_init__(self) -> None:
+        for name, most in (("maf", 0.5), ("call", 1.0)):
+            object.__setattr__(self, name, checks.share(getattr(self, name)))
+            checks.number(f"{name} of variants", getattr(self, name), least=0.0, most=most)
+        checks.choice("ambiguous of variants", self.ambiguous, (True, False))
+
+    @classmethod
+    def of(cls, given: object) -> Variants | None:
+        """From an instance, or a string such as "variants(maf=0.05)"; None for None."""
+        if given is None or isinstance(given, cls):
+            return given
+        return spec.bind(
+            given,
+            {"variants": cls, "Variants": cls},
+            what="variants",
+            rule='a Variants, or a string such as "variants(maf=0.01, call=0.98)"',
+        )()
+
+    def choose(self, n: int, mean: Array, seen: Array, names: Sequence[str]) -> tuple[tuple[str, ...], str]:
+        """The variants that keep the limits, and in a sentence how many do not.
+
+        Args:
+            n: People at all sites.
+            mean: Of the values of each variant.
+            seen: How many values each variant has.
+            names: What the variants are called.
+
+        Raises:
+            DataError: If these are no counts of alleles, or if none is left.
+        """
+        if (outside := np.flatnonzero((mean < -_OFF) | (mean > 2.0 + _OFF))).size:
+            raise DataError(
+                f"Column {names[outside[0]]} does not count alleles from 0 to 2, as variants={self} needs it. Drop the "
+                f"{count(outside.size, 'column')} that do not, or leave variants out."
+            )
+        p = mean / 2.0
+        rare = np.minimum(p, 1.0 - p) < self.maf - _ROUNDING
+        gaps = seen < (self.call - _ROUNDING) * n
+        either = np.zeros(len(names), dtype=bool) if self.ambiguous else names_of_variants.ambiguous(names)
+        left = ~(rare | gaps | either)
+        why = {
+            f"with a rarer allele below {self.maf:g}": rare,
+            f"with values for fewer than {self.call:.4g} of the people": gaps,
+            "A/T or C/G": either,
+        }
+        said = ", ".join(f"{int(bad.sum()):,} {words}" for words, bad in why.items() if bad.any())
+        if not left.any():
+            raise DataError(f"variants={self} leaves none of {len(names):,} variants: {said}. Lower its limits.")
+        out = len(names) - int(left.sum())
+        chosen = tuple(name for name, keep in zip(names, left, strict=True) if keep)
+        return chosen, f"{out:,} of {count(len(names), 'variant')} were left out: {said}" if out else ""
+
+    def __str__(self) -> str:
+        return f"variants(maf={self.maf:g}, call={self.call:g}, ambiguous={self.ambiguous})"

@@ -1,0 +1,158 @@
+"""Chosen: a run that chooses its columns by what the sums of an opening say of them, and then goes on with these.
+
+Theory of operation. One message, an opening without a block to multiply, brings count, mean and number of values of
+each column, over all sites together; under masks their sums only.
+
+| message | what it asks                          | then                                                     |
+| ------- | ------------------------------------- | -------------------------------------------------------- |
+| first   | count, sums and squares of each column | a run of the same configuration, of the columns chosen   |
+| later   | whatever that run asks                 | its result, with the first message in the history        |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias, final
+
+import numpy as np
+
+from flower_pca.base.errors import ConfigError
+from flower_pca.base.history import History, Round
+from flower_pca.base.linalg import Array
+from flower_pca.core.drive import Driven, WrappedRun
+from flower_pca.core.model import Model
+from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Sum
+from flower_pca.stages.opening import Opening, OpeningState
+from flower_pca.stages.summed_opening import SummedOpening, SummedState
+
+Columns: TypeAlias = tuple[str, ...]
+# From the number of rows, and mean and number of values of each column, to the columns and a sentence about the others.
+Choose: TypeAlias = Callable[[int, Array, Array, Columns], tuple[Columns, str]]
+Then: TypeAlias = Callable[[Columns], Driven]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Totals(Opening):
+    """The opening as far as it says how many rows and values there are, and what their means are.
+
+    Cost: a pass over the rows; two or three columns of d floats up.
+    """
+
+    def finish(self, state: OpeningState, model: Model) -> Model:
+        assert state.total is not None
+        return _known(model, state.total)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SummedTotals(SummedOpening):
+    """The same of sums: the first message of that opening is enough.
+
+    Cost: a pass over the rows; two or three columns of d floats up.
+    """
+
+    def server(self, state: SummedState, total: Arrays, answered: frozenset[int]) -> SummedState:
+        first = super().server(state, total, answered)
+        assert first.reference is not None
+        found = {"n": np.array(first.n), "mean": first.reference}
+        if state.gaps:
+            found["count"] = np.rint(total["count"])
+        return replace(first, total=found)
+
+    def finish(self, state: SummedState, model: Model) -> Model:
+        assert state.total is not None
+        return _known(model, state.total)
+
+
+def _known(model: Model, total: Arrays) -> Model:
+    n, mean = int(total["n"]), total["mean"]
+    seen = np.broadcast_to(np.asarray(total.get("count", n), dtype=np.float64), mean.shape)
+    return replace(model, n=n, d=len(mean), left={**model.left, "mean": mean, "seen": seen})
+
+
+@final
+class Chosen(WrappedRun):
+    """A run whose first message says which columns it is about; to its driver like any other.
+
+    Args:
+        first: The run of that message.
+        what: The option that asks for it, in messages.
+        choose: Which columns to take.
+        then: From these to the run that goes on.
+    """
+
+    def __init__(self, first: Driven, *, what: str, choose: Choose, then: Then) -> None:
+        self._first, self._what, self._choose, self._then = first, what, choose, then
+        self._run: Driven | None = None
+        self._said = ""
+        # the first message; of a run that goes on from a checkpoint it is in another run's history
+        self._earlier: History | None = None
+
+    @property
+    def within(self) -> Driven:
+        """The run of the first message; then that of the columns chosen."""
+        return self._run or self._first
+
+    @property
+    def history(self) -> History:
+        """All messages so far."""
+        whole = self._earlier or self._first.history
+        if self._run is not None:
+            before = whole.count
+            for record in self._run.history:
+                whole = whole.add(replace(record, number=record.number + before))
+        return whole
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the result is ready."""
+        return self._run is not None and self._run.is_finished
+
+    def pending(self, present: Iterable[int]) -> Broadcast | None:
+        """The message to send; None at the end."""
+        here = list(present)
+        if self._run is None and (message := self._first.pending(here)) is not None:
+            return message
+        return self._run_of_chosen().pending(here)
+
+    def advance(self, replies: Iterable[Reply | Sum | Failure]) -> Round:
+        """Take the answers to it."""
+        if self._run is not None:
+            self._run.advance(replies)
+            return self.history[-1]
+        return self._first.advance(replies)
+
+    def result(self) -> Any:
+        """The result of the finished run, with all messages, and what was left out."""
+        found: Any = super().result()
+        return replace(found, decisions=(*found.decisions, self._said)) if self._said else found
+
+    def checkpoint(self, *, steps: bool = True) -> tuple[dict[str, Any], dict[str, Array]]:
+        """All that a new run of the same arguments needs to go on."""
+        header, arrays = self.within.checkpoint(steps=steps)
+        earlier = self._earlier or self._first.history
+        return {**header, "first": earlier.to_json(), "settled": self._run is not None, "said": self._said}, arrays
+
+    def restore(self, header: Mapping[str, Any], arrays: dict[str, Array]) -> None:
+        """Go on where `checkpoint` was taken: the columns are those chosen by then."""
+        if not header["settled"]:
+            self._first.restore(header, arrays)
+            return
+        self._run = self._then(tuple(header["config"]["columns"]))
+        self._run.restore(header, arrays)
+        self._earlier, self._said = History.from_json(header["first"]), str(header["said"])
+
+    def _run_of_chosen(self) -> Driven:
+        """The run of the columns that were chosen, made once the first message has been answered."""
+        if self._run is None:
+            model = self._first.standing.model
+            names = model.feature_names
+            if names is None:
+                raise ConfigError(
+                    f"{self._what} leaves out columns by their names, and the sites name none to the server. Read them "
+                    f"from files that name their columns, set share_names at the nodes, or leave {self._what} out.",
+                    setting=self._what,
+                )
+            columns, self._said = self._choose(model.n, model.left["mean"], model.left["seen"], tuple(names))
+            self._run = self._then(columns)
+        return self._run

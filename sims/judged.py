@@ -125,6 +125,14 @@ JUDGED: Final = {
         "The error is that of all r columns, as in the theorem. On every set with so many columns, r = 7 and 10 have "
         "a smaller error after 60 messages than r = 5, and reach .1 in as many messages or fewer.",
     ),
+    "local_power/readings": Judgement(
+        "same",
+        "Not in the paper. Three readings move the numbers. Scaling: on poker OPT's error is .11 instead of 5.8e-3 if "
+        "columns are divided by their largest |x|. Columns measured: on w8a OPT's error is 9.0e-2 with all five "
+        "instead of 1.8e-2. Signs: if R has a positive diagonal, vanilla is as good as sign-fixing on all four sets, "
+        "and 11 times better than with LAPACK's signs on a9a. Twice the messages move OPT's errors by at most 2 per "
+        "cent.",
+    ),
     "local_power/packaged6": Judgement(
         "in part",
         "By the paper's words and with the error of all five columns, OPT and sign-fixing end up to nine times higher "

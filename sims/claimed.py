@@ -313,8 +313,7 @@ PAGES: Final = {
                 "With slightly overparametrized V_i, one can still recover the global features and the local ones.",
                 "Section 7.1.6, Fig. 7 and Table 3",
                 "personal/table3",
-                "No. With one own component too many, theta falls to between 0 and .3 by Algorithm 1 as printed, and "
-                "to 0 by this package. The paper has .69.",
+                "No. With one own component too many, theta falls from .9 to 0 here. The paper has .69.",
                 _thetas,
             ),
             Card(
@@ -343,7 +342,7 @@ PAGES: Final = {
                 "Which step has Table 3?",
                 "nothing",
                 "0.1, as in Fig. 3, for 300 rounds.",
-                "Table 3, theta: .9 with the right rank, as in the paper; 0 to .3 instead of .69 with one more",
+                "Table 3, theta: .9 with the right rank, as in the paper; 0 instead of .69 with one more",
             ),
             Reading(
                 "Which pictures has Table 4, and which film Table 6?",

@@ -2,6 +2,7 @@
 
 import csv
 import re
+import textwrap
 from pathlib import Path
 
 from flower_pca import cli
@@ -22,14 +23,20 @@ def text(page):
     return (ROOT / page).read_text(encoding="utf-8")
 
 
+def every_block(page):
+    """All its code blocks in their order, each with its language; those of a list are indented."""
+    found = re.findall(r"^( *)```(\w*)\n(.*?)^\1```$", text(page), re.DOTALL | re.MULTILINE)
+    return [(language, textwrap.dedent(block)) for _, language, block in found]
+
+
 def blocks(page, *languages):
     """Its code blocks in one of these languages."""
-    return re.findall(rf"^```(?:{'|'.join(languages)})\n(.*?)^```$", text(page), re.DOTALL | re.MULTILINE)
+    return [block for language, block in every_block(page) if language in languages]
 
 
 def languages(page):
     """The languages of all its code blocks."""
-    opened = re.findall(r"^```(.*)$", text(page), re.MULTILINE)
+    opened = re.findall(r"^ *```(.*)$", text(page), re.MULTILINE)
     assert opened[1::2] == [""] * (len(opened) // 2), f"a block of {page} does not end"
     return opened[::2]
 

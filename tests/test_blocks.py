@@ -5,7 +5,7 @@ import re
 import shlex
 
 import pytest
-from pages import PAGES, ROOT, SHELLS, blocks, text
+from pages import PAGES, ROOT, SHELLS, blocks, every_block, text
 
 from flower_pca import PCAResult, cli
 
@@ -19,17 +19,15 @@ OTHERS = {
     "export",
     "kill",
     "cat",
+    "openssl",
+    "systemctl",
+    "tar",
     "ssh-keygen",
     ".venv/bin/python",
 }  # tests/test_commands.py
 # Others run these from top to bottom, and look at what comes out.
 LOOKED_INTO = {"docs/adding-an-algorithm.md", "docs/command-line.md", "docs/pipelines.md", "docs/python.md"}
 PAGE = "docs/three-hospitals.md"
-
-
-def blocks_in_order(page):
-    """Its blocks in their order, each with its language."""
-    return re.findall(r"^```(\w*)\n(.*?)^```$", text(page), re.DOTALL | re.MULTILINE)
 
 
 def commands(block):
@@ -41,7 +39,7 @@ def commands(block):
 def run_page(page, monkeypatch, capsys):
     """Do what a page says; the names that its Python leaves, and what each command printed."""
     namespace, said = {"__name__": "page"}, []
-    for kind, block in blocks_in_order(page):
+    for kind, block in every_block(page):
         if kind == "python":
             exec(compile(block, page, "exec"), namespace)
         for program, *words in commands(block) if kind in SHELLS else []:
@@ -52,6 +50,8 @@ def run_page(page, monkeypatch, capsys):
             elif program == "python" and words[0].endswith(".py"):
                 monkeypatch.setattr("sys.argv", words)
                 exec(compile((ROOT / words[0]).read_text(), words[0], "exec"), {"__name__": "__main__"})
+            elif program == "flower-pca" and words[0] == "leave":
+                assert page == "docs/remove-a-site.md"  # which needs the keys of nodes: tests/attacks/test_leaving.py
             elif program == "flower-pca":
                 capsys.readouterr()
                 assert cli.main(words) in ((0, 1) if words[0] == "check" else (0,)), words  # 1: it has found something
@@ -75,7 +75,9 @@ ALONE = {
     "docs/data.md",
     "docs/from-scikit-learn.md",
     "docs/missing-values.md",
+    "docs/mods.md",
     "docs/number-of-components.md",
+    "docs/pca-before-fedavg.md",
     "docs/sites-that-differ.md",
     "docs/standard-errors.md",
     "docs/unusual-rows.md",
@@ -120,7 +122,7 @@ def test_the_page_of_the_three_hospitals_shows_what_its_commands_print(tmp_path,
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
     names, said = run_page(PAGE, monkeypatch, capsys)
-    shown = [printed_rows(block) for kind, block in blocks_in_order(PAGE) if not kind]
+    shown = [printed_rows(block) for kind, block in every_block(PAGE) if not kind]
     tables = [printed_rows(said[i].out) for i in (0, 2, 4, 5)]
     for printed, written in zip(tables, shown, strict=True):
         assert len(printed) == len(written)

@@ -76,9 +76,9 @@ def wait_for_words(log, words, until):
         time.sleep(0.1)
 
 
-def test_the_first_try_of_administrators_is_the_pca_of_three_hospitals(terminal, tmp_path):
+def test_the_federation_on_one_machine_is_the_pca_of_three_hospitals(terminal, tmp_path):
     until = time.monotonic() + PATIENCE
-    (setup, *terminals), last, settings = section("docs/administrator.md", "A first try")
+    (setup, *terminals), last, settings = section("docs/federation.md", "Start it")
     write = next(line for line in setup.splitlines() if line.startswith("python examples/"))
     process, log = terminal(write.replace("examples/", f"{ROOT}/examples/"))
     assert process.wait(30) == 0, log.read_text()

@@ -27,7 +27,8 @@ from flower_pca.data import partition, sources
 from flower_pca.masking.identity import Identity
 
 BIN = Path(sys.executable).parent
-SYSTEM = {"cat", "cd", "docker", "kill", "openssl", "pip", "ssh-keygen", "systemctl", "tar", "export", "."}  # checked one by one below
+# checked one by one below
+SYSTEM = {"cat", "cd", "docker", "kill", "openssl", "pip", "ssh-keygen", "systemctl", "tar", "export", "."}
 FLOWER = {"flower-superlink": (), "flower-supernode": (), "flwr": ("run", "ls", "supernode", "build", "list", "stop")}
 PYTHON = {"python", "python3.11", ".venv/bin/python"}
 TOOLS = {".venv/bin/ruff", ".venv/bin/mypy", ".venv/bin/codespell"}

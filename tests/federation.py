@@ -121,6 +121,11 @@ class SuperNode:
         return self.stall.with_suffix(".csv")
 
     @property
+    def own(self):
+        """While this folder and the table are there, the node leaves its own results in it, as with output-dir."""
+        return self.stall.with_suffix(".own")
+
+    @property
     def memory(self):
         """While this folder is there, the node keeps in it what it remembers, as with memory-dir."""
         return self.stall.with_suffix(".memory")

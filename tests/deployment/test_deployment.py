@@ -17,9 +17,11 @@ from federation import wait
 from results import assert_same_bits
 from test_adjust import assert_components_of, left_of
 from test_explain import FEATURES, people_of_sites
+from test_harmonize import COVARIATES, assert_of_harmonized, combat_of, features_in, scanners_of_sites
 
 from deployment.asked import AskedThere, remembering
 from flower_pca import TrackingResult, keys, simulate, track
+from flower_pca.results import site as sites
 from flower_pca.strategies import FAPS
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("federation")]
@@ -102,6 +104,54 @@ def test_covariates_are_removed_at_real_nodes(federation, mask):
             file.unlink()
     assert_components_of(result, left_of(tables, ("age", "sex", "site")))
     assert list(result.explained_by_) == ["sex"]
+    wait("the run to end", lambda: run.status() == "finished:completed")
+
+
+def restart(federation, *partitions):
+    """Sign these nodes off and start them again, beside all others."""
+    federation.present(*({0, 1, 2} - {*partitions}))
+    federation.present(0, 1, 2)
+
+
+@pytest.mark.parametrize("mask", [False, True])
+def test_sites_are_harmonized_at_real_nodes_and_known_after_a_restart(federation, mask):
+    federation.present(0, 1, 2)
+    nodes = [federation.node(partition) for partition in range(3)]
+    files, own = [node.table for node in nodes], nodes[1].own
+    tables, new = scanners_of_sites(13), scanners_of_sites(14)
+    own.mkdir()
+    for file, rows in zip(files, tables, strict=True):
+        rows.assign(ward="surgery").to_csv(file, index=False)
+    try:
+        asked = {"n_components": 2, "harmonize": "combat", "columns": ",".join(features_in(tables[0])[::-1])}
+        asked |= {"algorithm": "krylov(tol=1e-12)", "keep": "age,sex=F,sex=M", "mask": mask, "min_nodes": 3}
+        run = federation.run("PCAStrategy", hold=None if mask else 1, **asked)
+        if not mask:  # between the message about sites and the others
+            run.held()
+            restart(federation, 1)
+            run.go_on()
+        result = run.result()
+        rows = combat_of(tables, COVARIATES)[:, ::-1]
+        assert_of_harmonized(result, rows)
+        known = result.at_site(sites.read(own / "flower_pca-own-1.npz"))
+        expected = (rows - rows.mean(axis=0)) @ result.components_.T
+        scores = known.transform(tables[1])
+        np.testing.assert_allclose(scores, expected[len(tables[0]) :][: len(tables[1])], atol=1e-8)
+        reference = simulate(
+            "krylov(tol=1e-12)", tables, n_components=2, harmonize="combat", keep=COVARIATES, columns=asked["columns"]
+        )
+        of_new = known.transform(new[1])
+        np.testing.assert_allclose(of_new, reference.at_site(1).transform(new[1]), atol=1e-8)
+        restart(federation, 1)
+        again = result.at_site(sites.read(own / "flower_pca-own-1.npz"))
+        np.testing.assert_array_equal(again.transform(new[1]), of_new)
+        np.testing.assert_allclose(
+            result.harmonize(new[2]).transform(new[2]), reference.harmonize(new[2]).transform(new[2]), atol=1e-8
+        )
+    finally:
+        for file in files:
+            file.unlink()
+        shutil.rmtree(own)
     wait("the run to end", lambda: run.status() == "finished:completed")
 
 

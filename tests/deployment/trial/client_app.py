@@ -40,7 +40,8 @@ WORDS = ("ward", "sex")  # columns of a table in place of the rows
 def rules(context):
     memory = Path(context.node_config["stall"]).with_suffix(".memory")
     if memory.with_suffix(".csv").exists():
-        return Rules(categorical=WORDS, covariates=("age", *WORDS))
+        own = memory.with_suffix(".own")
+        return Rules(categorical=WORDS, covariates=("age", *WORDS), output_dir=own if own.is_dir() else None)
     if memory.is_dir():
         return Rules(memory_dir=memory)
     return Rules()

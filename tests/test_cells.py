@@ -144,3 +144,40 @@ def test_the_estimator_is_fitted_to_cells_and_transforms_them(kept, tmp_path):
     np.testing.assert_allclose(fitted.transform(backed), expected.transform(labs[0]), atol=1e-10)
     alone = FederatedPCA(n_components=2).fit(labs[0], sites=labs[0].obs["batch"])
     np.testing.assert_allclose(alone.mean_, counts_of_labs()[0].mean(axis=0), rtol=1e-12)
+
+
+@pytest.mark.parametrize("kept", ["dense", "sparse"])
+def test_results_lie_in_the_object_where_scanpy_puts_those_of_the_pooled_cells(kept, tmp_path):
+    ad = pytest.importorskip("anndata")
+    decomposition = pytest.importorskip("sklearn.decomposition")
+    labs = [lab_of_cells(lab, kept=kept) for lab in range(3)]
+    options = {"normalize": 1e4, "log": True}
+    result = simulate("covariance", [cells(lab, **options) for lab in labs], n_components=3)
+    pooled = np.concatenate([normalized_by_hand(counts) for counts in counts_of_labs()])
+    reference = decomposition.PCA(3, svd_solver="full").fit(pooled)
+    scores = reference.transform(pooled)
+    start = 0
+    for lab in labs:
+        assert result.to_anndata(lab, **options) is None
+        np.testing.assert_allclose(lab.obsm["X_pca"], scores[start : start + lab.n_obs], atol=1e-9)
+        start += lab.n_obs
+    np.testing.assert_allclose(labs[0].varm["PCs"], reference.components_.T, atol=1e-9)
+    found = labs[0].uns["pca"]
+    np.testing.assert_allclose(found["variance"], reference.explained_variance_, rtol=1e-10)
+    np.testing.assert_allclose(found["variance_ratio"], reference.explained_variance_ratio_, rtol=1e-10)
+    assert found["params"] == {"zero_center": True, "use_highly_variable": False}
+    labs[0].write_h5ad(tmp_path / "x.h5ad")
+    assert np.array_equal(ad.read_h5ad(tmp_path / "x.h5ad").obsm["X_pca"], labs[0].obsm["X_pca"])
+
+
+def test_genes_that_a_run_left_out_have_loadings_of_zero():
+    labs = [lab_of_cells(lab) for lab in range(2)]
+    result = simulate("krylov", [cells(lab, use_highly_variable=True) for lab in labs], n_components=2)
+    result.to_anndata(labs[0], key="X_joint")
+    loadings = labs[0].varm["X_joint"]
+    assert (np.flatnonzero(np.any(loadings, axis=1)) == [1, 4, 7]).all()
+    assert labs[0].uns["X_joint"]["params"]["mask_var"] == "highly_variable"
+    with pytest.raises(ConfigError, match="g7"):
+        result.to_anndata(labs[1][:, :7])
+    with pytest.raises(ConfigError, match='Write key="X_pca"'):
+        result.to_anndata(labs[1], key="")

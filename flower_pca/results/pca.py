@@ -16,11 +16,13 @@ from flower_pca.base.errors import ConfigError
 from flower_pca.base.history import History, Status
 from flower_pca.base.linalg import Array
 from flower_pca.base.options import Sentence, marks_of
+from flower_pca.base.shown import shown
 from flower_pca.core.model import Model
 from flower_pca.dp.certainty import Certainty, certainty
 from flower_pca.dp.spent import Spent
 from flower_pca.hints.sizes import hints_of_mean, hints_of_sizes
 from flower_pca.hints.variants import hints_of_constants, hints_of_linkage, hints_of_strands
+from flower_pca.names.table import cells
 from flower_pca.results import facts, saved
 from flower_pca.results.facts import Fact, Listing, Remark
 from flower_pca.results.left_out import LeftOut, plain_left_out
@@ -540,6 +542,49 @@ class PCAResult:
             )
         angles = linalg.principal_angles(self.axes[0], linalg.orth(rows.T))
         return float(angles[-1])
+
+    def to_anndata(
+        self,
+        adata: Any,
+        *,
+        key: str = "X_pca",
+        layer: str | None = None,
+        normalize: float | None = None,
+        log: bool = False,
+    ) -> None:
+        """Write the scores of cells and the loadings of genes into an AnnData object, as scanpy.pp.pca does.
+
+        ``adata.obsm["X_pca"]`` has the scores, ``adata.varm["PCs"]`` the loadings, with zeros for genes that the run
+        left out, and ``adata.uns["pca"]`` variances, their shares and parameters. With another key, all three have that
+        name. Only the cells of this object are read, and nothing is sent. As in scanpy, the largest loading of each
+        component is positive.
+
+        Args:
+            adata: The AnnData object, in memory or backed.
+            key: The name in obsm.
+            layer: The layer that the run read, as the next two: see `cells`.
+            normalize: The sum that each cell was scaled to in the run.
+            log: Whether the run took log(1 + x).
+
+        Raises:
+            ConfigError: If genes of the run are missing.
+        """
+        from flower_pca.results import anndata
+
+        if not isinstance(key, str) or not key:
+            raise ConfigError(f'The key of obsm cannot be {shown(key)}. Write key="X_pca".', setting="key", value=key)
+        anndata.write(
+            adata,
+            key,
+            scores=self.transform(cells(adata, layer=layer, normalize=normalize, log=log)),
+            components=self.components_,
+            names=self.feature_names_in_,
+            variances={
+                "variance": np.array(self.explained_variance_),
+                "variance_ratio": np.array(self.explained_variance_ratio_),
+            },
+            params={"zero_center": bool(self.centered), **({} if layer is None else {"layer": layer})},
+        )
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the result, but for `own`, as an npz with a JSON header; returns the path."""

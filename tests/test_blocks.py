@@ -73,7 +73,9 @@ def test_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch, capsys):
 ALONE = {
     "docs/categorical-columns.md",
     "docs/data.md",
+    "docs/differential-privacy.md",
     "docs/from-scikit-learn.md",
+    "docs/masked-sums.md",
     "docs/missing-values.md",
     "docs/mods.md",
     "docs/number-of-components.md",

@@ -11,6 +11,7 @@ from flower_pca import PCAResult, Stream, Table, TrackingResult, cli, simulate, 
 from flower_pca.clients import Rules, client_app
 from flower_pca.masking import messages
 from flower_pca.report import write
+from flower_pca.results import facts
 from flower_pca.strategies import PCAStrategy, Standardize, TrackingStrategy
 
 NAMES = ["aachen", "bonn", "coburg", "dessau", "erfurt"]
@@ -89,6 +90,50 @@ def test_a_node_that_leaves_in_mid_run_is_left_out(algorithm, mask):
     assert is_of_towns(result, ["aachen", "coburg", "dessau", "erfurt"])
     assert out_of(result) == ["bonn"]
     assert all(out.why for out in result.left_out.values())
+
+
+def grid_with_another_file(after):
+    """Nodes that read their rows at each message, as processes of their own do; those of bonn change after so many."""
+    grid, pushed = grid_of_towns(), set()
+
+    def load(context):
+        i = context.node_config["partition-id"]
+        return ROWS[i][1:] if (i, len(pushed) > after) == (1, True) else ROWS[i]
+
+    def begin(message):
+        pushed.add(message.metadata.group_id)
+        grid.app = client_app(load, allow=everything())
+
+    grid.on_push = begin
+    return grid
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "mask", "messages"),
+    [
+        ("krylov", False, (1, 2)),
+        ("ssi", False, (1, 4)),
+        ("uda", False, (1, 2)),
+        ("covariance", True, (2, 4, 5, 6, 7)),
+        ("krylov", True, (5, 7)),
+    ],
+)
+@pytest.mark.slow
+def test_a_site_whose_file_is_replaced_in_mid_run_is_in_all_of_the_result_or_in_none_of_it(algorithm, mask, messages):
+    """Whichever message is the first that it refuses. Under masks that may be the unmasking of a sum that it is in."""
+    outs = set()
+    for after in messages:
+        result = fitted_by(grid_with_another_file(after), algorithm=algorithm, mask=mask, n_components=2)
+        towns = [town for town in NAMES if town not in out_of(result)]
+        assert result.n_samples_ == sum(len(ROWS[NAMES.index(town)]) for town in towns)
+        np.testing.assert_allclose(result.mean_, np.vstack([ROWS[NAMES.index(town)] for town in towns]).mean(axis=0))
+        if algorithm != "uda":
+            assert is_of_towns(result, towns)
+        outs |= {*out_of(result)}
+        assert all(out.why.startswith("The rows of this node changed") for out in result.left_out.values())
+        said = facts.ending(result.status, result.rounds, result.left_out)
+        assert said.endswith(", without bonn") == ("bonn" in out_of(result))
+    assert outs == {"bonn"}
 
 
 def test_a_node_that_tells_no_name_is_left_out_by_its_number():

@@ -93,7 +93,7 @@ def _ending(result: PCAResult, *, verbose: bool) -> list[str]:
     words = (common.Wording().of(doubt.words) for doubt in doubts)
     # How a run over columns has matched people is for its reader to check, whatever has gone well.
     matched = result.decisions if result.config.get("partitioned_by") == "columns" else ()
-    return [facts.ending(result.status, result.rounds), *words, *matched]
+    return [facts.ending(result.status, result.rounds, result.left_out), *words, *matched]
 
 
 def _sites(result: PCAResult | TrackingResult) -> list[str]:

@@ -111,6 +111,7 @@ class Tally:
         # clients that have answered it already
         self._before: frozenset[int] = frozenset()
         self._answered: set[int] = set()
+        self._summed: set[int] = set()  # of them those whose answers are in a sum, and stay in it
         self._failures: dict[str, str] = {}
         self._notes: dict[str, str] = {}
         self._banned: set[int] = set()
@@ -135,13 +136,14 @@ class Tally:
                 self._leave_out(reply)
         best = self._vote()
         total = best.total
-        count = len(self._answered - self._banned - self._before)
+        answered = (self._answered - self._banned) | self._summed
+        count = len(answered - self._before)
         if count:
             for layer in self._layers:
                 total = layer.open(total, number=self._sent.number, position=None)
         return Reduction(
             total,
-            frozenset(self._answered - self._banned),
+            frozenset(answered),
             count,
             self._meter,
             self._failures,
@@ -159,6 +161,7 @@ class Tally:
         group.clients.extend(reply.clients)
         self._meter.count(reply, 0)
         self._answered.update(reply.clients)
+        self._summed.update(reply.clients)
         self._declined = self._declined or reply.declined
 
     def _check_in(self, reply: Reply, position: int) -> None:

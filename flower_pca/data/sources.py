@@ -361,6 +361,9 @@ def _source(spec: str) -> partial[Table]:
             raise ConfigError(f"{spec} is no file that is read here. {_OTHERS[end]}", setting="path")
         if "(" not in spec and spec not in SOURCES and not Path(spec).expanduser().exists():
             raise not_found(spec)
+        if "(" not in spec and spec not in SOURCES:
+            with reading(spec, "a table") as file:  # which refuses a pipe or a device
+                raise ConfigError(f"The name of {file} does not say what kind of file it is. End it in {_endings()}.")
     rule = f"a name, a folder, a path that ends in {_endings()}, or a spec such as \"npz(path='x.npz', key='X')\""
     return partial(specs.bind(spec, SOURCES, what="The data source", rule=rule))
 
@@ -385,10 +388,10 @@ def files_of(path: str, pattern: str, without: Sequence[str] = ()) -> tuple[Path
     with reading(path, "a folder with one file per client") as place:
         if not place.is_dir():
             raise (NotADirectoryError if place.exists() else FileNotFoundError)(str(place))
-        # a link to what is not there is read, and so named
-        found = [f for f in place.glob(str(pattern)) if f.is_file() or not f.exists() or ending(f) == ".zarr"]
-        files = sorted(filter(is_table, found), key=natural)
-    others = _others(found)
+        found = [f for f in place.glob(str(pattern)) if ending(f) in ENDINGS or not f.is_dir()]
+        tables = sorted(filter(is_table, found), key=natural)
+    files = [file for file in tables if not _is_no_file(file)]
+    others = [*_others(found), *filter(_is_no_file, tables)]
     pairs = zip(files, _sites(files), strict=True)
     names = {file: (stem(file), file.stem, file.name, site) for file, site in pairs}
     unread = {file: (stem(file), file.stem, file.name) for file in others}
@@ -411,8 +414,19 @@ def _others(files: Sequence[Path]) -> list[Path]:
     return [file for file in seen if file.suffix.lower() in _UNREAD and file.stem.lower() not in _WORDS]
 
 
+def _is_no_file(path: Path) -> bool:
+    """Whether it is a pipe, a device or a folder. A link to nothing is none of these: it is read, and so named."""
+    return path.exists() and not path.is_file() and ending(path) != ".zarr"
+
+
 def _require_none(unread: Sequence[Path], folder: Path) -> None:
     """Refuse a folder in which a site would be missing without a word."""
+    if names := sorted(path.name for path in filter(_is_no_file, unread)):
+        what = "may be a site, but is no file" if len(names) == 1 else "may be sites, but are no files"
+        raise DataError(
+            f"In {folder}, {enumeration(names)} {what} (a pipe, a device or a folder). Put files there instead, or "
+            f"write {option('without', names)}."
+        )
     if names := sorted(file.name for file in unread):
         which, are = ("a file", "is") if len(names) == 1 else ("files", "are")
         raise DataError(

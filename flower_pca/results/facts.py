@@ -99,9 +99,11 @@ _ENDS: Final = {
 }
 
 
-def ending(status: Status, rounds: int) -> str:
+def ending(status: Status, rounds: int, left_out: Mapping[int, LeftOut]) -> str:
     """How a run ended, in a few words: "converged after 2 rounds"; what there is to doubt is left to `of_status`."""
-    return f"{_ENDS.get(status.outcome, status.outcome.value.replace('_', ' '))} after {labels.count(rounds, 'round')}"
+    ended = _ENDS.get(status.outcome, status.outcome.value.replace("_", " "))
+    without = f", without {labels.series([out.name for out in left_out.values()])}" if left_out else ""
+    return f"{ended} after {labels.count(rounds, 'round')}{without}"
 
 
 def of_left_out(left_out: Mapping[int, LeftOut]) -> list[Remark]:

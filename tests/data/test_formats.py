@@ -1,6 +1,7 @@
 """Files of every kind: each gives the bits of the same rows as CSV, and a bad one ends in one sentence."""
 
 import gzip
+import os
 import re
 import zipfile
 
@@ -354,6 +355,21 @@ def test_a_file_that_may_be_a_site_is_an_error_until_it_is_left_out(tmp_path, ca
     option = re.search(r"--without \S+\w", printed)[0].split()
     assert cli.main(["run", str(tmp_path), *out, *option]) == 0
     assert sources.table(str(tmp_path), without=["trier"]).sites == ("bonn", "jena")
+
+
+@pytest.mark.parametrize("name", ["trier.csv", "trier.parquet", "trier.rds"])
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_a_pipe_or_a_folder_that_may_be_a_site_is_an_error_too(make, name, tmp_path, capsys):
+    if (make, name) == (os.mkdir, "trier.rds"):
+        return  # a folder like any other
+    write_csv(tmp_path / "bonn.csv", rows_of_site(0))
+    make(tmp_path / name)
+    for command in ("run", "check"):
+        assert cli.main([command, str(tmp_path)]) == 2
+        printed = "".join(capsys.readouterr())
+        assert "may be a site" in printed
+        assert f"--without {name}" in printed
+    assert sources.table(str(tmp_path), without=["trier"]).sites == ("bonn",)
 
 
 # Bad files: each ends in one sentence that names it and says what to do.

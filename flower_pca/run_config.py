@@ -62,6 +62,7 @@ OPTIONS: Final = (
     Setting("clients-per-node", 1, "how many clients each node of a simulation hosts"),
     Setting("node-timeout", 60.0, "how many seconds the run waits for the nodes"),
     Setting("round-timeout", 600.0, "how many seconds the run waits for their answers"),
+    Setting("max-rows", "", "the most rows that one node may say it has; others are left out, or end a masked run"),
     Setting("checkpoint", "", "a file in the output folder, from which an interrupted run continues"),
     Setting("batch", 0, "for trackers in a simulation: how many rows a client has at each step"),
     Setting("steps", 0, "for trackers: how many steps to take; 0 for as many as there are rows for"),

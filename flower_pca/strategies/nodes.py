@@ -26,11 +26,13 @@ from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
+import numpy as np
 from flwr.app import Message
 from flwr.serverapp import Grid
 
 from flower_pca import wire
-from flower_pca.base.errors import NotEnoughNodes, ProtocolError, harmless
+from flower_pca.base import labels
+from flower_pca.base.errors import DataError, NotEnoughNodes, ProtocolError, harmless
 from flower_pca.base.history import Round
 from flower_pca.base.options import option
 from flower_pca.core.drive import Driven
@@ -287,7 +289,11 @@ class Nodes:
         log(INFO, "Going on from %s after %d messages", self.checkpoint, count)
 
     def report(self, record: Round) -> None:
-        """Log what a message came to; nodes are named as their operators know them."""
+        """Log what a message came to; nodes are named as their operators know them.
+
+        Raises:
+            DataError: If their sum is one of more rows than they may have.
+        """
         kind, failures = wire.kind(record.stage), len(record.failures)
         log(INFO, "aggregate_%s: Received %d results and %d failures", kind, record.answered, failures)
         log(INFO, "\t└──> %s: %s", record.stage, record.words)
@@ -295,6 +301,7 @@ class Nodes:
             log(WARNING, "\t%s %s%s was left out: %s", self.noun, node, self._known_as(int(node)), reason)
         for node, note in record.notes.items():
             log(WARNING, "\t%s %s%s: %s", self.noun, node, self._known_as(int(node)), note)
+        self._require_rows_of_all()
 
     def _known_as(self, node: int) -> str:
         """What operators know a node by: what it has said, or else how it was registered."""
@@ -427,11 +434,32 @@ class Nodes:
         if answer.refusal is not None:
             why = f"{answer.site}: {answer.refusal}" if answer.site else answer.refusal
             return self.refuse(node, why, lasting=answer.lasting)
+        if why := self._too_many_rows(answer.arrays):
+            return Failure(node, why, lasting=True)
         # a set-up of masks is none of a run's work
         if message.stage != messages.STAGE or messages.inner_stage(message.arrays) is not None:
             self._patience.hear(node, counts=self._works)
         forgot = self._forgot(node, answer, message)
         return Reply(node, answer.number, answer.arrays, answer.heading, answer.site, answer.declines, forgot)
+
+    def _too_many_rows(self, arrays: Arrays) -> str:
+        """What is wrong with an answer of more rows than a node may have: "" if nothing is, or no answer says it."""
+        most = self.waits.max_rows
+        # Each step of a tracker says how many rows have come as `rows`, every other stage as `n`.
+        said = [arrays[name] for name in ("n", "rows") if name in arrays]
+        if most is None or all(np.size(count) != 1 or count <= most for count in said):
+            return ""
+        return f"it says that it has {int(np.max(said)):,} rows, and max_rows allows {most:,}"
+
+    def _require_rows_of_all(self) -> None:
+        """Refuse a sum of more rows than the nodes in it may have together: nobody can say who has claimed too many."""
+        most, found, members = self.waits.max_rows, self.run.standing.model.n, len(self.run.roll.members)
+        if most is not None and members and found > most * members:
+            raise DataError(
+                f"{labels.count(members, self.noun)} of this run have {found:,} rows together, by what they say. "
+                f"max_rows allows {most:,} each. Under masks or noise the run cannot say which of them claims too many. "
+                f"Ask the operator of each for its number of rows, or raise the limit: {option('max_rows', found)}."
+            )
 
     def _forgot(self, node: int, answer: wire.Answer, message: Broadcast) -> bool:
         """Whether a node has answered without what it had said that it keeps."""

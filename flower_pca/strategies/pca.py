@@ -46,7 +46,7 @@ class Standardize(FlowerStrategy[Scaling]):
 
     Args:
         **keywords: How nodes are waited for and asked, min_nodes (2 if left out), node_timeout,
-            round_timeout, action, hosted and checkpoint: see `PCAStrategy`. And what is asked,
+            round_timeout, action, hosted, max_rows and checkpoint: see `PCAStrategy`. And what is asked,
             missing, columns and mask: see `PCAConfig`.
 
     Example:
@@ -100,6 +100,9 @@ class PCAStrategy(FlowerStrategy[PCAResult]):
         action: Flower's name of the nodes' functions, where they were added by `clients.register`.
         hosted: "stacked" in simulations whose virtual nodes host many clients each: the answers of
             a node's clients come back in one message. None if each node is a client.
+        max_rows: The most rows that one node may say it has; a node that says more is left out.
+            Under masks and with noise only their sum is seen, so there the run ends with a
+            DataError if it is more than so many rows for each node. None for no such limit.
         checkpoint: File to keep the state of the run in after every round. If it is there at the
             start, the run goes on from it; a finished run removes it.
         min_available_nodes, min_train_nodes, min_evaluate_nodes: Flower's names of `min_nodes`. The
@@ -192,9 +195,9 @@ class TrackingStrategy(FlowerStrategy[TrackingResult]):
             Clients go by their partition-ids, or by node ids if they have none. Changes are logged
             as warnings in any case.
         **keywords: These two; how nodes are waited for and asked, min_nodes (2 if left out),
-            node_timeout, round_timeout, action, hosted and checkpoint: see `PCAStrategy`; and what
-            is asked, n_components (2 if left out), steps, start, columns, seed, mask, channel: see
-            `assembly.tracking`.
+            node_timeout, round_timeout, action, hosted, max_rows (of a step) and checkpoint: see
+            `PCAStrategy`; and what is asked, n_components (2 if left out), steps, start, columns,
+            seed, mask, channel: see `assembly.tracking`.
 
     Example:
         >>> @app.main()

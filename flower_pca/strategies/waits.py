@@ -55,6 +55,7 @@ class NodeKeywords(TypedDict, total=False):
     round_timeout: float
     action: str | None
     hosted: str | None
+    max_rows: int | None
     checkpoint: str | os.PathLike[str] | None
     min_available_nodes: int | None
     min_train_nodes: int | None
@@ -92,6 +93,7 @@ class Waits:
         action: Flower's name of the nodes' functions, where they have one.
         hosted: "stacked" if virtual nodes host many clients each, whose answers come back together;
             None if each node is a client.
+        max_rows: The most rows that one of them may say it has; None for no such limit.
     """
 
     min_nodes: int = 2
@@ -100,6 +102,7 @@ class Waits:
     interval: float = 0.0
     action: str | None = None
     hosted: str | None = None
+    max_rows: int | None = None
 
     def __post_init__(self) -> None:
         checks.number("node_timeout", self.node_timeout, least=0.0, remedy="Give seconds.")
@@ -112,6 +115,8 @@ class Waits:
                 value=self.action,
             )
         checks.choice("hosted", self.hosted, (None, "stacked"))
+        if self.max_rows is not None:
+            checks.integer("max_rows", self.max_rows, least=1)
 
     @classmethod
     def of(cls, keywords: Mapping[str, Any], *, min_nodes: int = 2, interval: float = 0.0) -> Waits:
@@ -125,7 +130,7 @@ class Waits:
             )
         if given is not None:
             least = [given]
-        names = ("node_timeout", "round_timeout", "action", "hosted")
+        names = ("node_timeout", "round_timeout", "action", "hosted", "max_rows")
         rest = {name: keywords[name] for name in names if name in keywords}
         return cls(min_nodes=max(least, default=min_nodes), interval=interval, **rest)
 

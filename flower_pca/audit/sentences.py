@@ -254,9 +254,9 @@ LASTING: Final = (
     Line(
         ("min_rows", "allow_sparse_columns"),
         lambda r: r.min_rows > 1 and r.allow_sparse_columns is not True and r.max_epsilon is None,
-        "Nothing of columns in which fewer than {min_rows} rows, yet some, have a value, or another than most, and of "
-        "columns of codes of which a combination is of that kind; a stream's are exempt, and what allow_sparse_columns "
-        "names: {allow_sparse_columns}.",
+        "Nothing of columns in which fewer than {min_rows} rows, yet some, have a value, or another than most. If a "
+        "combination of columns of codes is of that kind, nothing of the one whose name comes last, whichever columns "
+        "a run asks for. A stream's are exempt, and what allow_sparse_columns names: {allow_sparse_columns}.",
     ),
     Line(
         ("allow_sparse_columns",),

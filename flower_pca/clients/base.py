@@ -333,7 +333,8 @@ class PCAClient(NumPyClient):
             self._account.count()
 
     def _enough_rows(self, request: wire.Request) -> LocalData | Stream:
-        data = select(self._rows(), request, self._rules)
+        every = self._rows()
+        data = select(every, request, self._rules)
         d = data.d
         if d is not None and request.frame.covariates is not None:
             d -= len(request.frame.covariates.names)
@@ -349,8 +350,9 @@ class PCAClient(NumPyClient):
                 then="Ask again when it has more.",
             )
         # In a run over columns what stands as a column here is a person.
-        if self._rules.min_rows > 1 and isinstance(data, LocalData) and request.frame.split is None:
-            small_cells.check(data, self._rules, self._cells)
+        if self._rules.min_rows > 1 and isinstance(every, LocalData) and request.frame.split is None:
+            assert isinstance(data, LocalData)
+            small_cells.check(every, data, self._rules, self._cells)
         return data
 
     def _require_same_rows(self, request: wire.Request, rows: LocalData | Stream) -> None:

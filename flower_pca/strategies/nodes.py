@@ -457,8 +457,8 @@ class Nodes:
         if most is not None and members and found > most * members:
             raise DataError(
                 f"{labels.count(members, self.noun)} of this run have {found:,} rows together, by what they say. "
-                f"max_rows allows {most:,} each. Under masks or noise the run cannot say which of them claims too many. "
-                f"Ask the operator of each for its number of rows, or raise the limit: {option('max_rows', found)}."
+                f"max_rows allows {most:,} each. Under masks or noise nobody can say who claims too many. Ask the "
+                f"operator of each for its number of rows, or raise the limit: {option('max_rows', found)}."
             )
 
     def _forgot(self, node: int, answer: wire.Answer, message: Broadcast) -> bool:

@@ -3,12 +3,16 @@
 import itertools
 
 import numpy as np
+import pandas as pd
 import pytest
 from dishonest import Node, RefusedError, Sums, signed
 from scipy import sparse
 
+from flower_pca.clients import Rules
 from flower_pca.clients.policy import small_cells
 from flower_pca.names.table import Table
+from flower_pca.rows.frame import Frame
+from flower_pca.rows.local import LocalData
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -134,6 +138,41 @@ def test_a_combination_of_codes_that_tells_of_few_rows_is_refused(how, store, ca
     assert "column 2 with column" in caplog.text or "with column 6" in caplog.text
     every = ",".join(f"column {i}" for i in range(2, rows.shape[1]))
     assert Node(0, store(rows), min_rows=20, allow_sparse_columns=every).ask("ssi", {"Z": Z})["Y"].shape == Z.shape
+
+
+def products_in(node, names, run):
+    """What a run of these columns tells of the last one."""
+    return node.ask("ssi", {"Z": np.eye(len(names))[:, -1:]}, Frame(names=names), run=run)["Y"]
+
+
+@pytest.mark.parametrize("how", ["two codes", "two codes in turn", "three codes", "words"])
+def test_two_runs_with_a_column_of_a_combination_each_tell_no_person(how, tmp_path):
+    """The difference of the products with `dia`, in one run, and with `ins`, in another, was the row of one person."""
+    rows = pd.DataFrame(X[:, :2], columns=["age", "bmi"]).assign(dia=HALF, ins=but_for(1, HALF))
+    rules, one, other = {}, ("age", "bmi", "dia"), ("ins",)
+    if how == "two codes in turn":
+        rows = rows[["ins", "dia", "bmi", "age"]]
+    if how == "three codes":
+        rows = rows.assign(dia=HALF, hyp=THIRD, ins=but_for(1, HALF + THIRD))
+    if how == "words":
+        rows = rows.assign(kind=np.where(rows["ins"] > 0, "yes", "no")).drop(columns="ins")
+        rules, other = {"categorical": "kind"}, ("kind=no", "kind=yes")
+    node = Node(0, rows, memory_dir=tmp_path, **LEAST, **rules)
+    told = products_in(node, one, "one")
+    for names in (("age", "bmi", *other), (*one, *other), other):
+        with pytest.raises(RefusedError, match="The columns of this node"):
+            products_in(node, names, str(names))
+    np.testing.assert_array_equal(products_in(node, one, "another"), told)
+    if how == "three codes":
+        assert products_in(node, ("age", "bmi", "hyp"), "hyp").shape == (3, 1)
+
+
+def test_without_one_column_of_a_pair_the_others_are_looked_at_together():
+    """Of two pairs, and of a sum of three beside a pair, enough columns are in no run."""
+    third, both = but_for(1, THIRD), but_for(2, HALF + THIRD)
+    rows = Table(np.column_stack([X[:, :2], HALF, THIRD, third, both]), ("age", "bmi", "a", "b", "c", "d"))
+    found = small_cells.find(LocalData(rows), Rules(min_rows=20))
+    assert found == {"c": "b with c", "d": "a with b with d"}
 
 
 def test_pairs_are_found_as_by_hand():

@@ -7,7 +7,7 @@ with the rule `min_change` answers from a copy of the rows that it has first ans
 | the file of the node | the node |
 |---|---|
 | has the same rows, whatever their order, precision, storage or type | answers from them |
-| differs | answers from the copy, or refuses: its rule `pending` |
+| differs | answers from the copy, or refuses: its rule `on_small_change` |
 | has so many people more, by their ids, who could be a table of their own | adds them to the copy |
 
 People who are added are a lot. No two lots have a person in common, and nothing in a lot ever
@@ -186,8 +186,8 @@ class ReleasedRows:
                     self._settle(rules, book)
         if self._pending:
             raise RefusalError(
-                "The rows of this node differ from those that it has answered from, and its rule pending is refuse. "
-                "Ask the node's operator."
+                "The rows of this node differ from those that it has answered from, and its rule on_small_change is "
+                "refuse. Ask the node's operator."
             )
         rows: LocalData | Stream = self.data
         return rows
@@ -250,7 +250,7 @@ class ReleasedRows:
         self._pending = rules.on_small_change == "refuse" and rules.max_epsilon is None
         goes = "It answers from the copy."
         if self._pending:
-            goes = "It refuses, because its rule pending is refuse."
+            goes = "It refuses, because its rule on_small_change is refuse."
         logging.getLogger("flwr").warning(
             "The rows of this node differ from the copy of the rows that it has answered from. %s To release the rows "
             "as they are now, run flower-pca forget --what rows: whoever has the answers before and after can then "

@@ -9,6 +9,10 @@ the difference of the two columns is one person.
     pairs                 of columns with few different values: fewer than `least` rows lie off a line
     larger combinations   of such columns, with small whole coefficients, as a + b - c
 
+What is looked at is all columns of the table, whichever a run asks for: of two runs, one with each
+column of a pair, the difference of the answers is that person too. So of a pair or a larger
+combination the column whose name comes last is in no run, and all others may be.
+
 Nothing here looks at combinations of columns with many different values, such as a total that is
 the sum of its parts in all rows but one.
 """
@@ -34,7 +38,7 @@ from flower_pca.clients.policy.rules import Rules
 from flower_pca.names.columns import enumeration
 from flower_pca.rows.local import LocalData
 
-_KIND: Final = "small cells of a node's rows"
+_KIND: Final = "small cells of a node's columns"
 _RUNS: Final = 32  # choices of columns of which the newest are kept
 _CHUNK: Final = 64  # columns that are looked at at a time
 _CODES: Final = 12  # different values of a column that is taken for one of codes
@@ -47,26 +51,30 @@ _EXACT: Final = 1e-9  # by which a share may miss 1
 _NEAR: Final = 1e-6  # by which a coefficient may miss a whole number
 
 
-def find(data: LocalData, rules: Rules, kept: Path | None = None) -> list[str]:
-    """What tells of fewer than min_rows rows, in words: columns and combinations of them, but for those allowed.
+def find(data: LocalData, rules: Rules, kept: Path | None = None) -> dict[str, str]:
+    """The columns that no run may have because they tell of fewer than min_rows rows, but for those allowed.
+
+    Each with the combination that it belongs to, in words; a column that is rare by itself stands for itself.
 
     Args:
-        data: The rows.
+        data: The rows, with all columns that a run may ask for.
         rules: The node's rules.
         kept: Where what was found is kept, because a SuperNode starts a process for each message.
     """
     if rules.allow_sparse_columns is True or rules.min_rows < 2:
-        return []
+        return {}
     allowed = frozenset(_exceptions(rules))
 
-    def look() -> list[str]:
+    def look() -> dict[str, str]:
         names = labels.column_names(data.names, data.d)
-        rare = [names[i] for i in _rare(data, rules.min_rows) if names[i] not in allowed]
-        codes = [i for i in _coded(data) if names[i] not in allowed and names[i] not in rare]
-        together = [" with ".join(names[i] for i in some) for some in _combined(data, codes, rules.min_rows)]
-        return [*rare, *together]
+        found: dict[int, tuple[int, ...]] = {i: (i,) for i in _rare(data, rules.min_rows) if names[i] not in allowed}
+        codes = [i for i in _coded(data) if names[i] not in allowed and i not in found]
+        if data.names is not None:
+            codes.sort(key=data.names.__getitem__)
+        found |= _combined(data, codes, rules.min_rows)
+        return {names[i]: " with ".join(names[j] for j in some) for i, some in found.items()}
 
-    def remembered() -> list[str]:
+    def remembered() -> dict[str, str]:
         if kept is None:
             return look()
         about = [__version__, f"{data.fingerprint():x}", data.n, data.d, data.names, rules.min_rows, sorted(allowed)]
@@ -76,7 +84,7 @@ def find(data: LocalData, rules: Rules, kept: Path | None = None) -> list[str]:
     return data.measured.once(("small cells", rules.min_rows, allowed), remembered)
 
 
-def _kept(path: Path, key: str, look: Callable[[], list[str]]) -> list[str]:
+def _kept(path: Path, key: str, look: Callable[[], dict[str, str]]) -> dict[str, str]:
     """What was found of rows with this digest, by this process or one before."""
     try:
         found = dict(files.read(path, _KIND, private=True)[0]["found"])
@@ -87,18 +95,30 @@ def _kept(path: Path, key: str, look: Callable[[], list[str]]) -> list[str]:
         found[key] = look()
         files.make_folder(path.parent)
         files.write(path, _KIND, {"found": dict([*found.items()][-_RUNS:])}, {}, private=True)
-    return list(found[key])
+    return dict(found[key])
 
 
-def check(data: LocalData, rules: Rules, kept: Path | None = None) -> None:
-    """Refuse rows with columns that tell of fewer than min_rows of them: by name to the operator, to no server."""
-    if named := find(data, rules, kept):
+def check(data: LocalData, wanted: LocalData, rules: Rules, kept: Path | None = None) -> None:
+    """Refuse columns that tell of fewer than min_rows rows: by name to the operator, to no server.
+
+    Args:
+        data: The rows.
+        wanted: The columns of them that a run asks for.
+        rules: The node's rules.
+        kept: See `find`.
+    """
+    found = find(data, rules, kept)
+    if not {*(wanted.names or ())} <= {*(data.names or ())}:
+        found = found | find(wanted, rules, kept)  # levels of a column of words that other nodes have
+    names = labels.column_names(wanted.names, wanted.d)
+    if refused := [name for name in names if name in found]:
         logging.getLogger("flwr").warning(
-            "Fewer than min_rows=%d rows of this node have a value, or another than most, in %s. Leave one of the "
-            "columns out of the file, merge columns, or name one of them in allow_sparse_columns if its carriers may "
-            "be told.",
+            "Fewer than min_rows=%d rows of this node have a value, or another than most, in %s. So no run gets %s. "
+            "Leave one of the columns out of the file, merge columns, or name one of them in allow_sparse_columns if "
+            "its carriers may be told.",
             rules.min_rows,
-            enumeration(named),
+            enumeration(found[name] for name in refused),
+            enumeration(refused),
         )
         raise RefusalError(
             "The columns of this node",
@@ -157,18 +177,27 @@ def _coded(data: LocalData) -> list[int]:
     return found
 
 
-def _combined(data: LocalData, places: list[int], least: int) -> list[tuple[int, ...]]:
-    """The places of columns of codes of which a combination has one value in all rows but few."""
+def _combined(data: LocalData, places: list[int], least: int) -> dict[int, tuple[int, ...]]:
+    """The places of columns of codes of which a combination has one value in all rows but few, by that of the last."""
     if len(places) < 2:
-        return []
+        return {}
     codes = _columns(data, places).astype(np.float64)
     # Whatever stands for a missing value is the same in all rows.
     gaps = np.isnan(codes)
     codes[gaps] = np.broadcast_to(np.nanmean(codes, axis=0), codes.shape)[gaps]
-    pairs: list[tuple[int, ...]] = [(places[i], places[j]) for i, j in _pairs(codes, least)]
-    if pairs:
-        return pairs
-    return [tuple(places[i] for i in some) for some in _larger(codes, least)]
+    found: dict[int, tuple[int, ...]] = {}
+    left = [*range(len(places))]
+    more: list[tuple[int, ...]] = [*_pairs(codes, least)]
+    # Without the last column of a combination there may be another one among those that are left.
+    while True:
+        for some in more:
+            if not found.keys() & set(some):
+                found[some[-1]] = some
+        left = [i for i in left if i not in found]
+        more = [tuple(left[i] for i in some) for some in _larger(codes[:, left], least)]
+        if not more:
+            break
+    return {places[last]: tuple(places[i] for i in some) for last, some in found.items()}
 
 
 def _pairs(codes: Array, least: int) -> Iterator[tuple[int, int]]:

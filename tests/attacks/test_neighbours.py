@@ -11,10 +11,12 @@ import pandas as pd
 import pytest
 from dishonest import Node, request, signed
 from fake_grid import Context, RecordDict
-from test_profiles import BOUNDED, BUDGET, D, algorithm_of, noise_known
+from test_profiles import BOUNDED, BUDGET, D, algorithm_of, every_question, noise_known
 
+from flower_pca import registry
 from flower_pca.app import _load, _rules
 from flower_pca.clients import Rules, app
+from flower_pca.rows.covariates import Covariates
 from flower_pca.rows.frame import Frame
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -161,3 +163,28 @@ def test_under_masks_a_table_that_cannot_be_used_says_the_same_as_one_that_can(t
         nodes = signed(tmp_path / how, [NEIGHBOURS[how][1], X, X], max_epsilon=9.0, max_delta=1e-6)
         found.append(nodes[0].client.get_properties({}))
     assert found[0] == found[1] == found[2]
+
+
+ANYTHING = (*registry.ALGORITHMS, *registry.TRACKERS, *registry.EXTRA_STAGES)
+WITH_COVARIATES = (None, Frame(names=tuple("abcde"), covariates=Covariates(names=("f",))))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["text in a cell", "as many rows as min_rows", "the first carrier of a code"])
+def test_no_other_message_is_answered_or_refused_otherwise_for_one_row_more(how, tmp_path):
+    """Adjusting or harmonizing openings, standard errors, counts, gaps, names: every stage, with noise and without."""
+    said = []
+    for i, table in enumerate(NEIGHBOURS[how]):
+        rules = {"memory_dir": tmp_path / str(i), "max_epsilon": 9.0, "max_delta": 1e-6, "allow": ANYTHING}
+        node, words = Node(0, table, min_rows=20, missing="mean", **rules), []
+        for stage, arrays in every_question(D).items():
+            for noised, frame in itertools.product(({}, BUDGET), WITH_COVARIATES):
+                algorithm = algorithm_of(stage)
+                asked = request(stage, {**arrays, **noised}, frame, f"{stage}", len(words), algorithm)
+                answer, n, metrics = node.client.fit(*asked)
+                words.append((stage, n, [np.shape(a) for a in answer], metrics.get("refusal")))
+        said.append(words)
+    assert said[0] == said[1]
+    answered = {stage for stage, _, answer, _ in said[0] if answer}
+    assert "ssi" in answered
+    assert answered <= {*BOUNDED}

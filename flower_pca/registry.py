@@ -213,16 +213,12 @@ def register(
     """
     if dotted := [name for name in algorithm.asks if "." in name]:
         # as names of a layer, of the frame or of masks would be
-        raise ConfigError(
-            f"The arrays of {algorithm.name}", must="of names without a dot", got=", ".join(dotted), then="Rename them."
-        )
+        raise ConfigError(f"The arrays of {algorithm.name} have names with a dot: {', '.join(dotted)}. Rename them.")
     closing = closing or _usual(algorithm)
     if issubclass(closing, RayleighRitz) and not algorithm.orthonormal:
         raise ConfigError(
-            f"The closing stage of {algorithm.name}",
-            must="one that does not turn components that are not orthonormal",
-            got=closing.name,
-            then="Leave it out.",
+            f"The closing stage {closing.name} turns components, which works only if they are orthonormal, and those "
+            f"of {algorithm.name} are not. Leave it out."
         )
     TABLE[algorithm.name] = Entry(algorithm, closing, result or load(_RESULT))
     _CLOSED_BY.setdefault(closing.name, set()).add(algorithm.name)
@@ -297,8 +293,12 @@ def _make(what: str, example: str, table: Mapping[str, Any], base: type[Any], gi
         name, own = spec.parse(given, what=what, rule=f'a name, an instance, or a spec such as "{example}"')
         if name not in table:
             _require_no_other(name)
-            remedy = checks.did_you_mean(name, table)
-            raise ConfigError(what, must=f"one of {', '.join(table)}", got=shown(name), then=remedy)
+            noun, remedy = what.removeprefix("The "), checks.did_you_mean(name, table)
+            raise ConfigError(
+                f"There is no {noun} named {shown(name)}. The {noun}s are {', '.join(table)}. {remedy}",
+                setting=noun,
+                value=name,
+            )
         kind = table[name]
     if own or parameters:
         checks.parameters(name, {**own, **parameters}, _parameters(kind))

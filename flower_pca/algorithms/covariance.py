@@ -79,10 +79,8 @@ class Covariance(Algorithm[CovarianceState]):
     def start(self, model: Model) -> CovarianceState:
         if model.d > _WIDEST:
             raise DataError(
-                "The columns for covariance",
-                must=f"at most {_WIDEST}",
-                got=model.d,
-                then="Use ssi or krylov, whose messages are narrow.",
+                f"covariance takes at most {_WIDEST:,} columns, and this run has {model.d:,}. Use krylov or ssi, "
+                "whose messages are narrow."
             )
         return CovarianceState(model.d, model.units, model.columns.shape[1], before=model.rounds)
 
@@ -99,10 +97,8 @@ class Covariance(Algorithm[CovarianceState]):
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
         if int(arrays["columns"]) != data.d:
             raise DataError(
-                "The number of columns",
-                must=f"{int(arrays['columns'])}, as in the opening",
-                got=data.d,
-                then="Align the features first.",
+                f"The rows of this client have {labels.count(data.d, 'column')}, and the opening had "
+                f"{int(arrays['columns'])}. Align the features first."
             )
         C = data.gram().astype(np.float64)
         return {"C": pack(C), "n": np.array(data.n)}, memory

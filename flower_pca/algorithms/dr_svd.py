@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from flower_pca.base import checks, linalg
-from flower_pca.base.errors import ProtocolError
+from flower_pca.base import checks, labels, linalg
+from flower_pca.base.errors import ASK_SERVER, ProtocolError
 from flower_pca.base.history import Outcome, Status
 from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import Algorithm
@@ -146,10 +146,8 @@ def _within_rank(R: Array, part: Array) -> Array:
     """The part without those columns of Q that QR fills in: of a block short of rank they would single out rows."""
     if len(part) != len(R):
         raise ProtocolError(
-            "part of a message",
-            must=f"of {len(R)} rows, as the factor of this node",
-            got=len(part),
-            then="Check the sender.",
+            f"part of a message has {labels.count(len(part), 'row')}, and the factor of this node has {len(R)}. "
+            f"{ASK_SERVER}"
         )
     U, s, _ = np.linalg.svd(R, full_matrices=False)
     least = max(R.shape) * np.finfo(R.dtype).eps * s.max(initial=0.0)

@@ -295,10 +295,8 @@ class FAPS(Iterative[FAPSState]):
         checks.number("mu of faps", self.mu, least=0.0, most=1.0, remedy="Try 0.01.")
         if self.penalty != "paper" and self._rule.service:
             raise ConfigError(
-                "Settings of the paper's penalties",
-                must="left out where others are used",
-                got=", ".join(self._rule.service),
-                then='Leave them out, or use penalty="paper".',
+                f"faps with penalty={self.penalty!r} has no use for {', '.join(self._rule.service)}, because only the "
+                'penalties of the paper have such settings. Leave them out, or use penalty="paper".'
             )
 
     @property

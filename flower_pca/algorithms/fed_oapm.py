@@ -165,10 +165,10 @@ class FedOAPM(Iterative[FedOAPMState]):
             progress = replace(progress, rounds=progress.rounds + rounds)
         if float(np.abs(Y).max()) > _LARGEST:
             raise ConfigError(
-                "qr_every of fed_oapm",
-                must="small enough for the eigenvalues",
-                got=f"{self.qr_every}, with sums above {_LARGEST:g}",
-                then="Scale the data, or make it smaller.",
+                f"With qr_every={self.qr_every}, the sums of fed_oapm grow above {_LARGEST:g}, too large for "
+                "eigenvalues. Scale the data, or lower qr_every.",
+                setting="qr_every",
+                value=self.qr_every,
             )
         after = power.step(Y, self.qr_every)
         if traces is not None and after.inside == 0:

@@ -235,7 +235,9 @@ class Krylov(Iterative[KrylovState]):
             _ = self.narrow  # whose other parameters are checked
         elif isinstance(got := self.oversample, str):
             raise ConfigError(
-                "oversample of krylov", must=f'a whole number, or "{AUTO}"', got=shown(got), then="Use 2."
+                f'oversample of krylov is {shown(got)}, and it must be a whole number or "{AUTO}". Use 2.',
+                setting="oversample",
+                value=got,
             )
         else:
             super().__post_init__()

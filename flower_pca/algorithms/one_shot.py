@@ -13,8 +13,8 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from flower_pca.base import checks, linalg
-from flower_pca.base.errors import ProtocolError
+from flower_pca.base import checks, labels, linalg
+from flower_pca.base.errors import ASK_CLIENT, ProtocolError
 from flower_pca.base.history import Outcome, Status
 from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import Algorithm
@@ -65,16 +65,18 @@ class Average(Algorithm[OneShotState]):
         return {"V": V, "S": values / data.n}, memory
 
     def inspect(self, state: OneShotState, reply: Arrays) -> None:
-        columns, remedy = reply["V"].shape[1], "Check the client."
+        columns = reply["V"].shape[1]
         if columns > state.rank:
-            raise ProtocolError("The columns of V", must=f"at most {state.rank}", got=columns, then=remedy)
+            raise ProtocolError(
+                f"V of an answer has {columns} columns, and at most {state.rank} were asked for. {ASK_CLIENT}"
+            )
         if columns and np.abs(reply["V"].T @ reply["V"] - np.eye(columns)).max() > _SKEW:
-            raise ProtocolError("The columns of V", must="orthonormal", got="others", then=remedy)
+            raise ProtocolError(f"The columns of V of an answer are not orthonormal. {ASK_CLIENT}")
         if self.weighted and (len(reply["S"]) != columns or (reply["S"] < 0.0).any()):
             negative = int((reply["S"] < 0.0).sum())
-            rule = f"{columns}, none negative"
             raise ProtocolError(
-                "The weights S", must=rule, got=f"{len(reply['S'])}, of which {negative} are negative", then=remedy
+                f"An answer has {len(reply['S'])} weights S, of which {negative} are negative, for "
+                f"{labels.count(columns, 'column')} of V. {ASK_CLIENT}"
             )
 
     def merging(self, state: OneShotState) -> Merge:

@@ -8,9 +8,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from flower_pca.base import checks, linalg
+from flower_pca.base import checks, labels, linalg
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
+from flower_pca.base.options import option
+from flower_pca.base.shown import shown
 from flower_pca.core.algorithm import Iterative, Progress
 from flower_pca.core.kinds import BLOCK, Ask, Kind, Part
 from flower_pca.core.model import Model
@@ -86,14 +88,17 @@ class SparsePCA(Iterative[SparseState]):
     def width(self, n_components: int | float) -> int:
         if not isinstance(n_components, int):
             raise ConfigError(
-                f"n_components of {self.name}", must="a whole number", got=n_components, then="Name a number."
+                f"{option('n_components')} of {self.name} is {shown(n_components)}, and it must be a whole number. "
+                "Give a number of components.",
+                setting="n_components",
+                value=n_components,
             )
         if isinstance(self.cardinality, tuple) and len(self.cardinality) != n_components:
             raise ConfigError(
-                f"cardinality of {self.name}",
-                must=f"one number, or one for each of the {n_components} components",
-                got=self.cardinality,
-                then="Give one number.",
+                f"cardinality of {self.name} has {len(self.cardinality)} numbers for "
+                f"{labels.count(n_components, 'component')}. Give one number, or one for each component.",
+                setting="cardinality",
+                value=self.cardinality,
             )
         return super().width(n_components)
 

@@ -29,13 +29,13 @@ def distances(own: Sequence[Array]) -> Array:
     """
     own = [np.atleast_2d(np.asarray(rows, dtype=np.float64)) for rows in own]
     if not own or len({rows.shape[1] for rows in own}) != 1:
-        got = f"{sorted({rows.shape[1] for rows in own})} features" if own else "none"
-        raise errors.DataError(
-            "The own components",
-            must="those of at least one client, alike in features",
-            got=got,
-            then="Give those of one run.",
-        )
+        widths = sorted({rows.shape[1] for rows in own})
+        wrong = "There are no own components"
+        if own:
+            wrong = (
+                f"The own components of clients have different numbers of features, {' and '.join(map(str, widths))}"
+            )
+        raise errors.DataError(f"{wrong}. Give those of one run.")
     ranks = np.array([len(rows) for rows in own])
     ends = np.repeat(np.arange(len(own)), ranks)
     belongs = (ends[:, None] == np.arange(len(own))).astype(np.float64)
@@ -88,9 +88,7 @@ def clusters(rho: Array, n_clusters: int, *, seed: int = 0) -> Array:
 def _square(rho: Array) -> Array:
     rho = np.asarray(rho, dtype=np.float64)
     if rho.ndim != 2 or rho.shape[0] != rho.shape[1] or not np.allclose(rho, rho.T, atol=1e-12):
-        raise errors.ConfigError(
-            "rho", must="a symmetric matrix", got=f"shape {rho.shape}", then="Use what `distances` returns."
-        )
+        raise errors.ConfigError(f"rho, of shape {rho.shape}, is not a symmetric matrix. Use what `distances` returns.")
     return rho
 
 

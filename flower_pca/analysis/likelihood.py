@@ -15,6 +15,7 @@ from typing import Final
 
 import numpy as np
 
+from flower_pca.base import labels
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 from flower_pca.results.pca import PCAResult
@@ -39,10 +40,8 @@ def minka(variances: Array, n: int) -> int:
     values = np.asarray(variances, dtype=np.float64)
     if n < len(values):
         raise DataError(
-            "The rows for an estimated number of components",
-            must=f"at least as many as columns, {len(values)}",
-            got=n,
-            then="Name a number of components.",
+            f"To estimate the number of components, there must be at least as many rows as columns, and there are {n} "
+            f"rows of {len(values)} columns. Give a number of components."
         )
     if len(values) == 1 or values[0] <= 0.0:
         return 1
@@ -118,8 +117,11 @@ def _positive(result: PCAResult) -> tuple[Array, float]:
     if noise <= zero and rank < d:
         remedy = "Ask for fewer components than the rank of the rows, which leaves noise for the rest."
         if not result.projects:
-            remedy = "What is left of rows without their outliers has no noise: a PCA such as krylov's has."
-        raise DataError("The rank of the covariance", must=f"{d}, that of the columns", got=rank, then=remedy)
+            remedy = "Use the result of a PCA such as krylov, because rows without their outliers have no noise left."
+        raise DataError(
+            f"The likelihood of rows needs a covariance of full rank, and this one has rank {rank} in "
+            f"{labels.count(d, 'column')}. {remedy}"
+        )
     return variances, 1.0 / noise if result.n_components_ < d else 0.0
 
 

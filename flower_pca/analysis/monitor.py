@@ -31,7 +31,7 @@ from typing import Any, Final
 import numpy as np
 
 from flower_pca.analysis import quantiles
-from flower_pca.base import checks
+from flower_pca.base import checks, labels
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.labels import clean
 from flower_pca.base.linalg import Array
@@ -118,20 +118,15 @@ class Monitor:
     """
 
     def __init__(self, result: PCAResult, *, n_components: int | None = None) -> None:
-        what = "The result to monitor by"
         if not result.complete:
             raise ConfigError(
-                what,
-                must="of a run whose components are all there is to say of a row",
-                got=type(result).__name__,
-                then="Run krylov.",
+                f"Rows cannot be scored by a {type(result).__name__}, because its components are not all that is "
+                "expected of a row. Run krylov."
             )
         if result.privacy is not None:
             raise ConfigError(
-                what,
-                must="of a run without dp",
-                got="noise in the variances that limits are made of",
-                then="Score against a result without a budget.",
+                "Rows cannot be scored by the result of a run with dp, because the variances that limits are made of "
+                "have noise. Score against a result without a budget."
             )
         if n_components is not None:
             checks.integer("n_components of a Monitor", n_components, least=1, most=result.n_components_)
@@ -142,7 +137,10 @@ class Monitor:
         self._all = max(histograms.meaningful(variances), 1)
         self._k = min(self._all, n_components or self._all)
         if variances[0] <= 0.0:
-            raise ConfigError(what, must="of rows that vary", got="variances of 0", then="Check the rows of the run.")
+            raise ConfigError(
+                "Rows cannot be scored by a result whose variances are 0. Check the rows of the run, which are all "
+                "the same."
+            )
         self._Z = np.ascontiguousarray(axes[:, : self._k], dtype=np.float64)
         self._variances = np.asarray(variances[: self._k], dtype=np.float64)
 
@@ -209,10 +207,8 @@ class Monitor:
         if self._counts is None:
             remedy = f"Use {option('source', 'theory')}."
             raise ConfigError(
-                "Limits from the clients",
-                must=f"asked of a run with {option('monitor', True)}, for all of its components",
-                got="another",
-                then=remedy,
+                f"Limits from the clients need a run with {option('monitor', True)}, and all of its components. "
+                f"{remedy}"
             )
         t2, spe = (quantiles.limit(counts, float(share)) for counts in self._counts)
         words = self._words_of_counts(self._counts, float(share))
@@ -334,19 +330,15 @@ class Monitor:
 
         if self._result.cross_ is not None:
             raise ConfigError(
-                "Limits from theory",
-                must="for components that are orthonormal, which leave out what varies least",
-                got="others",
-                then=f"Run with {option('monitor', True)}.",
+                f"Limits from theory need orthonormal components, and those of {self._result.algorithm} are not. Run "
+                f"with {option('monitor', True)}."
             )
         n, k, removed = self._result.n_samples_, self._k, self._result.adjusted_degrees_
         free = n - k - int(self._result.centered) + int(not trained) - removed
         if free < 1:
             raise ConfigError(
-                "The rows of a run, for limits from theory,",
-                must=f"more than {n - free}",
-                got=n,
-                then="Use fewer components, or limits from the clients.",
+                f"Limits from theory need more than {labels.count(n - free, 'row')}, and the run had {n}. Use fewer "
+                "components, or limits from the clients."
             )
         # a mean that was estimated adds to what new rows differ by
         about = n if self._result.centered else np.inf

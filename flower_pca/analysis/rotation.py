@@ -295,35 +295,26 @@ def rotate(result: PCAResult | TrackingResult, method: str = "varimax") -> Rotat
 
 def _with_axes(result: PCAResult | TrackingResult) -> PCAResult:
     """The result, whose components are orthonormal and those of all rows, with variances that are known and above 0."""
-    what = "The result to rotate"
     if isinstance(result, TrackingResult) or not result.is_pooled:
         raise ConfigError(
-            what,
-            must="one whose components are orthonormal, and those of the covariance of all rows",
-            got=f"one of {result.algorithm}",
-            then="Use krylov.",
+            "Only orthonormal components of the covariance of all rows can be rotated, and those of "
+            f"{result.algorithm} are others. Use krylov."
         )
     if result.privacy is not None:
         raise ConfigError(
-            what,
-            must="one of a run without noise on its variances",
-            got="one of a run with dp",
-            then="Read its components as they are.",
+            "The components of a run with dp cannot be rotated, because their variances have noise. Read them as "
+            "they are."
         )
     if result.n_components_ < 2:
         raise ConfigError(
-            what,
-            must="one of at least 2 components",
-            got=result.n_components_,
-            then="Ask for more, or read its one component as it is.",
+            f"A rotation needs at least 2 components, and this result has {result.n_components_}. Ask for more, or "
+            "read its one component as it is."
         )
     _ = result.frame  # refuses where loadings stay with their parties
     variances = result.explained_variance_
     if variances.min() <= _FLAT * variances.max():
         raise ConfigError(
-            what,
-            must="one whose components all have a variance above 0",
-            got=f"one of {variances.min():.2g}",
-            then="Ask for fewer components.",
+            f"Components without variance cannot be rotated, and the smallest variance is {variances.min():.2g}. Ask "
+            "for fewer components."
         )
     return result

@@ -97,10 +97,10 @@ def audit(
     )
     if masked and not config.algorithm.additive:
         raise ConfigError(
-            "A masked algorithm",
-            must="one whose clients' answers are only summed",
-            got=config.algorithm.spec,
-            then="Use krylov, ssi or faps.",
+            "masked is for algorithms whose server needs only sums of its clients' answers, and "
+            f"{config.algorithm.spec} needs each answer. Use krylov, ssi or faps.",
+            setting="masked",
+            value=masked,
         )
     data = clients_of(shards, missing=False)
     return _measure(config, data, _attack(clients, len(data)), masked=masked, on_round=on_round)
@@ -117,7 +117,7 @@ def _measure(
     """What a run of these clients tells, at most, of those under attack."""
     k, d = int(config.n_components), data[0].d
     if d > _WIDEST:
-        raise DataError("The columns in an audit", must=f"at most {_WIDEST}", got=d, then="Take fewer.")
+        raise DataError(f"An audit takes at most {_WIDEST:,} columns, and these rows have {d:,}. Take fewer columns.")
     checks.at_most(k, sum(c.n for c in data), d)
     there = _Observer(data, range(len(data)) if masked else attacked)
     result = cast(PCAResult, drive(assembly.run(config), there, watchers=[OnRound(there.after(on_round))]))
@@ -134,7 +134,10 @@ def _attack(clients: Sequence[int] | None, n: int) -> list[int]:
     for client in chosen:
         checks.integer("Every client to attack", client, most=n - 1, remedy="Name positions in shards.")
     if not len(chosen):
-        raise ConfigError("The clients to attack", must="at least one", got="none", then="Leave clients out.")
+        raise ConfigError(
+            "clients is empty, so there is nobody to attack. Name positions in shards, or leave clients out.",
+            setting="clients",
+        )
     return [int(client) for client in chosen]
 
 

@@ -17,6 +17,9 @@ from typing import Final
 from flower_pca.base.options import OPTIONS, Sentence, marks_of, option
 
 _LONGEST: Final = 500  # characters of another machine's text
+# What to do about a message, or an answer, that does not come from this package.
+ASK_SERVER: Final = "Ask the operator of the server which program sent it, because flower_pca sends nothing like it."
+ASK_CLIENT: Final = "Ask the operator of that client which program it runs, because flower_pca sends nothing like it."
 
 
 class FlowerPCAError(Exception):

@@ -122,8 +122,9 @@ def _read_own(path: str) -> tuple[dict[str, Any], dict[str, Array]]:
 def _require_beside(path: str, own: Array, result: PersonalResult) -> None:
     """Require as many own components at most, orthonormal but for zeros, at right angles to the shared ones."""
     if len(own) > (most := result.local_components):
-        rule = f"at most {most} own components, as the run of the result has"
-        raise DataError(path, must=rule, got=len(own), then=_OF_ITS_RUN)
+        raise DataError(
+            f"{path} has {len(own)} own components, and the run of the result has at most {most}. {_OF_ITS_RUN}"
+        )
     own = own[own.any(axis=1)]
     products = own @ np.vstack([own, result.components_]).T
     if not np.allclose(products, np.eye(*products.shape), rtol=0.0, atol=_CLOSE):

@@ -367,8 +367,10 @@ def _file(path: Path, endings: Sequence[str]) -> Path:
     place = path.expanduser().absolute()
     checks.parent(place.name, place)
     if place.suffix.lower() not in endings:
-        rule = f"one that ends in {' or '.join(endings)}"
-        raise ConfigError("The file for the scores", must=rule, got=place.name, then=f"Write scores{endings[0]}.")
+        raise ConfigError(
+            f"The file for the scores must end in {' or '.join(endings)}, and {place.name} does not. Write "
+            f"scores{endings[0]}."
+        )
     return place
 
 

@@ -71,10 +71,8 @@ def config(words: list[str]) -> dict[str, Any]:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(
-            "The value of a rule",
-            must="true, false, a number, or text in quotation marks",
-            got=str(error),
-            then='Write allow="krylov,ssi".',
+            "The value of a rule must be true, false, a number, or text in quotation marks, and this one cannot be "
+            f'read: {error}. Write allow="krylov,ssi".'
         ) from error
 
 

@@ -122,8 +122,11 @@ class Sheet:
             remedy = f"Close its quotation marks: it goes on to line {last}."
         elif len(record) > self.width > 0:
             remedy = "Mend the line, or take away what stands above the names."
-        rule = f"of {labels.count(self.width, 'cell')}, as the first one"
-        raise DataError(f"Line {line} of {self.file}", must=rule, got=len(record), then=remedy)
+        raise DataError(
+            f"Line {line} of {self.file} has {labels.count(len(record), 'cell')}, and the first line has "
+            f"{self.width}. {remedy}",
+            place=str(self.file),
+        )
 
     def line(self, row: int) -> int:
         """The line that a row is on."""
@@ -256,13 +259,10 @@ def _clear(sheet: Sheet, lines: TextIO, places: Sequence[int], names: Sequence[s
     mark, remedy = ".", option(sheet.file, decimal=".")
     if "," in cell:
         mark, remedy = ",", option(sheet.file, sep=sheet.cells.sep, decimal=",")
-    place = f"{cell!r} in column {names[j]} (line {line})"
-    got = f"{place}, which may be {cell.replace(mark, '')} or {cell.replace(mark, '.')}"
     raise DataError(
-        f"The numbers of {sheet.file}",
-        must="clear about decimals and thousands",
-        got=got,
-        then=f"{remedy}. Write thousands={mark!r} there, if it stands between thousands.",
+        f"{sheet.file} has a number in column {names[j]} (line {line}) in which {mark!r} may stand before decimals or "
+        f"between thousands. {remedy}. Write thousands={mark!r} there, if it stands between thousands.",
+        place=str(sheet.file),
     )
 
 
@@ -297,7 +297,7 @@ def _require_separator(file: Path, first: Sequence[str], second: Sequence[str], 
             cells_there = other.join(map(cells.sep.join, (first, second))).split(other)
             if any(re.fullmatch(r"\s*[-+]?\d+,\d+\s*", cell) for cell in cells_there):
                 remedy = option(file, sep=other, decimal=",")
-            raise _other_separator(file, first, cells, f"{remedy}, or leave sep out.")
+            raise _other_separator(file, other, cells, f"{remedy}, or leave sep out.")
 
 
 def _require_no_commas(file: Path, first: Sequence[str], second: Sequence[str], cells: Cells) -> None:
@@ -307,16 +307,14 @@ def _require_no_commas(file: Path, first: Sequence[str], second: Sequence[str], 
     count = second[0].count(",")
     # one alone may stand before decimals
     if first[0].count(",") == count > int(cells.decimal == ","):
-        raise _other_separator(file, first, cells, f"{option(file, sep=',')}, or leave sep and decimal out.")
+        raise _other_separator(file, ",", cells, f"{option(file, sep=',')}, or leave sep and decimal out.")
 
 
-def _other_separator(file: Path, first: Sequence[str], cells: Cells, then: str) -> DataError:
-    rule = repr(cells.sep)
+def _other_separator(file: Path, other: str, cells: Cells, then: str) -> DataError:
     return DataError(
-        f"What stands between two cells of {file}",
-        must=rule,
-        got=f"{cells.sep.join(first)!r} in the first line",
-        then=then,
+        f"{file} is to be read with {cells.sep!r} between two cells, and its first line shows {other!r} between them. "
+        f"{then}",
+        place=str(file),
     )
 
 

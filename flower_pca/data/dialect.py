@@ -155,15 +155,21 @@ def separator_above(line: str) -> str:
 def check_marks(sep: object, decimal: object, thousands: object) -> None:
     """Refuse a separator, or marks in numbers, that are none."""
     if sep is not None and (not isinstance(sep, str) or len(sep) != 1 or sep in '"\r\n'):
-        raise ConfigError("sep", must="one character", got=shown(sep), then="Write sep=';'.")
+        raise ConfigError(
+            f"sep is {shown(sep)}, and it must be one character. Write sep=';'.", setting="sep", value=sep
+        )
     if decimal not in (None, ".", ","):
-        raise ConfigError("decimal", must="'.' or ','", got=shown(decimal), then="Write decimal=','.")
+        raise ConfigError(
+            f"decimal is {shown(decimal)}, and it must be '.' or ','. Write decimal=','.",
+            setting="decimal",
+            value=decimal,
+        )
     if thousands not in (None, "", *_BETWEEN) or (thousands and thousands == decimal):
         raise ConfigError(
-            "thousands",
-            must="'.', ',', \"'\" or ' ', and another mark than decimal",
-            got=shown(thousands),
-            then="Write thousands='.'.",
+            f"thousands is {shown(thousands)}, and it must be '.', ',', \"'\" or ' ', and another mark than decimal. "
+            "Write thousands='.'.",
+            setting="thousands",
+            value=thousands,
         )
 
 
@@ -293,12 +299,11 @@ def require_clear(file: Path, first: Sequence[str], below: Iterable[Sequence[str
         lines = [line[index:] for line in alike]
         what = _unlike(_numbers([codes], cells)[0], _numbers(lines, cells))
     if what:
-        got += what.format(", ".join(codes[:3]))
+        got += what
         raise DataError(
-            f"The first line of {file}",
-            must="clearly names, or clearly values",
-            got=got,
-            then=f"Write csv(path={str(file)!r}, header=True) or header=False; of a folder, folder(..., header=True).",
+            f"The first line of {file} may be names or values: it has {got}. Write csv(path={str(file)!r}, "
+            "header=True) or header=False; of a folder, folder(..., header=True).",
+            place=str(file),
         )
 
 
@@ -308,7 +313,7 @@ def _whole(codes: Sequence[str], second: Sequence[str]) -> str:
         return ""
     counted = [int(code) for code in codes] == list(range(len(codes)))
     if counted or any(map(_broken, second)):
-        return "whole numbers, {}, ..."
+        return "different whole numbers"
     return ""
 
 
@@ -325,14 +330,14 @@ def _unlike(first: Array, rows: Array) -> str:
         if n >= _MANY:
             fewest = 3
         if d >= fewest and has(first[None])[0] and has(rows).mean() <= _RARE:
-            return f"numbers that {words}, {{}}, ..., unlike those of the lines below"
+            return f"numbers that {words}, unlike those of the lines below"
     low, high = np.fmin.reduce(rows), np.fmax.reduce(rows)
     spread = high - low
     varies = spread > 0.0
     beyond = np.maximum(low - first, first - high)
     far = beyond[varies] > _FAR * spread[varies]
     if varies.sum() >= 2 and far.all():
-        return "numbers far from those of the lines below, {}, ..."
+        return "numbers far from those of the lines below"
     return ""
 
 
@@ -389,7 +394,9 @@ def text_of(file: Path, encoding: str | None) -> Iterator[TextIO]:
     except UnicodeError as error:
         got = _place(file, used) or f"bytes that are none ({getattr(error, 'reason', error)})"
         remedy = f"{option(file, encoding=_OTHER.get(used, 'latin-1'))}, or the encoding that it has."
-        raise DataError(f"The data file {file}", must=f"text in {_words(used)}", got=got, then=remedy) from error
+        raise DataError(
+            f"The data file {file} is not text in {_words(used)}: it has {got}. {remedy}", place=str(file)
+        ) from error
 
 
 @contextmanager
@@ -433,10 +440,10 @@ def _codec(encoding: object) -> str:
             raise LookupError(encoding)
     except (LookupError, ValueError) as error:
         raise ConfigError(
-            "encoding",
-            must="a name such as 'utf-8', 'latin-1' or 'utf-16'",
-            got=shown(encoding),
-            then="Write encoding='latin-1'.",
+            f"encoding is {shown(encoding)}, and it must be the name of an encoding, such as 'utf-8', 'latin-1' or "
+            "'utf-16'. Write encoding='latin-1'.",
+            setting="encoding",
+            value=encoding,
         ) from error
     return {"iso8859-1": "latin-1"}.get(found.name, found.name)
 
@@ -446,7 +453,7 @@ def _require_text(file: Path, start: bytes, used: str, *, given: bool) -> None:
     marked = (name for mark, name in _PACKED.items() if start.startswith(mark))
     packed = next(marked, None)
     if packed is not None:
-        raise DataError(f"The data file {file}", must="plain text", got=f"one packed by {packed}", then="Unpack it.")
+        raise DataError(f"The data file {file} is packed by {packed}. Unpack it.", place=str(file))
     # There zeros belong to letters.
     if "16" in used or "32" in used or b"\0" not in start:
         return
@@ -459,7 +466,9 @@ def _require_text(file: Path, start: bytes, used: str, *, given: bool) -> None:
             order = "utf-16-le"
         remedy = f"{option(file, encoding=order)} if it is in UTF-16."
     line = start[: start.index(0)].count(b"\n") + 1
-    raise DataError(f"The data file {file}", must="text", got=f"a zero byte in line {line}", then=remedy)
+    raise DataError(
+        f"The data file {file} has a zero byte in line {line}, so it is not text. {remedy}", place=str(file)
+    )
 
 
 def _place(file: Path, used: str) -> str:

@@ -40,19 +40,22 @@ def npz(*, path: str, key: str = "X", beside: Sequence[str] = (), ids: str | Non
     `gaps` are numbers that stand for a missing value.
     """
     with (
-        reading(path, "saved by numpy.savez, without pickled objects") as file,
+        reading(path, "a file saved by numpy.savez, without pickled objects") as file,
         file.open("rb") as raw,
         np.load(raw) as archive,
     ):
         if files.HEADER in archive:
-            got = "a file that flower_pca has saved"
-            raise DataError(str(file), must="one of rows", got=got, then="Keep it elsewhere, or leave it out.")
+            raise DataError(
+                f"{file} has no rows of data, because it is a file that flower_pca has saved. Keep it elsewhere, or "
+                "leave it out.",
+                place=str(file),
+            )
         remedy = f"Write npz(path={path!r}, key={next(iter(archive), '...')!r})."
-        _require_member(archive, f"The key of {file}", key, remedy)
+        _require_member(archive, file, key, remedy)
         require_size(file, sum(member.file_size for member in archive.zip.infolist()))
         beside = with_ids(beside, ids)
         for name in texts("beside", beside):
-            _require_member(archive, f"A column of {file}", name, checks.did_you_mean(name, archive))
+            _require_member(archive, file, name, checks.did_you_mean(name, archive))
         rows = np.asarray(archive[key])
         columns = {name: np.asarray(archive[name]) for name in beside}
         of_names = next((name for name in _NAMES if name in archive and name != key), "")
@@ -61,29 +64,33 @@ def npz(*, path: str, key: str = "X", beside: Sequence[str] = (), ids: str | Non
             named = tuple(np.asarray(archive[of_names]).tolist())
     for name, column in columns.items():
         if column.shape != rows.shape[:1]:
-            rule, got = (f"{labels.count(len(rows), 'value')}, one for each row", f"shape {column.shape}")
-            raise DataError(f"{name} of {file}", must=rule, got=got, then="Choose another column.")
+            raise DataError(
+                f"{name} of {file} has shape {column.shape}, and it must have one value for each of the "
+                f"{labels.count(len(rows), 'row')}. Choose another column.",
+                place=str(file),
+            )
     if named and (rows.ndim != 2 or len(named) != rows.shape[1]):
         raise DataError(
-            f"{of_names} of {file}",
-            must=f"{rows.shape[-1]}, one for each column",
-            got=len(named),
-            then="Name each column, or leave them out.",
+            f"{of_names} of {file} has {labels.count(len(named), 'name')} for "
+            f"{labels.count(rows.shape[-1], 'column')}. Name each column, or leave the names out.",
+            place=str(file),
         )
     return emptied(Table.of_file(file, rows, Columns(named, str(file)).names, columns, ids=ids), gaps)
 
 
-def _require_member(archive: Any, what: str, name: str, then: str) -> None:
+def _require_member(archive: Any, file: Path, name: str, then: str) -> None:
     """Refuse the name of an array that is not in a file of several."""
     if name not in archive:
-        raise ConfigError(what, must=f"one of {', '.join(archive)}", got=shown(name), then=then)
+        raise ConfigError(
+            f"{file} has no array named {shown(name)}, only {', '.join(archive)}. {then}", place=str(file)
+        )
 
 
 def sparse(*, path: str) -> Table:
     """A matrix saved by scipy.sparse.save_npz."""
     from scipy.sparse import load_npz
 
-    with reading(path, "saved by scipy.sparse.save_npz") as file, file.open("rb") as raw:
+    with reading(path, "a matrix saved by scipy.sparse.save_npz") as file, file.open("rb") as raw:
         loaded: Any = load_npz(raw)
     return Table.of_file(file, loaded.tocsr())
 

@@ -102,10 +102,9 @@ class GatheredStep:
             raise heading.mismatch(name, before, "the files before").error(DataError)
         if self.ledger.columns not in (b"", _mark(heading)):
             raise DataError(
-                "The columns",
-                must="those of the files before",
-                got=f"{heading.count} others in {name}",
-                then="Mend it, or follow these files by a run of their own.",
+                f"The {heading.count} columns of {name} are not those of the files before. Mend the file, or follow "
+                "these files by a run of their own.",
+                place=name,
             )
         self.heading = heading
         self.rows.setdefault(site, []).append(rows)
@@ -170,10 +169,8 @@ class Inbox:
         checks.integer("The rows of a batch", batch, least=1)
         if not self._path.is_dir():
             raise DataError(
-                "The folder to follow",
-                must="there",
-                got=f"none at {self._path}",
-                then="Make it first; files may arrive later.",
+                f"There is no folder {self._path} to follow. Make it first; files may arrive later.",
+                place=str(self._path),
             )
         self._interval, self._batch = interval, batch
         self._columns, self._drop, self._gaps = columns, tuple(drop), gaps
@@ -296,10 +293,8 @@ class Inbox:
         sites = tuple(sorted({*folders, *with_files}))
         if not sites:
             raise DataError(
-                f"The folder {self._path}",
-                must="one with a folder for each site, or with files",
-                got="an empty one",
-                then="Make the folders, or name the sites.",
+                f"The folder {self._path} is empty. Make a folder for each site in it, or name the sites.",
+                place=str(self._path),
             )
         return sites
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from flower_pca.base import checks
+from flower_pca.base import checks, labels
 from flower_pca.base import spec as specs
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.labels import clean
@@ -56,10 +56,8 @@ def make(
     checks.integer("The number of clients", n_clients, least=1)
     if n_rows < n_clients:
         raise DataError(
-            "The number of rows",
-            must=f"at least {n_clients}, one for each client",
-            got=n_rows,
-            then="Use fewer clients.",
+            f"Each client needs at least one row, and there are {labels.count(n_rows, 'row')} for "
+            f"{labels.count(n_clients, 'client')}. Use fewer clients."
         )
     return deal(n_rows if values is None else values, n_clients)
 
@@ -79,15 +77,10 @@ def deal(table: Table, spec: str | None = None, n_clients: int | None = None) ->
     """
     if spec is None and len(table.parts) > 1:
         if n_clients not in (None, len(table.parts)):
-            if table.origin:
-                of = "file"
-            else:
-                of = "client that the data has"
+            each = ", one for each file" if table.origin else ""
             raise ConfigError(
-                "The number of clients",
-                must=f"{len(table.parts)}, one for each {of}",
-                got=n_clients,
-                then="Leave it out, or name a partition to mix their rows.",
+                f"The data has {len(table.parts)} clients{each}, and not {n_clients}. Leave the number of clients out, "
+                "or name a partition to mix their rows."
             )
         return [part.bare() for part in table.parts]
     if table.source and not len(table):
@@ -130,10 +123,9 @@ def by_size(n_rows: int, n_clients: int, *, sizes: Sequence[float]) -> list[Arra
         weights = np.empty(0)
     if weights.shape != (n_clients,) or not np.all(np.isfinite(weights)) or weights.min() <= 0.0:
         raise ConfigError(
-            "sizes",
-            must=f"{n_clients} positive numbers, one for each client",
-            got=shown(sizes),
-            then="Write by_size(sizes=[3, 2, 1]).",
+            f"sizes is {shown(sizes)}, and it must hold {n_clients} positive numbers, one for each client. Write "
+            "by_size(sizes=[3, 2, 1]).",
+            setting="sizes",
         )
     return _runs(sizes_by_weight(n_rows, weights))
 
@@ -156,10 +148,8 @@ def by_label(labels: Array, n_clients: int, *, column: str = "y", per_client: in
     rng, runs = np.random.default_rng(seed), n_clients * per_client
     if len(labels) < runs:
         raise DataError(
-            "The number of rows",
-            must=f"at least {runs}, {per_client} for each client",
-            got=len(labels),
-            then="Use fewer clients.",
+            f"by_label needs at least {runs} rows, {per_client} for each client, and there are {len(labels)}. Use "
+            "fewer clients."
         )
     # Else rows of one label would be dealt in the order of the file.
     mixed = rng.permutation(len(labels))
@@ -204,10 +194,8 @@ def by_column(ids: Array, n_clients: int, *, column: str) -> list[Array]:
     found = int(codes.max(initial=-1)) + 1
     if found != n_clients:
         raise ConfigError(
-            "The number of clients",
-            must=f"{found}, one for each value of {column}",
-            got=n_clients,
-            then="Leave it out.",
+            f"There are {found} clients, one for each value of {column}, and not {n_clients}. Leave the number of "
+            "clients out."
         )
     ends = np.cumsum(np.bincount(codes, minlength=found))
     return np.split(np.argsort(codes, kind="stable"), ends[:-1])
@@ -248,10 +236,12 @@ def _column(deal: partial[list[Array]], beside: Mapping[str, Array]) -> Array:
         name = clean(name)
     if name in beside:
         return np.asarray(beside[name])
-    rule, remedy = "one that the data has beside its rows", "Use data with such a column, or iid."
+    there, remedy = "none", "Use data with such a column, or iid."
     if beside:
-        rule, remedy = f"one of {', '.join(beside)}", f"Write {kind}(..., column='...')."
-    raise ConfigError(f"The column of {kind}", must=rule, got=shown(name), then=remedy)
+        there, remedy = f"only {', '.join(beside)}", f"Write {kind}(..., column='...')."
+    raise ConfigError(
+        f"{kind} deals rows out by the column {shown(name)}, and the data has {there} beside its rows. {remedy}"
+    )
 
 
 def _natural(deal: partial[list[Array]], values: Array | None) -> int:

@@ -90,9 +90,8 @@ _BROKEN: Final = (OSError, ValueError, TypeError, KeyError, EOFError, IndexError
 def reading(path: object, rule: str) -> Iterator[Path]:
     """The file to read; what goes wrong with it becomes a DataError that names it."""
     if not isinstance(path, str):
-        raise ConfigError("path", must="text", got=shown(path), then="Put it in quotes.")
+        raise ConfigError(f"path is {shown(path)}, and it must be text. Put it in quotes.", setting="path")
     file = Path(path).expanduser().absolute()
-    what = f"The data file {file}"
     if file.exists() and not (file.is_file() or file.is_dir()):
         raise DataError(f"{file} is a pipe or a device, which may never end. Name a file or a folder.", setting="path")
     try:
@@ -100,14 +99,23 @@ def reading(path: object, rule: str) -> Iterator[Path]:
     except FileNotFoundError as error:
         raise not_found(path) from error
     except IsADirectoryError as error:
-        raise DataError(what, must="a file", got="a folder", then=f"Write folder(path={path!r}).") from error
+        raise DataError(
+            f"{file} is a folder, and this reads a file. Write folder(path={path!r}).", setting="path", place=str(file)
+        ) from error
     except PermissionError as error:
-        raise DataError(what, must="readable", got="no permission", then="Ask whoever owns it.") from error
+        raise DataError(
+            f"This user may not read the data file {file}. Ask its owner for permission.",
+            setting="path",
+            place=str(file),
+        ) from error
     except (ConfigError, DataError):
         raise
     except (*_BROKEN, zipfile.BadZipFile, zlib.error, csv.Error) as error:
         raise DataError(
-            what, must=rule, got=in_one_line(error), then="Check the file, or name another source."
+            f"The data file {file} cannot be read as {rule} ({in_one_line(error)}). Check the file, or name another "
+            "source.",
+            setting="path",
+            place=str(file),
         ) from error
 
 
@@ -129,14 +137,18 @@ def not_found(path: str) -> DataError:
 
 def no_rows(file: object) -> DataError:
     """The error about a file with nothing in it."""
-    return DataError(f"The data file {file}", must="one with rows", got="none", then="Mend it, or take it away.")
+    return DataError(f"The data file {file} has no rows. Mend it, or take it away.", place=str(file))
 
 
 def texts(what: str, value: object) -> tuple[str, ...]:
     """Names of columns: a list of text."""
     if isinstance(value, list | tuple) and all(isinstance(name, str) for name in value):
         return tuple(map(clean, value))
-    raise ConfigError(what, must="a list of names", got=shown(value), then=f"Write {what}=['a', 'b'].")
+    raise ConfigError(
+        f"{option(what)} is {shown(value)}, and it must be a list of names. Write {what}=['a', 'b'].",
+        setting=what,
+        value=value,
+    )
 
 
 def matching(names: Iterable[str], patterns: Iterable[str]) -> list[str]:
@@ -151,7 +163,9 @@ def require_matches(what: str, names: Iterable[str], patterns: Iterable[str]) ->
     for pattern in patterns:
         if not matching(there, [pattern]):
             remedy = checks.did_you_mean(pattern, there, "Leave it out.")
-            raise ConfigError(what, must=f"among {enumeration(there)}", got=shown(pattern), then=remedy)
+            raise ConfigError(
+                f"None of the {what} matches {shown(pattern)}: there are {enumeration(there)}. {remedy}", value=pattern
+            )
 
 
 def with_ids(beside: Any, ids: object) -> Any:
@@ -159,7 +173,11 @@ def with_ids(beside: Any, ids: object) -> Any:
     if ids is None:
         return beside
     if not isinstance(ids, str) or not ids:
-        raise ConfigError("ids", must="the name of a column", got=shown(ids), then=f"Write {option('ids', 'patient')}.")
+        raise ConfigError(
+            f"{option('ids')} is {shown(ids)}, and it must be the name of a column. Write {option('ids', 'patient')}.",
+            setting="ids",
+            value=ids,
+        )
     return [*texts("beside", beside), *(() if ids in beside else (ids,))]
 
 
@@ -185,10 +203,10 @@ def chosen(
             raise no_numbers(file, {name: unfit[name]})
         if name not in names:
             raise ConfigError(
-                f"The columns of {file}",
-                must="there, for all that are asked for",
-                got=f"none called {name!r}",
-                then=_instead(name, names),
+                f"{file} has no column {shown(name)}. {_instead(name, names)}",
+                setting="columns",
+                value=name,
+                place=str(file),
             )
     if columns is None and not features and unfit:
         raise no_numbers(file, unfit)
@@ -201,5 +219,5 @@ def _instead(name: str, names: Sequence[str]) -> str:
         return f"{near}."
     other = "Name others, or mend the file."
     if list(names) == [str(j + 1) for j in range(len(names))]:
-        other = f"They have no names: they are 1 to {len(names)}."
+        other = f"Its columns have no names, only numbers from 1 to {len(names)}."
     return checks.did_you_mean(name, list(filter(None, names)), other)

@@ -64,10 +64,8 @@ def hugging_face(
             loaded = federated.load_split(split)
     except (OSError, ValueError, RuntimeError, KeyError) as error:
         raise DataError(
-            f"The data set {name}",
-            must="one that can be loaded",
-            got=in_one_line(error),
-            then="Check its name, the split and the connection.",
+            f"The data set {name} cannot be loaded ({in_one_line(error)}). Check its name, the split and the "
+            "connection."
         ) from error
     names = [clean(column) for column in loaded.column_names]
     features, apart, words = chosen(name, names, columns, beside)
@@ -152,7 +150,11 @@ def synthetic(
     for what, amount in {"means": means, "sizes": sizes, "spectra": spectra, "tilt": tilt}.items():
         checks.number(what, amount, least=0.0, most=_MOST[what], remedy="Use 0 for clients that are alike.")
     if n < clients:
-        raise ConfigError("n", must=f"at least {clients}, one row for each client", got=n, then="Use fewer clients.")
+        raise ConfigError(
+            f"n is {n}, and each of the {clients} clients needs at least one row. Use fewer clients.",
+            setting="n",
+            value=n,
+        )
     rng = np.random.default_rng(seed)
     common = np.linalg.qr(rng.standard_normal((d, d)))[0]
     weights = 1.0 / np.arange(1, clients + 1) ** float(sizes)

@@ -166,12 +166,18 @@ def parties(
             found = _parties_of_folder(path, pattern, ids, given, drop, without)
             if clients is not None and clients != len(found):
                 raise ConfigError(
-                    "The number of clients", must=f"{len(found)}, one for each file", got=clients, then="Leave it out."
+                    f"There are {len(found)} clients, one for each file, and not {clients}. Leave the number of "
+                    "clients out."
                 )
             return found
         if ids is not None:
             if "ids" not in inspect.signature(load).parameters:
-                raise ConfigError("ids", must="of a csv, parquet or npz file", got=shown(ids), then="Leave them out.")
+                raise ConfigError(
+                    f"{option('ids')} is for csv, parquet and npz files, and this source is another. Leave "
+                    f"{option('ids')} out.",
+                    setting="ids",
+                    value=ids,
+                )
             load = partial(load, ids=ids)
         whole = _load(load, spec, (), None, drop, gaps).whole()
         d = int(whole.rows.shape[1])
@@ -338,10 +344,8 @@ def _load(
     loaded = emptied(load(), gaps)
     if loaded.ndim != 2:
         raise DataError(
-            f"The data of {spec}",
-            must="a table",
-            got=labels.count(loaded.ndim, "dimension"),
-            then="A vector becomes x[:, None].",
+            f"The data of {spec} has {labels.count(loaded.ndim, 'dimension')}, and a table has 2. A vector becomes a "
+            "table by x[:, None]."
         )
     require_matches(_DROPPED, loaded.columns, drop)
     loaded = loaded.without(matching(loaded.columns, drop))
@@ -368,7 +372,7 @@ def _source(spec: str) -> partial[Table]:
     return partial(specs.bind(spec, SOURCES, what="The data source", rule=rule))
 
 
-_DROPPED: Final = "The columns to leave out"
+_DROPPED: Final = "columns to leave out"
 
 
 def _parties_of_folder(
@@ -395,15 +399,17 @@ def files_of(path: str, pattern: str, without: Sequence[str] = ()) -> tuple[Path
     pairs = zip(files, _sites(files), strict=True)
     names = {file: (stem(file), file.stem, file.name, site) for file, site in pairs}
     unread = {file: (stem(file), file.stem, file.name) for file in others}
-    require_matches("The sites to leave out", chain.from_iterable([*names.values(), *unread.values()]), without)
+    require_matches("sites to leave out", chain.from_iterable([*names.values(), *unread.values()]), without)
     _require_none([file for file, known in unread.items() if not matching(known, without)], place)
     files = [file for file, known in names.items() if not matching(known, without)]
     if not files:
-        rule = f"one with files that match {pattern!r} and end in {_endings()}"
-        remedy, below = "Check the folder.", f"*/{pattern}"
+        remedy, below = "Check the path and the pattern.", f"*/{pattern}"
         if any(ending(file) in ENDINGS for file in place.glob(below)):
             remedy = f"Its folders have some: write folder(path={path!r}, pattern={below!r}), a client for each file."
-        raise DataError(f"The folder {place}", must=rule, got="none", then=remedy)
+        raise DataError(
+            f"The folder {place} has no files that match {pattern!r} and end in {_endings()}. {remedy}",
+            place=str(place),
+        )
     return place, files
 
 
@@ -449,7 +455,10 @@ def _tables(files: Sequence[Path], options: Mapping[str, Any], drop: Sequence[st
     tables = [table.without(matching(table.columns, drop)) for table in tables]
     for table, file in zip(tables, files, strict=True):
         if table.words and then:
-            raise DataError(f"The columns of {file}", must="numbers", got=enumeration(table.words.values()), then=then)
+            raise DataError(
+                f"The columns of {file} must hold numbers, and there is {enumeration(table.words.values())}. {then}",
+                place=str(file),
+            )
         if table.words:
             raise no_numbers(file, table.words)
         if table.ndim == 2 and len(table) == 0:
@@ -468,10 +477,11 @@ def _read(file: Path, options: Mapping[str, Any]) -> Table:
         # What is said of text files in general is nothing to the others in the folder.
         if name not in known and name not in _OF_TEXT:
             raise ConfigError(
-                f"{name} of {file}",
-                must="left out",
-                got=shown(given[name]),
-                then=f"Leave it out, or use {'.h5ad files' if name in _OF_CELLS else 'files with named columns'}.",
+                f"{file} cannot be read with {name}={shown(given[name])}. Leave {name} out, or use "
+                f"{'.h5ad files' if name in _OF_CELLS else 'files with named columns'}.",
+                setting=name,
+                value=given[name],
+                place=str(file),
             )
     return emptied(reader(path=str(file), **{name: value for name, value in given.items() if name in known}), gaps)
 
@@ -548,10 +558,8 @@ class Arrivals:
         self._path = Path(path).expanduser().absolute()
         if not self._path.is_dir():
             raise DataError(
-                "The folder of a stream",
-                must="there",
-                got=f"none at {self._path}",
-                then="Make it first; files may arrive later.",
+                f"There is no folder {self._path} to take a stream from. Make it first; files may arrive later.",
+                place=str(self._path),
             )
 
     def after(self, cursor: bytes) -> tuple[Any, bytes, int]:

@@ -30,7 +30,9 @@ from sklearn.utils.validation import check_array, check_is_fitted
 from flower_pca.analysis import likelihood
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, DataError
+from flower_pca.base.labels import count
 from flower_pca.base.linalg import Array
+from flower_pca.base.options import option
 from flower_pca.base.shown import shown
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.estimator import tables
@@ -215,10 +217,8 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
             scores = check_array(X, dtype=tables.DTYPES, input_name="X")
         if scores.shape[1] != self.n_components_:
             raise ConfigError(
-                "The columns of X",
-                must=str(self.n_components_),
-                got=scores.shape[1],
-                then="Give what transform returns.",
+                f"X has {count(scores.shape[1], 'column')}, and inverse_transform needs one for each of the "
+                f"{self.n_components_} components. Give what transform returns."
             )
         along = scores * self._deviations() if self.whiten else scores
         return self.result_.inverse_transform(along).astype(scores.dtype, copy=False)
@@ -272,13 +272,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         columns, d = tables.asked_columns(self, shards)
         n = sum(shard.shape[0] for shard in shards)
         if n < 2 and self.center:
-            raise DataError(
-                "The rows",
-                must="several, to vary about their mean",
-                # scikit-learn's own checks look for these words.
-                got="1 sample",
-                then="Give more.",
-            )
+            raise DataError("Rows vary about their mean only if there are several, and X has 1 sample. Give more rows.")
         result = simulate(
             self.algorithm,
             shards,
@@ -355,13 +349,18 @@ def components_to_ask(n_components: Any, n: int, d: int, *, private: bool) -> An
     if n_components is not None and not estimated:
         return n_components
     if private:
-        raise ConfigError("n_components with dp", must="a whole number", got=shown(n_components), then="Name a number.")
+        raise ConfigError(
+            f"{option('n_components')} is {shown(n_components)}, and with dp it must be a whole number. Give a number "
+            "of components.",
+            setting="n_components",
+            value=n_components,
+        )
     if estimated and n < d:
         raise DataError(
-            'The rows for n_components="mle"',
-            must=f"at least as many as columns, {d}",
-            got=n,
-            then="Name a number of components.",
+            f'n_components="mle" needs at least as many rows as columns, and there are {n} rows of {d} columns. Give '
+            "a number of components.",
+            setting="n_components",
+            value=n_components,
         )
     return min(n, d)
 
@@ -414,13 +413,11 @@ def to_sklearn(result: PCAResult) -> Any:
         ConfigError: If its `transform` is no projection, or not on orthonormal components, as
             scikit-learn's is; or if some of its components stay with others.
     """
-    result.require_projecting("scikit-learn", "Use its own transform.")
+    result.require_projecting("scikit-learn's PCA", "Use the transform of the result.")
     if result.cross_ is not None:
         raise ConfigError(
-            "The result for scikit-learn",
-            must="one whose components are orthonormal",
-            got=f"one of {result.algorithm}",
-            then="Use its own transform.",
+            f"scikit-learn's PCA needs orthonormal components, and those of {result.algorithm} are not. Use the "
+            "transform of the result."
         )
     if result.harmonized_by_:
         raise ConfigError("scikit-learn's PCA does not harmonize sites. Use the transform of the result.")

@@ -19,6 +19,7 @@ from sklearn.utils.validation import check_array, validate_data
 from flower_pca.base.checks import finite
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.labels import clean, count, is_gap
+from flower_pca.base.options import option
 from flower_pca.base.shown import shown
 from flower_pca.blocks.adapters import is_stored, of
 from flower_pca.blocks.source import whole
@@ -38,10 +39,9 @@ def shards(estimator: Any, X: Any, sites: Any) -> list[Table]:
         parts, whose = dealt(check(estimator, X, reset=True, who="X"), sites)
     elif sites is not None:
         raise ConfigError(
-            "sites",
-            must="left out of several tables",
-            got="both",
-            then="Give one table with sites, or several tables without.",
+            "sites is given together with several tables, and each of these is a site already. Give one table with "
+            "sites, or several tables without.",
+            setting="sites",
         )
     else:
         tables, whose = found
@@ -109,19 +109,16 @@ def dealt(rows: Any, sites: Any) -> tuple[list[Any], dict[int, str]]:
         return [rows], {}
     if isinstance(sites, str):
         raise ConfigError(
-            "sites",
-            must="the site of each row",
-            got=shown(sites),
-            then="Give the column itself, as in sites=X['ward'], and name the columns to use by columns=[...].",
+            f"sites is {shown(sites)}, and it must hold the site of each row. Give the column itself, as in "
+            "sites=X['ward'], and name the columns to use by columns=[...].",
+            setting="sites",
         )
     whose = column_or_1d(sites, warn=True)
     check_consistent_length(rows, whose)
     if unnamed := sum(is_gap(label) for label in whose.tolist()):
         raise DataError(
-            "sites",
-            must="the name of one for each row",
-            got=f"{count(unnamed, 'row')} without",
-            then="Name them, or leave these rows out.",
+            f"sites has no name for {count(unnamed, 'row')}. Name the site of each, or leave these rows out.",
+            setting="sites",
         )
     kinds = {type(label) for label in whose.tolist()}
     # Labels of several kinds have no order among themselves.
@@ -179,10 +176,9 @@ def check(estimator: Any, X: Any, *, reset: bool, who: str) -> Any:
         return _with_words(estimator, estimator._coding, X, columns, reset=reset, who=who)
     if columns is not None and reset and labels(X) is None:
         raise ConfigError(
-            "columns",
-            must="of tables with names",
-            got=f"a {type(X).__name__} without",
-            then="Give data frames, or leave columns out.",
+            f"{option('columns')} chooses columns by their names, and X, {shown(X)}, has none. "
+            f"Give data frames, or leave {option('columns')} out.",
+            setting="columns",
         )
     X = pick(X, columns, who=who)
     finite: bool | str = "allow-nan"
@@ -231,8 +227,11 @@ def _with_words(
 ) -> Table:
     """The rows with what stands in their columns of words, which the run codes, and checks as it does all rows."""
     if labels(X) is None:
-        remedy = f"Give data frames, or leave {coding.field} out."
-        raise ConfigError(coding.field, must="of tables with names", got=f"a {type(X).__name__} without", then=remedy)
+        raise ConfigError(
+            f"{option(coding.field)} is about columns with names, and X, {shown(X)}, has none. "
+            f"Give data frames, or leave {option(coding.field)} out.",
+            setting=coding.field,
+        )
     X = pick(X, None, who=who)
     if reset:
         names = dict.fromkeys(clean(name) for name in (*(columns or labels(X) or ()), *coding.words))
@@ -274,10 +273,7 @@ def _explain(X: Any, error: Exception, who: str, *, gaps: bool) -> None:
     """Raise a DataError that names the column, where the error is about what is in one; `gaps` may be there."""
     if "fill value" in str(error):
         raise DataError(
-            f"The sparse columns of {who}",
-            must="0 where nothing is stored",
-            got="another fill value",
-            then="Use X.sparse.to_dense().",
+            f"The sparse columns of {who} have a fill value other than 0. Use X.sparse.to_dense()."
         ) from error
     if len(getattr(X, "shape", ())) != 2 or 0 in X.shape or "feature names" in str(error):
         return

@@ -54,6 +54,6 @@ def figure(result: Result, what: str, *, shards: Shards = None) -> style.Figure:
             "Draw the picture from the result of simulate, before it is saved."
         )
     if (need := picture.need) is not None and not need.there(result, shards):
-        raise ConfigError(f'The picture "{what}"', must=need.rule, got=need.got, then=need.remedy)
+        raise ConfigError(f'The picture "{what}" {need.wants}. {need.remedy}')
     picture.draw(drawn, result, *([shards] if picture.rows else []))
     return drawn

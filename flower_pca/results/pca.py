@@ -501,7 +501,7 @@ class PCAResult:
         Raises:
             ConfigError: If what `transform` does is no projection: it takes far entries out.
         """
-        self.require_projecting("a record", "Save it, and load it where the rows are.")
+        self.require_projecting("A record", "Save it, and load it where the rows are.")
         if self.adjust_ is not None:
             raise ConfigError(
                 "A record has no covariates, and the run removed what they explain. Save the result, and load it where "
@@ -524,7 +524,7 @@ class PCAResult:
         """Refuse this use of a result whose `transform` is more than a projection."""
         if not self.projects:
             raise ConfigError(
-                f"The result for {use}", must="one that projects rows", got=type(self).__name__, then=remedy
+                f"{use} needs a result that projects rows, and a {type(self).__name__} does more than that. {remedy}"
             )
 
     def angle_to(self, other: PCAResult | Array) -> float:

@@ -32,7 +32,7 @@ from flower_pca.results.matching import match
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 
-_REMEDY: Final = "Check the sender."
+_REMEDY: Final = "Ask whoever has sent it to send result.to_record() again."
 _POSITIVE: Final = ("scale_", "shrinkage_")  # arrays of a projection that rows or scores are divided by
 
 
@@ -127,14 +127,14 @@ class Packet(ABC):
         elif names is not None:
             texts.append(names)
         if not all(isinstance(text, str) for text in texts):
-            raise DataError(f"The names of a {cls.kind}", must="texts", got=harmless(repr(texts)), then=_REMEDY)
+            raise DataError(f"The names of a {cls.kind} are not all texts: {harmless(repr(texts))}. {_REMEDY}")
         counts: dict[str, int] = {}
         for name in cls.counts:
             count = header.get(name)
             # True is an int to Python.
             if not isinstance(count, int) or isinstance(count, bool) or count < 1:
                 raise DataError(
-                    f"{name} of a {cls.kind}", must="a number of rows", got=harmless(repr(count)), then=_REMEDY
+                    f"{name} of a {cls.kind} is {harmless(repr(count))}, which is not a number of rows. {_REMEDY}"
                 )
             counts[name] = count
         return cls._unpacked(arrays, counts, labels.array_of(names), digest)
@@ -200,7 +200,7 @@ class Projection(Packet):
     __repr__ = brief
 
     def __post_init__(self) -> None:
-        Z, arrays, remedy = self.components_, self._arrays(), "Take it of a result."
+        Z, arrays, remedy = self.components_, self._arrays(), "Take the projection from a result."
         shapes = {name: a.shape for name, a in arrays.items()}
         if self.feature_names_in_ is not None:
             shapes["feature_names_in_"] = (len(self.feature_names_in_),)
@@ -208,15 +208,13 @@ class Projection(Packet):
         expected = {name: sides.get(name, Z.shape[1:]) for name in shapes}
         if Z.ndim != 2 or Z.size == 0 or shapes != expected:
             raise DataError(
-                "The shapes of a projection",
-                must="(k, d) for components_ and weights_, (k,) for shrinkage_, and (d,) for the rest",
-                got=shapes,
-                then=remedy,
+                f"The arrays of a projection have shapes {shapes}, which do not fit together: (k, d) is needed for "
+                f"components_ and weights_, (k,) for shrinkage_, and (d,) for the rest. {remedy}"
             )
         for name, a in arrays.items():
             if a.dtype.kind != "f" or not np.isfinite(a).all() or (name in _POSITIVE and not (a > 0.0).all()):
-                rule = "finite numbers" + (" above 0" if name in _POSITIVE else "")
-                raise DataError(f"{name} of a projection", must=rule, got="others", then=remedy)
+                above = " above 0" if name in _POSITIVE else ""
+                raise DataError(f"{name} of a projection has entries that are not finite numbers{above}. {remedy}")
 
     @property
     def n_components_(self) -> int:

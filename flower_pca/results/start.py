@@ -69,7 +69,7 @@ def basis(init: Start, r: int, wanted: tuple[str, ...] | None) -> tuple[Array, t
         given = given.arrange(wanted)
     rows = given.components_
     if rows.shape[0] != r or rows.shape[1] < r:
-        raise _refusal(f"{option('n_components', r)} finite rows", rows)
+        raise _refusal(f"the run needs as many rows as {option('n_components', r)}, and no fewer columns", rows)
     if given.scale_ is not None:
         rows = rows * given.scale_
     return linalg.orth(rows.T), wanted
@@ -144,7 +144,7 @@ def components_of(init: Start) -> Components:
     if rows.ndim == 3:
         rows = rows[-1]
     if rows.ndim != 2 or 0 in rows.shape or not np.isfinite(rows).all():
-        raise _refusal("finite rows", rows)
+        raise _refusal("they must be a matrix of finite numbers", rows)
     return Components(rows, getattr(found, "scale_", None), getattr(found, "feature_names_in_", None))
 
 
@@ -152,7 +152,7 @@ def _loaded(init: Start) -> Any:
     return PCAResult.load(init) if isinstance(init, str | os.PathLike) else init
 
 
-def _refusal(rule: str, rows: Array) -> ConfigError:
+def _refusal(need: str, rows: Array) -> ConfigError:
     return ConfigError(
-        "The basis to start from", must=rule, got=f"shape {rows.shape}", then="Give one component per row."
+        f"The components to start from have shape {rows.shape}, and {need}. Give one component per row.", setting="init"
     )

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from flower_pca.base import labels, linalg
-from flower_pca.base.errors import ConfigError, DataError, ProtocolError
+from flower_pca.base.errors import ASK_SERVER, ConfigError, DataError, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import brief
 from flower_pca.core.kinds import Shape
@@ -60,8 +60,7 @@ def respond(arrays: Arrays, data: Stream, memory: Arrays, complete: Complete) ->
     if "P" in arrays and not (arrays["P"].ndim == 2 and 0 < arrays["P"].shape[1] <= len(arrays["P"])):
         raise ProtocolError(
             f"The basis of a message has shape {arrays['P'].shape}, and it must have at least one column and no more "
-            "columns than rows. Ask the operator of the server which program sent it, because flower_pca sends "
-            "nothing like it."
+            f"columns than rows. {ASK_SERVER}"
         )
     if arrays["refine"] and "P" in arrays and newest[0] == step - 1 and "found" in memory:
         # the batch of the step before again, with the basis found from it; its outliers stay

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from flower_pca.base import checks, labels, linalg
-from flower_pca.base.errors import ConfigError, DataError, ProtocolError
+from flower_pca.base.errors import ASK_CLIENT, ConfigError, DataError, ProtocolError
 from flower_pca.base.history import Outcome, Status
 from flower_pca.base.linalg import Array
 from flower_pca.base.options import option
@@ -29,7 +29,6 @@ from flower_pca.tracking.panel import Panel
 from flower_pca.tracking.solver import Solver, beside
 from flower_pca.tracking.state import TrackState, left_over, moment, monitor, probe_on, skip, step_of
 
-_CLIENT: Final = "Ask the operator of that client which program it runs, because flower_pca sends nothing like it."
 SOLVERS: Final = ("krylov", "power")
 # of the settings that are whole numbers
 _LEAST: Final = {
@@ -193,13 +192,13 @@ class Tracker(Stage[TrackState]):
     def inspect(self, state: TrackState, reply: Arrays) -> None:
         if fault := fault_of(reply):
             counts = [float(reply[name]) for name in COUNTS if name in reply]
-            raise ProtocolError(f"An answer {fault}: its counts are {counts}. {_CLIENT}")
+            raise ProtocolError(f"An answer {fault}: its counts are {counts}. {ASK_CLIENT}")
         if state.solver is None and not state.closing and len(reply["S"]):
             d, width = reply["S"].shape
             if width != min(self._width(state), d):
                 raise ProtocolError(
                     f"S of an answer has {labels.count(width, 'column')}, and {min(self._width(state), d)} were asked "
-                    f"for. {_CLIENT}"
+                    f"for. {ASK_CLIENT}"
                 )
 
     def merging(self, state: TrackState) -> Merge:

@@ -19,7 +19,7 @@ import numpy as np
 from flower_pca.base import files, labels, linalg
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
-from flower_pca.base.shown import shown
+from flower_pca.base.shown import path_text, shown
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.config import PCAConfig
 from flower_pca.core.model import Model
@@ -153,10 +153,9 @@ class ColumnsResult(PCAResult):
         header, own = files.read(path, "own result")
         if not {"components", "scores"} <= own.keys() or "rows" not in header:
             raise DataError(
-                str(path),
-                must="a party's own result of a run over columns",
-                got="another",
-                then="Give the file that a node, or run --save-local, has written.",
+                f"{path_text(path)} is not a party's own result of a run over columns. Give the file that a node, or "
+                "run --save-local, has written.",
+                place=str(path),
             )
         names: Any = header.get("columns")
         return Projection(
@@ -191,10 +190,9 @@ class ColumnsResult(PCAResult):
         if number not in spans:
             known = ", ".join(labels.client_name(self.site_names, client) for client in spans)
             raise ConfigError(
-                "The party",
-                must=f"one whose loadings are at hand ({known or 'none'})",
-                got=shown(party),
-                then="A party has its own in the file that its node has written.",
+                f"The loadings of party {shown(party)} are not at hand "
+                f"({f'only those of {known} are' if known else 'no party handed its own over'}). They are in the file "
+                "that the party's node has written."
             )
         columns = slice(*spans[int(number)])
         names = self.feature_names_in_
@@ -223,10 +221,8 @@ class ColumnsResult(PCAResult):
             ids = ", with other ids" if len(people) > 1 else ""
             got = f"{len(X)} of {', '.join(map(str, rows))} rows{ids}"
             raise ConfigError(
-                "The columns to transform",
-                must=f"those of all {self.parties_} parties, for the same people",
-                got=got,
-                then="Add what is missing.",
+                f"transform needs the columns of all {self.parties_} parties for the same people, and {got} are "
+                "given. Add what is missing."
             )
         tables_of = zip(X, tables, strict=True)
         parts = [self.loadings(party).transform(table) for party, table in tables_of]
@@ -287,10 +283,8 @@ class ColumnsResult(PCAResult):
     def _require_whole(self) -> None:
         if not self.whole:
             raise ConfigError(
-                "The loadings",
-                must="of a run whose parties have all handed theirs over",
-                got=f"those of {len(self.spans_)} of {self.parties_}",
-                then="Have each party project its columns.",
+                f"Only {len(self.spans_)} of {self.parties_} parties have handed over their loadings, and all of them "
+                "are needed here. Have each party project its columns."
             )
 
 

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from flower_pca.base import checks, labels
-from flower_pca.base.errors import DataError, private
+from flower_pca.base.errors import ASK_SERVER, DataError, private
 from flower_pca.base.linalg import Array
 from flower_pca.base.options import option
 from flower_pca.core.layer import Layer, Work
@@ -58,10 +58,8 @@ class PartyColumns(LocalData):
         super().__init__(_transpose(framed, self.order), who=data.who)
         if not float(self.squares.sum()) <= _LARGEST[self.dtype]:
             raise DataError(
-                f"The data of {self.who}",
-                must="of usual size, at most 1e+65, or 1e+16 in single precision",
-                got="larger entries",
-                then="Scale the data, or mend it.",
+                f"The data of {self.who} has entries that are too large: at most 1e+65 is possible, or 1e+16 in "
+                "single precision. Scale the data, or correct it."
             )
 
     @property
@@ -103,10 +101,8 @@ class PartyColumns(LocalData):
         """These very columns, which are framed already."""
         if frame.arrays:
             raise DataError(
-                "The frame of columns at different places",
-                must="none, as columns are centred and scaled by their party",
-                got="one",
-                then="Check the sender.",
+                "A message about columns at different places brings a mean or a scale, and here each party centers "
+                f"and scales its own columns. {ASK_SERVER}"
             )
         return self
 
@@ -163,7 +159,7 @@ def _column_frame(table: LocalData, split: Split) -> Frame:
         raise checks.not_finite(table.who, table.missing)
     there = table.observed()
     with private():
-        _refuse(table, "there", "no value at all", np.asarray(there.seen) == 0, "Leave it out.")
+        _refuse(table, np.asarray(there.seen) == 0, "are no values at all", then="Leave it out.")
         scale = _scale(table, split)
     frame = Frame(scale=scale, names=table.names)
     if split.center:
@@ -179,33 +175,30 @@ def _scale(table: LocalData, split: Split) -> Array | None:
         return None
     if split.scale == "max_abs":
         peak = table.peak()
-        _refuse(
-            table,
-            f"at least 1e-145 under {option('scale', 'max_abs')}",
-            "less",
-            (peak > 0.0) & (peak < _LEAST),
-            "Scale it.",
-        )
+        small = (peak > 0.0) & (peak < _LEAST)
+        why = f", too small for {option('scale', 'max_abs')}"
+        _refuse(table, small, "are only values below 1e-145", why, then="Scale it.")
         return np.where(peak > 0.0, peak, 1.0)
     if split.scale == "genotype":
         outside = (there.mean < 0.0) | (there.mean > 2.0)
-        rule = f"counts from 0 to 2 under {option('scale', 'genotype')}"
-        _refuse(table, rule, "others", outside, f"Drop it, or use {option('scale', 'std')}.")
+        why = f", which {option('scale', 'genotype')} needs"
+        _refuse(
+            table, outside, "are not only counts from 0 to 2", why, then=f"Drop it, or use {option('scale', 'std')}."
+        )
         return genotype_scale(there.mean, table.n)
     deviation = np.sqrt(there.m2 / there.seen)
     rounding = _CONSTANT * np.finfo(np.float64).eps
     # Of a constant column the mean is off by its last digits, and the deviation is no zero.
     same = deviation <= rounding * np.abs(there.mean)
-    unscaled = f"Drop it, or {option('scale', None)}."
-    varying = f"varying under {option('scale', 'std')}"
-    _refuse(table, varying, "a constant", same | (deviation < _LEAST), unscaled)
+    why = f", which {option('scale', 'std')} cannot scale"
+    _refuse(table, same | (deviation < _LEAST), "is a constant", why, then=f"Drop it, or use {option('scale', None)}.")
     return np.asarray(deviation)
 
 
-def _refuse(table: LocalData, rule: str, kind: str, bad: Array, remedy: str) -> None:
-    """Raise DataError if any column is bad, with their names or numbers."""
+def _refuse(table: LocalData, bad: Array, found: str, why: str = "", *, then: str) -> None:
+    """Raise DataError if any column is bad, with their names or numbers: "There `found` in ..."."""
     columns = np.flatnonzero(np.broadcast_to(bad, table.d))
     if len(columns):
         names = labels.column_names(table.names, table.d)
-        got = f"{kind} in {in_brief([names[j] for j in columns])}"
-        raise DataError(f"Every column of {table.who}", must=rule, got=got, then=remedy)
+        where = f"{in_brief([names[j] for j in columns])} of {table.who}"
+        raise DataError(f"There {found} in {'column ' * bool(table.names)}{where}{why}. {then}")

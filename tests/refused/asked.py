@@ -92,7 +92,7 @@ OF_ROWS = [
     *[
         refused_by_node(
             {"stage": "exact_per_pca", "arrays": {"B": BASIS, "samples": False, **message, "auto": True}},
-            "The own components that a client chooses must be up to 10",
+            "A message lets this client choose among up to .* own components, and clients choose among up to 10. Ask",
         )
         for message in (
             {"U": BASIS, "b": ONE, "steps": 0, "own": 9},

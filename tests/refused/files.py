@@ -133,11 +133,14 @@ SOURCE = [
     Refused({"text": "npyy(path='x')"}, "^The data source must be one of npy, npz.* Got 'npyy'. Did you mean 'npy'?"),
     Refused({"text": "npy(pth='x')"}, "^Every parameter of npy must be among path, gaps. Got 'pth'"),
     Refused({"text": "npy"}, "^npy needs path. Write npy(path=...)."),
-    Refused({"text": "npy(path=3)"}, "^path must be text. Got 3. Put it in quotes."),
+    Refused({"text": "npy(path=3)"}, "^path is 3, and it must be text. Put it in quotes."),
     Refused({"text": "/data/x.doc"}, "^No file or folder named '/data/x.doc'.$", DataError),
     Refused({"text": None}, "^The data source must be .* Got None."),
     Refused({"text": "synthetic(n=0)"}, "^n must be a whole number of at least 1. Got 0."),
-    Refused({"text": "synthetic(n=3, clients=4)"}, "^n must be at least 4, one row for each client. Got 3."),
+    Refused(
+        {"text": "synthetic(n=3, clients=4)"},
+        "^n is 3, and each of the 4 clients needs at least one row. Use fewer clients.",
+    ),
     Refused({"text": "sklearn('iriss')"}, "must be one of 'breast_cancer', .* Got 'iriss'. Did you mean 'iris'?"),
     Refused({"text": "x.gz"}, "^x.gz is no file that is read here. Unpack it first."),
     Refused({"text": "x.dat"}, "^x.dat is no file that is read here. Rename it to .txt if it is a table of text."),
@@ -146,18 +149,17 @@ SOURCE = [
 MISSING_FILE = [Refused({"reader": name}, "^No file or folder named '.*none'.", DataError) for name in FILES]
 PATIENTS = [
     *[
-        Refused({"ending": ending, **options}, sentence)
+        Refused({"ending": ending, **options}, sentence.replace("{ending}", ending))
         for ending in ("csv", "parquet")
         for options, sentence in (
-            ({"columns": ["bmj"]}, "Got none called 'bmj'. Did you mean 'bmi'?"),
+            ({"columns": ["bmj"]}, "patients.{ending} has no column 'bmj'. Did you mean 'bmi'?"),
             (
                 {"columns": ["glucose"]},
-                "^The columns of .* must be there, for all that are asked for. Got none called 'glucose'. Name others, "
-                "or mend the file.",
+                "^/.*/patients.{ending} has no column 'glucose'. Name others, or mend the file.",
             ),
-            ({"beside": ["sit"]}, "Got none called 'sit'. Did you mean 'site'?"),
-            ({"columns": "age"}, "^columns must be a list of names. Got 'age'. Write columns=['a', 'b']."),
-            ({"beside": 3}, "^beside must be a list of names. Got 3."),
+            ({"beside": ["sit"]}, "patients.{ending} has no column 'sit'. Did you mean 'site'?"),
+            ({"columns": "age"}, "^columns is 'age', and it must be a list of names. Write columns=['a', 'b']."),
+            ({"beside": 3}, "^beside is 3, and it must be a list of names. Write beside=['a', 'b']."),
         )
     ],
     *[
@@ -183,17 +185,23 @@ ARRAY_OF_PATIENTS = [
 ARCHIVE = [
     Refused(
         {"npz": {"X": SQUARES, "y": SQUARES[:, 0]}, "options": ", key='y'"},
-        "^The data of .* must be a table. Got 1 dimension.",
+        "^The data of npz(path='/.*/x.npz', key='y') has 1 dimension, and a table has 2. A vector becomes a table "
+        "by x[:, None].",
         DataError,
     ),
     Refused(
         {"npz": {"X": SQUARES, "y": SQUARES[:, 0]}, "options": ", key='Z'"},
-        "x.npz must be one of X, y. Got 'Z'. Write npz(path='.*', key='X').$",
+        "/.*/x.npz has no array named 'Z', only X, y. Write npz(path='/.*/x.npz', key='X').$",
     ),
-    Refused({"npz": {"X": OBJECTS}}, "x.npz must be ", DataError),
+    Refused(
+        {"npz": {"X": OBJECTS}},
+        "The data file /.*/x.npz cannot be read as a file saved by numpy.savez, without pickled objects (.*). Check "
+        "the file, or name another source.",
+        DataError,
+    ),
     Refused(
         {"npz": {"X": SQUARES, "columns": np.array(["a", "b"])}},
-        "^columns of .*x.npz must be 3, one for each column. Got 2.",
+        "^columns of /.*/x.npz has 2 names for 3 columns. Name each column, or leave the names out.",
         DataError,
     ),
     Refused(
@@ -203,7 +211,12 @@ ARCHIVE = [
     ),
 ]
 ARRAY_FILE = [
-    Refused({"npy": OBJECTS}, "x.npy must be ", DataError),
+    Refused(
+        {"npy": OBJECTS},
+        "The data file /.*/x.npy cannot be read as an array saved by numpy.save (.*). Check the file, or name "
+        "another source.",
+        DataError,
+    ),
     Refused(
         {"npy": SQUARES, "columns": ["size"]}, "^columns must be left out of data without names of columns. Got size."
     ),
@@ -211,7 +224,8 @@ ARRAY_FILE = [
 BROKEN_FILE = [
     Refused(
         {"reader": reader, "content": content},
-        "^The data file /.*/x.bin must be |^The columns of /.*/x.bin must be ",
+        "^The data file /.*/x.bin cannot be read as |^The data file /.*/x.bin is |^The data file /.*/x.bin has "
+        "|^The columns of /.*/x.bin ",
         DataError,
     )
     for reader in FILES
@@ -243,18 +257,27 @@ FOLDER = [
             (
                 AGE_AND_ARRAY,
                 {"spec": "folder(path='{}', pattern='*.parquet')"},
-                "must be one with files that match '*.parquet'",
+                "The folder /.* has no files that match '*.parquet' and end in .*. Check the path and the pattern.",
             ),
             ({}, {"spec": "folder(path='{}/none')"}, "^No file or folder named '.*none'."),
-            (AGE, {"spec": "folder(path='{}/a.csv')"}, "a.csv must be a folder with one file per client."),
-            ({"x.csv": None}, {"spec": "{}/x.csv"}, "^The folder .*x.csv must be one with files that match"),
+            (
+                AGE,
+                {"spec": "folder(path='{}/a.csv')"},
+                "The data file /.*/a.csv cannot be read as a folder with one file per client (.*). Check the file, "
+                "or name another source.",
+            ),
+            (
+                {"x.csv": None},
+                {"spec": "{}/x.csv"},
+                "^The folder /.*/x.csv has no files that match '*' and end in .*. Check the path and the pattern.",
+            ),
             (
                 {"x.csv": None},
                 {"spec": "csv(path='{}/x.csv')"},
-                "^The data file .*x.csv must be a file. Got a folder. Write folder(path=",
+                "^/.*/x.csv is a folder, and this reads a file. Write folder(path='/.*/x.csv').",
             ),
             *(
-                ({**AGE, "b.csv": text}, {}, "^The data file /.*/b.csv must be one with rows. Got none. Mend it, or")
+                ({**AGE, "b.csv": text}, {}, "^The data file /.*/b.csv has no rows. Mend it, or take it away.")
                 for text in ("", "age,bmi\n")
             ),
             (
@@ -265,7 +288,9 @@ FOLDER = [
         )
     ],
     Refused(
-        {"files": AGE_AND_ARRAY, "spec": "folder(path='{}', columns=['age'])"}, "^columns of .*c.npy must be left out."
+        {"files": AGE_AND_ARRAY, "spec": "folder(path='{}', columns=['age'])"},
+        "^/.*/c.npy cannot be read with columns=a list of length 1. Leave columns out, or use files with named "
+        "columns.",
     ),
     Refused(
         {
@@ -273,11 +298,11 @@ FOLDER = [
             "drop": ["nots"],
             "without": ["trier"],
         },
-        "^The columns to leave out must be among age, .* Got 'nots'. .*'note'",
+        "^None of the columns to leave out matches 'nots': there are age, lab, note. Did you mean 'note'?",
     ),
     Refused(
         {"files": {"bonn.csv": NOTED, "jena.csv": NOTED}, "without": ["koeln"]},
-        "^The sites to leave out must be among bonn, .*Got 'koeln'.",
+        "^None of the sites to leave out matches 'koeln': there are bonn, bonn.csv, jena, jena.csv. Leave it out.",
     ),
 ]
 DEALT = [
@@ -296,24 +321,38 @@ DEALT = [
     ],
     Refused(
         {"files": {f"{i}.npy": np.ones((2, 2)) for i in range(3)}, "by": None, "clients": 2},
-        "^The number of clients must be 3, one for each file. Got 2.",
+        "^The data has 3 clients, one for each file, and not 2. Leave the number of clients out, or name a "
+        "partition to mix their rows.",
     ),
     Refused(
         {"files": {}, "by": None, "spec": "synthetic(n=20, clients=3)", "clients": 2},
-        "must be 3, one for each client that the data has. Got 2. Leave it out, or",
+        "The data has 3 clients, and not 2. Leave the number of clients out, or name a partition to mix their rows.",
     ),
 ]
 INBOX = [
-    Refused({"files": {}}, "must be one with a folder for each site, or with files. Got an empty one", DataError),
-    Refused({"files": {}, "spec": "{}/none"}, "The folder to follow must be there", DataError),
+    Refused({"files": {}}, "The folder /.* is empty. Make a folder for each site in it, or name the sites.", DataError),
+    Refused(
+        {"files": {}, "spec": "{}/none"},
+        "There is no folder /.*/none to follow. Make it first; files may arrive later.",
+        DataError,
+    ),
     Refused(
         {"files": {"north": None}},
         "The worker processes of Ray cannot read a stream that is an iterator of this process. Give",
     ),
 ]
-ARRIVALS = [Refused({"path": "/none/such"}, "The folder of a stream must be there", DataError)]
+ARRIVALS = [
+    Refused(
+        {"path": "/none/such"},
+        "There is no folder /none/such to take a stream from. Make it first; files may arrive later.",
+        DataError,
+    )
+]
 PARTIES = [
-    Refused({"spec": "synthetic(n=9, d=4)", "ids": "who"}, "ids must be of a csv, parquet or npz file. Got 'who'")
+    Refused(
+        {"spec": "synthetic(n=9, d=4)", "ids": "who"},
+        "ids is for csv, parquet and npz files, and this source is another. Leave ids out.",
+    )
 ]
 PARTITION = [
     *[
@@ -324,19 +363,22 @@ PARTITION = [
             ("iid(1, 2)", BY_NAME),
             ("iid(1, seed=2)", BY_NAME),
             ("contiguous(1)", BY_NAME),
-            ("dirichlet(0.3)", "The column of dirichlet must be one that the data has beside its rows. Got 'y'."),
+            ("dirichlet(0.3)", "dirichlet deals rows out by the column 'y', and the data has none beside its rows."),
             ("by_column", "by_column needs column."),
             ("iid(seed=-1)", "seed must be a whole number of at least 0. Got -1."),
             ("by_size", "by_size needs sizes. Write by_size(sizes=...)."),
-            ("by_size(sizes=[1, 2])", "sizes must be 3 positive numbers, one for each client. Got a list of length 2."),
-            ("by_size(sizes=[1, 0, 2])", "sizes must be 3 positive numbers"),
-            ("by_size(sizes='abc')", "sizes must be 3 positive numbers"),
+            (
+                "by_size(sizes=[1, 2])",
+                "sizes is a list of length 2, and it must hold 3 positive numbers, one for each client.",
+            ),
+            ("by_size(sizes=[1, 0, 2])", "sizes is a list of length 3, and it must hold 3 positive numbers"),
+            ("by_size(sizes='abc')", "sizes is 'abc', and it must hold 3 positive numbers"),
             ("power_law(exponent=-1)", "exponent must be a finite number of at least 0 and at most 20. Got -1."),
         )
     ],
     Refused(
         {"text": "contiguous", "n": 3, "clients": 4},
-        "^The number of rows must be at least 4, one for each client. Got 3.",
+        "^Each client needs at least one row, and there are 3 rows for 4 clients. Use fewer clients.",
         DataError,
     ),
     Refused(
@@ -345,11 +387,12 @@ PARTITION = [
     ),
     Refused(
         {"text": "by_column('site')", "n": 6, "clients": 2, "beside": {"site": TOWNS}},
-        "^The number of clients must be 3, one for each value of site. Got 2.",
+        "^There are 3 clients, one for each value of site, and not 2. Leave the number of clients out.",
     ),
     Refused(
         {"text": "by_column('town')", "n": 6, "clients": None, "beside": {"site": TOWNS}},
-        "^The column of by_column must be one of site. Got 'town'.",
+        "^by_column deals rows out by the column 'town', and the data has only site beside its rows. Write "
+        "by_column(..., column='...').",
     ),
 ]
 DOORS: dict[str, tuple[Callable[..., Any], list[Refused]]] = {

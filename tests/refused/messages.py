@@ -289,7 +289,8 @@ SHARE = [protocol({"clients": 3}, "must be from 1 to 2")]
 PROBE = [
     protocol(
         {"stage": stage, "shape": shape},
-        f"^The probe of own components must be one vector of 9 numbers. Got shape {shape}. Check the sender.",
+        f"^The probe of own components has shape {shape}, and this node needs one vector of 9 numbers. Ask the "
+        "operator",
     )
     for stage in PERSONAL
     for shape in ((9, 9), (9, 2), (9, 0), (9,), (1, 9), (8, 1))

@@ -256,13 +256,13 @@ ESTIMATED = [
             (
                 OF_PANDAS.astype(pd.SparseDtype(float)),
                 {},
-                "The sparse columns of X must be 0 where nothing is stored. .*to_dense()",
+                "The sparse columns of X have a fill value other than 0. Use X.sparse.to_dense().",
                 DataError,
             ),
             (
                 GOOD[:, :4],
                 {"columns": NAMES},
-                "columns must be of tables with names. Got a ndarray without. Give data",
+                "columns chooses columns by their names, and X, an array of shape (60, 4), has none. Give data",
                 ConfigError,
             ),
             (
@@ -280,15 +280,10 @@ ESTIMATED = [
             (
                 OF_PANDAS.assign(site=SITES),
                 {"columns": NAMES, "sites": "site"},
-                "sites must be the site of each row. Got 'site'. Give the column itself",
+                "sites is 'site', and it must hold the site of each row. Give the column itself",
                 ConfigError,
             ),
-            (
-                OF_PANDAS,
-                {"sites": [None, *SITES[1:]]},
-                "sites must be the name of one for each row. Got 1 row without.",
-                DataError,
-            ),
+            (OF_PANDAS, {"sites": [None, *SITES[1:]]}, "sites has no name for 1 row. Name the site", DataError),
         )
     ],
     Refused(
@@ -324,7 +319,9 @@ ESTIMATED = [
     ],
     Refused({"data": [GOOD, GOOD[:, :4]]}, "X has 4 features, but FederatedPCA is expecting 5", ValueError),
     Refused(
-        {"data": np.eye(4), "categorical": "ward"}, "categorical must be of tables with names. Got a ndarray without"
+        {"data": np.eye(4), "categorical": "ward"},
+        "categorical is about columns with names, and X, an array of shape (4, 4), has none. Give data frames, or "
+        "leave categorical out.",
     ),
 ]
 ESTIMATED_FOR = [

@@ -22,7 +22,6 @@ from sims import faps
 
 GOOD = rows(60, [5.0, 3.0, 2.0, 1.0, 0.5], seed=0)
 OWN = "local_components of exact_per_pca "
-WORDS = "must be a whole number of at least 0, 'auto', or a mapping from clients to such numbers. "
 TOLERANCE = (
     "Every parameter of ssi must be among oversample, tol, min_rounds, max_rounds, patience. Got 'tolerance'. "
     "Choose one of these."
@@ -85,9 +84,14 @@ ALGORITHM = [
     Refused({"algorithm": "faps", "penalty": "mine"}, "penalty of faps must be .*paper.*measured.* Got 'mine'"),
     Refused(
         {"algorithm": "exact_per_pca", "gain_tol": 1e-5, "acceleration": "none"},
-        "gain_tol of exact_per_pca must be 0 where acceleration is 'none'",
+        'gain_tol of exact_per_pca is 1e-05, and with acceleration="none" it must be 0. Use acceleration="lbfgs", '
+        "whose steps show saddles.",
     ),
-    Refused({"algorithm": "triple_pca", "local_components": "auto"}, "local_components of triple_pca must be a whole"),
+    Refused(
+        {"algorithm": "triple_pca", "local_components": "auto"},
+        "local_components of triple_pca cannot be 'auto', because far entries would be held out with the rows. Give "
+        "a whole number, or a mapping from clients to such numbers.",
+    ),
     Refused(
         {"algorithm": "triple_pca", "threshold": 0.5}, "threshold of triple_pca must be a finite number of at least 1"
     ),
@@ -99,7 +103,11 @@ ALGORITHM = [
         for value, sentence in (
             (-1, f"{OWN}must be a whole number of at least 0. Got -1."),
             (1.5, "must be a whole number of at least 0, or a mapping from clients to such numbers. Got 1.5. Write {"),
-            ("three", "or a mapping from clients to such numbers. Got 'three'."),
+            (
+                "three",
+                "local_components of exact_per_pca is 'three', and it must be a whole number of at least 0, 'auto', "
+                "or a mapping from clients to such numbers. Write 'auto', say.",
+            ),
             ({}, "must be a whole number of at least 0, or a mapping .* Got {}."),
             ({0: -1}, f"{OWN}for client 0 must be a whole number of at least 0. Got -1."),
             ({"Bonn": 2.5}, "for client 'Bonn' must be a whole number of at least 0. Got 2.5."),
@@ -108,13 +116,16 @@ ALGORITHM = [
         )
     ],
     *[
-        Refused({"algorithm": name, "local_components": "Auto"}, f"{WORDS}Got 'Auto'.")
+        Refused(
+            {"algorithm": name, "local_components": "Auto"},
+            f"local_components of {name} is 'Auto', and it must be a whole number of at least 0, 'auto', or a mapping",
+        )
         for name in ("exact_per_pca", "per_pca")
     ],
     *[
         Refused(
             {"algorithm": name, "local_components": "auto", "init": "random"},
-            "must be a number where init is random. Got 'auto'. Use init=\"projection\": own components are chosen",
+            f'local_components of {name} cannot be \'auto\' with init="random". Use init="projection", which chooses',
         )
         for name in ("exact_per_pca", "per_pca")
     ],
@@ -124,7 +135,11 @@ ALGORITHM = [
             ({"weights": "rows"}, "weights of per_pca must be one of 'equal', 'samples'"),
             ({"init": "pca"}, "init of per_pca must be one of"),
             ({"choice": 3}, "choice of per_pca must be a whole number of at least 1 and at most 2"),
-            ({"choice": 2, "retraction": "qr"}, "retraction of per_pca must be polar with choice 2"),
+            (
+                {"choice": 2, "retraction": "qr"},
+                'choice 2 of per_pca needs retraction="polar", because the columns of a QR do not take each other '
+                'into account. Write retraction="polar".',
+            ),
             ({"step": 0.0}, "step of per_pca must be a finite number"),
             ({"local_components": -1}, "local_components of per_pca must be a whole number of at least 0"),
         )
@@ -140,8 +155,8 @@ ALGORITHM = [
             ({"mu": -1}, "^mu of faps must be a finite number of at least 0 and at most 1. Got -1. Try 0.01."),
             (
                 {"beta_0": 0.3, "theta": 0.2},
-                "^Settings of the paper's penalties must be left out where others are used. Got beta_0, theta. Leave "
-                'them out, or use penalty="paper".',
+                "^faps with penalty='measured' has no use for beta_0, theta, because only the penalties of the "
+                'paper have such settings. Leave them out, or use penalty="paper".',
             ),
         )
     ],
@@ -181,7 +196,7 @@ ALGORITHM = [
     Refused({"algorithm": "krylov", "oversample": "auto", "max_basis": 2}, "max_basis of krylov must be"),
     Refused(
         {"algorithm": "krylov", "oversample": "wide"},
-        "^oversample of krylov must be a whole number, or \"auto\". Got 'wide'. Use 2.",
+        "^oversample of krylov is 'wide', and it must be a whole number or \"auto\". Use 2.",
     ),
     Refused(
         {"algorithm": "local_power(align='signs')"},
@@ -197,7 +212,8 @@ ALGORITHM = [
     ),
     Refused(
         {"algorithm": "consensus_rpca", "noise": "much"},
-        "noise of consensus_rpca must be 'auto', or a number of at least 0.",
+        "noise of consensus_rpca is 'much', and it must be \"auto\" or a number of at least 0. Leave it out to have "
+        "it estimated.",
     ),
 ]
 TRACKER = [
@@ -392,7 +408,8 @@ BOTH = [
 DIMENSION = [
     Refused(
         {"variances": np.ones(4), "n": 3},
-        "The rows for an estimated number of components must be at least as many as columns, 4. Got 3. Name a number",
+        "To estimate the number of components, there must be at least as many rows as columns, and there are 3 rows "
+        "of 4 columns. Give a number of components.",
         DataError,
     )
 ]

@@ -117,29 +117,50 @@ PROJECTION = [
         (files.to_bytes("result", {}, {"components_": np.eye(2)}), "read as one (ValueError). Check the sender"),
         (
             packed(components_=np.eye(2), local=np.eye(2)),
-            "The arrays of a projection are not those of its fields: components_, local. Check",
+            "The arrays of a projection are not those of its fields: components_, local. Ask whoever has sent it to "
+            "send result.to_record() again.",
         ),
-        (packed(mean_=np.ones(2)), "The arrays of a projection are not those of its fields: mean_. Check the sender"),
+        (
+            packed(mean_=np.ones(2)),
+            "The arrays of a projection are not those of its fields: mean_. Ask whoever has sent it to send "
+            "result.to_record() again.",
+        ),
         (
             packed(components_=np.ones(3)),
-            "The shapes of a projection must be (k, d) for components_ and weights_, (k,) for",
+            "The arrays of a projection have shapes {'components_': (3,)}, which do not fit together: (k, d) is "
+            "needed for components_ and weights_, (k,) for shrinkage_, and (d,) for the rest. Take the projection "
+            "from a result.",
         ),
-        (packed(components_=np.eye(2), mean_=np.ones(3)), "Got {'components_': (2, 2), 'mean_': (3,)}. Take it of"),
+        (
+            packed(components_=np.eye(2), mean_=np.ones(3)),
+            "The arrays of a projection have shapes {'components_': (2, 2), 'mean_': (3,)}, which do not fit "
+            "together: (k, d) is needed for components_ and weights_, (k,) for shrinkage_, and (d,) for the rest. "
+            "Take the projection from a result.",
+        ),
         (packed({"feature_names": ["a"]}, components_=np.eye(2)), "'feature_names_in_': (1,)}"),
         (
             files.to_bytes("projection", {}, {"components_": np.eye(2)}),
-            "The names of a projection must be texts. Got [None, None]",
+            "The names of a projection are not all texts: [None, None]. Ask whoever has sent it to send "
+            "result.to_record() again.",
         ),
-        (packed({"feature_names": 3}, components_=np.eye(2)), "The names of a projection must be texts. Got ['', 3]"),
+        (
+            packed({"feature_names": 3}, components_=np.eye(2)),
+            "The names of a projection are not all texts: ['', 3]. Ask whoever has sent it to send "
+            "result.to_record() again.",
+        ),
         (
             packed(components_=np.eye(2) * np.nan),
-            "components_ of a projection must be finite numbers. Got others. Take",
+            "components_ of a projection has entries that are not finite numbers. Take the projection from a result.",
         ),
         (
             packed(components_=np.eye(2), scale_=np.zeros(2)),
-            "scale_ of a projection must be finite numbers above 0. Got",
+            "scale_ of a projection has entries that are not finite numbers above 0. Take the projection from a "
+            "result.",
         ),
-        (packed(components_=np.eye(2), fill_=np.arange(2)), "fill_ of a projection must be finite numbers. Got others"),
+        (
+            packed(components_=np.eye(2), fill_=np.arange(2)),
+            "fill_ of a projection has entries that are not finite numbers. Take the projection from a result.",
+        ),
     )
 ]
 SCALING_RECORD = [
@@ -147,7 +168,7 @@ SCALING_RECORD = [
     Refused({"record": {"flower_pca.scaling": b"damaged"}}, "must be a scaling that flower_pca has", DataError),
 ]
 SCALING = [
-    Refused({"n_samples_": n}, f"n_samples_ of a scaling must be a number of rows. Got {n!r}. Check", DataError)
+    Refused({"n_samples_": n}, f"n_samples_ of a scaling is {n!r}, which is not a number of rows. Ask", DataError)
     for n in (None, "3", True, 0)
 ]
 SCALING_PARTS = [

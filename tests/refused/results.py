@@ -139,24 +139,31 @@ def others_than(algorithm: str, data: Any) -> None:
 PICTURE = [
     Refused({"what": "scre"}, "The picture must be one of 'overview', 'scree', .* Did you mean 'scree'"),
     Refused({"what": "scree", "name": "p.pdf"}, "A picture is written to .svg or .png, not to '.*p.pdf'"),
-    Refused({"what": "scores"}, 'The picture "scores" must be given the clients\' rows. Got no shards'),
-    Refused({"what": "errors"}, 'The picture "errors" must be given'),
+    Refused({"what": "scores"}, 'The picture "scores" needs the rows of the clients. Add shards=[...].'),
+    Refused(
+        {"what": "errors"},
+        'The picture "errors" needs the rows of the clients, with the same columns at all of them. Add '
+        "shards=[...], or draw scores.",
+    ),
     Refused(
         {"what": "removed", "algorithm": "consensus_rpca"},
-        "must be given the clients' rows, or of a simulation that has just been run. Got",
+        'The picture "removed" needs the rows of the clients, or the result of a simulation that has just been run. '
+        "Add shards=[...].",
     ),
     Refused(
         {"what": "split", "algorithm": "exact_per_pca"},
-        "must be given the clients' rows, of a run that knows their own components.",
+        'The picture "split" needs the rows of the clients, and a result that knows their own components. Draw it '
+        "from the result of a simulation, and add shards=[...].",
     ),
     Refused(
         {"what": "own_map", "algorithm": "exact_per_pca"},
-        "must be of a run that knows the own components of two clients. Got one",
+        'The picture "own_map" needs a result that knows the own components of at least two clients. Draw it from '
+        "the result of a simulation, before it is saved.",
     ),
 ]
 PICTURE_OF_STEPS = [
     Refused({"what": "scree"}, "The picture must be one of 'overview', 'subspace_change'"),
-    Refused({"what": "outliers"}, 'The picture "outliers" must be of a run with outliers. Got one without.'),
+    Refused({"what": "outliers"}, 'The picture "outliers" needs a run with outliers. Draw subspace_change.'),
 ]
 RESULT = [
     Refused(
@@ -195,31 +202,35 @@ OF_STEPS = [
 OF_PARTIES = [
     Refused(
         {"act": "transform", "given": ({**ALIGNED, "lab": ALIGNED["lab"].rename(index={"P001": "P900"})},)},
-        "Got 2 of 90 rows, with other ids",
+        "transform needs the columns of all 2 parties for the same people, and 2 of 90 rows, with other ids are "
+        "given. Add what is missing.",
     ),
     Refused(
         {"act": "transform", "given": ({"lab": ALIGNED["lab"]},)},
-        "The columns to transform must be those of all 2 parties, for the same people",
+        "transform needs the columns of all 2 parties for the same people, and 1 of 90 rows are given. Add what is "
+        "missing.",
     ),
     Refused(
         {"act": "transform", "given": (people.X,), "named": False, "hide_local": (1,)},
-        "The loadings must be of a run whose parties have all handed theirs over",
+        "Only 2 of 3 parties have handed over their loadings, and all of them are needed here. Have each party "
+        "project its columns.",
     ),
     Refused(
         {"act": "loadings", "given": (1,), "named": False, "hide_local": (1,)},
-        "The party must be one whose loadings are at hand (client 0, client 2)",
+        "The loadings of party 1 are not at hand (only those of client 0, client 2 are). They are in the file that "
+        "the party's node has written.",
     ),
     Refused(
         {"act": "plot", "given": ("loadings", "/none/such/l.svg"), "hide_local": (0, 1)},
-        'The picture "loadings" must be of a result with loadings',
+        'The picture "loadings" needs a result with loadings. Ask each party for its own.',
     ),
 ]
 FILLED = [Refused({"center": False}, "^The run was neither centred nor allowed for missing values")]
 OF_ROBUST = [
-    Refused({"use": use}, f"The result for {what} must be one that projects rows. Got RobustResult.{remedy}")
+    Refused({"use": use}, f"{what} needs a result that projects rows, and a RobustResult does more than that. {remedy}")
     for use, what, remedy in (
-        (to_sklearn, "scikit-learn", " Use its own transform."),
-        (lambda result: result.to_record(), "a record", ""),
+        (to_sklearn, "scikit-learn's PCA", "Use the transform of the result."),
+        (lambda result: result.to_record(), "A record", "Save it"),
     )
 ]
 PROJECTING = [
@@ -243,49 +254,59 @@ PROJECTING_FILE = [
     )
 ]
 LIMITS = [
-    Refused({"asked": {"source": "clients"}}, "Limits from the clients must be asked of a run with monitor=True"),
+    Refused(
+        {"asked": {"source": "clients"}},
+        'Limits from the clients need a run with monitor=True, and all of its components. Use source="theory".',
+    ),
     Refused(
         {"asked": {"source": "clients"}, "monitor": True, "only": 2},
-        "Limits from the clients must be .*for all of its components",
+        'Limits from the clients need a run with monitor=True, and all of its components. Use source="theory".',
     ),
     *[Refused({"asked": {"level": level}}, "level must be a finite number of at least") for level in (1.0, "high")],
     Refused(
         {"asked": {"trained": True, "source": "theory"}, "data": [TWO[0][:3]]},
-        "for limits from theory, must be more than 3",
+        "Limits from theory need more than 3 rows, and the run had 3. Use fewer components, or limits from the "
+        "clients.",
     ),
     Refused(
         {"asked": {"level": 0.99, "source": "theory"}, "algorithm": "sparse_pca", "monitor": True},
-        "Limits from theory must be for components that are orthonormal.*monitor=T",
+        "Limits from theory need orthonormal components, and those of sparse_pca are not. Run with monitor=True.",
     ),
 ]
 MONITORING = [
     Refused({"only": 4}, "n_components of a Monitor must be a whole number of at least 1 and at most 3"),
     Refused(
         {"algorithm": "consensus_rpca", "max_rounds": 2},
-        "The result to monitor by must be of a run whose components are all there",
+        "Rows cannot be scored by a RobustResult, because its components are not all that is expected of a row. Run "
+        "krylov.",
     ),
     Refused(
         {"algorithm": "ssi", "max_rounds": 3, "dp": DP},
-        "The result to monitor by must be of a run without dp. Got noise in the variances that limits are made of. "
-        "Score against a result without a budget.",
+        "Rows cannot be scored by the result of a run with dp, because the variances that limits are made of have "
+        "noise. Score against a result without a budget.",
     ),
 ]
 SCORED = [Refused({"rows": NAMED[0].drop(columns="b")}, "Got 11, without 'b'")]
 ROTATED = [
-    Refused({"k": 1}, "must be one of at least 2 components"),
+    Refused(
+        {"k": 1},
+        "A rotation needs at least 2 components, and this result has 1. Ask for more, or read its one component as "
+        "it is.",
+    ),
     *[
         Refused(
             {"algorithm": name, "max_rounds": 5},
-            f"orthonormal, and those of the covariance of all rows. Got one of {name}",
+            f"Only orthonormal components of the covariance of all rows can be rotated, and those of {name}",
         )
         for name in ("sparse_pca", "per_pca", "dcf_pca")
     ],
     Refused(
-        {"algorithm": "covariance", "dp": "dp(epsilon=5.0, delta=1e-6, clip=9.0)"}, "without noise on its variances"
+        {"algorithm": "covariance", "dp": "dp(epsilon=5.0, delta=1e-6, clip=9.0)"},
+        "The components of a run with dp cannot be rotated, because their variances have noise. Read them as they are.",
     ),
     Refused(
         {"algorithm": "covariance", "k": 3, "data": [X[:, :2] @ np.ones((2, 4)) for X in TWO]},
-        "must be one whose components all have a variance above 0",
+        "Components without variance cannot be rotated, and the smallest variance is .*. Ask for fewer components.",
     ),
     *[
         Refused({"method": method, "scale": "std"}, words)
@@ -296,12 +317,26 @@ ROTATED = [
         )
     ],
 ]
-ROTATED_PARTS = [Refused({}, "The loadings must be of a run whose parties")]
-DISTANCES = [
-    Refused({"own": own}, "The own components must be those of at least one client", DataError)
-    for own in ([], [np.eye(3), np.eye(4)])
+ROTATED_PARTS = [
+    Refused(
+        {},
+        "Only 1 of 2 parties have handed over their loadings, and all of them are needed here. Have each party "
+        "project its columns.",
+    )
 ]
-EMBEDDED = [Refused({"rho": np.triu(np.ones((3, 3)))}, "rho must be a symmetric matrix")]
+DISTANCES = [
+    Refused({"own": own}, f"{wrong}. Give those of one run.", DataError)
+    for own, wrong in (
+        ([], "There are no own components"),
+        ([np.eye(3), np.eye(4)], "The own components of clients have different numbers of features, 3 and 4"),
+    )
+]
+EMBEDDED = [
+    Refused(
+        {"rho": np.triu(np.ones((3, 3)))},
+        "rho, of shape (3, 3), is not a symmetric matrix. Use what `distances` returns.",
+    )
+]
 RANKS = [
     Refused(
         {"shards": TWO, "pairs": [(1, 1)], "test": TWO[:1]},

@@ -146,19 +146,22 @@ OF_RUN = [
                 (
                     [sp.csr_array(np.diag(np.arange(1.0, 9.0)))],
                     {"algorithm": name},
-                    "The median of .*x.* must be above 0. Got 0, .* Give sigma",
+                    "Most entries are 0, or too small beside the root mean square, so their median does not tell "
+                    "the size of an ordinary entry. Give sigma, the size of an entry of the low-rank part.",
                 )
                 for name in ("consensus_rpca", "dcf_pca")
             ),
             (
                 [1e12 * X for X in np.split(GOOD, [20, 40])],
                 {"algorithm": "dcf_pca"},
-                'The step of dcf_pca must be one .*Use step="scaled"',
+                "A step of dcf_pca with eta=0.05 makes the factor .* times longer, so the run does not converge. "
+                'Use step="scaled", or another scale.',
             ),
             (
                 [X[:9] for X in shards((9,) * 8, 0.9 ** np.arange(40))],
                 {"algorithm": "triple_pca(local_components=2)", "n_components": 3},
-                "2 or more for each of the shared and own components.*Ask for fewer",
+                "No client has 2 rows or more for each of its shared and own components. Ask for fewer components, "
+                "or join sites.",
             ),
         )
     ],
@@ -262,7 +265,7 @@ GOING_ON = [
 DENSITY = [
     Refused(
         {"X": X, "use": use},
-        f"The rank of the covariance must be {X.shape[1]}, that of the columns. Got {rank}. Ask for fewer",
+        f"needs a covariance of full rank, and this one has rank {rank} in {X.shape[1]} columns. Ask for fewer",
         DataError,
     )
     for X, rank in ((GOOD[:4], 3), (GOOD[:, [0, 1, 1]], 2))

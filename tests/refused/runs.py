@@ -253,14 +253,18 @@ SIMULATE = [
     Refused(
         {"algorithm": "sparse_pca", "standard_errors": True}, "with errors must be one whose components are orthonormal"
     ),
-    Refused({"algorithm": "sparse_pca", "n_components": 0.9}, "n_components of sparse_pca must be a whole number"),
+    Refused(
+        {"algorithm": "sparse_pca", "n_components": 0.9},
+        "n_components of sparse_pca is 0.9, and it must be a whole number. Give a number of components.",
+    ),
     Refused(
         {"algorithm": "sparse_pca(cardinality=(3, 3, 3))"},
-        "cardinality of sparse_pca must be one number, or one for each of the 2",
+        "cardinality of sparse_pca has 3 numbers for 2 components. Give one number, or one for each component.",
     ),
     Refused(
         {"algorithm": "exact_per_pca", "n_components": 0.9},
-        "n_components of exact_per_pca must be a whole number. Got 0.9.",
+        "n_components of exact_per_pca is 0.9, and it must be a whole number. Give a number: "
+        "`flower_pca.comparison.ranks.rank_table` helps to choose it.",
     ),
     Refused(
         {**strangers(of={0: 1, "others": 2}), "mask": True}, "whose answers add up: .*Use exact_per_pca, with its other"
@@ -283,10 +287,16 @@ SIMULATE = [
     ),
     Refused(
         {"init": np.full((2, 8), np.nan)},
-        "must be finite rows. Got shape (2, 8). Give one component per row",
+        "The components to start from have shape (2, 8), and they must be a matrix of finite numbers. Give one "
+        "component per row.",
         ValueError,
     ),
-    Refused({"init": np.ones(8)}, "must be finite rows. Got shape (8,)", ValueError),
+    Refused(
+        {"init": np.ones(8)},
+        "The components to start from have shape (8,), and they must be a matrix of finite numbers. Give one "
+        "component per row.",
+        ValueError,
+    ),
     Refused(
         {"init": np.eye(5)},
         "^The run starts from components of 5 columns, but the rows have 8. If 8 is right, start from a result of 8 "
@@ -350,7 +360,10 @@ SIMULATE = [
         for name in ("consensus_rpca", "dcf_pca")
     ],
     *[
-        Refused({"algorithm": name, "n_components": 0.9}, f"n_components of {name} must be a whole number, the rank")
+        Refused(
+            {"algorithm": name, "n_components": 0.9},
+            f"n_components of {name} is 0.9, and it must be a whole number, the rank",
+        )
         for name in ("consensus_rpca", "dcf_pca")
     ],
     Refused({"backend": "spark"}, "backend must be one of 'in_process', 'ray'"),
@@ -374,7 +387,8 @@ SIMULATE = [
     ),
     Refused(
         {"algorithm": FedOAPM(qr_every=50, tol=0.0), "data": [1e6 * np.diag(np.arange(6.0, 0.0, -1.0))] * 2},
-        "qr_every of fed_oapm must be small enough for the eigenvalues. Got 50",
+        "With qr_every=50, the sums of fed_oapm grow above 1e+90, too large for eigenvalues. Scale the data, or "
+        "lower qr_every.",
     ),
     Refused(
         {"data": {"north": pd.DataFrame(GOOD[:40]), "south": pd.DataFrame(GOOD[40:])[[3, 2, 1, 0, 4]]}},
@@ -466,10 +480,15 @@ ONE_TABLE = [
     ),
     Refused(
         {"algorithm": "kryov"},
-        f"The algorithm must be one of {', '.join(registry.ALGORITHMS)}, auto. Got 'kryov'. Did you mean 'krylov'?",
+        f"There is no algorithm named 'kryov'. The algorithms are {', '.join(registry.ALGORITHMS)}, auto. Did you "
+        "mean 'krylov'?",
     ),
     Refused({"algorithm": "FAPS"}, "Did you mean 'faps'?"),
-    Refused({"algorithm": "xyz"}, "Got 'xyz'. Choose one of these."),
+    Refused(
+        {"algorithm": "xyz"},
+        f"There is no algorithm named 'xyz'. The algorithms are {', '.join(registry.ALGORITHMS)}, auto. Choose one "
+        "of these.",
+    ),
     Refused({"algorithm": "ssi(3)"}, "Got 'ssi(3)'. Give parameters by name, as plain values."),
     Refused({"algorithm": "ssi(tol=open('x'))"}, "Give parameters by name, as plain values."),
     Refused({"algorithm": type(make("ssi"))}, "The algorithm must be a name, an instance, or a spec such as"),
@@ -543,22 +562,24 @@ BY_COLUMNS = [
     ),
     Refused(
         lab(lambda t: t.assign(gene0=1.0)),
-        'Every column of client 1 (lab) must be varying under scale="std". Got a constant in gene0.',
+        'There is a constant in column gene0 of client 1 (lab), which scale="std" cannot scale. Drop it, or use '
+        "scale=None.",
         DataError,
     ),
     Refused(
         {"tables": [people.X, np.column_stack([people.X[:, 0], np.full(90, np.nan)])], "missing": "mean"},
-        "Every column of client 1 must be there. Got no value at all in column 1",
+        "There are no values at all in column 1 of client 1. Leave it out.",
         DataError,
     ),
     Refused(
         {"tables": [np.ones((9, 2)), np.zeros((9, 3))], "n_components": 1},
-        "The rows of all parties together must be different from one another",
+        "All parties together have the same row everywhere, so there is nothing to find. Check the columns.",
         DataError,
     ),
     Refused(
         {"tables": [people.X, people.X * 1e100], "n_components": 1},
-        "The data of client 1 must be of usual size",
+        "The data of client 1 has entries that are too large: at most 1e+65 is possible, or 1e+16 in single "
+        "precision. Scale the data, or correct it.",
         DataError,
     ),
     Refused({"n_components": 13}, "^At most 12 components are possible (90 rows, 12 columns), not"),
@@ -709,13 +730,18 @@ TRACKED = [
     ),
     Refused(
         {"streams": [np.ones((60, 4))], "init": np.ones((3, 4))},
-        "^The basis to start from must be n_components=2 finite rows",
+        "^The components to start from have shape (3, 4), and the run needs as many rows as n_components=2, and no "
+        "fewer columns. Give one component per row.",
     ),
     Refused({"streams": [np.ones((60, 4))], "steps": 0}, "^steps must be a whole number of at least 1. Got 0"),
     *[
         Refused({"streams": [np.ones((60, 4))], "tracker": spec}, sentence)
         for spec, sentence in (
-            ("st_mis", "^The tracker must be one of st_miss, robust_tracking. Got 'st_mis'. Did you mean 'st_miss'?"),
+            (
+                "st_mis",
+                "^There is no tracker named 'st_mis'. The trackers are st_miss, robust_tracking. Did you mean "
+                "'st_miss'?",
+            ),
             ("st_miss(reuse=-1)", "^reuse of st_miss must be a whole number of at least 0."),
             ("st_miss(solver='svd')", "^solver of st_miss must be one of 'krylov', 'power'. Got 'svd'."),
             ("robust_tracking(smallest_outlier=0)", "^smallest_outlier of robust_tracking must be a finite number"),
@@ -732,39 +758,65 @@ TRACKED = [
     ),
 ]
 AUDITED = [
-    Refused({"algorithm": "uda", "masked": True}, "A masked algorithm must be one whose clients' answers"),
-    Refused({"algorithm": "local_power", "masked": True}, "Got local_power."),
-    Refused({"clients": []}, "The clients to attack must be at least one."),
+    Refused(
+        {"algorithm": "uda", "masked": True},
+        "masked is for algorithms whose server needs only sums of its clients' answers, and uda needs each answer. "
+        "Use krylov, ssi or faps.",
+    ),
+    Refused(
+        {"algorithm": "local_power", "masked": True},
+        "masked is for algorithms whose server needs only sums of its clients' answers, and local_power needs each "
+        "answer. Use krylov, ssi or faps.",
+    ),
+    Refused(
+        {"clients": []},
+        "clients is empty, so there is nobody to attack. Name positions in shards, or leave clients out.",
+    ),
     Refused({"clients": [3]}, "Every client to attack must be"),
     Refused({"n_components": 0.9}, "n_components of an audit must be"),
     Refused({"masked": "yes"}, "masked must be"),
-    Refused({"shards": [np.ones((2, 5001))]}, "The columns in an audit must be at most 5000.", DataError),
+    Refused(
+        {"shards": [np.ones((2, 5001))]},
+        "An audit takes at most 5,000 columns, and these rows have 5,001. Take fewer columns.",
+        DataError,
+    ),
     Refused({"algorithm": "ssii"}, "Did you mean 'ssi'?"),
 ]
 ESTIMATOR = [
     Refused({"n_components": 9}, "At most 8 components are possible (93 rows, 8 columns), not 9"),
-    Refused({"sites": [0]}, "sites must be left out of several tables"),
+    Refused(
+        {"sites": [0]},
+        "sites is given together with several tables, and each of these is a site already. Give one table with "
+        "sites, or several tables without.",
+    ),
     Refused({"data": GOOD, "sites": [0, 1]}, "inconsistent numbers of samples", ValueError),
     Refused({"data": []}, "Expected 2D array", ValueError),
     Refused(
-        {"n_components": 1, "data": GOOD[:1]}, "The rows must be several, to vary .* Got 1 sample. Give", DataError
+        {"n_components": 1, "data": GOOD[:1]},
+        "Rows vary about their mean only if there are several, and X has 1 sample. Give more rows.",
+        DataError,
     ),
     Refused(
         {"n_components": 1, "data": GOOD[:7], "sites": ["a", "b", None, "a", np.nan, "a", "a"]},
-        "sites must be the name of one for each row. Got 2 rows without. Name them, or leave these rows out.",
+        "sites has no name for 2 rows. Name the site of each, or leave these rows out.",
         DataError,
     ),
     Refused({"algorithm": "krilov"}, "Did you mean 'krylov'"),
     Refused({"n_components": "mlee"}, "one of 'mle', 'signal', 'shared'. Got 'mlee'. Did you mean 'mle'"),
     Refused(
         {"n_components": "mle", "data": GOOD[:4]},
-        'The rows for n_components="mle" must be at least as many as columns, 5. Got 4. Name a number of',
+        'n_components="mle" needs at least as many rows as columns, and there are 4 rows of 5 columns. Give a '
+        "number of components.",
         DataError,
     ),
     Refused(
-        {"n_components": None, "dp": BUDGET}, "n_components with dp must be a whole number. Got None. Name a number."
+        {"n_components": None, "dp": BUDGET},
+        "n_components is None, and with dp it must be a whole number. Give a number of components.",
     ),
-    Refused({"n_components": "mle", "dp": BUDGET}, "a whole number. Got 'mle'. Name a number."),
+    Refused(
+        {"n_components": "mle", "dp": BUDGET},
+        "n_components is 'mle', and with dp it must be a whole number. Give a number of components.",
+    ),
     Refused({"dp": BUDGET, "max_rounds": 2, "checkpoint": "there"}, "checkpoint with dp must be left out"),
     Refused({"backend": "rey"}, "backend must be one of 'in_process', 'ray'"),
     Refused({"mask": True, "scale": "max_abs"}, "scale under masks must be"),
@@ -783,7 +835,12 @@ UNFITTED = [
     Refused({"act": act, "X": np.ones((3, 2))}, "not fitted yet", NotFittedError)
     for act in ("transform", "inverse_transform", "score")
 ]
-FITTED = [Refused({"X": np.ones((3, 4))}, "must be 2. Got 4")]
+FITTED = [
+    Refused(
+        {"X": np.ones((3, 4))},
+        "X has 4 columns, and inverse_transform needs one for each of the 2 components. Give what transform returns.",
+    )
+]
 DOORS: dict[str, tuple[Callable[..., Any], list[Refused]]] = {
     "simulate": (ran, SIMULATE),
     "simulate, one table": (one_table, ONE_TABLE),

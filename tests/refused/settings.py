@@ -171,7 +171,7 @@ TOGETHER = [
     *[
         Refused(
             {"algorithm": ExactPerPCA(given=given), "data": TWO},
-            "given of exact_per_pca must be 12 x 2 finite numbers, of rank 2",
+            "given of exact_per_pca has .*, and it must hold 12 x 2 finite numbers. Give",
         )
         for given in (np.eye(12), np.full((12, 2), np.nan))
     ],
@@ -197,7 +197,7 @@ AS_IT_STANDS = [
 STARTED = [Refused({"columns": ["weight", *"abcde"]}, "The start lacks column weight. Start from a result that has it")]
 MADE = [
     *[
-        Refused({"algorithm": spec}, f"^The algorithm must be one of {LISTED}. Got {word!r}. {remedy}$")
+        Refused({"algorithm": spec}, f"^There is no algorithm named {word!r}. The algorithms are {LISTED}. {remedy}$")
         for word, remedy in (
             ("krilov", "Did you mean 'krylov'?"),
             ("Krylov", "Did you mean 'krylov'?"),

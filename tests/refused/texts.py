@@ -65,32 +65,53 @@ TEXT_FILE = [
     *[
         Refused({"content": content}, sentence, DataError)
         for content, sentence in (
-            ("", "^The data file /.*/x.csv must be one with rows. Got none. Mend it, or"),
-            ("a,b\n", "must be one with rows. Got none."),
-            ("# of 2026\na,b\n1,2\n", "^Line 2 of .* of 1 cell, .* Mend the line, or take away w"),
+            ("", "^The data file /.*/x.csv has no rows. Mend it, or take it away."),
+            ("a,b\n", "The data file /.*/x.csv has no rows. Mend it, or take it away."),
+            (
+                "# of 2026\na,b\n1,2\n",
+                "^Line 2 of /.*/x.csv has 2 cells, and the first line has 1. Mend the line, or take away what "
+                "stands above the names.",
+            ),
             (
                 'a,b\n1,2\n\n3,"4\n5,6\n7",8\n',
-                "^Line 4 of .* must be of 2 cells, .*. Got 3. Close its quotation marks: it goes on to line 6.",
+                "^Line 4 of /.*/x.csv has 3 cells, and the first line has 2. Close its quotation marks: it goes on "
+                "to line 6.",
             ),
             (f"a,b\n1,{'x' * 99}\n", f"Got '{'x' * 26}…{'x' * 13}' in column b (line 2)."),
-            ("a,b\n1,2\n3,\0\n", "must be text. Got a zero byte in line 3. Mend the line, or name the "),
+            (
+                "a,b\n1,2\n3,\0\n",
+                "The data file /.*/x.csv has a zero byte in line 3, so it is not text. Mend the line, or name the "
+                "source by a spec that reads this kind of file.",
+            ),
             ("a,b\n1 234.5,2\n", "Got '1 234.5' in column a (line 2). Read what .* with thousands=' '."),
             ("a,b,\n1,2,\n", "Got column 3 without a name. .* with beside=[''], or name the "),
             (
                 LETTERS.encode("latin-1"),
-                "^The data file /.*/x.csv must be text in UTF-8. Got the byte 0xf6 in line 1 (byte 3 of it). "
-                "Write csv(path='.*', encoding='latin-1'); of a folder, folder(..., encoding={'x': 'latin-1'}), or the",
+                "^The data file /.*/x.csv is not text in UTF-8: it has the byte 0xf6 in line 1 (byte 3 of it). "
+                "Write csv(path='/.*/x.csv', encoding='latin-1'); of a folder, folder(..., "
+                "encoding={'x': 'latin-1'}), or the encoding that it has.",
             ),
-            (b"a,b\n1,2\n3,\xe94\n", "Got the byte 0xe9 in line 3 (byte 3 of it)."),
+            (
+                b"a,b\n1,2\n3,\xe94\n",
+                "The data file /.*/x.csv is not text in UTF-8: it has the byte 0xe9 in line 3 (byte 3 of it). Write "
+                "csv(path='/.*/x.csv', encoding='latin-1'); of a folder, folder(..., encoding={'x': 'latin-1'}), "
+                "or the encoding that it has.",
+            ),
             (
                 LETTERS.encode("utf-16-le"),
-                "must be text. Got a zero byte in line 1. Write csv(.*encoding='utf-16-le').* if it is in UTF-16.",
+                "The data file /.*/x.csv has a zero byte in line 1, so it is not text. Write csv(path='/.*/x.csv', "
+                "encoding='utf-16-le'); of a folder, folder(..., encoding={'x': 'utf-16-le'}) if it is in UTF-16.",
             ),
-            (LETTERS.encode("utf-16") + b"\0", "must be text in UTF-16. Got bytes that are none"),
-            (b"\x1f\x8b\x08\x00", "must be plain text. Got one packed by gzip. Unpack it."),
-            (b"PK\x03\x04\x14\x00", "must be plain text. Got one packed by zip. Unpack it."),
+            (
+                LETTERS.encode("utf-16") + b"\0",
+                "The data file /.*/x.csv is not text in UTF-16: it has bytes that are none (truncated data). Write "
+                "csv(path='/.*/x.csv', encoding='utf-8'); of a folder, folder(..., encoding={'x': 'utf-8'}), or "
+                "the encoding that it has.",
+            ),
+            (b"\x1f\x8b\x08\x00", "The data file /.*/x.csv is packed by gzip. Unpack it."),
+            (b"PK\x03\x04\x14\x00", "The data file /.*/x.csv is packed by zip. Unpack it."),
             *(
-                (numbered(head), f"clearly values. Got numbers .*{words}")
+                (numbered(head), f"may be names or values: it has numbers .*{words}")
                 for head, words in (
                     ("1,2,3,5,6", "go up"),
                     ("6,5,3,2,1", "go down"),
@@ -103,7 +124,9 @@ TEXT_FILE = [
     *[
         Refused(
             {"content": "a,b,c\n1.5,2,3\n", "options": options},
-            "must be ';'. Got 'a,b,c' in the first line. Write csv(path='.*', sep=',')",
+            "/.*/x.csv is to be read with ';' between two cells, and its first line shows ',' between them. Write "
+            "csv(path='/.*/x.csv', sep=','); of a folder, folder(..., sep={'x': ','}), or leave sep and decimal "
+            "out.",
             DataError,
         )
         for options in ("sep=';'", "sep=';', decimal=','", "decimal=','")
@@ -113,7 +136,7 @@ TEXT_FILE = [
     ),
     Refused(
         {"content": "1.5,2.5\n3.5,1\n", "options": "columns=['age']"},
-        "Got none called 'age'. They have no names: they are 1 to 2.",
+        "/.*/x.csv has no column 'age'. Its columns have no names, only numbers from 1 to 2.",
     ),
     Refused(
         {"content": "a;b\n3,14;2,7\n", "options": "sep=','"},
@@ -127,18 +150,20 @@ TEXT_FILE = [
     ),
     Refused(
         {"content": "a;b\n3,14;2,7\n", "options": "decimal=';'"},
-        "^decimal must be '.' or ','. Got ';'. Write decimal=','.",
+        "^decimal is ';', and it must be '.' or ','. Write decimal=','.",
     ),
     *[
         Refused(
             {"content": LETTERS, "options": f"encoding={name!r}"},
-            "^encoding must be a name such as 'utf-8', .* Write encoding='latin-1'",
+            "^encoding is .*, and it must be the name of an encoding, such as 'utf-8', .* Write encoding='latin-1'",
         )
         for name in ("latin-17", "base64", 3)
     ],
     Refused(
         {"content": LETTERS, "options": "encoding='ascii'"},
-        "must be text in ascii. Got the byte 0xc3 in line 1",
+        "The data file /.*/x.csv is not text in ascii: it has the byte 0xc3 in line 1 (byte 3 of it). Write "
+        "csv(path='/.*/x.csv', encoding='latin-1'); of a folder, folder(..., encoding={'x': 'latin-1'}), or the "
+        "encoding that it has.",
         DataError,
     ),
     *[
@@ -151,11 +176,22 @@ TEXT_FILE = [
             ),
             ("a;b\n1,5;2\n12.34,5;2\n", "decimal=','", "must be numbers. Got '12.34,5' in column a (line 3)."),
             (INDEXED, None, INDEX),
-            (pd.DataFrame(NUMBERED).to_csv(), None, "clearly names, or clearly values. Got an empty cell and whole n"),
+            (
+                pd.DataFrame(NUMBERED).to_csv(),
+                None,
+                "The first line of /.*/x.csv may be names or values: it has an empty cell and different whole "
+                "numbers. Write csv(path='/.*/x.csv', header=True) or header=False; of a folder, folder(..., "
+                "header=True).",
+            ),
             (TWICE, "columns=['a']", "named differently. Got 'a' more than once. Name them, each"),
             (TWICE, "beside=['a']", "named differently. Got 'a' more than once. Name them, each"),
             *(
-                ("a,b,c\n1,2,3\n4,5,6,7\n", options, "^Line 3 of .*x.csv must be of 3 cells, as the first one. Got 4.")
+                (
+                    "a,b,c\n1,2,3\n4,5,6,7\n",
+                    options,
+                    "^Line 3 of /.*/x.csv has 4 cells, and the first line has 3. Mend the line, or take away what "
+                    "stands above the names.",
+                )
                 for options in (None, "columns=['a']", "beside=['b']")
             ),
             ("a,a\n1,2\n", None, "must be named differently. Got 'a' more than once."),
@@ -165,19 +201,30 @@ TEXT_FILE = [
                 f"x.csv must be numbers. Got 'Bonn' in column city (line 2), 'f' in column sex (line 2).{ENCODED}",
             ),
             ("1,2\nx,4\n", None, "must be numbers. Got 'x' in column 1 (line 2)."),
-            ("a,b\n1,2\n\n3\n", None, "^Line 4 of .*x.csv must be of 2 cells, as the first one. Got 1."),
+            ("a,b\n1,2\n\n3\n", None, "^Line 4 of /.*/x.csv has 1 cell, and the first line has 2. Mend the line."),
             ("a\n1_000\n", None, "must be numbers. Got '1_000' in column a (line 2)."),
         )
     ],
     Refused({"content": TWICE, "columns": ["b", "a"]}, "Got 'a' more than once", DataError),
     *[
-        Refused({"content": "a,b\n1,2\n", "options": options}, "^thousands must be '.', ','.* Write thousands='.'.$")
+        Refused(
+            {"content": "a,b\n1,2\n", "options": options},
+            "^thousands is '.*', and it must be '.', ',', .* and another mark than decimal. Write thousands='.'.$",
+        )
         for options in ("thousands='_'", "thousands=',', decimal=','")
     ],
-    Refused({"content": "a;b\n1;2\n", "options": "sep=';;'"}, "^sep must be one character. Got ';;'"),
-    Refused({"content": "who,x\n007,1\n", "options": "ids=3"}, "ids must be the name of a column. Got 3"),
+    Refused(
+        {"content": "a;b\n1;2\n", "options": "sep=';;'"}, "^sep is ';;', and it must be one character. Write sep=';'."
+    ),
+    Refused(
+        {"content": "who,x\n007,1\n", "options": "ids=3"},
+        'ids is 3, and it must be the name of a column. Write ids="patient".',
+    ),
     *[
-        Refused({"content": f"{one},b\n1,2\n", "options": f"columns=[{other!r}]"}, f"Got .*{message}")
+        Refused(
+            {"content": f"{one},b\n1,2\n", "options": f"columns=[{other!r}]"},
+            f"x.csv has no column {other!r}. .*{message}",
+        )
         for one, other, message in UNLIKE
     ],
 ]

@@ -17,9 +17,10 @@ import numpy as np
 
 from flower_pca.algorithms.personal import held_out
 from flower_pca.base import checks, linalg
-from flower_pca.base.errors import ConfigError, ProtocolError
+from flower_pca.base.errors import ASK_SERVER, ConfigError, ProtocolError
 from flower_pca.base.history import Outcome, Status
 from flower_pca.base.linalg import Array
+from flower_pca.base.options import option
 from flower_pca.base.shown import shown
 from flower_pca.core.algorithm import Iterative, Progress
 from flower_pca.core.kinds import BLOCK, FLAG, NUMBER, ROW_WIDTH, Ask, Kind, Part
@@ -125,10 +126,8 @@ class Probe:
         """
         if b.shape != (len(V), 1):
             raise ProtocolError(
-                "The probe of own components",
-                must=f"one vector of {len(V)} numbers",
-                got=f"shape {b.shape}",
-                then="Check the sender.",
+                f"The probe of own components has shape {b.shape}, and this node needs one vector of {len(V)} "
+                f"numbers. {ASK_SERVER}"
             )
         return {"Vb": V @ (V.T @ b), "probed": np.array(1.0)}
 
@@ -245,10 +244,10 @@ class Personalized(Iterative[S]):
     def width(self, n_components: int | float) -> int:
         if not isinstance(n_components, int):
             raise ConfigError(
-                f"n_components of {self.name}",
-                must="a whole number",
-                got=n_components,
-                then="Ask for a number; `flower_pca.comparison.ranks.rank_table` helps to choose it.",
+                f"{option('n_components')} of {self.name} is {shown(n_components)}, and it must be a whole number. "
+                "Give a number: `flower_pca.comparison.ranks.rank_table` helps to choose it.",
+                setting="n_components",
+                value=n_components,
             )
         return super().width(n_components)
 
@@ -276,12 +275,11 @@ class Personalized(Iterative[S]):
         elif self.given is not None:
             U = np.array(self.given)
             if U.shape != (d, r) or not np.isfinite(U).all():
-                rule = f"{d} x {r} finite numbers, of rank {r}"
+                wrong = f"has shape {U.shape}" if U.shape != (d, r) else "has entries that are not finite"
                 raise ConfigError(
-                    f"given of {self.name}",
-                    must=rule,
-                    got=f"shape {U.shape}",
-                    then="Give the transposed components of a result.",
+                    f"given of {self.name} {wrong}, and it must hold {d} x {r} finite numbers. Give the transposed "
+                    "components of a result.",
+                    setting="given",
                 )
             U = linalg.orth(U)
         elif self.init == "projection" and held_out.SHARED in model.left:
@@ -400,21 +398,19 @@ class Personalized(Iterative[S]):
         return apart.table(name, widths)
 
     def _check_auto(self, word: str) -> None:
-        what = f"local_components of {self.name}"
         if word != held_out.AUTO:
-            got = repr(word)
             raise ConfigError(
-                what,
-                must=f"a whole number of at least 0, '{held_out.AUTO}', or a mapping from clients to such numbers",
-                got=got,
-                then=f"Write '{held_out.AUTO}', say.",
+                f"local_components of {self.name} is {shown(word)}, and it must be a whole number of at least 0, "
+                f"'{held_out.AUTO}', or a mapping from clients to such numbers. Write '{held_out.AUTO}', say.",
+                setting="local_components",
+                value=word,
             )
         if self.init == "random" and self.given is None:
             raise ConfigError(
-                what,
-                must="a number where init is random",
-                got=shown(word),
-                then='Use init="projection": own components are chosen beside U.',
+                f'local_components of {self.name} cannot be {shown(word)} with init="random". Use init="projection", '
+                "which chooses own components beside U.",
+                setting="local_components",
+                value=word,
             )
 
     def _onwards(self, state: S, way: Start, total: Any) -> S:
@@ -425,10 +421,8 @@ class Personalized(Iterative[S]):
             every = np.hstack([reply["E"] for reply in total.values()])
             if not every.shape[1]:
                 raise ProtocolError(
-                    f"Components for init={self.init!r}",
-                    must="sent by at least one node",
-                    got="none",
-                    then='Use init="projection", or let nodes agree by share_own=True.',
+                    f'No node has sent components for init={self.init!r}. Use init="projection", or let nodes agree '
+                    "by share_own=True."
                 )
             return replace(state, U=linalg.leading(every, r), start=None, progress=progress)
         image = total["P"] / float(total["w"])

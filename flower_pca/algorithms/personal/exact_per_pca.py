@@ -278,10 +278,10 @@ class ExactPerPCA(Personalized[ExactState]):
         checks.number(f"gain_tol of {self.name}", self.gain_tol, least=0.0, remedy="Try 1e-5.")
         if self.gain_tol and self.acceleration == "none":
             raise ConfigError(
-                f"gain_tol of {self.name}",
-                must="0 where acceleration is 'none'",
-                got=self.gain_tol,
-                then='Use acceleration="lbfgs", whose steps tell of saddles.',
+                f'gain_tol of {self.name} is {self.gain_tol}, and with acceleration="none" it must be 0. Use '
+                'acceleration="lbfgs", whose steps show saddles.',
+                setting="gain_tol",
+                value=self.gain_tol,
             )
 
     def first(self, common: PersonalState, model: Model) -> ExactState:

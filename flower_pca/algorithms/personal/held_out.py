@@ -22,7 +22,7 @@ import numpy as np
 
 from flower_pca.algorithms.personal import deflation
 from flower_pca.base import labels, linalg
-from flower_pca.base.errors import ProtocolError
+from flower_pca.base.errors import ASK_SERVER, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.core.kinds import FLAG, OWN_WIDTH, Ask, Kind, Part
 from flower_pca.core.stage import Arrays
@@ -209,7 +209,8 @@ def require_room(own: int, *, full: bool = False) -> None:
     """
     if own != MOST and not (full and 0 <= own < MOST):
         raise ProtocolError(
-            "The own components that a client chooses", must=f"up to {MOST}", got=own, then="Check the sender."
+            f"A message lets this client choose among up to {own} own components, and clients choose among up to "
+            f"{MOST}. {ASK_SERVER}"
         )
 
 

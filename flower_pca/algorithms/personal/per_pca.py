@@ -115,10 +115,10 @@ class PerPCA(Personalized[PerState]):
             checks.number(f"eta of {self.name}", self.eta, least=1e-300, remedy="Leave it out for a scale-free step.")
         if self.choice == 2 and self.retraction == "qr":
             raise ConfigError(
-                f"retraction of {self.name}",
-                must="polar with choice 2",
-                got="'qr'",
-                then="The columns of a QR would not see each other's neighbours.",
+                f'choice 2 of {self.name} needs retraction="polar", because the columns of a QR do not take each '
+                'other into account. Write retraction="polar".',
+                setting="retraction",
+                value=self.retraction,
             )
 
     def first(self, common: PersonalState, model: Model) -> PerState:

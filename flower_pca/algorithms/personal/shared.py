@@ -25,6 +25,7 @@ from flower_pca.base import labels, linalg
 from flower_pca.base.errors import DataError
 from flower_pca.base.history import ANSWERED, Status
 from flower_pca.base.linalg import Array
+from flower_pca.base.options import option
 from flower_pca.core.kinds import BLOCK, COUNT, Ask, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Stage
@@ -107,10 +108,10 @@ class Shared(Stage[SharedState]):
         clients = round(float(total["clients"]))
         if clients < FEWEST:
             raise DataError(
-                "The clients of which the shared components are counted",
-                must=f"{FEWEST} at least, with {folds.FEWEST} rows or more each",
-                got=clients,
-                then="Name a number of components: of so few clients any two have much in common by chance.",
+                f"{option('n_components', 'shared')} needs at least {FEWEST} clients with {folds.FEWEST} rows or more "
+                f"each, and this run has {clients}. Give a number of components instead, because so few clients have "
+                "much in common by chance.",
+                setting="n_components",
             )
         state, values, basis, residuals = state.step(total["P"] / clients)
         first = slice(int(np.sum(values > CUT)) + 1)
@@ -134,10 +135,9 @@ class Shared(Stage[SharedState]):
         r = min(above, MOST, model.d - 1)
         if not r:
             raise DataError(
-                "The shared components",
-                must=f"held by {CUT:.0%} of the clients, of the directions that are more than noise",
-                got=f"{values[0]:.0%} for the first",
-                then="Name a number of components.",
+                f"{option('n_components', 'shared')} finds no direction beyond noise that {CUT:.0%} of the clients "
+                f"share: the most common one is at {values[0]:.0%} of them. Give a number of components instead.",
+                setting="n_components",
             )
         left = {**model.left, held_out.SHARED: linalg.orth(basis[:, :r])}
         decisions = {**model.decisions, "components": _words_of(values, r, state.clients)}

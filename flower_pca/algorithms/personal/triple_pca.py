@@ -282,10 +282,8 @@ class TriplePCA(ExactPerPCA):
     def _require_say(total: Arrays) -> None:
         if not float(total["w"]) > 0.0:
             raise DataError(
-                "Rows",
-                must=f"{_ENOUGH} or more for each of the shared and own components, at one client at least",
-                got="fewer at all",
-                then="Ask for fewer components, or join sites.",
+                f"No client has {_ENOUGH} rows or more for each of its shared and own components. Ask for fewer "
+                "components, or join sites."
             )
 
     def leave(self, state: ExactState, *, exact: bool, steps: int) -> Arrays:
@@ -296,10 +294,10 @@ class TriplePCA(ExactPerPCA):
 
     def _check_auto(self, word: str) -> None:
         raise ConfigError(
-            f"local_components of {self.name}",
-            must="a whole number of at least 0, or a mapping from clients to such numbers",
-            got=shown(word),
-            then="Name a number: far entries would be held out with the rows.",
+            f"local_components of {self.name} cannot be {shown(word)}, because far entries would be held out with the "
+            "rows. Give a whole number, or a mapping from clients to such numbers.",
+            setting="local_components",
+            value=word,
         )
 
 

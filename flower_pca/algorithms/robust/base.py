@@ -25,7 +25,8 @@ from flower_pca.base import checks, labels, linalg
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.history import Outcome, Status
 from flower_pca.base.linalg import Array
-from flower_pca.base.shown import brief
+from flower_pca.base.options import option
+from flower_pca.base.shown import brief, shown
 from flower_pca.core.algorithm import Iterating, Iterative
 from flower_pca.core.kinds import Ask, Kind, Part, index
 from flower_pca.core.model import Model
@@ -160,10 +161,10 @@ class Robust(Iterative[S]):
     def width(self, n_components: int | float) -> int:
         if not isinstance(n_components, int):
             raise ConfigError(
-                f"n_components of {self.name}",
-                must="a whole number, the rank of the low-rank part",
-                got=n_components,
-                then="Ask for a rank.",
+                f"{option('n_components')} of {self.name} is {shown(n_components)}, and it must be a whole number, "
+                "the rank of the low-rank part. Give a rank.",
+                setting="n_components",
+                value=n_components,
             )
         return super().width(n_components)
 
@@ -243,10 +244,8 @@ def spread(counts: Array, rms: float) -> float:
     sigma = NORMAL * sizes.median(counts, sizes.top(rms))
     if sigma == 0.0 < rms:
         raise DataError(
-            "The median of |x|",
-            must="above 0",
-            got="0, or too small beside the root mean square to be told from it, as most entries are",
-            then="Give sigma, the size of an entry of the low-rank part.",
+            "Most entries are 0, or too small beside the root mean square, so their median does not tell the size of "
+            "an ordinary entry. Give sigma, the size of an entry of the low-rank part."
         )
     return sigma
 

@@ -363,10 +363,10 @@ class ConsensusRPCA(Robust[ConsensusState]):
             checks.number("noise of consensus_rpca", self.noise, least=0.0)
         elif self.noise != "auto":
             raise ConfigError(
-                "noise of consensus_rpca",
-                must="'auto', or a number of at least 0",
-                got=shown(self.noise),
-                then="Leave it out to have it estimated.",
+                f'noise of consensus_rpca is {shown(self.noise)}, and it must be "auto" or a number of at least 0. '
+                "Leave it out to have it estimated.",
+                setting="noise",
+                value=self.noise,
             )
         checks.integer("restarts of consensus_rpca", self.restarts)
         checks.number("gamma of consensus_rpca", self.gamma, least=0.01, most=0.999, remedy="Try 0.9.")

@@ -191,10 +191,8 @@ class DCFPCA(Robust[DCFState]):
             # Written so that NaN is refused as well.
             if not grown <= _LONGEST * size:
                 raise DataError(
-                    "The step of dcf_pca",
-                    must="one that the factor survives",
-                    got=f"eta={eta:g}, which makes it {grown / size:.0e} times longer",
-                    then='Use step="scaled", or another scale.',
+                    f"A step of dcf_pca with eta={eta:g} makes the factor {grown / size:.0e} times longer, so the run "
+                    'does not converge. Use step="scaled", or another scale.'
                 )
         up = {"U": weight * U, "weight": np.array(weight), "reach": np.array(eta * steep)}
         return up, {"V": V}

@@ -25,7 +25,7 @@ from flower_pca.algorithms.robust import huber, sizes
 from flower_pca.algorithms.robust.attempt import MOST_NOISE, Attempt, Problem, rests
 from flower_pca.algorithms.robust.sizes import TINY
 from flower_pca.base import labels, linalg
-from flower_pca.base.errors import ProtocolError
+from flower_pca.base.errors import ASK_SERVER, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.core.kinds import ROWS, Kind, Part
 
@@ -259,12 +259,7 @@ def answer(
     clean, `seen` of each row how many entries count.
     """
     if x is None and V.shape[1] > EXACT:
-        raise ProtocolError(
-            "The message of a proof",
-            must=f"a block for more than {EXACT} columns",
-            got="none",
-            then="Check the sender.",
-        )
+        raise ProtocolError(f"The message of a proof has no block, which more than {EXACT} columns need. {ASK_SERVER}")
     W = clean.astype(np.float64)
     rest = (clean & rested).astype(np.float64)
     weak = unsound_rows(rest, Q, seen)

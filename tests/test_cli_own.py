@@ -188,7 +188,7 @@ def test_own_components_of_another_algorithm_or_of_more_ranks_are_refused(tmp_pa
     more = simulate("exact_per_pca(local_components=2)", parts, n_components=2)
     for algorithm, arrays, message in [
         ("per_pca(max_rounds=5)", result.local[1], "belongs to another run (per_pca instead of exact_per_pca)."),
-        (more.algorithm, more.local[1], "must be at most 1 own components, as the run of the result has. Got 2."),
+        (more.algorithm, more.local[1], "has 2 own components, and the run of the result has at most 1."),
     ]:
         header = {"algorithm": algorithm, "site": "b", "columns": list(map(str, result.feature_names_in_))}
         path = str(files.write(tmp_path / "own.npz", "own result", header, arrays))

@@ -79,13 +79,17 @@ def test_the_command_prints_json_and_shows_a_saved_result(written_tables, tmp_pa
     [
         (
             ["--partitioned-by", "columns"],
-            r"Got 'P\d+' in column patient .*If a column says whose row it is, name it: --ids patient",
+            r"must hold numbers, and there is 'P\d+' in column patient .*If a column says whose row it is, name it: "
+            r"--ids patient",
         ),
-        (["--partitioned-by", "columns", "--ids", "patent"], r"Got none called 'patent'\. Did you mean 'patient'\?"),
+        (
+            ["--partitioned-by", "columns", "--ids", "patent"],
+            r"hospital\.csv has no column 'patent'\. Did you mean 'patient'\?",
+        ),
         (["--ids", "patient"], r"--ids is for --partitioned-by columns\."),
         (
             ["--partitioned-by", "columns", "--ids", "patient", "--clients", "3"],
-            "The number of clients must be 2, one for each file",
+            "There are 2 clients, one for each file, and not 3",
         ),
         (
             ["--partitioned-by", "columns", "--ids", "patient", "--partition", "iid"],
@@ -119,7 +123,9 @@ def test_files_that_do_not_belong_together_are_named(written_tables, tmp_path, c
         "The ids of the rows of client 1 (lab) must be different ones. Got 'P008' more" in flower_pca(capsys, *words)[2]
     )
     (written_tables / "lab.csv").write_text(lab.replace("P008", "P999", 1))
-    assert "must be those of client 0 (hospital). Got 90, without 'P007' and with" in flower_pca(capsys, *words)[2]
+    assert (
+        "are not those of client 0 (hospital): there are 90, without 'P007' and with" in flower_pca(capsys, *words)[2]
+    )
 
 
 @pytest.mark.slow

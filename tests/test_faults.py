@@ -263,7 +263,7 @@ def test_an_average_takes_no_vectors_that_outweigh_the_others(name):
     grid = grid_of(SHARDS)
     node = at(grid, {1}, with_change(lambda a: 30.0 * a, ("V",)))
     result = strategy(name).fit(grid)
-    assert "The columns of V must be orthonormal." in failed(result, node)[0]
+    assert "The columns of V of an answer are not orthonormal." in failed(result, node)[0]
     reference = simulate(name, OTHERS, n_components=2)
     assert np.allclose(result.components_, reference.components_, rtol=0, atol=1e-10)
 

@@ -48,7 +48,7 @@ def test_results_are_compared_by_name():
 def test_a_first_line_of_numbers_is_names_only_where_that_is_said(head, tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text("\n".join([head, *(",".join(f"{value:.17g}" for value in row) for row in X)]))
-    with pytest.raises(DataError, match=r"must be clearly names, or clearly values\. .*header=True\) or header=False"):
+    with pytest.raises(DataError, match=r"may be names or values: .*header=True\) or header=False"):
         sources.table(str(path))
     named = sources.table(f"csv(path={str(path)!r}, header=True)")
     assert named.names == tuple(head.split(","))

@@ -354,7 +354,7 @@ def test_the_estimate_of_theta_needs_no_own_components() -> None:
 def test_a_start_from_uploads_needs_one_at_least() -> None:
     stage = make("exact_per_pca(init='upload')")
     state = stage.start(_five_columns())
-    with pytest.raises(ProtocolError, match="Components for init='upload' must be sent by at least one node"):
+    with pytest.raises(ProtocolError, match="No node has sent components for init='upload'"):
         stage.server(state, {0: {"E": np.empty((5, 0))}}, frozenset({0}))
 
 

@@ -346,7 +346,9 @@ def test_no_message_makes_a_client_take_or_send_more(own: int) -> None:
     arrays = {"U": U, "b": U[:, :1], "own": np.array(own), "auto": np.array(True)}
     arrays |= {"exact": np.array(True), "steps": np.array(0), "collect": np.array(False), "samples": np.array(False)}
     if own != held_out.MOST:  # from fewer no client chooses either: sums would tell who has more
-        with pytest.raises(ProtocolError, match=rf"that a client chooses must be up to 10\. Got {own}\."):
+        with pytest.raises(
+            ProtocolError, match=rf"choose among up to {own} own components, and clients choose among up to 10\."
+        ):
             closing.client(arrays, LocalData(SHARDS[2]), {})
         return
     up, memory = closing.client(arrays, LocalData(SHARDS[2]), {})

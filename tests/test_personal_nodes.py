@@ -94,7 +94,7 @@ def test_uploads_to_start_from_come_only_from_nodes_that_agree() -> None:
             collected(FakeGrid(app_of(SHARDS, share_own=True), 6), algorithm=algorithm),
             simulate(algorithm, SHARDS, n_components=2, seed=5),
         )
-        with pytest.raises((ProtocolError, NotEnoughNodes), match="must be sent by at least one node"):
+        with pytest.raises((ProtocolError, NotEnoughNodes), match="No node has sent components for init="):
             collected(FakeGrid(app_of(SHARDS), 6), algorithm=algorithm)
 
 

@@ -289,4 +289,4 @@ def test_a_run_of_steps_has_nothing_to_rotate(tmp_path, capsys):
     track("st_miss", batches, n_components=2).save(tmp_path / "tracking.npz")
     code, _, err = flower_pca(capsys, "show", tmp_path / "tracking.npz", "--rotate", "varimax")
     assert code == 2
-    assert "The result to rotate must be one whose components are orthonormal" in err
+    assert "Only orthonormal components of the covariance of all rows can be rotated" in err

@@ -164,8 +164,8 @@ def test_for_machines_and_the_exit_codes(folder_to_score, capsys):
 
 
 REFUSED = {
-    "ending": (["-o", "scores.npy"], "The file for the scores must be one that ends in .csv. Got scores.npy."),
-    "picture": (["--picture", "a.pdf"], "The file for the scores must be one that ends in .svg or .png. Got a.pdf."),
+    "ending": (["-o", "scores.npy"], "The file for the scores must end in .csv, and scores.npy does not."),
+    "picture": (["--picture", "a.pdf"], "The file for the scores must end in .svg or .png, and a.pdf does not."),
     "share": (["--fail-above", "7"], "--fail-above must be a finite number of at least 0 and at most 1. Got 7.0."),
     "level": (["--level", "99"], "--level must be a finite number of at least 1e-06"),
     "components": (["--components", "4"], "--components of a Monitor must be a whole number of at least 1 and at most"),

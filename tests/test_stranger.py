@@ -145,8 +145,8 @@ def test_components_that_are_not_orthonormal_are_not_turned_at_the_end(stranger)
         assert entry.algorithm.orthonormal or not issubclass(entry.closing, RayleighRitz)
     with pytest.raises(
         ConfigError,
-        match=r"The closing stage of stranger must be one that does not turn components that are not orthonormal\. "
-        r"Got ritz\. Leave it out\.",
+        match=r"The closing stage ritz turns components, which works only if they are orthonormal, and those of "
+        r"stranger are not\. Leave it out\.",
     ):
         registry.register(stranger, closing=RayleighRitz)
 
@@ -171,7 +171,7 @@ def test_a_basis_that_is_wider_than_what_is_wanted_is_cut(stranger, n_components
 
 def test_names_of_arrays_have_no_dot(stranger):
     dotted = type("Dotted", (stranger,), {"name": "dotted", "asks": {"frame.mean": BLOCK}})
-    with pytest.raises(ConfigError, match=r"The arrays of dotted must be of names without a dot\. Got frame\.mean"):
+    with pytest.raises(ConfigError, match=r"The arrays of dotted have names with a dot: frame\.mean\. Rename them\."):
         registry.register(dotted)
 
 

@@ -185,7 +185,11 @@ def test_the_command_reads_what_a_supernode_does(tmp_path, capsys):
     ("words", "said"),
     [
         (["min-rows"], "A rule is written as key=value, and 'min-rows' is not. Write 'min-rows=50"),
-        (["masked-only=yes"], "The value of a rule must be true, false, a number, or text in quotation marks. Got"),
+        (
+            ["masked-only=yes"],
+            "The value of a rule must be true, false, a number, or text in quotation marks, and this one cannot be "
+            "read: ",
+        ),
         (["min_rows=5"], "A rule of this node must be spelt as it is known, min-rows."),
         (["min-rows=0"], "min_rows must be a whole number of at least 1. Got 0."),
         (["none.toml"], "No such file or directory: none.toml."),

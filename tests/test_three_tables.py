@@ -53,9 +53,7 @@ def test_the_command_matches_files_by_name(folder_of_sites, capsys):
     is_pooled(run_tables(capsys, folder_of_sites, "--columns", ",".join(NAMES)), NAMES)
     add(folder_of_sites, "less")
     assert "Got 3, without 'beat'." in run_tables(capsys, folder_of_sites)
-    assert "trier.csv must be there, for all that are asked for. Got none called 'beat'." in run_tables(
-        capsys, folder_of_sites, "--columns", ",".join(NAMES)
-    )
+    assert "trier.csv has no column 'beat'." in run_tables(capsys, folder_of_sites, "--columns", ",".join(NAMES))
     assert "columns must be names of columns. Got 'a,,b'." in run_tables(capsys, folder_of_sites, "--columns", "a,,b")
 
 

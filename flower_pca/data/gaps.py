@@ -51,7 +51,7 @@ class Gaps:
 
     def require(self, names: Sequence[str]) -> None:
         """Refuse a column that the data has not."""
-        require_matches("columns with gaps", names, [name for name in self.of_columns if name != _ALL])
+        require_matches("column with gaps", names, [name for name in self.of_columns if name != _ALL])
 
     def _codes(self, column: str) -> Iterator[Any]:
         for pattern, codes in self.of_columns.items():

@@ -164,7 +164,7 @@ def require_matches(what: str, names: Iterable[str], patterns: Iterable[str]) ->
         if not matching(there, [pattern]):
             remedy = checks.did_you_mean(pattern, there, "Leave it out.")
             raise ConfigError(
-                f"None of the {what} matches {shown(pattern)}: there are {enumeration(there)}. {remedy}", value=pattern
+                f"No {what} matches {shown(pattern)}. There are {enumeration(there)}. {remedy}", value=pattern
             )
 
 

@@ -372,7 +372,7 @@ def _source(spec: str) -> partial[Table]:
     return partial(specs.bind(spec, SOURCES, what="The data source", rule=rule))
 
 
-_DROPPED: Final = "columns to leave out"
+_DROPPED: Final = "column to leave out"
 
 
 def _parties_of_folder(
@@ -399,7 +399,7 @@ def files_of(path: str, pattern: str, without: Sequence[str] = ()) -> tuple[Path
     pairs = zip(files, _sites(files), strict=True)
     names = {file: (stem(file), file.stem, file.name, site) for file, site in pairs}
     unread = {file: (stem(file), file.stem, file.name) for file in others}
-    require_matches("sites to leave out", chain.from_iterable([*names.values(), *unread.values()]), without)
+    require_matches("site to leave out", chain.from_iterable([*names.values(), *unread.values()]), without)
     _require_none([file for file, known in unread.items() if not matching(known, without)], place)
     files = [file for file, known in names.items() if not matching(known, without)]
     if not files:

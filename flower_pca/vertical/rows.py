@@ -159,7 +159,7 @@ def _column_frame(table: LocalData, split: Split) -> Frame:
         raise checks.not_finite(table.who, table.missing)
     there = table.observed()
     with private():
-        _refuse(table, np.asarray(there.seen) == 0, "are no values at all", then="Leave it out.")
+        _refuse(table, np.asarray(there.seen) == 0, "are no values at all", then="Leave such columns out.")
         scale = _scale(table, split)
     frame = Frame(scale=scale, names=table.names)
     if split.center:
@@ -177,13 +177,17 @@ def _scale(table: LocalData, split: Split) -> Array | None:
         peak = table.peak()
         small = (peak > 0.0) & (peak < _LEAST)
         why = f", too small for {option('scale', 'max_abs')}"
-        _refuse(table, small, "are only values below 1e-145", why, then="Scale it.")
+        _refuse(table, small, "are only values below 1e-145", why, then="Scale such columns.")
         return np.where(peak > 0.0, peak, 1.0)
     if split.scale == "genotype":
         outside = (there.mean < 0.0) | (there.mean > 2.0)
         why = f", which {option('scale', 'genotype')} needs"
         _refuse(
-            table, outside, "are not only counts from 0 to 2", why, then=f"Drop it, or use {option('scale', 'std')}."
+            table,
+            outside,
+            "are not only counts from 0 to 2",
+            why,
+            then=f"Drop such columns, or use {option('scale', 'std')}.",
         )
         return genotype_scale(there.mean, table.n)
     deviation = np.sqrt(there.m2 / there.seen)
@@ -191,7 +195,13 @@ def _scale(table: LocalData, split: Split) -> Array | None:
     # Of a constant column the mean is off by its last digits, and the deviation is no zero.
     same = deviation <= rounding * np.abs(there.mean)
     why = f", which {option('scale', 'std')} cannot scale"
-    _refuse(table, same | (deviation < _LEAST), "is a constant", why, then=f"Drop it, or use {option('scale', None)}.")
+    _refuse(
+        table,
+        same | (deviation < _LEAST),
+        "is a constant",
+        why,
+        then=f"Drop such columns, or use {option('scale', None)}.",
+    )
     return np.asarray(deviation)
 
 

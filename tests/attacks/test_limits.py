@@ -265,7 +265,7 @@ def test_a_header_is_text_of_ours(tmp_path):
 def test_no_proof_makes_a_node_take_memory_for_every_pair_of_columns():
     many = np.random.default_rng(1).standard_normal((D, 40))
     node = Node(0, X, allow="consensus_rpca")
-    with pytest.raises(RefusedError, match="message of a proof must be a block for more than 16 columns"):
+    with pytest.raises(RefusedError, match="The message of a proof has no block, which more than 16 columns need"):
         node.ask("consensus_rpca", {**CONSENSUS, "U": many, "lam": 1.0, "proof": True}, algorithm="consensus_rpca")
 
 

@@ -96,7 +96,8 @@ def test_a_part_that_is_too_large_is_refused_and_names_its_client(name, stage, p
         assert said == [""]
     else:
         assert (
-            said[0].startswith(f"The answer of client {SMALL}, {part}, must be") or "V must be orthonormal" in said[0]
+            said[0].startswith(f"The answer of client {SMALL}, {part}, must be")
+            or "The columns of V of an answer are not orthonormal" in said[0]
         )
 
 

@@ -145,7 +145,9 @@ def test_names_that_are_numbers_are_no_row(case, tmp_path):
     head, rows = HEADS[case]
     lines = "\n".join(",".join(f"{value:g}" for value in row) for row in rows)
     path = text_written(tmp_path / "x.csv", f"{head}\n{lines}\n")
-    with pytest.raises(DataError, match=r"must be clearly names, or clearly values\. Got .*header=True\) or header=Fa"):
+    with pytest.raises(
+        DataError, match=r"The first line of .* may be names or values: it has .*header=True\) or header=Fa"
+    ):
         make(path)
     named = make(f"csv(path={path!r}, header=True, beside={[''] if head.startswith(',') else []})")
     assert named.names == tuple(name for name in head.split(",") if name)

@@ -217,7 +217,10 @@ FAULTS = {
         r"hint: Column weight has no value at jena",
     ),
     "a site of two rows": (lambda site: lines_of(patients_of(site, 2)), r"hint: Jena has 2 rows: what they send is"),
-    "a point between thousands": (thousand, r"error: .*jena\.csv must be clear about decimals.*'1\.\d+' in column age"),
+    "a point between thousands": (
+        thousand,
+        r"error: .*jena\.csv has a number in column age \(line \d+\) in which '\.' may stand before decimals or",
+    ),
     "commas between thousands": (cell(4, "platelets", '"1 008"'), r"error: .*'1 008' in column platelets \(line 4\)"),
     "a decimal comma among points": (cell(4, "weight", '"76,5"'), r"error: .*'76,5' in column weight \(line 4\)"),
     "a word for a gap": (
@@ -424,7 +427,10 @@ def test_columns_of_words_are_named_and_the_others_looked_into(tmp_path, capsys)
     code, out, err = flower_pca(capsys, "check", folder)
     assert (code, err) == (2, "")
     errors, hints = ([line for line in out.splitlines() if line.startswith(f"{kind}: ")] for kind in ("error", "hint"))
-    assert [re.search(r"(\w+)\.csv must be numbers\. Got 'medicine' in column ward", e)[1] for e in errors] == [*SITES]
+    assert [
+        re.search(r"The columns of \S*?(\w+)\.csv must hold numbers, and there is 'medicine' in column ward", e)[1]
+        for e in errors
+    ] == [*SITES]
     assert all("--drop ward,name" in error for error in errors)
     assert f"hint: Few words stand in ward of {folder}. With --categorical ward each of these becomes" in hints[0]
     assert any("holds 999" in hint for hint in hints[1:])

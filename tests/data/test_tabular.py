@@ -107,10 +107,10 @@ def test_another_separator_than_commas_is_found(case, tmp_path):
     assert np.asarray(make(str(path))).tolist() == rows
     with pytest.raises(DataError) as caught:
         make(f"csv(path={str(path)!r}, sep=',')")
-    first, options = text.splitlines()[0], f"sep={sep!r}" + (", decimal=','" if "," in text else "")
+    options = f"sep={sep!r}" + (", decimal=','" if "," in text else "")
     by_file = f"sep={ {'x': sep}!r}" + (", decimal={'x': ','}" if "," in text else "")
     assert str(caught.value) == (
-        f"What stands between two cells of {path} must be ','. Got {first!r} in the first line. "
+        f"{path} is to be read with ',' between two cells, and its first line shows {sep!r} between them. "
         f"Write csv(path={str(path)!r}, {options}); of a folder, folder(..., {by_file}), or leave sep out."
     )
     spec = str(caught.value).split("Write ")[1].split("; of a")[0]

@@ -298,11 +298,11 @@ FOLDER = [
             "drop": ["nots"],
             "without": ["trier"],
         },
-        "^None of the columns to leave out matches 'nots': there are age, lab, note. Did you mean 'note'?",
+        "^No column to leave out matches 'nots'. There are age, lab, note. Did you mean 'note'?",
     ),
     Refused(
         {"files": {"bonn.csv": NOTED, "jena.csv": NOTED}, "without": ["koeln"]},
-        "^None of the sites to leave out matches 'koeln': there are bonn, bonn.csv, jena, jena.csv. Leave it out.",
+        "^No site to leave out matches 'koeln'. There are bonn, bonn.csv, jena, jena.csv. Leave it out.",
     ),
 ]
 DEALT = [

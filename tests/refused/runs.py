@@ -562,13 +562,13 @@ BY_COLUMNS = [
     ),
     Refused(
         lab(lambda t: t.assign(gene0=1.0)),
-        'There is a constant in column gene0 of client 1 (lab), which scale="std" cannot scale. Drop it, or use '
-        "scale=None.",
+        'There is a constant in column gene0 of client 1 (lab), which scale="std" cannot scale. Drop such columns, '
+        "or use scale=None.",
         DataError,
     ),
     Refused(
         {"tables": [people.X, np.column_stack([people.X[:, 0], np.full(90, np.nan)])], "missing": "mean"},
-        "There are no values at all in column 1 of client 1. Leave it out.",
+        "There are no values at all in column 1 of client 1. Leave such columns out.",
         DataError,
     ),
     Refused(

@@ -80,6 +80,7 @@ ALONE = {
     "docs/mods.md",
     "docs/number-of-components.md",
     "docs/pca-before-fedavg.md",
+    "docs/python.md",
     "docs/sites-that-differ.md",
     "docs/standard-errors.md",
     "docs/unusual-rows.md",

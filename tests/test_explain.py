@@ -169,6 +169,8 @@ def test_the_command_line_explains_by_columns_of_a_folder(tmp_path, capsys):
     assert cli.main(["show", str(out / "result.npz")]) == 0
     assert "by sex" in capsys.readouterr().out
     assert "by age" in (out / "report.html").read_text()
+    assert cli.main(["run", str(folder), "--explain", "age", "--drop", "age,sex", "--out", str(out)]) == 2
+    assert "--drop leaves out age, and --explain" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -183,6 +185,17 @@ def test_the_command_line_explains_by_columns_of_a_folder(tmp_path, capsys):
 def test_a_run_with_noise_or_weights_is_not_explained(settings, words):
     with pytest.raises(ConfigError, match=words):
         simulate("ssi", people_of_sites(), n_components=2, explain="age", **settings)
+
+
+@pytest.mark.parametrize("setting", ["explain", "harmonize"])
+def test_components_of_each_sites_own_are_what_differs_between_sites(setting):
+    with pytest.raises(ConfigError, match=r"own, which are what differs between sites: .*\. Got per_pca\. Use krylov"):
+        simulate("per_pca", people_of_sites(), n_components=2, **{setting: {"explain": "age"}.get(setting, "combat")})
+
+
+def test_a_refusal_names_the_columns():
+    with pytest.raises(ConfigError, match="Got age, sex"):
+        simulate("krylov", people_of_sites(), n_components=2, explain="age,sex", max_share=0.5)
 
 
 @pytest.mark.parametrize("algorithm", ["exact_per_pca", "sparse_pca", "dcf_pca", "median_pca"])

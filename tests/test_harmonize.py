@@ -196,6 +196,7 @@ def test_a_column_that_is_constant_at_one_site_keeps_its_scale_there():
     result = simulate("krylov", tables, n_components=2, harmonize="combat")
     own = combat.effect(25, *_standardized(tables, 1))
     assert list(np.flatnonzero(own.constant)) == [3]
+    assert [hint for hint in result.hints if hint.startswith("Column x03 is constant at client 1, so harmonizing")]
     np.testing.assert_allclose(result.local[1]["site_location"], own.location, atol=1e-12)
 
 
@@ -285,6 +286,30 @@ def test_what_does_not_go_with_harmonize_is_refused(settings, words):
 def test_an_algorithm_that_looks_for_what_sites_have_of_their_own_is_not_harmonized(algorithm):
     with pytest.raises(ConfigError, match="with harmonize"):
         simulate(algorithm, scanners_of_sites(), n_components=2, harmonize="combat")
+
+
+def test_sites_of_few_rows_are_named_if_the_server_sees_sites():
+    tables = only(scanners_of_sites(15, sizes=(40, 9, 60)), ())
+    hint = "jena has fewer than 10 rows, so location and scale are uncertain there"
+    named = dict(zip(("bonn", "jena", "ulm"), tables, strict=True))
+    result = simulate("krylov", named, n_components=2, harmonize="combat")
+    assert [said for said in result.hints if said.startswith(hint)]
+    masked = simulate("krylov", named, n_components=2, harmonize="combat", mask=True)
+    assert not [said for said in masked.hints if "fewer than 10" in said]
+
+
+@pytest.mark.parametrize("answers", ["rows", "fixed"])
+def test_missing_values_are_named_and_no_setting_that_is_refused_is_advised(answers):
+    tables = only(scanners_of_sites(), ("age",))
+    tables[1].loc[2, "x03"] = np.nan
+    with pytest.raises(
+        DataError, match="Client 1 has missing values in x03, and sites are harmonized by whole"
+    ) as said:
+        simulate("krylov", tables, n_components=2, harmonize="combat", keep="age", answers=answers)
+    assert "missing=" not in str(said.value)
+    tables[1].loc[2, ["x03", "age"]] = 1.0, np.nan
+    with pytest.raises(DataError, match="The covariate age of client 1 has missing values"):
+        simulate("krylov", tables, n_components=2, harmonize="combat", keep="age", answers=answers)
 
 
 def test_what_cannot_be_harmonized_is_named():

@@ -183,6 +183,11 @@ def clients_of(given: argparse.Namespace) -> list[Any]:
         needed = partition.column(given.partition)
     beside, columns = () if needed is None else (needed,), names_in(given.columns)
     covariates = getattr(given, "covariates", ())
+    if both := [name for name in covariates if name in given.drop]:
+        raise ConfigError(
+            f"--drop leaves out {enumeration(both)}, and --explain, --adjust or --keep names it. No feature is made "
+            "of it: leave it out of --drop."
+        )
     if columns is not None:
         columns = tuple(dict.fromkeys([*columns, *covariates]))
     more = sources.words_among(given.data, covariates, drop=given.drop, without=given.without)

@@ -18,6 +18,7 @@ from flower_pca.base.options import option
 from flower_pca.base.shown import shown
 from flower_pca.core.algorithm import Iterative
 from flower_pca.core.stage import Stage
+from flower_pca.names.columns import enumeration
 from flower_pca.settings.bits import BITS, FLOORS
 
 # the options that are on, by the names of a configuration's fields, with their values
@@ -79,6 +80,11 @@ SHAREABLE: Final = Property(
     "in which a client can count for less than its rows",
     lambda stage: stage.by_medians or (stage.additive and stage.products_only),
 )
+NONE_OF_ITS_OWN: Final = Property(
+    "own components are the site effect",
+    "without components of each site's own, which are what differs between sites",
+    lambda stage: not stage.shares,
+)
 SHARING: Final = Property(
     "clients share nothing",
     "whose clients have components of their own beside shared ones, and no far entries",
@@ -129,11 +135,13 @@ NEEDS: Final[tuple[tuple[tuple[str, ...], Property], ...]] = (
     (("standard_errors",), MEASURED),
     (("standard_errors",), ORTHONORMAL),
     (("standard_errors",), POOLED),
+    (("explain",), NONE_OF_ITS_OWN),
     (("explain",), MEASURED),
     (("explain",), ORTHONORMAL),
     (("explain",), POOLED),
     (("adjust",), ROWS_LESS_A_MEAN),
     (("harmonize",), ROWS_LESS_A_MEAN),
+    (("harmonize",), NONE_OF_ITS_OWN),
     (("harmonize",), POOLED),
     (("signal",), MEASURED),
     (("signal",), ORTHONORMAL),
@@ -338,9 +346,16 @@ def check_options(on: On) -> None:
         )
         if not (apart or constant):
             what = f"{rule.option} {WORDS[rule.beside]}"
-            raise ConfigError(what, must=rule.must, got=shown(on[rule.option]), then=rule.then)
+            raise ConfigError(what, must=rule.must, got=_given(on[rule.option]), then=rule.then)
     if "dp" in on:
         _check_budget(on)
+
+
+def _given(value: Any) -> str:
+    """A value in a sentence: columns by their names, of which those of words come with their levels."""
+    if isinstance(value, tuple):
+        return enumeration(one if isinstance(one, str) else str(one[0]) for one in value)
+    return shown(value)
 
 
 def _check_budget(on: On) -> None:

@@ -30,13 +30,13 @@ from flower_pca.results.matching import in_order, match
 from flower_pca.results.projection import Projection, known_shrinkage, shrinkage
 from flower_pca.results.site import fields_at
 from flower_pca.rows.adjusted import of_site
-from flower_pca.rows.combat import SiteEffect
+from flower_pca.rows.combat import SiteEffect, hints_of_few_rows
 from flower_pca.rows.covariates import ADJUSTED, SITE, Covariates
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.settings.budget import DP
 from flower_pca.stages import outlying_sites
-from flower_pca.stages.opening import OUTLYING, SITE_KEYS
+from flower_pca.stages.opening import OUTLYING, SITE_KEYS, SITE_ROWS
 from flower_pca.stages.site_share import (
     BY_COLUMNS,
     SITE_SHARE,
@@ -865,6 +865,9 @@ def fields_of(model: Model) -> dict[str, Any]:
     outlying: list[str] = []
     if OUTLYING in model.sites:
         outlying = outlying_sites.hints_of(model.sites[OUTLYING], model.sites[SITE_KEYS], names)
+    few: list[str] = []
+    if model.frame.covariates is not None and model.frame.covariates.sigma is not None and SITE_ROWS in model.sites:
+        few = hints_of_few_rows(model.sites[SITE_ROWS], model.sites[SITE_KEYS])
     site_share = model.left.get(SITE_SHARE)
     sites = None if site_share is None else number_of_sites(model)
     explained, adjusted = model.left.get(BY_COLUMNS), model.frame.covariates
@@ -913,5 +916,6 @@ def fields_of(model: Model) -> dict[str, Any]:
             *hints_of_linkage(components, names),
             *hints_of_sites(site_share, sites, model.n),
             *outlying,
+            *few,
         ),
     }

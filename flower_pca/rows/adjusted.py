@@ -14,6 +14,7 @@ import numpy as np
 from flower_pca.base import labels
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
+from flower_pca.names.columns import enumeration
 from flower_pca.names.table import Table
 from flower_pca.rows import moves
 from flower_pca.rows.frame import Frame
@@ -112,3 +113,20 @@ def of_site(data: Any) -> dict[str, Array]:
         return {SITE_LOCATION: own.location, SITE_SCALE: own.scale}
     means = np.asarray(joint.observed().mean, dtype=np.float64)
     return {SITE_MEAN: means[: data.d].copy(), SITE_COVARIATES: means[data.d : data.d + covariates.adjusted].copy()}
+
+
+def hints_of_constant_columns(data: Any) -> list[str]:
+    """A hint about the columns that are constant at a harmonized site, whose scale is left as it is there."""
+    covariates, joint = data.frame.covariates, data.joint
+    if covariates is None or joint is None or covariates.sigma is None:
+        return []
+    effect = moves.effect(joint.in_frame(Frame()), data.d, covariates)
+    pairs = zip(labels.column_names(data.names, data.d), effect.constant, strict=True)
+    columns = [name for name, same in pairs if same]
+    if not columns:
+        return []
+    noun, verb = ("Column", "is") if len(columns) == 1 else ("Columns", "are")
+    return [
+        f"{noun} {enumeration(columns)} {verb} constant at {data.who}, so harmonizing has moved the rows there without "
+        "changing their scale. Check the file."
+    ]

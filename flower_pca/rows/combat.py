@@ -19,9 +19,11 @@ from typing import Final
 
 import numpy as np
 
+from flower_pca.base import labels
 from flower_pca.base.linalg import Array
 
 LEAST_ROWS: Final = 3  # of a site: with fewer, its variances say nothing
+FEW_ROWS: Final = 10  # of a site: with fewer, its location and scale are uncertain
 _SETTLED: Final = 1e-13  # a relative change by which nothing changes any more
 _MOST: Final = 10_000  # repetitions, of which 16 were needed at most
 
@@ -60,6 +62,18 @@ def effect(n: int, means: Array, variances: Array) -> SiteEffect:
         if has_settled(*before, location, scale):
             break
     return SiteEffect(location, scale, constant)
+
+
+def hints_of_few_rows(rows: Array, keys: Array) -> list[str]:
+    """A hint about the sites that have too few rows for a good location and scale, if there are any."""
+    few = [f"client {key}" for key, n in zip(keys.tolist(), rows.tolist(), strict=True) if n < FEW_ROWS]
+    if not few:
+        return []
+    verb = "has" if len(few) == 1 else "have"
+    return [
+        f"{labels.series(few)} {verb} fewer than {FEW_ROWS} rows, so location and scale are uncertain there. Leave "
+        "them out, or wait until they have more rows."
+    ]
 
 
 def has_settled(location: Array, scale: Array, new_location: Array, new_scale: Array) -> bool:

@@ -28,7 +28,7 @@ from flower_pca.results.pca import PCAResult
 from flower_pca.results.record import Following, StepRecord
 from flower_pca.results.start import Start
 from flower_pca.results.steps import TrackingResult
-from flower_pca.rows.adjusted import of_site
+from flower_pca.rows.adjusted import hints_of_constant_columns, of_site
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
@@ -179,6 +179,7 @@ def _in_process(
     run = assembly.run(config, judged=False, init=conduct.init)
     result = cast(PCAResult, drive(run, there, checkpoint=conduct.checkpoint, watchers=[watch]))
     own: dict[int, Arrays] = {}
+    hints: list[str] = []
     if any(there.memories) and registry.leaves_own(config.algorithm):
         stage, frame = registry.closing(config.algorithm).name, _frame(result, config)
         for i in public:
@@ -186,9 +187,11 @@ def _in_process(
                 own[i] = arrays
     if config.harmonize is not None or (config.covariates is not None and config.covariates.within):
         for i in public:
-            own[i] = {**own.get(i, {}), **of_site(clients[i].in_frame(result.frame))}
+            rows = clients[i].in_frame(result.frame)
+            own[i] = {**own.get(i, {}), **of_site(rows)}
+            hints += hints_of_constant_columns(rows)
     names = {i: client.site for i, client in enumerate(clients) if client.site}
-    found = replace(result, local=own, **_sites(names, len(clients), run))
+    found = replace(result, local=own, hints=(*result.hints, *hints), **_sites(names, len(clients), run))
     if names:
         return found.with_names({})
     return found
@@ -212,7 +215,9 @@ def _in_order(config: PCAConfig, sites: list[Table]) -> tuple[PCAConfig, list[Ta
 
 def _require_clients(config: PCAConfig, sites: Sequence[Table]) -> list[LocalData]:
     """The clients, if what is asked can be had of them."""
-    clients = rows_of(sites, missing=config.missing != "error", columns=config.columns_and_covariates)
+    # Of missing values the opening of a harmonized run speaks itself, because nothing may take their place.
+    missing = config.missing != "error" or config.harmonize is not None
+    clients = rows_of(sites, missing=missing, columns=config.columns_and_covariates)
     rows = sum([client.n for client in clients])
     d = clients[0].d
     if config.covariates is not None:

@@ -103,7 +103,7 @@ class _Harmonized(Stage[Any]):
             raise ProtocolError(
                 "The covariates of an opening", must="those of its frame", got=f"{q}", then="Check the sender."
             )
-        data.complete()
+        _require_whole_rows(data)
         if "sigma" in arrays:
             shapes = {"slopes": (q, data.d), "grand": (data.d,), "sigma": (data.d,)}
             if any(arrays[name].shape != shape for name, shape in shapes.items()) or not (arrays["sigma"] > 0.0).all():
@@ -232,6 +232,18 @@ class HarmonizedSummedOpening(_Harmonized):
 def _of_inner(inner: type[Any], arrays: Arrays) -> Arrays:
     """What the message asks of the opening itself."""
     return type(arrays)({name: a for name, a in arrays.items() if name in inner.asks})
+
+
+def _require_whole_rows(data: LocalData) -> None:
+    """Refuse missing values, by the columns that have some: locations and scales come from whole rows."""
+    if data.missing:
+        seen = np.broadcast_to(np.asarray(data.moments().seen), data.d)
+        names = labels.column_names(data.frame.names, data.d)
+        columns = enumeration(name for name, count in zip(names, seen, strict=True) if count < data.n)
+        raise DataError(
+            f"{data.who[:1].upper()}{data.who[1:]} has missing values in {columns}, and sites are harmonized by whole "
+            "rows. Impute them before the run, or leave out the rows that lack them."
+        )
 
 
 def _own_sums(data: LocalData, q: int) -> Arrays:

@@ -303,7 +303,7 @@ def test_transform_refuses_in_words(saved_result, data, tmp_path, capsys):
             [saved_result, tmp_path / "narrow.npy", "-o", tmp_path / "s.npy"],
             "The rows have 5 columns, and the run had 12.",
         ),
-        ([saved_result, data, "-o", tmp_path / "s.txt"], "Scores are written to .npy or .csv, not to s.txt."),
+        ([saved_result, data, "-o", tmp_path / "s.txt"], "Scores are written to .npy, .csv or .eigenvec, not"),
         (
             [saved_result, data, "-o", tmp_path / "no/s.npy"],
             f"The folder of the scores, {tmp_path}/no, does not exist.",

@@ -243,3 +243,43 @@ def test_limits_need_counts_and_names():
         simulate("krylov", np.split(counts, 2), variants="variants()")
     with pytest.raises(DataError, match="does not count alleles from 0 to 2"):
         simulate("krylov", [Table(site.values + 5.0, site.names) for site in sites], variants="variants()")
+
+
+def plink_scores(counts, frequencies, weights):
+    """What plink2 --score ... variance-standardize adds up: counts about 2 p over sqrt(2 p (1 - p)), 0 in gaps."""
+    p = frequencies
+    standard = (np.where(np.isnan(counts), 2 * p, counts) - 2 * p) / np.sqrt(2 * p * (1 - p))
+    return standard @ weights
+
+
+def test_scores_and_loadings_are_written_as_plink_reads_them(tmp_path):
+    counts, _ = people_at_sites(gaps=0.02)
+    chromosomes = [name.split(":")[0] for name in NAMES]
+    for i, part in enumerate(np.split(counts, [30, 55])):
+        write_bed(tmp_path / f"s{i}.bed", part, swapped=range(i, 60, 7), chromosomes=chromosomes, first=100 * i)
+    specs = [f"bed(path={str(tmp_path / f's{i}.bed')!r}, precision='double')" for i in range(3)]
+    tables = [sources.make(spec) for spec in specs]
+    result = simulate("covariance", tables, n_components=2, scale="genotype", missing="mean")
+    written = result.to_plink(tmp_path / "out", sources.table(specs[1]))
+    assert [path.name for path in written] == ["pca.eigenval", "pca.eigenvec.allele", "pca.afreq", "pca.eigenvec"]
+    weights, afreq, scores = (np.loadtxt(path, dtype=str, comments=None) for path in written[1:])
+    assert weights[0].tolist() == ["#CHROM", "ID", "A1", "PC1", "PC2"]
+    assert scores[0].tolist() == ["FID", "IID", "PC1", "PC2"]
+    assert scores[1, :2].tolist() == ["0", "p100"]
+    columns = [NAMES.index(name) for name in weights[1:, 1]]
+    expected = plink_scores(counts[30:55][:, columns], afreq[1:, 4].astype(float), weights[1:, 3:].astype(float))
+    np.testing.assert_allclose(scores[1:, 2:].astype(float), expected, atol=1e-10)
+    np.testing.assert_allclose(np.loadtxt(written[0]), result.explained_variance_)
+    saved = result.save(tmp_path / "result.npz")
+    words = ["transform", str(saved), specs[1], "-o", str(tmp_path / "new.eigenvec")]
+    assert cli.main(words) == 0
+    assert (tmp_path / "new.eigenvec").read_text() == written[3].read_text()
+
+
+def test_files_of_plink_need_genotypes_and_people(tmp_path):
+    _, sites = people_at_sites()
+    with pytest.raises(ConfigError, match=r'Run on .bed files with scale="genotype"'):
+        simulate("covariance", sites).to_plink(tmp_path / "out")
+    result = simulate("covariance", sites, scale="genotype")
+    with pytest.raises(ConfigError, match="The rows have no ids"):
+        result.to_plink(tmp_path / "out", sites[0])

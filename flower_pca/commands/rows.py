@@ -19,6 +19,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.base.shown import shown
 from flower_pca.commands import common, output
 from flower_pca.hints.identifiers import is_called_identifier
+from flower_pca.results import plink
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.projection import Projection
 
@@ -43,7 +44,9 @@ def add_transform(commands: Any) -> None:
         help="where new rows lie among the rows of the run: scores divided by the factors by which they shrink",
     )
     common.argument_of_gaps(parser)
-    parser.add_argument("-o", "--out", type=Path, required=True, metavar="FILE", help="a .npy or a .csv file")
+    parser.add_argument(
+        "-o", "--out", type=Path, required=True, metavar="FILE", help="a .npy, a .csv or, for PLINK, an .eigenvec file"
+    )
 
 
 def argument_of_own(parser: argparse.ArgumentParser, local: str, fit_local: str) -> Any:
@@ -61,8 +64,8 @@ def run_transform(given: argparse.Namespace) -> int:
     path = given.out.expanduser().absolute()
     checks.parent("the scores", path)
     kind = path.suffix.lower()
-    if kind not in (".npy", ".csv"):
-        raise ConfigError(f"Scores are written to .npy or .csv, not to {path.name}. Write -o scores.npy.")
+    if kind not in (".npy", ".csv", ".eigenvec"):
+        raise ConfigError(f"Scores are written to .npy, .csv or .eigenvec, not to {path.name}. Write -o scores.npy.")
     result: PCAResult | Projection = _part(given) or common.result_of(given.result, missing=given.missing)
     if isinstance(result, PCAResult):
         require_whole_rows(given.data, result)
@@ -74,6 +77,8 @@ def run_transform(given: argparse.Namespace) -> int:
     if kind == ".npy":
         with files.replacing(path, private=True) as file:
             np.save(file, scores)
+    elif kind == ".eigenvec":
+        plink.write_covariates(path, sources.table_with(given.data, wanted), scores)
     else:
         names = [f"component_{j + 1}" for j in range(result.n_components_)]
         names += [f"own_{j + 1}" for j in range(k - len(names))]

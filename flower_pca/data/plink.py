@@ -41,7 +41,7 @@ def bed(
     checks.choice("precision", precision, ("single", "double"))
     with reading(path, "a .bed file of PLINK") as file:
         head = _head(file)
-        ids = _people(file.with_suffix(".fam"))
+        families, persons, ids = _people(file.with_suffix(".fam"))
         names, other = _variants(file.with_suffix(".bim"))
         _require_size(file, head, len(ids), len(names))
         chosen = np.arange(len(names))
@@ -53,7 +53,8 @@ def bed(
                 raise DataError(f"{file} has A/T and C/G variants only. Leave ambiguous=False out.")
         dtype = np.float32 if precision == "single" else np.float64
         rows = Bed(file, len(ids), chosen, other[chosen], dtype)
-        table = Table.of_file(file, rows, tuple(names[j] for j in chosen))
+        beside = {"FID": families, "IID": persons}
+        table = Table.of_file(file, rows, tuple(names[j] for j in chosen), beside)
     return emptied(replace(table, ids=ids), gaps)
 
 
@@ -101,13 +102,13 @@ def _lines(place: Path, what: str) -> list[list[str]]:
     return lines
 
 
-def _people(place: Path) -> tuple[str, ...]:
-    """Whose rows they are: family/person, or the person alone."""
+def _people(place: Path) -> tuple[Array, Array, tuple[str, ...]]:
+    """Families, persons, and whose rows they are: family/person, or the person alone."""
     lines = _lines(place, "people")
     ids = tuple(person if family in ("0", person) else f"{family}/{person}" for family, person, *_ in lines)
     if twice := _twice(ids):
         raise DataError(f"Lines {twice[0]:,} and {twice[1]:,} of {place} name the same person. Keep one of them.")
-    return ids
+    return np.array([fields[0] for fields in lines]), np.array([fields[1] for fields in lines]), ids
 
 
 def _variants(place: Path) -> tuple[list[str], Array]:

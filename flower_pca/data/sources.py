@@ -128,7 +128,8 @@ def folder(
     tables = [like(first, table, files[usual], file) for table, file in read]
     names = _sites(files)
     sizes = [len(table) for table in tables]
-    labels_of_rows = {name: np.concatenate([table.beside[name] for table in tables]) for name in tables[0].beside}
+    shared = [name for name in tables[0].beside if all(name in table.beside for table in tables)]
+    labels_of_rows = {name: np.concatenate([table.beside[name] for table in tables]) for name in shared}
     beside_rows = {**labels_of_rows, "file": np.repeat(np.array(names), sizes)}
     sites = [replace(table, site=name) for table, name in zip(tables, names, strict=True)]
     return Table.together(sites, beside_rows, source=str(place))

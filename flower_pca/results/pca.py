@@ -520,6 +520,23 @@ class PCAResult:
         )
         return projection.to_record()
 
+    def to_plink(self, folder: str | os.PathLike[str], X: Any = None) -> list[Path]:
+        """Write what PLINK needs of a run on genotypes with scale="genotype".
+
+        `pca.eigenval` has the variances; `pca.eigenvec.allele` the loadings and `pca.afreq` the frequencies of alleles,
+        for plink2 --score and --read-freq; and `pca.eigenvec` the scores of people, for --covar of PLINK and others.
+
+        Args:
+            folder: Where to write; it is made if it is not there.
+            X: The people whose scores to write, as read from a .bed file; None for no `pca.eigenvec`.
+
+        Returns:
+            The paths of the files.
+        """
+        from flower_pca.results import plink
+
+        return plink.write(self, folder, X)
+
     def require_projecting(self, use: str, remedy: str) -> None:
         """Refuse this use of a result whose `transform` is more than a projection."""
         if not self.projects:

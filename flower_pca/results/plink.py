@@ -1,0 +1,83 @@
+"""What a run on genotypes leaves for PLINK: scores as covariates of people, and loadings to score others with."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from flower_pca.base import checks, files
+from flower_pca.base.errors import ConfigError
+from flower_pca.base.linalg import Array
+from flower_pca.names import variants
+from flower_pca.names.table import Table
+
+FAMILY, PERSON = "FID", "IID"  # what PLINK calls whose row it is
+_STEM: Final = "pca"
+
+
+def people(table: Any) -> list[tuple[str, str]]:
+    """Family and person of each row, as PLINK writes them; the family is 0 if only persons are known."""
+    if isinstance(table, Table) and {FAMILY, PERSON} <= {*table.beside}:
+        return list(zip(table.beside[FAMILY].tolist(), table.beside[PERSON].tolist(), strict=True))
+    if not isinstance(table, Table) or table.ids is None:
+        raise ConfigError(
+            "The rows have no ids, so PLINK could not tell whose scores these are. Read them from a .bed file, or name "
+            "the column of ids."
+        )
+    return [("0", "_".join(name.split())) for name in table.ids]
+
+
+def write_covariates(path: Path, table: Any, scores: Array) -> None:
+    """Write scores with a line FID IID PC1 PC2 ... above them, as --covar of PLINK and others read it."""
+    head = [FAMILY, PERSON, *(f"PC{j + 1}" for j in range(scores.shape[1]))]
+    lines = ([*who, *map(_number, row)] for who, row in zip(people(table), scores.tolist(), strict=True))
+    _write(path, [head, *lines], private=True)
+
+
+def write(result: Any, folder: str | os.PathLike[str], X: Any = None) -> list[Path]:
+    """Write what `PCAResult.to_plink` of this result says; the paths of the files."""
+    names = result.feature_names_in_
+    scaled = result.config.get("scale") == "genotype" and result.centered
+    if not scaled or names is None or not variants.are_variants([*map(str, names)]):
+        raise ConfigError(
+            "PLINK scores people by variants that are divided by what their frequencies imply. Run on .bed files "
+            'with scale="genotype", and leave center out.'
+        )
+    place = Path(folder).expanduser()
+    checks.parent("the files of PLINK", place)
+    place.mkdir(exist_ok=True)
+    numbered = [f"PC{j + 1}" for j in range(result.n_components_)]
+    of = [str(name).split(":") for name in names]
+    weights = (map(_number, row) for row in result.components_.T.tolist())
+    rows = ([v[0], ":".join(v), v[2], *row] for v, row in zip(of, weights, strict=True))
+    frequencies = (
+        [v[0], ":".join(v), v[3], v[2], _number(mean / 2.0), 2 * result.n_samples_]
+        for v, mean in zip(of, result.mean_.tolist(), strict=True)
+    )
+    every: dict[str, Iterable[Sequence[object]]] = {
+        "eigenval": ([_number(value)] for value in result.explained_variance_.tolist()),
+        "eigenvec.allele": [["#CHROM", "ID", "A1", *numbered], *rows],
+        "afreq": [["#CHROM", "ID", "REF", "ALT", "ALT_FREQS", "OBS_CT"], *frequencies],
+    }
+    written = []
+    for ending, lines in every.items():
+        written.append(place / f"{_STEM}.{ending}")
+        _write(written[-1], lines)
+    if X is not None:
+        written.append(place / f"{_STEM}.eigenvec")
+        write_covariates(written[-1], X, result.transform(X))
+    return written
+
+
+def _number(value: float) -> str:
+    # Seventeen digits give back each float as it was.
+    return f"{value:.17g}" if np.isfinite(value) else "NA"
+
+
+def _write(path: Path, lines: Iterable[Sequence[object]], *, private: bool = False) -> None:
+    with files.replacing(path, private=private) as file:
+        file.write("".join("\t".join(map(str, line)) + "\n" for line in lines).encode())

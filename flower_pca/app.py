@@ -96,10 +96,8 @@ def _own_rows(node: Mapping[str, Any]) -> str | None:
     with private():
         if data is not None and path is not None and data != path:
             raise ConfigError(
-                "The rows of this node",
-                must="named once, as data",
-                got=f"data={str(data)!r} and data-path={str(path)!r}",
-                then="Keep one of them.",
+                f"The node-config names its rows twice: data={str(data)!r} and data-path={str(path)!r}. Keep one of "
+                "them."
             )
     if data is None and path is None:
         return None
@@ -111,25 +109,19 @@ def _check_dealt(node: Mapping[str, Any], spec: str) -> None:
     parts = {"partition-id", "num-partitions"} <= node.keys()
     if not parts or not (_in_simulation() or sources.is_random(spec)):
         raise ConfigError(
-            "The node-config of this node",
-            must="one with data, or partition-id and num-partitions of rows that are drawn from a seed",
-            got="neither",
-            then="Start the SuperNode with --node-config 'data=\"/path/x.npy\"'.",
+            "This node has no rows. Start the SuperNode with --node-config 'data=\"/path/x.npy\"', or name "
+            "partition-id and num-partitions for rows that are drawn from a seed."
         )
     if not _in_simulation():
         if guarded := [rule for rule in _GUARDED if node.get(rule)]:
             raise ConfigError(
-                "The rows of a node with " + guarded[0],
-                must="its own",
-                got="none",
-                then="Name its data in its node-config: whoever sends the run knows all rows that it draws.",
+                f"This node has {guarded[0]}, and its node-config names no data. Name the node's own data: whoever "
+                "sends the run knows all rows that the node would draw."
             )
         if (size := sources.size_drawn(spec)) > _LARGEST:
             raise ConfigError(
-                "Rows that a node draws",
-                must=f"of at most {_LARGEST:,} entries, n d of the rows and d d of each client",
-                got=f"{size:,}",
-                then="Ask for fewer.",
+                f"A node draws at most {_LARGEST:,} entries (n d of the rows, and d d of each client). This run asks "
+                f"for {size:,}. Ask for fewer rows or columns."
             )
         logging.getLogger("flwr").warning(
             "This node has no data of its own: it plays part %s of %s.", node["partition-id"], spec

@@ -97,10 +97,8 @@ def config(algorithm: str | Algorithm[Any] | PCAConfig, **settings: Any) -> PCAC
     if isinstance(algorithm, PCAConfig):
         if settings:
             raise ConfigError(
-                "The settings beside a PCAConfig",
-                must="left out",
-                got=", ".join(settings),
-                then="Use dataclasses.replace to change them in the configuration.",
+                f"A PCAConfig already has its settings, and {', '.join(settings)} was given beside it. Change the "
+                "configuration by dataclasses.replace."
             )
         return check(algorithm)
     checks.parameters("a configuration", settings, SimulationOptions.__annotations__)

@@ -84,14 +84,10 @@ def _answer(work: Work, says: Sayings, fixed: Source | None, dither: DitherSourc
         on = _layers_of(says)
     tracks = work.stage.by_row and work.stage.name in registry.TRACKERS
     if isinstance(work.data, Stream) != tracks:
-        rule, got = "rows at rest", "a Stream"
-        if tracks:
-            rule, got = got, rule
+        needs, has = ("a Stream", "plain rows") if tracks else ("plain rows", "a Stream")
         raise ProtocolError(
-            f"The data for {work.stage.name}",
-            must=rule,
-            got=got,
-            then="Serve Stream(rows, batch=60) to trackers, and rows to the others.",
+            f"{work.stage.name} works on {needs}, and this client has {has}. Serve Stream(rows, batch=60) to "
+            "trackers, and plain rows to all other algorithms."
         )
     if work.stage.draws:
         work = replace(work, memory={**work.memory, KEY: _key(work, dither)})
@@ -134,10 +130,8 @@ def _layers_of(says: Mapping[str, Arrays]) -> list[type[Layer]]:
     unknown = [name for name in says if name not in registry.LAYERS]
     if unknown:
         raise ProtocolError(
-            "The layers of a message",
-            must=f"of {', '.join(registry.LAYERS)}",
-            got=shown(unknown[0]),
-            then="Install the same flower_pca everywhere.",
+            f"A message names the layer {shown(unknown[0])}, which this client does not know: it has "
+            f"{', '.join(registry.LAYERS)}. Install the same flower_pca everywhere."
         )
     return [registry.LAYERS[name] for name in registry.LAYERS if name in says]
 

@@ -171,7 +171,7 @@ def test_missing_values_become_the_mean_of_all_nodes(app_run, tmp_path):
     assert (result.config["missing"], result.answers) == ("own_mean", "fixed")
     result, lines = app_run(nodes, missing="mean")
     assert is_pca_of(result, [shards[0], shards[2]])
-    assert any("The missing values of this node must be filled with its own means" in line for line in lines)
+    assert any("This node fills missing values with its own means only" in line for line in lines)
 
 
 def test_a_node_may_have_both(app_run, tmp_path):
@@ -184,8 +184,7 @@ def test_a_run_cannot_choose_a_file_of_a_node(app_run, tmp_path):
     nodes, shards = deployed(tmp_path)
     result, lines = app_run([*nodes, {}], data=nodes[0]["data"])
     assert is_pca_of(result, shards)
-    names = "data, or partition-id and num-partitions of rows that are drawn from a seed"
-    assert any(f"The node-config of this node must be one with {names}. Got neither." in line for line in lines)
+    assert any("This node has no rows. Start the SuperNode with --node-config" in line for line in lines)
 
 
 def test_a_node_config_takes_every_option_of_a_source(app_run, tmp_path):
@@ -223,10 +222,7 @@ def test_what_a_file_holds_stays_at_its_node(case, app_run, tmp_path):
     result, lines = app_run([*nodes, {"data": spec.format(str(path))}])
     assert is_pca_of(result, shards)
     (reason,) = {why for record in result.history for why in record.failures.values()}  # it was asked twice
-    assert reason == (
-        "The rows and the rules of this node must be readable, as its operator has named them. "
-        "Got an error, which its own log has. Ask the node's operator."
-    )
+    assert reason == ("This node cannot read its rows or its rules, and its own log says why. Ask the node's operator.")
     (own,) = {line for line in lines if "The rows or the rules of this node cannot be used: " in line}
     assert "Geheim" in own or case == "no such source"
     assert not any("Geheim" in line for line in lines if line != own)
@@ -245,7 +241,7 @@ def test_a_real_node_with_a_number_plays_drawn_rows_only(app_run, tmp_path, monk
     nodes, shards = deployed(tmp_path)
     result, lines = app_run([*nodes, *simulated(4)[3:]], engine=False, data=nodes[0]["data"])
     assert is_pca_of(result, shards)
-    assert any("rows that are drawn from a seed. Got neither." in line for line in lines)
+    assert any("rows that are drawn from a seed." in line for line in lines)
 
 
 @pytest.mark.parametrize("rule", [{"masked-only": True}, {"sign-key": "/k"}, {"trusted-keys": "/k"}])
@@ -255,7 +251,7 @@ def test_a_node_that_others_trust_plays_no_rows_that_the_server_knows(rule, app_
     result, lines = app_run([*nodes, peer], engine=False)
     assert is_pca_of(result, shards)
     (name,) = rule
-    words = f"The rows of a node with {name} must be its own. Got none. Name its data in its node-config: whoever"
+    words = f"This node has {name}, and its node-config names no data. Name the node's own data: whoever"
     assert any(words in line for line in lines)
 
 
@@ -264,7 +260,7 @@ def test_no_run_makes_a_real_node_draw_rows_without_end(spec, app_run, tmp_path)
     nodes, shards = deployed(tmp_path)
     result, lines = app_run([*nodes, simulated(4)[3]], engine=False, data=f"synthetic({spec})")
     assert is_pca_of(result, shards)
-    words = "Rows that a node draws must be of at most 10,000,000 entries, n d of the rows and d d of each client. Got"
+    words = "A node draws at most 10,000,000 entries (n d of the rows, and d d of each client). This run asks for"
     assert any(words in line for line in lines)
 
 
@@ -290,7 +286,7 @@ def test_data_path_is_another_name_for_data(app_run, tmp_path):
     nodes[2]["data-path"] = nodes[0]["data"]
     result, lines = app_run(nodes)
     assert is_pca_of(result, shards[:2])
-    assert any("The rows of this node must be named once, as data. Got data='" in line for line in lines)
+    assert any("The node-config names its rows twice: data='" in line for line in lines)
 
 
 @pytest.mark.slow
@@ -418,15 +414,15 @@ def test_two_runs_at_once_keep_both_results(app_run, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("rule", "reason"),
     [
-        ({"allow": "faps, ssi"}, "The algorithm must be one of those that this node serves (faps, ssi). Got krylov."),
+        ({"allow": "faps, ssi"}, "This node does not serve krylov. It serves faps, ssi."),
         ({"allow": "krylow"}, "Did you mean 'krylov'?"),
-        ({"min-rows": 1000}, "The rows of this node must be at least 1000."),
-        ({"max-messages": 1}, "The messages to this node in a run must be at most 1: that is its max_messages."),
-        ({"masked-only": True}, "A message to this node must be masked: masked_only is set."),
-        ({"max-dropouts": 5}, "max_groups and max_dropouts must be used with trusted_keys. Got none."),
+        ({"min-rows": 1000}, "This node has fewer than 1000 rows, its min_rows."),
+        ({"max-messages": 1}, "This node answers at most 1 message of a run, its max_messages."),
+        ({"masked-only": True}, "This node answers masked messages only, because its masked_only is set."),
+        ({"max-dropouts": 5}, "max_groups and max_dropouts need trusted_keys."),
         ({"min-rows": "many"}, "min_rows must be a whole number of at least 1. Got 'many'."),
-        ({"masked_only": True}, "A rule of this node must be spelt as it is known, masked-only. Got masked_only."),
-        ({"trusted-key": "/k"}, "A rule of this node must be spelt as it is known, trusted-keys. Got trusted-key."),
+        ({"masked_only": True}, "The node-config has masked_only, which is no rule. Did you mean masked-only?"),
+        ({"trusted-key": "/k"}, "The node-config has trusted-key, which is no rule. Did you mean trusted-keys?"),
         ({"masked-only": "true"}, "Got 'true'. Choose one of these, without quotation marks."),
         ({"share-own": "false"}, "share_own must be one of True, False. Got 'false'."),
         ({"data": "/none.csv"}, "No file or folder named"),
@@ -481,7 +477,7 @@ def test_masks_by_a_spec_of_the_run_config(app_run, tmp_path):
     nodes[0]["single-masks"] = nodes[2]["single-masks"] = True
     result, lines = app_run(nodes, mask="masks(neighbours=2, self_masks=False)")
     assert is_pca_of(result, [shards[0], shards[2]])
-    refused = "A set-up of masks at this node must be with self-masks: single_masks is not set. Got one without."
+    refused = "This node takes part in no masked sum without self-masks, because its single_masks is not set."
     assert any(refused in line for line in lines)
     plain, _ = app_run(nodes, mask="false")
     assert plain.history[0].stage == "opening"

@@ -108,7 +108,7 @@ def test_own_components_that_do_not_belong_to_the_result_are_refused(tmp_path, c
             "none.npz",
             "No file named 'none.npz'. Give a file that run --save-local, or a node, has written.",
         ),
-        (out / "result.npz", other, "must be an own result that flower_pca has saved. Got a result."),
+        (out / "result.npz", other, "is a result, not an own result."),
     ]:
         code, _, err = flower_pca(
             capsys, "transform", result, data / "b.csv", "-o", tmp_path / "s.npy", "--local", file
@@ -177,7 +177,7 @@ def test_show_and_a_report_of_a_run_of_steps(tmp_path, capsys):
     (tmp_path / "bad.npz").write_bytes(b"nothing")
     code, _, err = flower_pca(capsys, "show", tmp_path / "bad.npz")
     assert code == 2
-    assert "must be a result that flower_pca has saved" in err
+    assert "is not a result of flower_pca" in err
 
 
 @pytest.mark.slow
@@ -281,7 +281,7 @@ def test_what_is_known_of_a_site_is_asked_for_and_is_of_the_site_of_the_rows(fol
         ([out / "result.npz", files, "--local", out / "flower_pca-own-1.npz"], "has those of 3 sites"),
         ([out / "result.npz", files / "b.csv", "--local", out / "flower_pca-own-0.npz"], "belongs to the site a"),
         ([out / "result.npz", files / "b.csv", "--local", "none.npz"], "No file named 'none.npz'"),
-        ([out / "result.npz", files / "b.csv", "--local", whole], "must be an own result"),
+        ([out / "result.npz", files / "b.csv", "--local", whole], "not an own result"),
     ]:
         code, _, err = flower_pca(capsys, "score", *words)
         assert code == 2

@@ -236,9 +236,7 @@ def test_what_cannot_be_gone_on_with_is_said_in_one_sentence(track_command, tmp_
     assert said(given=new) == (
         f"The file of events {tmp_path}/e.jsonl has some already. Name another; with --resume a run goes on with it.\n"
     )
-    assert "The checkpoint must be one of this very run. Got one of --components 2." in said(
-        "--resume", "--components", 3
-    )
+    assert "The checkpoint belongs to another run, with --components 2." in said("--resume", "--components", 3)
     assert "The checkpoint belongs to a run of 3 streams, and this run has 4." in said("--resume", "--clients", 4)
     np.save(tmp_path / "other.npy", turning_rows() + 1.0)
     other = [tmp_path / "other.npy" if word == tmp_path / "rows.npy" else word for word in track_command]

@@ -53,10 +53,10 @@ def test_nodes_that_answer_from_fixed_statistics_keep_them_apart(tmp_path):
 
 def test_a_node_takes_part_by_its_own_rule_only():
     text = (
-        "A run whose parties hold different columns must be allowed by this node's rules: split_columns is not set. "
-        "Got one. Ask the node's operator"
+        "This node takes part in no run whose parties hold different columns, because its split_columns is not set. "
+        "Ask the node's operator"
     )
-    with pytest.raises(NotEnoughNodes, match="The parties of a run over columns must be there to the end") as error:
+    with pytest.raises(NotEnoughNodes, match="A run over columns needs all parties to the end") as error:
         fitted_by_columns(PARTS, rules={"split_columns": False})
     assert text in str(error.value)
     assert Rules.of_node_config({"split-columns": True}).split_columns
@@ -174,7 +174,7 @@ def test_a_party_that_is_gone_ends_the_run(stage, mask):
 def test_min_rows_counts_people():
     result = fitted_by_columns(PARTS, rules={"min_rows": 90})
     assert result.status.ok
-    with pytest.raises(NotEnoughNodes, match="The rows of this node must be at least 91"):
+    with pytest.raises(NotEnoughNodes, match="This node has fewer than 91 rows"):
         fitted_by_columns(PARTS, rules={"min_rows": 91})
 
 
@@ -182,7 +182,7 @@ def test_min_rows_counts_people():
 def test_max_columns_counts_over_runs_and_over_what_is_done_to_columns(tmp_path):
     rules = {"max_columns": 25, "memory_dir": tmp_path, "split_columns": "any"}
     assert fitted_by_columns(PARTS, rules=rules, algorithm="krylov(max_rounds=3)").status
-    with pytest.raises(NotEnoughNodes, match="at most 25: that is its max_columns"):
+    with pytest.raises(NotEnoughNodes, match="and its max_columns is 25"):
         fitted_by_columns(PARTS, rules=rules, algorithm="krylov(max_rounds=3)", scale="std")
 
 
@@ -190,13 +190,13 @@ def test_max_columns_counts_over_runs_and_over_what_is_done_to_columns(tmp_path)
 @every(
     ("change", "text"),
     [
-        ({"stage": "opening"}, "The stage of a message about columns must be one of columns_opening, covariance"),
-        ({"split": '{"center": 1}'}, "The split of a message must be one of columns"),
-        ({"split": '{"scale": "other"}'}, "The split of a message must be one of columns"),
-        ({"split": "[" * 10000}, "The split of a message must be one of columns"),
-        ({"split": '{"salt": "' + "x" * 100 + '"}'}, "The split of a message must be one of columns"),
-        ({"columns": '["age"]'}, "The frame of a message about columns must be none, as the node centres"),
-        ({"split": None}, "A message of columns_opening must be one about columns"),
+        ({"stage": "opening"}, "A message about columns cannot ask for the stage"),
+        ({"split": '{"center": 1}'}, "A message about columns is malformed in its split"),
+        ({"split": '{"scale": "other"}'}, "A message about columns is malformed in its split"),
+        ({"split": "[" * 10000}, "A message about columns is malformed in its split"),
+        ({"split": '{"salt": "' + "x" * 100 + '"}'}, "A message about columns is malformed in its split"),
+        ({"columns": '["age"]'}, "A message about columns has a frame, although each node centers"),
+        ({"split": None}, "A message of columns_opening is about columns, and this one is about rows"),
     ],
 )
 def test_a_server_that_asks_for_something_else_is_refused(change, text):
@@ -225,7 +225,7 @@ def test_an_answer_beyond_what_a_party_has_said_of_its_size_is_refused():
         return reply
 
     grid.tamper = tamper
-    with pytest.raises(NotEnoughNodes, match="S, must be as small as its own rows allow"):
+    with pytest.raises(NotEnoughNodes, match="S, has entries that are larger than its own rows allow"):
         fitted_by_columns(PARTS, grid=grid)
 
 

@@ -42,7 +42,7 @@ def test_a_tracker_begins_with_a_result_by_the_names_and_units_of_its_columns(co
 def test_a_tracker_that_begins_with_other_columns_says_so():
     known = simulate("krylov", [of_the_plane(100, "dbca")], n_components=2)
     other = of_the_plane(20, "abcd").rename(columns={"a": "x"})
-    with pytest.raises(DataError, match=r"must be at least those that the run names\. Got 4, without 'a'"):
+    with pytest.raises(DataError, match=r"lack 'a', which the run needs"):
         track("st_miss", [other], batch=10, n_components=2, init=known)
     with pytest.raises(ConfigError, match="The start lacks column x"):
         track("st_miss", [other], batch=10, n_components=2, init=known, columns=["x", "b", "c", "d"])

@@ -120,7 +120,7 @@ def test_the_channel_is_part_of_what_a_checkpoint_belongs_to(tmp_path):
     whole = simulate(algorithm, [X], n_components=2, channel=air)
     with pytest.raises(StopError):
         simulate(algorithm, [X], channel=air, on_round=stop, **settings)
-    with pytest.raises(ConfigError, match="one of this very run"):
+    with pytest.raises(ConfigError, match="belongs to another run"):
         simulate(algorithm, [X], channel=AirChannel(noise_std=0.1, seed=2), **settings)
     resumed = simulate(algorithm, [X], channel=air, **settings)
     assert np.array_equal(whole.components_, resumed.components_)

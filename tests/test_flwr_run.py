@@ -74,7 +74,7 @@ def test_a_crash_is_seen(superlink):
     assert not list((superlink.folder / "crashed").iterdir())
     assert "Traceback" not in run.log
     *_, sentence, code = (line for line in run.log.splitlines() if "ERROR" in line)
-    assert "The usable answers to a message must be at least 2." in sentence
+    assert "A message needs 2 usable answers" in sentence
     assert "Exit Code" in code  # which is Flower's own last word
 
 

@@ -94,7 +94,7 @@ def test_a_ledger_in_use_and_all_else_stay(shelf, capsys):
     before = there(folder)
     with folders.lock(folders.ledger_file(folder, "0")):
         assert forget(config, "--yes") == 2
-    assert "must be erased while no run is at it" in capsys.readouterr().err
+    assert "A run is using" in capsys.readouterr().err
     assert there(folder) == before
 
 

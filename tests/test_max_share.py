@@ -170,7 +170,7 @@ def test_a_run_goes_on_from_its_checkpoint_with_the_same_weights(tmp_path):
     assert again.decisions == whole.decisions
     with pytest.raises(StopError):
         simulate("ssi", shards, on_round=stop, **{**asked, "checkpoint": tmp_path / "other.npz"})
-    with pytest.raises(ConfigError, match="must be one of this very run"):
+    with pytest.raises(ConfigError, match="belongs to another run"):
         simulate("ssi", shards, n_components=K, max_share=0.3, checkpoint=tmp_path / "other.npz")
 
 

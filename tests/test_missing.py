@@ -17,7 +17,7 @@ from flower_pca.rows.frame import Moments, merge
 from flower_pca.rows.local import LocalData
 
 MEAN = {"missing": "mean"}
-REMEDY = 'Impute or drop these entries before the run, or use missing="mean".'
+REMEDY = 'Impute or drop them before the run, or use missing="mean".'
 
 
 def mixed_with_gaps(seed=0, share=0.15):
@@ -200,12 +200,11 @@ def test_nodes_of_flower_are_told_by_the_message():
 @every(
     ("option", "message"),
     [
-        ({}, f"^The data of client 0 must be finite. Got .* NaN and 0 infinite entries. The first .*{REMEDY}$"),
-        ({"missing": "mean", "bad": np.inf}, "^The data of client 1 must be finite. Got 0 NaN and 1 infinite entries.*"
-         "Impute or drop these entries before the run.$"),
+        ({}, f"^The data of client 0 has .* missing values?. The first .*{REMEDY}$"),
+        ({"missing": "mean", "bad": np.inf}, "^The data of client 1 has 1 infinite value.*"
+         "Impute or drop them before the run.$"),
         ({"missing": "median"}, "^missing must be one of 'error', 'own_mean', 'mean'. Got 'median'."),
-        ({"missing": "mean", "empty": 4}, '^Every column of rows with gaps must be there at some client. Got empty '
-         "column 4. Drop it.$"),
+        ({"missing": "mean", "empty": 4}, "^No client has a value in column 4. Drop it.$"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_imputed_is_refused_in_words(option, message):

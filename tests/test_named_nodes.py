@@ -83,8 +83,8 @@ def test_a_node_may_keep_names_to_itself(mask):
 @every("columns", [["age"], ["hiv"], [*NAMES[:-1], "hiv"], [*NAMES, "city"], [*NAMES[:-1]]])
 def test_a_node_that_keeps_names_to_itself_confirms_no_guess(columns):
     text = refusal_of_run(named_grid([*named_shards()[:2], WORDS], share_names=False), columns=columns)
-    rule = "The columns of this node must be all named by a run that names any: it tells no names."
-    assert f"{rule} Got {len(columns)} names, of 4 columns. Name all of them, or none" in text
+    rule = "A run that names columns of this node has to name all of them, because this node tells no names"
+    assert f"{rule}: the run names {len(columns)}, and there are 4. Name all of them, or none" in text
     said = text.replace("this node's operator", "")
     assert not any(repr(name) in said or f"column {name}" in said for name in (*NAMES, "hiv", "city"))
 
@@ -93,13 +93,19 @@ def test_a_node_that_keeps_names_to_itself_confirms_no_guess(columns):
 @pytest.mark.parametrize("mask", [False, True])
 def test_a_node_with_other_columns_is_left_out_and_told_why(mask):
     text = refusal_of_run(named_grid([*named_shards()[:2], MORE]), mask=mask)
-    assert "(west) must be those of the run, 4 by name. Got 5, with, beyond them, 'dose'. Name the columns" in text
+    assert (
+        "(west) do not fit: there are 5, with, beyond them, 'dose', instead of the 4 of the run. Name the columns"
+        in text
+    )
     text = refusal_of_run(named_grid([*named_shards()[:2], FEWER]), mask=mask)
-    assert "(west) must be those of the run, 4 by name. Got 3, without 'beat'. Align the files." in text
+    assert "(west) do not fit: there are 3, without 'beat', instead of the 4 of the run. Align the files." in text
     text = refusal_of_run(named_grid([*named_shards()[:2], X[50:]]), mask=mask)
-    assert "(west) must be those of the run, 4 by name. Got 4 without names. Give all clients names" in text
+    assert (
+        "(west) do not fit: there are 4 without names, instead of the 4 of the run, which have names. Give all clients "
+        "names" in text
+    )
     text = refusal_of_run(named_grid([*named_shards()[:2], MORE], share_names=False), mask=mask)
-    assert "must be those of the run, 4 by name. Got 5 of other names. Align the features first." in text
+    assert "do not fit: there are 5 with other names, instead of the 4 of the run. Align the features first." in text
     assert "west" not in text
     found, lines = fit(named_grid([*named_shards()[:2], FEWER]), mask=mask, min_nodes=2)
     assert found.n_samples_ == 50
@@ -113,29 +119,29 @@ def test_the_columns_of_a_run_are_picked_by_nodes(mask):
     for part in (MORE, WORDS):
         is_pooled_by_name(fit(named_grid([*named_shards()[:2], part]), columns=NAMES, mask=mask)[0], NAMES, 1e-9)
     text = refusal_of_run(named_grid([*named_shards()[:2], FEWER]), columns=NAMES, mask=mask)
-    rule = "west: The columns of this node must be at least those that the run names. Got 3, without 'beat'."
+    rule = "west: The columns of this node lack 'beat', which the run needs."
     assert rule in text
     text = refusal_of_run(named_grid([*named_shards()[:2], X[50:]]), columns=NAMES, mask=mask)
-    assert "west: The columns of this node must be named, as the run names its columns. Got 4 without names." in text
+    assert "west: The run names its columns, and the 4 of this node have no names." in text
 
 
 def test_a_node_that_has_a_column_twice_is_left_out():
     text = refusal_of_run(named_grid([*named_shards()[:2], named_rows(X[50:], range(4), (*NAMES[:3], "age"))]))
-    assert "The columns of this node must be named differently. Got 'age' more than once." in text
+    assert "The columns of this node have the same name: 'age' more than once." in text
 
 
 def test_words_cannot_be_asked_for():
     text = refusal_of_run(named_grid([*named_shards()[:2], WORDS]), columns=["age", "city"])
-    assert "west: The columns of this node must be numbers. Got text in column city. Name others." in text
+    assert "west: This node has text in column city, and a PCA needs numbers. Name other columns." in text
 
 
 def test_no_cell_and_no_path_of_a_file_gets_out():
     text = refusal_of_run(named_grid([*named_shards()[:2], WORDS]))
-    assert "must be numbers. Got text in column city." in text
+    assert "must hold numbers. Got text in column city." in text
     assert "Bonn" not in text
     assert "ann" not in text
     text = refusal_of_run(named_grid([*named_shards()[:2], WORDS], share_names=False))
-    assert "must be numbers. Got text in 1 of them." in text
+    assert "1 column of this node has text, which a PCA cannot use." in text
     assert "city" not in text
 
 
@@ -143,7 +149,10 @@ def test_a_node_that_joins_later_is_compared_too():
     grid = grid_of([*named_shards()[:2], X[50:]], 2)
     grid.on_push = lambda message: grid.add() if len(grid.sent) == 4 else None
     _, lines = fit(grid, algorithm="ssi(tol=1e-9)", min_nodes=2)
-    assert any("must be those of the run, 4 by name. Got 4 without names." in line for line in lines)
+    assert any(
+        "do not fit: there are 4 without names, instead of the 4 of the run, which have names." in line
+        for line in lines
+    )
 
 
 def test_statistics_are_measured_once_for_all_orders(tmp_path):
@@ -187,7 +196,7 @@ def test_messages_of_other_servers_name_columns_rightly():
 
     grid.on_push = push
     assert (
-        "The columns of a message must be different names of at most 200 characters. Got others. Check the sender."
+        "The columns of a message need different names of at most 200 characters. Check the sender."
         in refusal_of_run(grid)
     )
 
@@ -213,7 +222,7 @@ def test_private_runs_match_by_name_too():
     text = refusal_of_run(
         named_grid([*named_shards()[:2], named_rows(X[50:], range(4), (*NAMES[:3], "pulse"))]), **asked
     )
-    assert "Got 4, without 'beat' and with, beyond them, 'pulse'." in text
+    assert "there are 4, without 'beat' and with, beyond them, 'pulse'" in text
 
 
 @pytest.mark.slow
@@ -237,10 +246,7 @@ def test_streams_at_nodes_match_by_name():
     np.testing.assert_array_equal(wanted.components_, picked.components_)
     assert wanted.feature_names_in_.tolist() == ["size", "age", "beat"]
     parts[2] = [rows[:15]] * 4
-    with (
-        in_a_run(),
-        pytest.raises(NotEnoughNodes, match=r"\(west\) must be those of the run, 4 by name\. Got 4 without"),
-    ):
+    with in_a_run(), pytest.raises(NotEnoughNodes, match=r"\(west\) do not fit: there are 4 without"):
         TrackingStrategy("st_miss", n_components=2, min_nodes=3, node_timeout=0.0).fit(
             named_grid([Stream(part) for part in parts])
         )

@@ -240,10 +240,11 @@ def test_a_result_that_knows_a_digest_only_takes_the_same_columns():
 def test_headings_say_how_they_differ():
     ours, few = Heading(3, digest("abc"), tuple("abc")), Heading(2, digest("ab"))
     assert str(few.mismatch("client 7", ours)) == (
-        "The columns of client 7 must be those of the run, 3 by name. Got 2 of other names. Align the features first."
+        "The columns of client 7 do not fit: there are 2 with other names, instead of the 3 of the run. Align the "
+        "features first."
     )
     assert str(Heading(2).mismatch("client 7", Heading(3))) == (
-        "The columns of client 7 must be 3, as those of the run. Got 2. Align the features first."
+        "The columns of client 7 do not fit: there are 2, instead of the 3 of the run. Align the features first."
     )
     assert digest("abc") == digest("cab") != digest(["ab", "c"])
     assert Columns(("b", "a")).heading.names == ("a", "b")

@@ -45,7 +45,7 @@ def test_a_node_that_answers_in_masks_only():
     result = strategies.Krylov(n_components=2).fit(grid)
     ((stage, number, words),) = refusals(grid, result)
     assert (stage, number) == ("opening", 0)
-    assert "A message to this node must be masked: masked_only is set. Got one without masks." in words
+    assert "This node answers masked messages only, because its masked_only is set." in words
     assert is_pca_of(result, OTHERS)
     masked = strategies.Krylov(n_components=2, mask=True).fit(grid)
     assert is_pca_of(masked, SHARDS)
@@ -57,7 +57,7 @@ def test_a_node_that_answers_so_many_messages_in_a_run():
     result = strategies.SSI(n_components=2, min_rounds=6).fit(grid)
     ((stage, number, words),) = refusals(grid, result)
     assert (stage, number) == ("ssi", 3)
-    assert "The messages to this node in a run must be at most 3: that is its max_messages. Got one more." in words
+    assert "This node answers at most 3 messages of a run, its max_messages." in words
     assert is_pca_of(result, OTHERS, angle=1e-4)
 
 
@@ -86,7 +86,7 @@ def test_under_masks_a_refusal_does_not_tell_the_number_of_rows():
 def test_a_name_of_the_masks_is_nothing_in_a_message_without_them():
     node = PCAClient(SHARDS[0])
     words = ask_client(node, "ssi", {"Z": I[:, :2], "mask.x": np.ones(3)})
-    assert "The arrays of a message must be those of ssi: Z. Got mask.x" in words
+    assert "mask.x is no array of ssi, whose messages have Z" in words
 
 
 def test_too_many_refusals_end_the_run():
@@ -110,7 +110,7 @@ def test_columns_that_leave_are_counted_as_they_leave(stage, asked, algorithm, c
 
     if columns > 1:
         words = str(ask_client(node(columns - 1), stage, asked, algorithm=algorithm))
-        assert f"must be at most {columns - 1}: that is its max_columns. Got {columns} with this message" in words
+        assert f"{columns} columns of numbers would leave this node, and its max_columns is {columns - 1}" in words
     said = [
         ask_client(node(2 * columns), stage, asked, algorithm=algorithm) for _ in range(3)
     ]  # the same again counts again
@@ -132,7 +132,7 @@ def test_columns_are_counted_over_runs_plain_or_masked(mask, tmp_path):
     (path,) = tmp_path.glob("flower_pca-ledger-*.npz")
     assert files.read(path, "ledger of a node", private=True)[0]["columns"] == 2 * used
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert "that is its max_columns" in run()[0][2]
+    assert "and its max_columns is" in run()[0][2]
 
 
 @pytest.mark.slow

@@ -94,7 +94,9 @@ def test_what_is_said_beforehand_is_what_the_result_says(rows, epsilon, mask, ca
         try:
             found = simulate("auto", shards, n_components=1, dp=dp, mask=mask)
         except DataError as error:
-            least = int(re.search(r"at least ([\d,]+) for 3 columns at 2 clients", str(error))[1].replace(",", ""))
+            least = int(
+                re.search(r"3 columns at 2 clients need at least ([\d,]+) rows", str(error))[1].replace(",", "")
+            )
             assert rows * 1.5 < least
             return
     floor = float(re.search(r"a component a variance of ([\d.e-]+), in halves", caplog.text)[1])
@@ -104,7 +106,7 @@ def test_what_is_said_beforehand_is_what_the_result_says(rows, epsilon, mask, ca
 
 def test_nothing_is_run_under_which_nothing_could_be_seen():
     calls = []
-    with pytest.raises(DataError, match=r"must be at least [\d,]+ for 3 columns.* Got 60\. .* mask=True"):
+    with pytest.raises(DataError, match=r"of 60 rows: 3 columns .* need at least [\d,]+ rows\. .* mask=True"):
         simulate("auto", ranged_tables((40, 20)), n_components=1, dp=ranged(0.1), on_round=calls.append)
     assert not calls
     just = Outlook(1000, 10, 3, noise=500.0, off=400.0, ranged=True)
@@ -161,4 +163,4 @@ def test_the_line_of_the_readme_runs_on_the_patients_of_the_docs(tmp_path, monke
     result = PCAResult.load("flower-pca-out/result.npz")
     assert (result.privacy.epsilon, len(result.feature_names_in_)) == (pytest.approx(1.0), 10)
     assert cli.main([*words[:-4], *shlex.split(written[1].replace("1.0", "0.01"))]) == 2
-    assert "The rows under this budget must be at least" in capsys.readouterr().err
+    assert "Under this budget noise hides all components of .* rows: .* need at least" in capsys.readouterr().err

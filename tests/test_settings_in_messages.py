@@ -138,9 +138,9 @@ def folder_of_tables(tmp_path, monkeypatch):
 
 
 MISTAKES = {
-    "gaps": (["gaps.csv"], "The first is in line 7 of {place}/gaps.csv, column b. Impute or drop these"),
-    "a gap's remedy": (["gaps.csv"], "entries before the run, or use --missing mean."),
-    "a still column": (["still.csv", "--scale", "std"], "Got constant column b. Drop it, or use no --scale."),
+    "gaps": (["gaps.csv"], "The first is in line 7 of {place}/gaps.csv, column b. Impute or drop them"),
+    "a gap's remedy": (["gaps.csv"], "them before the run, or use --missing mean."),
+    "a still column": (["still.csv", "--scale", "std"], "cannot divide by the deviation. Drop it, or use no --scale."),
     "words": (["words.csv"], "Got 'high' in column b (line 2). Choose others with --columns a,b, leav"),
     "words apart": (["words.csv"], "leave them out with --drop b, or encode them."),
     "words in a folder": (["sites"], "leave them out with --drop b, or"),

@@ -151,7 +151,7 @@ def test_checkpoint_of_other_arguments_is_refused(change: str, tmp_path: Path) -
     shards, path = deal(GOOD, (10, 6, 4)), tmp_path / "run.npz"
     stopped_after(path, shards)
     kept = path.read_bytes()
-    with pytest.raises(ConfigError, match=r"The checkpoint must be one of this very run\. Got one of .*=.*Repeat that"):
+    with pytest.raises(ConfigError, match=r"The checkpoint belongs to another run, with .*=.*Repeat that"):
         simulate(**{"algorithm": "ssi", "shards": shards, "n_components": 2, "checkpoint": path, **CHANGES[change]})
     assert path.read_bytes() == kept
 

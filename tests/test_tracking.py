@@ -361,7 +361,7 @@ def test_a_run_resumes_bit_for_bit(problems, tmp_path):
     assert not path.exists()
     with pytest.raises(StopError):
         run_tracker(problems[0], tracker, 2, checkpoint=path, on_round=stop, **settings)
-    with pytest.raises(ConfigError, match="The checkpoint must be one of this very run"):
+    with pytest.raises(ConfigError, match="The checkpoint belongs to another run"):
         run_tracker(problems[0], tracker, 2, checkpoint=path, seed=1)
 
 

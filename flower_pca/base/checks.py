@@ -1,4 +1,4 @@
-"""One wording for bad input: "<what> must be <rule>. Got <value>. <what to do>."."""
+"""Checks of what users give: "<setting> must be <rule>. Got <value>. <what to do>."."""
 
 from __future__ import annotations
 
@@ -11,12 +11,21 @@ from typing import Any, Final
 
 import numpy as np
 
+from flower_pca.base import labels
 from flower_pca.base.errors import ConfigError, DataError
-from flower_pca.base.options import filling, option
+from flower_pca.base.options import OPTIONS, filling, option
 from flower_pca.base.shown import shown
 
 _LONGEST_PATH: Final = 4095  # characters, as Linux has it: a longer text is no path
 NODE: Final = "this node"  # whose rows a sentence of a node is about
+
+
+def refused(what: str, rule: str, got: str, remedy: str) -> ConfigError:
+    """The error about a value that breaks a rule; `what` begins with the name of the setting, or says what it is."""
+    head, space, rest = what.partition(" ")
+    if head not in OPTIONS:
+        return ConfigError(f"{what} must be {rule}. Got {got}. {remedy}")
+    return ConfigError(f"{option(head)}{space}{rest} must be {rule}. Got {got}. {remedy}", setting=head)
 
 
 def did_you_mean(word: str, known: Iterable[str], otherwise: str = "Choose one of these.") -> str:
@@ -40,7 +49,7 @@ def integer(
             upper = ""
         else:
             upper = f" and at most {most}"
-        raise ConfigError(what, must=f"a whole number of at least {least}{upper}", got=shown(value), then=remedy)
+        raise refused(what, f"a whole number of at least {least}{upper}", shown(value), remedy)
 
 
 def number(
@@ -53,7 +62,7 @@ def number(
             upper = f" and at most {most:g}"
         else:
             upper = ""
-        raise ConfigError(what, must=f"a finite number of at least {least:g}{upper}", got=shown(value), then=remedy)
+        raise refused(what, f"a finite number of at least {least:g}{upper}", shown(value), remedy)
 
 
 def share(value: Any) -> Any:
@@ -80,7 +89,7 @@ def numbers(what: str, given: Any) -> np.ndarray[Any, Any]:
 def proportion(what: str, value: object) -> None:
     """Require a share, in (0, 1]."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0.0 < value <= 1.0:
-        raise ConfigError(what, must="above 0 and at most 1", got=shown(value), then="Use 1.0 for all of them.")
+        raise refused(what, "above 0 and at most 1", shown(value), "Use 1.0 for all of them.")
 
 
 def choices(of: object, allowed: Mapping[str, tuple[Any, ...]]) -> None:
@@ -100,7 +109,7 @@ def choice(what: str, value: object, allowed: tuple[Any, ...]) -> None:
         if names:
             remedy = did_you_mean(str(value), names)
         rule = f"one of {', '.join(map(repr, allowed))}"
-        raise ConfigError(what, must=rule, got=shown(value), then=remedy)
+        raise refused(what, rule, shown(value), remedy)
 
 
 def path_of(what: str, given: object) -> None:
@@ -131,9 +140,7 @@ def components(n_components: object, *, words: Sequence[str] = ()) -> int | floa
         return float(n_components)
     rule = "a whole number of at least 1, or a fraction of the variance strictly between 0 and 1"
     rule = ", or ".join((rule, *(f'"{word}"' for word in words)))
-    raise ConfigError(
-        "n_components", must=rule, got=shown(given), then='Ask for 2 to see a plane, or for 0.9 or "90%".'
-    )
+    raise refused("n_components", rule, shown(given), 'Ask for 2 to see a plane, or for 0.9 or "90%".')
 
 
 def at_most(n_components: int | float | str, n: int, d: int) -> None:
@@ -210,8 +217,8 @@ def not_finite(who: str, nan: int, infinite: int = 0, first: str = "", *, new: b
         when, fill = "", f", or use {filling()}"
     if not nan:
         fill = ""
-    remedy = f"{first}Impute or drop these entries{when}{fill}."
-    return DataError(f"The data of {who}", must="finite", got=f"{nan} NaN and {infinite} infinite entries", then=remedy)
+    found = [labels.count(n, what) for n, what in ((nan, "missing value"), (infinite, "infinite value")) if n]
+    return DataError(f"The data of {who} has {' and '.join(found)}. {first}Impute or drop them{when}{fill}.")
 
 
 def parameters(owner: str, given: Mapping[str, object], known: Iterable[str]) -> None:
@@ -219,8 +226,7 @@ def parameters(owner: str, given: Mapping[str, object], known: Iterable[str]) ->
     names = list(known)
     for name in given:
         if name not in names:
-            if names:
-                rule = f"among {', '.join(names)}"
-            else:
-                rule = "absent, as there are none"
-            raise ConfigError(f"Every parameter of {owner}", must=rule, got=shown(name), then=did_you_mean(name, names))
+            if not names:
+                raise ConfigError(f"{owner} has no parameters, and {shown(name)} is given. Leave it out.")
+            remedy = did_you_mean(name, names, "Choose one of these.")
+            raise ConfigError(f"{owner} has no parameter {shown(name)}. It has {', '.join(names)}. {remedy}")

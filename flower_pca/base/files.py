@@ -61,12 +61,12 @@ def opener(path: str, flags: int) -> int:
         handle = os.open(path, flags | safely | getattr(os, "O_CLOEXEC", 0), 0o600)
     except OSError as error:
         if exposed and error.errno in _LINK:
-            raise _strange(path, "a link") from error
+            raise _strange(path, "is a link") from error
         raise
     found = os.fstat(handle)
     if exposed and not (stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and found.st_nlink <= 1):
         os.close(handle)
-        raise _strange(path, "another")
+        raise _strange(path, "is not a file of this user alone")
     return handle
 
 
@@ -81,7 +81,7 @@ def make_folder(folder: Path) -> None:
     """Make a folder for its owner only, if there is none; DataError if it is a link that somebody else has laid."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if folder.is_symlink() and os.name == "posix" and folder.lstat().st_uid not in (0, os.geteuid()):
-        raise _strange(os.fspath(folder), "a link")
+        raise _strange(os.fspath(folder), "is a link of another user")
 
 
 def free_for_all(folder: Path) -> bool:
@@ -141,9 +141,10 @@ def _is_exposed(folder: Path) -> bool:
     return found.st_uid not in (0, os.geteuid()) or bool(found.st_mode & stat.S_IWOTH)
 
 
-def _strange(path: str, got: str) -> DataError:
-    rule = "this user's own, as others may write to its folder"
-    error = DataError(path, must=rule, got=got, then="Remove it, or name another folder.")
+def _strange(path: str, fault: str) -> DataError:
+    error = DataError(
+        f"{path} {fault}, and others may write to its folder, so it is not read. Remove it, or name another folder."
+    )
     error.private = True
     return error
 
@@ -224,14 +225,14 @@ class Trail:
             raise ValueError("more steps than are kept")
         numbers, lines = range(count - recent, count), []
         if self._path.is_symlink():
-            raise self._others("a link")
+            raise self._others("are a link")
         with contextlib.suppress(FileNotFoundError), open(self._path, "rb", opener=opener) as file:
             for number in numbers:
                 file.seek(number % (keep + 1) * width * 8)
                 lines.append(np.frombuffer(file.read(width * 8)))
         heads = [line[:_HEAD].tolist() for line in lines]
         if heads != [[number, steps["mark"]] for number in numbers]:
-            raise self._others("others")
+            raise self._others("are not those of the checkpoint")
         self._done, self._mark = count, float(steps["mark"])
         return {"steps": np.stack(lines)[:, _HEAD:]}
 
@@ -239,13 +240,8 @@ class Trail:
         """There is nothing to go on from any more."""
         self._path.unlink(missing_ok=True)
 
-    def _others(self, got: str) -> DataError:
-        return DataError(
-            f"The steps in {self._path}",
-            must="those of the checkpoint",
-            got=got,
-            then="Delete the checkpoint, and start the run again.",
-        )
+    def _others(self, fault: str) -> DataError:
+        return DataError(f"The steps in {self._path} {fault}. Delete the checkpoint, and start the run again.")
 
 
 def _open_for_writing(path: str, flags: int) -> int:
@@ -330,12 +326,11 @@ def read(path: str | os.PathLike[str], kind: str, *, private: bool = False) -> t
     with refuse_others(path, kind), open(path, "rb", opener=how) as stream:
         header, arrays = _load(stream)
     if header.get("kind") != kind:
-        rule = f"{_a(kind)} that flower_pca has saved"
         found = str(header.get("kind"))
         remedy = "Check the path."
         if found in _LOADERS and kind in _LOADERS:
             remedy = f"Use {_LOADERS[found]}."
-        raise DataError(str(path), must=rule, got=_a(found), then=remedy)
+        raise DataError(f"{path} is {_a(found)}, not {_a(kind)}. {remedy}")
     return header, arrays
 
 
@@ -358,9 +353,9 @@ def from_bytes(kind: str, packed: bytes) -> tuple[dict[str, Any], dict[str, Arra
         if header.get("kind") != kind:
             raise ValueError("another kind")
     except Exception as error:  # bytes from elsewhere: numpy and zipfile raise nearly anything on them
-        got = f"bytes that cannot be read as one ({type(error).__name__})"
         raise DataError(
-            f"The bytes of a {kind}", must=f"a {kind} that flower_pca has packed", got=got, then="Check the sender."
+            f"These bytes are not a {kind} of flower_pca: they cannot be read ({type(error).__name__}). Check the "
+            "sender."
         ) from error
     return header, arrays
 
@@ -382,9 +377,8 @@ def refuse_others(path: str | os.PathLike[str], kind: str) -> Iterator[None]:
     except (FileNotFoundError, PermissionError, FlowerPCAError):
         raise
     except Exception as error:
-        got = f"a file that cannot be read as one ({type(error).__name__})"
         raise DataError(
-            str(path), must=f"{_a(kind)} that flower_pca has saved", got=got, then="Check the path."
+            f"{path} is not {_a(kind)} of flower_pca: it cannot be read ({type(error).__name__}). Check the path."
         ) from error
 
 

@@ -61,7 +61,7 @@ def _unreadable(text: object, what: str, rule: str) -> ConfigError:
         remedy = "Give parameters by name, as plain values."
     else:
         remedy = "Choose one of these."
-    return ConfigError(what, must=rule, got=shown(text), then=remedy)
+    return checks.refused(what, rule, shown(text), remedy)
 
 
 def bind(text: object, table: Mapping[str, Callable[..., T]], *, what: str, rule: str) -> Callable[..., T]:
@@ -74,7 +74,7 @@ def bind(text: object, table: Mapping[str, Callable[..., T]], *, what: str, rule
         # else the names are not what the choice is between
         if len(set(table.values())) > 1:
             rule = f"one of {', '.join(table)}"
-        raise ConfigError(what, must=rule, got=shown(name), then=checks.did_you_mean(name, table))
+        raise checks.refused(what, rule, shown(name), checks.did_you_mean(name, table))
     parameters = [p for p in inspect.signature(table[name]).parameters.values() if p.kind is p.KEYWORD_ONLY]
     if first:
         if not parameters or parameters[0].name in values:

@@ -36,7 +36,6 @@ from flower_pca.blocks.tensors import in_memory, is_tensor
 # Rows of a block from which columns are worked on as they lie in memory. Blocks of wide tables have fewer: they have a
 # short stretch of each of many columns, and a run on 3,000 x 2,000 then takes 1.2 times as long as on a copy by rows.
 _STRETCH: Final = 256
-_ONE_ROW: Final = "a two-dimensional array of real numbers, one row per sample"
 _ACCEPTED: Final = (
     "Give an array, a data frame, a scipy sparse matrix, a torch tensor or DataLoader, a dataset of h5py or zarr, an "
     "AnnData object, a parquet or Arrow file opened by pyarrow, or an object with __array__; for the path of a file, "
@@ -60,8 +59,12 @@ def of(X: Any, who: str = "the rows") -> Blocks:
         source: Blocks = X
         return source
     if np.ma.is_masked(X):
-        got = f"{int(np.ma.getmaskarray(X).sum())} masked entries"
-        raise DataError(f"The data of {who}", must="whole", got=got, then="Fill them before the run.")
+        masked = int(np.ma.getmaskarray(X).sum())
+        raise DataError(
+            f"The data of {who} is a masked array in which {labels.count(masked, 'entry')} "
+            f"{'is' if masked == 1 else 'are'} missing. Call .filled(np.nan) to make them gaps, or fill them before "
+            "the run."
+        )
     if (adapter := _storage(X)) is not None:
         return adapter(X, who)
     rows: Any = X
@@ -125,9 +128,10 @@ def _require_table(rows: Any, X: Any, who: str) -> None:
     if rows.ndim == 0 and dtype.kind in "OUS":
         raise _no_rows(X, who, "it can be read once only" if isinstance(X, Iterator) else "")
     if rows.ndim != 2 or dtype.kind not in "fiub":
-        got = f"{labels.count(rows.ndim, 'dimension')} of dtype {dtype}"
         raise DataError(
-            f"The data of {who}", must=_ONE_ROW, got=got, then="Convert it first; a vector becomes x[:, None]."
+            f"The data of {who} must be a two-dimensional array of real numbers with one row per sample. This one has "
+            f"{labels.count(rows.ndim, 'dimension')} and dtype {dtype}. Convert it first: x[:, None] makes a column "
+            "of a vector."
         )
 
 

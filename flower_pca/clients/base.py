@@ -24,7 +24,7 @@ import numpy as np
 from flwr.app import Context
 
 from flower_pca import client_half, registry, wire
-from flower_pca.base import checks, files
+from flower_pca.base import checks, files, labels
 from flower_pca.base.cache import Cache
 from flower_pca.base.errors import ConfigError, ProtocolError, private
 from flower_pca.base.linalg import Array
@@ -146,10 +146,9 @@ def select(data: LocalData | Stream, request: wire.Request, rules: Rules) -> Loc
     if names is None:
         if data.table.words and not rules.share_names:
             raise RefusalError(
-                _OURS,
-                must="numbers",
-                got=f"text in {len(data.table.words)} of them",
-                then="Ask the node's operator, or name others.",
+                f"{labels.count(len(data.table.words), 'column')} of this node "
+                f"{'has' if len(data.table.words) == 1 else 'have'} text, which a PCA cannot use. Ask the node's "
+                "operator, or name the columns of the run."
             )
         return of_run(data.select(None), request)
     if data.names is None:
@@ -158,7 +157,9 @@ def select(data: LocalData | Stream, request: wire.Request, rules: Rules) -> Loc
     if not rules.share_names and (some := some_only(checks.NODE, names, data.names)):
         raise some.error(RefusalError, "Name all of them, or none, or ask the node's operator.")
     if texts := [name for name in names if name in data.table.words]:
-        raise RefusalError(_OURS, must="numbers", got=f"text in column {enumeration(texts)}", then="Name others.")
+        raise RefusalError(
+            f"This node has text in column {enumeration(texts)}, and a PCA needs numbers. Name other columns."
+        )
     if absent := lacking(checks.NODE, _not_of_words(data, names), data.names):
         raise absent.error(RefusalError, "Ask the node's operator, or name others.")
     return data.arrange(names)
@@ -230,19 +231,16 @@ class PCAClient(NumPyClient):
         if isinstance(data, Stream):
             if self._rules.max_epsilon is not None:
                 raise ConfigError(
-                    "max_epsilon",
-                    must="used with rows that stay the same",
-                    got="a Stream",
-                    then="Leave it out, or serve rows at rest.",
+                    "max_epsilon limits what rows that stay the same may tell, and this client has a "
+                    "Stream. Leave max_epsilon out, or serve rows instead of a Stream.",
+                    setting="max_epsilon",
                 )
             data.min_rows = max(data.min_rows, self._rules.min_rows)
         for name in ("memory_dir", "output_dir"):
             if getattr(self._rules, name) is not None and context is None:
                 raise ConfigError(
-                    name,
-                    must="used with the node's context",
-                    got="no context",
-                    then=f"Write PCAClient(data, context=context, {name}=...).",
+                    f"{name} needs the node's context. Write PCAClient(data, context=context, {name}=...).",
+                    setting=name,
                 )
         self._settle(context)
 
@@ -271,10 +269,8 @@ class PCAClient(NumPyClient):
             request = wire.read_request(parameters, config)
             if request.stage != wire.EVALUATE:
                 raise ProtocolError(
-                    "An evaluate message",
-                    must=f"of the stage {wire.EVALUATE}",
-                    got=request.stage,
-                    then="Send it as train.",
+                    f"An evaluate message asks for the stage {wire.EVALUATE} only. This one names {request.stage}: "
+                    "send it as train."
                 )
             arrays, n, _ = self._answer(request)
             self._note(request, config, arrays)
@@ -344,10 +340,7 @@ class PCAClient(NumPyClient):
             return data  # Noise covers few rows and rare columns, and a refusal would tell of single rows.
         if isinstance(data, LocalData) and data.table_length < self._rules.min_rows:
             raise RefusalError(
-                "The rows of this node",
-                must=f"at least {self._rules.min_rows}",
-                got="fewer",
-                then="Ask again when it has more.",
+                f"This node has fewer than {self._rules.min_rows} rows, its min_rows. Ask again when it has more."
             )
         # In a run over columns what stands as a column here is a person.
         if self._rules.min_rows > 1 and isinstance(every, LocalData) and request.frame.split is None:
@@ -419,10 +412,8 @@ class PCAClient(NumPyClient):
             return
         if self._store is None:
             raise RefusalError(
-                "This client",
-                must=f"given its context to serve {request.algorithm}, which has to remember",
-                got="none",
-                then="Write PCAClient(data, context=context).",
+                f"{request.algorithm} has to remember from message to message, and this client has no context to do "
+                "so. Write PCAClient(data, context=context)."
             )
         # Under masks the newest memory is asked for only: see `_recall`.
         masked = request.stage == messages.STAGE

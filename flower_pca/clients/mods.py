@@ -34,9 +34,7 @@ def require_honest(app: ClientApp, mods: Sequence[Any]) -> list[Any]:
         name = getattr(mod, "__name__", type(mod).__name__)
         if name in _SPOIL:
             raise ConfigError(
-                "The mods around PCA",
-                must="ones that leave answers as they are",
-                got=name,
-                then=f"{_SPOIL[name]}: @app.train(mods=[...]).",
+                f"{name} changes answers, which the mods around PCA have to leave as they are. {_SPOIL[name]}: "
+                "@app.train(mods=[...])."
             )
     return list(mods)

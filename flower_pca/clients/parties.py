@@ -34,22 +34,20 @@ def check(request: wire.Request, rules: Rules) -> None:
         return
     if not rules.split_columns:
         raise RefusalError(
-            "A run whose parties hold different columns",
-            must="allowed by this node's rules: split_columns is not set",
-            got="one",
-            then=_OPERATOR,
+            "This node takes part in no run whose parties hold different columns, because its split_columns is not "
+            f"set. {_OPERATOR}"
         )
     if stage is not None and not _serves(stage):
-        rule = f"one of {', '.join(sorted(filter(_serves, registry.STAGES)))}"
-        raise ProtocolError("The stage of a message about columns", must=rule, got=stage, then=_SENDER)
+        raise ProtocolError(
+            f"A message about columns cannot ask for the stage {stage}. It can ask for "
+            f"{', '.join(sorted(filter(_serves, registry.STAGES)))}. {_SENDER}"
+        )
     _check_layout(request)
     scale = None if rules.split_columns is True else rules.split_columns
     if scale not in (ANY, split.scale):
         raise RefusalError(
-            "The scale of columns at this node",
-            must=f"{scale}: that is its split_columns, as two scales together tell the columns",
-            got=str(split.scale),
-            then=_OPERATOR,
+            f"This node scales its columns by {scale} (its split_columns), because two scales together would tell the "
+            f"columns, and the run asks for {split.scale}. {_OPERATOR}"
         )
 
 
@@ -57,30 +55,20 @@ def _check_layout(request: wire.Request) -> None:
     """Refuse a frame, or noise, in a message about columns."""
     if request.frame.arrays or request.frame.names is not None or request.frame.own:
         raise ProtocolError(
-            "The frame of a message about columns",
-            must="none, as the node centres and scales its own columns",
-            got="one",
-            then=_SENDER,
+            f"A message about columns has a frame, although each node centers and scales its own columns. {_SENDER}"
         )
     if NOISE in request.layers:
-        raise ProtocolError(
-            "A message about columns",
-            must="without noise, which hides no person there",
-            got="one that asks for it",
-            then=_SENDER,
-        )
+        raise ProtocolError(f"A message about columns asks for noise, which hides no person there. {_SENDER}")
 
 
 def _check_rows(stage: str | None, rules: Rules) -> None:
     """Refuse a message about rows whose stage is one of columns, or of which the node tells its columns only."""
     if stage in _OWN:
-        raise ProtocolError(f"A message of {stage}", must="one about columns", got="another", then=_SENDER)
+        raise ProtocolError(f"A message of {stage} is about columns, and this one is about rows. {_SENDER}")
     if stage is not None and only_columns(rules):
         raise RefusalError(
-            "A message to this node",
-            must="about its columns: split_columns is set, and both kinds together tell rows",
-            got="one about rows",
-            then=_OPERATOR,
+            "This node answers about its columns only, because its split_columns is set and both kinds of answers "
+            f"together tell rows. {_OPERATOR}"
         )
 
 
@@ -101,7 +89,7 @@ def rows_or_columns(data: LocalData | Stream, request: wire.Request) -> LocalDat
         return data
     if isinstance(data, Stream):
         raise RefusalError(
-            "The data of a run over columns", must="rows at rest", got="a Stream", then="Serve rows at rest."
+            "A run over columns needs rows that stay the same, and this client has a Stream. Serve rows instead."
         )
 
     def fits(newest: PartyColumns) -> bool:

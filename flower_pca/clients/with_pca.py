@@ -26,10 +26,8 @@ class WithPCA(NumPyClient):
         for name, client, kind in (("training", training, NumPyClient), ("pca", pca, PCAClient)):
             if not isinstance(client, kind):
                 raise ConfigError(
-                    name,
-                    must=f"a {kind.__name__}",
-                    got=f"a {type(client).__name__}",
-                    then="Give the client itself, without to_client().",
+                    f"{name} must be a {kind.__name__}. Got a {type(client).__name__}. Give the client itself, "
+                    "without to_client()."
                 )
         self._training, self._pca = training, pca
 

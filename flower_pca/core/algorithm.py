@@ -136,10 +136,7 @@ class EmptyStage(Algorithm[S]):
     def client(arrays: Arrays, data: Any, memory: Arrays) -> tuple[Arrays, Arrays]:
         if arrays:
             raise ProtocolError(
-                "A message of this stage",
-                must="empty, as it asks for no array",
-                got=", ".join(arrays)[:100],
-                then="Check the sender.",
+                f"This stage asks for no array, and the message has {', '.join(arrays)[:100]}. Check the sender."
             )
         return {}, memory
 

@@ -76,10 +76,8 @@ def check_opening(said: Arrays, block: Array, *, bits: int = 64) -> None:
         limit = limit + _COARSE * np.max(most, axis=0, initial=0.0)
     if (np.abs(said["product"]) > limit).any():
         raise ProtocolError(
-            "The product of an answer to the opening",
-            must="as small as the squared deviations beside it say",
-            got="larger entries",
-            then="Check the client.",
+            "An answer to the opening contradicts itself: its product is larger than its squared deviations allow. "
+            "Check the client."
         )
     # all rows are divided by the largest of these: a false one would ruin every client's scale
     if "peak" in said:
@@ -92,10 +90,8 @@ def check_opening(said: Arrays, block: Array, *, bits: int = 64) -> None:
         # a column without a single value at this client has no mean to hold a peak against
         if not (fits | (seen == 0)).all():
             raise ProtocolError(
-                "The peaks of an answer to the opening",
-                must="as far out as the means and squared deviations beside them say",
-                got="others",
-                then="Check the client.",
+                "An answer to the opening contradicts itself: its peaks do not fit its means and squared deviations. "
+                "Check the client."
             )
 
 
@@ -136,9 +132,9 @@ class Judge:
         for name, part in parts.items():
             if part.kind.counts_rows:
                 if known is not None and int(up[name]) != own.n:
-                    what = f"The answer of client {client}, {name},"
                     raise ProtocolError(
-                        what, must=f"{own.n}, as in its answer to the opening", got=f"{up[name]}", then=_REMEDY
+                        f"Client {client} speaks of {up[name]} rows in its answer, {name}, and of {own.n} in the "
+                        f"opening. {_REMEDY}"
                     )
                 continue
             size = part.kind.size(np.asarray(up[name], dtype=np.float64))
@@ -151,10 +147,7 @@ class Judge:
                 most = of_stage.get(name, np.inf)
             if (size > (1.0 + _SLACK) * most).any():
                 raise ProtocolError(
-                    f"The answer of client {client}, {name},",
-                    must=f"as small as {rows} allow",
-                    got="larger entries",
-                    then=_REMEDY,
+                    f"The answer of client {client}, {name}, has entries that are larger than {rows} allow. {_REMEDY}"
                 )
 
     def _of_stage(self, own: Claim) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from flower_pca.base.checks import refused
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.options import option
 from flower_pca.base.shown import shown
@@ -170,7 +171,7 @@ def _is_number(n_components: Any) -> bool:
 
 
 _LIST: Final = "Write a list of variants first, and read files with it: bed(path=..., variants=...)."
-_SINGLE: Final = "as nobody sees the answer of a single client"
+_SINGLE: Final = "because nobody sees the answer of a single client"
 RULES: Final[tuple[Rule, ...]] = (
     Rule("channel", "mask", "left out", _ONE),
     Rule(
@@ -180,117 +181,132 @@ RULES: Final[tuple[Rule, ...]] = (
         "Use 'std'.",
         lambda scale: scale in ("std", "genotype"),
     ),
-    Rule("monitor", "channel", "False, as counts cannot have noise on them", _ONE),
-    Rule("standard_errors", "channel", "False, as the noise of the channel is not in them"),
-    Rule("explain", "channel", "left out, as a share has no meaning under noise"),
-    Rule("harmonize", "dp", "left out, as the scale of a site without noise would tell about single rows"),
-    Rule("harmonize", "channel", "left out, as its sums cannot have noise on them"),
-    Rule("harmonize", "partitioned_by", "left out, as each party has columns of its own"),
-    Rule("harmonize", "max_share", "left out, as it counts whole rows"),
-    Rule("adjust", "harmonize", "left out, as harmonizing removes the site already", _ONE),
-    Rule("explain", "harmonize", "left out, as shares of rows that set the means say nothing", _ONE),
-    Rule("categorical", "harmonize", "left out, as levels are divided by the root of a share", "Code them as numbers."),
+    Rule("monitor", "channel", "False, because counts cannot have noise on them", _ONE),
+    Rule("standard_errors", "channel", "False, because the noise of the channel is not in them"),
+    Rule("explain", "channel", "left out, because a share has no meaning under noise"),
+    Rule("harmonize", "dp", "left out, because the scale of a site without noise would tell about single rows"),
+    Rule("harmonize", "channel", "left out, because its sums cannot have noise on them"),
+    Rule("harmonize", "partitioned_by", "left out, because each party has columns of its own"),
+    Rule("harmonize", "max_share", "left out, because it counts whole rows"),
+    Rule("adjust", "harmonize", "left out, because harmonizing removes the site already", _ONE),
+    Rule("explain", "harmonize", "left out, because shares of rows that set the means say nothing", _ONE),
+    Rule(
+        "categorical",
+        "harmonize",
+        "left out, because levels are divided by the root of a share",
+        "Code them as numbers.",
+    ),
     Rule(
         "scale",
         "harmonize",
-        'None or "std", as the largest harmonized value is not known',
+        'None or "std", because the largest harmonized value is not known',
         'Use "std".',
         lambda scale: scale == "std",
     ),
-    Rule("missing", "harmonize", '"error", as locations and scales come from whole rows', "Impute before the run."),
-    Rule("fraction", "harmonize", "1.0, as all sites are harmonized together"),
-    Rule("monitor", "harmonize", "False, as the rows of the run have set their own means"),
-    Rule("standard_errors", "harmonize", "False, as the errors of locations and scales are not in them"),
     Rule(
-        "n_components", "harmonize", "a number, as signs are flipped about means of all rows", "Name one.", _is_number
+        "missing", "harmonize", '"error", because locations and scales come from whole rows', "Impute before the run."
     ),
-    Rule("adjust", "dp", "left out, as slopes without noise would tell about single rows"),
-    Rule("adjust", "partitioned_by", "left out, as each party has columns of its own"),
-    Rule("adjust", "max_share", "left out, as slopes count whole rows"),
-    Rule("categorical", "adjust", "left out, as levels are divided by the root of a share", "Code them as numbers."),
-    Rule("monitor", "adjust", "False, as limits for new rows need the leverage of each row"),
+    Rule("fraction", "harmonize", "1.0, because all sites are harmonized together"),
+    Rule("monitor", "harmonize", "False, because the rows of the run have set their own means"),
+    Rule("standard_errors", "harmonize", "False, because the errors of locations and scales are not in them"),
+    Rule(
+        "n_components",
+        "harmonize",
+        "a number, because signs are flipped about means of all rows",
+        "Name one.",
+        _is_number,
+    ),
+    Rule("adjust", "dp", "left out, because slopes without noise would tell about single rows"),
+    Rule("adjust", "partitioned_by", "left out, because each party has columns of its own"),
+    Rule("adjust", "max_share", "left out, because slopes count whole rows"),
+    Rule(
+        "categorical", "adjust", "left out, because levels are divided by the root of a share", "Code them as numbers."
+    ),
+    Rule("monitor", "adjust", "False, because limits for new rows need the leverage of each row"),
     Rule(
         "scale",
         "adjust",
-        'None or "std", as the largest value of what is left is not known',
+        'None or "std", because the largest value of what is left is not known',
         'Use "std".',
         lambda scale: scale == "std",
     ),
     Rule(
         "missing",
         "adjust",
-        '"error" or "own_mean", as slopes come from whole rows',
+        '"error" or "own_mean", because slopes come from whole rows',
         'Use "own_mean".',
         lambda missing: missing == "own_mean",
     ),
-    Rule("n_components", "adjust", "a number, as signs are flipped about means of all rows", "Name one.", _is_number),
-    Rule("standard_errors", "adjust", "False, as the errors of the slopes are not in them"),
-    Rule("wire", "channel", '"float64" or "auto", as there is noise on the answers'),
-    Rule("wire", "dp", '"float64" or "auto", as there is noise on the answers'),
+    Rule(
+        "n_components", "adjust", "a number, because signs are flipped about means of all rows", "Name one.", _is_number
+    ),
+    Rule("standard_errors", "adjust", "False, because the errors of the slopes are not in them"),
+    Rule("wire", "channel", '"float64" or "auto", because there is noise on the answers'),
+    Rule("wire", "dp", '"float64" or "auto", because there is noise on the answers'),
     Rule("n_components", "dp", "a whole number", "Name a number.", lambda k: isinstance(k, int)),
-    Rule("n_components", "channel", "a number, as noise on sums would count as well", "Name one.", _is_number),
+    Rule("n_components", "channel", "a number, because noise on sums would count as well", "Name one.", _is_number),
     Rule(
         "n_components",
         "partitioned_by",
-        "a number, as signs are flipped about means of all rows",
+        "a number, because signs are flipped about means of all rows",
         "Name one.",
         _is_number,
     ),
-    Rule("n_components", "init", "a number, as it says how much of the start is used", "Name one.", _is_number),
+    Rule("n_components", "init", "a number, because it says how much of the start is used", "Name one.", _is_number),
     Rule("scale", "dp", 'None or "std"', "A largest value cannot be told privately.", lambda scale: scale == "std"),
     Rule("missing", "dp", '"error"', "Impute before the run, or give dp ranges."),
     Rule("reconstruction_error", "dp", "False", "An exact error would tell about single rows."),
     Rule("monitor", "dp", "False", "Exact counts would tell about single rows."),
-    Rule("categorical", "dp", "left out, as which levels there are is told exactly"),
+    Rule("categorical", "dp", "left out, because which levels there are is told exactly"),
     Rule("standard_errors", "dp", "False", "Exact sums of squares would tell about single rows."),
-    Rule("explain", "dp", "left out, as a share has no meaning under noise"),
+    Rule("explain", "dp", "left out, because a share has no meaning under noise"),
     Rule("checkpoint", "dp", "left out", "Start a new run with a budget of its own."),
     Rule(
         "dp",
         "partitioned_by",
-        "left out, as to hide one person it would need noise on all scores, which are told of each",
+        "left out, because to hide one person it would need noise on all scores, which are told of each",
     ),
-    Rule("channel", "partitioned_by", "left out, as each party's loadings need the very scores of the others"),
+    Rule("channel", "partitioned_by", "left out, because each party's loadings need the very scores of the others"),
     Rule(
         "columns",
         "partitioned_by",
-        "left out, as each party has columns of its own",
+        "left out, because each party has columns of its own",
         "Name them where each party reads its table.",
     ),
     Rule(
         "categorical",
         "partitioned_by",
-        "left out, as each party codes columns of its own",
+        "left out, because each party codes columns of its own",
         "Code them where it reads its table.",
     ),
-    Rule("fraction", "partitioned_by", "1.0, as no other party has the columns of one that is not asked"),
+    Rule("fraction", "partitioned_by", "1.0, because no other party has the columns of one that is not asked"),
     Rule(
         "reconstruction_error",
         "partitioned_by",
-        "False, as the variance left out says it exactly",
+        "False, because the variance left out says it exactly",
         "Read left_out_variance_.",
     ),
-    Rule("monitor", "partitioned_by", "False, as limits for new people need the columns of all parties"),
-    Rule("standard_errors", "partitioned_by", "False, as the loadings stay with the parties"),
-    Rule("explain", "partitioned_by", "left out, as each party has columns of its own"),
-    Rule("wire", "partitioned_by", '"float64", as loadings are made of the scores that are sent'),
-    Rule("init", "partitioned_by", "left out, as it begins with scores of people, not with columns"),
-    Rule("variants", "dp", "left out, as exact counts of alleles would tell about single rows", _LIST),
-    Rule("variants", "channel", "left out, as counts of alleles cannot have noise on them", _LIST),
-    Rule("variants", "partitioned_by", "left out, as each party has variants of its own"),
-    Rule("variants", "explain", "left out, as it is about all columns", _LIST),
-    Rule("variants", "adjust", "left out, as it is about all columns", _LIST),
-    Rule("variants", "harmonize", "left out, as it is about all columns", _LIST),
-    Rule("variants", "init", "left out, as the start says which columns there are"),
-    Rule("categorical", "variants", "left out, as words count no alleles"),
+    Rule("monitor", "partitioned_by", "False, because limits for new people need the columns of all parties"),
+    Rule("standard_errors", "partitioned_by", "False, because the loadings stay with the parties"),
+    Rule("explain", "partitioned_by", "left out, because each party has columns of its own"),
+    Rule("wire", "partitioned_by", '"float64", because loadings are made of the scores that are sent'),
+    Rule("init", "partitioned_by", "left out, because it begins with scores of people, not with columns"),
+    Rule("variants", "dp", "left out, because exact counts of alleles would tell about single rows", _LIST),
+    Rule("variants", "channel", "left out, because counts of alleles cannot have noise on them", _LIST),
+    Rule("variants", "partitioned_by", "left out, because each party has variants of its own"),
+    Rule("variants", "explain", "left out, because it is about all columns", _LIST),
+    Rule("variants", "adjust", "left out, because it is about all columns", _LIST),
+    Rule("variants", "harmonize", "left out, because it is about all columns", _LIST),
+    Rule("variants", "init", "left out, because the start says which columns there are"),
+    Rule("categorical", "variants", "left out, because words count no alleles"),
     Rule("max_share", "mask", f"left out, {_SINGLE}", _ONE),
-    Rule("max_share", "dp", "left out, as answers have noise on them, which would be scaled too"),
+    Rule("max_share", "dp", "left out, because answers have noise on them, which would be scaled too"),
     Rule("max_share", "channel", f"left out, {_SINGLE}", _ONE),
-    Rule("max_share", "partitioned_by", "left out, as each party has columns of its own"),
+    Rule("max_share", "partitioned_by", "left out, because each party has columns of its own"),
     Rule("scale", "max_share", "None or 'std'", "A largest value is one client's.", lambda scale: scale == "std"),
-    Rule("monitor", "max_share", "False, as limits count whole rows"),
-    Rule("standard_errors", "max_share", "False, as they count whole rows"),
-    Rule("explain", "max_share", "left out, as it counts whole rows"),
+    Rule("monitor", "max_share", "False, because limits count whole rows"),
+    Rule("standard_errors", "max_share", "False, because they count whole rows"),
+    Rule("explain", "max_share", "left out, because it counts whole rows"),
 )
 
 
@@ -323,7 +339,7 @@ def require(what: str, stage: Stage[Any], wanted: Property, best: Iterator[str],
         remedy = f"Use {own}, with its other parameters as they usually are."
     else:
         remedy = f"Use {next(best, 'another')}."
-    raise ConfigError(what, must=f"one {wanted.words}: {have}", got=stage.spec, then=remedy)
+    raise ConfigError(f"{what} must be one {wanted.words}: {have}. Got {stage.spec}. {remedy}")
 
 
 def missing(stage: Stage[Any], *options: str) -> list[Property]:
@@ -345,8 +361,7 @@ def check_options(on: On) -> None:
             rule.option == "missing" and rule.beside == "dp" and on["missing"] == "mean" and on["dp"].public_ranges
         )
         if not (apart or constant):
-            what = f"{rule.option} {WORDS[rule.beside]}"
-            raise ConfigError(what, must=rule.must, got=_given(on[rule.option]), then=rule.then)
+            raise refused(f"{rule.option} {WORDS[rule.beside]}", rule.must, _given(on[rule.option]), rule.then)
     if "dp" in on:
         _check_budget(on)
 
@@ -362,23 +377,18 @@ def _check_budget(on: On) -> None:
     dp, mask = on["dp"], on.get("mask")
     if dp.public_ranges and "scale" in on:
         raise ConfigError(
-            "scale with ranges of dp",
-            must="left out, as columns are counted in halves of their ranges",
-            got=shown(on["scale"]),
-            then="Leave scale out.",
+            f"{option('scale')} ({shown(on['scale'])}) does not go together with dp that has ranges, because columns "
+            "are counted in halves of their ranges. Leave scale out.",
+            setting="scale",
         )
     if "scale" in on and dp.reach is None:
-        raise ConfigError("reach of dp with a scale", must="given", got="none", then=_REACH)
+        raise ConfigError(f"With a scale, dp needs its reach. {_REACH}")
     if mask is not None and mask.bound is not None:
-        raise ConfigError(
-            "bound of the masks", must="left out with dp", got=mask.bound, then="It follows from the noise."
-        )
+        raise ConfigError(f"With dp the bound of the masks follows from the noise. Leave bound={mask.bound} out.")
     if mask is not None and not mask.self_masks:
         raise ConfigError(
-            "self_masks of the masks",
-            must="True with dp",
-            got=False,
-            then="Leave it out: else an upload that comes late could be opened, with its share of noise.",
+            "With dp self_masks cannot be False, because an upload that comes late could be opened, with its share "
+            "of noise. Leave self_masks out."
         )
 
 
@@ -391,15 +401,16 @@ def _check_numbers(stage: Stage[Any], on: On) -> None:
         if stage.max_rounds == type(stage).max_rounds:
             given = f"{given}, the default of {stage.spec.partition('(')[0]}"
         raise ConfigError(
-            "max_rounds with dp",
-            must=f"at most {_NOISY_ROUNDS}, as every round takes a part of the budget",
-            got=given,
-            then=f"Start with {option('max_rounds', 5)}.",
+            f"{option('max_rounds')} is at most {_NOISY_ROUNDS} with dp, because every round takes a part of the "
+            f"budget. It is {given}. Start with {option('max_rounds', 5)}.",
+            setting="max_rounds",
         )
     if "wire" in on and stage.tolerance < (least := FLOORS[BITS[on["wire"]]]):
-        what = f"tol of {stage.name} with {option('wire', on['wire'])}"
-        got = f"{stage.tolerance:g}"
-        raise ConfigError(what, must=f"at least {least:g}", got=got, then=f"Raise it, or use {option('wire', 'auto')}.")
+        raise ConfigError(
+            f"{option('tol')} of {stage.name} is {stage.tolerance:g}, which {option('wire', on['wire'])} cannot "
+            f"reach: its numbers allow {least:g}. Raise tol, or use {option('wire', 'auto')}.",
+            setting="tol",
+        )
 
 
 def _variant(kind: type[Stage[Any]], wanted: Property) -> str:

@@ -149,10 +149,8 @@ class PCAConfig:
             given = getattr(self, name)
             if not isinstance(given, kind) and (given is not None or name == "algorithm"):
                 raise ConfigError(
-                    f"{name} of a PCAConfig",
-                    must=f"of class {kind.__name__}",
-                    got=shown(given),
-                    then="Use the short form to give it as a string.",
+                    f"{name} of a PCAConfig must be of class {kind.__name__}. Got {shown(given)}. Use simulate(..., "
+                    f"{name}=...) to give it as a text."
                 )
         checks.choices(self, _CHOICES)
         checks.integer("seed", self.seed, most=2**62)
@@ -190,10 +188,9 @@ class PCAConfig:
         if self.categorical is not None:
             if self.center is False:
                 raise ConfigError(
-                    "center with categorical",
-                    must="True",
-                    got="False",
-                    then="Leave center out: what is divided by the root of a share is what differs from that share.",
+                    "Columns of levels are centered, because each is divided by the root of its share. Leave "
+                    f"{option('center', False)} out.",
+                    setting="center",
                 )
             plain["categorical"] = read_levels(self.categorical)
         if not (isinstance(self.n_components, str) and self.n_components in COUNTING):
@@ -205,19 +202,17 @@ class PCAConfig:
         """The columns that a budget has ranges for, which are those of all that take part."""
         if self.center is False:
             raise ConfigError(
-                "center with ranges of dp",
-                must="True",
-                got="False",
-                then="Leave center out: rows are clipped about the middles of the ranges.",
+                f"With ranges of dp rows are clipped about the middles of the ranges, so {option('center', False)} "
+                "is not possible. Leave center out.",
+                setting="center",
             )
         names = tuple(name for name, *_ in ranges)
         if columns is not None and set(columns) != set(names):
             got = enumeration(sorted(set(columns) ^ set(names)))
             raise ConfigError(
-                "columns with ranges of dp",
-                must="the same",
-                got=f"more or less: {got}",
-                then="Leave columns out: they are those that have ranges.",
+                f"With ranges of dp the columns of a run are those that have ranges, and {option('columns')} differs "
+                f"from them: {got}. Leave columns out.",
+                setting="columns",
             )
         return columns or names
 

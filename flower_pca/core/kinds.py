@@ -64,9 +64,7 @@ class Message(dict[str, Array]):
     """
 
     def __missing__(self, name: str) -> Array:
-        raise ProtocolError(
-            "The arrays of a message", must=f"with {name}", got="none", then="Install the same flower_pca everywhere."
-        )
+        raise ProtocolError(f"A message lacks the array {name}. Install the same flower_pca everywhere.")
 
 
 @dataclass(frozen=True)
@@ -487,7 +485,7 @@ def fault(arrays: Mapping[str, Array], parts: Mapping[str, Part]) -> tuple[str, 
 def require_finite(answer: Mapping[str, Array]) -> None:
     """Raise DataError, in words that tell nothing of it, unless an answer can be sent."""
     if not all(np.isfinite(a).all() for a in answer.values()):
-        raise DataError("The answer of this node", must="finite", got="others", then="Check the frame and the block.")
+        raise DataError("The answer of this node is not finite, so it is not sent. Check the frame and the block.")
 
 
 def _fits(found: tuple[int, ...], shape: Shape) -> bool:

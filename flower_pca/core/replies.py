@@ -50,33 +50,35 @@ def columns_of(telling: Iterable[str], arrays: Arrays, d: int | None) -> int:
 def unusable(error: np.linalg.LinAlgError) -> DataError:
     """What to say of sums of which LAPACK cannot make anything."""
     return DataError(
-        "The sums of a round", must="of usual size", got=f"ones on which LAPACK fails ({error})", then="Scale the data."
+        f"LAPACK fails on the sums of a round ({error}): their numbers are too large or too small. Scale the data."
     )
 
 
 def check(reply: Reply, sent: Broadcast, answered: Collection[int]) -> None:
     """Raise ProtocolError, naming the client, unless this is its one answer to the message sent."""
-    what = f"The answer of client {reply.client}"
     if reply.client not in sent.addressees:
-        raise UnawaitedError(what, must="asked for", got="one of a client not asked", then="It was not counted.")
+        raise UnawaitedError(
+            f"Client {reply.client} answered a message that it was not sent. Its answer was not counted."
+        )
     if reply.number != sent.number:
         raise UnawaitedError(
-            what, must=f"one to message {sent.number}", got=f"one to message {reply.number}", then="It came late."
+            f"Client {reply.client} answered message {reply.number} when message {sent.number} was open. Its answer "
+            "came late, and was not counted."
         )
     if reply.client in answered:
-        raise UnawaitedError(what, must="a single one", got="another one", then="It was not counted.")
+        raise UnawaitedError(f"Client {reply.client} answered twice. The second answer was not counted.")
 
 
 def check_arrays(reply: Reply, expected: Mapping[str, Part]) -> None:
     """Raise ProtocolError, naming the client, unless its answer is these parts, all finite."""
     if reply.arrays.keys() != expected.keys():
-        rule = f"made of {', '.join(sorted(expected))}"
         got = ", ".join(sorted(reply.arrays)) or "nothing"
         raise ProtocolError(
-            f"The answer of client {reply.client}", must=rule, got=got, then="Install the same flower_pca everywhere."
+            f"The answer of client {reply.client} has {got}, and should have {', '.join(sorted(expected))}. Install "
+            "the same flower_pca everywhere."
         )
     if wrong := fault(reply.arrays, expected):
         name, rule, got = wrong
         raise ProtocolError(
-            f"The answer of client {reply.client}, {name},", must=rule, got=got, then="Check the client's data."
+            f"{name} in the answer of client {reply.client} must be {rule}. Got {got}. Check the client's data."
         )

@@ -50,7 +50,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from flower_pca.base import files
+from flower_pca.base import files, labels
 from flower_pca.base.errors import NotEnoughNodes
 
 _MOST_SILENT: Final = 3  # messages in a row without a usable answer
@@ -134,12 +134,12 @@ class Roll:
         here = tuple(client for client in clients if client not in self.banned)
         if len(here) < self.min_nodes:
             out = len(self.banned)
-            got = f"{len(here)}" + (f", and {out} left out{self.because}" if out else "")
+            got = f"{len(here)} {'is' if len(here) == 1 else 'are'} there" + (
+                f", and {out} left out{self.because}" if out else ""
+            )
             raise NotEnoughNodes(
-                "The clients present",
-                must=f"at least {self.min_nodes}",
-                got=got,
-                then="Start more, or lower the minimum.",
+                f"The run needs {labels.count(self.min_nodes, 'client')}, and {got}. Start more clients, or lower "
+                "min_nodes."
             )
         return here
 
@@ -296,10 +296,8 @@ class Roll:
         if self.why:
             got = f"{got}: {self.why.rstrip('.')}"
         return NotEnoughNodes(
-            "The parties of a run over columns",
-            must="there to the end, all of them",
-            got=got,
-            then="Look at it, and start the run again.",
+            f"A run over columns needs all parties to the end, and there is {got}. Look at this party, and start the "
+            "run again."
         )
 
     def _unheard(self, count: int, least: int) -> Roll:
@@ -308,9 +306,6 @@ class Roll:
         if silent >= _MOST_SILENT:
             got = f"{count or 'none'} in {silent} successive rounds{self.because}"
             raise NotEnoughNodes(
-                "The usable answers to a message",
-                must=f"at least {least if least > 1 else 'one'}",
-                got=got,
-                then="Look at these clients.",
+                f"A message needs {labels.count(max(least, 1), 'usable answer')}, and got {got}. Look at these clients."
             )
         return replace(self, silent=silent)

@@ -214,19 +214,12 @@ class Run:
     def restore(self, header: Mapping[str, Any], arrays: dict[str, Array]) -> None:
         """Go on where `checkpoint` was taken. A half-answered round is asked again as a whole."""
         if header.get("layout") != LAYOUT:
-            raise ConfigError(
-                "The checkpoint",
-                must="one of this version",
-                got="one of an earlier one",
-                then="Delete it, and start the run again.",
-            )
+            raise ConfigError("The checkpoint was written by an earlier version. Delete it, and start the run again.")
         if header["run"] != (run := self._identity()):
             others = _others(header["config"], self._config) or _others(header["run"], run)
             raise ConfigError(
-                "The checkpoint",
-                must="one of this very run",
-                got=f"one of {', '.join(others)}",
-                then="Repeat that run's arguments, or choose another checkpoint.",
+                f"The checkpoint belongs to another run, with {', '.join(others)}. Repeat that run's arguments, or "
+                "choose another checkpoint."
             )
         there = self.standing.restore(header, arrays)
         if isinstance(there.state, Recorder):

@@ -391,8 +391,10 @@ def add(total: Arrays | None, client: int, reply: Arrays) -> Arrays:
     for name, a in reply.items():
         # all shapes before the first sum: a refused answer must not be in the total by half
         if a.shape != total[name].shape:  # of a side that only clients know
-            rule = f"of shape {total[name].shape}, as at the clients before"
-            raise ProtocolError(f"{name} of an answer", must=rule, got=a.shape, then="Align the features first.")
+            raise ProtocolError(
+                f"{name} of an answer has the shape {a.shape}, and those of the clients before have "
+                f"{total[name].shape}. Align the features first."
+            )
     for name, a in reply.items():
         total[name] += a
     return total

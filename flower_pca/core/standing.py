@@ -371,10 +371,8 @@ class Standing:
             tried = tried or self.role is Role.BEFORE  # which would be left out
             if algorithm.fixed_set or model.basis is None or tried:
                 raise NotEnoughNodes(
-                    "The set of clients",
-                    must="stable",
-                    got=f"one that changed for the {model.restarts + 1}th time{roll.because}",
-                    then="Use ssi, local_power or faps, which carry on while clients come and go.",
+                    f"The set of clients changed for the {model.restarts + 1}th time{roll.because}. Use ssi, "
+                    "local_power or faps, which continue while clients come and go."
                 )
             # One more message to those present makes frame, product and variances speak of one and
             # the same set.

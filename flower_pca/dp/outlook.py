@@ -55,12 +55,9 @@ class Outlook:
         # One row more as the floor has to be below, not at it; and one as variances are over n - 1.
         least = math.ceil((self.noise + root) / (2.0 * most)) + 2
         sizes = f"{labels.count(self.columns, 'column')} at {labels.count(self.clients, 'client')}"
-        rule = f"at least {least:,} for {sizes}, as noise else hides all components"
         raise DataError(
-            "The rows under this budget",
-            must=rule,
-            got=f"{self.rows:,}",
-            then=f"Take more rows or a larger epsilon, or share the noise out with {option('mask', True)}.",
+            f"Under this budget noise hides all components of {self.rows:,} rows: {sizes} need at least {least:,} "
+            f"rows. Take more rows or a larger epsilon, or share the noise out with {option('mask', True)}."
         )
 
     def __str__(self) -> str:

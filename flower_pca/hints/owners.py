@@ -24,4 +24,4 @@ def require_site(sites: Iterable[Any], column: str = "", place: Callable[[int], 
         got = f"{value.strip()!r}, which stands for none, in {count(len(bare), 'row')}"
     if place is not None:
         got = f"{got}, the first in {place(row)}"
-    raise DataError(what, must="there", got=got, then="Fill it, or drop these rows.")
+    raise DataError(f"{what} is needed, and there is {got}. Fill it, or drop these rows.")

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from flower_pca.base import checks
+from flower_pca.base import checks, labels
 from flower_pca.base import spec as specs
 from flower_pca.base.errors import ConfigError
 from flower_pca.core.layer import Layer
@@ -53,7 +53,7 @@ class AirChannel(Layer):
         for gain in gains:
             checks.number("Every gain of the channel", gain, least=1e-12, remedy="Use 1 for all clients.")
         if not gains:
-            raise ConfigError("The gains of the channel", must="there", got="none", then="Use 1 for all clients.")
+            raise ConfigError("The channel has no gains. Use gain=1 for all clients.")
 
     @classmethod
     def of(cls, given: object) -> AirChannel | None:
@@ -89,10 +89,8 @@ class AirChannel(Layer):
         if isinstance(gain, tuple):
             if position >= len(gain):
                 raise ConfigError(
-                    "The gains of the channel",
-                    must=f"at least {position + 1}",
-                    got=len(gain),
-                    then="Give one for each client, or one number for all.",
+                    f"The channel has {labels.count(len(gain), 'gain')}, and there are at least {position + 1} "
+                    "clients. Give one gain for each client, or one number for all."
                 )
             gain = gain[position]
         if self.gain_error == 0.0:

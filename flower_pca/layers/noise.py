@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Final, Protocol, runtime_checkable
 import numpy as np
 
 from flower_pca.base import checks, labels, linalg
-from flower_pca.base.errors import DataError, NotEnoughNodes, ProtocolError, sentence
+from flower_pca.base.errors import DataError, NotEnoughNodes, ProtocolError
 from flower_pca.base.history import Outcome, Status
 from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import Algorithm, Iterative
@@ -154,18 +154,14 @@ class Budget(Layer):
         # a row would move all that have a gap in its columns
         if work.data.missing and work.data.frame.own:
             raise DataError(
-                "The missing values of a client",
-                must="none where noise is asked for, or constants in their place",
-                got="its own means",
-                then="Impute before the run.",
+                "A run with noise cannot fill a client's missing values with the client's own means, because one row "
+                "would move them. Impute before the run."
             )
         spent = float(work.memory.get(_SPENT, 0.0)) + cost(says)
         if spent > budget * (1.0 + _ROUNDING):
             raise ProtocolError(
-                "What this client tells",
-                must="within the run's privacy budget",
-                got=f"{spent / budget:.3g} of it",
-                then="Start a new run with a budget of its own.",
+                f"With this message the client would spend {spent / budget:.3g} of the run's privacy budget. Start a "
+                "new run with a budget of its own."
             )
         return replace(
             work,
@@ -193,10 +189,8 @@ class Budget(Layer):
         colluding = self.dp.colluding
         if needed <= colluding:
             raise NotEnoughNodes(
-                "The fewest clients of a masked sum",
-                must=f"more than the {colluding} that may collude",
-                got=needed,
-                then="Start more, or lower colluding.",
+                f"A masked sum needs more clients than may collude: it has {needed}, and {colluding} may collude. "
+                "Start more clients, or lower colluding."
             )
         return replace(self, among=needed - colluding)
 
@@ -225,10 +219,8 @@ class Budget(Layer):
         rounds = math.floor(room + _ROUNDING)
         if rounds < 1 or algorithm.fixed_set:
             raise NotEnoughNodes(
-                "A sum that costs privacy",
-                must="had when it is first asked for",
-                got=why.rstrip("."),
-                then="Start a new run with a budget of its own.",
+                f"A sum that costs privacy was not complete ({why.rstrip('.')}), and the budget has no room to ask "
+                "for it again. Start a new run with a budget of its own."
             )
         if isinstance(algorithm, Iterative):
             # all of them, as an early end would depend on the rows
@@ -237,10 +229,8 @@ class Budget(Layer):
 
     def reopen(self) -> None:
         raise NotEnoughNodes(
-            "The set of clients",
-            must="stable while the privacy budget is spent",
-            got="one that lost a member",
-            then="Use ssi, which carries on with those that remain.",
+            "The set of clients changed while the privacy budget was spent. Use ssi, which continues with the "
+            "remaining clients."
         )
 
     def end(self, model: Model) -> Model:
@@ -330,13 +320,13 @@ class Floor:
             return None
         remedy = "Ask the node's operator."
         if says is None:
-            return sentence("A message to this node", "one that asks for noise", "one without dp", remedy)
+            return f"This node answers only with noise, and the message asks for none. {remedy}"
         clip, std, _ = _instruction(says)
         if self.noise is not None and std < self.noise * clip**2:
-            rule = f"at least {self.noise:g} clip^2"
-            return sentence("The noise at this node", rule, f"{std / clip**2:g} clip^2", remedy)
+            rule = f"This node answers only with noise of at least {self.noise:g} clip^2"
+            return f"{rule}, and the message has {std / clip**2:g} clip^2. {remedy}"
         if self.clip is not None and clip > self.clip:
-            return sentence("The clip at this node", f"at most {self.clip:g}", f"{clip:g}", remedy)
+            return f"This node clips rows at {self.clip:g} or below, and the message asks for {clip:g}. {remedy}"
         return None
 
 
@@ -371,10 +361,7 @@ def asked_share(says: Arrays, summed: int) -> float:
     if among.ndim or among.dtype.kind not in "iu" or not 1 <= int(among) <= summed:
         got = "several numbers" if among.ndim else f"{among}"
         raise ProtocolError(
-            "The clients that share the noise",
-            must=f"from 1 to {summed}, the answers that nobody sees but together",
-            got=got,
-            then=_SENDER,
+            f"A message shares its noise among {got} clients, and {summed} answers are seen together only. {_SENDER}"
         )
     return noise_share(std, int(among))
 
@@ -395,43 +382,35 @@ def _check_bounded(work: Work) -> None:
     """Require a stage, and matrices, of which a row of norm R changes the answer by at most R^2."""
     if not work.stage.bounded:
         raise ProtocolError(
-            "A stage with noise",
-            must="one with bounded answers",
-            got=work.stage.name,
-            then="Use ssi, krylov or covariance.",
+            f"{work.stage.name} has no bounded answers, so noise hides nothing. Use ssi, krylov or covariance."
         )
     for name, Z in work.arrays.items():
         if Z.ndim == 0:
             continue
         if Z.ndim != 2:
             raise ProtocolError(
-                f"{name} with noise", must="a matrix", got=labels.count(Z.ndim, "dimension"), then=_SENDER
+                f"{name} of a message with noise has {labels.count(Z.ndim, 'dimension')} instead of two. {_SENDER}"
             )
         norm = linalg.norm2(np.asarray(Z, dtype=np.float64))
         if norm > 1.0 + _ROUNDING:
-            raise ProtocolError(f"The norm of {name} with noise", must="at most 1", got=f"{norm:g}", then=_SENDER)
+            raise ProtocolError(f"{name} of a message with noise has the norm {norm:g}, which is above 1. {_SENDER}")
 
 
 def _instruction(says: Arrays) -> tuple[float, float, float]:
     if strange := says.keys() - _SAID:
-        rule = f"made of {', '.join(sorted(_SAID))}"
         raise ProtocolError(
-            "What a message with noise says", must=rule, got=", ".join(sorted(strange))[:100], then=_SENDER
+            f"A message with noise has {', '.join(sorted(strange))[:100]}, and should have {', '.join(sorted(_SAID))} "
+            f"only. {_SENDER}"
         )
     # float() raises on several numbers, and what it raises is no refusal
     if several := [name for name in says if np.ndim(says[name])]:
         raise ProtocolError(
-            "What a message with noise says",
-            must="one number each",
-            got=f"several in {', '.join(several)}",
-            then=_SENDER,
+            f"A message with noise has several numbers in {', '.join(several)} instead of one. {_SENDER}"
         )
     clip, std, budget = (float(says.get(name, np.nan)) for name in (_CLIP, _NOISE, _BUDGET))
     if not all(np.isfinite(value) and value > 0.0 for value in (clip, std, budget)):
         raise ProtocolError(
-            "What a message with noise says",
-            must=f"{NOISE}.{_CLIP}, {NOISE}.{_NOISE} and {NOISE}.{_BUDGET}, each above 0",
-            got=f"{clip:g}, {std:g}, {budget:g}",
-            then=_SENDER,
+            f"A message with noise needs {NOISE}.{_CLIP}, {NOISE}.{_NOISE} and {NOISE}.{_BUDGET} above 0, and has "
+            f"{clip:g}, {std:g}, {budget:g}. {_SENDER}"
         )
     return clip, std, budget

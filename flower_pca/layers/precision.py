@@ -105,10 +105,7 @@ def bits_in(says: Arrays) -> int:
     if bits is None or not known or bits.item() not in FLOORS:
         got = f"{bits}"[:50]
         raise ProtocolError(
-            "The bits of numbers in a message",
-            must=f"one of {', '.join(map(str, FLOORS))}",
-            got=got,
-            then="Check the sender.",
+            f"A message asks for numbers of {got} bits, and known are {', '.join(map(str, FLOORS))}. Check the sender."
         )
     return int(bits.item())
 
@@ -131,10 +128,7 @@ def unpack(arrays: Mapping[str, Array]) -> dict[str, Array]:
         narrow = a is not None and a.ndim in (1, 2) and a.dtype in _TYPES.values()
         if a is None or not narrow or exponents.dtype != np.int16 or exponents.shape != a.shape[1:]:
             raise ProtocolError(
-                f"{name} of a message",
-                must="of numbers of 32 or 16 bits, one for each column",
-                got="others",
-                then="Check the sender.",
+                f"{name} of a message should have one number of 32 or 16 bits for each column. Check the sender."
             )
         with np.errstate(over="ignore"):  # what is infinite is refused as such
             found[name.removesuffix(EXPONENTS)] = _expand(a, exponents)

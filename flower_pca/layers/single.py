@@ -36,10 +36,8 @@ def check(what: str, numbers: object) -> dict[int | str, int]:
     """A mapping from clients to whole numbers, none of them negative."""
     if not isinstance(numbers, Mapping) or not numbers:
         raise ConfigError(
-            what,
-            must="a whole number of at least 0, or a mapping from clients to such numbers",
-            got=shown(numbers),
-            then=f"Write {{0: 3, '{OTHERS}': 1}}, say.",
+            f"{what} must be a whole number of at least 0, or a mapping from clients to such numbers. Got "
+            f"{shown(numbers)}. Write {{0: 3, '{OTHERS}': 1}}, for example."
         )
     for client, number in numbers.items():
         if not (isinstance(client, str) and client):
@@ -62,18 +60,14 @@ def require(what: str, numbers: NumbersByClient, names: Sequence[str]) -> None:
         if not isinstance(at, int) or at >= len(names):
             close = difflib.get_close_matches(str(client), [name for name in names if name], n=1)
             remedy = f"Did you mean {close[0]!r}?" if close else "Leave it out."
-            raise ConfigError(f"Every client in {what}", must=known, got=shown(client), then=remedy)
+            raise ConfigError(f"{what} names the client {shown(client)}, which is not {known}. {remedy}")
         if at in places:
-            raise ConfigError(
-                f"Every client in {what}", must="given once", got=f"client {at} twice", then="Leave one out."
-            )
+            raise ConfigError(f"{what} names client {at} twice. Leave one of them out.")
         places.add(at)
     if OTHERS not in numbers and len(places) < len(names):
         first = next(i for i in range(len(names)) if i not in places)
         who = labels.client_name({first: names[first]} if names[first] else {}, first)
-        raise ConfigError(
-            what, must="complete", got=f"none for {who}", then=f"Give it one, or all that are left by '{OTHERS}'."
-        )
+        raise ConfigError(f"{what} has no number for {who}. Give one, or a number for all other clients by '{OTHERS}'.")
 
 
 def table(name: str, numbers: NumbersByClient) -> dict[str, Array]:
@@ -149,10 +143,7 @@ def _own_number(says: Arrays, name: str, who: Who) -> int:
         return int(numbers[1 + int(np.argmax(there))])
     if not says[f"{name}{_ELSE}"]:
         raise DataError(
-            "What the run asks of each client",
-            must="told to all",
-            got="nothing for this one",
-            then=f"Give it one, or all that are left by '{OTHERS}'.",
+            f"The run has no number for this client. Give it one, or a number for all other clients by '{OTHERS}'."
         )
     return int(numbers[0])
 

@@ -23,10 +23,10 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from flower_pca.base.errors import ConfigError, DataError, FlowerPCAError, ProtocolError, sentence
+from flower_pca.base.errors import ConfigError, DataError, FlowerPCAError, ProtocolError
 from flower_pca.base.labels import INDEX, clean, double, unlike
 from flower_pca.base.linalg import Array
-from flower_pca.base.options import apart, option, reading
+from flower_pca.base.options import Sentence, apart, option, reading
 from flower_pca.base.shown import shown
 from flower_pca.names import ids
 
@@ -58,13 +58,11 @@ class Columns:
         for name in self.names:
             if not isinstance(name, str) or not name:
                 raise DataError(
-                    f"The names of the columns of {self.who}",
-                    must="text, for all of them or for none",
-                    got=shown(name),
-                    then="Rename them, or give an array.",
+                    f"{shown(name)} is no name of a column of {self.who}: names are texts. Rename it, or give an "
+                    "array without names."
                 )
         if twice := doubles(self.names):
-            raise DataError(f"The columns of {self.who}", must="named differently", got=twice, then="Rename them.")
+            raise DataError(f"The columns of {self.who} have the same name: {twice}. Rename them.")
 
     @functools.cached_property
     def in_order(self) -> tuple[str, ...]:
@@ -89,29 +87,27 @@ class Columns:
             if words and name in words:
                 raise no_numbers(self.who, {name: words[name]}, file=False)
         if absent:
-            got = f"none called {enumeration(map(repr, absent))} among {enumeration(self.names)}"
-            rule, remedy = "there, for all that the run names", "Add them, or name others."
+            got = f"no {enumeration(map(repr, absent))} among them ({enumeration(self.names)})"
+            remedy = "Add them, or name others."
             if near := unlike(absent, self.names):
                 remedy = f"{near}: rename one of them."
-            raise DataError(f"The columns of {self.who}", must=rule, got=got, then=remedy)
+            raise DataError(f"The columns of {self.who} have {got}. {remedy}")
         return np.array([place[name] for name in wanted], dtype=np.int64)
 
 
 @dataclass(frozen=True)
 class Mismatch:
-    """Why columns are not those that they have to be, in the four parts of a sentence."""
+    """Why columns are not those that they have to be, and what to do."""
 
-    what: str
-    must: str
-    got: object
+    why: str
     then: str
 
     def __str__(self) -> str:
-        return sentence(self.what, self.must, self.got, self.then)
+        return Sentence(f"{self.why} {self.then}")
 
     def error(self, kind: type[E], then: str = "") -> E:
         """The error of this kind; with another remedy, if there is one."""
-        return kind(self.what, must=self.must, got=self.got, then=then or self.then)
+        return kind(f"{self.why} {then or self.then}")
 
 
 @dataclass(frozen=True)
@@ -171,9 +167,7 @@ class Heading:
         right = counted and isinstance(known, str) and len(known) <= LONGEST
         # Headings are compared by their digests: a client could name other columns than these.
         if not right or (names is not None and (len(names) != count or digest(names) != known)):
-            raise ProtocolError(
-                "The columns of an answer", must="those of its digest", got="others", then="Check the sender."
-            )
+            raise ProtocolError("The columns of an answer differ from those of its digest. Check the client.")
         return cls(count, str(known), names, bool(plain.get(_PEOPLE, False)))
 
     def fuller(self, other: Heading | None) -> Heading:
@@ -185,26 +179,24 @@ class Heading:
     def mismatch(self, who: str, others: Heading, whose: str = "the run") -> Mismatch:
         """In what these columns, of somebody, differ from those of the run, or of whoever else they have to be."""
         if self.people:
-            parts = ids.mismatch((self.count, self.digest), (others.count, others.digest))
-            return Mismatch(f"The people of {who}", *parts)
-        if others.digest:
-            rule = f"those of {whose}, {others.count} by name"
-        elif self.digest:
-            rule = f"those of {whose}, {others.count} without names"
-        else:
-            rule = f"{others.count}, as those of {whose}"
-        return Mismatch(f"The columns of {who}", rule, self._unlike(others), self._remedy(others))
+            why, then = ids.mismatch(who, (self.count, self.digest), (others.count, others.digest))
+            return Mismatch(why, then)
+        theirs = f"the {others.count} of {whose}"
+        if bool(self.digest) != bool(others.digest):
+            theirs += ", which have names" if others.digest else ", which have no names"
+        return Mismatch(
+            f"The columns of {who} do not fit: {self._unlike(others)}, instead of {theirs}.", self._remedy(others)
+        )
 
     def _unlike(self, others: Heading) -> str:
+        own = f"there {'is' if self.count == 1 else 'are'} {self.count}"
+        if bool(self.digest) != bool(others.digest):
+            return f"{own} {'with' if self.digest else 'without'} names"
         if not self.digest:
-            if others.digest:
-                return f"{self.count} without names"
-            return str(self.count)
-        if not others.digest:
-            return f"{self.count} with names"
+            return own
         if self.names is None or others.names is None:
-            return f"{self.count} of other names"
-        return f"{self.count}, {difference(self.names, others.names)}"
+            return f"{own} with other names"
+        return f"{own}, {difference(self.names, others.names)}"
 
     def _remedy(self, others: Heading) -> str:
         if bool(self.digest) != bool(others.digest):
@@ -234,7 +226,7 @@ def usual_place(headings: Iterable[Heading]) -> int:
 
 
 def lacking(
-    who: str, wanted: Iterable[str], names: Sequence[str], beside: Iterable[str] = (), rule: str = ""
+    who: str, wanted: Iterable[str], names: Sequence[str], beside: Iterable[str] = (), needed_by: str = "the run"
 ) -> Mismatch | None:
     """What is lacking of the columns that are wanted; None if all are there.
 
@@ -243,25 +235,22 @@ def lacking(
         wanted: Names of those that are wanted.
         names: Names of those that are there.
         beside: Names of columns that are there, but of no use.
-        rule: Whose columns are wanted, in words.
+        needed_by: Who wants them, in words.
     """
     there = {*names, *beside}
     absent = [name for name in wanted if name not in there]
     if not absent:
         return None
-    got = f"{len(names)}, without {enumeration(map(repr, absent))}"
+    got = enumeration(map(repr, absent))
     if near := unlike(absent, there):
         got = f"{got} ({near})"
-    return Mismatch(f"The columns of {who}", rule or "at least those that the run names", got, "Name others.")
+    return Mismatch(f"The columns of {who} lack {got}, which {needed_by} needs.", "Name other columns.")
 
 
 def not_named(who: str, count: int) -> Mismatch:
     """Why columns without names will not do, where the run names its own."""
     return Mismatch(
-        f"The columns of {who}",
-        "named, as the run names its columns",
-        f"{count} without names",
-        "Give data with names of columns.",
+        f"The run names its columns, and the {count} of {who} have no names.", "Give data with names of columns."
     )
 
 
@@ -273,9 +262,8 @@ def some_only(who: str, wanted: Sequence[str], names: Sequence[str]) -> Mismatch
     if set(wanted) == set(names):
         return None
     return Mismatch(
-        f"The columns of {who}",
-        "all named by a run that names any: it tells no names",
-        f"{len(wanted)} names, of {len(names)} columns",
+        f"A run that names columns of {who} has to name all of them, because {who} tells no names: the run names "
+        f"{len(wanted)}, and there are {len(names)}.",
         "Name all of them, or none.",
     )
 
@@ -305,7 +293,7 @@ def read_names(who: str, plain: Mapping[str, Any]) -> tuple[str, ...] | None:
         rule = f"different names of at most {LONGEST} characters"
         if odd:
             rule = f"{rule}, in normal form (NFC) and without control characters"
-        raise ProtocolError(f"The columns of {who.lower()}", must=rule, got="others", then="Check the sender.")
+        raise ProtocolError(f"The columns of {who.lower()} need {rule}. Check the sender.")
     return tuple(names)
 
 
@@ -337,7 +325,7 @@ def no_numbers(who: object, words: Mapping[str, str], *, file: bool = True) -> D
         if INDEX in odd:
             without = f"Leave it out {reading('beside', [''])}, name the others with {_LISTED}"
             remedy = without + ", or write the file without it."
-        return DataError(what, must="named differently", got=enumeration(odd), then=remedy)
+        return DataError(f"Columns of {who} have no name of their own. Got {enumeration(odd)}. {remedy}")
     between = {found[1] for word in words.values() if (found := re.search(r"['\"][-+]?\d{1,3}([., '])\d{3}\b", word))}
     remedy = f"Choose others with {_LISTED}, or encode them."
     if file:
@@ -348,7 +336,7 @@ def no_numbers(who: object, words: Mapping[str, str], *, file: bool = True) -> D
         remedy = f"Read decimal commas {reading('decimal', ',')}. {remedy}"
     if between:
         remedy = f"Read what stands between thousands {reading('thousands', min(between))}. {remedy}"
-    return DataError(what, must="numbers", got=enumeration(words.values()), then=remedy)
+    return DataError(f"{what} must hold numbers. Got {enumeration(words.values())}. {remedy}")
 
 
 def among(words: str, *, bad: int, of: int) -> str:
@@ -380,10 +368,11 @@ def names_in(columns: Any) -> tuple[str, ...] | None:
         names = tuple(clean(name) if isinstance(name, str) else name for name in given)
     if not names or not all(isinstance(name, str) and name for name in names):
         raise ConfigError(
-            "columns", must="names of columns", got=shown(columns), then=f"Write {option('columns', ['a', 'b'])}."
+            f"{option('columns')} takes names of columns. Got {shown(columns)}. Write {option('columns', ['a', 'b'])}.",
+            setting="columns",
         )
     if twice := doubles(names):
-        raise ConfigError("columns", must="different names", got=twice, then="Name each of them once.")
+        raise ConfigError(f"{option('columns')} has {twice}. Name each column once.", setting="columns")
     return tuple(map(str, names))
 
 

@@ -22,9 +22,7 @@ def read(frame: Any, who: str) -> dict[str, Any]:
     texts = [isinstance(name, str) for name in names]
     if any(texts) and not all(texts):
         got = f"{names[texts.index(True)]!r} and {names[texts.index(False)]!r}"
-        raise DataError(
-            f"The names of the columns of {who}", must="all text, or none of them", got=got, then="Rename the others."
-        )
+        raise DataError(f"Some names of the columns of {who} are texts, and others are not: {got}. Rename the others.")
     # else one would give several columns
     unique = Columns(tuple(clean(text_of_label(name)) for name in names), who).names
     if (whole := _of_one_kind(frame)) is not None:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from flower_pca.base import labels
 from flower_pca.base.errors import DataError, private
 from flower_pca.base.labels import clean, double
 from flower_pca.base.linalg import Array
@@ -38,13 +39,16 @@ def order(ids: Sequence[str], who: str) -> Array:
     with private():
         what = f"The ids of the rows of {who}"
         if empty := sum(not name for name in ids):
-            raise DataError(what, must="there for every row", got=f"{empty} empty", then="Fill them, or drop the rows.")
+            raise DataError(
+                f"{labels.count(empty, 'row')} of {who} {'has' if empty == 1 else 'have'} no id. Fill the ids, or "
+                "drop these rows."
+            )
         twice = [name for name, count in Counter(ids).items() if count > 1]
         if twice:
             got = ", ".join(map(double, twice[:_LISTED]))
             if len(twice) > _LISTED:
                 got = f"{got} and {len(twice) - _LISTED} more"
-            raise DataError(what, must="different ones", got=got, then="Keep one row for each person.")
+            raise DataError(f"{what} are not different: {got}. Keep one row for each person.")
     keys: Sequence[Any] = ids
     # Python takes other signs for digits too, such as ², of which int makes no number.
     if all(name.isascii() and name.isdigit() for name in ids):
@@ -66,23 +70,23 @@ def digest(ids: Iterable[str], salt: str) -> str:
     return hashlib.scrypt(whole, salt=salt.encode(), n=_SLOW, r=8, p=1, dklen=32).hex()
 
 
-def mismatch(own: tuple[int, str], others: tuple[int, str]) -> tuple[str, str, str]:
-    """Why a party's people, by number and digest, will not do: rule, what it has, remedy."""
+def mismatch(who: str, own: tuple[int, str], others: tuple[int, str]) -> tuple[str, str]:
+    """Why a party's people, by number and digest, are not those of the run, and what to do."""
     got = _count(*own)
     if bool(own[1]) != bool(others[1]):
         remedy = "Give all parties ids of their rows, or none."
     elif own[1]:
         if own[0] == others[0]:
-            got = f"{own[0]:,} by other ids"
+            got = f"{own[0]:,} with other ids"
         remedy = "Keep the rows of the same people at every party, with ids that are spelt alike."
     else:
         remedy = "Keep the rows of the same people at every party, in the same order; or give ids."
-    return f"those of the run, {_count(*others)}", got, remedy
+    return f"The people of {who} are not those of the run: there are {got}, and the run has {_count(*others)}.", remedy
 
 
 def _count(count: int, digest: str) -> str:
     if digest:
-        return f"{count:,} by id"
+        return f"{count:,} with ids"
     return f"{count:,} without ids"
 
 

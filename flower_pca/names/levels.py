@@ -66,13 +66,18 @@ def read_levels(given: Any) -> Levels | None:
         return None
     pairs = _pairs(given)
     if not pairs or not all(isinstance(name, str) and name for name, _ in pairs):
-        raise ConfigError("categorical", must="names of columns of words", got=shown(given), then=_EXAMPLE)
+        raise ConfigError(
+            f"{option('categorical')} takes names of columns. Got {shown(given)}. {_EXAMPLE}", setting="categorical"
+        )
     found = tuple((clean(name), _list_of(name, some)) for name, some in pairs)
     if twice := doubles(name for name, _ in found):
-        raise ConfigError("categorical", must="of different columns", got=twice, then="Name each of them once.")
+        raise ConfigError(f"{option('categorical')} has {twice}. Name each column once.", setting="categorical")
     for name, _ in found:
         if SIGN in name:
-            raise ConfigError("A column of levels", must=f"named without {SIGN!r}", got=shown(name), then="Rename it.")
+            raise ConfigError(
+                f"The column {shown(name)} has {SIGN!r} in its name, which stands between a column and its level. "
+                "Rename it."
+            )
     return found
 
 
@@ -95,16 +100,14 @@ def _list_of(column: str, given: Any) -> tuple[str, ...] | None:
         gaps = [level for level in given if isinstance(level, str) and is_gap(level)]
         if gaps:
             raise ConfigError(
-                f"The levels of {column}",
-                must="no words that stand for a gap",
-                got=shown(gaps[0]),
-                then="Leave it out: such rows have no value.",
+                f"{shown(gaps[0])} stands for a missing value, so it cannot be a level of {column}. Leave it out: "
+                "such rows have no value."
             )
     if not levels or None in levels:
-        raise ConfigError(f"The levels of {column}", must="a list of texts", got=shown(given), then=_EXAMPLE)
+        raise ConfigError(f"The levels of {column} must be a list of texts. Got {shown(given)}. {_EXAMPLE}")
     texts = tuple(map(str, levels))
     if twice := doubles(texts):
-        raise ConfigError(f"The levels of {column}", must="different", got=twice, then="Name each of them once.")
+        raise ConfigError(f"The levels of {column} have {twice}. Name each level once.")
     return texts
 
 
@@ -216,10 +219,8 @@ class Coding:
             there = some or in_order(level for site in sites for level in site.get(column, ()))
             if not there:
                 raise DataError(
-                    f"The levels of column {column}",
-                    must="told by a site",
-                    got="none",
-                    then="Ask the sites' operators to name it in their levels, or leave it out.",
+                    f"No site sent levels of column {column}. Ask the sites' operators to name it in their "
+                    "categorical, or leave it out."
                 )
             if not some:
                 warn_of_alike(column, there)
@@ -241,12 +242,9 @@ def texts(rows: Table, column: str, who: str = "the rows") -> list[str | None]:
     elif column in (rows.names or ()):
         cells = _dense(rows, [column])[:, 0]
     else:
-        got = f"none called {column!r} whose words are known"
         raise DataError(
-            f"The columns of {rows.source or rows.site or who}",
-            must="there, for all whose levels are asked for",
-            got=got,
-            then="Check levels.",
+            f"{rows.source or rows.site or who} has no column {column!r} whose words are known. Check "
+            f"{option('categorical')}."
         )
     return list(map(text_of, cells.tolist()))
 
@@ -266,17 +264,13 @@ def levels_in(rows: Table, column: str, who: str = "the rows") -> tuple[str, ...
     found = in_order(cell for cell in cells if cell is not None)
     if len(found) > 1 and len(found) == len(cells):
         raise DataError(
-            f"The levels of column {column} of {rows.source or rows.site or who}",
-            must="shared by several rows",
-            got="one for each row",
-            then="Leave it out: it looks like an identifier.",
+            f"Every row has another level in column {column} of {rows.source or rows.site or who}, which looks like "
+            "an identifier. Leave it out."
         )
     if long := [level for level in found if len(indicator(column, level)) > LONGEST]:
         raise DataError(
-            f"The levels of column {column}",
-            must=f"at most {LONGEST} characters long, with the column's name",
-            got=len(long[0]),
-            then="Leave it out, or shorten them.",
+            f"A level of column {column} is too long: {len(long[0])} characters, where {LONGEST} are possible, the "
+            "column's name among them. Leave the column out, or shorten its levels."
         )
     return found
 
@@ -395,8 +389,6 @@ def _sum(rows: Table, names: Sequence[str]) -> Array:
 
 def _unknown(where: str, levels: Sequence[str], got: str) -> DataError:
     return DataError(
-        f"The levels of {where}",
-        must=f"among {enumeration(levels)}",
-        got=got,
-        then=f"Mend it, or make a run whose levels of it have {OTHER!r}.",
+        f"The levels of {where} are {enumeration(levels)}, and its rows have {got} too. Correct the rows, or make a "
+        f"run whose levels have {OTHER!r}."
     )

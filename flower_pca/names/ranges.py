@@ -42,11 +42,8 @@ def of(given: AsGiven) -> Ranges:
         found.append((clean(str(name)), low, high))
     names = [name for name, *_ in found]
     if not names or len(set(names)) < len(names):
-        if not names:
-            got = "none"
-        else:
-            got = "one twice"
-        raise ConfigError("The ranges of columns", must="one for each column", got=got, then=_HOW)
+        fault = "A column has two ranges." if names else "No column has a range."
+        raise ConfigError(f"{fault} {_HOW}")
     return tuple(found)
 
 
@@ -78,7 +75,7 @@ def _of_file(path: Path) -> Sequence[Sequence[str]]:
         with path.open(newline="", encoding="utf-8-sig") as file:
             lines = [line for line in csv.reader(file) if line]
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError("The ranges of columns", must="readable", got=f"{path}: {error}", then=_HOW) from None
+        raise ConfigError(f"The ranges cannot be read from {path}: {error}. {_HOW}") from None
     if lines and lines[0][1:] == ["low", "high"]:  # a heading, as a table has it
         return lines[1:]
     return lines
@@ -93,5 +90,5 @@ def _wrong(name: object, ends: Sequence[object]) -> ConfigError:
     if len(ends) > 2:  # which may be a row of data
         got = f"{len(ends)} values"
     return ConfigError(
-        f"The range of column {shorten(name, 60)}", must="two numbers, the lower first", got=got, then=_HOW
+        f"The range of column {shorten(name, 60)} must be two numbers, the lower first. Got {got}. {_HOW}"
     )

@@ -14,6 +14,7 @@ from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.labels import clean, count
 from flower_pca.base.linalg import Array
+from flower_pca.base.options import option
 from flower_pca.base.shown import brief, shown
 from flower_pca.blocks import adapters
 from flower_pca.blocks.adapters import Joined
@@ -77,9 +78,9 @@ class Table:
         if self.ids is not None:
             object.__setattr__(self, "ids", ids.texts(self.ids))
             if len(self.ids) != len(self):
-                got = f"{len(self.ids)} for {count(len(self), 'row')}"
                 raise DataError(
-                    "The ids of rows", must="one for each row", got=got, then="Give as many as there are rows."
+                    f"There {'is' if len(self.ids) == 1 else 'are'} {count(len(self.ids), 'id')} for "
+                    f"{count(len(self), 'row')}. Give one id for each row."
                 )
 
     @classmethod
@@ -169,10 +170,9 @@ class Table:
             return replace(self, words={}) if self.words else self
         if not self.names:
             raise ConfigError(
-                "columns",
-                must="left out of data without names of columns",
-                got=enumeration(wanted),
-                then="Name the columns in the file.",
+                f"{option('columns')} names {enumeration(wanted)}, and the data has no names of columns. Name the "
+                "columns in the file.",
+                setting="columns",
             )
         places = self.places(wanted, who)
         changed = replace(self, names=wanted, words={})
@@ -194,9 +194,9 @@ class Table:
         if names is not None:
             columns = Columns(names, self.source or who)
             if rows.shape[1] != len(names):
-                got = f"shape {rows.shape} and {count(len(names), 'name')}"
                 raise DataError(
-                    f"The columns of {columns.who}", must="of all that have names", got=got, then="Name each column."
+                    f"{columns.who} has {count(rows.shape[1], 'column')} and {count(len(names), 'name')}. Name each "
+                    "column."
                 )
             if names != columns.in_order:
                 rows, names = adapters.picked(rows, columns.places(columns.in_order)), columns.in_order
@@ -204,7 +204,7 @@ class Table:
             what = f"The data of {who}"
             if self.source:
                 what += f", {self.source},"
-            raise DataError(what, must="at least one row and one column", got=rows.shape, then="Leave it out.")
+            raise DataError(f"{what} has no {'rows' if rows.shape[0] == 0 else 'columns'}. Leave it out.")
         return replace(self, values=rows, names=names, beside={}, parts=())
 
     @functools.cached_property
@@ -234,10 +234,9 @@ class Table:
         """The same, with these columns beside the rows as words, for others to be made of them."""
         if absent := [name for name in columns if name not in self.beside]:
             raise ConfigError(
-                "categorical",
-                must="of columns that the data names",
-                got=enumeration(absent),
-                then="Name the columns in the file.",
+                f"{option('categorical')} names {enumeration(absent)}, which is no column of the data. Name the "
+                "columns in the file.",
+                setting="categorical",
             )
         beside = {name: cells for name, cells in self.beside.items() if name not in columns}
         texts = {name: self.beside[name] for name in columns}

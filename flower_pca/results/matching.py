@@ -125,11 +125,7 @@ def _check(rows: Table, names: tuple[str, ...], wanted: tuple[str, ...] | None, 
         if own.digest != known:
             raise own.mismatch(_WHO, Heading(len(names), known), "the result").error(ConfigError, _FEATURES)
         return
-    if len(wanted) > 1:
-        rule = f"the {len(wanted)} of the result, by name"
-    else:
-        rule = "that of the result, by name"
     columns, there = {*names}, {*names, *rows.texts}
     needed = [name for name in wanted if name in columns or source_of(name) not in there]
-    if absent := lacking(_WHO, needed, names, rows.words, rule):
+    if absent := lacking(_WHO, needed, names, rows.words, "the result"):
         raise absent.error(ConfigError, _FEATURES)

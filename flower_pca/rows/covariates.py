@@ -120,9 +120,9 @@ class Covariates:
         right = isinstance(names, list) and all(isinstance(name, str) and name for name in names)
         if not right or not isinstance(adjusted, int) or not 0 <= adjusted <= len(names) or len({*names}) != len(names):
             raise ProtocolError(
-                "The covariates of a message", must="names, each once, and how many of them adjust rows", got="others",
-                then=_REMEDY,
-            )  # fmt: skip
+                "The covariates of a message are malformed: each name comes once, with the number of those that "
+                f"adjust rows. {_REMEDY}"
+            )
         mean, slopes, grand, sigma = (arrays.get(name) for name in ("covariate_mean", "slopes", "grand", "sigma"))
         return cls(tuple(names), adjusted, bool(within), mean, slopes, grand, sigma)
 

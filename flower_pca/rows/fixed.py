@@ -243,10 +243,8 @@ class FixedData(Operator):
             return np.asarray(self._root.T @ self._root)
         if self._T.scatter is None:
             raise DataError(
-                f"The columns of sparse rows of {self.who}",
-                must=f"at most {DIRECT}",
-                got=self.d,
-                then="Use krylov or ssi, whose messages are narrow.",
+                f"The sparse rows of {self.who} have {self.d} columns, and at most {DIRECT} are possible here. Use "
+                "krylov or ssi, whose messages are narrow."
             )
         between = self.n * np.outer(self._e, self._e)
         G = self._T.scatter[: self.d, : self.d] + between

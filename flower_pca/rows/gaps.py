@@ -28,25 +28,21 @@ def rows_with_gaps(X: Any, who: str, missing: Any = None) -> Array:
     if rows.ndim != 2 or rows.dtype.kind not in "fiub" or rows.shape[1] == 0:
         got = f"{labels.count(rows.ndim, 'dimension')} of dtype {rows.dtype}"
         raise DataError(
-            f"The data of {who}",
-            must="a two-dimensional array of real numbers, one row per sample, NaN where missing",
-            got=got,
-            then="Convert it first; a vector becomes x[None].",
+            f"The data of {who} must be a two-dimensional array of real numbers with one row per sample, and NaN for "
+            f"a missing value. This one has {got}. Convert it first: x[None] makes a row of a vector."
         )
     # products then have the same bits however they were stored
     rows = rows.astype(np.float64, order="C")
     if np.isinf(rows).any():
         got = f"{int(np.isinf(rows).sum())} infinite entries"
-        raise DataError(f"The data of {who}", must="finite or NaN", got=got, then="Make them NaN to leave them out.")
+        raise DataError(f"The data of {who} has {got}. Make them NaN to leave them out.")
     if missing is not None:
         mask = np.asarray(missing)
         if mask.shape != rows.shape or mask.dtype != bool:
             got = f"shape {mask.shape} and dtype {mask.dtype}"
             raise DataError(
-                f"The mask of {who}",
-                must=f"boolean and of the shape of its rows, {rows.shape}",
-                got=got,
-                then="Give True where an entry is missing.",
+                f"The mask of {who} must be boolean and of the shape of its rows, {rows.shape}. This one has {got}. "
+                "Give True for a missing value."
             )
         rows[mask] = np.nan
     return rows

@@ -50,7 +50,5 @@ class Split:
         flags = all(isinstance(flag, bool) for flag in (split.center, split.gaps))
         salted = isinstance(split.salt, str) and len(split.salt) <= _LONGEST
         if not flags or not salted or split.scale not in (None, "std", "max_abs", "genotype"):
-            raise ProtocolError(
-                "The split of a message", must="one of columns", got="another", then="Check the sender."
-            )
+            raise ProtocolError("A message about columns is malformed in its split. Check the sender.")
         return split

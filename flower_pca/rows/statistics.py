@@ -191,10 +191,8 @@ def _source(data: Measured, who: str, path: Path | None, gaps: bool, ready: Cach
         return recall(data, path, gaps=gaps, ready=ready), None
     if gaps and data.missing:
         raise DataError(
-            f"Sparse rows of {who} without room for X'X",
-            must="complete",
-            got="gaps",
-            then=f"Use {option('missing', 'own_mean')}.",
+            f"The sparse rows of {who} have missing values, and are too wide to count them by pairs of columns. Use "
+            f"{option('missing', 'own_mean')}."
         )
     there = data.observed()
     whole = WholeRows(data.csr, there.mean, who)

@@ -135,7 +135,10 @@ class Stream:
             self._source = self._rows_to_cut(source)
             checks.integer("The batch of a stream that is an array", batch, least=1, remedy="Try 60.")
         elif batch is not None:
-            raise ConfigError("batch", must="given with an array only", got=shown(batch), then="Leave it out.")
+            raise ConfigError(
+                "batch cuts an array into batches, and this source has batches already. Leave "
+                f"batch={shown(batch)} out."
+            )
         self._check_mask(cut)
 
     def _rows_to_cut(self, source: Any) -> Any:
@@ -147,10 +150,8 @@ class Stream:
             values = np.asarray(values)
         if values.ndim != 2:
             raise DataError(
-                f"The stream of {self.who}",
-                must="an array of rows, batches, a function, an iterator or a queue",
-                got=f"{type(source).__name__}",
-                then="Give a two-dimensional array.",
+                f"The stream of {self.who} cannot be made from a {type(source).__name__}. Give an array of rows, a "
+                "list of batches, a function, an iterator or a queue."
             )
         return values
 
@@ -260,17 +261,12 @@ class Stream:
             self._next = next(self._source, None)
         if step < self._position:
             raise DataError(
-                f"The steps of the iterator of {self.who}",
-                must="in order",
-                got=f"step {step} after step {self._position}",
-                then="Give a list or a function to go back.",
+                f"The iterator of {self.who} cannot go back to step {step} after step {self._position}. Give a list "
+                "or a function instead."
             )
         if step > self._position + _AHEAD:  # an iterator may have no end
             raise DataError(
-                f"A step of the iterator of {self.who}",
-                must=f"at most {_AHEAD} after the newest that was taken",
-                got=step,
-                then="Ask for the next one.",
+                f"Step {step} of the iterator of {self.who} is more than {_AHEAD} steps ahead. Ask for the next one."
             )
         while self._position < step:
             self._newest, self._next = self._next, next(self._source, None)
@@ -325,15 +321,10 @@ class Stream:
         if cut and np.shape(self._missing) != self._source.shape:
             got = f"shape {np.shape(self._missing)}"
             raise DataError(
-                f"The mask of {self.who}",
-                must=f"of the shape of its rows, {self._source.shape}",
-                got=got,
-                then="Give True where an entry is missing.",
+                f"The mask of {self.who} has {got}, and its rows have {self._source.shape}. Give an array of that "
+                "shape, True for a missing value."
             )
         if not cut and not (isinstance(self._source, list | tuple) and len(self._missing) == len(self._source)):
             raise DataError(
-                f"The masks of {self.who}",
-                must="one for each of its batches",
-                got="others",
-                then="Put NaN into the batches instead.",
+                f"{self.who} does not have one mask for each of its batches. Put NaN into the batches instead."
             )

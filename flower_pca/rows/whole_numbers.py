@@ -49,10 +49,8 @@ class WholeRows:
         self._bits = min(_ENTRY, _SUM - _ENTRY - int(most).bit_length())
         if self._bits < 2:
             raise DataError(
-                f"The rows of {who}",
-                must="small enough for exact products",
-                got=f"{labels.count(most, 'entry')} in a row or column",
-                then="Deal them to several nodes.",
+                f"The rows of {who} are too many for exact products: {labels.count(most, 'entry')} in a row or "
+                "column. Split them between several nodes."
             )
 
     @functools.cached_property

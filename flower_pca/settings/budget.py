@@ -76,10 +76,8 @@ class DP:
         checks.proportion("frame_share of dp", self.frame_share)
         if self.delta >= 1.0 or self.frame_share >= 1.0:
             raise ConfigError(
-                "delta and frame_share of dp",
-                must="below 1",
-                got=f"delta={self.delta!r}, frame_share={self.frame_share!r}",
-                then="Try 1e-6 and 0.1.",
+                f"delta and frame_share of dp must be below 1. Got delta={self.delta!r}, "
+                f"frame_share={self.frame_share!r}. Try 1e-6 and 0.1."
             )
         if self.noise_seed is not None:
             checks.integer("noise_seed of dp", self.noise_seed)

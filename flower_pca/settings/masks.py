@@ -54,7 +54,7 @@ class MaskedSums:
             checks.integer("neighbours of the masks", self.neighbours, least=2, remedy="Leave it out.")
             if self.neighbours % 2:
                 raise ConfigError(
-                    "neighbours of the masks", must="even", got=self.neighbours, then=f"Use {self.neighbours + 1}."
+                    f"neighbours of the masks must be even. Got {self.neighbours}. Use {self.neighbours + 1}."
                 )
         checks.choice("self_masks of the masks", self.self_masks, (True, False))
 

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
+from flower_pca.base import labels
 from flower_pca.base.errors import DataError, ProtocolError
 from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
@@ -66,7 +67,7 @@ def _own_sums(arrays: Arrays, data: LocalData) -> Arrays:
     q, known = int(arrays["covariates"]), data.frame.covariates
     if q != (0 if known is None else known.adjusted):
         raise ProtocolError(
-            "The covariates of an opening", must="those of its frame", got=f"{q}", then="Check the sender."
+            f"A message asks for {labels.count(q, 'covariate')}, and its frame has another number. Check the sender."
         )
     if not q or known is None:
         return {}
@@ -123,14 +124,14 @@ class AdjustedOpening(Stage[AdjustedState]):
             return
         own = np.diagonal(reply[_SQUARES])
         if (own < 0.0).any():
-            raise ProtocolError("The squares of covariates", must="at least 0", got="others", then="Check the client.")
+            raise ProtocolError("An answer has negative sums of squares of covariates. Check the client.")
         most = np.sqrt(np.outer(reply["m2"], own))
         rounding = float(reply["eps"]) * float(np.max(most, initial=0.0))
         if (np.abs(reply[_CROSS]) > (1.0 + _SLACK) * most + rounding).any():
             raise ProtocolError(
-                "The products with covariates", must="as small as the squares beside them say", got="larger entries",
-                then="Check the client.",
-            )  # fmt: skip
+                "An answer contradicts itself: its products with covariates are larger than its squares allow. Check "
+                "the client."
+            )
 
     def merging(self, state: AdjustedState) -> Merge:
         of_features = self._features.merging(state.features)

@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeAlias, final
 
-from flower_pca.base.errors import sentence
 from flower_pca.base.history import History, Round, Status
 from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import EmptyStage
@@ -142,7 +141,7 @@ class Agreed(WrappedRun):
             if not isinstance(reply, Reply):
                 yield reply
             elif reply.heading is None or reply.heading.names is None:
-                why = sentence("The names of its columns", f"told, for {field}", "none", f"Run without {field}.")
+                why = f"It does not tell the names of its columns, which {field} needs. Run without {field}."
                 yield Failure(reply.client, why, lasting=True)
             else:
                 self._names[reply.client] = reply.heading.names

@@ -116,9 +116,7 @@ class Explained(Stage[ExplainedState]):
 
     def inspect(self, state: ExplainedState, reply: Arrays) -> None:
         if any((reply[name] < 0.0).any() for name in ("within", "between")):
-            raise ProtocolError(
-                "The sums of squares of an answer", must="at least 0", got="negative ones", then="Check the client."
-            )
+            raise ProtocolError("An answer has negative sums of squares. Check the client.")
 
     def server(self, state: ExplainedState, total: Arrays, answered: frozenset[int]) -> ExplainedState:
         return replace(state, total=dict(total), sites=len(answered))
@@ -153,9 +151,7 @@ def _sums(Z: Array, places: Array, data: Operator) -> tuple[Array, Array]:
         return sums, G - np.outer(sums, sums) / data.n
     known = frame.covariates
     if known is None or int(places.max()) >= len(known.names):
-        raise ProtocolError(
-            "The columns of a message of explain", must="among its covariates", got="others", then="Check the sender."
-        )
+        raise ProtocolError("A message of explain names columns that are not among its covariates. Check the sender.")
     k, d, q, p = Z.shape[1], data.d, len(places), len(known.names)
     own = np.asarray(data.joint_in(Frame(own=frame.own)).moments().mean, dtype=np.float64)
     W = frame.unscale(Z)

@@ -101,17 +101,16 @@ class _Harmonized(Stage[Any]):
         known, q = data.frame.covariates, int(arrays["covariates"])
         if q != (0 if known is None else known.adjusted) or ("sigma" in arrays and known is None):
             raise ProtocolError(
-                "The covariates of an opening", must="those of its frame", got=f"{q}", then="Check the sender."
+                f"A message asks for {labels.count(q, 'covariate')}, and its frame has another number. Check the "
+                "sender."
             )
         _require_whole_rows(data)
         if "sigma" in arrays:
             shapes = {"slopes": (q, data.d), "grand": (data.d,), "sigma": (data.d,)}
             if any(arrays[name].shape != shape for name, shape in shapes.items()) or not (arrays["sigma"] > 0.0).all():
                 raise ProtocolError(
-                    "The numbers of a harmonized opening",
-                    must=f"of {labels.count(data.d, 'column')}, with deviations above 0",
-                    got="others",
-                    then="Check the sender.",
+                    f"A harmonized opening needs one number for each of {labels.count(data.d, 'column')}, and "
+                    "deviations above 0. Check the sender."
                 )
             numbers: dict[str, Any] = {name: arrays[name] for name in _NUMBERS}
             assert known is not None
@@ -131,7 +130,7 @@ class _Harmonized(Stage[Any]):
         if state.covariates.sigma is not None:
             self._inner.inspect(state.features, reply)
         elif (reply["squares"] < 0.0).any():
-            raise ProtocolError("The squares of an answer", must="at least 0", got="others", then="Check the client.")
+            raise ProtocolError("An answer has negative sums of squares. Check the client.")
 
     def merging(self, state: Any) -> Merge:
         if state.covariates.sigma is None:

@@ -231,10 +231,8 @@ class Histograms(Stage[HistogramsState]):
         whole = (counts >= 0).all() and (counts == np.rint(counts)).all() and not np.ptp(counts.sum(axis=1))
         if not whole or grouped not in (0.0, float(counts[0].sum())):
             raise ProtocolError(
-                "The counts of an answer",
-                must="whole numbers, of as many rows by T2 as by SPE",
-                got="others",
-                then="Check the client's data.",
+                "The counts of an answer must be whole numbers, for as many rows by T2 as by SPE. Check the client's "
+                "data."
             )
 
     def server(self, state: HistogramsState, total: Arrays, answered: frozenset[int]) -> HistogramsState:
@@ -295,8 +293,6 @@ def _check(arrays: Arrays, data: LocalData) -> None:
     if Z.ndim != 2 or len(Z) != d or not (alone or left_out):
         got = f"shapes {Z.shape}, {variances.shape} and {values.shape}, of {rows:g} rows"
         raise ProtocolError(
-            "A message of monitor",
-            must=f"components of {d} columns, a variance of each, and sums of squares of all rows, or none",
-            got=got,
-            then="Check the sender.",
+            f"A message of monitor needs components of {labels.count(d, 'column')}, a variance of each, and sums of "
+            f"squares of all rows or none. It has {got}. Check the sender."
         )

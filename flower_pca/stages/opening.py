@@ -40,7 +40,7 @@ _LEAST_SINGLE: Final = 1e-36  # likewise, in single precision
 _SINGLE: Final = 1e-10  # between the two precisions
 _LARGEST: Final = 1e139  # of sums of squares
 _LARGEST_SINGLE: Final = 1e37  # likewise, in single precision
-_USUAL: Final = "1e-145 at least"
+_TOO_SMALL: Final = "below 1e-145, which is too small for"
 _NAMED: Final = 10  # columns that a message names
 
 
@@ -60,12 +60,10 @@ def require_size(data: Any, squares: Array) -> None:
     # another pass over the rows, so only where they are refused
     peak, names = data.peak(), getattr(data, "names", None)
     j = int(np.argmax(peak))
-    got = f"a larger one in column {j if names is None else names[j]}"
     raise DataError(
-        f"The data of {data.who}",
-        must="of usual size, at most 1e+65, or 1e+16 in single precision",
-        got=got,
-        then="Scale the data, or mend it: a number so large often stands for a missing value.",
+        f"The data of {data.who} has a number that is too large in column {j if names is None else names[j]}: at most "
+        "1e+65 is possible, or 1e+16 in single precision. Scale the data, or correct it: a number so large often "
+        "stands for a missing value."
     )
 
 
@@ -75,8 +73,7 @@ def frame_of(total: Arrays, model: Model) -> Frame:
     fill = None
     if "count" in total:
         fill, bad = mean, total["count"] == 0
-        what, rule = "Every column of rows with gaps", "there at some client"
-        _refuse(what, rule, "empty", bad, "Drop ", ".", names)
+        _refuse(f"No client has a value in {_COLUMNS}", bad, "Drop ", ".", names)
     checks.at_most(model.n_components, int(total["n"]), len(mean))
     scale = scale_of(model.scale, total, names, model.shared)
     return Frame(mean if model.center else None, scale, fill, own=model.missing == "own_mean")
@@ -94,15 +91,18 @@ def require_variance(squares: Array, mean: Array, n: int, eps: float) -> None:
             got = "the same row everywhere"
         else:
             got = "zeros only, or numbers whose squares are 0"
-        raise DataError(what, must="different from one another", got=got, then="Check the columns.")
+        raise DataError(f"{what} are {got}, so there are no components. Check the columns.")
     if squares.sum() < least:
         got = f"squares of {squares.sum():.1e} together"
-        raise DataError(what, must=f"of usual size, {np.sqrt(least):.0e} at least", got=got, then="Scale the data.")
+        raise DataError(
+            f"{what} are too small: {got}, where {np.sqrt(least):.0e} is the least size of a number. Scale the data."
+        )
 
 
 _STD: Final = option("scale", "std")
 _OR_STD: Final = f", or use {_STD}."
 _OFF: Final = 1e-6  # how far rounding under masks may put a mean outside 0 to 2
+_COLUMNS: Final = "<columns>"  # in a sentence, whose names follow
 
 
 def scale_of(
@@ -122,14 +122,14 @@ def scale_of(
             return None
         case "max_abs":
             small = (total["peak"] > 0.0) & (total["peak"] ** 2 < _LEAST)
-            what = f"Every column under {option('scale', 'max_abs')}"
-            _refuse(what, _USUAL, "smaller", small, "Scale ", " first.", names)
+            what = f"All values of {_COLUMNS} are {_TOO_SMALL} {option('scale', 'max_abs')}"
+            _refuse(what, small, "Scale ", " first.", names)
             return np.where(total["peak"] > 0.0, total["peak"], 1.0)
         case "genotype":
             mean = total["mean"]
             outside = (mean < -_OFF) | (mean > 2.0 + _OFF)
-            what = f"The mean of every column under {option('scale', 'genotype')}"
-            _refuse(what, "between 0 and 2, as counts of an allele are", "outside in", outside, "Drop ", _OR_STD, names)
+            what = f"{option('scale', 'genotype')} counts an allele, and the mean of {_COLUMNS} is not between 0 and 2"
+            _refuse(what, outside, "Drop ", _OR_STD, names)
             return genotype_scale(mean, int(total["n"]))
     deviation = np.sqrt(total["m2"] / total.get("count", total["n"]))
     rounding = _CONSTANT * np.finfo(np.float64).eps
@@ -137,10 +137,11 @@ def scale_of(
     small = (deviation > 0.0) & (deviation**2 < _LEAST)
     if kind == "deviation":
         return np.where(constant | small, 1.0, deviation)
-    what = f"The deviation of every column under {_STD}"
-    _refuse(what, _USUAL, "smaller", small, "Scale ", " first.", names)
+    what = f"The deviation of {_COLUMNS} is {_TOO_SMALL} {_STD}"
+    _refuse(what, small, "Scale ", " first.", names)
     unscaled = f", or use {option('scale', None)}."
-    _refuse(f"Every column under {_STD}", "varying", "constant", constant, "Drop ", unscaled, names)
+    what = f"All rows have the same value in {_COLUMNS}, so {_STD} cannot divide by the deviation"
+    _refuse(what, constant, "Drop ", unscaled, names)
     return np.asarray(deviation)
 
 
@@ -158,7 +159,7 @@ def _with_shares(kind: str | None, total: Arrays, names: list[str], shared: Coll
     return divisor
 
 
-def _refuse(what: str, rule: str, kind: str, bad: Array, do: str, end: str, names: Sequence[str] | None) -> None:
+def _refuse(what: str, bad: Array, do: str, end: str, names: Sequence[str] | None) -> None:
     """Raise DataError if any column is bad, with their names or numbers; what to do with it or them, and the `end`."""
     columns = np.flatnonzero(bad).tolist()
     if not columns:
@@ -169,7 +170,7 @@ def _refuse(what: str, rule: str, kind: str, bad: Array, do: str, end: str, name
     named = in_brief([str(j) if names is None else names[j] for j in columns])
     noun = labels.noun(len(columns), "column")
     remedy = f"{do}{which}{end}"
-    raise DataError(what, must=rule, got=f"{kind} {noun} {named}", then=remedy)
+    raise DataError(f"{what.replace(_COLUMNS, f'{noun} {named}')}. {remedy}")
 
 
 def in_brief(names: Sequence[str]) -> str:
@@ -288,13 +289,16 @@ class Opening(Stage[OpeningState]):
 
     def inspect(self, state: OpeningState, reply: Arrays) -> None:
         if not reply["m2"].min(initial=0.0) >= 0.0:
-            raise ProtocolError("Squared deviations", must="at least 0", got="negative ones", then=_CLIENT)
+            raise ProtocolError(f"An answer has negative sums of squared deviations. {_CLIENT}")
         if "count" in reply and not ((reply["count"] >= 0) & (reply["count"] <= reply["n"])).all():
-            raise ProtocolError("The counts", must="between 0 and n", got="others", then=_CLIENT)
+            raise ProtocolError(f"An answer counts more values than rows, or fewer than none. {_CLIENT}")
         eps = float(reply["eps"])
         # by eps the bounds on its answers grow: no client may name one larger than products have
         if not 0.0 < eps <= _COARSEST:
-            raise ProtocolError("eps", must=f"above 0 and at most {_COARSEST:g}", got=eps, then=_CLIENT)
+            raise ProtocolError(
+                f"An answer says that its numbers have the precision {eps}, and only values above 0 and up to "
+                f"{_COARSEST:g} are possible. {_CLIENT}"
+            )
         if self.judged:
             check_opening(reply, _block(state, len(reply["mean"])), bits=self.bits)
 

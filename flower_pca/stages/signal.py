@@ -180,10 +180,9 @@ class Signal(Stage[SignalState]):
         if not _width(d, _RANKS):
             most = MOST // _tables(_RANKS)
             raise DataError(
-                f"The columns for {option('n_components', 'signal')}",
-                must=f"at most {most}",
-                got=d,
-                then="Name a number of components, or a share of the variance.",
+                f"{option('n_components', 'signal')} is possible for at most {most} columns here, and there are {d}. "
+                "Name a number of components, or a share of the variance.",
+                setting="n_components",
             )
         return _searching(state)
 
@@ -248,10 +247,7 @@ class Signal(Stage[SignalState]):
         said = _sentence(state.values / ddof, state.thresholds / ddof, k)
         if not k:
             raise DataError(
-                "The components",
-                must="above what noise alone would give",
-                got=said,
-                then="Name a number of components to see them all the same.",
+                f"No component stands out from noise: {said}. Name a number of components to see them all the same."
             )
         wide = model.columns.shape[1]  # one, and those that the algorithm iterates beside the components
         V = np.ascontiguousarray(state.V[:, : k + wide - 1])
@@ -314,10 +310,8 @@ def _bases(arrays: Arrays, d: int) -> list[tuple[Array, Array]]:
     ranks = range(first, first + weights.shape[1])
     if len(weights) != d or len(W) != d or W.shape[1] != sum(ranks):
         raise ProtocolError(
-            "A message of signal",
-            must=f"weights of {d} columns, and as many directions as the ranks say",
-            got=f"shapes {weights.shape} and {W.shape}",
-            then="Check the sender.",
+            f"A message of signal needs weights of {labels.count(d, 'column')}, and as many directions as its ranks "
+            f"say. It has shapes {weights.shape} and {W.shape}. Check the sender."
         )
     ends = np.cumsum([0, *ranks])
     places = [slice(*ends[j : j + 2]) for j in range(len(ranks))]
@@ -555,10 +549,8 @@ def _products(
     Z = arrays["Z"].astype(np.float64)
     if Z.shape[1] % tables:
         raise ProtocolError(
-            "The block of a message of signal",
-            must=f"of columns for each of {tables} tables",
-            got=Z.shape[1],
-            then="Check the sender.",
+            f"The block of a message of signal has {labels.count(Z.shape[1], 'column')}, which {tables} tables do "
+            "not share equally. Check the sender."
         )
     blocks = np.split(Z, tables, axis=1)
     products = [np.zeros(block.shape) for block in blocks]

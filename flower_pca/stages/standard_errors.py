@@ -182,9 +182,7 @@ class Errors(Stage[ErrorsState]):
 
     def inspect(self, state: ErrorsState, reply: Arrays) -> None:
         if any((reply[name] < 0.0).any() for name in (*_WITHIN, *_BETWEEN)):
-            raise ProtocolError(
-                "The errors of an answer", must="sums of squares", got="negative ones", then="Check the client's data."
-            )
+            raise ProtocolError("An answer has negative sums of squares. Check the client's data.")
 
     def server(self, state: ErrorsState, total: Arrays, answered: frozenset[int]) -> ErrorsState:
         names = (*_WITHIN, *_BETWEEN)
@@ -249,17 +247,13 @@ def _check(arrays: Arrays, d: int) -> None:
     if len(W) != d or not alike or not k <= len(sizes) <= p:
         got = f"shapes {W.shape}, {gaps.shape}, {middles.shape} and {sizes.shape}"
         raise ProtocolError(
-            "A message of errors",
-            must=f"directions of {d} columns, and numbers for each of them",
-            got=got,
-            then="Check the sender.",
+            f"A message of standard errors needs directions of {labels.count(d, 'column')}, and numbers for each of "
+            f"them. It has {got}. Check the sender."
         )
     if "roots" in arrays and len(arrays["roots"]) != d:
         raise ProtocolError(
-            "The roots of a message of errors",
-            must=f"{d} numbers",
-            got=f"{len(arrays['roots'])}",
-            then="Check the sender.",
+            f"A message of standard errors has {labels.count(len(arrays['roots']), 'root')}, and {d} are needed. "
+            "Check the sender."
         )
 
 

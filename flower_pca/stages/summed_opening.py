@@ -21,7 +21,7 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from flower_pca.base import checks, linalg
+from flower_pca.base import checks, labels, linalg
 from flower_pca.base.errors import DataError, ProtocolError
 from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
@@ -90,7 +90,7 @@ class PrivateOpening(Stage[PrivateOpeningState]):
         # a message may leave the noise out: moments of rows as they are would go out
         if not isinstance(data, ClippedRows):
             raise ProtocolError(
-                "The rows of a private opening", must="clipped", got="rows that are not", then="Check the sender."
+                "A private opening works on clipped rows, and this message does not clip them. Check the sender."
             )
         R, d = data.clip, data.d
         sums, squares = np.zeros(d), np.zeros(d)
@@ -107,7 +107,8 @@ class PrivateOpening(Stage[PrivateOpeningState]):
     def inspect(self, state: PrivateOpeningState, reply: Arrays) -> None:
         if len(reply["moments"]) < 2:
             raise ProtocolError(
-                "The moments of an answer", must="at least 2", got=len(reply["moments"]), then="Check the client."
+                f"An answer has {labels.count(len(reply['moments']), 'moment')}, and at least 2 are needed. Check "
+                "the client."
             )
 
     def server(self, state: PrivateOpeningState, total: Arrays, answered: frozenset[int]) -> PrivateOpeningState:
@@ -128,7 +129,8 @@ class PrivateOpening(Stage[PrivateOpeningState]):
         n = int(np.round(v[0]))
         if n < 2:
             raise DataError(
-                "The number of rows, with noise,", must="at least 2", got=n, then="Take more rows, or a larger epsilon."
+                f"With its noise the number of rows is {n}, and at least 2 are needed. Take more rows, or a larger "
+                "epsilon."
             )
         mean = np.zeros(d)
         if state.sums:

@@ -16,6 +16,7 @@ import numpy as np
 
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array, median
+from flower_pca.base.options import option
 from flower_pca.core.model import Model, Weights
 from flower_pca.core.stage import Arrays, Merge
 from flower_pca.rows.frame import Frame, Moments
@@ -176,10 +177,8 @@ class MedianOpening(WeighingOpening):
         variances = median(answers.m2 / np.maximum(answers.seen, 1.0), there)
         if model.center and not variances.any() and (answers.m2.any() or np.ptp(answers.mean, axis=0).any()):
             raise DataError(
-                "The rows of most clients",
-                must="different from one another",
-                got="one row, or the same one, at half of the clients or more",
-                then="Medians are taken over clients: join clients of few rows, or use krylov.",
+                "Half of the clients or more have one row, or the same row many times, so the median over clients is "
+                "no spread. Join clients of few rows, or use krylov."
             )
         total["m2"] = variances * total.get("count", total["n"])
         if state.peaks:
@@ -204,10 +203,9 @@ def cap(sizes: Array, share: float) -> Array:
     count = len(sizes)
     if share * count < 1.0 - _ALL:
         raise ConfigError(
-            "max_share",
-            must=f"at least 1/{count}, as there are {count} clients",
-            got=f"{share:g}",
-            then="Raise it: shares have to add up to 1.",
+            f"{option('max_share')} is {share:g}, and {count} clients need at least 1/{count}, because their shares "
+            "add up to 1. Raise it.",
+            setting="max_share",
         )
     size = np.sort(sizes)[::-1]
     # rest[m], the sum of all but the m largest
@@ -222,10 +220,8 @@ def cap(sizes: Array, share: float) -> Array:
         most = share * rest[m + 1] / others
     if most <= 0.0:
         raise DataError(
-            "The clients",
-            must="such that no few of them have all squares",
-            got="others",
-            then="Raise max_share, or leave it out.",
+            "So few clients have all of the squares that no weights bring them down to max_share. Raise max_share, "
+            "or leave it out."
         )
     positive = np.maximum(sizes, np.finfo(float).tiny)
     return np.asarray(np.minimum(1.0, most / positive))

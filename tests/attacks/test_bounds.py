@@ -61,10 +61,10 @@ def test_where_losses_are_counted_it_ends(lost, tmp_path):
             node.start()  # new runs of Flower make no difference
     assert refused == lost + 1
     assert words == (
-        f"The answers beyond bounds of masked sums must be at most {lost}: that is its max_dropouts. Got {refused}. "
-        "Ask the node's operator: each tells how large they are."
+        f"{refused} masked sums of this node have lost a member, and its max_dropouts is {lost}. Ask the node's "
+        "operator: each such sum tells how large the answers beyond the bounds are."
     )
-    with pytest.raises(RefusedError, match="beyond bounds of masked sums"):
+    with pytest.raises(RefusedError, match="masked sums of this node have lost a member"):
         keeps_to(nodes, 1e6)  # which it would keep to
 
 

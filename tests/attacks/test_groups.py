@@ -28,7 +28,7 @@ def test_one_left_out_tells_it_alone_unless_there_is_a_rule(tmp_path):
     nodes = signed(tmp_path / "one", SHARDS[:5], max_groups=1)
     for _ in range(3):
         assert Sums(nodes).product(EVERYTHING).shape == (D, D)
-    with pytest.raises(RefusedError, match="must be in one of at most 1 group, of whom at most 0 may be lost"):
+    with pytest.raises(RefusedError, match="sums with at most 1 group of peers, of whom at most 0 may be lost"):
         Sums(nodes[1:]).product(EVERYTHING)
 
 

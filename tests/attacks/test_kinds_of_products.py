@@ -64,8 +64,8 @@ def test_a_node_scales_its_columns_as_its_rule_says_and_in_no_other_way(rule, ot
     with pytest.raises(RefusedError) as error:
         product_of_people(node, scale=other)
     assert str(error.value) == (
-        f"The scale of columns at this node must be {None if rule is True else rule}: that is its split_columns, as "
-        f"two scales together tell the columns. Got {other}. Ask the node's operator."
+        f"This node scales its columns by {None if rule is True else rule} (its split_columns), because two scales "
+        f"together would tell the columns, and the run asks for {other}. Ask the node's operator."
     )
 
 
@@ -75,14 +75,14 @@ def test_under_masks_there_is_one_scale_too():
     total = sums.product(np.eye(N), frame=Frame(split=Split()))
     centred = np.hstack([table - table.mean(axis=0) for table in [X, *OTHERS]])
     assert error_of(total, centred @ centred.T) < 1e-9
-    with pytest.raises(RefusedError, match="The scale of columns at this node must be None"):
+    with pytest.raises(RefusedError, match="This node scales its columns by None"):
         Sums(nodes).product(np.eye(N), frame=Frame(split=Split(scale="std")))
 
 
 def test_a_node_that_serves_columns_serves_no_rows():
     node = Node(0, X, split_columns=True)
     product_of_people(node, center=False)
-    text = "A message to this node must be about its columns: split_columns is set, and both kinds together tell rows"
+    text = "This node answers about its columns only, because its split_columns is set and both kinds"
     for stage, arrays in [("opening", OPENING), ("krylov", {"B": np.eye(D)}), ("covariance", {})]:
         with pytest.raises(RefusedError, match=text):
             node.ask(stage, arrays, algorithm="covariance" if stage == "covariance" else "krylov")
@@ -106,7 +106,7 @@ def test_noise_that_hides_a_column_is_not_taken_for_noise_that_hides_a_person():
     """Rows are clipped under noise: over columns these are columns, and no person is hidden."""
     noised = {"Z": np.eye(N)[:, :2], "dp.clip": 1.0, "dp.noise": 10.0, "dp.budget": 1.0}
     for given in ({}, {"min_noise": 1.0}):
-        with pytest.raises(RefusedError, match="A message about columns must be without noise, which hides no person"):
+        with pytest.raises(RefusedError, match="A message about columns asks for noise, which hides no person"):
             Node(0, X, split_columns=True, **given).ask("ssi", noised, Frame(split=Split()))
 
 

@@ -211,7 +211,9 @@ def others_of(a):
 def by_its_kind(words):
     """Whether a refusal is one sentence about what a message must be, and of no exception of numpy's."""
     kinds = " must be | lacks the records | has no stage named |The run starts from components of "
-    return re.search(kinds, words) and "\n" not in words and not re.search("fails here|able to answer", words)
+    return (
+        re.search(kinds, words) and "\n" not in words and not re.search("fails on a message|because of an error", words)
+    )
 
 
 def by_names(genuine_messages):

@@ -37,7 +37,7 @@ def fresh_node(folder, rows, key=0, **rules):
 @pytest.mark.parametrize("rows", [GAPS, np.vstack([GAPS, ONE])], ids=["without", "with"])
 def test_a_node_with_missing_values_refuses_noise(rows, frame):
     """Without max_epsilon; with it a refusal would tell that there are any."""
-    with pytest.raises(RefusedError, match="missing values of this node must be none in a run with noise"):
+    with pytest.raises(RefusedError, match="A run with noise cannot use the missing values of this node"):
         Node(0, rows, min_noise=1.0, max_clip=1.0).ask("ssi", ASKED, frame)
 
 
@@ -69,7 +69,7 @@ def test_under_masks_likewise(tmp_path):
     beside = {"dp.among": np.array(3)}
     nodes = signed(tmp_path / "refused", shards, min_noise=0.1, max_clip=1.0)
     sums = Sums(nodes)
-    with pytest.raises(RefusedError, match="missing values of this node must be none in a run with noise"):
+    with pytest.raises(RefusedError, match="A run with noise cannot use the missing values of this node"):
         sums.sum("ssi", ASKED, PARTS, bounds, frame=OWN, beside=beside)
     nodes = signed(tmp_path / "constants", shards, gap_values=0.0, **RULES)
     got = Sums(nodes).sum("ssi", ASKED, PARTS, bounds, frame=OWN, beside=beside)
@@ -122,7 +122,7 @@ def test_among_trusted_peers_the_noise_is_shared(tmp_path):
         nodes = signed(tmp_path / f"{attempt}", shards, max_colluders=1, **RULES)
         left.append(of_masks(nodes, 2) - shards[0].T @ (shards[0] @ ASKED["Z"]))
     assert 0.4 * STD < np.std(left) < 1.1 * STD / np.sqrt(2) + 0.3 * STD
-    with pytest.raises(RefusedError, match="must be from 1 to 2"):
+    with pytest.raises(RefusedError, match="and 2 answers are seen together only"):
         of_masks(signed(tmp_path / "more", shards, max_colluders=1, **RULES), 3)
 
 

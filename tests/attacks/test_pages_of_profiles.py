@@ -279,7 +279,7 @@ def brought_out(foe, name):
 
 WORDS = {  # of a refusal, by what the page says
     "it compares rows, and is not named in allow": "compare no rows",
-    "its answers are no sums, and masked_only is set": "shows nothing of a node's own results",
+    "its answers are no sums, and masked_only is set": "would show a node's own results",
     "noise cannot cover it, and the rules insist on noise": "for noise|asks for noise|bounded answers",
 }
 FIRST = {  # what else may be refused before
@@ -479,5 +479,5 @@ def test_no_masked_sum_is_of_entries_of_rows_or_of_nothing(stage, tmp_path):
     """What is summed up has to be sums: the largest values of each column are entries of rows at every node."""
     sums = Sums(Foe("masked", tmp_path).nodes(), algorithm="krylov")
     shapes = {part: which.shape for part, which in registry.STAGES[stage].parts(NO_SUMS[stage], 6).items()}
-    with pytest.raises(RefusedError, match="must be a sum that shows nothing of a node's own results"):
+    with pytest.raises(RefusedError, match="would show a node's own results"):
         sums.sum(stage, NO_SUMS[stage], shapes, dict.fromkeys(shapes, 0.0))

@@ -47,7 +47,9 @@ BOUNDED = {  # what may be asked for with noise
     "private_opening": {"sums": True, "columns": True},
 }
 PARTS = {"Y": (D, 1), "n": ()}
-OTHERS = "compare no rows|allow_noise is not set|must be one about columns"  # for which some stages are refused first
+OTHERS = (
+    "compare no rows|allow_noise is not set|is about columns, and this one"  # for which some stages are refused first
+)
 
 
 def algorithm_of(stage):
@@ -374,7 +376,7 @@ def nothing_by_missing_values(foe):
             assert error_of(told, short.T @ short @ ONE) < 0.01
         return
     for frame in fills:
-        foe.refused("filled with its own means", shards, frame)
+        foe.refused("fills missing values with its own means only", shards, frame)
     ways = [Frame(None, None, np.full(D, fill), own=True) for fill in (0.0, 1e12)]
     one, other = (foe.product(foe.nodes(shards), frame=frame) for frame in ways)
     np.testing.assert_allclose(one, other, rtol=1e-12)
@@ -415,14 +417,14 @@ def nothing_of_rare_columns(foe):
         here = np.arange(len(X)) < few
         for values in (here, ~here, np.where(here, 7.0, np.nan)):
             rare = np.c_[X[:, 1:], values]
-            foe.refused("The columns of this node must be ones", [rare, *SHARDS[1:]])
+            foe.refused("A column of this node tells of fewer rows", [rare, *SHARDS[1:]])
             if few == 19 and not np.isnan(values).any():
                 half = (np.arange(len(X)) < 50) * 1.0
                 foe.refused(
-                    "The columns of this node must be ones", [np.c_[X[:, 2:], half, half != values], *SHARDS[1:]]
+                    "A column of this node tells of fewer rows", [np.c_[X[:, 2:], half, half != values], *SHARDS[1:]]
                 )
             if foe.profile == "open":
-                foe.refused_whatever_is_asked("columns of this node must be ones", foe.nodes([rare])[0])
+                foe.refused_whatever_is_asked("A column of this node tells of fewer rows", foe.nodes([rare])[0])
 
 
 def epsilon_over_all_runs(foe):

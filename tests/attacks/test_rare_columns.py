@@ -62,7 +62,7 @@ def test_a_column_that_tells_of_few_rows_is_refused_by_name_to_the_operator_alon
         if np.isfinite(values).all():
             assert node.ask(**asked)["n"] == N
         return
-    with pytest.raises(RefusedError, match="The columns of this node must be ones in which at least min_rows") as said:
+    with pytest.raises(RefusedError, match="A column of this node tells of fewer rows than its min_rows") as said:
         node.ask(**asked)
     assert "column c" not in str(said.value)
     assert "column 2" not in str(said.value)
@@ -74,7 +74,7 @@ def test_the_carrier_of_a_rare_code_is_not_told_under_masks(tmp_path):
     parts = [with_third_column(first(0)) for _ in "123"]
     parts[2] = with_third_column(first(1))
     nodes = signed(tmp_path, parts, min_peers=2, **LEAST)
-    with pytest.raises(RefusedError, match="The columns of this node must be ones"):
+    with pytest.raises(RefusedError, match="A column of this node tells of fewer rows"):
         Sums(nodes).product(np.eye(D)[:, 2:3])
 
 
@@ -82,7 +82,7 @@ def test_columns_that_the_operator_allows_are_answered_of():
     rows = Table(with_third_column(first(1)), NAMES)
     for allowed in ("c", "a, c", ["c"], True):
         assert Node(0, rows, allow_sparse_columns=allowed, **LEAST).ask("ssi", {"Z": np.eye(D)})["Y"].shape == (D, D)
-    with pytest.raises(RefusedError, match="The columns of this node"):
+    with pytest.raises(RefusedError, match="A column of this node"):
         Node(0, rows, allow_sparse_columns="a", **LEAST).ask("ssi", {"Z": np.eye(D)})
 
 
@@ -133,7 +133,7 @@ def test_a_combination_of_codes_that_tells_of_few_rows_is_refused(how, store, ca
     if not tells:
         assert node.ask("ssi", {"Z": Z})["Y"].shape == Z.shape
         return
-    with pytest.raises(RefusedError, match="The columns of this node must be ones in which at least min_rows"):
+    with pytest.raises(RefusedError, match="A column of this node tells of fewer rows than its min_rows"):
         node.ask("ssi", {"Z": Z})
     assert "column 2 with column" in caplog.text or "with column 6" in caplog.text
     every = ",".join(f"column {i}" for i in range(2, rows.shape[1]))
@@ -204,7 +204,7 @@ def test_a_person_in_whom_two_codes_differ_is_not_told_under_masks(tmp_path):
     parts = [np.column_stack([X[:, :4], HALF, HALF]) for _ in "123"]
     parts[2][np.flatnonzero(HALF)[0], 5] = 0.0
     nodes = signed(tmp_path, parts, min_peers=2, min_rows=20)
-    with pytest.raises(RefusedError, match="The columns of this node"):
+    with pytest.raises(RefusedError, match="A column of this node"):
         Sums(nodes).product(np.eye(D)[:, 4:])
 
 

@@ -18,8 +18,8 @@ from flower_pca.rows.stream import Stream
 X = np.random.default_rng(5).standard_normal((60, 4))
 RUN = {"data": "synthetic", "partition": "iid", "algorithm": "krylov", "columns": ""}
 OPENING = {"peaks": np.array(False), "seed": np.array(0), "width": np.array(2)}
-UNREADABLE = "The rows and the rules of this node must be readable, as its operator has named them. Got an error, which"
-UNABLE = "This node must be able to answer. Got an error ({}), which its own log has. Ask the node's operator."
+UNREADABLE = "This node cannot read its rows or its rules, and its own log says why. Ask the node's operator."
+UNABLE = "This node cannot answer because of an error ({}), which its own log has. Ask the node's operator."
 
 
 @pytest.fixture
@@ -88,8 +88,8 @@ def test_nor_are_the_words_of_one_that_comes_while_rows_are_worked_on(error, mon
     with in_a_run() as lines:
         _, _, metrics = node.client.fit(*request("ssi", {"Z": np.eye(4)[:, :1]}))
     assert metrics["refusal"] == (
-        "A message must be one that the stage ssi of this version can work on. "
-        f"Got one that fails here ({error.__name__}). Install the same flower_pca everywhere."
+        f"This node fails on a message of ssi ({error.__name__}): the sender may have another version. "
+        "Install the same flower_pca everywhere."
     )
     assert any("Geheim" in line for line in lines)  # the operator is told all of it
 
@@ -117,7 +117,7 @@ def test_bits_that_no_answer_can_have_are_refused_before_anything_is_kept(bits, 
     config["names"] = f"{config['names']},wire.bits"
     said, n, metrics = node.client.fit([*parameters, np.array(bits)], config)
     assert (said, n) == ([], 0)
-    assert "The bits of numbers in a message must be one of 64, 32, 16. Got" in metrics["refusal"]
+    assert "A message asks for numbers of" in metrics["refusal"]
 
 
 @pytest.mark.parametrize("guess", ["b", "Geheim"])
@@ -128,8 +128,9 @@ def test_a_stream_that_keeps_names_to_itself_confirms_no_guess(guess):
     step = {"P": P, "block": P, "step": np.array(0), "lap": np.array(0), "refine": np.array(0)}
     with pytest.raises(RefusedError) as error:
         node.ask("st_miss", step, Frame(names=(guess,)))
-    assert "must be all named by a run that names any: it tells no names. Got 1 names, of 4 columns." in str(
-        error.value
+    assert (
+        "has to name all of them, because the client at step 0 tells no names: the run names 1, and there are 4."
+        in str(error.value)
     )
     assert guess not in str(error.value).split()
 

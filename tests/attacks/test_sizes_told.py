@@ -38,7 +38,7 @@ def test_under_masks_a_node_of_more_rows_says_the_same(few, many):
     stage = {"mask.step": 2, "mask.setup": identity(), "mask.stage": messages.raw(b"summed_opening")}
     asked = {**stage, "reference": np.zeros(D), "peaks": False, "seed": 1}
     told = all_said(few, messages.STAGE, asked)
-    assert "of at most" in told[-1]
+    assert "has memory for" in told[-1]
     assert told == all_said(many, messages.STAGE, asked)
 
 
@@ -46,12 +46,12 @@ def test_over_columns_a_party_of_more_columns_says_the_same():
     more = {"split": Split(), "split_columns": True}
     few, many = (np.random.default_rng(n).standard_normal((D, n)) for n in (9, 15))
     told = words_of_node(few, "covariance", {"columns": D}, **more)
-    assert "more memory than a node has" in told
+    assert "for which this node has too little memory" in told
     assert told == words_of_node(many, "covariance", {"columns": D}, **more)
 
 
 def test_under_noise_a_node_of_any_rows_says_the_same():
     few, many = (np.random.default_rng(n).standard_normal((n, D)) for n in (20, 260))
     told = words_of_node(few, "covariance", {"columns": D, **NOISE})
-    assert "more memory than a node has" in told
+    assert "for which this node has too little memory" in told
     assert told == words_of_node(many, "covariance", {"columns": D, **NOISE})

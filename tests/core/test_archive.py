@@ -120,7 +120,7 @@ def assert_refused(path):
     with pytest.raises(DataError) as caught:
         files.read(path, "thing")
     message = str(caught.value)
-    kind = "is a folder." if path.is_dir() else "must be a thing that flower_pca has saved. Got a"
+    kind = "is a folder." if path.is_dir() else "is not a thing of flower_pca: it cannot be read"
     assert message.startswith(f"{path} {kind}")
     assert message.endswith(". Check the path.")
     assert "\n" not in message

@@ -119,7 +119,7 @@ def test_what_all_rows_together_allow_is_not_enough(name):
     transport, run = Spoilt(SHARDS, spoil), run_of(name)
     drive(run, transport)
     (said,) = [r.failures[str(SMALL)] for r in run.history if r.failures]
-    assert "must be as small as its own rows allow. Got larger entries. Check the client's data." in said
+    assert "has entries that are larger than its own rows allow. Check the client's data." in said
 
 
 def test_the_number_of_rows_is_that_of_the_opening():
@@ -127,10 +127,7 @@ def test_the_number_of_rows_is_that_of_the_opening():
     run = run_of("ssi")
     drive(run, transport)
     (said,) = [r.failures[str(SMALL)] for r in run.history if r.failures]
-    assert (
-        said
-        == "The answer of client 2, n, must be 30, as in its answer to the opening. Got 29. Check the client's data."
-    )
+    assert said == "Client 2 speaks of 29 rows in its answer, n, and of 30 in the opening. Check the client's data."
 
 
 KINDS = {
@@ -249,6 +246,6 @@ def test_an_opening_in_sixteen_bits_is_believed_where_columns_are_in_proportion(
             claims.check_opening(said, block)
         except ProtocolError:
             refused += 1
-        with pytest.raises(ProtocolError, match="as small as the squared deviations beside it say"):
+        with pytest.raises(ProtocolError, match="larger than its squared deviations allow"):
             claims.check_opening({**said, "product": 1.01 * product}, block, bits=16)
     assert (refused > 0) == (1e-12 <= apart <= 1e-10)

@@ -96,6 +96,6 @@ def test_a_checkpoint_of_an_earlier_version_is_refused_in_one_sentence(tmp_path)
         with pytest.raises(ConfigError) as caught:
             drive(session("krylov"), Kept(local_clients(SHARDS)), checkpoint=path)
         assert str(caught.value) == (
-            "The checkpoint must be one of this version. Got one of an earlier one. Delete it, and start the run again."
+            "The checkpoint was written by an earlier version. Delete it, and start the run again."
         )
         assert path.exists()

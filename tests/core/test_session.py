@@ -83,7 +83,7 @@ def test_a_late_answer_is_discarded_and_named_but_its_client_stays():
     assert 1 in message.to
     assert (record.asked, record.answered) == (4, 4)
     assert record.failures == {
-        "1": "The answer of client 1 must be one to message 2. Got one to message 1. It came late."
+        "1": "Client 1 answered message 1 when message 2 was open. Its answer came late, and was not counted."
     }
     assert 1 in disturbed.pending(range(4)).to
     step(untouched, nodes)
@@ -108,47 +108,47 @@ def test_a_client_that_answers_twice_counts_once():
 
 
 SPOILED = {
-    "absent": ({"S": None}, "The answer of client 2 must be made of S. Got nothing. Install the same flower_pca"),
+    "absent": ({"S": None}, "The answer of client 2 has nothing, and should have S. Install the same flower_pca"),
     "renamed": (
         {"S": None, "Q": np.zeros((10, 4))},
-        "The answer of client 2 must be made of S. Got Q. Install the same flower_pca everywhere.",
+        "The answer of client 2 has Q, and should have S. Install the same flower_pca everywhere.",
     ),
-    "surplus": ({"n": np.array(3)}, "The answer of client 2 must be made of S. Got S, n. Install the same"),
+    "surplus": ({"n": np.array(3)}, "The answer of client 2 has S, n, and should have S. Install the same"),
     "shape": (
         {"S": np.zeros((10, 3))},
-        "The answer of client 2, S, must be a real array of shape (10, 4). Got shape (10, 3) and dtype float64. Check",
+        "S in the answer of client 2 must be a real array of shape (10, 4). Got shape (10, 3) and dtype float64. Check",
     ),
     "dimensions": (
         {"S": np.zeros(10)},
-        "The answer of client 2, S, must be a real array of shape (10, 4). Got shape (10,) and dtype float64. Check",
+        "S in the answer of client 2 must be a real array of shape (10, 4). Got shape (10,) and dtype float64. Check",
     ),
     "complex": (
         {"S": np.zeros((10, 4), complex)},
-        "The answer of client 2, S, must be a real array of shape (10, 4). Got shape (10, 4) and dtype complex128.",
+        "S in the answer of client 2 must be a real array of shape (10, 4). Got shape (10, 4) and dtype complex128.",
     ),
     "text": (
         {"S": np.full((10, 4), "x")},
-        "The answer of client 2, S, must be a real array of shape (10, 4). Got shape (10, 4) and dtype <U1.",
+        "S in the answer of client 2 must be a real array of shape (10, 4). Got shape (10, 4) and dtype <U1.",
     ),
     "nan": (
         {"S": np.where(np.eye(10, 4), np.nan, 0.0)},
-        "The answer of client 2, S, must be finite. Got 4 NaN or infinite entries. Check the client's data.",
+        "S in the answer of client 2 must be finite. Got 4 NaN or infinite entries. Check the client's data.",
     ),
     "infinite, in another order": (
         {"S": np.asfortranarray(np.where(np.eye(10, 4), -np.inf, 0.0))},
-        "The answer of client 2, S, must be finite. Got 4 NaN or infinite entries. Check the client's data.",
+        "S in the answer of client 2 must be finite. Got 4 NaN or infinite entries. Check the client's data.",
     ),
     "squares that overflow": (
         {"S": np.where(np.eye(10, 4), -1e200, 1.0)},
-        "The answer of client 2, S, must be at most 1e+140 in size. Got 1e+200. Check the client's data.",
+        "S in the answer of client 2 must be at most 1e+140 in size. Got 1e+200. Check the client's data.",
     ),
     "squares that do not": (
         {"S": np.where(np.eye(10, 4), 1e141, 1.0)},
-        "The answer of client 2, S, must be at most 1e+140 in size. Got 1e+141. Check the client's data.",
+        "S in the answer of client 2 must be at most 1e+140 in size. Got 1e+141. Check the client's data.",
     ),
     "strided, with a NaN": (
         {"S": np.full((20, 8), np.nan)[::2, ::2]},
-        "The answer of client 2, S, must be finite. Got 40 NaN or infinite entries. Check the client's data.",
+        "S in the answer of client 2 must be finite. Got 40 NaN or infinite entries. Check the client's data.",
     ),
 }
 
@@ -198,6 +198,7 @@ def test_most_clients_decide_how_many_columns_there_are(odd):
     short = {"mean": np.zeros(9), "m2": np.zeros(9), "product": np.zeros((9, 4))}
     step(run, nodes, change=replace_arrays(odd, **short))
     assert run.history[0].failures == {
-        str(odd): f"The columns of client {odd} must be 10, as those of the run. Got 9. Align the features first."
+        str(odd): f"The columns of client {odd} do not fit: there are 9, instead of the 10 of the run. Align the "
+        "features first."
     }
     assert_pca_of(drive(run, nodes), rows_without(odd))

@@ -239,7 +239,7 @@ FAULTS = {
     ),
     "a name twice": (
         lambda site: [lines_of(patients_of(site))[0].replace("glucose", "weight"), *lines_of(patients_of(site))[1:]],
-        r"error: The columns of .*jena\.csv must be named differently\. Got 'weight' more than once",
+        r"error: Columns of .*jena\.csv have no name of their own. Got 'weight' more than once",
     ),
     "a cell too many": (with_line("1,2,3,4,5,6,7,8", 9), r"error: Line 10 of .*jena\.csv must be of 7 cells"),
     "another name": (lambda site: ["Age" + lines_of(patients_of(site))[0][3:], *lines_of(patients_of(site))[1:]],

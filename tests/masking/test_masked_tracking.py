@@ -265,7 +265,7 @@ def test_a_run_goes_on_from_a_checkpoint_of_its_kind(tmp_path):
     for stop in (3, 4, 9, 16):  # within the first sum, after it, and later
         with pytest.raises(KeyboardInterrupt):
             run(stop)
-    with pytest.raises(ConfigError, match=r"one of this very run\. Got one of mask=.MaskedSums"):
+    with pytest.raises(ConfigError, match=r"belongs to another run, with mask=.MaskedSums"):
         run(0, mask=False)
     resumed = run(0)
     assert_same_track(resumed, whole)
@@ -297,7 +297,7 @@ def test_over_flower_it_is_the_same_to_the_bit_and_tells_no_count():
 
 
 def test_nodes_that_answer_under_masks_only_refuse_a_tracker_without():
-    with in_a_run(), pytest.raises(NotEnoughNodes, match="A message to this node must be masked: masked_only is set"):
+    with in_a_run(), pytest.raises(NotEnoughNodes, match="answers masked messages only"):
         TrackingStrategy(n_components=R, min_nodes=2, node_timeout=0.1).fit(grid_of_streams(FIVE, masked_only=True))
 
 

@@ -157,11 +157,11 @@ def test_they_are_served_by_name_only(name):
     with pytest.raises(RefusedError) as refusal:
         Node(0, X).ask(name, message)
     assert str(refusal.value) == (
-        f"The algorithm must be one whose answers compare no rows, or one that this node's operator has named. "
-        f"Got {name}. Ask the node's operator."
+        f"Answers of {name} compare single rows, so this node serves it only if its operator names it. "
+        "Ask the node's operator."
     )
     assert "counts" in Node(0, X, allow=[name]).ask(name, message)
-    with pytest.raises(RefusedError, match="compare no rows"):
+    with pytest.raises(RefusedError, match="compare single rows"):
         Node(0, X).ask("low_rank", {}, algorithm="krylov")
     assert Rules(allow=[name]).services == {name}
     served = ConsensusRPCAClient(X, context=Context(1, 1, {"partition-id": 0}, RecordDict(), {}))
@@ -171,7 +171,7 @@ def test_they_are_served_by_name_only(name):
 def test_an_answer_that_is_not_finite_is_refused():
     with pytest.raises(RefusedError) as refusal:
         Node(0, twins()[0]).ask("ssi", {"Z": np.full((D, 1), 1e60)}, Frame(mean=np.full(D, 1e140)))
-    wanted = "The answer of this node must be finite. Got others. Check the frame and the block."
+    wanted = "The answer of this node is not finite, so it is not sent. Check the frame and the block."
     assert str(refusal.value) == wanted
 
 

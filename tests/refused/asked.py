@@ -47,8 +47,8 @@ def refused_by_node(given: dict[str, Any], sentence: str) -> Refused:
     return Refused(given, sentence, RefusedError)
 
 
-OTHER_STAGE = "^The stage of a message about columns must be one of columns_opening, covariance, .*. Got "
-FRAMED = "^The frame of a message about columns must be none, as the node centres and scales its own columns. Got one."
+OTHER_STAGE = "^A message about columns cannot ask for the stage "
+FRAMED = "^A message about columns has a frame, although each node centers and scales its own columns."
 OF_COLUMNS = [
     *[
         refused_by_node(
@@ -84,7 +84,7 @@ OF_ROWS = [
                 "frame": Frame(**{part: np.full(8, 2.0)}),
                 "algorithm": "krylov",
             },
-            f"must be of raw rows. Got a frame with {part}",
+            f"An opening works on raw rows, and this one has a frame with {part}",
         )
         for part in ("mean", "scale", "fill")
         for stage, reference in (("opening", {}), ("summed_opening", {"reference": np.zeros(8)}))
@@ -103,11 +103,11 @@ OF_ROWS = [
     ],
     refused_by_node(
         {"stage": "opening", "arrays": {"peaks": False, "block": ONE}, "rows": HUGE, "algorithm": "krylov"},
-        "of usual size, at most 1e+65.* Got a larger one in column 2. Scale",
+        "has a number that is too large in column 2: at most 1e+65 .* Scale",
     ),
     refused_by_node(
         {"stage": "ssi", "arrays": {"Z": ONE}, "min_rows": 100},
-        "^The rows of this node must be at least 100. Got fewer. Ask again when it has more.",
+        "^This node has fewer than 100 rows, its min_rows. Ask again when it has more.",
     ),
 ]
 OF_STEPS = [
@@ -132,7 +132,7 @@ OF_STEPS = [
                 "tracker": tracker,
                 "arrays": {**STEP, "P": np.full((8, 2), 1e60), "block": np.full((8, 1), 1e60), "outside": 1},
             },
-            "The answer of this node must be finite. Got others.",
+            "The answer of this node is not finite",
         )
         for tracker in TRACKERS
     ],

@@ -131,7 +131,7 @@ def partitioned(text: Any, n: int = 10, clients: int | None = 3, **more: Any) ->
 
 SOURCE = [
     Refused({"text": "npyy(path='x')"}, "^The data source must be one of npy, npz.* Got 'npyy'. Did you mean 'npy'?"),
-    Refused({"text": "npy(pth='x')"}, "^Every parameter of npy must be among path, gaps. Got 'pth'"),
+    Refused({"text": "npy(pth='x')"}, "^npy has no parameter 'pth'"),
     Refused({"text": "npy"}, "^npy needs path. Write npy(path=...)."),
     Refused({"text": "npy(path=3)"}, "^path is 3, and it must be text. Put it in quotes."),
     Refused({"text": "/data/x.doc"}, "^No file or folder named '/data/x.doc'.$", DataError),
@@ -165,7 +165,7 @@ PATIENTS = [
     *[
         Refused(
             {"ending": ending, "columns": ["age", "site"]},
-            "must be numbers. Got .* in column site.* Choose others with",
+            "must hold numbers. Got .* in column site.* Choose others with",
             DataError,
         )
         for ending in ("csv", "parquet")
@@ -175,12 +175,12 @@ RUN_OF_PATIENTS = [
     Refused({"ending": ending, **options}, sentence, DataError)
     for ending in ("csv", "parquet")
     for options, sentence in (
-        ({}, "must be numbers. Got .* in column site.*. Choose others with"),
-        ({"columns": ["age", "bmi"]}, 'Got 1 NaN and 0 infinite entries..* or use missing="mean".'),
+        ({}, "must hold numbers. Got .* in column site.*. Choose others with"),
+        ({"columns": ["age", "bmi"]}, '1 missing value..* or use missing="mean".'),
     )
 ]
 ARRAY_OF_PATIENTS = [
-    Refused({"ending": ending}, "must be numbers. Got .* in column site", DataError) for ending in ("csv", "parquet")
+    Refused({"ending": ending}, "must hold numbers. Got .* in column site", DataError) for ending in ("csv", "parquet")
 ]
 ARCHIVE = [
     Refused(
@@ -206,7 +206,7 @@ ARCHIVE = [
     ),
     Refused(
         {"npz": {"X": SQUARES, "columns": np.array(["a", "b", "c"])}, "columns": ["dose"]},
-        "x.npz must be there, for all that the run names. Got none called 'dose'",
+        "x.npz have no 'dose' among them",
         DataError,
     ),
 ]
@@ -218,7 +218,7 @@ ARRAY_FILE = [
         DataError,
     ),
     Refused(
-        {"npy": SQUARES, "columns": ["size"]}, "^columns must be left out of data without names of columns. Got size."
+        {"npy": SQUARES, "columns": ["size"]}, "^columns names size, and the data has no names of columns."
     ),
 ]
 BROKEN_FILE = [
@@ -233,7 +233,7 @@ BROKEN_FILE = [
     if content or reader not in ("csv", "svmlight")  # an empty table
 ]
 PARQUET_FILE = [
-    Refused({"day": [datetime.date(2026, 1, 1)]}, "must be numbers. Got date32[day] in column day.", DataError)
+    Refused({"day": [datetime.date(2026, 1, 1)]}, "must hold numbers. Got date32[day] in column day.", DataError)
 ]
 GAP_OF_FILE = [
     Refused({"ending": ending}, f"in row 6 of /.*/x.{ending} (from 0 on), column {column}. Imp", DataError)
@@ -246,13 +246,17 @@ FOLDER = [
             (
                 {"a.csv": "age,bmi\n1,2\n", "b.csv": "age,size\n1,2\n"},
                 {},
-                "b.csv must be those of a.csv, 2 by name. Got 2, without 'bmi' and with, beyond them, 'size'.",
+                "b.csv do not fit: there are 2, without 'bmi' and with, beyond them, 'size', instead of",
             ),
-            (AGE_AND_ARRAY, {}, "c.npy must be those of a.csv, 2 by name. Got 3 without names. Give all clients names"),
+            (
+                AGE_AND_ARRAY,
+                {},
+                "c.npy do not fit: there are 3 without names, instead of the 2 of a.csv, which have names. Give",
+            ),
             (
                 {"a.npy": np.ones((2, 2)), "b.csv": "age,bmi\n1,2\n"},
                 {},
-                "b.csv must be those of a.npy, 2 without names. Got 2 with names. Give all clients names of columns",
+                "b.csv do not fit: there are 2 with names, instead of the 2 of a.npy, which have no names. Give",
             ),
             (
                 AGE_AND_ARRAY,
@@ -283,7 +287,7 @@ FOLDER = [
             (
                 {"bonn.csv": "age,note\n1,x\n", "jena.csv": "age,note\n1,x\n"},
                 {},
-                "bonn.csv must be numbers. Got 'x' in column note (line 2).",
+                "bonn.csv must hold numbers. Got 'x' in column note (line 2).",
             ),
         )
     ],
@@ -314,7 +318,7 @@ DEALT = [
                 "by": "by_column('site')",
                 "beside": ["site"],
             },
-            f"^The site of every row, site, must be there. Got {got}, the first in line 3 of .*a.csv. Fill it, or",
+            f"^The site of every row, site, is needed, and there is {got}, the first in line 3 of .*a.csv. Fill it, or",
             DataError,
         )
         for gap, got in (("", "none in 1 row"), ("NA", "'NA', which stands for none, in 1 row"))
@@ -359,7 +363,7 @@ PARTITION = [
         Refused({"text": text}, f"^{sentence}")
         for text, sentence in (
             ("idd", "The partition must be one of contiguous, iid.* Got 'idd'. Did you mean 'iid'?"),
-            ("iid(sed=1)", "Every parameter of iid must be among seed. Got 'sed'. Did you mean 'seed'?"),
+            ("iid(sed=1)", "iid has no parameter 'sed'. It has seed. Did you mean 'seed'?"),
             ("iid(1, 2)", BY_NAME),
             ("iid(1, seed=2)", BY_NAME),
             ("contiguous(1)", BY_NAME),

@@ -151,7 +151,7 @@ def misspelt(who: str) -> list[Refused]:
 
 FOREIGN = ((RecordDict(), "none"), (RecordDict({"x": ConfigRecord({"a": 1})}), "x"))
 UNREAD = f"^A message has bytes that numpy cannot read as an array without pickles (ValueError). {ASK}"
-EXPONENTS = "a.exponents of a message must be of numbers of 32 or 16 bits, one"
+EXPONENTS = "a.exponents of a message should have one number of 32 or 16 bits"
 REQUEST = [
     *misspelt("A message"),
     protocol(
@@ -264,28 +264,28 @@ FOREIGN_REPLY = [
 ]
 WITH_NOISE = [
     *[
-        protocol({"stage": name}, f"A stage with noise must be one with bounded answers. Got {name}.")
+        protocol({"stage": name}, f"{name} has no bounded answers, so noise hides nothing")
         for name in sorted(set(registry.STAGES) - set(registry.TRACKERS) - BOUNDED)
     ],
     *[
         protocol(given, sentence)
         for given, sentence in (
-            ({"Z": 1.001 * EYE[:, :1]}, "The norm of Z with noise must be at most 1. Got 1.001."),
-            ({"Z": np.ones((3, 2))}, "The norm of Z with noise must be at most 1. Got 2.449"),
-            ({"Z": 1e12 * EYE[None]}, "Z with noise must be a matrix. Got 3 dimensions."),
-            ({"Z": 1e12 * EYE[0]}, "Z with noise must be a matrix. Got 1 dimension."),
-            ({"dp.noise": np.array(0.0)}, "each above 0. Got 1, 0, 9."),
-            ({"dp.noise": np.ones(2)}, "must be one number each. Got several in noise."),
-            ({"dp.clip": np.array(-1.0)}, "each above 0. Got -1, 1, 9."),
-            ({"dp.budget": np.array(np.inf)}, "each above 0. Got 1, 1, inf."),
+            ({"Z": 1.001 * EYE[:, :1]}, "Z of a message with noise has the norm 1.001"),
+            ({"Z": np.ones((3, 2))}, "Z of a message with noise has the norm 2.449"),
+            ({"Z": 1e12 * EYE[None]}, "Z of a message with noise has 3 dimensions"),
+            ({"Z": 1e12 * EYE[0]}, "Z of a message with noise has 1 dimension"),
+            ({"dp.noise": np.array(0.0)}, "above 0, and has 1, 0, 9."),
+            ({"dp.noise": np.ones(2)}, "has several numbers in noise instead of one."),
+            ({"dp.clip": np.array(-1.0)}, "above 0, and has -1, 1, 9."),
+            ({"dp.budget": np.array(np.inf)}, "above 0, and has 1, 1, inf."),
         )
     ],
 ]
-INCOMPLETE = [protocol({"dp.clip": np.array(1.0)}, "What a message with noise says must be")]
+INCOMPLETE = [protocol({"dp.clip": np.array(1.0)}, "A message with noise")]
 PRIVATE_OPENING = [
-    protocol({"sums": np.array(True), "columns": np.array(True)}, "The rows of a private opening must be clipped")
+    protocol({"sums": np.array(True), "columns": np.array(True)}, "A private opening works on clipped rows")
 ]
-SHARE = [protocol({"clients": 3}, "must be from 1 to 2")]
+SHARE = [protocol({"clients": 3}, "and 2 answers are seen together only")]
 PROBE = [
     protocol(
         {"stage": stage, "shape": shape},
@@ -305,10 +305,7 @@ PACKED = [
         {"a": np.zeros((3, 2, 1), np.float32), "a.exponents": np.zeros((2, 1), np.int16)},
     )
 ]
-BITS = [
-    protocol({"asked": asked}, "The bits of numbers in a message must be one of 64, 32, 16. Got")
-    for asked in (np.array(8), np.array([32]))
-]
+BITS = [protocol({"asked": asked}, "A message asks for numbers of") for asked in (np.array(8), np.array([32]))]
 KEY = [protocol({"key": bytes(32)}, "A public key gives no shared secret, because it is a point of small order. Ask")]
 TOTAL = [protocol({"words": np.random.default_rng(0).integers(0, 2**64, 40, dtype=np.uint64)}, "looks like noise")]
 DOORS: dict[str, tuple[Callable[..., Any], list[Refused]]] = {

@@ -31,7 +31,7 @@ OF_CITY = OF_PANDAS.assign(city="Bonn", day=datetime.date(2026, 1, 1))
 LETTERED = pd.DataFrame({"age": [1.0, 2.0, 4.0], "bmi": [3.0, 1.0, 2.0], "site": ["a", "b", "c"]})
 BATCHES = [Table(GOOD[i : i + 15, :4], NAMES) for i in range(0, 60, 15)]
 OTHERS = [dataclasses.replace(batch, names=(*NAMES[:3], "pulse")) for batch in BATCHES]
-AT_0 = "^The columns of client 0 at step 0 must be "
+AT_0 = "^The columns of client 0 at step 0 "
 AT_2 = "^The columns of client 0 at step 2 "
 
 
@@ -70,83 +70,84 @@ def estimated_for(table: pd.DataFrame, data: Any, **asked: Any) -> None:
 BY_NAME = [
     Refused(
         {"data": [*ALIKE_NAMED[:2], Table(GOOD[50:], (*NAMES, "dose"))]},
-        "^The columns of client 2 must be those of client 0, 4 by name. Got 5, with, beyond them, 'dose'. "
+        "^The columns of client 2 do not fit: there are 5, with, beyond them, 'dose', instead of the 4 of client 0. "
         "Name the columns of the run (columns=[...]), or align the files.",
         DataError,
     ),
     Refused(
         {"data": [*ALIKE_NAMED[:2], Table(GOOD[50:, :3], NAMES[:3])]},
-        "^The columns of client 2 must be those of client 0, 4 by name. Got 3, without 'beat'. Align the files.",
+        "^The columns of client 2 do not fit: there are 3, without 'beat', instead of the 4 of client 0. Align",
         DataError,
     ),
     Refused(
         {"data": [*ALIKE_NAMED[:2], Table(GOOD[50:, :4], (*NAMES[:3], "pulse"))]},
-        "Got 4, without 'beat' and with, beyond them, 'pulse'. Align the files.",
+        "there are 4, without 'beat' and with, beyond them, 'pulse', instead of .* Align the files.",
         DataError,
     ),
     Refused(
         {"data": [*ALIKE_NAMED[:2], GOOD[50:, :4]]},
-        "^The columns of client 2 must be those of client 0, 4 by name. Got 4 without names. "
+        "^The columns of client 2 do not fit: there are 4 without names, instead of the 4 of client 0, which have "
+        "names. "
         "Give all clients names of columns, or none.",
         DataError,
     ),
     Refused(
         {"data": [GOOD[:30, :4], *ALIKE_NAMED[1:]]},
-        "^The columns of client 0 must be those of client 1, 4 by name. Got 4 without names.",
+        "^The columns of client 0 do not fit: there are 4 without names, instead of the 4 of client 1, which",
         DataError,
     ),
     Refused(
         {"data": [*ALIKE_NAMED[:2], Table(GOOD[50:, :4], (*NAMES[:3], "age"))]},
-        "^The columns of client 2 must be named differently. Got 'age' more than once. Rename them.",
+        "^The columns of client 2 have the same name: 'age' more than once. Rename them.",
         DataError,
     ),
     *[
         Refused(
-            {"data": ALIKE_NAMED, "columns": columns}, f"^columns must be names of columns. Got {got}. Write columns="
+            {"data": ALIKE_NAMED, "columns": columns}, f"^columns takes names of columns. Got {got}. Write columns="
         )
         for columns, got in ((3, "3"), ([], "[]"), ("a,,b", "'a,,b'"), (["a", 1], "a list of length 2"))
     ],
-    Refused({"data": ALIKE_NAMED, "columns": "a,b,a"}, "^columns must be different names. Got 'a' more than once."),
+    Refused({"data": ALIKE_NAMED, "columns": "a,b,a"}, "^columns has 'a' more than once."),
     *[
         Refused({"data": data, **asked}, sentence, DataError)
         for data, asked, sentence in (
             (
                 [*ALIKE_NAMED[:2], Table(GOOD[50:, :3], NAMES[:3])],
                 {"columns": NAMES},
-                "^The columns of client 2 must be there, .* Got none called 'beat' among age",
+                "^The columns of client 2 have no 'beat' among them (age",
             ),
             (
                 [*ALIKE_NAMED[:2], GOOD[50:, :4]],
                 {"columns": NAMES},
-                "^The columns of client 2 must be named, .* Got 4 without names.",
+                "^The run names its columns, and the 4 of client 2 have no names.",
             ),
             (
                 {"a": ALIKE_NAMED[0], "b": GOOD[30:, :4]},
                 {},
-                "^The columns of client 1 (b) must be those of client 0 (a), 4 by name.",
+                "^The columns of client 1 (b) do not fit: there are 4 without names, instead of the 4 of client 0 (a)",
             ),
             (
                 [OF_PANDAS.assign(weight=OF_PANDAS["weight"].where(OF_PANDAS.index != 3)), *ALIKE_NAMED],
                 {"columns": "size, weight"},
-                "^The data of client 0 must be finite. Got 1 NaN",
+                "^The data of client 0 has 1 missing value",
             ),
             (
                 [OF_PANDAS, OF_PANDAS, OF_CITY],
                 {},
-                "^The columns of client 2 must be numbers. Got 'Bonn' in column city, ",
+                "^The columns of client 2 must hold numbers. Got 'Bonn' in column city, ",
             ),
-            ([OF_CITY], {"columns": ["age", "city"]}, "must be numbers. Got 'Bonn' in column city"),
+            ([OF_CITY], {"columns": ["age", "city"]}, "must hold numbers. Got 'Bonn' in column city"),
             (
                 from_frame(OF_PANDAS.assign(site=SITES, note="x"), by="site"),
                 {},
-                "^The columns of east must be numbers. Got 'x' in column note.",
+                "^The columns of east must hold numbers. Got 'x' in column note.",
             ),
             (
                 [OF_POLARS.with_columns(pl.when(pl.col("age") > 0.0).then(pl.col("age")).alias("age"))],
                 {},
-                "must be finite. Got .* NaN and 0 infinite .*column age",
+                "has .* missing value.*column age",
             ),
-            ([OF_POLARS.with_columns(kind=pl.lit("x"))], {}, "must be numbers. Got 'x' in column kind"),
+            ([OF_POLARS.with_columns(kind=pl.lit("x"))], {}, "must hold numbers. Got 'x' in column kind"),
             ([LETTERED], {}, "'a' in column site. Choose others with columns=[...], or encode them.$"),
             (
                 [LETTERED],
@@ -157,7 +158,7 @@ BY_NAME = [
                 (
                     [Table(FEW, (name, "b", "c")) for name in (one, other)],
                     {"n_components": 1},
-                    "Got 3, without .* and with, beyond them, .*only ",
+                    "there are 3, without .* and with, beyond them, .*only ",
                 )
                 for one, other, _ in UNLIKE
             ),
@@ -173,42 +174,32 @@ BY_NAME = [
     ],
 ]
 COLUMNS_NAMED = [
-    Refused({"names": names}, "^The names of the columns of the rows must be text, for all of them or", DataError)
+    Refused({"names": names}, "is no name of a column of the rows: names are texts", DataError)
     for names in ((1, "a"), ("", "a"))
 ]
-ROWS_NAMED = [
-    Refused({"X": FEW, "names": ("a", "b")}, "^The columns of the client must be of all that have names.", DataError)
-]
+ROWS_NAMED = [Refused({"X": FEW, "names": ("a", "b")}, "^the client has .* name", DataError)]
 WHOLE_TABLE = [
     Refused({"table": table}, sentence, DataError)
     for table, sentence in (
-        (pd.DataFrame(FEW[:, :2], columns=["a", 1]), "must be all text, or none of them. Got 'a' and 1"),
-        (pd.DataFrame(FEW[:, :2], columns=["a", "a"]), "Got 'a' more than once"),
-        (pd.DataFrame({"a": ["x"]}), "must be numbers. Got 'x' in column a"),
+        (pd.DataFrame(FEW[:, :2], columns=["a", 1]), "are texts, and others are not: 'a' and 1"),
+        (pd.DataFrame(FEW[:, :2], columns=["a", "a"]), "have the same name: 'a' more than once"),
+        (pd.DataFrame({"a": ["x"]}), "must hold numbers. Got 'x' in column a"),
     )
 ]
 FOLLOWED = [
     *[
         Refused({"streams": streams, **asked}, sentence, DataError)
         for streams, asked, sentence in (
-            ([BATCHES], {"n_components": 1, "columns": "dose"}, f"{AT_0}at least those that the run names. Got 4, w"),
-            (
-                [GOOD[:, :4]],
-                {"n_components": 1, "batch": 15, "columns": "age"},
-                f"{AT_0}named, .* Got 4 without names.",
-            ),
+            ([BATCHES], {"n_components": 1, "columns": "dose"}, f"{AT_0}lack "),
+            ([GOOD[:, :4]], {"n_components": 1, "batch": 15, "columns": "age"}, "the 4 of .* have no names"),
             (
                 [[dataclasses.replace(batch, words={"note": "'x' in column note"}) for batch in BATCHES]],
                 {"n_components": 1, "columns": "note"},
-                f"{AT_0}numbers. Got text in column note",
+                f"{AT_0}must hold numbers. Got text in column note",
             ),
-            (
-                [BATCHES, OTHERS],
-                {},
-                "^The columns of client 1 must be those of the clients before it, 4 by name. Got 4, w",
-            ),
-            ([[*BATCHES[:2], *OTHERS[2:]]], {}, f"{AT_2}must be those of the batches before, 4 by name. "),
-            ([[*BATCHES[:2], GOOD[:15, :4]]], {}, f"{AT_2}.* Got 4 without names. Give all"),
+            ([BATCHES, OTHERS], {}, "^The columns of client 1 do not fit: there are 4, w"),
+            ([[*BATCHES[:2], *OTHERS[2:]]], {}, f"{AT_2}do not fit: .* of the batches before. "),
+            ([[*BATCHES[:2], GOOD[:15, :4]]], {}, f"{AT_2}.* there are 4 without names, .* Give all"),
             (
                 [
                     [
@@ -218,7 +209,7 @@ FOLLOWED = [
                     ]
                 ],
                 {},
-                f"{AT_0}numbers. Got text in column note",
+                f"{AT_0}must hold numbers. Got text in column note",
             ),
         )
     ],
@@ -227,7 +218,7 @@ FOLLOWED = [
             "streams": [lambda t, parts=parts: parts[t] if t < 4 else None for parts in (BATCHES, OTHERS)],
             "min_nodes": 2,
         },
-        "client 1 must be those of the run, 4 by name. Got 4, without 'beat'",
+        "client 1 do not fit: there are 4, without 'beat'",
         NotEnoughNodes,
     ),
 ]
@@ -238,19 +229,19 @@ ESTIMATED = [
             (
                 OF_PANDAS.assign(age=1.0),
                 {"scale": "std"},
-                'Every column under scale="std" must be varying. Got constant column age.',
+                'All rows have the same value in column age, so scale="std" cannot divide by the deviation.',
                 DataError,
             ),
             (
                 OF_PANDAS.set_axis(["a", "age", "age", "b"], axis=1),
                 {},
-                "The columns of X must be named differently. Got 'age' more than once.",
+                "The columns of X have the same name: 'age' more than once.",
                 DataError,
             ),
             (
                 OF_PANDAS.set_axis(["a", "b", 3, 4], axis=1),
                 {},
-                "The names of the columns of X must be all text, or none .* Got 'a' and 3",
+                "Some names of the columns of X are texts, and others are not: 'a' and 3",
                 DataError,
             ),
             (
@@ -265,18 +256,8 @@ ESTIMATED = [
                 "columns chooses columns by their names, and X, an array of shape (60, 4), has none. Give data",
                 ConfigError,
             ),
-            (
-                OF_PANDAS,
-                {"columns": ["dose"]},
-                "The columns of X must be there, .* Got none called 'dose' among",
-                DataError,
-            ),
-            (
-                OF_PANDAS,
-                {"columns": ["age", "age"]},
-                "columns must be different names. Got 'age' more than once.",
-                ConfigError,
-            ),
+            (OF_PANDAS, {"columns": ["dose"]}, "The columns of X have no 'dose' among", DataError),
+            (OF_PANDAS, {"columns": ["age", "age"]}, "columns has 'age' more than once.", ConfigError),
             (
                 OF_PANDAS.assign(site=SITES),
                 {"columns": NAMES, "sites": "site"},
@@ -288,12 +269,12 @@ ESTIMATED = [
     ],
     Refused(
         {"data": OF_POLARS.with_columns(site=pl.lit("north"), note=pl.lit("x"))},
-        "must be numbers. Got 'north' in column site, 'x' in column note.",
+        "must hold numbers. Got 'north' in column site, 'x' in column note.",
         DataError,
     ),
     Refused(
         {"data": TABLES, "categorical": "ward"},
-        "must be numbers. Got 'f' in column sex|must be numbers. Got 'm' in column sex",
+        "must hold numbers. Got 'f' in column sex|must hold numbers. Got 'm' in column sex",
         DataError,
     ),
     *[
@@ -301,19 +282,19 @@ ESTIMATED = [
         for data, sentence in (
             (
                 from_frame(OF_PANDAS.assign(site=SITES, note="x"), by="site"),
-                "The columns of east must be numbers. Got 'x' in column note. Choose others",
+                "The columns of east must hold numbers. Got 'x' in column note. Choose others",
             ),
             (
                 [OF_PANDAS, OF_PANDAS.rename(columns={"age": "z"}), OF_PANDAS],
-                "The columns of client 1 must be those of client 0, 4 by name. Got 4, without 'age'",
+                "The columns of client 1 do not fit: there are 4, without 'age'",
             ),
             (
                 [OF_PANDAS.rename(columns={"age": "z"}), OF_PANDAS, OF_PANDAS],
-                "The columns of client 0 must be those of client 1, 4 by name. Got 4, without",
+                "The columns of client 0 do not fit: there are 4, without",
             ),
             (
                 {"north": OF_PANDAS, "south": OF_PANDAS.drop(columns="beat")},
-                "The columns of south must be those of north, 4 by name. Got 3, without 'beat'.",
+                "The columns of south do not fit: there are 3, without 'beat', instead of the 4 of north.",
             ),
         )
     ],
@@ -328,7 +309,7 @@ ESTIMATED_FOR = [
     Refused({"table": OF_PANDAS.assign(site=SITES), "data": OF_PANDAS}, "Feature names unseen at fit time", ValueError),
     Refused(
         {"table": TABLES["west"].assign(ward="burns"), "data": TABLES, "categorical": "ward,sex"},
-        "must be among eye, icu, medicine, surgery. Got 'burns'",
+        "are eye, icu, medicine, surgery, and its rows have 'burns'",
         DataError,
     ),
 ]
@@ -339,7 +320,7 @@ PROJECTED = [
             TABLES["west"].assign(ward="burns"),
             TABLES,
             {"categorical": "ward,sex", "scale": "std"},
-            "The levels of column ward of the rows given must be among eye, .*'burns'",
+            "The levels of column ward of the rows given are eye, .*'burns'",
             DataError,
         ),
         (
@@ -353,8 +334,7 @@ PROJECTED = [
             Table(GOOD[:, :3], NAMES[:3]),
             ALIKE_NAMED,
             {},
-            "^The columns of the rows given must be the 4 of the result, by name. Got 3, without 'beat'. Give all "
-            "features that the run had.$",
+            "^The columns of the rows given lack 'beat', which the result needs. Give all features that the run had.$",
             ConfigError,
         ),
         *(
@@ -366,7 +346,7 @@ PROJECTED = [
 COMPARED = [
     Refused(
         {"columns": NAMES[1:]},
-        "The columns of the other result must be those of this one, 4 by name. Got 3, without 'weight'.",
+        "The columns of the other result do not fit: there are 3, without 'weight', instead of the 4 of this one.",
     )
 ]
 DOORS: dict[str, tuple[Callable[..., Any], list[Refused]]] = {

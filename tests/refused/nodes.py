@@ -82,9 +82,9 @@ NOISE_AT_NODES = [
     Refused({"rules": rules, "dp": dp, **asked}, sentence, NotEnoughNodes)
     for asked in ({}, {"mask": True})
     for rules, dp, sentence in (
-        ({"min_noise": 5.0}, None, "A message to this node must be one that asks for noise. Got one without dp."),
-        ({"min_noise": 1e9}, BUDGET, "The noise at this node must be at least 1e+09 clip^2. Got"),
-        ({"max_clip": 2.0}, BUDGET, "The clip at this node must be at most 2. Got 3."),
+        ({"min_noise": 5.0}, None, "This node answers only with noise, and the message asks for none."),
+        ({"min_noise": 1e9}, BUDGET, "This node answers only with noise of at least 1e+09 clip^2, and the message has"),
+        ({"max_clip": 2.0}, BUDGET, "This node clips rows at 2 or below, and the message asks for 3."),
     )
 ]
 FLWR_RUN = [

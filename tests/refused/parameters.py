@@ -23,8 +23,7 @@ from sims import faps
 GOOD = rows(60, [5.0, 3.0, 2.0, 1.0, 0.5], seed=0)
 OWN = "local_components of exact_per_pca "
 TOLERANCE = (
-    "Every parameter of ssi must be among oversample, tol, min_rounds, max_rounds, patience. Got 'tolerance'. "
-    "Choose one of these."
+    "ssi has no parameter 'tolerance'. It has oversample, tol, min_rounds, max_rounds, patience. Choose one of these."
 )
 MASK = "The mask of the client"
 TEN = np.arange(30.0).reshape(10, 3)
@@ -77,10 +76,10 @@ def command(words: list[str]) -> None:
 
 ALGORITHM = [
     Refused(
-        {"algorithm": LocalPower(), "local_step": 3}, "Every parameter of local_power .* Did you mean 'local_steps'?"
+        {"algorithm": LocalPower(), "local_step": 3}, "local_power has no parameter .* Did you mean 'local_steps'?"
     ),
-    Refused({"algorithm": "uda(tol=1e-3)"}, "Every parameter of uda must be among oversample"),
-    Refused({"algorithm": "dr_svd", "patience": 2}, "Every parameter of dr_svd must be among oversample"),
+    Refused({"algorithm": "uda(tol=1e-3)"}, "uda has no parameter .* It has oversample"),
+    Refused({"algorithm": "dr_svd", "patience": 2}, "dr_svd has no parameter .* It has oversample"),
     Refused({"algorithm": "faps", "penalty": "mine"}, "penalty of faps must be .*paper.*measured.* Got 'mine'"),
     Refused(
         {"algorithm": "exact_per_pca", "gain_tol": 1e-5, "acceleration": "none"},
@@ -245,14 +244,14 @@ BUDGETS = [
     Refused({"delta": 1e-31}, "delta of dp must be a finite number of at least 1e-30"),
 ]
 CLIENT = [
-    Refused({"allow": ["krilov"]}, "must be .* Did you mean 'krylov'"),
+    Refused({"allow": ["krilov"]}, "is no algorithm. .* Did you mean 'krylov'"),
     *[Refused({"min_rows": least}, "must be .* Got .* Choose") for least in (0, 1.5)],
     *[Refused({name: -1.0}, "The node's own bound on") for name in ("min_noise", "max_clip")],
-    Refused({"memory_dir": "anywhere"}, "memory_dir must be used with the node's context"),
-    Refused({"output_dir": "anywhere"}, "output_dir must be used with the node's context"),
-    Refused({"min_row": 5}, "Got 'min_row'. Did you mean 'min_rows'?"),
+    Refused({"memory_dir": "anywhere"}, "memory_dir needs the node's context"),
+    Refused({"output_dir": "anywhere"}, "output_dir needs the node's context"),
+    Refused({"min_row": 5}, "no parameter 'min_row'. .* Did you mean 'min_rows'?"),
     Refused({"max_messages": 0}, "max_messages must be a whole number of at least 1. Got 0."),
-    Refused({"max_messages": 3}, "max_messages must be used with the node's context. Got no context."),
+    Refused({"max_messages": 3}, "max_messages needs the node's context."),
     Refused({"max_columns": 0}, "max_columns must be a whole number of at least 1. Got 0."),
     Refused({"masked_only": "yes"}, "masked_only must be one of True, False. Got 'yes'."),
     Refused({"share_own": "false"}, "share_own must be one of True, False. Got 'false'. Choose one of these, without"),
@@ -264,21 +263,17 @@ CLIENT = [
         for given in (5, "", True)
     ],
 ]
-STREAMING_CLIENT = [
-    Refused({"max_epsilon": 1.0, "max_delta": 1e-6}, "must be used with rows that stay the same. Got a Stream")
-]
+STREAMING_CLIENT = [Refused({"max_epsilon": 1.0, "max_delta": 1e-6}, "may tell, and this client has a Stream")]
 RULES = [
-    Refused(
-        {"max_epsilon": 1.0}, "max_epsilon and max_delta must be given together. Got max_epsilon=1.0, max_delta=None."
-    ),
-    Refused({"max_delta": 1e-6}, "max_epsilon and max_delta must be given together"),
+    Refused({"max_epsilon": 1.0}, "only one of them is given: max_epsilon=1.0, max_delta=None."),
+    Refused({"max_delta": 1e-6}, "only one of them is given"),
     Refused({"max_epsilon": 0.0, "max_delta": 1e-6}, "max_epsilon must be a finite number of at least 1e-09"),
     Refused({"max_epsilon": 1.0, "max_delta": 0.0}, "max_delta must be a finite number of at least 1e-30"),
     Refused({"max_colluders": -1}, "max_colluders must be a whole number of at least 0"),
     Refused({"max_messages_ever": 0}, "max_messages_ever must be a whole number of at least 1"),
     *[Refused({"min_peers": few}, "min_peers must be a whole number of at least 1") for few in (0, None)],
     *[
-        Refused(given, "max_groups and max_dropouts must be used with trusted_keys. Got none.")
+        Refused(given, "max_groups and max_dropouts need trusted_keys.")
         for given in ({"max_groups": 1}, {"max_dropouts": 0})
     ],
     Refused({"max_dropouts": -1}, "max_dropouts must be a whole number of at least 0"),
@@ -288,11 +283,9 @@ RULES = [
         for name in ("", "../up", "a b", "x" * 65)
     ],
     Refused({"min_change": 20, "min_rows": 50}, "min_change must be a whole number of at least 50. Got 20"),
-    Refused({"min_change": 20, "split_columns": True}, "min_change must be used without split_columns"),
+    Refused({"min_change": 20, "split_columns": True}, "min_change does not go together with split_columns"),
     Refused({"min_change": 20, "on_small_change": "wait"}, "on_small_change must be one of"),
-    Refused(
-        {"categorical": "ward", "share_names": False}, "categorical of a node must be left out without share_names"
-    ),
+    Refused({"categorical": "ward", "share_names": False}, "gives names of columns away, and share_names is not set"),
     Refused({"id_column": "patient"}, "id_column='patient' has no use without min_change"),
     *[
         Refused({"max_epsilon": 1.0, "max_delta": 1e-6, **beside}, sentence)
@@ -310,15 +303,15 @@ RULES = [
     ],
 ]
 APP = [
-    Refused({"max_rnak": 5}, "Every parameter of the rules of a node must be among allow, min_rows"),
+    Refused({"max_rnak": 5}, "It has allow, min_rows"),
     Refused({"min_rows": 0}, "min_rows must be a whole number of at least 1. Got 0."),
-    Refused({"min_change": 20, "split_columns": "any"}, "min_change must be used without split_columns"),
+    Refused({"min_change": 20, "split_columns": "any"}, "min_change does not go together with split_columns"),
 ]
 PROFILE = [
     *[
         Refused(
             {"profile": profile, "trusted_keys": "/k", "split_columns": "std"},
-            "min_change must be used without split_columns, whose runs tell the sco",
+            "min_change does not go together with split_columns=.*, whose runs tell the sco",
         )
         for profile in ("masked",)
     ],
@@ -330,11 +323,11 @@ PROFILE = [
         for profile in ("masked",)
         for rule, value in (("min_rows", 19), ("min_change", None))
     ],
-    Refused({"profile": "masked"}, "used with trusted_keys"),
+    Refused({"profile": "masked"}, "trusted_keys"),
     Refused({"profile": "secret"}, "profile must be one of"),
 ]
 NODE_CONFIG = [
-    Refused(config, "A rule of this node must be spelt as it is known")
+    Refused(config, "which is no rule. Did you mean")
     for config in ({"min_rows": 5}, {"min-row": 5}, {"Masked-Only": True}, {"allowed": "ssi"})
 ]
 RAY = [
@@ -353,7 +346,7 @@ CHANNEL = [
     Refused({"noise_std": -1.0}, "^noise_std of the channel must be a finite number of at least 0"),
     Refused({"noise_std": 1.0, "seed": -1}, "^seed of the channel must be a whole number"),
     Refused({"noise_std": 1.0, "gain": 0.0}, "^Every gain of the channel must be a finite number"),
-    Refused({"noise_std": 1.0, "gain": ()}, "^The gains of the channel must be there. Got none"),
+    Refused({"noise_std": 1.0, "gain": ()}, "^The channel has no gains."),
     Refused({"noise_std": 1.0, "gain_error": -0.1}, "^gain_error of the channel must be a finite number"),
 ]
 RANGES = [
@@ -363,18 +356,16 @@ RANGES = [
         ({"age": (80, 20)}, "The range of column age must be two numbers"),
         ("age=a..b", "The range of column age must be two numbers"),
         ({"age": (0, np.inf)}, "The range of column age must be two numbers"),
-        ("age=1..2,age=1..3", "must be one for each column. Got one twice"),
-        ({}, "must be one for each column. Got none"),
-        ("nowhere.csv", "The ranges of columns must be readable. Got nowhere.csv"),
+        ("age=1..2,age=1..3", "A column has two ranges."),
+        ({}, "No column has a range."),
+        ("nowhere.csv", "The ranges cannot be read from nowhere.csv"),
     )
 ]
 STREAM = [
-    Refused(
-        {"batches": TEN, "batch": 4, "missing": np.ones((10, 2), bool)}, f"^{MASK} must be of the shape of", Exception
-    ),
+    Refused({"batches": TEN, "batch": 4, "missing": np.ones((10, 2), bool)}, f"^{MASK} has shape", Exception),
     Refused(
         {"batches": [TEN], "missing": [TEN > 3, TEN > 4]},
-        "^The masks of the client must be one for each of its batches",
+        "^the client does not have one mask for each of its batches",
         Exception,
     ),
     Refused({"batches": [TEN], "missing": [TEN[:2] > 3]}, f"^{MASK} at step 0 must be boolean", DataError),
@@ -383,7 +374,7 @@ STREAM = [
         Refused({"batches": [batch]}, "^The data of the client at step 0 must be a two-dimensional", DataError)
         for batch in (np.ones(3), np.array([["a"]]))
     ],
-    Refused({"batches": [TEN], "batch": 4}, "^batch must be given with an array only. Got 4. Leave it out."),
+    Refused({"batches": [TEN], "batch": 4}, "this source has batches already. Leave batch=4 out."),
     Refused(
         {"batches": TEN, "batch": 0}, "^The batch of a stream that is an array must be a whole number of at least 1"
     ),

@@ -111,10 +111,10 @@ RECORD = [
 PROJECTION = [
     Refused({"content": content}, sentence, DataError)
     for content, sentence in (
-        (b"", "a projection that flower_pca has packed. Got bytes that cannot be read as one"),
-        (packed(components_=np.eye(2))[:-30], "bytes that cannot be read as one"),
-        (squeezed(), "bytes that cannot be read as one (ValueError)"),
-        (files.to_bytes("result", {}, {"components_": np.eye(2)}), "read as one (ValueError). Check the sender"),
+        (b"", "These bytes are not a projection of flower_pca: they cannot be read"),
+        (packed(components_=np.eye(2))[:-30], "they cannot be read"),
+        (squeezed(), "they cannot be read (ValueError)"),
+        (files.to_bytes("result", {}, {"components_": np.eye(2)}), "read (ValueError). Check the sender"),
         (
             packed(components_=np.eye(2), local=np.eye(2)),
             "The arrays of a projection are not those of its fields: components_, local. Ask whoever has sent it to "
@@ -165,7 +165,7 @@ PROJECTION = [
 ]
 SCALING_RECORD = [
     Refused({"record": {"lr": 0.1}}, "The record has no scaling in it, but lr. ", ProtocolError),
-    Refused({"record": {"flower_pca.scaling": b"damaged"}}, "must be a scaling that flower_pca has", DataError),
+    Refused({"record": {"flower_pca.scaling": b"damaged"}}, "are not a scaling of flower_pca", DataError),
 ]
 SCALING = [
     Refused({"n_samples_": n}, f"n_samples_ of a scaling is {n!r}, which is not a number of rows. Ask", DataError)
@@ -179,26 +179,22 @@ SCALING_PARTS = [
     )
     for wrong in ({"scale_": np.array([1.0, 0.0, 1.0, 1.0])}, {"mean_": np.zeros(3)}, {"scale_": np.full(4, np.nan)})
 ]
-THING = "must be a thing that flower_pca has saved"
-FILE_OF = [Refused({"kind": "other"}, f"^/.*/file {THING}. Got an other. Check the path.$", DataError)]
+THING = "is not a thing of flower_pca"
+FILE_OF = [Refused({"kind": "other"}, "^/.*/file is an other, not a thing. Check the path.$", DataError)]
 FILE_OF_BYTES = [
     Refused({"content": content, "read": read}, sentence, DataError)
     for content, read, sentence in (
         (of_objects(), thing, THING),
         *((file_of_sizes(how), thing, THING) for how in ("array", "compressed", "twice")),
-        (b"no", TrackingResult.load, "must be a tracking result that flower_pca has saved"),
+        (b"no", TrackingResult.load, "is not a tracking result of flower_pca"),
     )
 ]
 RESULT_FILE = [
-    Refused(
-        {"kind": "checkpoint"},
-        "^/.*/file must be a result that flower_pca has saved. Got a checkpoint. Check the path.$",
-        DataError,
-    ),
-    Refused({"kind": "tracking result"}, "Got a tracking result. Use TrackingResult.load.$", DataError),
+    Refused({"kind": "checkpoint"}, "^/.*/file is a checkpoint, not a result. Check the path.$", DataError),
+    Refused({"kind": "tracking result"}, "is a tracking result, not a result. Use TrackingResult.load.$", DataError),
 ]
-INCOMPLETE_FILE = [Refused({"without": "components_"}, "must be a result that flower_pca has saved", DataError)]
-NO_PARTY = [Refused({}, "must be .* that flower_pca has saved. Got a result", DataError)]
+INCOMPLETE_FILE = [Refused({"without": "components_"}, "is not a result of flower_pca", DataError)]
+NO_PARTY = [Refused({}, "is a result, not an own result", DataError)]
 DOORS: dict[str, tuple[Callable[..., Any], list[Refused]]] = {
     "record of a projection": (Projection.from_record, RECORD),
     "projection": (projection, PROJECTION),

@@ -174,9 +174,7 @@ RESULT = [
         {"act": "angle_to", "given": TWO[0][:12, :3]},
         "^The other components must be rows of 12 features, and have shape (12, 3). Transpose them.$",
     ),
-    Refused(
-        {"act": "transform", "given": np.full((1, 12), np.nan)}, "The data of the rows given must be finite", DataError
-    ),
+    Refused({"act": "transform", "given": np.full((1, 12), np.nan)}, "The data of the rows given has ", DataError),
     Refused(
         {"act": "transform", "given": TWO[0], "algorithm": "exact_per_pca", "client": 1},
         "The own components of client 1 are not here, but those of nobody.",
@@ -191,7 +189,7 @@ RESULT = [
     ),
     Refused(
         {"act": "transform", "given": np.where(np.arange(12) == 3, np.nan, TWO[0][:5]), "algorithm": "consensus_rpca"},
-        "in row 0 (from 0 on), column 3. Impute or drop these entries, or use res",
+        "in row 0 (from 0 on), column 3. Impute or drop them, or use res",
         DataError,
     ),
 ]
@@ -235,11 +233,11 @@ OF_ROBUST = [
 ]
 PROJECTING = [
     Refused({"rows": TWO[0][:, :7]}, "The rows have 7 columns, and the run had 12. Give the features"),
-    Refused({"rows": NAMED[0].drop(columns="c"), "data": NAMED}, "without 'c'"),
-    Refused({"rows": NAMED[0].rename(columns={"a": "z"}), "data": NAMED, "digest": True}, "12 of other names"),
+    Refused({"rows": NAMED[0].drop(columns="c"), "data": NAMED}, "lack 'c', which the result needs"),
+    Refused({"rows": NAMED[0].rename(columns={"a": "z"}), "data": NAMED, "digest": True}, "12 with other names"),
     Refused(
         {"rows": NAMED[0].rename(columns={"a": "z"}), "data": NAMED, "digest": True, "as_result": True},
-        "must be those of the result, 12 by name. Got 12 of other names.",
+        "do not fit: there are 12 with other names, instead of the 12 of the result.",
     ),
 ]
 PROJECTING_FILE = [
@@ -247,8 +245,8 @@ PROJECTING_FILE = [
     for line, sentence in (
         (
             "4,,6",
-            "^The data of the rows given must be finite. .*in line 4 of /.*/new.csv, column bmi. Impute or drop these "
-            "entries, or use result.with_imputation().$",
+            "^The data of the rows given has 1 missing value. .*in line 4 of /.*/new.csv, column bmi. Impute or "
+            "drop them, or use result.with_imputation().$",
         ),
         ("4,5,inf", "The first is in line 4 of /.*/new.csv, column pulse."),
     )
@@ -286,7 +284,7 @@ MONITORING = [
         "noise. Score against a result without a budget.",
     ),
 ]
-SCORED = [Refused({"rows": NAMED[0].drop(columns="b")}, "Got 11, without 'b'")]
+SCORED = [Refused({"rows": NAMED[0].drop(columns="b")}, "lack 'b', which the result needs")]
 ROTATED = [
     Refused(
         {"k": 1},
@@ -343,7 +341,7 @@ RANKS = [
         "There are rows to test on of 1 client, and 2 clients in the run.",
         DataError,
     ),
-    Refused({"shards": TWO, "pairs": [(1, 1)], "algorithm": "krylov"}, "Every parameter of krylov must be"),
+    Refused({"shards": TWO, "pairs": [(1, 1)], "algorithm": "krylov"}, "krylov has no parameter"),
 ]
 OTHERS_THAN = [
     Refused(
@@ -371,7 +369,7 @@ SPOILT = [
         ("scale_", lambda scale: scale[1:]),
     )
 ]
-SPOILT += [Refused({"array": "components_", "to": lambda Z: Z.astype(str)}, "r.npz must be a result that", DataError)]
+SPOILT += [Refused({"array": "components_", "to": lambda Z: Z.astype(str)}, "r.npz is not a result", DataError)]
 DOORS: dict[str, tuple[Callable[..., Any], list[Refused]]] = {
     "picture": (picture, PICTURE),
     "picture of steps": (picture_of_steps, PICTURE_OF_STEPS),

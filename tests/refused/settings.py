@@ -133,7 +133,7 @@ TOGETHER = [
     ),
     Refused(
         {"algorithm": "fed_oapm", "monitor": True, "channel": "air(noise_std=0.1)"},
-        "monitor over the air must be False, as counts cannot have noise",
+        "monitor over the air must be False, because counts cannot have noise",
     ),
     *[
         Refused({"n_components": "signal", **given}, "n_components .* must be a .*number")
@@ -183,11 +183,11 @@ TOGETHER = [
 AS_IT_STANDS = [
     Refused(
         {"algorithm": PCAConfig(make("krylov"), n_components=2), "shards": TWO, "seed": 1, "tol": 1e-3},
-        "beside a PCAConfig must be left out. Got seed, tol. Use dataclasses",
+        "already has its settings, and seed, tol was given beside it. Change the configuration by dataclasses",
     ),
     Refused(
         {"algorithm": "krylov", "shards": TWO, "n_component": 2},
-        "Every parameter of a configuration must be .*'n_component'.*Did you mean 'n_",
+        "a configuration has no parameter 'n_component'.*Did you mean 'n_",
     ),
     Refused(
         {"algorithm": TWO, "shards": "auto", "n_components": 2},
@@ -228,14 +228,14 @@ MADE = [
 OPENED_THROUGH = [
     Refused(
         {"channel": AirChannel(noise_std=0.0, gain=(0.1, 3.0)), "position": 2},
-        "The gains of the channel must be at least 3. Got 2",
+        "The channel has 2 gains, and there are at least 3 clients",
     )
 ]
 SHARES = [Refused({"std": 1.0, "survivors": 0}, "survivors must be")]
 RESTORED = [
     Refused(
         {"algorithm": algorithm, **arguments},
-        f"^The checkpoint must be one of this very run. Got one of .*{got}.*. Repeat that run's arguments, or choose "
+        f"^The checkpoint belongs to another run, with .*{got}.*. Repeat that run's arguments, or choose "
         "another checkpoint.$",
     )
     for algorithm, arguments, got in (
@@ -256,20 +256,11 @@ LIVE_PAGE = [
 ]
 TAKEN_PAGE = [Refused({}, "The live page .*taken.html cannot be written: ")]
 MODS = [
-    Refused(
-        {"mods": [*beside, mod]},
-        f"The mods around PCA must be ones that leave answers as they are. Got {name}. Run with dp=",
-    )
+    Refused({"mods": [*beside, mod]}, f"{name} changes answers, .* Run with dp=")
     for name, mod in SPOILING.items()
     for beside in ([], [message_size_mod])
 ]
-OWN_LINE = [
-    Refused(
-        {"lines": {0: 5}, "client": 1},
-        "What the run asks of each client must be told to all. Got nothing for this",
-        DataError,
-    )
-]
+OWN_LINE = [Refused({"lines": {0: 5}, "client": 1}, "The run has no number for this client", DataError)]
 SIMS_FILE = [
     Refused({"content": content, "key": key}, sentence, DataError)
     for content, key, sentence in (

@@ -111,20 +111,24 @@ FRAME = [
     *[
         Refused({"frame": frame, "by": by}, f"^{sentence}", DataError)
         for frame, by, sentence in (
-            (TABLE.replace("west", None), "site", "The site of every row, site, must be there. Got none in 1 row."),
+            (
+                TABLE.replace("west", None),
+                "site",
+                "The site of every row, site, is needed, and there is none in 1 row.",
+            ),
             *(
-                (TABLE.assign(site=gap), "site", "The site of every row, site, must be there. Got none in 1 row.")
+                (TABLE.assign(site=gap), "site", "The site of every row, site, is needed, and there is none in 1 row.")
                 for gap in (pd.array([*SITES[:8], None], dtype="string"), [*range(8), np.nan])
             ),
             (
                 TABLE.assign(site=["a", "NA", "#N/A", *SITES[:6]]),
                 "site",
-                "The site of every row, site, .* Got 'NA', which stands for none, in 2 rows. Fill it, or drop these",
+                "The site of every row, site, .* there is 'NA', which stands for none, in 2 rows. Fill it",
             ),
-            (BARE, [*SITES[:7], np.nan, " "], "The site of every row must be there. Got none in 2 rows."),
+            (BARE, [*SITES[:7], np.nan, " "], "The site of every row is needed, and there is none in 2 rows."),
             (TABLE.iloc[:0], "site", "The table has no row. Look"),
             (TABLE[["site"]], "site", "The table has no column beside the sites. Look"),
-            (TABLE.set_axis(["a", "site", "b", "site"], axis=1), "site", "The columns of the table must be named"),
+            (TABLE.set_axis(["a", "site", "b", "site"], axis=1), "site", "The columns of the table have the same name"),
             (
                 TABLE.groupby("site"),
                 "site",
@@ -137,7 +141,7 @@ LOCAL = [
     *[
         Refused(
             {"X": kind(shape)},
-            f"^The data of client 2 must be at least one row and one column. Got {shape}. Leave it out.",
+            f"^The data of client 2 has no {'columns' if shape[0] else 'rows'}. Leave it out.",
             DataError,
         )
         for kind in (np.zeros, sp.csr_matrix, sp.csr_array)
@@ -146,22 +150,22 @@ LOCAL = [
     *[
         Refused(
             {"X": X},
-            "^The data of client 2 must be a two-dimensional array of real numbers, one row per sample. "
-            f"Got {got}. Convert it first; a vector becomes x[:, None].",
+            "^The data of client 2 must be a two-dimensional array of real numbers with one row per sample. "
+            f"This one has {got}. Convert it first: x[:, None] makes a column of a vector.",
             DataError,
         )
         for X, got in (
-            (np.zeros(3), "1 dimension of dtype float64"),
-            (np.float64(3.0), "0 dimensions of dtype float64"),
-            (np.zeros((2, 3, 4)), "3 dimensions of dtype float64"),
-            (np.zeros((2, 2), dtype=complex), "2 dimensions of dtype complex128"),
-            (np.array([["a", "b"]]), "2 dimensions of dtype <U1"),
-            (np.array([[1, None]]), "2 dimensions of dtype object"),
-            (sp.coo_array(np.ones(3)), "1 dimension of dtype float64"),
-            (sp.csr_array(np.eye(2) * 1j), "2 dimensions of dtype complex128"),
+            (np.zeros(3), "1 dimension and dtype float64"),
+            (np.float64(3.0), "0 dimensions and dtype float64"),
+            (np.zeros((2, 3, 4)), "3 dimensions and dtype float64"),
+            (np.zeros((2, 2), dtype=complex), "2 dimensions and dtype complex128"),
+            (np.array([["a", "b"]]), "2 dimensions and dtype <U1"),
+            (np.array([[1, None]]), "2 dimensions and dtype object"),
+            (sp.coo_array(np.ones(3)), "1 dimension and dtype float64"),
+            (sp.csr_array(np.eye(2) * 1j), "2 dimensions and dtype complex128"),
         )
     ],
-    Refused({"X": [[np.inf, 1.0], [-np.inf, 1.0]]}, "Got 0 NaN and 2 infinite entries.", DataError),
+    Refused({"X": [[np.inf, 1.0], [-np.inf, 1.0]]}, "2 infinite values.", DataError),
 ]
 BOUNDED = [
     Refused(
@@ -214,7 +218,7 @@ TRUSTED_FOLDER = [Refused({}, "/.*/known (trusted_keys) has no public key.")]
 NOT_ON_ITS_LIST = [
     Refused({}, "trusted_keys lacks the public half of this node's own sign_key /.*/node, which is SHA256:.*. Add it")
 ]
-IDS = [Refused({"ids": ("a", "b")}, "The ids of rows must be one for each row. Got 2 for 9 rows", DataError)]
+IDS = [Refused({"ids": ("a", "b")}, "There are 2 ids for 9 rows", DataError)]
 DOORS: dict[str, tuple[Callable[..., Any], list[Refused]]] = {
     "from_frame": (from_frame, FRAME),
     "rows of a client": (local_data, LOCAL),

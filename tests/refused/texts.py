@@ -19,7 +19,7 @@ LETTERS = "größe,gewicht\n1.5,2\n3,4\n"
 NUMBERED = np.round(np.random.default_rng(0).standard_normal((30, 3)), 4)
 INDEXED = pd.DataFrame(NUMBERED, columns=["age", "bmi", "pulse"]).to_csv()
 INDEX = (
-    "must be named differently. Got column 1 without a name (it looks like the index that pandas writes). "
+    "have no name of their own. Got column 1 without a name (it looks like the index that pandas writes). "
     "Leave it out with beside=[''], name the others with columns=[...], or write the file without it.$"
 )
 TWICE = "a,b,a,c,\n1,2,3,4,\n5,6,7,8,\n"
@@ -172,9 +172,9 @@ TEXT_FILE = [
             (
                 "a;b\n1,5;2\n1.234,5;2\n",
                 "decimal=',', thousands=''",
-                "must be numbers. Got '1.234,5' in column a (line 3). Read .*='.'",
+                "must hold numbers. Got '1.234,5' in column a (line 3). Read .*='.'",
             ),
-            ("a;b\n1,5;2\n12.34,5;2\n", "decimal=','", "must be numbers. Got '12.34,5' in column a (line 3)."),
+            ("a;b\n1,5;2\n12.34,5;2\n", "decimal=','", "must hold numbers. Got '12.34,5' in column a (line 3)."),
             (INDEXED, None, INDEX),
             (
                 pd.DataFrame(NUMBERED).to_csv(),
@@ -183,8 +183,8 @@ TEXT_FILE = [
                 "numbers. Write csv(path='/.*/x.csv', header=True) or header=False; of a folder, folder(..., "
                 "header=True).",
             ),
-            (TWICE, "columns=['a']", "named differently. Got 'a' more than once. Name them, each"),
-            (TWICE, "beside=['a']", "named differently. Got 'a' more than once. Name them, each"),
+            (TWICE, "columns=['a']", "have no name of their own. Got 'a' more than once. Name them, each"),
+            (TWICE, "beside=['a']", "have no name of their own. Got 'a' more than once. Name them, each"),
             *(
                 (
                     "a,b,c\n1,2,3\n4,5,6,7\n",
@@ -194,15 +194,15 @@ TEXT_FILE = [
                 )
                 for options in (None, "columns=['a']", "beside=['b']")
             ),
-            ("a,a\n1,2\n", None, "must be named differently. Got 'a' more than once."),
+            ("a,a\n1,2\n", None, "have no name of their own. Got 'a' more than once."),
             (
                 "age,city,sex,size\n1,Bonn,f,2\n3,Jena,m,4\n",
                 None,
-                f"x.csv must be numbers. Got 'Bonn' in column city (line 2), 'f' in column sex (line 2).{ENCODED}",
+                f"x.csv must hold numbers. Got 'Bonn' in column city (line 2), 'f' in column sex (line 2).{ENCODED}",
             ),
-            ("1,2\nx,4\n", None, "must be numbers. Got 'x' in column 1 (line 2)."),
+            ("1,2\nx,4\n", None, "must hold numbers. Got 'x' in column 1 (line 2)."),
             ("a,b\n1,2\n\n3\n", None, "^Line 4 of /.*/x.csv has 1 cell, and the first line has 2. Mend the line."),
-            ("a\n1_000\n", None, "must be numbers. Got '1_000' in column a (line 2)."),
+            ("a\n1_000\n", None, "must hold numbers. Got '1_000' in column a (line 2)."),
         )
     ],
     Refused({"content": TWICE, "columns": ["b", "a"]}, "Got 'a' more than once", DataError),
@@ -232,11 +232,8 @@ ROWS_OF_TEXT = [
     *[
         Refused(given, sentence, DataError)
         for given, sentence in (
-            ({"content": "a,b\n1,2\n", "options": "beside=['a', 'b']"}, "at least one row and one column"),
-            *(
-                ({"content": text}, "^The data of client 0, /.*/x.csv, must be at least one row and one col")
-                for text in ("", "age,bmi,pulse\n")
-            ),
+            ({"content": "a,b\n1,2\n", "options": "beside=['a', 'b']"}, "has no columns"),
+            *(({"content": text}, "^The data of client 0, /.*/x.csv, has no ") for text in ("", "age,bmi,pulse\n")),
             (
                 {"content": "age,bmi,pulse\n1,2,3\n4,nan,6\n3,2,1\n4,5,7\n1,2,inf\n", "missing": "mean"},
                 "The first is in line 6 of .*/x.csv, column pulse.",
@@ -253,10 +250,10 @@ ARRAY_OF_TEXT = [
     Refused({"content": INDEXED}, INDEX, DataError),
     Refused(
         {"content": TWICE},
-        "must be named differently. Got 'a' more than once, column 5 without a name. Name them, each",
+        "have no name of their own. Got 'a' more than once, column 5 without a name. Name them, each",
         DataError,
     ),
-    Refused({"content": "age,site\n1,Bonn\n"}, "must be numbers. Got .* in column site", DataError),
+    Refused({"content": "age,site\n1,Bonn\n"}, "must hold numbers. Got .* in column site", DataError),
 ]
 DOORS: dict[str, tuple[Callable[..., Any], list[Refused]]] = {
     "file of text": (text_file, TEXT_FILE),

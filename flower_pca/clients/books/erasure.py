@@ -127,8 +127,5 @@ def _lock(locks: ExitStack, path: Path) -> None:
         locks.enter_context(files.lock(path, wait=False))
     except ConfigError as error:
         raise ConfigError(
-            f"{path.name} of this node",
-            must="erased while no run is at it",
-            got="one that is",
-            then="Stop the node, or wait for the end of its run.",
+            f"A run is using {path.name} of this node. Stop the node, or wait for the end of its run, then erase it."
         ) from error

@@ -157,19 +157,15 @@ def folder_of(path: Path) -> None:
     except OSError as error:
         with private():
             raise ConfigError(
-                "The folder of what a node keeps",
-                must="possible",
-                got=f"{path.parent} ({error.strerror})",
-                then="Name another, or let the user of this process make it.",
+                f"This node cannot keep anything in {path.parent} ({error.strerror}). Name another folder, or let "
+                "the user of this process make it."
             ) from error
     # a ledger that somebody puts aside has told nothing
     if files.free_for_all(path.parent):
         with private():
             raise ConfigError(
-                "The folder of what a node keeps",
-                must="one that not all users may write to",
-                got=f"{path.parent}",
-                then="Name a folder in it, which is then made for its owner.",
+                f"Every user may write to {path.parent}, so a node cannot keep anything there. Name a folder in it: "
+                "the node makes it for its owner alone."
             )
 
 
@@ -178,10 +174,8 @@ def lock(path: Path) -> Iterator[None]:
     """Keep other processes from this file until the end."""
     if files.fcntl is None:
         raise ConfigError(
-            "What a node keeps",
-            must="on a system that can lock files",
-            got=os.name,
-            then="Leave memory_dir, output_dir and rules that need a ledger out, or run the node on another system.",
+            f"This system ({os.name}) cannot lock files, which keeping a memory needs. Leave memory_dir, output_dir "
+            "and rules that need a ledger out, or run the node on another system."
         )
     folder_of(path)
     with files.lock(path):

@@ -118,10 +118,8 @@ class Ledger:
         groups, losses = most or (len(self.groups) + 1, self.beyond)
         if self.beyond > losses:
             raise RefusalError(
-                "The answers beyond bounds of masked sums",
-                must=f"at most {losses}: that is its max_dropouts",
-                got=self.beyond,
-                then="Ask the node's operator: each tells how large they are.",
+                f"{self.beyond} masked sums of this node have lost a member, and its max_dropouts is {losses}. Ask "
+                "the node's operator: each such sum tells how large the answers beyond the bounds are."
             )
         gone = frozenset(self.left)
         if here & gone:
@@ -139,11 +137,9 @@ class Ledger:
         if len(self.groups) >= groups:
             count = labels.count(groups, "group")
             raise RefusalError(
-                "The peers of this node in a masked sum",
-                must=f"in one of at most {count}, of whom at most {losses} may be lost: its max_groups and "
-                "max_dropouts",
-                got="others",
-                then="Ask the node's operator: each group more, and each loss, tells what the members do not share.",
+                f"This node sums with at most {count} of peers, of whom at most {losses} may be lost (its max_groups "
+                "and max_dropouts), and this group is one more. Ask the node's operator: each further group, and each "
+                "loss, tells what its members do not share."
             )
         self._require_lot(lots, None)
         self.groups.append(Group(here, epoch=self.epoch))
@@ -249,10 +245,8 @@ def _read(path: Path) -> Ledger:
         ValueError,
     ) as error:  # to take it for none would forget what was told
         raise RefusalError(
-            f"{path.name} of this node",
-            must="one that this node has written",
-            got="another",
-            then="Its operator has to look at it, or to run flower-pca forget --what ledger.",
+            f"{path.name} of this node was not written by this node, or is damaged. Its operator has to look at it, "
+            "or to run flower-pca forget --what ledger."
         ) from error
 
 
@@ -317,10 +311,8 @@ class Account:
         for book in books:
             if book.answered >= most:
                 raise RefusalError(
-                    "The messages to this node",
-                    must=f"at most {most}: that is its max_messages_ever",
-                    got="one more",
-                    then=OPERATOR,
+                    f"This node has answered {labels.count(most, 'message')}, which is its max_messages_ever. "
+                    f"{OPERATOR}"
                 )
             book.answered += 1
 
@@ -380,9 +372,9 @@ class Account:
             return
         book.spent += noise.cost(request.layers.get(NOISE, {}))
         if book.spent > most * (1.0 + _ROUNDING):
-            rule = f"at most {self._rules.max_epsilon:g} at {self._rules.max_delta:g}: that is its max_epsilon"
             raise RefusalError(
-                "The epsilon that this node spends on its rows", must=rule, got="more with this message", then=OPERATOR
+                "With this message the node would spend more on its rows than its max_epsilon allows: "
+                f"{self._rules.max_epsilon:g} at delta {self._rules.max_delta:g}. {OPERATOR}"
             )
 
     def _weigh_columns(
@@ -406,10 +398,8 @@ class Account:
         book.columns += -(-sum(numbers) // d)
         if book.columns > most:
             raise RefusalError(
-                "The columns of numbers that leave this node",
-                must=f"at most {most}: that is its max_columns",
-                got=f"{book.columns} with this message",
-                then=OPERATOR,
+                f"With this message {book.columns} columns of numbers would leave this node, and its max_columns is "
+                f"{most}. {OPERATOR}"
             )
 
 

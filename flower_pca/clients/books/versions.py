@@ -128,7 +128,7 @@ def read(path: Path) -> Version | None:
     except FileNotFoundError:
         return None
     except (FlowerPCAError, AttributeError, KeyError, TypeError, ValueError) as error:
-        raise _damage(path.name, "another") from error
+        raise _damage(path.name, "was not written by this node, or is damaged") from error
 
 
 def _values(header: dict[str, Any], arrays: dict[str, Array]) -> Any:
@@ -141,13 +141,8 @@ def _values(header: dict[str, Any], arrays: dict[str, Array]) -> Any:
     return sparse.csr_array(parts, shape=(n, d))
 
 
-def _damage(file: str, got: str) -> RefusalError:
-    return RefusalError(
-        f"{file} of this node",
-        must="the one that this node has written last",
-        got=got,
-        then="Its operator has to look at it, or to run flower-pca forget.",
-    )
+def _damage(file: str, fault: str) -> RefusalError:
+    return RefusalError(f"{file} of this node {fault}. Its operator has to look at it, or to run flower-pca forget.")
 
 
 class ReleasedRows:
@@ -215,10 +210,8 @@ class ReleasedRows:
             least = rules.min_change
             if least is not None and given.n < least:
                 raise RefusalError(
-                    "The rows of this node",
-                    must=f"at least {least}, its min_change, before they are first answered from",
-                    got="fewer",
-                    then="Ask again when it has more.",
+                    f"This node answers for the first time from {least} rows on, its min_change, and has fewer. Ask "
+                    "again when it has more."
                 )
             self._number, self._unwritten = book.versions + 1, True
             return
@@ -260,9 +253,7 @@ class ReleasedRows:
 
 
 def _other_version() -> RefusalError:
-    return RefusalError(
-        "The rows of this node", must="the version that the run began with", got="another", then="Start the run again."
-    )
+    return RefusalError("The rows of this node have changed since the run began. Start the run again.")
 
 
 def _ledger_of(data: LocalData, rules: Rules, context: Context | None) -> Path:
@@ -281,11 +272,11 @@ def _released(place: Path, book: Ledger) -> Version | None:
     version = read(file)
     if version is None:
         if book.versions and not book.reopened:
-            raise _damage(file.name, "none")
+            raise _damage(file.name, "is gone")
         return None
     # An older file put back would be answered from once more, beside what has been told since.
     if version.number < book.versions:
-        raise _damage(file.name, "an older one")
+        raise _damage(file.name, "is older than what this node has written last")
     return version
 
 

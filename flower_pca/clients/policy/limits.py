@@ -93,7 +93,8 @@ class Demand:
         numbers, strange = single.tables(request.layers[SINGLE])
         if strange:
             raise ProtocolError(
-                "The numbers for single clients", must="tables", got=", ".join(sorted(strange))[:100], then=_SENDER
+                f"Numbers for single clients come as tables. This message has {', '.join(sorted(strange))[:100]}. "
+                f"{_SENDER}"
             )
         return cls(stage, asks, Message({**arrays, **numbers}), frozenset(numbers), masked)
 
@@ -101,27 +102,23 @@ class Demand:
         """Refuse what the stage does not name, and what is not as it says."""
         if unknown := sorted(self.arrays.keys() - self.asks.keys()):
             # The names are the sender's, however many and long: what is said of them is cut.
-            rule = f"those of {self.stage or 'a set-up'}: {', '.join(self.asks) or 'none'}"
             raise ProtocolError(
-                "The arrays of a message",
-                must=rule,
-                got=", ".join(unknown)[:100],
-                then="Install the same flower_pca everywhere; an algorithm of your own names them in its asks.",
+                f"{', '.join(unknown)[:100]} is no array of {self.stage or 'a set-up'}, whose messages have "
+                f"{', '.join(self.asks) or 'none'}. Install the same flower_pca everywhere; an algorithm of your own "
+                "names its arrays in its asks."
             )
         for name, a in self.arrays.items():
             ask = self.asks[name]
             for one in a if ask.each and name in self.tables and a.ndim == 1 else [a]:
                 if wrong := ask.fault(np.asarray(one)):
-                    raise ProtocolError(f"{name} of a message", must=wrong[0], got=wrong[1], then=_SENDER)
+                    raise _malformed(name, wrong)
         loops = [name for name in self.arrays if self.asks[name].repeats]
         # Loops that are within each other multiply: each of them may be within its own range.
         steps = math.prod(max(1.0, float(self.arrays[name])) for name in loops)
         if steps > MOST_STEPS:
             raise ProtocolError(
-                f"{' times '.join(loops)} of a message",
-                must=f"at most {MOST_STEPS}",
-                got=f"{steps:g}",
-                then="Ask for fewer steps.",
+                f"{' times '.join(loops)} is {steps:g} steps in one message, and a node takes at most {MOST_STEPS}. "
+                "Ask for fewer steps."
             )
 
     def check_sizes(self, d: int | None, n: int | None) -> None:
@@ -132,32 +129,24 @@ class Demand:
             columns = self._columns(name)
             if columns > most or (a.ndim == 2 and not ask.by_column and len(a) > most):
                 raise ProtocolError(
-                    f"{name} of a message",
-                    must=f"of at most {labels.count(most, 'column')}",
-                    got=columns,
-                    then="Ask for fewer columns.",
+                    f"{name} of a message has {labels.count(columns, 'column')}, and at most {most} are possible. "
+                    "Ask for fewer columns."
                 )
             if ask.by_column and d is not None and len(a) != d:
                 if name == "block" and self.stage in _OPENINGS:  # a start has said how many columns there are
                     raise ProtocolError(start_of_other_columns(len(a), d))
                 raise ProtocolError(
-                    "The rows of this node",
-                    must=f"of {len(a)} columns, as {name} of this message",
-                    got=d,
-                    then="Align the features first.",
+                    f"This node has {labels.count(d, 'column')}, and {name} of this message is for {len(a)}. Align "
+                    "the features first."
                 )
             if ask.by_column and a.ndim == 2 and np.max(np.abs(a), initial=0.0) > LONGEST:
-                raise ProtocolError(
-                    f"{name} of a message", must=f"at most {LONGEST:g} in size", got="larger entries", then=_SENDER
-                )
+                raise ProtocolError(f"{name} of a message has entries above {LONGEST:g} in size. {_SENDER}")
             if ask.makes_columns and d is not None and n is not None:
                 room = widest(n, d, made=_BLOCKS[self.masked or ask.own])
                 if min(columns, n if ask.of_rows else d) > room:
                     raise ProtocolError(
-                        f"{name} of a message",
-                        must=f"of at most {labels.count(room, 'column')}, for which a node of so few rows has memory",
-                        got=columns,
-                        then="Ask for fewer columns.",
+                        f"{name} of a message has {labels.count(columns, 'column')}, and a node of so few rows has "
+                        f"memory for {room}. Ask for fewer columns."
                     )
 
     def check_length(self, d: int | None) -> None:
@@ -171,10 +160,8 @@ class Demand:
             if d is None and 8 * _BLOCKS[self.masked] * length * width > SPARE:
                 columns = labels.count(width, "column")
                 raise ProtocolError(
-                    "The number of columns of a run",
-                    must=f"so few that a node which has seen no rows has memory for {columns} of a product",
-                    got=length,
-                    then=_SENDER,
+                    f"A run of {labels.count(length, 'column')} asks for {columns} of a product, for which a node "
+                    f"that has seen no rows yet has too little memory. {_SENDER}"
                 )
 
     def _columns(self, name: str) -> int:
@@ -201,6 +188,11 @@ class Demand:
         return any(part.kind.square for part in parts.values())
 
 
+def _malformed(name: str, wrong: tuple[str, str]) -> ProtocolError:
+    rule, got = wrong
+    return ProtocolError(f"{name} of a message must be {rule}. Got {got}. {_SENDER}")
+
+
 def check(request: wire.Request) -> None:
     """Refuse numbers that no strategy sends, before anything is made of them."""
     for name, a in {**request.every, **request.frame.arrays}.items():
@@ -208,22 +200,19 @@ def check(request: wire.Request) -> None:
             got = "NaN or infinite entries"
             if a.dtype.kind not in "fiub":
                 got = f"dtype {a.dtype}"
-            raise ProtocolError(f"{name} of a message", must="real and finite", got=got, then=_SENDER)
+            raise ProtocolError(f"{name} of a message has {got}, and real, finite numbers are needed. {_SENDER}")
         # LAPACK knows no others
         if a.dtype.kind == "f" and a.dtype.itemsize not in (4, 8):
-            raise ProtocolError(f"{name} of a message", must="of 32 or 64 bits", got=f"{a.dtype}", then=_SENDER)
-        if a.dtype.kind == "f" and np.max(np.abs(a), initial=0.0) > LARGEST:
             raise ProtocolError(
-                f"{name} of a message", must=f"at most {LARGEST:g} in size", got="larger entries", then=_SENDER
+                f"{name} of a message has the dtype {a.dtype}, and numbers of 32 or 64 bits are needed. {_SENDER}"
             )
+        if a.dtype.kind == "f" and np.max(np.abs(a), initial=0.0) > LARGEST:
+            raise ProtocolError(f"{name} of a message has entries above {LARGEST:g} in size. {_SENDER}")
     if request.frame.arrays and Demand.of(request).stage in _OPENINGS:
         # An opening's products are of raw rows, whatever the frame: what follows from them must be
         # of raw rows too.
         raise ProtocolError(
-            "What an opening asks for",
-            must="of raw rows",
-            got=f"a frame with {', '.join(request.frame.arrays)}",
-            then=_SENDER,
+            f"An opening works on raw rows, and this one has a frame with {', '.join(request.frame.arrays)}. {_SENDER}"
         )
 
 
@@ -231,15 +220,10 @@ def check_arrays(request: wire.Request) -> None:
     """Refuse arrays that the stage of the message does not name, or that are not what it says."""
     if request.stage == messages.STAGE:
         if strange := messages.strange(request.arrays):
-            raise ProtocolError(
-                "The arrays of masks in a message",
-                must="those of masked sums",
-                got=", ".join(strange)[:100],
-                then=_SENDER,
-            )
+            raise ProtocolError(f"{', '.join(strange)[:100]} is no array of a masked sum. {_SENDER}")
         for name, ask in messages.SENT.items():
             if name in request.arrays and (wrong := ask.fault(request.arrays[name])):
-                raise ProtocolError(f"{name} of a message", must=wrong[0], got=wrong[1], then=_SENDER)
+                raise _malformed(name, wrong)
     demand = Demand.of(request)
     if demand.stage:
         client_half.stage_of(demand.stage)  # one that is not known is refused by its name
@@ -261,10 +245,8 @@ def check_sizes(request: wire.Request, d: int | None, n: int | None = None) -> N
     demand.check_sizes(d, known)
     if known is not None and d is not None and demand.takes_squares and not has_room(request.stage, known, d):
         raise ProtocolError(
-            f"A run of {demand.stage}",
-            must=f"of fewer columns, or of nodes with more rows: C_i of {d} columns takes more memory than a node has",
-            got="too many columns",
-            then="Ask for krylov.",
+            f"{demand.stage} forms a matrix of {d} x {d} columns, for which this node has too little memory. Ask for "
+            "krylov, or for fewer columns."
         )
 
 
@@ -338,17 +320,16 @@ def _check_frame(request: wire.Request, d: int | None) -> None:
         shapes = {"covariate_mean": (covariates.adjusted,), "slopes": (covariates.adjusted, d)}
         there = {"covariate_mean", "slopes", "grand", "sigma"} & framed.keys()
         if there not in (set(), {"covariate_mean", "slopes"}, {"slopes", "grand", "sigma"}):
-            raise ProtocolError(
-                "The covariates of a message", must="with all of their numbers, or without", got="some", then=_SENDER
-            )
+            raise ProtocolError(f"A message about covariates has some of their numbers and lacks others. {_SENDER}")
     for name, a in framed.items():
         shape = shapes.get(name, (d,))
         if a.shape != shape or a.dtype.kind != "f":
-            got = f"shape {a.shape} and dtype {a.dtype}"
             rule = " x ".join(f"{side}" for side in shape)
-            raise ProtocolError(f"The {name} of a message", must=f"{rule} numbers", got=got, then=_SENDER)
+            raise ProtocolError(
+                f"The {name} of a message needs {rule} numbers, and has shape {a.shape} and dtype {a.dtype}. {_SENDER}"
+            )
     for name in {"scale", "sigma"} & framed.keys():
         if not (framed[name] > 0.0).all():
-            raise ProtocolError(f"The {name} of a message", must="above 0", got="others", then=_SENDER)
+            raise ProtocolError(f"The {name} of a message has entries of 0 or below. {_SENDER}")
         if framed[name].min() < SMALLEST:
-            raise ProtocolError(f"The {name} of a message", must=f"at least {SMALLEST:g}", got="less", then=_SENDER)
+            raise ProtocolError(f"The {name} of a message has entries below {SMALLEST:g}. {_SENDER}")

@@ -10,6 +10,7 @@ import numpy as np
 from flwr.app import Context
 
 from flower_pca import registry, wire
+from flower_pca.base import labels
 from flower_pca.base.errors import ConfigError
 from flower_pca.clients.policy import limits
 from flower_pca.clients.policy.refusals import OPERATOR, RefusalError
@@ -40,10 +41,8 @@ class Policy:
     def __init__(self, rules: Rules, *, served: Set[str], context: Context | None = None) -> None:
         if rules.max_messages is not None and context is None:
             raise ConfigError(
-                "max_messages",
-                must="used with the node's context",
-                got="no context",
-                then="Write PCAClient(data, context=context, max_messages=...).",
+                "max_messages needs the node's context. Write PCAClient(data, context=context, max_messages=...).",
+                setting="max_messages",
             )
         self._rules, self._served, self._context = rules, served, context
 
@@ -69,28 +68,27 @@ class Policy:
         if named <= set(registry.OPENING_ONLY) and limits.tells_products(stage, request):
             got = f"{stage} with one" if "opening" in stage else stage
             raise RefusalError(
-                f"A message of {request.algorithm}",
-                must="an opening without a block",
-                got=got,
-                then="Check the sender.",
+                f"{request.algorithm} asks nodes for an opening without a block only, and this message asks for "
+                f"{got}. Check the sender."
             )
         if inner is not None:
             limits.check_arrays(request)  # which `bare` makes the parts of an answer from
             if limits.bare(stage, request.arrays):
                 raise RefusalError(
-                    "What is asked for under masks",
-                    must="a sum that shows nothing of a node's own results",
-                    got=stage,
-                    then="Check the sender.",
+                    f"A masked {stage} with these arrays would show a node's own results. Check the sender."
                 )
         unserved, stages = algorithms - self._served, registry.STAGES
         unnamed = sorted(name for name in unserved if name in everything() and stages[name].by_row)
         if unnamed and self._rules.allow is None:
-            rule = "one whose answers compare no rows, or one that this node's operator has named"
-            raise RefusalError("The algorithm", must=rule, got=", ".join(unnamed), then=OPERATOR)
+            raise RefusalError(
+                f"Answers of {', '.join(unnamed)} compare single rows, so this node serves it only if its operator "
+                f"names it. {OPERATOR}"
+            )
         if unserved:
-            rule = f"one of those that this node serves ({', '.join(sorted(self._served))})"
-            raise RefusalError("The algorithm", must=rule, got=", ".join(sorted(unserved)), then=OPERATOR)
+            raise RefusalError(
+                f"This node does not serve {', '.join(sorted(unserved))}. It serves "
+                f"{', '.join(sorted(self._served)) or 'none'}. {OPERATOR}"
+            )
 
     def _check_noise(self, request: wire.Request) -> None:
         """As much noise as the node insists on; but in a set-up of masks, which tells of no row."""
@@ -99,10 +97,8 @@ class Policy:
         says = request.layers.get(NOISE)
         if says is not None and not self._rules.allow_noise:
             raise RefusalError(
-                "A run at this node",
-                must="one without noise: allow_noise is not set",
-                got="one with dp",
-                then="Run without dp, or ask the node's operator.",
+                "This node takes part in no run with noise, because its allow_noise is not set. Run without dp, or "
+                "ask the node's operator."
             )
         floor = self._rules.floor
         if floor is not None and (why := floor.refusal(says)) is not None:
@@ -111,43 +107,37 @@ class Policy:
             return
         most, budget = self._rules.budget, noise.named_budget(says)
         if most is not None and budget > most * (1.0 + _ROUNDING):
-            rule = f"at most what max_epsilon={self._rules.max_epsilon:g} at {self._rules.max_delta:g} allows"
-            raise RefusalError("The budget of a run at this node", must=rule, got="more", then=OPERATOR)
+            raise RefusalError(
+                f"The run's privacy budget is larger than this node allows: max_epsilon={self._rules.max_epsilon:g} "
+                f"at delta {self._rules.max_delta:g}. {OPERATOR}"
+            )
         # Under noise rows are clipped, and compared so: with next to none, answers would tell
         # single rows.
         if self._rules.answers != "rows" and budget > _LOUDEST:
             raise RefusalError(
-                "The budget of a run with noise at this node",
-                must=f"at most {_LOUDEST:g}, a sum of (clip^2 / noise)^2",
-                got=f"{budget:g}",
-                then="Run with a smaller epsilon.",
+                f"The run's noise is too small for this node: its sum of (clip^2 / noise)^2 is {budget:g}, and at "
+                f"most {_LOUDEST:g} is allowed. Run with a smaller epsilon."
             )
 
     def _check_masks(self, request: wire.Request) -> None:
         masked = request.stage == messages.STAGE
         if self._rules.masked_only and not masked:
             raise RefusalError(
-                "A message to this node",
-                must="masked: masked_only is set",
-                got="one without masks",
-                then="Run the strategy with mask=True.",
+                "This node answers masked messages only, because its masked_only is set. Run the strategy with "
+                "mask=True."
             )
         if masked and messages.single(request.arrays) and not self._rules.single_masks:
             raise RefusalError(
-                "A set-up of masks at this node",
-                must="with self-masks: single_masks is not set",
-                got="one without",
-                then="Leave self_masks=False out, or ask the node's operator.",
+                "This node takes part in no masked sum without self-masks, because its single_masks is not set. "
+                "Leave self_masks=False out, or ask the node's operator."
             )
         tables = request.layers.get(SINGLE)
         if masked and tables and apart.unequal(tables):
             # Of answers that hang on a number, a sum in which one client has another is that
             # client's.
             raise RefusalError(
-                "The numbers in a masked message",
-                must="the same for all",
-                got="others for some",
-                then="Ask for one number.",
+                "A masked message asks different numbers of different clients, so the sum would show one of them. "
+                "Ask for one number."
             )
 
     def count(self) -> None:
@@ -158,10 +148,8 @@ class Policy:
         answered = int(records.values_in(self._context.state, _ANSWERED).get("messages", 0))
         if answered >= most:
             raise RefusalError(
-                "The messages to this node in a run",
-                must=f"at most {most}: that is its max_messages",
-                got="one more",
-                then="Ask the node's operator, or for an algorithm of fewer rounds.",
+                f"This node answers at most {labels.count(most, 'message')} of a run, its max_messages. Ask the "
+                "node's operator, or use an algorithm of fewer rounds."
             )
         records.put_values(self._context.state, _ANSWERED, {"messages": answered + 1})
 
@@ -182,10 +170,8 @@ class Policy:
         constants = self._rules.constants(data.names, data.d)
         if constants is None or np.isnan(constants[data.n > np.asarray(data.observed().seen)]).any():
             raise RefusalError(
-                "The missing values of this node",
-                must="none in a run with noise, or in columns for which its gap_values has constants",
-                got="others",
-                then=OPERATOR,
+                "A run with noise cannot use the missing values of this node, because its gap_values has no "
+                f"constants for their columns. {OPERATOR}"
             )
         return replace(request.frame, fill=np.nan_to_num(constants), own=False)
 
@@ -197,19 +183,14 @@ class Policy:
         remedy = 'Run with missing="own_mean", or ask the node\'s operator.'
         if self._rules.missing != "mean":
             raise RefusalError(
-                "The missing values of this node",
-                must="filled with its own means: that is its rule",
-                got='missing="mean"',
-                then=remedy,
+                f'This node fills missing values with its own means only, and the run asks for missing="mean". {remedy}'
             )
         gaps = data.n - np.asarray(data.observed().seen)
         # Answers to two fills differ by the sum of the rows with a gap, and these may be one.
         if np.any((gaps > 0) & (gaps < self._rules.min_rows)):
             raise RefusalError(
-                "The gaps in a column of this node",
-                must=f"at least {self._rules.min_rows}, its min_rows, to be filled with means of others",
-                got="fewer",
-                then=remedy,
+                f"A column of this node has fewer than {self._rules.min_rows} gaps (its min_rows), too few to be "
+                f"filled with the means of all nodes. {remedy}"
             )
 
     def without_local_results(self, request: wire.Request, up: Arrays, d: int | None) -> Arrays:

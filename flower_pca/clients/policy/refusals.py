@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from flower_pca import wire
-from flower_pca.base.errors import DataError, FlowerPCAError, ProtocolError, harmless, sentence
+from flower_pca.base.errors import DataError, FlowerPCAError, ProtocolError, harmless
 from flower_pca.layers import NOISE
 from flower_pca.masking import messages
 
@@ -38,24 +38,15 @@ def words_for_server(error: Exception, *, discreet: bool) -> str:
         log.error("This node cannot answer: %s (%s)", harmless(text), _place(error))
         # A server may cause as many as it likes: each takes one line of the log, unless asked for.
         log.debug("Where it failed:", exc_info=error)
-        return sentence("This node", "able to answer", f"an error ({_kind(error)}), which its own log has", OPERATOR)
+        return f"This node cannot answer because of an error ({_kind(error)}), which its own log has. {OPERATOR}"
     if error.private:
         in_one_line = text.replace("\n", " ")
         log.warning("The rows or the rules of this node cannot be used: %s", in_one_line)
-        return sentence(
-            "The rows and the rules of this node",
-            "readable, as its operator has named them",
-            "an error, which its own log has",
-            OPERATOR,
-        )
+        return f"This node cannot read its rows or its rules, and its own log says why. {OPERATOR}"
     text = harmless(text)  # names of the server's stand in it
     log.warning("This node does not answer: %s", text)
     if isinstance(error, DataError) and discreet:
-        rule, marked, got = text.partition(" Got ")
-        if not marked:
-            # A free sentence may say anywhere what was found in the rows.
-            return f"This node cannot answer from its rows, and its own log says why. {OPERATOR}"
-        return f"{rule} {got.partition('. ')[2]}"
+        return f"This node cannot answer from its rows, and its own log says why. {OPERATOR}"
     return text
 
 
@@ -113,10 +104,7 @@ def naming(request: wire.Request) -> Iterator[None]:
             "This node cannot work on a message: %s (%s)", harmless(str(error)), _place(error)
         )
         logging.getLogger("flwr").debug("Where it failed:", exc_info=error)
-        got = type(error).__name__
         raise ProtocolError(
-            "A message",
-            must=f"one that the stage {request.stage} of this version can work on",
-            got=f"one that fails here ({got})",
-            then="Install the same flower_pca everywhere.",
+            f"This node fails on a message of {request.stage} ({type(error).__name__}): the sender may have another "
+            "version. Install the same flower_pca everywhere."
         ) from error

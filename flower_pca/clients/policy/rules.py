@@ -24,6 +24,7 @@ from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, private
 from flower_pca.base.labels import clean
 from flower_pca.base.linalg import Array
+from flower_pca.base.options import option
 from flower_pca.base.shown import brief, shown
 from flower_pca.clients.policy.profiles import LOT, chosen
 from flower_pca.dp.gaussian import noise_of
@@ -281,10 +282,9 @@ class Rules:
             if name not in listed:
                 known = ", ".join(listed)
                 raise ConfigError(
-                    "Every algorithm in allow",
-                    must=f"one of {known}",
-                    got=shown(name),
-                    then=checks.did_you_mean(name, listed),
+                    f"allow names {shown(name)}, which is no algorithm. Known are {known}. "
+                    f"{checks.did_you_mean(name, listed)}",
+                    setting="allow",
                 )
         for name, least in _LEAST.items():
             if getattr(self, name) is not None or name in _NEEDED:
@@ -293,10 +293,9 @@ class Rules:
         checks.choice("missing of a node", self.missing, ("own_mean", "mean"))
         if self.data_name is not None and not _NAME.fullmatch(str(self.data_name)):
             raise ConfigError(
-                "data_name",
-                must="at most 64 letters, digits, hyphens and underscores",
-                got=shown(self.data_name),
-                then='Write "cohort-2024", say.',
+                "data_name must be at most 64 letters, digits, hyphens and underscores. Got "
+                f'{shown(self.data_name)}. Write "cohort-2024", for example.',
+                setting="data_name",
             )
         if self.noise_seed is not None:
             checks.integer("noise_seed", self.noise_seed, most=2**62)
@@ -336,32 +335,26 @@ class Rules:
             checks.integer("min_change", self.min_change, least=self.min_rows)
         if self.min_change is not None and self.split_columns:
             raise ConfigError(
-                "min_change",
-                must="used without split_columns, whose runs tell the scores of each person",
-                got=f"split_columns={self.split_columns}",
-                then="Leave one of them out.",
+                f"min_change does not go together with split_columns={self.split_columns}, whose runs tell the scores "
+                "of each person. Leave one of them out.",
+                setting="min_change",
             )
         if self.categorical and not self.share_names:
             raise ConfigError(
-                "categorical of a node",
-                must="left out without share_names, as they are names of columns",
-                got=shown(self.categorical),
-                then="Leave one of them out.",
+                f"{option('categorical')} of a node ({shown(self.categorical)}) gives names of columns away, and "
+                "share_names is not set. Leave categorical out, or set share_names.",
+                setting="categorical",
             )
         if self.counts_groups and self.trusted_keys is None:
             raise ConfigError(
-                "max_groups and max_dropouts",
-                must="used with trusted_keys",
-                got="none",
-                then="Give trusted_keys: without them a server can name whom it likes.",
+                "max_groups and max_dropouts need trusted_keys. Give trusted_keys: without them a server can invent "
+                "the nodes of a group."
             )
         _ = self._constants
         if self.floor is not None and not self.allow_noise:
             raise ConfigError(
-                "allow_noise",
-                must="true beside min_noise, max_clip and max_epsilon, which ask for noise",
-                got="false",
-                then="Leave one of them out.",
+                "allow_noise is false, and min_noise, max_clip or max_epsilon asks for noise. Leave one of them out.",
+                setting="allow_noise",
             )
 
     def _check_budget(self) -> None:
@@ -369,10 +362,8 @@ class Rules:
             return
         if self.max_epsilon is None or self.max_delta is None:
             raise ConfigError(
-                "max_epsilon and max_delta",
-                must="given together",
-                got=f"max_epsilon={shown(self.max_epsilon)}, max_delta={shown(self.max_delta)}",
-                then="Try 1.0 and 1e-6.",
+                "max_epsilon and max_delta are one budget, and only one of them is given: "
+                f"max_epsilon={shown(self.max_epsilon)}, max_delta={shown(self.max_delta)}. Try 1.0 and 1e-6."
             )
         checks.number("max_epsilon", self.max_epsilon, least=1e-9)
         checks.number("max_delta", self.max_delta, least=1e-30, most=0.5)
@@ -402,11 +393,8 @@ class Rules:
         """Refuse rules that are no such profile."""
         if self.profile == "masked" and self.trusted_keys is None:
             raise ConfigError(
-                "The profile masked",
-                must="used with trusted_keys",
-                got="none",
-                then="Give trusted_keys: without them a server can take part as another node, "
-                "and unmask what this sends.",
+                "The profile masked needs trusted_keys: without them a server can take part as another node, and "
+                "unmask what this node sends. Give trusted_keys."
             )
         for rule in ("min_rows", "min_change") if self.profile == "masked" else ():
             checks.integer(f"{rule} in the profile {self.profile}", getattr(self, rule), least=LOT)
@@ -422,12 +410,7 @@ class Rules:
         for key in config:
             near = difflib.get_close_matches(key.replace("_", "-").lower(), names, n=1, cutoff=_NEAR)
             if near and key not in names:
-                raise ConfigError(
-                    "A rule of this node",
-                    must=f"spelt as it is known, {near[0]}",
-                    got=key,
-                    then="Mend it in the node-config.",
-                )
+                raise ConfigError(f"The node-config has {key}, which is no rule. Did you mean {near[0]}?")
         given = {name: config[key] for key, name in names.items() if key in config}
         if "allow" in given:
             named = str(given["allow"]).split(",")
@@ -475,10 +458,9 @@ class Rules:
         values = list(numbers.values()) if isinstance(numbers, Mapping) else numbers
         if not np.isfinite(values).all():
             raise ConfigError(
-                "gap_values",
-                must="a number, or one for each column by name",
-                got=shown(self.gap_values),
-                then='Write "age=50,weight=70", say.',
+                f"gap_values must be a number, or one for each column by name. Got {shown(self.gap_values)}. "
+                'Write "age=50,weight=70", for example.',
+                setting="gap_values",
             )
         if isinstance(numbers, float):
             return numbers

@@ -121,10 +121,8 @@ def check(data: LocalData, wanted: LocalData, rules: Rules, kept: Path | None = 
             enumeration(refused),
         )
         raise RefusalError(
-            "The columns of this node",
-            must="ones in which at least min_rows rows have a value, and none or so many another than most",
-            got="others",
-            then="Run without them, or ask the node's operator.",
+            "A column of this node tells of fewer rows than its min_rows. The node's log names the column. Run "
+            "without it, or ask the node's operator."
         )
 
 

@@ -217,9 +217,7 @@ ARRAY_FILE = [
         "another source.",
         DataError,
     ),
-    Refused(
-        {"npy": SQUARES, "columns": ["size"]}, "^columns names size, and the data has no names of columns."
-    ),
+    Refused({"npy": SQUARES, "columns": ["size"]}, "^columns names size, and the data has no names of columns."),
 ]
 BROKEN_FILE = [
     Refused(

@@ -3,6 +3,7 @@
 import errno
 import itertools
 import logging
+import multiprocessing
 import os
 import stat
 
@@ -368,3 +369,40 @@ def test_a_level_that_one_patient_makes_known_releases_no_version(change, tmp_pa
     np.testing.assert_array_equal(told(), before)
     node.X = table_of_wards(20)
     np.testing.assert_array_equal(told(), before)
+
+
+def answered_at_once(tables, folder):
+    """How many rows the answers are of that processes give at once, each with another of these files."""
+    make = multiprocessing.get_context("fork")
+    barrier, out = make.Barrier(len(tables)), make.Queue()
+
+    def work(place, rows):
+        node = Node(0, rows, memory_dir=folder, **IDS)
+        barrier.wait()
+        _, n, metrics = node.client.fit(*request("ssi", {"Z": np.eye(D)[:, :1]}, run=f"{len(tables)} {place}"))
+        out.put(None if "refusal" in metrics else n)
+
+    processes = [make.Process(target=work, args=each) for each in enumerate(tables)]
+    for process in processes:
+        process.start()
+    found = [out.get(timeout=60) for _ in processes]
+    for process in processes:
+        process.join(60)
+    return [n for n in found if n is not None]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+@pytest.mark.parametrize("trial", range(3))
+def test_processes_with_other_files_at_once_answer_from_one_version(trial, tmp_path):
+    """Or from two, one after the other: of 25 who come, and of 24 of these, only one lot is added."""
+    rows = (
+        pd.DataFrame(np.random.default_rng(trial).standard_normal((85, D)))
+        .add_prefix("c")
+        .assign(patient=np.arange(85))
+    )
+    first = {*answered_at_once([rows[:60], rows[:59]], tmp_path)}
+    assert first in ({60}, {59})
+    added = {*answered_at_once([rows, rows[:84], rows.drop(index=60)], tmp_path)} - first
+    assert len(added) == 1
+    assert min(added) - min(first) >= 20

@@ -235,7 +235,7 @@ def _without(shards: list[Any], patterns: Sequence[str]) -> list[Any]:
     from flower_pca.data.reading import matching, require_matches
 
     sites = [getattr(shard, "site", "") for shard in shards]
-    require_matches("The sites to leave out", filter(None, sites), patterns)
+    require_matches("site to leave out", filter(None, sites), patterns)
     named = zip(shards, sites, strict=True)
     return [shard for shard, site in named if not matching([site], patterns)]
 

@@ -246,14 +246,16 @@ def test_arrays_without_names_are_harmonized_too():
     assert_of_harmonized(adjusted, np.vstack([rows - rows.mean(axis=0) for rows in arrays]), 1e-10)
 
 
-def test_the_command_line_harmonizes_a_folder(tmp_path, capsys):
+@pytest.mark.usefixtures("unillustrated")
+def test_the_command_line_checks_and_harmonizes_a_folder(tmp_path, capsys):
     folder = tmp_path / "sites"
     folder.mkdir()
     tables = scanners_of_sites(12)
     for i, table in enumerate(tables):
         table.to_csv(folder / f"{i}.csv", index=False)
-    out = tmp_path / "out"
-    assert cli.main(["run", str(folder), "--harmonize", "combat", "--keep", "age,sex", "--out", str(out)]) == 0
+    out, asked = tmp_path / "out", [str(folder), "--harmonize", "combat", "--keep", "age,sex"]
+    assert cli.main(["check", *asked]) == 0
+    assert cli.main(["run", *asked, "--out", str(out)]) == 0
     capsys.readouterr()
     loaded = PCAResult.load(out / "result.npz")
     expected = simulate("auto", tables, n_components=2, harmonize="combat", keep=COVARIATES)

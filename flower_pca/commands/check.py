@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _EPILOG = """\
 It takes the options of `flower-pca run`, tries the run, writes nothing, and says what the run would say. Without
---missing it looks into files with gaps as --missing mean does.
+--missing it looks into files with gaps as --missing mean does; with --harmonize and --dp, gaps are an error.
 
 exit codes: 0 nothing was found; 1 hints; 2 a file cannot be used as it is, or the run would end in an error
 
@@ -110,9 +110,16 @@ def _try(given: argparse.Namespace, read: _Read, sites: Sequence[LocalData], hin
 
 def _config(given: argparse.Namespace, *, n_components: int) -> PCAConfig:
     """What the run is asked; with so many components if nobody has said how many."""
-    usual = {"missing": given.missing or ("own_mean" if given.adjust else "mean")}
+    usual = {"missing": given.missing or _missing(given)}
     components = n_components if given.components is None else given.components
     return runs.config_of(argparse.Namespace(**{**vars(given), **usual, "components": components}))
+
+
+def _missing(given: argparse.Namespace) -> str:
+    """What stands for missing values if nobody has said so: what goes with the other options."""
+    if given.harmonize is not None or given.dp is not None:
+        return "error"
+    return "own_mean" if given.adjust else "mean"
 
 
 @dataclass

@@ -32,6 +32,7 @@ from flower_pca.results.steps import TrackingResult
 from flower_pca.rows.frame import Frame
 from flower_pca.settings.bits import why_bits
 from flower_pca.settings.budget import DP
+from flower_pca.settings.highly_variable import HighlyVariable
 from flower_pca.settings.masks import MaskedSums
 from flower_pca.settings.variants import Variants
 from flower_pca.stages.opening import Opening, ScalingOnly
@@ -80,6 +81,7 @@ _STOPPING: Final = ("tol", "min_rounds", "max_rounds", "patience")
 _STRINGS: Final[dict[str, Callable[[Any], Any]]] = {
     "mask": MaskedSums.of,
     "variants": Variants.of,
+    "highly_variable": HighlyVariable.of,
     "dp": DP.of,
     "channel": channel_of,
 }
@@ -171,7 +173,7 @@ def run(config: PCAConfig, *, judged: bool = True, init: Start | None = None) ->
     """
     if init is not None:
         check(config, init=type(init).__name__)
-    if config.variants is not None:
+    if config.variants is not None or config.highly_variable is not None:
         return _of_chosen(config, judged=judged)
     if config.categorical is not None:
         if config.columns is None or not config.coding.is_known:
@@ -234,24 +236,35 @@ def _by_agreement(config: PCAConfig, *, judged: bool, init: Start | None) -> Any
 
 
 def _of_chosen(config: PCAConfig, *, judged: bool) -> AnyRun:
-    """A run that begins by asking how frequent alleles and missing values are, and goes on with some variants."""
-    from flower_pca.stages.chosen import Chosen, SummedTotals, Totals
+    """A run that begins with the sums of all columns, and goes on with some: variants, or genes that vary most."""
+    from flower_pca.stages.chosen import Chosen, Columns, SummedTotals, Totals
+    from flower_pca.stages.gene_sums import GeneSums
 
-    assert config.variants is not None
+    variants, genes = config.variants, config.highly_variable
 
     def then(columns: tuple[str, ...]) -> AnyRun:
-        return run(replace(config, columns=columns, variants=None), judged=judged)
+        return run(replace(config, columns=columns, variants=None, highly_variable=None), judged=judged)
 
-    opening: Stage[Any] = Totals(width=0, judged=judged) if config.mask is None else SummedTotals(width=0)
+    def choose(model: Model, names: Columns) -> tuple[Columns, str]:
+        if genes is not None:
+            return genes.choose(model.n, model.left["mean"], model.left["variance"], names)
+        assert variants is not None
+        return variants.choose(model.n, model.left["mean"], model.left["seen"], names)
+
+    summed = config.mask is not None
+    first_stage: Stage[Any] = Totals(width=0, judged=judged) if not summed else SummedTotals(width=0)
+    if genes is not None:
+        first_stage = GeneSums(of_counts=genes.of_counts)
     algorithm, decisions = _beforehand(config)
     first = Run(
-        (opening, ScalingOnly()),
+        (first_stage, ScalingOnly()),
         model=_model(config, algorithm, decisions, None),
-        roll=Roll(min_nodes=config.min_nodes, seed=config.seed, summed=config.mask is not None),
+        roll=Roll(min_nodes=config.min_nodes, seed=config.seed, summed=summed),
         result=Scaling,
         config=config.plain(),
     )
-    return Chosen(_under(config.mask, first), what="variants", choose=config.variants.choose, then=then)
+    what = "variants" if genes is None else "highly_variable"
+    return Chosen(_under(config.mask, first), what=what, choose=choose, then=then)
 
 
 def _layers(config: PCAConfig, algorithm: Algorithm[Any], bits: int) -> list[Layer]:

@@ -152,6 +152,7 @@ _OTHERS: Final = {
     "evaluate": "stages.evaluate:Evaluate",
     "explain": "stages.explained:Explained",
     "names": "stages.agreed:Naming",
+    "gene_sums": "stages.gene_sums:GeneSums",
     "medians": "algorithms.median_pca:Medians",
     "columns_opening": "vertical.stages:ColumnsOpening",
     "loadings": "vertical.stages:Loadings",

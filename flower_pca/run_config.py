@@ -46,6 +46,7 @@ OPTIONS: Final = (
     Setting("reconstruction-error", False, "whether the reconstruction error is measured at the end"),
     Setting("max-share", "", "the most that one node may count of all squares and rows, such as 0.1"),
     Setting("variants", "", 'limits for genetic variants, such as "variants(maf=0.01, call=0.98)"'),
+    Setting("highly-variable", "", 'genes to take that vary most over all sites, such as "seurat(2000)"'),
     Setting("monitor", False, "whether rows are counted by T2 and SPE, for limits; nodes must allow it by name"),
     Setting(
         "standard-errors", False, "whether standard errors of loadings and variances are measured; nodes must allow it"

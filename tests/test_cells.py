@@ -5,9 +5,11 @@ from functools import cache
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from fake_grid import grid_of
 
-from flower_pca import ConfigError, DataError, FlowerPCAError, cells, simulate
+from flower_pca import ConfigError, DataError, FlowerPCAError, PCAResult, Table, cells, simulate, strategies
 from flower_pca.blocks import adapters, source
+from flower_pca.cli import main
 from flower_pca.data import sources
 
 GENES = 12
@@ -181,3 +183,148 @@ def test_genes_that_a_run_left_out_have_loadings_of_zero():
         result.to_anndata(labs[1][:, :7])
     with pytest.raises(ConfigError, match='Write key="X_pca"'):
         result.to_anndata(labs[1], key="")
+
+
+def many_genes(lab=None):
+    """Counts of cells of four kinds, of 200 genes, at one lab or at all; one gene is never seen."""
+    rng = np.random.default_rng(5)
+    rates = rng.gamma(0.5, 1.0, (4, 200))
+    counts = rng.poisson(rates[rng.integers(4, size=150)] * rng.gamma(3, 0.3, (150, 1))).astype(np.float64)
+    counts[:, 7] = 0.0
+    return counts if lab is None else np.split(counts, [70, 120])[lab]
+
+
+def table_of_genes(lab):
+    pd = pytest.importorskip("pandas")
+    return pd.DataFrame(normalized_by_hand(many_genes(lab)), columns=[f"g{j:03d}" for j in range(200)])
+
+
+def highly_variable_by_hand(flavor, genes):
+    """What scanpy.pp.highly_variable_genes does, by pandas as there."""
+    pd = pytest.importorskip("pandas")
+    X = normalized_by_hand(many_genes())
+    if flavor == "seurat":
+        X = np.expm1(X)
+    mean, variance = X.mean(axis=0), X.var(axis=0, ddof=1)
+    mean[mean == 0] = 1e-12
+    dispersion = variance / mean
+    if flavor == "seurat":
+        dispersion = np.log(np.where(dispersion == 0, np.nan, dispersion))
+        mean = np.log1p(mean)
+        bins = 20
+    else:
+        bins = np.r_[-np.inf, np.percentile(mean, np.arange(10, 105, 5)), np.inf]
+    frame = pd.DataFrame({"bin": pd.cut(pd.Series(mean), bins=bins), "dispersion": dispersion})
+    found = np.full(len(mean), np.nan)
+    for _, group in frame.groupby("bin", observed=True)["dispersion"]:
+        if flavor == "seurat":
+            middle, spread = group.mean(), group.std()
+            middle, spread = (0.0, middle) if np.isnan(spread) else (middle, spread)
+        else:
+            middle = group.median()
+            spread = (group - middle).abs().median() / 0.6744897501960817
+        found[group.index] = (group - middle) / spread if spread else np.nan
+    cutoff = np.sort(found[~np.isnan(found)])[-genes]
+    return [f"g{j:03d}" for j in np.flatnonzero(np.nan_to_num(found, nan=-np.inf) >= cutoff)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flavor", ["seurat", "cell_ranger"])
+@pytest.mark.parametrize("options", [{}, {"mask": True}, {"answers": "fixed"}], ids=["plain", "masks", "fixed"])
+def test_genes_chosen_from_sums_are_those_of_all_cells_together(flavor, options):
+    labs = [table_of_genes(lab) for lab in range(3)]
+    result = simulate("covariance", labs, n_components=2, highly_variable=f"{flavor}(40)", **options)
+    expected = highly_variable_by_hand(flavor, 40)
+    assert list(result.feature_names_in_) == expected
+    places = [int(name[1:]) for name in expected]
+    pooled = normalized_by_hand(many_genes())[:, places]
+    s = np.linalg.svd(pooled - pooled.mean(axis=0), compute_uv=False)
+    np.testing.assert_allclose(result.explained_variance_, s[:2] ** 2 / (len(pooled) - 1), rtol=1e-8)
+    assert any(f"160 of 200 genes were left out by {flavor}(40)" in said for said in result.decisions)
+    assert result.history[0].stage == ("mask.keys" if "mask" in options else "gene_sums")
+
+
+def test_sparse_cells_choose_the_genes_that_dense_ones_do():
+    dense = [table_of_genes(lab) for lab in range(3)]
+    ad = pytest.importorskip("anndata")
+    sparse = [ad.AnnData(sp.csr_matrix(table.to_numpy()), var={"x": np.zeros(200)}) for table in dense]
+    for made in sparse:
+        made.var_names = list(dense[0].columns)
+    results = [simulate("krylov", labs, n_components=2, highly_variable="seurat(30)") for labs in (dense, sparse)]
+    assert list(results[0].feature_names_in_) == list(results[1].feature_names_in_)
+
+
+def test_more_genes_than_there_are_leave_out_only_those_that_never_vary():
+    result = simulate("krylov", [table_of_genes(0)], n_components=2, highly_variable="seurat(5000)")
+    assert "g007" not in result.feature_names_in_
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"highly_variable": "seurat_v3(10)"}, "seurat_v3"),
+        ({"highly_variable": "seurat(0)"}, "number of genes of highly_variable"),
+        ({"highly_variable": 2000}, r"seurat\(2000\)"),
+        ({"highly_variable": "seurat(9)", "missing": "mean"}, "counts have no missing values"),
+        ({"highly_variable": "seurat(9)", "adjust": ["site"]}, "use_highly_variable=True"),
+    ],
+)
+def test_settings_of_genes_that_do_not_fit_are_refused(options, words):
+    with pytest.raises(ConfigError, match=words):
+        simulate("krylov", [table_of_genes(0)], n_components=2, **options)
+
+
+def test_counts_whose_logarithm_was_not_taken_are_refused():
+    labs = [table_of_genes(0) * 1000]
+    with pytest.raises(FlowerPCAError, match=r"no logarithms of counts.*normalize=1e4, log=True"):
+        simulate("krylov", labs, n_components=2, highly_variable="seurat(9)")
+
+
+def test_genes_without_names_cannot_be_chosen():
+    with pytest.raises(ConfigError, match="highly_variable leaves out columns by their names"):
+        simulate("krylov", [normalized_by_hand(many_genes(0))], n_components=2, highly_variable="seurat(9)")
+
+
+def test_picked_columns_of_sparse_cells_are_the_same_whether_they_are_kept_in_memory_or_not(monkeypatch, tmp_path):
+    from flower_pca.blocks import compressed
+
+    lab_of_cells().write_h5ad(tmp_path / "x.h5ad")
+    table = sources.table(f"h5ad(path='{tmp_path}/x.h5ad')")
+    names = ["g3", "g1", "g8", "g0"]
+    monkeypatch.setattr(source, "_ENTRIES", 25)
+    kept = table.pick(names)
+    monkeypatch.setattr(compressed, "_HELD", 0)
+    lazy = table.pick(names)
+    assert hasattr(kept.values, "tocsr")
+    assert isinstance(lazy.values, compressed.PickedSparse)
+    both = [list(adapters.of(found.values).pieces()) for found in (kept, lazy)]
+    assert len(both[0]) == len(both[1]) > 2
+    assert all((a != b).nnz == 0 for a, b in zip(*both, strict=True))
+    assert np.array_equal(np.asarray(lazy), counts_of_labs()[0][:, [3, 1, 8, 0]])
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("lines")
+@pytest.mark.parametrize("mask", [None, True], ids=["plain", "masks"])
+def test_nodes_answer_for_genes_from_what_they_fix_beforehand(mask):
+    sites = [Table.of(table_of_genes(lab)) for lab in range(3)]
+    result = strategies.Krylov(highly_variable="seurat(40)", mask=mask).fit(grid_of(sites, answers="fixed"))
+    assert list(result.feature_names_in_) == highly_variable_by_hand("seurat", 40)
+    assert result.answers == "fixed"
+
+
+@pytest.mark.slow
+def test_genes_are_chosen_from_the_command_line_and_new_cells_are_prepared_likewise(tmp_path):
+    folder = tmp_path / "labs"
+    folder.mkdir()
+    for lab in range(3):
+        lab_of_cells(lab).write_h5ad(folder / f"lab{lab}.h5ad")
+    data, out = f"folder(path='{folder}', normalize=1e4, log=True)", tmp_path / "out"
+    assert main(["run", data, "--highly-variable", "seurat(5)", "--components", "2", "--out", str(out)]) == 0
+    new = f"h5ad(path='{folder}/lab1.h5ad', normalize=1e4, log=True)"
+    assert main(["transform", str(out / "result.npz"), new, "--out", str(tmp_path / "scores.npy")]) == 0
+    result = PCAResult.load(out / "result.npz")
+    assert result.decisions[-1] == "7 of 12 genes were left out by seurat(5)"
+    places = [int(name[1:]) for name in result.feature_names_in_]
+    expected = (normalized_by_hand(counts_of_labs()[1])[:, places] - result.mean_) @ result.components_.T
+    np.testing.assert_allclose(np.load(tmp_path / "scores.npy"), expected, atol=1e-12)

@@ -93,6 +93,7 @@ def test_every_stage_answers_under_its_own_name_and_others_are_refused():
         *(entry.closing.name for entry in TABLE.values()),
         "standardize",
         "names",
+        "gene_sums",
         "evaluate",
         "monitor",
         "standard_errors",

@@ -11,7 +11,7 @@ from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 from flower_pca.blocks.source import Blocks, Stored, cut_sparse
 
-_HELD: Final = 2**28  # bytes of picked columns that are kept in memory; more are picked again at each pass
+_HELD: Final = 2**26  # bytes of picked columns that are kept in memory; more are picked again at each pass
 
 
 def is_compressed(X: Any) -> bool:

@@ -99,6 +99,11 @@ def _arguments_of_privacy(parser: argparse.ArgumentParser) -> None:
         help='limits for genetic variants, such as "variants(maf=0.01, call=0.98, ambiguous=False)"',
     )
     parser.add_argument(
+        "--highly-variable",
+        metavar="SPEC",
+        help='take the genes that vary most over all sites, such as "seurat(2000)"; read cells with log=True',
+    )
+    parser.add_argument(
         "--categorical",
         type=common.names,
         action="extend",
@@ -260,6 +265,7 @@ def config_of(given: argparse.Namespace) -> PCAConfig:
         partitioned_by=given.partitioned_by,
         max_share=given.max_share,
         variants=given.variants,
+        highly_variable=given.highly_variable,
     )
 
 

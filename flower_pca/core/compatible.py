@@ -116,6 +116,7 @@ WORDS: Final[dict[str, str]] = {
     "init": "with a start",
     "max_share": "with max_share",
     "variants": "with variants",
+    "highly_variable": "with highly_variable",
 }
 # The options that are more than basic.
 _NOT_BASIC: Final = (
@@ -172,6 +173,7 @@ def _is_number(n_components: Any) -> bool:
 
 _LIST: Final = "Write a list of variants first, and read files with it: bed(path=..., variants=...)."
 _SINGLE: Final = "because nobody sees the answer of a single client"
+_MARKED: Final = "Choose genes first, and read cells with use_highly_variable=True."
 RULES: Final[tuple[Rule, ...]] = (
     Rule("channel", "mask", "left out", _ONE),
     Rule(
@@ -299,6 +301,16 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule("variants", "harmonize", "left out, because it is about all columns", _LIST),
     Rule("variants", "init", "left out, because the start says which columns there are"),
     Rule("categorical", "variants", "left out, because words count no alleles"),
+    Rule("highly_variable", "dp", "left out, because exact sums of genes would tell about single cells", _MARKED),
+    Rule("highly_variable", "channel", "left out, because sums of genes cannot have noise on them", _MARKED),
+    Rule("highly_variable", "partitioned_by", "left out, because each party has genes of its own"),
+    Rule("highly_variable", "explain", "left out, because it is about all columns", _MARKED),
+    Rule("highly_variable", "adjust", "left out, because it is about all columns", _MARKED),
+    Rule("highly_variable", "harmonize", "left out, because it is about all columns", _MARKED),
+    Rule("highly_variable", "init", "left out, because the start says which columns there are"),
+    Rule("categorical", "highly_variable", "left out, because words are no counts"),
+    Rule("missing", "highly_variable", '"error", because counts have no missing values'),
+    Rule("highly_variable", "variants", "left out, because genes are no variants", _ONE),
     Rule("max_share", "mask", f"left out, {_SINGLE}", _ONE),
     Rule("max_share", "dp", "left out, because answers have noise on them, which would be scaled too"),
     Rule("max_share", "channel", f"left out, {_SINGLE}", _ONE),

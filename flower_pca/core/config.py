@@ -31,6 +31,7 @@ from flower_pca.rows.covariates import SITE, Covariates
 from flower_pca.settings.bits import BITS, WIRES, fewest
 from flower_pca.settings.budget import DP
 from flower_pca.settings.counting import COUNTING
+from flower_pca.settings.highly_variable import HighlyVariable
 from flower_pca.settings.masks import MaskedSums
 from flower_pca.settings.variants import Variants
 
@@ -107,6 +108,9 @@ class PCAConfig:
         variants: Limits for genetic variants, held against one more message about all people together: the
             frequency of the rarer allele, and the share of people with a value. In short: a string such as
             "variants(maf=0.01, call=0.98, ambiguous=False)".
+        highly_variable: How many genes to take, chosen by one more message about all cells together, as
+            scanpy's highly_variable_genes does. In short: "seurat(2000)" or "cell_ranger(2000)". For
+            logarithms of counts: see `cells`.
         partitioned_by: "rows": clients hold the same columns of different people; or "columns": different
             columns of the same people, each centred and scaled by its own client, whose loadings
             stay there, while everybody sees the scores; for algorithms that need nothing but
@@ -141,6 +145,7 @@ class PCAConfig:
     keep: tuple[str, ...] = ()
     max_share: float | None = None
     variants: Variants | None = None
+    highly_variable: HighlyVariable | None = None
 
     __repr__ = brief
 
@@ -318,6 +323,7 @@ class PCAConfig:
         values |= {"algorithm": self.algorithm.spec, "mask": self.mask and repr(self.mask)}
         values["channel"] = self.channel and repr(self.channel)
         values["variants"] = self.variants and str(self.variants)
+        values["highly_variable"] = self.highly_variable and str(self.highly_variable)
         values["dp"] = self.dp and repr(replace(self.dp, noise_seed=None))
         if self.columns is not None:
             values["columns"] = list(self.columns)
@@ -348,7 +354,14 @@ def _named(setting: str, given: Any) -> tuple[str, ...]:
     return found
 
 
-_CLASSES: Final = {"algorithm": Algorithm, "mask": MaskedSums, "dp": DP, "channel": Layer, "variants": Variants}
+_CLASSES: Final = {
+    "algorithm": Algorithm,
+    "mask": MaskedSums,
+    "dp": DP,
+    "channel": Layer,
+    "variants": Variants,
+    "highly_variable": HighlyVariable,
+}
 _FIELDS: Final = {f.name: f.default for f in fields(PCAConfig)}
 _CHOICES: Final[Mapping[str, tuple[Any, ...]]] = {
     "center": (True, False, None),
@@ -388,6 +401,7 @@ class PCAConfigOptions(TypedDict, total=False):
     keep: Sequence[str] | str
     max_share: float | str | None
     variants: Variants | str | None
+    highly_variable: HighlyVariable | str | None
 
 
 class SimulationOptions(PCAConfigOptions, total=False):

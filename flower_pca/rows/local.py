@@ -24,6 +24,7 @@ from flower_pca.names.table import Table
 from flower_pca.rows import adjusted, by_columns, moves
 from flower_pca.rows.covariates import Covariates
 from flower_pca.rows.frame import Frame, ImplicitRows, Moments, about_mean, apply, pays, product, product_and_moments
+from flower_pca.rows.gene_sums import gene_sums
 from flower_pca.rows.gram import GramSum, few_stored, sparse_gram
 from flower_pca.rows.measured import Measured
 
@@ -78,6 +79,10 @@ class Operator(ABC):
     @abstractmethod
     def local_product(self, block: Array) -> tuple[Moments, Array]:
         """The moments, and the product of the rows less their own mean with a block."""
+
+    @abstractmethod
+    def gene_sums(self, *, undone: bool) -> tuple[Array, Array]:
+        """The sums of stored entries and of their squares by column, of expm1 of the entries if `undone`."""
 
     @abstractmethod
     def peak(self) -> Array:
@@ -331,6 +336,10 @@ class LocalData(Operator):
     def observed(self) -> Moments:
         """The moments of the values that are not missing."""
         return self.measured.observed()
+
+    def gene_sums(self, *, undone: bool) -> tuple[Array, Array]:
+        """The sums of stored entries and of their squares by column, of expm1 of the entries if `undone`."""
+        return gene_sums(self.measured, self.who, undone=undone)
 
     def peak(self) -> Array:
         """The largest |x| of each stored column."""

@@ -133,7 +133,7 @@ def simulate(
         result = ray.run(config, sites, public, replace(conduct, on_round=watch.after_message))
     if config.covariates is not None and config.columns is not None:
         clients = [client.arrange(config.columns) for client in clients]  # Hints are about features.
-    if config.variants is not None and result.feature_names_in_ is not None:
+    if (config.variants or config.highly_variable) is not None and result.feature_names_in_ is not None:
         clients = [client.arrange(tuple(result.feature_names_in_)) for client in clients]
     result = with_hints(result, clients, _frame(result, config))
     watch.end(result)

@@ -27,8 +27,8 @@ from flower_pca.stages.opening import Opening, OpeningState
 from flower_pca.stages.summed_opening import SummedOpening, SummedState
 
 Columns: TypeAlias = tuple[str, ...]
-# From the number of rows, and mean and number of values of each column, to the columns and a sentence about the others.
-Choose: TypeAlias = Callable[[int, Array, Array, Columns], tuple[Columns, str]]
+# From what the first message brought, and the names, to the columns and a sentence about the others.
+Choose: TypeAlias = Callable[[Model, Columns], tuple[Columns, str]]
 Then: TypeAlias = Callable[[Columns], Driven]
 
 
@@ -153,6 +153,6 @@ class Chosen(WrappedRun):
                     f"from files that name their columns, set share_names at the nodes, or leave {self._what} out.",
                     setting=self._what,
                 )
-            columns, self._said = self._choose(model.n, model.left["mean"], model.left["seen"], tuple(names))
+            columns, self._said = self._choose(model, tuple(names))
             self._run = self._then(columns)
         return self._run

@@ -289,7 +289,7 @@ def is_silent(stage: str) -> bool:
 
 def tells_products(stage: str, request: wire.Request) -> bool:
     """Whether a message of this stage asks for more than means, deviations and counts."""
-    apart = (*_OPENINGS, *registry.OPENING_ONLY, messages.STAGE)
+    apart = (*_OPENINGS, *registry.OPENING_ONLY, "gene_sums", messages.STAGE)
     return stage not in apart or Demand.of(request).tells_products
 
 

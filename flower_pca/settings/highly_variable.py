@@ -1,0 +1,121 @@
+"""Which genes a run is about: those that vary most for their mean, by the sums of all sites, as scanpy chooses them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+
+from flower_pca.base import checks, spec
+from flower_pca.base.errors import DataError
+from flower_pca.base.labels import count
+from flower_pca.base.linalg import Array
+
+_BINS: Final = 20  # of means, within which dispersions are compared
+_NORMAL: Final = 0.6744897501960817  # the median of |z| of a standard normal z
+_TINY: Final = 1e-12  # stands for a mean of 0
+
+
+@dataclass(frozen=True)
+class HighlyVariable:
+    """How many genes to take, and by which rule.
+
+    Args:
+        flavor: "seurat" or "cell_ranger", as in scanpy's highly_variable_genes.
+        genes: How many genes to take.
+    """
+
+    flavor: str = "seurat"
+    genes: int = 2000
+
+    def __post_init__(self) -> None:
+        checks.choice("The flavor of highly_variable", self.flavor, ("seurat", "cell_ranger"))
+        checks.integer("The number of genes of highly_variable", self.genes, least=1)
+
+    @classmethod
+    def of(cls, given: object) -> HighlyVariable | None:
+        """From an instance, or a string such as "seurat(2000)"; None for None."""
+        if given is None or isinstance(given, cls):
+            return given
+
+        def seurat(*, genes: int = 2000) -> HighlyVariable:
+            return cls("seurat", genes)
+
+        def cell_ranger(*, genes: int = 2000) -> HighlyVariable:
+            return cls("cell_ranger", genes)
+
+        kinds = {"seurat": seurat, "cell_ranger": cell_ranger}
+        return spec.bind(given, kinds, what="highly_variable", rule='a string such as "seurat(2000)"')()
+
+    @property
+    def of_counts(self) -> bool:
+        """Whether the rule is about expm1 of the entries, so that it undoes their logarithm."""
+        return self.flavor == "seurat"
+
+    def choose(self, n: int, mean: Array, variance: Array, names: Sequence[str]) -> tuple[tuple[str, ...], str]:
+        """The genes, and in a sentence how many are left out.
+
+        Args:
+            n: Cells at all sites.
+            mean: Of each gene.
+            variance: Of each gene, with divisor n - 1.
+            names: What the genes are called.
+        """
+        if n < 2:
+            raise DataError(f"highly_variable={self} needs two cells at least. Give more, or leave it out.")
+        found = self._normalized(mean, variance)
+        there = np.sort(found[~np.isnan(found)])[::-1]
+        if not len(there):
+            raise DataError(f"highly_variable={self} finds no gene that varies. Check the counts, or leave it out.")
+        cutoff = there[min(self.genes, len(there)) - 1]
+        left = np.nan_to_num(found, nan=-np.inf) >= cutoff
+        chosen = tuple(name for name, keep in zip(names, left, strict=True) if keep)
+        out = len(names) - len(chosen)
+        return chosen, f"{out:,} of {count(len(names), 'gene')} were left out by {self}" if out else ""
+
+    def _normalized(self, mean: Array, variance: Array) -> Array:
+        """Dispersions, compared with those of genes of about the same mean."""
+        mean = np.where(mean == 0.0, _TINY, mean)
+        dispersion = variance / mean
+        if self.flavor == "cell_ranger":
+            edges = np.percentile(mean, np.arange(10, 105, 5))
+            return _by_bin(dispersion, np.searchsorted(edges, mean, side="left"), _median, _deviation)
+        with np.errstate(divide="ignore"):
+            dispersion = np.where(dispersion == 0.0, np.nan, np.log(dispersion))
+        mean = np.log1p(mean)
+        edges = np.linspace(mean.min(), mean.max(), _BINS + 1)
+        bins = np.searchsorted(edges[1:-1], mean, side="left")
+        return _by_bin(dispersion, bins, _mean, partial(np.std, ddof=1))
+
+    def __str__(self) -> str:
+        return f"{self.flavor}({self.genes})"
+
+
+def _mean(values: Array) -> float:
+    # A gene alone in its bin gets a dispersion of 1: it is divided by itself.
+    return float(values.mean()) if len(values) > 1 else 0.0
+
+
+def _median(values: Array) -> float:
+    return float(np.median(values))
+
+
+def _deviation(values: Array) -> float:
+    return float(np.median(np.abs(values - np.median(values)))) / _NORMAL
+
+
+def _by_bin(dispersion: Array, bins: Array, middle: Callable[[Array], float], spread: Callable[[Array], Any]) -> Array:
+    """Each dispersion less the middle of its bin, by the spread there."""
+    found = np.full(len(dispersion), np.nan)
+    for j in np.unique(bins):
+        here = (bins == j) & ~np.isnan(dispersion)
+        values = dispersion[here]
+        if not len(values):
+            continue
+        alone = len(values) == 1 and middle is _mean
+        with np.errstate(divide="ignore", invalid="ignore"):
+            found[here] = (values - middle(values)) / (values[0] if alone else spread(values))
+    return found

@@ -1,0 +1,72 @@
+"""Sums of each gene and of its squares over the cells of all sites, from which the genes of a run are chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from flower_pca.base.history import Status
+from flower_pca.base.linalg import Array
+from flower_pca.core.kinds import FLAG, ROWS, Ask, Kind, Part
+from flower_pca.core.model import Model
+from flower_pca.core.stage import MOST_ROWS, Arrays, Stage, end_if
+
+
+@dataclass(frozen=True)
+class GeneSumsState:
+    """Whether entries are undone by expm1 first, and the sums."""
+
+    of_counts: bool
+    total: dict[str, Array] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class GeneSums(Stage[GeneSumsState]):
+    """One message: n_i, and the sums of y and of y^2 by column, with y = expm1(x) or x.
+
+    No number of the message meets a row, so that a node may answer whatever its answers come from. The variance
+    (S2 - S1^2 / n) / (n - 1) loses as many digits as the mean has beside the deviation, and counts have few.
+
+    Cost: a pass over the rows; two columns of d floats up.
+    """
+
+    name: ClassVar[str] = "gene_sums"
+    asks: ClassVar[Mapping[str, Ask]] = {"expm1": FLAG}
+
+    of_counts: bool = True
+
+    def start(self, model: Model) -> GeneSumsState:
+        return GeneSumsState(self.of_counts)
+
+    def broadcast(self, state: GeneSumsState) -> Arrays:
+        return {"expm1": np.array(state.of_counts)}
+
+    @staticmethod
+    def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
+        columns = Part((d,), Kind.COLUMNS)
+        return {"n": ROWS, "sums": columns, "squares": columns}
+
+    @staticmethod
+    def client(arrays: Arrays, data: Any, memory: Arrays) -> tuple[Arrays, Arrays]:
+        data.complete()
+        sums, squares = data.gene_sums(undone=bool(arrays["expm1"]))
+        return {"n": np.array(data.n), "sums": sums, "squares": squares}, {}
+
+    def bounds(self, state: GeneSumsState, model: Model) -> Mapping[str, Array | float]:
+        return {"n": MOST_ROWS, "sums": 0.0, "squares": 0.0}
+
+    def server(self, state: GeneSumsState, total: Arrays, answered: frozenset[int]) -> GeneSumsState:
+        return replace(state, total=dict(total))
+
+    def status(self, state: GeneSumsState) -> Status | None:
+        return end_if(state.total is not None)
+
+    def finish(self, state: GeneSumsState, model: Model) -> Model:
+        assert state.total is not None
+        n = round(float(state.total["n"]))
+        mean = state.total["sums"] / max(n, 1)
+        variance = np.maximum(state.total["squares"] - n * mean**2, 0.0) / max(n - 1, 1)
+        return replace(model, n=n, d=len(mean), left={**model.left, "mean": mean, "variance": variance})

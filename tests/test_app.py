@@ -524,7 +524,7 @@ def test_a_node_keeps_its_own_result_where_it_is_told_and_robust_runs_are_not_ce
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:theta must be")  # these rows are not personal
+@pytest.mark.filterwarnings("ignore:theta is")  # these rows are not personal
 @pytest.mark.parametrize("name", {entry.result: name for name, entry in registry.TABLE.items()}.values())
 def test_an_algorithm_of_each_kind_of_result_runs_by_its_name(app_run, name):
     few = "(max_rounds=2)" if name in ("per_pca", "exact_per_pca", "triple_pca", "consensus_rpca") else ""

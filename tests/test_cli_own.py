@@ -30,7 +30,7 @@ def folder_of(parts, path):
     return path
 
 
-@pytest.mark.filterwarnings("ignore:theta must be:UserWarning")
+@pytest.mark.filterwarnings("ignore:theta is:UserWarning")
 @pytest.mark.parametrize("algorithm", ["consensus_rpca(max_rounds=12)", "exact_per_pca(local_components=1)"])
 @pytest.mark.slow
 @pytest.mark.usefixtures("unillustrated")
@@ -91,7 +91,7 @@ def test_scores_of_a_personalized_result_say_whose_components_they_are_along(tmp
     assert json.loads(said)["own_components"] == 1
 
 
-@pytest.mark.filterwarnings("ignore:theta must be:UserWarning")
+@pytest.mark.filterwarnings("ignore:theta is:UserWarning")
 @pytest.mark.slow
 @pytest.mark.usefixtures("unillustrated")
 def test_own_components_that_do_not_belong_to_the_result_are_refused(tmp_path, capsys):
@@ -181,7 +181,7 @@ def test_show_and_a_report_of_a_run_of_steps(tmp_path, capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:theta must be:UserWarning")
+@pytest.mark.filterwarnings("ignore:theta is:UserWarning")
 def test_own_components_of_another_algorithm_or_of_more_ranks_are_refused(tmp_path):
     parts = split()
     result = simulate("exact_per_pca(local_components=1)", parts, n_components=2)

@@ -108,7 +108,7 @@ def test_it_is_written_every_few_seconds_and_takes_a_fifth_of_the_time_at_most(p
     ("error", "words"),
     [
         (KeyboardInterrupt(), "The run has ended after step 2: it was interrupted."),
-        (DataError("The data", must="finite", got="inf", then="Mend <it>."), "after step 2. The data must be finite."),
+        (DataError("The data must be finite. Got inf. Mend <it>."), "after step 2. The data must be finite."),
         (ValueError("no"), "The run has ended after step 2: ValueError: no."),
     ],
 )

@@ -62,7 +62,7 @@ def test_names_that_are_others_are_no_pair():
 
 def test_names_from_another_machine_have_that_form_or_are_none():
     for names in (["a\x1b[2J"], [" a"], ["a\u202eb"], [unicodedata.normalize("NFD", "é")]):
-        with pytest.raises(ProtocolError, match=r"must be different names of at most 200 characters, in normal form"):
+        with pytest.raises(ProtocolError, match=r"need different names of at most 200 characters, in normal form"):
             read_names("An answer", {"columns": json.dumps(names)})
         with pytest.raises(ProtocolError, match="in normal form"):
             Heading.of(Heading(1, digest(names), tuple(names)).plain())

@@ -159,7 +159,7 @@ print(type(result).__name__)
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:theta must be:UserWarning")
+@pytest.mark.filterwarnings("ignore:theta is:UserWarning")
 @pytest.mark.parametrize("algorithm", ["krylov", "consensus_rpca", "exact_per_pca(local_components=1)"])
 def test_a_process_that_has_only_just_begun_reads_the_class_too_and_transforms_by_it(algorithm, tmp_path):
     result = simulate(algorithm, SHARDS, n_components=2)

@@ -25,7 +25,7 @@ from flower_pca.core.algorithm import Iterative
 from flower_pca.core.stage import Stage
 from flower_pca.names.levels import read_levels
 
-pytestmark = [pytest.mark.usefixtures("lines"), pytest.mark.filterwarnings("ignore:theta must be")]
+pytestmark = [pytest.mark.usefixtures("lines"), pytest.mark.filterwarnings("ignore:theta is")]
 
 K = 2
 SENTENCE = re.compile(r"^The algorithm .+ must be one .+: .+\. Got .+\. Use .+\.$", re.DOTALL)

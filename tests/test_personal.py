@@ -198,7 +198,9 @@ def test_theta_of_the_true_rank_is_that_of_the_axes() -> None:
 def test_shared_and_own_that_cannot_be_told_apart_are_warned_of() -> None:
     """Two clients alike: what is common to both spaces could as well be called own."""
     X = np.random.default_rng(8).standard_normal((50, 6)) * [4.0, 3.0, 2.0, 0.1, 0.1, 0.1]
-    with pytest.warns(UserWarning, match=r"theta must be at least 0\.05 .* Got .* with 1 shared and 2 own"):
+    with pytest.warns(
+        UserWarning, match=r"theta is .* with 1 shared and 2 local components, and below 0\.05 they cannot"
+    ):
         result = simulate("exact_per_pca(local_components=2)", [X, X.copy()], n_components=1, center=False)
     assert isinstance(result, PersonalResult)
     assert result.theta_ <= 1e-12

@@ -186,7 +186,7 @@ def test_a_client_with_too_few_rows_takes_one_and_the_result_says_so() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", [AUTO, "per_pca(local_components='auto', max_rounds=40)"])
-@pytest.mark.filterwarnings("ignore:theta must be:UserWarning")
+@pytest.mark.filterwarnings("ignore:theta is:UserWarning")
 def test_no_client_takes_more_than_its_rows_span(algorithm: str) -> None:
     """Of full rank, of three rows, of one, of rank one, of shared directions only, of zeros."""
     result = run_chosen(algorithm, degenerate(), seed=3)
@@ -198,7 +198,7 @@ def test_no_client_takes_more_than_its_rows_span(algorithm: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:theta must be:UserWarning")
+@pytest.mark.filterwarnings("ignore:theta is:UserWarning")
 def test_no_more_are_taken_than_there_are_columns_beside_the_shared_ones() -> None:
     narrow = [X[:, :3] for X in SHARDS]
     assert max(own_counts(run_chosen(AUTO, narrow))) <= 1

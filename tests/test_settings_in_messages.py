@@ -10,6 +10,7 @@ from cases import every
 from pages import flower_pca
 
 from flower_pca import ConfigError, DataError, Outcome, PCAResult, Status, cli, simulate
+from flower_pca.base import checks
 from flower_pca.base.options import OPTIONS, Sentence, filling, in_run_config, in_words, marks_of, option
 from flower_pca.commands import common
 from flower_pca.names.columns import no_numbers
@@ -93,9 +94,9 @@ def test_an_error_keeps_setting_value_and_place_for_programs():
         "x.csv",
     )
     assert ConfigError("It is wrong.").setting == ""
-    moulded = ConfigError("max_rounds of krylov", must="3", got=0)
-    assert (str(moulded), moulded.setting) == ("max_rounds of krylov must be 3. Got 0. ", "max_rounds")
-    assert common.Wording().of(moulded.words) == "--max-rounds of krylov must be 3. Got 0. "
+    made = checks.refused("max_rounds of krylov", "3", "0", "Use 3.")
+    assert (str(made), made.setting) == ("max_rounds of krylov must be 3. Got 0. Use 3.", "max_rounds")
+    assert common.Wording().of(made.words) == "--max-rounds of krylov must be 3. Got 0. Use 3."
 
 
 def test_a_value_that_looks_like_a_setting_stays_as_it_is():
@@ -217,7 +218,7 @@ def test_what_is_warned_of_is_said_in_a_sentence_without_a_place_in_the_code(fol
     own = ["--algorithm", "exact_per_pca(local_components=1)", "--out", folder_of_tables / "out"]
     code, said, err = flower_pca(capsys, "run", "x.csv", "--clients", 1, "--components", 1, *own)
     assert code == 0
-    assert re.fullmatch(r"flower-pca: theta must be at least 0\.05 for shared and own components .*\n", err)
+    assert re.fullmatch(r"flower-pca: theta is .* below 0\.05 they cannot be told apart.*\n", err)
     figures = re.findall(r"^(?:theta|error with own components): (.*)$", said, re.M)
     assert len(figures) == 2
     assert max(map(len, figures)) <= 11

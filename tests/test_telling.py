@@ -205,7 +205,7 @@ def test_scaling_alone_brings_out_no_products():
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:theta must be")
+@pytest.mark.filterwarnings("ignore:theta is")
 @every("name", EVERY)
 @every("masked", [False, True])
 def test_all_that_a_run_asks_of_a_node_is_among_what_it_can_be_asked(name, masked):

@@ -88,7 +88,7 @@ REMEMBERING = {
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:theta must be")  # clients this alike have hardly anything of their own
+@pytest.mark.filterwarnings("ignore:theta is")  # clients this alike have hardly anything of their own
 @pytest.mark.parametrize(("name", "asked"), [*((name, {}) for name in REMEMBERING), ("per_pca", {"mask": True})])
 def test_what_a_lost_memory_has_disturbed_is_noted_and_is_right_or_not_called_converged(name, asked, tmp_path):
     spec, k, parts = REMEMBERING[name]

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from flower_pca.base.options import OPTIONS, Sentence, marks_of, option
+from flower_pca.base.options import Sentence
 
 _LONGEST: Final = 500  # characters of another machine's text
 # What to do about a message, or an answer, that does not come from this package.
@@ -26,10 +26,10 @@ class FlowerPCAError(Exception):
     """Base class of every error that this package raises on purpose.
 
     Args:
-        what: What is wrong; or the whole message, where nothing else is given.
-        must: The rule that it breaks: "<what> must be <must>."
-        got: What was there instead.
-        then: What to do, as a sentence.
+        words: The whole sentence.
+        setting: The setting that it is about, by its name in Python; "" for none.
+        value: What was given for it.
+        place: Where the fault lies: a file, a line, a client.
 
     Attributes:
         setting: The setting that it is about, by its name in Python; "" for none.
@@ -42,24 +42,9 @@ class FlowerPCAError(Exception):
 
     private = False
 
-    def __init__(
-        self,
-        what: str,
-        *,
-        setting: str = "",
-        value: object = None,
-        place: str = "",
-        must: str | None = None,
-        got: object = None,
-        then: str = "",
-    ) -> None:
+    def __init__(self, words: str, *, setting: str = "", value: object = None, place: str = "") -> None:
         self.setting, self.value, self.place = setting, value, place
-        if must is not None:
-            head, space, rest = marks_of(what).partition(" ")
-            if head in OPTIONS:
-                what, self.setting = f"{option(head)}{space}{rest}", setting or head
-            what = sentence(what, must, got, then)
-        self.words = Sentence(what)
+        self.words = Sentence(words)
         super().__init__(self.words)
 
 
@@ -96,12 +81,6 @@ def harmless(text: str) -> str:
     else:
         cut = f"{text[:_LONGEST]}..."
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in cut)
-
-
-def sentence(what: str, must: str, got: object, then: str) -> Sentence:
-    """A message in the form that most messages had: free sentences are to take its place."""
-    rest = f" must be {marks_of(must)}. Got {marks_of(got) if isinstance(got, str) else got}. {marks_of(then)}"
-    return Sentence(f"{marks_of(what)}{rest}")
 
 
 # A package by its name for people: the module that it is imported as, and the extra that brings it.

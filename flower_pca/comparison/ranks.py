@@ -59,7 +59,7 @@ def rank_table(
     table, shards = [], sites_of(shards)
     for shared, own in pairs:
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="theta must be", category=UserWarning)
+            warnings.filterwarnings("ignore", message="theta is", category=UserWarning)
             result = _personal(simulate(make(algorithm, local_components=own), shards, n_components=shared, **settings))
         numbered = enumerate(_alike(test, shards))
         errors = [result.reconstruction_error(X, client=i) for i, X in numbered]

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from flower_pca.base.errors import ProtocolError, sentence
+from flower_pca.base.errors import ProtocolError
 from flower_pca.base.history import Round
 from flower_pca.core.claims import Judge
 from flower_pca.core.kinds import Part
@@ -177,11 +177,9 @@ class Tally:
         if reply.declines and not self._declined:
             self._declined = declined_by(reply)
         if reply.forgot:
-            self._notes[str(reply.client)] = sentence(
-                f"What {name_of(reply)} keeps of this run",
-                "there until its end",
-                "lost",
-                "It begins afresh. Look at its memory-dir, and whether it was restarted.",
+            self._notes[str(reply.client)] = (
+                f"{name_of(reply)} has lost what it keeps of this run, and begins afresh. Look at its memory-dir, and "
+                "whether it was restarted."
             )
 
     def _accept(self, reply: Reply, position: int) -> None:

@@ -17,7 +17,7 @@ from flower_pca.algorithms.personal import deflation
 from flower_pca.algorithms.personal.closing import OWN
 from flower_pca.algorithms.personal.triple_pca import Fit, Rows
 from flower_pca.base import checks, labels, linalg
-from flower_pca.base.errors import ConfigError, sentence
+from flower_pca.base.errors import ConfigError
 from flower_pca.base.history import History
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import brief, shown
@@ -78,14 +78,10 @@ class PersonalResult(PCAResult):
         """The result that a finished model amounts to; warns if shared and own components cannot be told apart."""
         result = super().of(model, algorithm=algorithm, history=history, config=config)
         if result.theta_estimate_ < SEPARABLE and result.local_components:
-            got = f"{result.theta_estimate_:.2g} with {result.n_components_} shared and {result.local_components} own"
+            numbers = f"{result.n_components_} shared and {result.local_components} local components"
             warnings.warn(
-                sentence(
-                    "theta",
-                    f"at least {SEPARABLE:g} for shared and own components to be told apart",
-                    got,
-                    "Ask for fewer components, own ones first: see `flower_pca.comparison.ranks.rank_table`.",
-                ),
+                f"theta is {result.theta_estimate_:.2g} with {numbers}, and below {SEPARABLE:g} they cannot be told "
+                "apart. Ask for fewer components, local ones first: see `flower_pca.comparison.ranks.rank_table`.",
                 UserWarning,
                 stacklevel=2,
             )

@@ -20,7 +20,7 @@ def fit(algorithm: str, shards: Sequence[Any], r1: int, *, seed: int, **settings
     """U (d x r1) and every client's V_i (d x r2) at the end of a run."""
     report.ran(algorithm)
     with warnings.catch_warnings():  # some experiments ask for too many components on purpose
-        warnings.filterwarnings("ignore", message="theta must be", category=UserWarning)
+        warnings.filterwarnings("ignore", message="theta is", category=UserWarning)
         result = simulate(algorithm, list(shards), n_components=r1, seed=seed, center=False, **settings)
     assert isinstance(result, PersonalResult)
     return result.components_.T, [result.own_components(i).T for i in range(len(shards))]

@@ -74,8 +74,6 @@ def test_there_are_such_errors_and_a_node_that_is_not_discreet_says_more():
 @pytest.mark.parametrize("rules", [{"masked_only": True}, {"min_noise": 1.0}, {"max_clip": 1.0}], ids=str)
 def test_a_node_with_such_a_rule_is_discreet(rules):
     node = Node(0, Table(ALIKE["gaps"][0], NAMES), **rules)
-    said = node.client._refuse(DataError("The rows", must="finite", got="NaN in viral load", then="Mend it."), {})
-    assert said["refusal"] == "The rows must be finite. Mend it."
     free = node.client._refuse(DataError("Row 3 has no value in column viral load."), {})
     assert "viral load" not in free["refusal"]
     assert "its own log says why" in free["refusal"]

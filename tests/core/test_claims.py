@@ -73,7 +73,7 @@ CASES = sorted(
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:theta must be")
+@pytest.mark.filterwarnings("ignore:theta is")
 @pytest.mark.parametrize(("name", "stage", "part"), CASES)
 def test_a_part_that_is_too_large_is_refused_and_names_its_client(name, stage, part):
     def spoil(message, reply):
@@ -144,7 +144,7 @@ KINDS = {
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:theta must be")
+@pytest.mark.filterwarnings("ignore:theta is")
 @pytest.mark.parametrize(
     ("kind", "name", "answers"),
     paired(KINDS, [name for name in NAMES if not registry.STAGES[name].by_row], ["rows", "fixed"]),

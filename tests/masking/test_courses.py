@@ -32,7 +32,7 @@ def course_of(run, i):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:theta must be")
+@pytest.mark.filterwarnings("ignore:theta is")
 @pytest.mark.parametrize("spec", [*KEEPERS.values(), *OTHERS])
 def test_clients_that_keep_something_have_a_course_and_others_have_none(spec):
     run, seen = Run(FIVE, spec, reconstruction_error=True), set()
@@ -102,7 +102,7 @@ def test_a_client_that_strays_is_out_of_the_sum_by_name_and_then_all_begin_afres
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:theta must be")
+@pytest.mark.filterwarnings("ignore:theta is")
 def test_a_client_that_missed_a_sum_is_named_when_it_is_back_where_that_matters():
     for spec, named in (("exact_per_pca(local_components=1, local_steps=5)", {"2"}), ("ssi(min_rounds=20)", set())):
         result = simulate(spec, FIVE, n_components=2, mask=True, fraction=gone(2, at=14, back=15))
@@ -119,7 +119,7 @@ def test_a_client_that_missed_a_sum_is_named_when_it_is_back_where_that_matters(
         )
 
 
-@pytest.mark.filterwarnings("ignore:theta must be")
+@pytest.mark.filterwarnings("ignore:theta is")
 @pytest.mark.parametrize("name", KEEPERS)
 @pytest.mark.slow
 def test_a_run_that_begins_afresh_in_its_midst_comes_to_the_same_end(name):
@@ -154,7 +154,7 @@ def test_an_algorithm_from_elsewhere_says_whether_it_can_forget(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:theta must be")
+@pytest.mark.filterwarnings("ignore:theta is")
 def test_over_flower_a_node_that_forgets_is_named_in_the_log(lines):
     own = {"local_components": 1, "local_steps": 5, "tol": 1e-8}
     grid = grid_of(FIVE, allow=["exact_per_pca"])

@@ -18,7 +18,7 @@ from flower_pca.rows.local import LocalData
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:theta must be"),  # clients this alike have hardly anything of their own
+    pytest.mark.filterwarnings("ignore:theta is"),  # clients this alike have hardly anything of their own
 ]
 LOW, FIVE = np.array_split(ROWS, 3), two_lead(5)
 SPECS = {

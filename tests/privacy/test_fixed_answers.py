@@ -176,7 +176,7 @@ def test_an_answer_that_is_not_finite_is_refused():
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:theta must be")
+@pytest.mark.filterwarnings("ignore:theta is")
 @pytest.mark.parametrize("name", SAFE)
 def test_a_node_gives_the_bits_of_a_simulation_that_answers_alike(name):
     shards = [X[:, :D] for X in mixed(1).shards]

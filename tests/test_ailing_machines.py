@@ -44,7 +44,7 @@ def grid_with_folders(place, **rules):
     return FakeGrid(client_app(lambda context: SHARDS[context.node_config["partition-id"]], rules=own, allow=names), 3)
 
 
-WORDS = "This node must be able to answer. Got an error (OSError: No space left on device)"
+WORDS = "This node cannot answer because of an error (OSError: No space left on device)"
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="it finds the names of open files in /proc")

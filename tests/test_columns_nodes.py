@@ -149,7 +149,7 @@ def test_other_people_are_named_with_what_to_do(tables, text, mask):
 
 @pytest.mark.slow
 def test_an_id_that_is_there_twice_stays_in_the_nodes_own_log(lines):
-    with pytest.raises(NotEnoughNodes, match="The rows and the rules of this node must be readable") as error:
+    with pytest.raises(NotEnoughNodes, match="This node cannot read its rows or its rules") as error:
         fitted_by_columns(rows_of_sites(changed("lab", lambda t: t.rename(index={"P007": "P008"}))))
     assert "P008" not in str(error.value)
     assert any("'P008' more than once" in line for line in lines)

@@ -57,7 +57,7 @@ def test_constants_stand_for_them_whatever_the_server_says(tmp_path):
         told.append(np.mean([node.ask("ssi", ASKED, OWN)["Y"][0, 0] for node in nodes]))
     assert abs(told[1] - told[0]) < 1.0 + 6.0 * STD * np.sqrt(2 / 30)
     named = Node(0, GAPS, min_noise=1.0, max_clip=1.0, gap_values="age=50, weight=70")
-    with pytest.raises(RefusedError, match="its gap_values has constants"):  # columns of these rows have no such names
+    with pytest.raises(RefusedError, match="its gap_values has no constants"):
         named.ask("ssi", ASKED, OWN)
 
 

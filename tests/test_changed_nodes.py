@@ -174,7 +174,7 @@ def test_a_masked_run_to_its_end_likewise(name, kind):
 
 # Of a restart in the last round these keep an error of some percent, because they have one round to remove it: their
 # runs are tried in the middle alone.
-NEEDS_ROUNDS = {"sparse_pca", "consensus_rpca", "dcf_pca"}
+NEEDS_ROUNDS = {"consensus_rpca", "dcf_pca"}
 
 
 @pytest.mark.parametrize("name", KINDS)

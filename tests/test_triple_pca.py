@@ -295,3 +295,34 @@ def test_a_node_refuses_a_threshold_within_the_noise_and_numbers_to_choose() -> 
     assert "auto" not in asks
     assert asks["cut"].fault(np.array(4.0)) is None
     assert asks["cut"].fault(np.array(0.1)) is not None
+
+
+def with_near_far_entries(seed: int, *, bad: float, others: float, size: float) -> tuple[Any, list[Any]]:
+    """Five clients of 50 rows and 20 columns with two shared directions, and shares of far entries."""
+    rng = np.random.default_rng([seed, 40])
+    U = np.linalg.qr(rng.standard_normal((20, 2)))[0]
+    shards = []
+    for share in (bad, *4 * [others]):
+        V = rng.standard_normal((20, 1))
+        V = np.linalg.qr(V - U @ (U.T @ V))[0]
+        X = rng.standard_normal((50, 2)) * [3.0, 1.5] @ U.T + 2.0 * rng.standard_normal((50, 1)) @ V.T
+        far = rng.choice([-1.0, 1.0], X.shape) * rng.uniform(size, 1.5 * size, X.shape)
+        X += 0.05 * rng.standard_normal(X.shape)
+        shards.append(X + np.where(rng.random(X.shape) < share, far, 0.0))
+    return U, shards
+
+
+FOLLOWED = {"one client": (0.45, 0.1, 20.0), "all clients": (0.25, 0.25, 3.0), "none": (0.05, 0.05, 20.0)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mask", [False, True])
+@pytest.mark.parametrize("kind", FOLLOWED)
+def test_components_that_follow_far_entries_are_not_called_converged(kind: str, mask: bool) -> None:
+    bad, others, size = FOLLOWED[kind]
+    U, rows = with_near_far_entries(3, bad=bad, others=others, size=size)
+    result = simulate("triple_pca(local_components=1)", rows, n_components=2, mask=mask)
+    wrong = sine(result.components_, U.T) > 0.1
+    assert wrong == (kind != "none")
+    assert result.status.ok != wrong
+    assert ("may follow far entries" in result.status.words) == wrong

@@ -102,6 +102,12 @@ class SparsePCA(Iterative[SparseState]):
             )
         return super().width(n_components)
 
+    def restart(self, model: Model) -> Array:
+        """The components as they are, so that a run which is cut is no worse, with random columns beside them."""
+        Z = model.columns[:, : model.k]
+        noise = linalg.random_block(len(Z), self.oversample, model.seed + model.restarts + 1)
+        return np.hstack([Z, noise / np.sqrt(len(Z))])
+
     def start(self, model: Model) -> SparseState:
         Z, most = model.columns, model.d
         if model.warm:

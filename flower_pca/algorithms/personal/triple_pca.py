@@ -150,17 +150,17 @@ class Rows:
         if first <= _STRUCTURE * independent:
             return False
         first, independent = _along_first(self._near(fit, np.ones(len(noise))), p)
-        return first - independent > _TURNED**2 * _squares(fit.L) / p
+        return bool(first - independent > _TURNED**2 * _squares(fit.L) / p)
 
     def follows_far(self, fit: Fit, noise: Array) -> bool:
         """Whether near entries have tails as if some of them were far, and components had come near."""
         near = self._near(fit, noise)[~(fit.far | self.gaps)]
-        return near.any() and len(near) * float(np.sum(near**4)) > _HEAVY * _squares(near) ** 2
+        return bool(near.any()) and len(near) * float(np.sum(near**4)) > _HEAVY * _squares(near) ** 2
 
     def _near(self, fit: Fit, sizes: Array) -> Array:
         """Residuals over these sizes of columns, 0 for what is far or a gap, and in columns of size 0."""
         left = (self.X - fit.L) / np.where(sizes > 0.0, sizes, np.inf)
-        return np.where(fit.far | self.gaps, 0.0, left)
+        return np.asarray(np.where(fit.far | self.gaps, 0.0, left))
 
     def size(self, first: Fit) -> float:
         """The mean square of a row less what is far from the medians: what its client's answers are divided by."""
@@ -215,7 +215,7 @@ def _squares(values: Array) -> float:
 
 def _spread(n: int, d: int) -> float:
     """Of all squares of n x d independent entries, about the share in the first direction."""
-    return (1.0 / np.sqrt(n) + 1.0 / np.sqrt(d)) ** 2
+    return float(1.0 / np.sqrt(n) + 1.0 / np.sqrt(d)) ** 2
 
 
 def _sizes(residuals: Array, gaps: Array) -> Array:

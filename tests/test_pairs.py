@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.usefixtures("lines"), pytest.mark.filterwarnings("igno
 
 K = 2
 SENTENCE = re.compile(r"^The algorithm .+ must be one .+: .+\. Got .+\. Use .+\.$", re.DOTALL)
-RULE = re.compile(r"^\S+ .+ must be .+\. Got .+\. .+\.$", re.DOTALL)
+RULE = re.compile(r"^(\S+ .+ must be .+\. Got .+|With .+ all clients must be present, because .+)\. .+\.$", re.DOTALL)
 
 
 def rows_of_two_causes(n: int, seed: int) -> Array:

@@ -163,9 +163,8 @@ def require_matches(what: str, names: Iterable[str], patterns: Iterable[str]) ->
     for pattern in patterns:
         if not matching(there, [pattern]):
             remedy = checks.did_you_mean(pattern, there, "Leave it out.")
-            raise ConfigError(
-                f"No {what} matches {shown(pattern)}. There are {enumeration(there)}. {remedy}", value=pattern
-            )
+            known = f"There are {enumeration(there)}" if there else "There is none at all"
+            raise ConfigError(f"No {what} matches {shown(pattern)}. {known}. {remedy}", value=pattern)
 
 
 def with_ids(beside: Any, ids: object) -> Any:

@@ -159,4 +159,4 @@ def test_the_command_leaves_out_sites_of_a_column(tmp_path, capsys):
     assert sorted(PCAResult.load(tmp_path / "out/result.npz").site_names.values()) == ["0", "1"]
     code, _, err = flower_pca(capsys, "run", tmp_path / "x.csv", "--clients", 3, "--without", "2")
     assert code == 2
-    assert "No site to leave out matches '2'. There are" in err
+    assert "No site to leave out matches '2'. There is none at all. Leave it out." in err

@@ -49,12 +49,12 @@ def test_a_local_set_of_hugging_face(local_set):
     assert np.array_equal(chosen.rows, wanted[:, [3, 0]])
     with pytest.raises(DataError, match=r"must hold numbers\. Got 's0' in column site\."):
         make(f"hugging_face(name={local_set!r})")
-    with pytest.raises(ConfigError, match=r"The data set .* has no column 'w'"):
+    with pytest.raises(ConfigError, match=r"/set has no column 'w'\."):
         make(f"hugging_face(name={local_set!r}, columns=['w'])")
 
 
 @pytest.mark.slow
 def test_what_cannot_be_loaded_is_named(local_set):
     for text in (f"hugging_face({local_set + '-none'!r})", f"hugging_face({local_set!r}, split='test')"):
-        with pytest.raises(DataError, match=r"^The data set .* cannot be loaded \( "):
+        with pytest.raises(DataError, match=r"^The data set .* cannot be loaded \("):
             make(text)

@@ -99,7 +99,7 @@ def test_a_folder_of_cells_takes_what_a_file_takes(tmp_path):
     found = sources.table(f"folder(path='{tmp_path}', normalize=1e4, log=True)")
     np.testing.assert_allclose(np.asarray(found)[:60], normalized_by_hand(counts_of_labs()[0]), rtol=1e-14)
     (tmp_path / "lab2.csv").write_text("g0,g1\n1,2\n")
-    with pytest.raises(ConfigError, match=r"normalize of .*lab2\.csv.*use \.h5ad files"):
+    with pytest.raises(ConfigError, match=r"lab2\.csv.*normalize.*use \.h5ad files"):
         sources.table(f"folder(path='{tmp_path}', normalize=1e4)")
 
 

@@ -322,16 +322,6 @@ def _cap(opening: Stage[Any], share: float) -> tuple[Stage[Any], list[Layer]]:
     return CappedOpening(width=width, judged=judged, bits=bits, share=share), [MaxShare(share)]
 
 
-def with_stage(config: PCAConfig, stage: str) -> PCAConfig:
-    """The configuration, with a stage beside the algorithm that nodes have to name, if there is one."""
-    if stage in registry.COUNTING:
-        return check(replace(config, n_components=stage))
-    if stage in registry.EXTRA_STAGES:
-        chosen: Any = True
-        return check(replace(config, **{stage: chosen}))
-    return config
-
-
 def _counting(config: PCAConfig) -> list[Stage[Any]]:
     """What finds the number of components before the algorithm, where the configuration has none."""
     if isinstance(config.n_components, str):

@@ -138,6 +138,7 @@ _BESIDE: Final = {"monitor": "stages.histograms:Histograms", "standard_errors": 
 # The stages that may follow the closing one, in their order, by the field of a PCAConfig that requests them.
 AFTER: Final = {"reconstruction_error": "evaluate", "explain": "explain", **{name: name for name in _BESIDE}}
 _COUNTING: Final = {"signal": "stages.signal:Signal", "shared": "algorithms.personal.shared:Shared"}
+_CHOOSING: Final = {"gene_sums": "stages.gene_sums:GeneSums"}
 _ALONE: Final = {"standardize": "stages.opening:ScalingOnly"}
 _OTHERS: Final = {
     "opening": _OPENING,
@@ -152,7 +153,6 @@ _OTHERS: Final = {
     "evaluate": "stages.evaluate:Evaluate",
     "explain": "stages.explained:Explained",
     "names": "stages.agreed:Naming",
-    "gene_sums": "stages.gene_sums:GeneSums",
     "medians": "algorithms.median_pca:Medians",
     "columns_opening": "vertical.stages:ColumnsOpening",
     "loadings": "vertical.stages:Loadings",
@@ -165,6 +165,7 @@ _PLACES: Final = {
     **_TRACKERS,
     **_BESIDE,
     **_COUNTING,
+    **_CHOOSING,
     **_ALONE,
     **_OTHERS,
 }
@@ -174,7 +175,7 @@ ALGORITHMS: Final[MutableMapping[str, type[Algorithm[Any]]]] = classes({n: _PLAC
 TRACKERS: Final[MutableMapping[str, type[Tracker]]] = classes(_TRACKERS)
 # Stages beside algorithm and closing that compare rows: a node's operator has to name them, as
 # algorithms that do.
-EXTRA_STAGES: Final[MutableMapping[str, type[Stage[Any]]]] = classes({**_BESIDE, **_COUNTING})
+EXTRA_STAGES: Final[MutableMapping[str, type[Stage[Any]]]] = classes({**_BESIDE, **_COUNTING, **_CHOOSING})
 # Of these, those before the algorithm, which find how many components there are: what
 # `n_components` may be in words.
 COUNTING: Final[MutableMapping[str, type[Stage[Any]]]] = classes(_COUNTING)

@@ -7,7 +7,17 @@ import pytest
 import scipy.sparse as sp
 from fake_grid import grid_of
 
-from flower_pca import ConfigError, DataError, FlowerPCAError, PCAResult, Table, cells, simulate, strategies
+from flower_pca import (
+    ConfigError,
+    DataError,
+    FlowerPCAError,
+    NotEnoughNodes,
+    PCAResult,
+    Table,
+    cells,
+    simulate,
+    strategies,
+)
 from flower_pca.blocks import adapters, source
 from flower_pca.cli import main
 from flower_pca.data import sources
@@ -306,9 +316,12 @@ def test_picked_columns_of_sparse_cells_are_the_same_whether_they_are_kept_in_me
 @pytest.mark.slow
 @pytest.mark.usefixtures("lines")
 @pytest.mark.parametrize("mask", [None, True], ids=["plain", "masks"])
-def test_nodes_answer_for_genes_from_what_they_fix_beforehand(mask):
+def test_nodes_choose_genes_if_their_operators_have_named_it(mask):
     sites = [Table.of(table_of_genes(lab)) for lab in range(3)]
-    result = strategies.Krylov(highly_variable="seurat(40)", mask=mask).fit(grid_of(sites, answers="fixed"))
+    strategy = strategies.Krylov(highly_variable="seurat(40)", mask=mask, min_nodes=3, node_timeout=0.1)
+    with pytest.raises(NotEnoughNodes, match="gene_sums"):
+        strategy.fit(grid_of(sites, answers="fixed", allow=None))
+    result = strategy.fit(grid_of(sites, answers="fixed", allow=["standardize", "krylov", "gene_sums"]))
     assert list(result.feature_names_in_) == highly_variable_by_hand("seurat", 40)
     assert result.answers == "fixed"
 

@@ -160,7 +160,7 @@ def test_steps_of_another_run_are_refused(spoil, tmp_path):
         lines = np.frombuffer(known).copy()
         lines[1] += 1.0
         steps.write_bytes(lines.tobytes() if spoil == "of another run" else known[:40])
-    with pytest.raises(DataError, match=r"The steps in .*run.npz.steps must be those of the checkpoint. Got others."):
+    with pytest.raises(DataError, match=r"The steps in .*run.npz.steps are not those of the checkpoint."):
         track("st_miss", endless_batches(9), n_components=R, checkpoint=path)
 
 

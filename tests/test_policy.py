@@ -79,14 +79,14 @@ def test_under_masks_a_refusal_does_not_tell_the_number_of_rows():
     result = strategies.Krylov(n_components=2, mask=True).fit(grid)
     ((stage, _, words),) = refusals(grid, result)
     assert stage == "mask.keys"
-    assert "must be at least 1000. Got fewer." in words
+    assert "This node has fewer than 1000 rows, its min_rows." in words
     assert is_pca_of(result, OTHERS)
 
 
 def test_a_name_of_the_masks_is_nothing_in_a_message_without_them():
     node = PCAClient(SHARDS[0])
     words = ask_client(node, "ssi", {"Z": I[:, :2], "mask.x": np.ones(3)})
-    assert "mask.x is no array of ssi, whose messages have Z" in words
+    assert "A message of ssi has the array mask.x, and should have Z only" in words
 
 
 def test_too_many_refusals_end_the_run():

@@ -181,7 +181,9 @@ def test_arrays_that_it_does_not_name_are_refused_by_name(stranger):
             return {**super().broadcast(state), "spare": np.array(1)}
 
     found = PCAStrategy(Careless(max_rounds=3), n_components=K, min_nodes=1)
-    with pytest.raises(Exception, match="The arrays of a message must be those of stranger: start, share, d, k"):
+    with pytest.raises(
+        Exception, match="A message of stranger has the array spare, and should have start, share, d, k only"
+    ):
         found.fit(grid_of(SHARDS))
 
 

@@ -159,8 +159,8 @@ def test_the_page_of_a_node_without_rules(capsys):
     assert page.startswith("Rules: all at their defaults\n\nWhat the server sees\n  - Its own answers.")
     assert "What these rules leave open" in page
     assert (
-        "dcf_pca, consensus_rpca, triple_pca, st_miss, robust_tracking, monitor, standard_errors, signal: it compares "
-        "rows, and is not named in allow" in page
+        "dcf_pca, consensus_rpca, triple_pca, st_miss, robust_tracking, monitor, standard_errors, signal, gene_sums: "
+        "it compares rows, and is not named in allow" in page
     )
     assert "krylov, ssi, fed_oapm, sparse_pca: nothing beside" in page
     (common,) = [line for line in page.splitlines() if line.startswith("  - any algorithm: ")]

@@ -43,7 +43,7 @@ ARRAYS = {
     "extremes": np.array([np.nan, np.inf, 5e-324, -0.0]),
     "view": np.arange(12.0).reshape(3, 4)[::2, ::-1],
 }
-SENTENCE = re.compile(r"^[A-Z][^\n]* must be [^\n]*\. Got [^\n]*\. [A-Z][^\n]*\.$")
+SENTENCE = re.compile(r"^[A-Za-z][^\n]*\. [A-Z][^\n]*\.$")
 
 
 pytestmark = pytest.mark.usefixtures("lines")
@@ -234,7 +234,7 @@ def test_duplicate_names_are_said_to_be_the_fault():
     content["fitins.config"]["names"] = "a,a"
     with pytest.raises(ProtocolError, match=SENTENCE) as caught:
         wire.read_request(*wire.open_request(content, "train"))
-    assert "2. Got 2." not in str(caught.value)  # which would be as it must be
+    assert "2 arrays for the names a,a" in str(caught.value)
 
 
 @pytest.mark.parametrize("frame", [Frame(), Frame(np.zeros(3))], ids=["no_frame", "frame"])

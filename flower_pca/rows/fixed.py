@@ -72,11 +72,9 @@ class FixedData(Operator):
         whole: Product | None = None,
         parts: Callable[[], tuple[FixedData, ...]] = tuple,
         joint: Source | None = None,
-        rows: LocalData | None = None,
     ) -> None:
         self.who = who
         self._joint = joint
-        self._rows = rows
         self.frame = frame
         self._whole = whole
         self.parts = parts
@@ -111,7 +109,7 @@ class FixedData(Operator):
                 joint = statistics.of(data.joint, path, gaps=gaps, ready=ready)
                 return cls._beside_covariates(joint, data.frame, data.d, data.who, parts)
             source, whole = statistics.of(data, path, gaps=gaps, ready=ready)
-            return cls(source, data.frame, who=data.who, whole=whole, parts=parts, rows=data)
+            return cls(source, data.frame, who=data.who, whole=whole, parts=parts)
 
         return data.measured.newest(("fixed", gaps), lambda newest: newest.frame.same(data.frame), make)
 
@@ -211,12 +209,6 @@ class FixedData(Operator):
         """The moments, and the product of the rows less their own mean with a block."""
         Z = np.asarray(block, dtype=np.float64)
         return self.moments(), self._scatter_times(self._stored, Z)
-
-    def gene_sums(self, *, undone: bool) -> tuple[Array, Array]:
-        """The sums of entries and of their squares, which are as fixed as all statistics: no message changes them."""
-        if self._rows is None:
-            raise DataError(f"The rows of {self.who} have covariates, and genes are chosen without. Leave them out.")
-        return self._rows.gene_sums(undone=undone)
 
     def peak(self) -> Array:
         """The largest |x| of each column."""

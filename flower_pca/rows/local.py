@@ -81,10 +81,6 @@ class Operator(ABC):
         """The moments, and the product of the rows less their own mean with a block."""
 
     @abstractmethod
-    def gene_sums(self, *, undone: bool) -> tuple[Array, Array]:
-        """The sums of stored entries and of their squares by column, of expm1 of the entries if `undone`."""
-
-    @abstractmethod
     def peak(self) -> Array:
         """The largest |x| of each stored column."""
 

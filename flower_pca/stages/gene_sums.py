@@ -27,14 +27,16 @@ class GeneSumsState:
 class GeneSums(Stage[GeneSumsState]):
     """One message: n_i, and the sums of y and of y^2 by column, with y = expm1(x) or x.
 
-    No number of the message meets a row, so that a node may answer whatever its answers come from. The variance
-    (S2 - S1^2 / n) / (n - 1) loses as many digits as the mean has beside the deviation, and counts have few.
+    Counts are no linear function of the rows, so the sums do not follow from fixed statistics, and a node's operator
+    has to name this stage. The variance (S2 - S1^2 / n) / (n - 1) loses as many digits as the mean has beside the
+    deviation, and counts have few.
 
     Cost: a pass over the rows; two columns of d floats up.
     """
 
     name: ClassVar[str] = "gene_sums"
     asks: ClassVar[Mapping[str, Ask]] = {"expm1": FLAG}
+    by_row: ClassVar[bool] = True
 
     of_counts: bool = True
 

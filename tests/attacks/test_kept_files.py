@@ -90,7 +90,7 @@ def test_more_steps_than_are_kept_are_not_looked_for(tmp_path):
     path.with_name("run.npz.steps").unlink()
     for many in ({"kept": 10**12}, {"kept": 10**12, "count": 10**12}, {"width": 2**62}, {"kept": -1}, {"width": -5}):
         files.write(path, transport.kind, {**header, "steps": {**header["steps"], **many}}, arrays)
-        with pytest.raises(FlowerPCAError, match="must be"):
+        with pytest.raises(FlowerPCAError, match=r"is not a tracking checkpoint|are not those of the checkpoint"):
             drive(*arriving(X), checkpoint=path)
 
 
@@ -136,7 +136,7 @@ def test_steps_are_not_written_through_a_link(tmp_path):
     beside.unlink()
     other.write_bytes(there)
     beside.symlink_to(other)
-    with pytest.raises(DataError, match=r"must be those of the checkpoint\. Got a link"):
+    with pytest.raises(DataError, match=r"are a link"):
         drive(*arriving(X), checkpoint=path)
     assert other.read_bytes() == there
 

@@ -278,14 +278,14 @@ def brought_out(foe, name):
 
 
 WORDS = {  # of a refusal, by what the page says
-    "it compares rows, and is not named in allow": "compare no rows",
+    "it compares rows, and is not named in allow": "compare single rows",
     "its answers are no sums, and masked_only is set": "would show a node's own results",
-    "noise cannot cover it, and the rules insist on noise": "for noise|asks for noise|bounded answers",
+    "noise cannot cover it, and the rules insist on noise": "only with noise|asks for noise|bounded answers",
 }
 FIRST = {  # what else may be refused before
     "open": "allow_noise is not set",
     "masked": "allow_noise is not set|masked_only is set",
-    "private": "for noise|bounded answers",
+    "private": "only with noise|bounded answers",
 }
 
 

@@ -5,7 +5,7 @@ import pytest
 from cases import every
 
 from flower_pca.base import checks, errors
-from flower_pca.base.errors import ConfigError, DataError, sentence
+from flower_pca.base.errors import ConfigError, DataError
 
 
 def refused(error, check, *arguments, **options):
@@ -15,7 +15,7 @@ def refused(error, check, *arguments, **options):
 
 
 def test_the_sentence():
-    assert sentence("x", "even", 3, "Add one.") == "x must be even. Got 3. Add one."
+    assert str(checks.refused("x", "even", "3", "Add one.")) == "x must be even. Got 3. Add one."
 
 
 WHOLE = [(-1, "-1"), (1.0, "1.0"), (True, "True"), ("3", "'3'"), (None, "None")]

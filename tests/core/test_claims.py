@@ -96,7 +96,9 @@ def test_a_part_that_is_too_large_is_refused_and_names_its_client(name, stage, p
         assert said == [""]
     else:
         assert (
-            said[0].startswith(f"The answer of client {SMALL}, {part}, must be")
+            said[0].startswith(f"The answer of client {SMALL}, {part}, has entries that are larger")
+            or said[0].startswith(f"{part} in the answer of client {SMALL} must be")
+            or said[0].startswith(f"Client {SMALL} speaks of ")
             or "The columns of V of an answer are not orthonormal" in said[0]
         )
 

@@ -394,7 +394,7 @@ def test_a_signature_of_another_length_is_left_out_and_named(signing_run, six_ke
     replies = [signing_run.answer(message, i) for i in range(4)]
     replies[2].arrays["mask.signature"] = replies[2].arrays["mask.signature"][:-1]
     record = signing_run.session.advance(replies)
-    assert "mask.signature, must be a real array of shape (164,)" in record.failures["2"]
+    assert "mask.signature in the answer of client 2 must be a real array of shape (164,)" in record.failures["2"]
 
 
 @pytest.mark.slow

@@ -106,7 +106,7 @@ def test_a_late_upload_is_discarded():
     assert run.session.message is None  # the sum is delivered ...
     stale = Reply(2, run.message().number, late.arrays)  # ... and under another number it is no answer to anything
     record = run.session.advance([stale, *(run.answer(run.message(), i) for i in (0, 1, 3, 4))])
-    assert "must be made of" in record.failures["2"]
+    assert "and should have" in record.failures["2"]
     assert run.finish().angle_to(leading(parts_without(2))) < 1e-4
 
 

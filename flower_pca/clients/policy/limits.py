@@ -103,9 +103,9 @@ class Demand:
         if unknown := sorted(self.arrays.keys() - self.asks.keys()):
             # The names are the sender's, however many and long: what is said of them is cut.
             raise ProtocolError(
-                f"{', '.join(unknown)[:100]} is no array of {self.stage or 'a set-up'}, whose messages have "
-                f"{', '.join(self.asks) or 'none'}. Install the same flower_pca everywhere; an algorithm of your own "
-                "names its arrays in its asks."
+                f"A message of {self.stage or 'a set-up'} has the array {', '.join(unknown)[:100]}, and should have "
+                f"{', '.join(self.asks) or 'none'} only. Install the same flower_pca everywhere; an algorithm of your "
+                "own names its arrays in its asks."
             )
         for name, a in self.arrays.items():
             ask = self.asks[name]
@@ -289,7 +289,7 @@ def is_silent(stage: str) -> bool:
 
 def tells_products(stage: str, request: wire.Request) -> bool:
     """Whether a message of this stage asks for more than means, deviations and counts."""
-    apart = (*_OPENINGS, *registry.OPENING_ONLY, "gene_sums", messages.STAGE)
+    apart = (*_OPENINGS, *registry.OPENING_ONLY, messages.STAGE)
     return stage not in apart or Demand.of(request).tells_products
 
 

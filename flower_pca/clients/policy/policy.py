@@ -65,7 +65,8 @@ class Policy:
         # Else another algorithm's stage would be answered under the name of one that is served.
         if not named & owners:
             algorithms |= owners
-        if named <= set(registry.OPENING_ONLY) and limits.tells_products(stage, request):
+        by_name = stage in registry.EXTRA_STAGES  # which is served only if the operator has named it
+        if named <= set(registry.OPENING_ONLY) and not by_name and limits.tells_products(stage, request):
             got = f"{stage} with one" if "opening" in stage else stage
             raise RefusalError(
                 f"{request.algorithm} asks nodes for an opening without a block only, and this message asks for "

@@ -185,6 +185,12 @@ class PCAConfig:
                 f"adjust={shown(self.adjust)} subtracts the means of each site from its rows, so the share between "
                 f"sites would be 0 for these rows and say nothing. Leave {SITE} out of {option('explain')}."
             )
+        if self.variants is not None and self.variants.call and self.missing == "own_mean":
+            raise ConfigError(
+                f"variants looks at call rates, and with {option('missing', 'own_mean')} no site says how many values "
+                f"a variant has. Use {option('missing', 'mean')}, or variants(call=0).",
+                setting="missing",
+            )
         if plain["adjust"] and self.center is False:
             raise ConfigError(
                 f"adjust={shown(self.adjust)} removes what covariates explain about the means, so columns are "

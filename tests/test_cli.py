@@ -101,7 +101,7 @@ def test_run_for_machines_and_of_a_folder_of_files_with_gaps(tmp_path, capsys):
     code, said, err = flower_pca(capsys, *words)
     assert (code, said) == (2, "")
     assert re.search(
-        r"^flower-pca: The data of client 1 \(site1\) has \d+ missing values?\. .* use --missing mean\.\n$", err
+        r"^flower-pca: The data of client 1 \(site1\) has \d+ missing values? \(NaN\)\. .* use --missing mean\.\n$", err
     )
     assert not (tmp_path / "out").exists()
     code, said, err = flower_pca(capsys, *words, "--missing", "mean", "--scale", "std")
@@ -311,7 +311,7 @@ def test_transform_refuses_in_words(saved_result, data, tmp_path, capsys):
             f"The folder of the scores, {tmp_path}/no, does not exist.",
         ),
         ([tmp_path / "none.npz", data, "-o", tmp_path / "s.npy"], f"No file named '{tmp_path / 'none.npz'}'."),
-        ([data, data, "-o", tmp_path / "s.npy"], f"{data} is not a result of flower_pca."),
+        ([data, data, "-o", tmp_path / "s.npy"], f"{data} is not a result of flower_pca: it cannot be read"),
     ):
         code, said, err = flower_pca(capsys, "transform", *words)
         assert (code, said, message in err, err.count("\n")) == (2, "", True, 1), err

@@ -456,7 +456,7 @@ def nan_rows(X):
 
 
 BAD_ROWS = {
-    "nan": (nan_rows, "The data of this node has 10 missing values."),
+    "nan": (nan_rows, "The data of this node has 10 missing values (NaN)."),
     "strings": (lambda X: X.astype(str), "The data of this node must be"),
     "vector": (lambda X: X[0], "The data of this node must be"),
     "empty": (lambda X: X[:0], "The data of this node has no rows"),

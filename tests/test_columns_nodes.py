@@ -129,16 +129,16 @@ def test_each_node_writes_its_loadings_with_the_names_of_its_columns_and_people(
     [
         (
             changed("lab", lambda t: t.rename(index={"P007": "P999"})),
-            r"The people of client \d+ \((lab|hospital)\) must be those of the run, 90 by id\. Got 90 by other ids\. "
-            r"Keep the rows of the same people at every party, with ids that are spelt alike",
+            r"The people of client \d+ \((lab|hospital)\) are not those of the run: there are 90 with other ids, and "
+            r"the run has 90 with ids\. Keep the rows of the same people at every party, with ids that are spelt alike",
         ),
         (
             changed("lab", lambda t: t.iloc[:80]),
-            r"must be those of the run, (90|80) by id\. Got (90|80) by id\. Keep the rows of the same people",
+            r"there are (90|80) with ids, and the run has (90|80) with ids\. Keep the rows of the same people",
         ),
         (
             changed("lab", lambda t: t.reset_index(drop=True)),
-            r"Got 90 (by id|without ids)\. Give all parties ids of their rows, or none",
+            r"the run has 90 (with|without) ids\. Give all parties ids of their rows, or none",
         ),
     ],
 )

@@ -33,7 +33,7 @@ def csv(path, rows, *, gap=None, site=None, sep=","):
 
 def gap_is_named(run, path, line, column):
     place = f"The first is in line {line} of {re.escape(str(path))}, column {column}\\. "
-    with pytest.raises(DataError, match=f"^The data of client .* has 1 missing value\\. .*{place}Impute"):
+    with pytest.raises(DataError, match=f"^The data of client .* has 1 missing value \\(NaN\\)\\. .*{place}Impute"):
         run()
 
 

@@ -167,7 +167,7 @@ def test_the_command_draws_it_and_closes_it(tmp_path, capsys, path):
     )
     np.save(tmp_path / "rows.npy", np.vstack([*streaming_clients(1)[0][:3], np.full((12, 10), np.inf)]))
     assert cli.main([str(word) for word in (*words, path)]) == 2
-    assert "The run has ended after step 2. The data of client 0 at step 3 must be finite" in text_of(path)
+    assert "The run has ended after step 2. The data of client 0 at step 3 has " in text_of(path)
 
 
 @pytest.mark.slow

@@ -181,10 +181,10 @@ def test_a_heading_that_cannot_be_is_refused():
         return refusal_of_run(grid)
 
     for changes in ({"columns": '["a", "b", "c", "d"]'}, {"columns.count": -1}, {"columns.digest": "x" * 1000}):
-        assert "The columns of an answer must be those of its digest. Got others." in tampered(**changes)
+        assert "The columns of an answer differ from those of its digest." in tampered(**changes)
     for names in ("{}", '["a", "a"]', "[", '[""]', f'["{"a" * 201}"]'):
         text = tampered(columns=names)
-        assert "The columns of an answer must be different names of at most 200 characters. Got others." in text
+        assert "The columns of an answer need different names of at most 200 characters. Check" in text
     assert "(a\\nb" in tampered(**{"site": "a\nb" * 200, "columns.digest": "other"})
 
 

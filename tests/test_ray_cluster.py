@@ -166,7 +166,7 @@ def test_an_address_that_is_none_is_refused(address: str, monkeypatch: pytest.Mo
     failing: Any = lambda **settings: (_ for _ in ()).throw(ConnectionError("No running Ray. Start one"))  # noqa: E731
     if address == "auto":  # where no cluster runs on this machine
         monkeypatch.setattr(ray, "init", failing)
-    rule = rf"No Ray cluster can be reached at {address} \((Invalid|No running Ray\. Start)"
+    rule = rf"No Ray cluster can be reached at {address} \((Invalid|No running Ray\). Start)"
     with pytest.raises(ConfigError, match=rule):
         simulate("krylov", five(), n_components=2, backend=Ray(address=address))
 
@@ -186,7 +186,7 @@ def test_an_address_where_something_else_answers_is_refused() -> None:
         thread.start()
         address = f"127.0.0.1:{line.getsockname()[1]}"
         with pytest.raises(
-            ConfigError, match=rf"Got {address}: something else answers there\. Start one with ray start"
+            ConfigError, match=rf"reached at {address} \(something else answers there\)\. Start one with ray start"
         ):
             simulate("krylov", five(), n_components=2, backend=Ray(address=address))
         thread.join()

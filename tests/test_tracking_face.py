@@ -49,7 +49,10 @@ def test_the_command_masks_if_it_is_told_to(tmp_path, capsys):
             ["{}", "--batch", "6", "--components", "2", "--clients", "7"],
             "--clients must be a whole number of at least 1 and",
         ),
-        (["{}", "--batch", "6", "--components", "2", "--algorithm", "pca"], "The tracker must be one of st_miss,"),
+        (
+            ["{}", "--batch", "6", "--components", "2", "--algorithm", "pca"],
+            "There is no tracker named 'pca'. The trackers are st_miss,",
+        ),
         (["{}", "--batch", "6", "--components", "2", "--mask"], "--mask needs at least 2 clients, and there is 1."),
         (
             ["no.npy", "--batch", "6", "--components", "2", "--clients", "2", "--mask", "yes"],

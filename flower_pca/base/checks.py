@@ -217,7 +217,8 @@ def not_finite(who: str, nan: int, infinite: int = 0, first: str = "", *, new: b
         when, fill = "", f", or use {filling()}"
     if not nan:
         fill = ""
-    found = [labels.count(n, what) for n, what in ((nan, "missing value"), (infinite, "infinite value")) if n]
+    found = [f"{labels.count(nan, 'missing value')} (NaN)"] if nan else []
+    found += [labels.count(infinite, "infinite value")] if infinite else []
     return DataError(f"The data of {who} has {' and '.join(found)}. {first}Impute or drop them{when}{fill}.")
 
 

@@ -63,7 +63,7 @@ def test_a_group_more_and_a_loss_are_what_the_operator_admits(tmp_path):
     Sums(nodes[:5]).product(EVERYTHING, lost=[4])  # again
     Sums(nodes[:4]).product(EVERYTHING)  # and for good
     Sums(nodes).product(EVERYTHING)  # a site joins: the second group
-    with pytest.raises(RefusedError, match="at most 2 groups, of whom at most 1 may be lost"):
+    with pytest.raises(RefusedError, match="at most 2 groups of peers, of whom at most 1 may be lost"):
         Sums(nodes[:5]).product(EVERYTHING, lost=[3])
     with pytest.raises(RefusedError, match="at most 2 groups"):
         Sums(nodes[1:4]).product(EVERYTHING)

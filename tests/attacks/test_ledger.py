@@ -224,7 +224,7 @@ def test_colluders_that_the_server_does_not_name_weaken_no_noise(tmp_path):
     asked = {**NOISED, "dp.budget": 10.0}
     for among, colluders, words in (
         (3, 2, "and 1 answers are seen"),
-        (3, 3, "must be more than the 3"),
+        (3, 3, "3 may collude by this node's max_colluders"),
         (4, 0, "and 3 answers are seen"),
     ):
         nodes = signed(tmp_path / f"{among}-{colluders}", SHARDS, max_colluders=colluders)

@@ -108,7 +108,7 @@ def test_at_most_names_both_sides():
 def test_finite_counts_what_is_not(dtype):
     values = np.array([[np.nan, 1.0], [np.inf, np.nan], [0.0, np.inf]], dtype=dtype)
     assert refused(DataError, checks.finite, "client 0", values) == (
-        "The data of client 0 has 2 missing values and 2 infinite values. "
+        "The data of client 0 has 2 missing values (NaN) and 2 infinite values. "
         'Impute or drop them before the run, or use missing="mean".'
     )
     assert checks.finite("client 0", np.ones(3, dtype=dtype)) == 0

@@ -124,7 +124,7 @@ def test_entries_that_are_not_finite_are_counted_over_all_blocks(monkeypatch, tm
     monkeypatch.setattr(source, "_BLOCK", 64)
     X = with_entries(((0, 0), np.nan), ((30, 2), np.nan), ((49, 3), -np.inf))
     for kept in (X, saved_and_mapped(X, tmp_path / "rows.npy")):
-        with pytest.raises(DataError, match=r"2 missing values and 1 infinite value\."):
+        with pytest.raises(DataError, match=r"2 missing values \(NaN\) and 1 infinite value\."):
             LocalData(kept)
 
 

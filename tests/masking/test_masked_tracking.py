@@ -129,7 +129,7 @@ def test_columns_that_differ_are_named_at_the_set_up():
     streams[2] = lambda t: FIVE[2][t][:, :20]
     masked = track(BRIEF, streams, n_components=R, steps=2, mask=True)
     assert masked.history[0].failures == {
-        "2": "The columns of client 2 must be 24, as those of the run. Got 20. Align the features first."
+        "2": "The columns of client 2 do not fit: there are 20, instead of the 24 of the run. Align the features first."
     }
     assert masked.rows_.tolist() == [48, 48]
     assert masked.history[-1].asked == 4
@@ -366,5 +366,5 @@ def test_a_node_with_rows_at_rest_is_left_out_by_name():
     node = str(grid.node(3))
     result = TrackingStrategy(n_components=R, steps=2, min_nodes=3, mask=True).fit(grid)
     (reason,) = {r.failures[node] for r in result.history if node in r.failures}
-    assert re.match("The data for st_miss must be a Stream", reason)
+    assert re.match("st_miss works on a Stream, and this client has plain rows", reason)
     assert result.rows_.tolist() == [36, 36]

@@ -176,7 +176,7 @@ RUN_OF_PATIENTS = [
     for ending in ("csv", "parquet")
     for options, sentence in (
         ({}, "must hold numbers. Got .* in column site.*. Choose others with"),
-        ({"columns": ["age", "bmi"]}, '1 missing value..* or use missing="mean".'),
+        ({"columns": ["age", "bmi"]}, '1 missing value .* or use missing="mean".'),
     )
 ]
 ARRAY_OF_PATIENTS = [

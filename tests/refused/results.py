@@ -245,7 +245,7 @@ PROJECTING_FILE = [
     for line, sentence in (
         (
             "4,,6",
-            "^The data of the rows given has 1 missing value. .*in line 4 of /.*/new.csv, column bmi. Impute or "
+            "^The data of the rows given has 1 missing value (NaN). .*in line 4 of /.*/new.csv, column bmi. Impute or "
             "drop them, or use result.with_imputation().$",
         ),
         ("4,5,inf", "The first is in line 4 of /.*/new.csv, column pulse."),

@@ -229,7 +229,7 @@ OF_NOISE = [
 OF_CLIENT_3 = [
     Refused(
         {"X": kind(BAD), "who": "client 3"},
-        f"^The data of client 3 has 2 missing values and 1 infinite value. {first}"
+        f"^The data of client 3 has 2 missing values (NaN) and 1 infinite value. {first}"
         'Impute or drop them before the run, or use missing="mean".$',
         DataError,
     )

@@ -158,7 +158,7 @@ def columns_that_are_none(name: str) -> list[tuple[dict[str, Any], dict[str, Any
         (
             {"age": gap},
             {},
-            f"The data of {name} has 1 missing value. The first is in row 59 (from 0 on), "
+            f"The data of {name} has 1 missing value (NaN). The first is in row 59 (from 0 on), "
             'column age. Impute or drop them before the run, or use missing="mean".',
         ),
         ({"age": np.inf}, {}, f"The data of {name} has 60 infinite values. The first is in .* column age."),
@@ -410,7 +410,7 @@ ONE_TABLE = [
     ),
     Refused(
         on(TABLE, with_spoilt((0, 0, np.nan), (3, 2, np.nan), (4, 4, -np.inf))),
-        "The data of client 1 has 2 missing values and 1 infinite value. The first is in row 0 "
+        "The data of client 1 has 2 missing values (NaN) and 1 infinite value. The first is in row 0 "
         "(from 0 on), column 0. Impute or drop them before "
         'the run, or use missing="mean".',
         DataError,
@@ -418,12 +418,12 @@ ONE_TABLE = [
     Refused(on(with_spoilt((0, 0, np.inf), (1, 0, -np.inf))), "The data of client 0 has 2 infinite values.", DataError),
     Refused(
         on(TABLE, TABLE, with_spoilt((1, 1, np.nan)).astype(np.float32)),
-        "The data of client 2 has 1 missing value.",
+        "The data of client 2 has 1 missing value (NaN).",
         DataError,
     ),
     Refused(
         on(TABLE, scipy.sparse.csr_array(with_spoilt((1, 1, np.nan)))),
-        "The data of client 1 has 1 missing value.",
+        "The data of client 1 has 1 missing value (NaN).",
         DataError,
     ),
     Refused(
@@ -518,7 +518,7 @@ ONE_TABLE = [
     ),
     Refused(
         on(TABLE, with_spoilt((17, 4, np.nan), (12, 1, np.nan)), n_components=1),
-        "2 missing values. The first is in row 12 (from 0 on), column 1. I",
+        "2 missing values (NaN). The first is in row 12 (from 0 on), column 1. I",
         DataError,
     ),
 ]

@@ -45,7 +45,7 @@ def files_of_words(tables: dict[str, pd.DataFrame], **asked: Any) -> None:
         simulate("covariance", shards, n_components=2, **asked)
 
 
-GAP_OF_WARD = "1 missing value. The first is in {}, column ward. "
+GAP_OF_WARD = "1 missing value (NaN). The first is in {}, column ward. "
 ASKED_LEVELS: Any = (
     "ward,sex",
     {"ward": ["eye", "icu", "medicine", "surgery"], "sex": None},

@@ -143,7 +143,7 @@ class Rows:
         So it is if components have been turned by far entries.
         """
         least, p = min(self.X.shape), fit.W.shape[1]
-        scaled = self._near(fit, noise)
+        scaled = self._near(fit, self._known(noise))
         if least <= p or not scaled.any():
             return False
         first, independent = _along_first(scaled, p)
@@ -154,8 +154,12 @@ class Rows:
 
     def follows_far(self, fit: Fit, noise: Array) -> bool:
         """Whether near entries have tails as if some of them were far, and components had come near."""
-        near = self._near(fit, noise)[~(fit.far | self.gaps)]
+        near = self._near(fit, self._known(noise))[~(fit.far | self.gaps)]
         return bool(near.any()) and len(near) * float(np.sum(near**4)) > _HEAVY * _squares(near) ** 2
+
+    def _known(self, noise: Array) -> Array:
+        """The noise of each column; 0 of one whose residuals are rounding."""
+        return np.where(noise > NORMAL * self.least, noise, 0.0)
 
     def _near(self, fit: Fit, sizes: Array) -> Array:
         """Residuals over these sizes of columns, 0 for what is far or a gap, and in columns of size 0."""

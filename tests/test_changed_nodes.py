@@ -172,17 +172,12 @@ def test_a_masked_run_to_its_end_likewise(name, kind):
     assert_as_undisturbed(result, alone, name, kind)
 
 
-# Of a restart in the last round these keep an error of some percent, because they have one round to remove it: their
-# runs are tried in the middle alone.
-NEEDS_ROUNDS = {"consensus_rpca", "dcf_pca"}
-
-
 @pytest.mark.parametrize("name", KINDS)
 @EVERY_KIND
 def test_a_run_that_is_cut_short_is_no_worse_than_before_the_change(name, kind):
     """Or than one that had never known the other nodes."""
     alone = undisturbed(name, THERE[kind], cut=True)
-    for at in {ROUNDS // 2, ROUNDS - 1} - ({ROUNDS - 1} if name in NEEDS_ROUNDS else set()):
+    for at in (ROUNDS // 2, ROUNDS - 1):
         last = min(at, len(alone.history) - 1)
         before = undisturbed(name, (0, 1, 2, 3), cut=True, rounds=last)
         result = disturbed(name, kind, last, cut=True)

@@ -288,9 +288,9 @@ class Standing:
 
     @property
     def _is_spent(self) -> bool:
-        """Whether the algorithm has no round left, of components that the closing stage measures."""
+        """Whether the algorithm has no round left."""
         algorithm = self.algorithm
-        return isinstance(algorithm, Iterative) and algorithm.measured and self.model.rounds >= algorithm.max_rounds
+        return isinstance(algorithm, Iterative) and self.model.rounds >= algorithm.max_rounds
 
     def _open_once_more(self, roll: Roll) -> Standing:
         """Back at the opening, which measures the components at the clients that are there now; then to the closing.

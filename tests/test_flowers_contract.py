@@ -275,10 +275,23 @@ def test_a_hook_that_forgets_to_return_is_named(hook):
         kind(n_components=2).start(grid_of(SHARDS))
 
 
+def test_a_hook_that_returns_one_thing_instead_of_two_is_named():
+    class Single(Krylov):
+        def aggregate_train(self, server_round, replies):
+            return super().aggregate_train(server_round, replies)[0]
+
+    with pytest.raises(
+        ConfigError, match=r"^Single\.aggregate_train has returned an ArrayRecord instead of two things"
+    ):
+        Single(n_components=2).start(grid_of(SHARDS))
+
+
 def test_what_start_gets_in_a_wrong_kind_is_named():
     for given, sentence in (
         ({"num_rounds": "3"}, "num_rounds must be a whole number"),
         ({"num_rounds": -1}, "num_rounds must be a whole number"),
+        ({"should_stop": True}, "should_stop is True and no function"),
+        ({"evaluate_fn": 3}, "evaluate_fn is 3 and no function"),
         ({"initial_arrays": [np.eye(2, 10)]}, "initial_arrays is not an ArrayRecord of Flower but of the type list"),
     ):
         with pytest.raises(ConfigError, match=f"^{sentence}"):

@@ -162,6 +162,9 @@ class FlowerStrategy(Strategy, Generic[R]):
         began = time.monotonic()
         checks.integer("num_rounds", num_rounds, remedy="Use 0 to leave it to the algorithm.")
         init = _start_of(initial_arrays)
+        for name, function in (("evaluate_fn", evaluate_fn), ("should_stop", should_stop)):
+            if function is not None and not callable(function):
+                raise ConfigError(f"{name} is {shown(function)} and no function. Give a function, or leave it out.")
         growing = GrowingResult(evaluate_fn, should_stop)
         made = self._begin(num_rounds=num_rounds, init=init)
         waits = self._waits if timeout is None else replace(self._waits, round_timeout=timeout)
@@ -280,7 +283,9 @@ class FlowerStrategy(Strategy, Generic[R]):
         asked = self._require_returned("configure_train", self.configure_train(number, growing.arrays, train, grid))
         self._require_ours(asked := list(asked))
         replies = nodes.deliver(asked)
-        arrays, figures = self._require_returned("aggregate_train", self.aggregate_train(number, replies))
+        arrays, figures = self._require_two(
+            self._require_returned("aggregate_train", self.aggregate_train(number, replies))
+        )
         self._require_taken("aggregate_train", wire.kind(message.stage) == "train")
         if arrays is not None:
             growing.arrays, growing.changed = arrays, arrays is not self._returned
@@ -300,6 +305,15 @@ class FlowerStrategy(Strategy, Generic[R]):
                 f"{name}.{hook} has returned nothing. End it by returning what super().{hook}(...) returns."
             )
         return returned
+
+    def _require_two(self, returned: Any) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Require of `aggregate_train` that it returns arrays and figures: one record could be taken apart too."""
+        if isinstance(returned, tuple | list) and len(returned) == 2:
+            return returned[0], returned[1]
+        raise ConfigError(
+            f"{type(self).__name__}.aggregate_train has returned {shown(returned)} instead of two things, arrays and "
+            "figures. Return both, as super().aggregate_train(...) does; None in place of one that you leave out."
+        )
 
     def _require_ours(self, asked: Iterable[Message]) -> None:
         """Require of `configure_train` that it hands on messages of the run, beside which it may send its own."""

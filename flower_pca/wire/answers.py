@@ -134,7 +134,8 @@ def read_reply(content: RecordDict, kind: str) -> Answer:
         raise ProtocolError(
             harmless(
                 f"An answer lacks the records {ARRAYS}, {METRICS} with {NUM_EXAMPLES}, and {CONFIG}. Its records: "
-                f"{found}. Serve it with a client of flower_pca."
+                f"{found}. Serve it with a client of flower_pca; if clients.register has added PCA to an app, give the "
+                'strategy its action="pca".'
             )
         )
     figures = content.metric_records[METRICS]

@@ -206,7 +206,7 @@ REPLY = [
         protocol(
             {"without": f"fitres.{less}"},
             "^An answer lacks the records arrays, metrics with num-examples, and config. Its records: "
-            ".*fitres.status. Serve it with a client of flower_pca.",
+            ".*fitres.status. Serve it with a client of flower_pca; if clients.register",
         )
         for less in ("metrics", "num_examples")
     ],

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -476,6 +477,17 @@ def test_control_c_leaves_a_checkpoint_that_the_same_command_goes_on_from(tmp_pa
     whole = PCAResult.load(out / "result.npz")
     assert resumed.rounds == whole.rounds == 60
     assert resumed.components_.tobytes() == whole.components_.tobytes()
+
+
+def test_an_interruption_that_python_has_swallowed_ends_the_run_after_the_round():
+    run, before = SimpleNamespace(history=["round 1"]), signal.signal(signal.SIGINT, signal.default_int_handler)
+    with common.progress("starting") as on_round:
+        on_round(run)
+        with pytest.raises(KeyboardInterrupt):  # as in a callback of an import, which Python ignores
+            signal.getsignal(signal.SIGINT)(signal.SIGINT, None)
+        with pytest.raises(KeyboardInterrupt):
+            on_round(run)
+    assert signal.signal(signal.SIGINT, before) is signal.default_int_handler
 
 
 @pytest.mark.usefixtures("unillustrated")

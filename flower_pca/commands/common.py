@@ -11,14 +11,17 @@ import difflib
 import json
 import os
 import shlex
+import signal
 import sys
 import tempfile
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 from flower_pca.base import checks, files, spec
@@ -276,7 +279,45 @@ def writing(place: Path) -> Iterator[Path]:
 
 @contextmanager
 def progress(what: str) -> Iterator[Callable[[Driven], None]]:
-    """Called after every round; shows it on standard error: in place on a terminal, else a line every few seconds."""
+    """Called after every round: shows it on standard error, and ends the run if Ctrl-C was pressed in vain before."""
+    with _shown(what) as show, _no_interrupt_lost() as require_none:
+
+        def after(run: Driven) -> None:
+            show(run)
+            require_none()
+
+        yield after
+
+
+@contextmanager
+def _no_interrupt_lost() -> Iterator[Callable[[], None]]:
+    """Raises KeyboardInterrupt again, if Ctrl-C was pressed: what is raised in Python's own callbacks ends there."""
+    pressed = False
+
+    def press(number: int, frame: FrameType | None) -> None:
+        nonlocal pressed
+        pressed = True
+        signal.default_int_handler(number, frame)
+
+    def require_none() -> None:
+        if pressed:
+            raise KeyboardInterrupt
+
+    usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    # Python lets no other thread say what becomes of a signal.
+    if not usual or threading.current_thread() is not threading.main_thread():
+        yield require_none
+        return
+    signal.signal(signal.SIGINT, press)
+    try:
+        yield require_none
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@contextmanager
+def _shown(what: str) -> Iterator[Callable[[Driven], None]]:
+    """Shows a round in place on a terminal, else a line every few seconds."""
     if not sys.stderr.isatty():
         yield _lines()
         return

@@ -257,7 +257,7 @@ FOREIGN_REPLY = [
     protocol(
         {"content": content, "kind": kind},
         f"^An answer lacks the records arrays, metrics with num-examples, and config. Its records: {got}. Serve it "
-        "with a client of flower_pca.",
+        "with a client of flower_pca; if clients.register",
     )
     for kind in ("train", "evaluate")
     for content, got in FOREIGN

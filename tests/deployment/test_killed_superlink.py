@@ -28,5 +28,8 @@ def test_power_fails_at_the_server_in_the_middle_of_a_run(tmp_path):
         result = resumed.result()
         assert [federation.node(partition).id for partition in range(2)] == before
         assert_same_bits(result, simulate("ssi", SHARDS[:2], n_components=2, seed=3, answers="fixed", max_rounds=6))
-        said = federation.flwr("log", str(resumed.id), "trial", "--show")
-        assert "after 3 messages" in said
+
+        def has_said() -> bool:  # lines reach the SuperLink a little later than they are written
+            return "after 3 messages" in federation.flwr("log", str(resumed.id), "trial", "--show")
+
+        wait("the line of the checkpoint in the log", has_said)

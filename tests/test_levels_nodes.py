@@ -181,6 +181,27 @@ def test_a_run_goes_on_from_its_checkpoint(tmp_path, after, mask):
         assert len(result.history) == len(whole.history)
 
 
+@pytest.mark.slow
+def test_a_run_that_is_interrupted_twice_keeps_its_first_message(tmp_path):
+    asked = {**ASK, "checkpoint": tmp_path / "run.npz"}
+
+    def stop_after(count):
+        def stop(run):
+            if run.history.count == count:
+                raise StopError
+
+        return stop
+
+    for count in (3, 5):
+        with pytest.raises(StopError):
+            PCAStrategy("ssi(tol=1e-12)", **asked).fit(
+                grid_of(SHARDS, categorical="ward,sex"), on_round=stop_after(count)
+            )
+    result = PCAStrategy("ssi(tol=1e-12)", **asked).fit(grid_of(SHARDS, categorical="ward,sex"))
+    assert [record.number for record in result.history] == list(range(len(result.history)))
+    assert result.history[0].stage == "names"
+
+
 def test_nodes_that_host_clients():
     result = fitted_with_levels(hosts_of(SHARDS, 2, categorical="ward,sex"), hosted="stacked")
     is_pooled_coded(result, coded(ROWS, EVERY))

@@ -140,6 +140,63 @@ class WrappedRun(Driven):
         return (found := self.within.result_so_far()) and replace(found, history=self.history)
 
 
+class ContinuedRun(WrappedRun):
+    """A run whose first message says what the rest is about: the run of that message, and then another one.
+
+    Args:
+        first: The run of the first message.
+    """
+
+    def __init__(self, first: Driven) -> None:
+        self._first = first
+        self._run: Driven | None = None
+        # the first message; of a run that goes on from a checkpoint it is in another run's history
+        self._earlier: History | None = None
+
+    @abstractmethod
+    def _rest(self) -> Driven:
+        """The run that follows, made once the first message has been answered."""
+
+    @property
+    def within(self) -> Driven:
+        """The run of the first message; then the one that follows."""
+        return self._run or self._first
+
+    @property
+    def history(self) -> History:
+        """All messages so far."""
+        whole = self._earlier or self._first.history
+        if self._run is not None:
+            before = whole.count
+            for record in self._run.history:
+                whole = whole.add(replace(record, number=record.number + before))
+        return whole
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the result is ready."""
+        return self._run is not None and self._run.is_finished
+
+    def pending(self, present: Iterable[int]) -> Broadcast | None:
+        """The message to send; None at the end."""
+        here = list(present)
+        if self._run is None and (message := self._first.pending(here)) is not None:
+            return message
+        return self._rest().pending(here)
+
+    def checkpoint(self, *, steps: bool = True) -> tuple[dict[str, Any], dict[str, Array]]:
+        """All that a new run of the same arguments needs to go on."""
+        header, arrays = self.within.checkpoint(steps=steps)
+        earlier = self._earlier or self._first.history
+        return {**header, "first": earlier.to_json(), "settled": self._run is not None}, arrays
+
+    def _restore(self, run: Driven | None, header: Mapping[str, Any], arrays: dict[str, Array]) -> None:
+        """Go on where `checkpoint` was taken: in this run, or in that of the first message."""
+        (run or self._first).restore(header, arrays)
+        if run is not None:
+            self._run, self._earlier = run, History.from_json(header["first"])
+
+
 class Watcher:
     """Hears of a run as it goes on. Each kind of watcher overrides what it wants to hear."""
 

@@ -19,13 +19,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeAlias, final
 
-from flower_pca.base.history import History, Round, Status
+from flower_pca.base.history import Round, Status
 from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import EmptyStage
-from flower_pca.core.drive import Driven, WrappedRun
+from flower_pca.core.drive import ContinuedRun, Driven
 from flower_pca.core.model import Model
 from flower_pca.core.run import Run
-from flower_pca.core.stage import Broadcast, Failure, Reply, Sum, end_if
+from flower_pca.core.stage import Failure, Reply, Sum, end_if
 from flower_pca.names.coding import Coding, source_of
 from flower_pca.names.columns import Heading, majority
 
@@ -60,7 +60,7 @@ class Naming(EmptyStage[NamingState]):
 
 
 @final
-class Agreed(WrappedRun):
+class Agreed(ContinuedRun):
     """A run whose first message asks what columns of words become; to its driver like any other.
 
     Args:
@@ -71,41 +71,11 @@ class Agreed(WrappedRun):
     """
 
     def __init__(self, first: Run, *, coding: Coding, columns: Columns | None, then: Then) -> None:
-        self._first = first
+        super().__init__(first)
         self._coding = coding
         self._columns = columns
         self._then = then
         self._names: dict[int, Columns] = {}
-        self._run: Driven | None = None
-        # the first message; of a run that goes on from a checkpoint it is in another run's history
-        self._earlier: History | None = None
-
-    @property
-    def within(self) -> Driven:
-        """The run of the first message; then that of all columns by name."""
-        return self._run or self._first
-
-    @property
-    def history(self) -> History:
-        """All messages so far."""
-        whole = self._earlier or self._first.history
-        if self._run is not None:
-            before = whole.count
-            for record in self._run.history:
-                whole = whole.add(replace(record, number=record.number + before))
-        return whole
-
-    @property
-    def is_finished(self) -> bool:
-        """Whether the result is ready."""
-        return self._run is not None and self._run.is_finished
-
-    def pending(self, present: Iterable[int]) -> Broadcast | None:
-        """The message to send; None at the end."""
-        here = list(present)
-        if self._run is None and (message := self._first.pending(here)) is not None:
-            return message
-        return self._run_of_all().pending(here)
 
     def advance(self, replies: Iterable[Reply | Sum | Failure]) -> Round:
         """Take the answers to it."""
@@ -115,24 +85,15 @@ class Agreed(WrappedRun):
         record = self._first.advance(self._without_headings(replies))
         # at once, as a checkpoint has the columns agreed on, and none of the names they come from
         if self._first.is_finished:
-            self._run_of_all()
+            self._rest()
         return record
-
-    def checkpoint(self, *, steps: bool = True) -> tuple[dict[str, Any], dict[str, Array]]:
-        """All that a new run of the same arguments needs to go on."""
-        header, arrays = self.within.checkpoint(steps=steps)
-        return {**header, "first": self._first.history.to_json(), "settled": self._run is not None}, arrays
 
     def restore(self, header: Mapping[str, Any], arrays: dict[str, Array]) -> None:
         """Go on where `checkpoint` was taken: the columns are those agreed on by then."""
-        if not header["settled"]:
-            self._first.restore(header, arrays)
-            return
-        config = header["config"]
-        found = self._coding.of(config[self._coding.field])
-        self._run = self._then(tuple(config["columns"]), found)
-        self._run.restore(header, arrays)
-        self._earlier = History.from_json(header["first"])
+        run, config = None, header["config"]
+        if header["settled"]:
+            run = self._then(tuple(config["columns"]), self._coding.of(config[self._coding.field]))
+        self._restore(run, header, arrays)
 
     def _without_headings(self, replies: Iterable[Reply | Sum | Failure]) -> Iterator[Reply | Sum | Failure]:
         """The answers without their headings, which differ, and count here; who keeps names back is left out."""
@@ -147,7 +108,7 @@ class Agreed(WrappedRun):
                 self._names[reply.client] = reply.heading.names
                 yield replace(reply, heading=None)
 
-    def _run_of_all(self) -> Driven:
+    def _rest(self) -> Driven:
         """The run of all columns by name, made once the first message has been answered."""
         if self._run is None:
             values = [self._coding.values_among(names) for names in self._names.values()]

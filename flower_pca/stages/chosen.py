@@ -18,11 +18,11 @@ from typing import Any, TypeAlias, final
 import numpy as np
 
 from flower_pca.base.errors import ConfigError
-from flower_pca.base.history import History, Round
+from flower_pca.base.history import Round
 from flower_pca.base.linalg import Array
-from flower_pca.core.drive import Driven, WrappedRun
+from flower_pca.core.drive import ContinuedRun, Driven
 from flower_pca.core.model import Model
-from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Sum
+from flower_pca.core.stage import Arrays, Failure, Reply, Sum
 from flower_pca.stages.opening import Opening, OpeningState
 from flower_pca.stages.summed_opening import SummedOpening, SummedState
 
@@ -71,7 +71,7 @@ def _known(model: Model, total: Arrays) -> Model:
 
 
 @final
-class Chosen(WrappedRun):
+class Chosen(ContinuedRun):
     """A run whose first message says which columns it is about; to its driver like any other.
 
     Args:
@@ -82,38 +82,9 @@ class Chosen(WrappedRun):
     """
 
     def __init__(self, first: Driven, *, what: str, choose: Choose, then: Then) -> None:
-        self._first, self._what, self._choose, self._then = first, what, choose, then
-        self._run: Driven | None = None
+        super().__init__(first)
+        self._what, self._choose, self._then = what, choose, then
         self._said = ""
-        # the first message; of a run that goes on from a checkpoint it is in another run's history
-        self._earlier: History | None = None
-
-    @property
-    def within(self) -> Driven:
-        """The run of the first message; then that of the columns chosen."""
-        return self._run or self._first
-
-    @property
-    def history(self) -> History:
-        """All messages so far."""
-        whole = self._earlier or self._first.history
-        if self._run is not None:
-            before = whole.count
-            for record in self._run.history:
-                whole = whole.add(replace(record, number=record.number + before))
-        return whole
-
-    @property
-    def is_finished(self) -> bool:
-        """Whether the result is ready."""
-        return self._run is not None and self._run.is_finished
-
-    def pending(self, present: Iterable[int]) -> Broadcast | None:
-        """The message to send; None at the end."""
-        here = list(present)
-        if self._run is None and (message := self._first.pending(here)) is not None:
-            return message
-        return self._run_of_chosen().pending(here)
 
     def advance(self, replies: Iterable[Reply | Sum | Failure]) -> Round:
         """Take the answers to it."""
@@ -129,20 +100,16 @@ class Chosen(WrappedRun):
 
     def checkpoint(self, *, steps: bool = True) -> tuple[dict[str, Any], dict[str, Array]]:
         """All that a new run of the same arguments needs to go on."""
-        header, arrays = self.within.checkpoint(steps=steps)
-        earlier = self._earlier or self._first.history
-        return {**header, "first": earlier.to_json(), "settled": self._run is not None, "said": self._said}, arrays
+        header, arrays = super().checkpoint(steps=steps)
+        return {**header, "said": self._said}, arrays
 
     def restore(self, header: Mapping[str, Any], arrays: dict[str, Array]) -> None:
         """Go on where `checkpoint` was taken: the columns are those chosen by then."""
-        if not header["settled"]:
-            self._first.restore(header, arrays)
-            return
-        self._run = self._then(tuple(header["config"]["columns"]))
-        self._run.restore(header, arrays)
-        self._earlier, self._said = History.from_json(header["first"]), str(header["said"])
+        run = self._then(tuple(header["config"]["columns"])) if header["settled"] else None
+        self._restore(run, header, arrays)
+        self._said = str(header["said"])
 
-    def _run_of_chosen(self) -> Driven:
+    def _rest(self) -> Driven:
         """The run of the columns that were chosen, made once the first message has been answered."""
         if self._run is None:
             model = self._first.standing.model

@@ -108,7 +108,7 @@ def _unit(largest: float) -> tuple[float, str]:
     return next((size, unit) for size, unit in _UNITS if largest >= size)
 
 
-class Comparison(Protocol):
+class Course(Protocol):
     """One algorithm's course, as `flower_pca.comparison.compare` returns it."""
 
     @property
@@ -128,7 +128,7 @@ class Comparison(Protocol):
         """The angles, in radians."""
 
 
-def compare(courses: Sequence[Comparison], path: str | os.PathLike[str]) -> Path:
+def compare(courses: Sequence[Course], path: str | os.PathLike[str]) -> Path:
     """Draw them into an SVG or PNG file, as the path's suffix says; whole, or not at all."""
     from matplotlib.ticker import EngFormatter
 

@@ -23,7 +23,7 @@ from flower_pca.dp.spent import Spent
 from flower_pca.hints.sizes import hints_of_mean, hints_of_sizes
 from flower_pca.hints.variants import hints_of_constants, hints_of_linkage, hints_of_strands
 from flower_pca.names.table import cells
-from flower_pca.results import facts, saved
+from flower_pca.results import drawn, facts, saved
 from flower_pca.results.facts import Fact, Listing, Remark
 from flower_pca.results.left_out import LeftOut, plain_left_out
 from flower_pca.results.matching import in_order, match
@@ -632,9 +632,7 @@ class PCAResult:
             ConfigError: If there is no such picture, shards are missing, or matplotlib is not
                 installed.
         """
-        from flower_pca import plots
-
-        return plots.draw(self, what, path, shards=shards)
+        return drawn.draw(self, what, path, shards=shards)
 
     @property
     def dimensions(self) -> str:

@@ -17,7 +17,7 @@ from flower_pca.base.errors import ConfigError
 from flower_pca.base.history import History, Outcome, Status
 from flower_pca.base.linalg import Array
 from flower_pca.core.model import Model
-from flower_pca.results import facts, saved
+from flower_pca.results import drawn, facts, saved
 from flower_pca.results.facts import Fact, Listing, Remark
 from flower_pca.results.left_out import LeftOut, plain_left_out
 from flower_pca.results.matching import arrange
@@ -244,9 +244,7 @@ class TrackingResult:
         Returns:
             The path.
         """
-        from flower_pca import plots
-
-        return plots.draw(self, what, path)
+        return drawn.draw(self, what, path)
 
     @property
     def title(self) -> str:

@@ -1,0 +1,14 @@
+"""A result draws itself: the one place that imports pictures, which import results."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+
+def draw(result: Any, what: str, path: str | os.PathLike[str], *, shards: Any = None) -> Path:
+    """Draw a picture of a result into a file: see `flower_pca.plots.draw`."""
+    from flower_pca import plots
+
+    return plots.draw(result, what, path, shards=shards)

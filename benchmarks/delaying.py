@@ -10,9 +10,12 @@ class Link:
     A connection takes a round trip before anything goes through, as TCP's own opening does; after that every chunk
     comes half of one later, in order, and as many are on their way as have been sent.
 
-    Args:
-        to: The port that it leads to.
-        round_trip: Seconds that there and back take.
+    Parameters
+    ----------
+    to
+        The port that it leads to.
+    round_trip
+        Seconds that there and back take.
     """
 
     def __init__(self, to, round_trip):

@@ -195,11 +195,16 @@ def case(kind: str, noise: float, gaps: float, seed: int, clients: int = CLIENTS
 class Held:
     """A low-rank part beside the true one, but for rows and columns that are not determined or that the run names.
 
-    Attributes:
-        rel: How far it is off, relative to the true one.
-        limit: Up to where that is right.
-        named: How many rows and columns the run names.
-        wrongly: How many of these could have been determined.
+    Attributes
+    ----------
+    rel : float
+        How far it is off, relative to the true one.
+    limit : float
+        Up to where that is right.
+    named : int
+        How many rows and columns the run names.
+    wrongly : int
+        How many of these could have been determined.
     """
 
     rel: float

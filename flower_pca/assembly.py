@@ -90,11 +90,13 @@ _STRINGS: Final[dict[str, Callable[[Any], Any]]] = {
 def config(algorithm: str | Algorithm[Any] | PCAConfig, **settings: Any) -> PCAConfig:
     """A configuration in short.
 
-    Args:
-        algorithm: A name ("krylov"), a spec string ("faps(inner_steps=5)") or an instance; or a
-            PCAConfig, then alone.
-        **settings: The other fields of `PCAConfig`; tol, min_rounds, max_rounds and patience are
-            passed on to an algorithm that iterates.
+    Parameters
+    ----------
+    algorithm : str, Algorithm or PCAConfig
+        A name ("krylov"), a spec string ("faps(inner_steps=5)") or an instance; or a PCAConfig, then alone.
+    **settings
+        The other fields of `PCAConfig`; tol, min_rounds, max_rounds and patience are passed on to an algorithm that
+        iterates.
     """
     if isinstance(algorithm, PCAConfig):
         if settings:
@@ -371,16 +373,26 @@ def tracking(
 ) -> AnyRun:
     """A run of steps: a tracker alone, without an opening, since nothing is centred.
 
-    Args:
-        tracker: The stage.
-        n_components: Columns of the basis.
-        seed: Seed of everything random on the server.
-        steps: Steps to take; None for as many as there is data for.
-        init: A basis to start from, as rows; or a result.
-        columns: Names of the columns to use, in the order of the result: see `PCAConfig`.
-        min_nodes: Clients that must be present.
-        mask: Whether sums are masked, or how.
-        channel: What the sums of the replies are heard through; None for an ideal one.
+    Parameters
+    ----------
+    tracker : Tracker
+        The stage.
+    n_components : int, default=2
+        Columns of the basis.
+    seed : int, default=0
+        Seed of everything random on the server.
+    steps : int or None, default=None
+        Steps to take; None for as many as there is data for.
+    init : PCAResult, path or array-like, or None, default=None
+        A basis to start from, as rows; or a result.
+    columns : sequence of str, str or None, default=None
+        Names of the columns to use, in the order of the result: see `PCAConfig`.
+    min_nodes : int, default=1
+        Clients that must be present.
+    mask : bool, MaskedSums, str or None, default=None
+        Whether sums are masked, or how.
+    channel : Layer, str or None, default=None
+        What the sums of the replies are heard through; None for an ideal one.
     """
     checks.integer("n_components", n_components, least=1)
     checks.integer("seed", seed, most=2**62)
@@ -413,11 +425,16 @@ def standardizing(
 ) -> AnyRun:
     """A run of the opening alone, whose result is the `Scaling` of all rows together.
 
-    Args:
-        missing: See `PCAConfig`, as the next one.
-        columns: Names of the columns to use, in the order of the result.
-        min_nodes: Clients that must be present.
-        mask: Whether sums are masked, or how.
+    Parameters
+    ----------
+    missing : str, default="error"
+        See `PCAConfig`, as the next one.
+    columns : sequence of str, str or None, default=None
+        Names of the columns to use, in the order of the result.
+    min_nodes : int, default=1
+        Clients that must be present.
+    mask : bool, MaskedSums, str or None, default=None
+        Whether sums are masked, or how.
     """
     checks.choice("missing", missing, MISSING)
     checks.integer("min_nodes", min_nodes, least=1)

@@ -46,18 +46,28 @@ def answer(
 ) -> tuple[Arrays, Arrays]:
     """What a client returns to a message, and what it keeps.
 
-    Args:
-        stage: The stage that asks.
-        arrays: What it asks.
-        data: The client's rows, in the message's frame.
-        memory: What the client has kept.
-        layers: What the layers of the message say.
-        bits: Where noise comes from.
-        demands: Under masks, what the client asks of those that it is summed with.
-        fixed: What it gives of rows is what halves that do not compare rows get in their place.
-        dither: Draws what blurs the steps of fixed point under masks, and the keys of stages that
-            draw.
-        who: The client, where a message has numbers for each.
+    Parameters
+    ----------
+    stage : str
+        The stage that asks.
+    arrays : Arrays
+        What it asks.
+    data
+        The client's rows, in the message's frame.
+    memory : Arrays
+        What the client has kept.
+    layers : Sayings or None, default=None
+        What the layers of the message say.
+    bits : Bits
+        Where noise comes from.
+    demands : Demands or None, default=None
+        Under masks, what the client asks of those that it is summed with.
+    fixed : Source or None, default=None
+        What it gives of rows is what halves that do not compare rows get in their place.
+    dither : DitherSource
+        Draws what blurs the steps of fixed point under masks, and the keys of stages that draw.
+    who : Who, default=Who(position=-1, name='')
+        The client, where a message has numbers for each.
     """
     says = layers or {}
     if stage != messages.STAGE:

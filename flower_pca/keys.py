@@ -33,11 +33,16 @@ _HOST: Final = re.compile(rf"(?=.{{1,253}}\Z)({_LABEL}\.)*{_LABEL}\Z")
 class Keys:
     """Where the files of a federation are.
 
-    Attributes:
-        ca: The certificate by which everybody knows the SuperLink; public.
-        certificate: The SuperLink's own; public.
-        key: Its private key.
-        nodes: The private keys of the SuperNodes; the public one beside each ends in .pub.
+    Attributes
+    ----------
+    ca : path
+        The certificate by which everybody knows the SuperLink; public.
+    certificate : path
+        The SuperLink's own; public.
+    key : path
+        Its private key.
+    nodes : tuple of path
+        The private keys of the SuperNodes; the public one beside each ends in .pub.
     """
 
     ca: Path
@@ -58,13 +63,19 @@ def write(folder: str | os.PathLike[str], *, nodes: int, hosts: Iterable[str] = 
     server of another name needs a new folder. A new node does not: it only needs a key that is
     registered.
 
-    Args:
-        folder: The folder; it must be new or empty, and appears complete or not at all.
-        nodes: How many SuperNodes to make keys for: node-0, node-1, ...
-        hosts: Names and addresses by which nodes reach the SuperLink, beside those of this machine.
+    Parameters
+    ----------
+    folder : str or path
+        The folder; it must be new or empty, and appears complete or not at all.
+    nodes : int
+        How many SuperNodes to make keys for: node-0, node-1, ...
+    hosts : iterable of str, default=()
+        Names and addresses by which nodes reach the SuperLink, beside those of this machine.
 
-    Raises:
-        ConfigError: If an argument is not valid, or if there is something in the folder already.
+    Raises
+    ------
+    ConfigError
+        If an argument is not valid, or if there is something in the folder already.
     """
     checks.integer("nodes", nodes, least=1)
     names = _names(hosts)

@@ -84,11 +84,16 @@ _OPENING: Final = "stages.opening:Opening"
 class Entry:
     """A line of the table.
 
-    Attributes:
-        algorithm: The algorithm's stage.
-        closing: The stage that ends its run. Rayleigh-Ritz orders the components and measures them.
-        result: What the finished run is returned as.
-        opening: How its run begins, where the server sees single answers.
+    Attributes
+    ----------
+    algorithm : type
+        The algorithm's stage.
+    closing : type
+        The stage that ends its run. Rayleigh-Ritz orders the components and measures them.
+    result : ResultClass
+        What the finished run is returned as.
+    opening : type
+        How its run begins, where the server sees single answers.
     """
 
     algorithm: type[Algorithm[Any]]
@@ -209,9 +214,10 @@ def register(
     If it has none of its own, the class of its result is `PCAResult`, and what ends its run is the
     Rayleigh-Ritz step, or `Oblique` where its components are not orthonormal.
 
-    Raises:
-        ConfigError: If the closing stage would turn components that are not orthonormal, or a name
-            of its arrays has a dot.
+    Raises
+    ------
+    ConfigError
+        If the closing stage would turn components that are not orthonormal, or a name of its arrays has a dot.
     """
     if dotted := [name for name in algorithm.asks if "." in name]:
         # as names of a layer, of the frame or of masks would be

@@ -83,8 +83,10 @@ _FORM: Final = 'Write options="name=value, name=value", with quotes around a val
 def settings(run_config: Mapping[str, Any]) -> dict[str, Any]:
     """All settings of a run by name: the defaults, the keys of its run-config, and its options.
 
-    Raises:
-        ConfigError: If the options cannot be read, or one of them is unknown, or a setting was removed.
+    Raises
+    ------
+    ConfigError
+        If the options cannot be read, or one of them is unknown, or a setting was removed.
     """
     given = {name: value for name, value in run_config.items() if name != "options"}
     for name in given:

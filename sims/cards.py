@@ -55,12 +55,18 @@ class Dots:
 class Card:
     """A claim.
 
-    Attributes:
-        quote: In the paper's words.
-        place: Where it stands.
-        program: Whose record answers it; its verdict is the card's.
-        found: What the record shows, in a sentence.
-        dots: The picture, from the record; the record's curves where it is None.
+    Attributes
+    ----------
+    quote : str
+        In the paper's words.
+    place : str
+        Where it stands.
+    program : str
+        Whose record answers it; its verdict is the card's.
+    found : str
+        What the record shows, in a sentence.
+    dots : callable or None
+        The picture, from the record; the record's curves where it is None.
     """
 
     quote: str

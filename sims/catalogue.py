@@ -31,17 +31,28 @@ PAPERS: Final = {
 class Item:
     """A table or figure.
 
-    Attributes:
-        paper: Key of PAPERS.
-        name: Its number there.
-        about: What it shows.
-        program: room/experiment, which is also where its record lies; None where there is nothing to run.
-        size: The paper's size.
-        minutes: Of one core at that size, about.
-        seeds: How many at the paper's size, if the paper says; None for as many as the room takes.
-        sets: Over how many data sets it goes in the paper, if these are what its rows are of.
-        had: How many of them can be had here.
-        beside: Is it no table of the paper's, but what another rests on? It does not count.
+    Attributes
+    ----------
+    paper : str
+        Key of PAPERS.
+    name : str
+        Its number there.
+    about : str
+        What it shows.
+    program : str or None
+        room/experiment, which is also where its record lies; None where there is nothing to run.
+    size : str
+        The paper's size.
+    minutes : float
+        Of one core at that size, about.
+    seeds : int or None
+        How many at the paper's size, if the paper says; None for as many as the room takes.
+    sets : int
+        Over how many data sets it goes in the paper, if these are what its rows are of.
+    had : int
+        How many of them can be had here.
+    beside : bool
+        Is it no table of the paper's, but what another rests on? It does not count.
     """
 
     paper: str

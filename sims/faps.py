@@ -112,11 +112,16 @@ PATIENCE: Final = 10**6  # messages without progress after which a run is given 
 class Course:
     """A run, message by message.
 
-    Attributes:
-        errors: Of the leading k singular values, relative.
-        kkt: ||(I - ZZ')CZ||_F / trace(C), as the paper scales it.
-        sums: trace(Z'CZ), what the paper's rule looks at.
-        seconds: Of a core, so far.
+    Attributes
+    ----------
+    errors : ndarray
+        Of the leading k singular values, relative.
+    kkt : ndarray
+        ||(I - ZZ')CZ||_F / trace(C), as the paper scales it.
+    sums : ndarray
+        trace(Z'CZ), what the paper's rule looks at.
+    seconds : ndarray
+        Of a core, so far.
     """
 
     errors: Array

@@ -15,13 +15,20 @@ _SPAN: Final = "Here own components stay in the span of a client's rows; in the 
 class Judgement:
     """One of AGREEMENTS, and what differs, and why.
 
-    Attributes:
-        agreement: How the figures come out.
-        why: What differs, and why.
-        cause: Of what is not the same, one of CAUSES.
-        data: What other data were taken than the paper's; "" for the paper's own.
-        algorithm: What other algorithm or setting than the paper's; "" for the paper's own.
-        more: Could more of the paper's data be had?
+    Attributes
+    ----------
+    agreement : str
+        How the figures come out.
+    why : str
+        What differs, and why.
+    cause : str
+        Of what is not the same, one of CAUSES.
+    data : str
+        What other data were taken than the paper's; "" for the paper's own.
+    algorithm : str
+        What other algorithm or setting than the paper's; "" for the paper's own.
+    more : bool
+        Could more of the paper's data be had?
     """
 
     agreement: str

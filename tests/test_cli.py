@@ -403,7 +403,7 @@ def test_list_says_of_every_algorithm_what_its_docstring_says(capsys):
             assert len(one[part]) > 10, one
             assert one[part] in text
             assert one[part] in said
-        assert "Args:" not in one["prefer"]
+        assert "Parameters" not in one["prefer"]
         assert "Prefer" not in one["cost"]
         (registry.tracker if one["algorithm"] in registry.TRACKERS else registry.make)(
             one["algorithm"], **one["parameters"]

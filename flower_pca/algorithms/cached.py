@@ -18,11 +18,14 @@ class CachedSums:
     fills up as they answer. Answers carry their rows as "n". Where single answers cannot be had,
     those that came are scaled to all rows.
 
-    Attributes:
-        n: Rows of all clients.
-        summed: Whether nothing but sums can be had, as under masks.
-        last: The last answer of each client, in the order of their first ones; None while plain
-            sums do.
+    Attributes
+    ----------
+    n : int
+        Rows of all clients.
+    summed : bool
+        Whether nothing but sums can be had, as under masks.
+    last : dict or None
+        The last answer of each client, in the order of their first ones; None while plain sums do.
     """
 
     n: int

@@ -67,8 +67,10 @@ class Covariance(Algorithm[CovarianceState]):
     several of Krylov's; under `dp` with more, as a budget spent on one message beats one spent on
     many.
 
-    Args:
-        oversample: Columns kept beyond the number of components.
+    Parameters
+    ----------
+    oversample : int, default=0
+        Columns kept beyond the number of components.
     """
 
     name: ClassVar[str] = "covariance"
@@ -181,8 +183,10 @@ class Auto(Krylov):
     they answer the opening; then it is Krylov. So it is under `dp`, whose noise is dealt out before
     the columns are known, and over the air.
 
-    Args:
-        oversample, max_basis, tol, min_rounds, max_rounds, patience: See `Krylov`.
+    Parameters
+    ----------
+    oversample, max_basis, tol, min_rounds, max_rounds, patience
+        See `Krylov`.
     """
 
     @property

@@ -50,9 +50,12 @@ class DRSVD(Algorithm[DRSVDState]):
     Prefer it: for many components of data whose variances fall fast, where there is time for three
     rounds only.
 
-    Args:
-        rank: r; by default k + (d - k) // 4.
-        oversample: Columns kept beyond the number of components.
+    Parameters
+    ----------
+    rank : int or None, default=None
+        r; by default k + (d - k) // 4.
+    oversample : int, default=0
+        Columns kept beyond the number of components.
     """
 
     name: ClassVar[str] = "dr_svd"

@@ -159,11 +159,14 @@ _WINDOW: Final = 5  # rounds after which the paper's penalty may grow
 class PaperRule:
     """The paper's rule for a client's penalty.
 
-    Attributes:
-        beta_0: The first one, as a share of the largest eigenvalue of C_i.
-        theta: By which share it grows.
-        mu: By which share the distance to consensus must have fallen, over _WINDOW rounds, for it
-            not to grow.
+    Attributes
+    ----------
+    beta_0 : float
+        The first one, as a share of the largest eigenvalue of C_i.
+    theta : float
+        By which share it grows.
+    mu : float
+        By which share the distance to consensus must have fallen, over _WINDOW rounds, for it not to grow.
     """
 
     beta_0: float = 0.15
@@ -246,15 +249,30 @@ class FAPS(Iterative[FAPSState]):
     Prefer it: where the server sees single answers, and no covariance of a client may follow from
     them.
 
-    Args:
-        inner_steps: Subspace iterations of the inner problem.
-        inner_tol: If given, the inner iteration also ends when its subspace moves by at most this.
-        penalty: "measured" from the rows in every round, or "paper": the paper's rule.
-        beta_0: Of the paper's penalties, the first one as a share of the largest eigenvalue of C_i.
-        theta: By which share they grow.
-        mu: By which share the distance to consensus must have fallen, over five rounds, for them
-            not to grow.
-        oversample, tol, min_rounds, max_rounds, patience: See `Iterative`.
+    Parameters
+    ----------
+    inner_steps : int, default=10
+        Subspace iterations of the inner problem.
+    inner_tol : float or None, default=None
+        If given, the inner iteration also ends when its subspace moves by at most this.
+    penalty : str, default="measured"
+        "measured" from the rows in every round, or "paper": the paper's rule.
+    beta_0 : float, default=0.15
+        Of the paper's penalties, the first one as a share of the largest eigenvalue of C_i.
+    theta : float, default=0.1
+        By which share they grow.
+    mu : float, default=0.01
+        By which share the distance to consensus must have fallen, over five rounds, for them not to grow.
+    oversample : int, default=0
+        Columns that the algorithm iterates beyond `n_components`.
+    tol : float, default=1e-6
+        The run has converged when its error is at most this.
+    min_rounds : int, default=0
+        The fewest rounds before the run may end.
+    max_rounds : int, default=2000
+        The most rounds that the run may take.
+    patience : int, default=200
+        The run ends as stalled when its error has not fallen for so many rounds.
     """
 
     name: ClassVar[str] = "faps"
@@ -421,12 +439,14 @@ class FAPS(Iterative[FAPSState]):
 def pace(last: float, following: float | None, *, penalty: float) -> float:
     """How many times as fast as SSI, in rounds, FAPS is at best: ln(1 + g / b) / ln(l_k / l_(k+1)).
 
-    Args:
-        last: l_k, the last eigenvalue that is wanted.
-        following: l_(k+1), the next one; None if it is not known: then the gap g counts as small,
-            which is no less.
-        penalty: b, the sum of the clients' penalties: 0.15 l_1 of the paper's first ones, where
-            clients are alike.
+    Parameters
+    ----------
+    last : float
+        l_k, the last eigenvalue that is wanted.
+    following : float or None
+        l_(k+1), the next one; None if it is not known: then the gap g counts as small, which is no less.
+    penalty : float
+        b, the sum of the clients' penalties: 0.15 l_1 of the paper's first ones, where clients are alike.
     """
     if following is None or following >= last:
         return last / penalty

@@ -69,12 +69,21 @@ class FedOAPM(Iterative[FedOAPMState]):
     the server every qr_every rounds.
     Prefer it: over a channel that adds noise to the sum, above all with qr_every > 1; else Krylov.
 
-    Args:
-        qr_every: eta, the products between two QRs. The estimate is good only just before a QR, and
-            is read only there.
-        oversample: Columns iterated beyond the number of components.
-        tol, min_rounds, max_rounds, patience: See `Iterative`. Noise keeps the residual from
-            falling to tol: such a run ends after patience or max_rounds.
+    Parameters
+    ----------
+    qr_every : int, default=1
+        eta, the products between two QRs. The estimate is good only just before a QR, and is read only there.
+    oversample : int, default=0
+        Columns iterated beyond the number of components.
+    tol : float, default=1e-6
+        The run has converged when its error is at most this.
+    min_rounds : int, default=0
+        The fewest rounds before the run may end.
+    max_rounds : int, default=500
+        The most rounds that the run may take.
+    patience : int, default=50
+        The run ends as stalled when its error has not fallen for so many rounds. Noise keeps the residual from falling
+        to tol: such a run ends after patience or max_rounds.
     """
 
     name: ClassVar[str] = "fed_oapm"

@@ -91,18 +91,23 @@ class _Room:
 class KrylovState:
     """Q, the block B to send next, H with CQ = [Q, B] H, T = Q'CQ, and where the Ritz pairs stand.
 
-    Attributes:
-        lost: For each column of Q, the length of the part of its product with C that was left out
-            of H, because it was no longer than rounding.
-        converged: How many leading Ritz values have converged, if a fraction of the variance is
-            wanted.
-        probe: k and its eigenvalue when a fresh block was last sent to look for more.
-        errors: The error after each product, the opening's first; from them a run of auto sees
-            whether another algorithm would cost less.
-        random: The random columns beside the components of a warm start, (m, p), in the coordinates
-            of Q; without columns if it was no warm start, or the basis has been cut since.
-        sampling: How large the residual of a component may be beside its eigenvalue, if `tol` goes
-            by the sampling error; else 0.
+    Attributes
+    ----------
+    lost : ndarray
+        For each column of Q, the length of the part of its product with C that was left out of H, because it was no
+        longer than rounding.
+    converged : int
+        How many leading Ritz values have converged, if a fraction of the variance is wanted.
+    probe : tuple
+        k and its eigenvalue when a fresh block was last sent to look for more.
+    errors : tuple of float
+        The error after each product, the opening's first; from them a run of auto sees whether another algorithm would
+        cost less.
+    random : ndarray of shape (m, p)
+        The random columns beside the components of a warm start, in the coordinates of Q; without columns if it was no
+        warm start, or the basis has been cut since.
+    sampling : float
+        How large the residual of a component may be beside its eigenvalue, if `tol` goes by the sampling error; else 0.
     """
 
     Q: Basis
@@ -200,19 +205,25 @@ class Krylov(Iterative[KrylovState]):
     Prefer it: nearly always; not where clients come and go in every round, or a rough answer in two
     rounds is enough.
 
-    Args:
-        oversample: Columns iterated beyond the number of components; or "auto": 2 in the opening,
-            then, from the number of columns, as many as 512 kB of a message hold, but with a node
-            of few `max_columns`, `dp` or a channel.
-        max_basis: Blocks that the server keeps before it restarts from the better half of the Ritz
-            vectors, or 16 if that is more than 600 columns, or 8 if that is more than 512 MB. If a
-            fraction is asked for, there is no limit below 512 MB, and the basis has always room
-            for twice the components found.
-        tol: The largest residual, relative to the first eigenvalue, at which a run has converged;
-            or "auto": 1e-6, or a twentieth of the sampling error of each component's eigenvalue,
-            sqrt(2 / n) of it, if that is more. If it is left out, 1e-8 up to 20,000 columns, and
-            "auto" above.
-        min_rounds, max_rounds, patience: See `Iterative`.
+    Parameters
+    ----------
+    oversample : default=2
+        Columns iterated beyond the number of components; or "auto": 2 in the opening, then, from the number of columns,
+        as many as 512 kB of a message hold, but with a node of few `max_columns`, `dp` or a channel.
+    max_basis : int, default=40
+        Blocks that the server keeps before it restarts from the better half of the Ritz vectors, or 16 if that is more
+        than 600 columns, or 8 if that is more than 512 MB. If a fraction is asked for, there is no limit below 512 MB,
+        and the basis has always room for twice the components found.
+    tol : default=None
+        The largest residual, relative to the first eigenvalue, at which a run has converged; or "auto": 1e-6, or a
+        twentieth of the sampling error of each component's eigenvalue, sqrt(2 / n) of it, if that is more. If it is
+        left out, 1e-8 up to 20,000 columns, and "auto" above.
+    min_rounds : int, default=0
+        The fewest rounds before the run may end.
+    max_rounds : int, default=1000
+        The most rounds that the run may take.
+    patience : int, default=50
+        The run ends as stalled when its error has not fallen for so many rounds.
     """
 
     name: ClassVar[str] = "krylov"

@@ -55,12 +55,26 @@ class LocalPower(Iterative[LocalPowerState]):
     q > 1 with an alignment; O(N d p^2) on the server then.
     Prefer it: for a rough answer in two or three rounds.
 
-    Args:
-        local_steps: q at the start.
-        align: "procrustes", "sign" or "none".
-        decay: Whether q falls to 1.
-        halve_every: Rounds after which q is halved.
-        oversample, tol, min_rounds, max_rounds, patience: See `Iterative`.
+    Parameters
+    ----------
+    local_steps : int, default=8
+        q at the start.
+    align : str, default="procrustes"
+        "procrustes", "sign" or "none".
+    decay : bool, default=True
+        Whether q falls to 1.
+    halve_every : int, default=3
+        Rounds after which q is halved.
+    oversample : int, default=1
+        Columns that the algorithm iterates beyond `n_components`.
+    tol : float, default=1e-6
+        The run has converged when its error is at most this.
+    min_rounds : int, default=0
+        The fewest rounds before the run may end.
+    max_rounds : int, default=1000
+        The most rounds that the run may take.
+    patience : int, default=50
+        The run ends as stalled when its error has not fallen for so many rounds.
     """
 
     name: ClassVar[str] = "local_power"

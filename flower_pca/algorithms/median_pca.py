@@ -50,8 +50,10 @@ class MedianPCA(Average):
     Prefer it: where up to two fifths of the clients may be wrong or dishonest, and each has rows
     enough of its own.
 
-    Args:
-        oversample: Columns that clients send beyond the number of components.
+    Parameters
+    ----------
+    oversample : int, default=0
+        Columns that clients send beyond the number of components.
     """
 
     name: ClassVar[str] = "median_pca"

@@ -117,8 +117,10 @@ class UDA(Average):
     Cost: one local eigenproblem; p columns of d floats up; a d x Np SVD on the server.
     Prefer it: where there is time for a single round, and clients have similar data and many rows.
 
-    Args:
-        oversample: Columns averaged beyond the number of components.
+    Parameters
+    ----------
+    oversample : int, default=0
+        Columns averaged beyond the number of components.
     """
 
     name: ClassVar[str] = "uda"
@@ -134,8 +136,10 @@ class WDA(Average):
     Cost: as UDA, and p numbers up.
     Prefer it: over UDA where the variances of clients fall slowly, or differ from client to client.
 
-    Args:
-        oversample: Columns averaged beyond the number of components.
+    Parameters
+    ----------
+    oversample : int, default=0
+        Columns averaged beyond the number of components.
     """
 
     name: ClassVar[str] = "wda"
@@ -156,9 +160,12 @@ class DistPCA(Average):
     the server.
     Prefer it: over UDA where clients have a few directions in common, and others of their own.
 
-    Args:
-        local_components: Components that every client sends; at least as many as are wanted.
-        oversample: Columns averaged beyond the number of components.
+    Parameters
+    ----------
+    local_components : int or None, default=None
+        Components that every client sends; at least as many as are wanted.
+    oversample : int, default=0
+        Columns averaged beyond the number of components.
     """
 
     name: ClassVar[str] = "dist_pca"

@@ -59,12 +59,21 @@ class SparsePCA(Iterative[SparseState]):
     Prefer it: where readers shall see which few columns a component is made of; it leaves out a
     little more variance.
 
-    Args:
-        cardinality: The most columns that a component may have: one number, or one for each
-            component.
-        oversample: Columns of the opening beyond the number of components, for a better start.
-        tol, min_rounds, max_rounds, patience: See `Iterative`. The error is a component's residual
-            in its own columns.
+    Parameters
+    ----------
+    cardinality : int or tuple of int, default=10
+        The most columns that a component may have: one number, or one for each component.
+    oversample : int, default=2
+        Columns of the opening beyond the number of components, for a better start.
+    tol : float, default=1e-6
+        The run has converged when its error is at most this.
+    min_rounds : int, default=0
+        The fewest rounds before the run may end.
+    max_rounds : int, default=1000
+        The most rounds that the run may take.
+    patience : int, default=50
+        The run ends as stalled when its error has not fallen for so many rounds. The error is a component's residual in
+        its own columns.
     """
 
     name: ClassVar[str] = "sparse_pca"

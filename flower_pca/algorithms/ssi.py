@@ -40,12 +40,18 @@ _SAME = 2
 class Averaging:
     """What is averaged.
 
-    Attributes:
-        who: The clients that have answered last.
-        again: How often they have done so before, one time after the other.
-        rounds: Rounds in the average.
-        rows: The rows that answered, on average.
-        block: The average of the blocks; None before there is one.
+    Attributes
+    ----------
+    who : tuple of int
+        The clients that have answered last.
+    again : int
+        How often they have done so before, one time after the other.
+    rounds : int
+        Rounds in the average.
+    rows : float
+        The rows that answered, on average.
+    block : ndarray or None
+        The average of the blocks; None before there is one.
     """
 
     who: tuple[int, ...] = ()
@@ -127,10 +133,18 @@ class SSI(Iterative[SSIState]):
     Prefer it: under added noise, or where clients come and go in every round; else Krylov needs far
     fewer rounds.
 
-    Args:
-        oversample: Columns iterated beyond the number of components. Without one nothing looks for
-            the gap.
-        tol, min_rounds, max_rounds, patience: See `Iterative`.
+    Parameters
+    ----------
+    oversample : int, default=1
+        Columns iterated beyond the number of components. Without one nothing looks for the gap.
+    tol : float, default=1e-6
+        The run has converged when its error is at most this.
+    min_rounds : int, default=0
+        The fewest rounds before the run may end.
+    max_rounds : int, default=1000
+        The most rounds that the run may take.
+    patience : int, default=50
+        The run ends as stalled when its error has not fallen for so many rounds.
     """
 
     name: ClassVar[str] = "ssi"

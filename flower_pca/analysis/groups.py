@@ -20,11 +20,14 @@ _REPEATS: Final = 20  # starts of k-means
 def distances(own: Sequence[Array]) -> Array:
     """rho_ij = ||P_i - P_j||_F / sqrt(r_i + r_j), P_i onto client i's own components: 0 to 1.
 
-    Args:
-        own: The own components of each client as orthonormal rows (r_i, d), such as
-            `result.own_components` gives them.
+    Parameters
+    ----------
+    own : sequence of ndarray
+        The own components of each client as orthonormal rows (r_i, d), such as `result.own_components` gives them.
 
-    Returns:
+    Returns
+    -------
+    ndarray
         The matrix of all pairs, (N, N).
     """
     own = [np.atleast_2d(np.asarray(rows, dtype=np.float64)) for rows in own]
@@ -96,10 +99,12 @@ def _square(rho: Array) -> Array:
 class Shares:
     """The mean square of a client's rows in the frame, taken apart: shared + own + rest, each (N,).
 
-    Attributes:
-        clients: The keys of the clients whose own components are known.
-        shared, own, rest: Along the shared components, along the client's own ones, and along
-            neither.
+    Attributes
+    ----------
+    clients : list of int
+        The keys of the clients whose own components are known.
+    shared, own, rest : ndarray
+        Along the shared components, along the client's own ones, and along neither.
     """
 
     clients: list[int]

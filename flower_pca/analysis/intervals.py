@@ -34,10 +34,14 @@ _LEAST_GAP: Final = 0.05  # of a variance, to the next one: with less, which is 
 class Intervals:
     """Between which bounds the true loadings and variances lie, each with the chance `level`.
 
-    Attributes:
-        level: The chance.
-        loadings: The lower and the upper bound of each loading, (2, k, d).
-        variances: Those of each variance, (2, k).
+    Attributes
+    ----------
+    level : float
+        The chance.
+    loadings : ndarray of shape (2, k, d)
+        The lower and the upper bound of each loading.
+    variances : ndarray of shape (2, k)
+        Those of each variance.
     """
 
     level: float
@@ -51,20 +55,26 @@ def intervals(result: PCAResult, level: float | str = 0.95) -> Intervals:
     Of 95 % intervals, 92 to 97 % held the truth with 30 normal rows or more. With fewer rows, or with
     heavy tails, they are too short: `result.status` says so.
 
-    Args:
-        result: The result of a run with standard_errors=True.
-        level: The share of intervals that are to hold the truth, in (0, 1): 0.95 or "95%".
+    Parameters
+    ----------
+    result : PCAResult
+        The result of a run with standard_errors=True.
+    level : float or str, default=0.95
+        The share of intervals that are to hold the truth, in (0, 1): 0.95 or "95%".
 
-    Raises:
-        ConfigError: If the result has no errors.
+    Raises
+    ------
+    ConfigError
+        If the result has no errors.
 
-    Example:
-        >>> import numpy as np
-        >>> from flower_pca import simulate
-        >>> X = np.random.default_rng(0).standard_normal((60, 4)) * [4.0, 2.0, 1.0, 1.0]
-        >>> found = intervals(simulate("krylov", [X[:30], X[30:]], n_components=2, standard_errors=True))
-        >>> found.loadings.shape, found.variances.shape
-        ((2, 2, 4), (2, 2))
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca import simulate
+    >>> X = np.random.default_rng(0).standard_normal((60, 4)) * [4.0, 2.0, 1.0, 1.0]
+    >>> found = intervals(simulate("krylov", [X[:30], X[30:]], n_components=2, standard_errors=True))
+    >>> found.loadings.shape, found.variances.shape
+    ((2, 2, 4), (2, 2))
     """
     from scipy import special
 

@@ -33,9 +33,12 @@ def minka(variances: Array, n: int) -> int:
 
     Reference: Minka, "Automatic Choice of Dimensionality for PCA", NIPS 2000.
 
-    Args:
-        variances: All d variances along the components, largest first.
-        n: Rows behind them, at least d.
+    Parameters
+    ----------
+    variances : ndarray
+        All d variances along the components, largest first.
+    n : int
+        Rows behind them, at least d.
     """
     values = np.asarray(variances, dtype=np.float64)
     if n < len(values):
@@ -81,8 +84,10 @@ def covariance(result: PCAResult) -> Array:
 def precision(result: PCAResult) -> Array:
     """The inverse of the covariance, (d, d).
 
-    Raises:
-        DataError: If it has none, as there is no variance in some direction.
+    Raises
+    ------
+    DataError
+        If it has none, as there is no variance in some direction.
     """
     variances, weight = _positive(result)
     return _in_units(result, 1.0 / variances - weight, weight, 1.0 / _units(result))
@@ -91,8 +96,10 @@ def precision(result: PCAResult) -> Array:
 def log_likelihood(result: PCAResult, X: object) -> Array:
     """The logarithm of the density at each row of X, (n, d), columns as for `transform`.
 
-    Raises:
-        DataError: If there is none, as there is no variance in some direction.
+    Raises
+    ------
+    DataError
+        If there is none, as there is no variance in some direction.
     """
     variances, weight = _positive(result)
     Z, d, rest = result.axes[0], result.n_features_in_, 0.0

@@ -85,12 +85,18 @@ class RowScores:
 class Anomaly:
     """A row beyond a limit.
 
-    Attributes:
-        site: Whose row it is: a name, or a position.
-        row: Its number at that site, from 0 on.
-        statistic: "T2" or "SPE".
-        value, limit: Its statistic, and the limit that it is beyond.
-        largest: The columns that contribute most, by name, with the share of each.
+    Attributes
+    ----------
+    site : str or int
+        Whose row it is: a name, or a position.
+    row : int
+        Its number at that site, from 0 on.
+    statistic : str
+        "T2" or "SPE".
+    value, limit : float
+        Its statistic, and the limit that it is beyond.
+    largest : tuple of tuple
+        The columns that contribute most, by name, with the share of each.
     """
 
     site: str | int
@@ -109,12 +115,14 @@ class Anomaly:
 class Monitor:
     """Scores rows by the components of a result.
 
-    Args:
-        result: What a run has returned. Its components must be all that is expected of a row: not
-            those of a robust or a personalized run, nor of one with dp, whose variances have noise.
-        n_components: How many of the components to use; all of them if left out. What the others
-            explain is then part of SPE, and known to its limit from theory. Components whose
-            variance is rounding never count.
+    Parameters
+    ----------
+    result : PCAResult
+        What a run has returned. Its components must be all that is expected of a row: not those of a robust or a
+        personalized run, nor of one with dp, whose variances have noise.
+    n_components : int or None, default=None
+        How many of the components to use; all of them if left out. What the others explain is then part of SPE, and
+        known to its limit from theory. Components whose variance is rounding never count.
     """
 
     def __init__(self, result: PCAResult, *, n_components: int | None = None) -> None:
@@ -152,16 +160,20 @@ class Monitor:
     def score(self, X: Any, *, own: bool = False) -> RowScores:
         """T2 and SPE of the rows of X, (n, d): an array, or whatever `transform` takes.
 
-        Args:
-            X: The rows.
-            own: Whether these are rows of one site that the components were fitted to. Then each is
-                scored by the components, the mean and the deviations without this row, and without its
-                neighbours if the rows follow each other; so its scores can be held against limits for
-                new rows.
+        Parameters
+        ----------
+        X : array-like
+            The rows.
+        own : bool, default=False
+            Whether these are rows of one site that the components were fitted to. Then each is scored by the
+            components, the mean and the deviations without this row, and without its neighbours if the rows follow each
+            other; so its scores can be held against limits for new rows.
 
-        Raises:
-            ConfigError: If the components are no eigenvectors of the covariance of all rows, so that
-                nobody can tell what they would be without a row.
+        Raises
+        ------
+        ConfigError
+            If the components are no eigenvectors of the covariance of all rows, so that nobody can tell what they would
+            be without a row.
         """
         parts = list(self._left_out(X) if own else self._distances(X))
         return RowScores(*(np.concatenate(column) for column in zip(*parts, strict=True)))
@@ -177,19 +189,23 @@ class Monitor:
     ) -> Limits:
         """Limits that a share `level` of the rows keeps to.
 
-        Args:
-            level: The share, in (0, 1), for each of both limits: 0.99 or "99%".
-            source: "clients", from the rows of all clients, of which the run was asked to monitor;
-                or "theory", for rows of a normal law. If left out, from the clients if the result
-                knows their counts.
-            trained: Whether the rows that limits from theory are for are the run's own, not new
-                ones.
-            sites: The names of the sites whose rows will be held against the limits, or their rows by
-                name. If a site had no part in the run, `words` of the limits say so, because its rows
-                lie beyond them more often.
+        Parameters
+        ----------
+        level : float or str, default=0.99
+            The share, in (0, 1), for each of both limits: 0.99 or "99%".
+        source : str or None, default=None
+            "clients", from the rows of all clients, of which the run was asked to monitor; or "theory", for rows of a
+            normal law. If left out, from the clients if the result knows their counts.
+        trained : bool, default=False
+            Whether the rows that limits from theory are for are the run's own, not new ones.
+        sites : default=()
+            The names of the sites whose rows will be held against the limits, or their rows by name. If a site had no
+            part in the run, `words` of the limits say so, because its rows lie beyond them more often.
 
-        Raises:
-            ConfigError: If the result does not know what the source needs.
+        Raises
+        ------
+        ConfigError
+            If the result does not know what the source needs.
         """
         limits = self._limits(level, source, trained=trained)
         if words := words_of_strangers(self._result, sites):
@@ -217,11 +233,15 @@ class Monitor:
     def anomalies(self, sites: Any, limits: Limits, *, top: int = 3) -> list[Anomaly]:
         """The rows beyond a limit, an entry for each statistic that is, with the heaviest columns.
 
-        Args:
-            sites: The rows of each site by its name; or in a list, by position where they name
-                none; or one table, which is that of site 0 where it names none.
-            limits: See `limits`.
-            top: How many columns to name.
+        Parameters
+        ----------
+        sites
+            The rows of each site by its name; or in a list, by position where they name none; or one table, which is
+            that of site 0 where it names none.
+        limits : Limits
+            See `limits`.
+        top : int, default=3
+            How many columns to name.
         """
         checks.integer("top", top, least=1)
         if not isinstance(sites, Mapping):

@@ -17,12 +17,16 @@ from flower_pca.results.robust import RobustResult
 class TakenOut:
     """What is known of the sparse parts of clients.
 
-    Attributes:
-        clients: Their keys.
-        rows: How many rows each has, (N,).
-        share: The share of entries taken out, (N, d): those that are not 0 in the sparse part.
-        low_rank, sparse: The root mean square of an entry of the low-rank and of the sparse part,
-            in the frame, (N,).
+    Attributes
+    ----------
+    clients : list of int
+        Their keys.
+    rows : ndarray of shape (N,)
+        How many rows each has.
+    share : ndarray of shape (N, d)
+        The share of entries taken out: those that are not 0 in the sparse part.
+    low_rank, sparse : ndarray of shape (N,)
+        The root mean square of an entry of the low-rank and of the sparse part, in the frame.
     """
 
     clients: list[int]

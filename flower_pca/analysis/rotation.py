@@ -23,15 +23,14 @@ After it the scores of varimax do not correlate, and those of promax do, by `cor
 loadings are orthogonal no more, and no axis is the direction of most variance: only all of them
 together hold what the components hold.
 
-References:
-    Kaiser, "The varimax criterion for analytic rotation in factor analysis", Psychometrika 23,
-      1958.
-    Hendrickson, White, "Promax: a quick method for rotation to oblique simple structure", Br. J.
-      Stat. Psychol. 17,
-        1964.
-    Jolliffe, "Rotation of principal components: choice of normalization constraints", J. Appl.
-      Stat. 22, 1995: why the
-        loadings that are rotated have the length of the deviations.
+References
+----------
+Kaiser, "The varimax criterion for analytic rotation in factor analysis", Psychometrika 23, 1958.
+
+Hendrickson, White, "Promax: a quick method for rotation to oblique simple structure", Br. J. Stat. Psychol. 17, 1964.
+
+Jolliffe, "Rotation of principal components: choice of normalization constraints", J. Appl. Stat. 22, 1995, on why the
+loadings that are rotated have the length of the deviations.
 """
 
 from __future__ import annotations
@@ -69,9 +68,12 @@ _DIVISORS: Final = {
 def varimax(A: Array, *, kaiser: bool = True) -> Array:
     """The orthonormal T, (k, k), for which the squares in each column of A T differ most.
 
-    Args:
-        A: Loadings, (d, k).
-        kaiser: Whether the rows of A count alike, as if of length 1.
+    Parameters
+    ----------
+    A : ndarray of shape (d, k)
+        Loadings.
+    kaiser : bool, default=True
+        Whether the rows of A count alike, as if of length 1.
     """
     checks.choice("kaiser", kaiser, (True, False))
     # The criterion has fourth powers, which in the columns' own units may be beyond all floats.
@@ -127,11 +129,14 @@ def _turn(Z: Array, T: Array, i: Array, j: Array) -> float:
 def promax(A: Array, *, kaiser: bool = True, power: float = 4.0) -> Array:
     """R = T U, (k, k), for which A R is nearest to the powers of A T; scores keep variance 1.
 
-    Args:
-        A: Loadings, (d, k).
-        kaiser: As for varimax, which is done first.
-        power: What each entry of the target is the power of; 2 to 4 as a rule. The higher, the more
-            scores correlate.
+    Parameters
+    ----------
+    A : ndarray of shape (d, k)
+        Loadings.
+    kaiser : bool, default=True
+        As for varimax, which is done first.
+    power : float, default=4.0
+        What each entry of the target is the power of; 2 to 4 as a rule. The higher, the more scores correlate.
     """
     checks.number("power", power, least=1.0, most=_POWER)
     T = varimax(A, kaiser=kaiser)
@@ -149,17 +154,25 @@ METHODS: Final[Mapping[str, Callable[..., Array]]] = {"varimax": varimax, "proma
 class Rotation:
     """The components of a result along other axes, rc1, rc2, ...: those with more variance first.
 
-    Attributes:
-        method: What turned them, a spec.
-        loadings: (d, k): the frame's rows are `loadings` times scores, but for what the components
-            leave out. With scale="std" those of varimax are the correlations of columns and scores.
-            Each one's largest is positive.
-        matrix: R, (k, k), by which the loadings of the components, Z diag(v)^(1/2), are multiplied.
-        correlations: Of the scores, (k, k); the identity of varimax.
-        explained_variance: What each adds to the variance that the components explain, (k,).
-        explained_variance_ratio: Likewise, as a share of all variance, (k,).
-        feature_names: Names of the columns, (d,); None where they go by position.
-        result: What has been rotated.
+    Attributes
+    ----------
+    method : str
+        What turned them, a spec.
+    loadings : ndarray
+        (d, k): the frame's rows are `loadings` times scores, but for what the components leave out. With scale="std"
+        those of varimax are the correlations of columns and scores. Each one's largest is positive.
+    matrix : ndarray of shape (k, k)
+        R, by which the loadings of the components, Z diag(v)^(1/2), are multiplied.
+    correlations : ndarray of shape (k, k)
+        Of the scores; the identity of varimax.
+    explained_variance : ndarray of shape (k,)
+        What each adds to the variance that the components explain.
+    explained_variance_ratio : ndarray of shape (k,)
+        Likewise, as a share of all variance.
+    feature_names : ndarray of shape (d,) or None
+        Names of the columns; None where they go by position.
+    result : PCAResult
+        What has been rotated.
     """
 
     method: str
@@ -176,8 +189,10 @@ class Rotation:
     def transform(self, X: Any) -> Array:
         """Scores of rows along the rotated axes, (n, k), of variance 1 over the rows of the run, as it counted them.
 
-        Args:
-            X: The rows, as for `PCAResult.transform`.
+        Parameters
+        ----------
+        X : array-like
+            The rows, as for `PCAResult.transform`.
         """
         deviations = np.sqrt(self.result.explained_variance_)
         return np.asarray(self.result.transform(X) / deviations @ np.linalg.inv(self.matrix).T)
@@ -261,14 +276,17 @@ class Rotation:
 def rotate(result: PCAResult | TrackingResult, method: str = "varimax") -> Rotation:
     """The components of a result along axes made of few columns each: no message, and no rows.
 
-    Args:
-        result: What a run has returned, whose components are those of the covariance of all rows.
-        method: "varimax" or "promax", with settings if need be: "varimax(kaiser=False)",
-            "promax(power=3)".
+    Parameters
+    ----------
+    result : PCAResult or TrackingResult
+        What a run has returned, whose components are those of the covariance of all rows.
+    method : str, default="varimax"
+        "varimax" or "promax", with settings if need be: "varimax(kaiser=False)", "promax(power=3)".
 
-    Raises:
-        ConfigError: If there is nothing to rotate, or rotating would not keep what the components
-            hold.
+    Raises
+    ------
+    ConfigError
+        If there is nothing to rotate, or rotating would not keep what the components hold.
     """
     turn = spec.bind(method, METHODS, what="The rotation", rule='a spec such as "varimax" or "promax(power=3)"')
     result = _with_axes(result)

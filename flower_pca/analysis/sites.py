@@ -23,11 +23,14 @@ _FIRST: Final = 3  # components whose heaviest columns are looked at
 class Sites:
     """Means and deviations of columns in their own units, by site, (N, d), and of all rows, (d,).
 
-    Attributes:
-        striking: The columns by how much they weigh in the first components, (d,).
-        off: How many deviations of all rows a site's mean lies from theirs, (N, d).
-        order: The sites by how far they are off in any of these columns, the furthest first; few in
-            their own order.
+    Attributes
+    ----------
+    striking : ndarray of shape (d,)
+        The columns by how much they weigh in the first components.
+    off : ndarray of shape (N, d)
+        How many deviations of all rows a site's mean lies from theirs.
+    order : ndarray
+        The sites by how far they are off in any of these columns, the furthest first; few in their own order.
     """
 
     means: Array

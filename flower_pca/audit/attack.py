@@ -22,8 +22,10 @@ class Attack:
     Reference: Wang, Liu, Zhang, "Seeking consensus on subspaces in federated principal component
     analysis", 2022, propositions 2 and 5.
 
-    Args:
-        d: Columns of the data.
+    Parameters
+    ----------
+    d : int
+        Columns of the data.
     """
 
     def __init__(self, d: int) -> None:

@@ -68,27 +68,43 @@ def audit(
     answer were C_i times its block; where an algorithm answers something else, the attack is
     measured all the same.
 
-    Args:
-        algorithm: A name, a spec string or an instance.
-        shards: One two-dimensional array per client; rows are samples.
-        n_components: How many components.
-        center: Whether to subtract the mean of all rows; the algorithm's own default if left out.
-        scale: None, "std", "max_abs" or "genotype".
-        seed: Seed of everything random.
-        clients: Positions in `shards` of the clients to attack; all of them if left out.
-        masked: Whether the server sees only the sums over all clients, as under masks.
-        tol: The error at which an iterative algorithm has converged; its own value if left out.
-        max_rounds: Rounds it takes at most.
-        on_round: Called with the run after every round.
+    Parameters
+    ----------
+    algorithm : str or Algorithm
+        A name, a spec string or an instance.
+    shards : sequence
+        One two-dimensional array per client; rows are samples.
+    n_components : int, default=2
+        How many components.
+    center : bool or None, default=None
+        Whether to subtract the mean of all rows; the algorithm's own default if left out.
+    scale : str or None, default=None
+        None, "std", "max_abs" or "genotype".
+    seed : int, default=0
+        Seed of everything random.
+    clients : sequence of int or None, default=None
+        Positions in `shards` of the clients to attack; all of them if left out.
+    masked : bool, default=False
+        Whether the server sees only the sums over all clients, as under masks.
+    tol : float or None, default=None
+        The error at which an iterative algorithm has converged; its own value if left out.
+    max_rounds : int or None, default=None
+        Rounds it takes at most.
+    on_round : callable or None, default=None
+        Called with the run after every round.
 
-    Returns:
-        Errors of the reconstruction after every message (every tenth part more of them, beyond
-        twenty), with the convergence of the components beside it.
+    Returns
+    -------
+    Audit
+        Errors of the reconstruction after every message (every tenth part more of them, beyond twenty), with the
+        convergence of the components beside it.
 
-    Raises:
-        ConfigError: If a parameter is not valid, or if `masked` is asked of an algorithm that does
-            not only sum.
-        DataError: If a shard cannot be used, or has more than 5000 columns.
+    Raises
+    ------
+    ConfigError
+        If a parameter is not valid, or if `masked` is asked of an algorithm that does not only sum.
+    DataError
+        If a shard cannot be used, or has more than 5000 columns.
     """
     checks.integer("n_components of an audit", n_components, least=1)
     checks.choice("masked", masked, (True, False))

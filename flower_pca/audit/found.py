@@ -23,15 +23,24 @@ if TYPE_CHECKING:
 class Audit:
     """The outcome of an audit.
 
-    Attributes:
-        algorithm: The algorithm's spec string.
-        d: Columns.
-        clients: Number of clients in the run.
-        n_components: k.
-        masked: Whether the server saw only sums.
-        leaks: By message and client.
-        convergence: By message.
-        result: What the run itself has returned.
+    Attributes
+    ----------
+    algorithm : str
+        The algorithm's spec string.
+    d : int
+        Columns.
+    clients : int
+        Number of clients in the run.
+    n_components : int
+        k.
+    masked : bool
+        Whether the server saw only sums.
+    leaks : tuple of Leak
+        By message and client.
+    convergence : tuple of Convergence
+        By message.
+    result : PCAResult
+        What the run itself has returned.
     """
 
     algorithm: str

@@ -324,15 +324,24 @@ _APP: Final = (
 class Disclosures:
     """What a node can be made to tell.
 
-    Attributes:
-        rules: Those that are not left at their defaults.
-        profile: What the profile that they begin with promises.
-        weaker: What of that these rules give up.
-        seen: What the server sees of an answer.
-        served: What a run of each algorithm that is served brings out; first what all of them do.
-        refused: The algorithms that are not served, and why.
-        lasting: What all messages together can tell, and what bounds it.
-        open: What these rules do not prevent, and the rule that would.
+    Attributes
+    ----------
+    rules : dict
+        Those that are not left at their defaults.
+    profile : tuple of str
+        What the profile that they begin with promises.
+    weaker : tuple of str
+        What of that these rules give up.
+    seen : tuple of str
+        What the server sees of an answer.
+    served : dict
+        What a run of each algorithm that is served brings out; first what all of them do.
+    refused : dict
+        The algorithms that are not served, and why.
+    lasting : tuple of str
+        What all messages together can tell, and what bounds it.
+    open : tuple of str
+        What these rules do not prevent, and the rule that would.
     """
 
     rules: dict[str, str]

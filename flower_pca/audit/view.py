@@ -26,22 +26,30 @@ from flower_pca.stages.opening import block_of
 class Leak:
     """What the server knows of one client after a message. Errors are relative to ||C_i||_F; 1 is knowing nothing.
 
-    Attributes:
-        message: Number of the message, from 1.
-        stage: What it belonged to.
-        client: Position of the client.
-        numbers: Independent numbers told about C_i, by answers that are C_i times a block and by
-            the variances of the opening.
-        unknowns: d (d + 1) / 2.
-        minimum_norm: Error of the solution of least norm, Y pinv(Z), with every answer taken for
-            C_i Z.
-        symmetric: Error of the symmetric solution of least norm, likewise.
-        exact: The same from those answers only that are C_i Z by the algorithm's own formula.
-        angle: Largest angle in radians between the leading k-spaces of the symmetric solution and
-            of C_i.
-        outside: Error of the newest answer outside the span of its block, against C_i Z there; None
-            if masked.
-        guess: Error of C / N: what knowing the sum exactly tells of one of N clients.
+    Attributes
+    ----------
+    message : int
+        Number of the message, from 1.
+    stage : str
+        What it belonged to.
+    client : int
+        Position of the client.
+    numbers : int
+        Independent numbers told about C_i, by answers that are C_i times a block and by the variances of the opening.
+    unknowns : int
+        d (d + 1) / 2.
+    minimum_norm : float
+        Error of the solution of least norm, Y pinv(Z), with every answer taken for C_i Z.
+    symmetric : float
+        Error of the symmetric solution of least norm, likewise.
+    exact : float
+        The same from those answers only that are C_i Z by the algorithm's own formula.
+    angle : float
+        Largest angle in radians between the leading k-spaces of the symmetric solution and of C_i.
+    outside : float or None
+        Error of the newest answer outside the span of its block, against C_i Z there; None if masked.
+    guess : float
+        Error of C / N: what knowing the sum exactly tells of one of N clients.
     """
 
     message: int

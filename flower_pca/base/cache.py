@@ -10,9 +10,12 @@ from typing import Any
 class Cache:
     """What was used last, up to so much room.
 
-    Args:
-        room: How much all that is kept may weigh.
-        weigh: The weight of what is kept, in the same unit; 1 for each, if left out.
+    Parameters
+    ----------
+    room : int
+        How much all that is kept may weigh.
+    weigh : callable
+        The weight of what is kept, in the same unit; 1 for each, if left out.
     """
 
     def __init__(self, room: int, weigh: Callable[[Any], int] = lambda _: 1) -> None:

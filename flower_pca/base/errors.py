@@ -25,19 +25,29 @@ ASK_CLIENT: Final = "Ask the operator of that client which program it runs, beca
 class FlowerPCAError(Exception):
     """Base class of every error that this package raises on purpose.
 
-    Args:
-        words: The whole sentence.
-        setting: The setting that it is about, by its name in Python; "" for none.
-        value: What was given for it.
-        place: Where the fault lies: a file, a line, a client.
+    Parameters
+    ----------
+    words : str
+        The whole sentence.
+    setting : str, default=""
+        The setting that it is about, by its name in Python; "" for none.
+    value : default=None
+        What was given for it.
+    place : str, default=""
+        Where the fault lies: a file, a line, a client.
 
-    Attributes:
-        setting: The setting that it is about, by its name in Python; "" for none.
-        value: What was given for it.
-        place: Where the fault lies: a file, a line, a client.
-        words: What it says, which `base.options.in_words` puts into the words of an interface.
-        private: Whether it speaks of files or cells of this machine, so that no other is told what
-            it says.
+    Attributes
+    ----------
+    setting : str
+        The setting that it is about, by its name in Python; "" for none.
+    value
+        What was given for it.
+    place : str
+        Where the fault lies: a file, a line, a client.
+    words : str
+        What it says, which `base.options.in_words` puts into the words of an interface.
+    private
+        Whether it speaks of files or cells of this machine, so that no other is told what it says.
     """
 
     private = False

@@ -178,8 +178,10 @@ class Trail:
     place of the oldest one. There is one line more than are kept: should the machine stop between
     the line and the checkpoint, none is lacking.
 
-    Args:
-        checkpoint: The file that they lie beside, under its name with .steps behind.
+    Parameters
+    ----------
+    checkpoint : path
+        The file that they lie beside, under its name with .steps behind.
     """
 
     def __init__(self, checkpoint: Path) -> None:
@@ -310,9 +312,10 @@ def write(
 def read(path: str | os.PathLike[str], kind: str, *, private: bool = False) -> tuple[dict[str, Any], dict[str, Array]]:
     """The header and the arrays of a file of this kind; of a `private` one only if nobody else can have laid it there.
 
-    Raises:
-        DataError: If it is none. No more memory is taken than the file is long, whatever its
-            headers say.
+    Raises
+    ------
+    DataError
+        If it is none. No more memory is taken than the file is long, whatever its headers say.
     """
     checks.path_of(f"the {kind}", path)
     if Path(path).is_dir():
@@ -344,9 +347,10 @@ def to_bytes(kind: str, header: dict[str, Any], arrays: dict[str, Array]) -> byt
 def from_bytes(kind: str, packed: bytes) -> tuple[dict[str, Any], dict[str, Array]]:
     """The header and the arrays that `to_bytes` has packed.
 
-    Raises:
-        DataError: If they are not of this kind, or damaged. No more memory is taken than there are
-            bytes.
+    Raises
+    ------
+    DataError
+        If they are not of this kind, or damaged. No more memory is taken than there are bytes.
     """
     try:
         header, arrays = _load(BytesIO(packed))

@@ -59,10 +59,14 @@ class Earlier:
 class History:
     """The rounds of a run, in order; of an endless one the newest, and what others came to.
 
-    Attributes:
-        rounds: The rounds that are kept.
-        gone: What those before them came to.
-        limit: How many are kept; None for all.
+    Attributes
+    ----------
+    rounds : tuple of Round
+        The rounds that are kept.
+    gone : Earlier
+        What those before them came to.
+    limit : int or None
+        How many are kept; None for all.
     """
 
     rounds: tuple[Round, ...] = ()

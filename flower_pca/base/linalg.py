@@ -401,9 +401,12 @@ _APART: Final = 1e-12  # of a length, the least distance that is divided by
 def median(values: Array, weights: Array) -> Array:
     """The median over the first axis, entry by entry: the mean of the lower and the upper one, as `np.median` has it.
 
-    Args:
-        values: (N, ...).
-        weights: (N,), or (N, ...) for each entry its own; 0 leaves a value out.
+    Parameters
+    ----------
+    values : ndarray
+        (N, ...).
+    weights : ndarray
+        (N,), or (N, ...) for each entry its own; 0 leaves a value out.
     """
     order = np.argsort(values, axis=0)
     values = np.take_along_axis(values, order, axis=0)
@@ -425,10 +428,14 @@ def weiszfeld(product: Callable[[Array], Array], squares: Array, weights: Array)
     w_i / |P_i - m|, until they settle, and |P_i - m|^2 = |P_i|^2 - 2 <P_i, m> + |m|^2: the points
     themselves are never touched.
 
-    Args:
-        product: <P_i, sum_j a_j P_j> of coefficients a, (N,).
-        squares: |P_i|^2, (N,).
-        weights: w, (N,).
+    Parameters
+    ----------
+    product : callable
+        <P_i, sum_j a_j P_j> of coefficients a, (N,).
+    squares : ndarray of shape (N,)
+        |P_i|^2.
+    weights : ndarray of shape (N,)
+        w.
     """
     a = weights / weights.sum()
     least = _APART**2 * float(np.max(squares, initial=0.0)) or 1.0

@@ -46,14 +46,19 @@ _ACCEPTED: Final = (
 def of(X: Any, who: str = "the rows") -> Blocks:
     """Rows of any kind as a source of blocks.
 
-    Args:
-        X: An array in memory or mapped from a file; a tensor; a scipy sparse matrix; an object with a shape that gives
-            rows by slices, such as a dataset of an HDF5 file; a group of such a file that holds CSR; a parquet or
-            Arrow file that pyarrow has opened; a loader of batches; or what numpy makes an array of.
-        who: Whose rows they are, for messages.
+    Parameters
+    ----------
+    X : array-like
+        An array in memory or mapped from a file; a tensor; a scipy sparse matrix; an object with a shape that gives
+        rows by slices, such as a dataset of an HDF5 file; a group of such a file that holds CSR; a parquet or Arrow
+        file that pyarrow has opened; a loader of batches; or what numpy makes an array of.
+    who : str, default="the rows"
+        Whose rows they are, for messages.
 
-    Raises:
-        DataError: If these are no rows of real numbers.
+    Raises
+    ------
+    DataError
+        If these are no rows of real numbers.
     """
     if hasattr(X, "pieces"):
         source: Blocks = X

@@ -44,14 +44,22 @@ def _table() -> Array:
 class Bed(Stored):
     """The people of a .bed file as rows, and its variants, or some of them in another order, as columns.
 
-    Args:
-        file: The file, whose size fits the numbers of people and variants.
-        people: How many people it has.
-        variants: Which of its variants are the columns.
-        other: Of these columns those that count copies of the second allele of the file.
-        dtype: The type of the entries: single or double precision.
-        start: The first of the people that are rows.
-        stop: The first one after them; None for all.
+    Parameters
+    ----------
+    file : path
+        The file, whose size fits the numbers of people and variants.
+    people : int
+        How many people it has.
+    variants : ndarray
+        Which of its variants are the columns.
+    other : ndarray
+        Of these columns those that count copies of the second allele of the file.
+    dtype
+        The type of the entries: single or double precision.
+    start : int, default=0
+        The first of the people that are rows.
+    stop : int or None, default=None
+        The first one after them; None for all.
     """
 
     def __init__(

@@ -30,14 +30,21 @@ def is_grouped(X: Any) -> bool:
 class Groups(Stored):
     """Columns of a file of groups, as rows of numbers; NaN where a value is missing.
 
-    Args:
-        opened: Opens the file, for each pass anew.
-        columns: The columns, as the file spells them.
-        n: How many rows there are.
-        single: Whether all columns are of single precision, so that the rows are.
+    Parameters
+    ----------
+    opened : callable
+        Opens the file, for each pass anew.
+    columns : sequence of str
+        The columns, as the file spells them.
+    n : int
+        How many rows there are.
+    single : bool
+        Whether all columns are of single precision, so that the rows are.
 
-    Attributes:
-        names: What the columns are called.
+    Attributes
+    ----------
+    names
+        What the columns are called.
     """
 
     def __init__(self, opened: Callable[[], Any], columns: Sequence[str], n: int, *, single: bool) -> None:

@@ -21,12 +21,17 @@ from flower_pca.blocks.source import Blocks, Stored, is_sparse, whole
 def normalized(rows: Any, who: str, *, normalize: float | None = None, log: bool = False) -> Any:
     """Rows in memory, or a source of rows, with each row scaled to a sum, and log1p of its entries.
 
-    Args:
-        rows: The counts.
-        who: Whose counts they are, for messages.
-        normalize: The sum that each row is scaled to, such as 1e4; None to leave the rows as they are. A row of zeros
-            stays as it is.
-        log: Whether each entry x then becomes log(1 + x).
+    Parameters
+    ----------
+    rows : array-like
+        The counts.
+    who : str
+        Whose counts they are, for messages.
+    normalize : float or None, default=None
+        The sum that each row is scaled to, such as 1e4; None to leave the rows as they are. A row of zeros stays as it
+        is.
+    log : bool, default=False
+        Whether each entry x then becomes log(1 + x).
     """
     if normalize is not None:
         checks.number("normalize", normalize, least=1e-9, most=1e15, remedy="Write normalize=1e4.")

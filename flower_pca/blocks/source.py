@@ -30,12 +30,18 @@ _SINGLE: Final = 128
 class Place:
     """Where rows lie in a file that is mapped into memory, so that another process can open the same rows.
 
-    Attributes:
-        file: The path of the file.
-        dtype: The type of the entries, as numpy writes it.
-        offset: The byte in the file at which the first entry begins.
-        shape: The numbers of rows and columns.
-        strides: The bytes from an entry to the next one, by row and by column.
+    Attributes
+    ----------
+    file : str
+        The path of the file.
+    dtype : str
+        The type of the entries, as numpy writes it.
+    offset : int
+        The byte in the file at which the first entry begins.
+    shape : tuple of int
+        The numbers of rows and columns.
+    strides : tuple of int
+        The bytes from an entry to the next one, by row and by column.
     """
 
     file: str

@@ -32,16 +32,19 @@ def client_app(
 ) -> ClientApp:
     """A ClientApp that serves PCA.
 
-    Args:
-        load: From the node's context to its rows: an array, a scipy sparse array, a memory-mapped
-            one, or a `Stream` of rows with gaps for trackers. Called once per run, node and
-            process.
-        rules: What a node allows, or a function from its context to that.
-        hosts: In simulations, from the context of a virtual node to the numbers of the clients that
-            it hosts: see `register`.
-        mods: Flower's mods around these functions: see `register`.
-        **keywords: The same, rule by rule: in place of those in `rules`, if both are given. See
-            `Rules`.
+    Parameters
+    ----------
+    load : Load
+        From the node's context to its rows: an array, a scipy sparse array, a memory-mapped one, or a `Stream` of rows
+        with gaps for trackers. Called once per run, node and process.
+    rules : Given, default=None
+        What a node allows, or a function from its context to that.
+    hosts : Hosts or None, default=None
+        In simulations, from the context of a virtual node to the numbers of the clients that it hosts: see `register`.
+    mods : sequence, default=()
+        Flower's mods around these functions: see `register`.
+    **keywords
+        The same, rule by rule: in place of those in `rules`, if both are given. See `Rules`.
     """
     app = ClientApp()
     # Flower's name of the functions that plain train and evaluate messages go to
@@ -63,23 +66,31 @@ def register(
 
     The strategy takes the same `action`.
 
-    Args:
-        app: The ClientApp, of the message API (without client_fn).
-        load: From the node's context to its rows. Called once per run, node and process, which
-            keeps the rows of the eight nodes that it served last.
-        action: Flower's name of the functions.
-        rules: What a node allows, or a function from its context to that.
-        hosts: In simulations, from the context of a virtual node to the numbers of the clients that
-            it hosts, or to none if it is one client itself. Each of them has a context of its own
-            for `load` and `rules`, with its number as partition-id. The strategy is one with
-            hosted="stacked".
-        mods: Flower's mods around these functions, beside those of the whole app. They have to
-            leave answers as they are, as `message_size_mod` does.
-        **keywords: The same, rule by rule: in place of those in `rules`, if both are given. See
-            `Rules`.
+    Parameters
+    ----------
+    app : ClientApp
+        The ClientApp, of the message API (without client_fn).
+    load : Load
+        From the node's context to its rows. Called once per run, node and process, which keeps the rows of the eight
+        nodes that it served last.
+    action : str, default="pca"
+        Flower's name of the functions.
+    rules : Given, default=None
+        What a node allows, or a function from its context to that.
+    hosts : Hosts or None, default=None
+        In simulations, from the context of a virtual node to the numbers of the clients that it hosts, or to none if it
+        is one client itself. Each of them has a context of its own for `load` and `rules`, with its number as
+        partition-id. The strategy is one with hosted="stacked".
+    mods : sequence, default=()
+        Flower's mods around these functions, beside those of the whole app. They have to leave answers as they are, as
+        `message_size_mod` does.
+    **keywords
+        The same, rule by rule: in place of those in `rules`, if both are given. See `Rules`.
 
-    Raises:
-        ConfigError: If a mod is one that is known to change answers.
+    Raises
+    ------
+    ConfigError
+        If a mod is one that is known to change answers.
     """
     around = require_honest(app, mods)
     door = _Door(Ready(load, rules, keywords), hosts)
@@ -103,9 +114,12 @@ class _Door:
     Whatever is wrong, the server gets our words for it: those of an exception that gets away Flower
     would send as they are.
 
-    Args:
-        ready: The clients.
-        hosts: From a node's context to the numbers of the clients that it hosts.
+    Parameters
+    ----------
+    ready : Ready
+        The clients.
+    hosts : Hosts or None
+        From a node's context to the numbers of the clients that it hosts.
     """
 
     def __init__(self, ready: Ready, hosts: Hosts | None) -> None:
@@ -154,10 +168,14 @@ class _Door:
 class Ready:
     """The clients of the nodes that a process serves, ready for their next message.
 
-    Args:
-        load: From a node's context to its rows.
-        rules: What a node allows, or a function from its context to that.
-        keywords: The same, rule by rule.
+    Parameters
+    ----------
+    load : Load
+        From a node's context to its rows.
+    rules : Given
+        What a node allows, or a function from its context to that.
+    keywords : mapping
+        The same, rule by rule.
     """
 
     def __init__(self, load: Load, rules: Given, keywords: Mapping[str, Any]) -> None:

@@ -118,9 +118,12 @@ def with_ids(rows: Table, column: str, *, indexed: bool = False) -> Table:
 def notice(data: LocalData | Stream, loaded: Any) -> None:
     """Say in the node's own log which columns number its rows, and a file's faults; nowhere else.
 
-    Args:
-        data: The node's rows, of which nothing is kept that no message may tell.
-        loaded: The same as they were read, with the lines that they are on.
+    Parameters
+    ----------
+    data : LocalData or Stream
+        The node's rows, of which nothing is kept that no message may tell.
+    loaded
+        The same as they were read, with the lines that they are on.
     """
     if not isinstance(data, LocalData):
         return
@@ -199,17 +202,21 @@ def about(data: LocalData | Stream, request: wire.Request, rules: Rules, site: s
 class PCAClient(NumPyClient):
     """Answers a strategy of `flower_pca.strategies` from rows that never leave the node.
 
-    Args:
-        data: The node's rows: an array (dense, scipy sparse or memory-mapped), or a LocalData; for
-            trackers a Stream.
-        context: The node's Flower context, in which it keeps what its algorithm has to remember
-            between rounds (FAPS does); without one it refuses such an algorithm.
-        rules: What the node allows, and where it keeps what it keeps.
-        **keywords: The same, rule by rule: in place of those in `rules`, if both are given. See
-            `Rules`.
+    Parameters
+    ----------
+    data
+        The node's rows: an array (dense, scipy sparse or memory-mapped), or a LocalData; for trackers a Stream.
+    context : Context or None, default=None
+        The node's Flower context, in which it keeps what its algorithm has to remember between rounds (FAPS does);
+        without one it refuses such an algorithm.
+    rules : Rules or None, default=None
+        What the node allows, and where it keeps what it keeps.
+    **keywords
+        The same, rule by rule: in place of those in `rules`, if both are given. See `Rules`.
 
-    Example:
-        >>> app = ClientApp(client_fn=lambda context: PCAClient(load(context), context=context).to_client())
+    Examples
+    --------
+    >>> app = ClientApp(client_fn=lambda context: PCAClient(load(context), context=context).to_client())
     """
 
     # those that the class is restricted to; empty: no restriction

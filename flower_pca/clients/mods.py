@@ -26,8 +26,10 @@ _SPOIL: Final = {
 def require_honest(app: ClientApp, mods: Sequence[Any]) -> list[Any]:
     """The mods of our functions, if they and those of the whole app leave answers as they are.
 
-    Raises:
-        ConfigError: If one is known to change them.
+    Raises
+    ------
+    ConfigError
+        If one is known to change them.
     """
     # Flower has no public name for the mods of a whole app.
     for mod in (*getattr(app, "_mods", ()), *mods):

@@ -12,14 +12,18 @@ from flower_pca.clients.numpy_client import NumPyClient
 class WithPCA(NumPyClient):
     """Two clients as one: messages of PCA's strategies go to one of them, all others to the other.
 
-    Args:
-        training: The app's own client, as it was.
-        pca: The client that answers PCA.
+    Parameters
+    ----------
+    training : NumPyClient
+        The app's own client, as it was.
+    pca : PCAClient
+        The client that answers PCA.
 
-    Example:
-        >>> def client_fn(context):
-        ...     X, y = load(context)
-        ...     return WithPCA(TrainingClient(X, y), PCAClient(X, context=context)).to_client()
+    Examples
+    --------
+    >>> def client_fn(context):
+    ...     X, y = load(context)
+    ...     return WithPCA(TrainingClient(X, y), PCAClient(X, context=context)).to_client()
     """
 
     def __init__(self, training: NumPyClient, pca: PCAClient) -> None:

@@ -177,7 +177,7 @@ def describe(stage: type[Stage[Any]]) -> dict[str, Any]:
 
 def _paragraph(text: str, head: str) -> str:
     """What follows a heading such as "Cost per round:", up to the next one, in one line."""
-    found = re.search(rf"^{head}:(.*?)(?=^(?:Cost|Prefer it|Args)[\w ,]*:|^\s*$|\Z)", text, re.DOTALL | re.MULTILINE)
+    found = re.search(rf"^{head}:(.*?)(?=^(?:Cost|Prefer it)[\w ,]*:|^\s*$|\Z)", text, re.DOTALL | re.MULTILINE)
     if found:
         return " ".join(found.group(1).split())
     return ""

@@ -126,10 +126,14 @@ def _missing(given: argparse.Namespace) -> str:
 class _Read:
     """What has been read: the rows of each site that can be used, and of the others why not.
 
-    Attributes:
-        shards: The rows of each site.
-        errors: What is wrong with files, whether or not something of them can be used.
-        left_out: The sites that are not among the shards.
+    Attributes
+    ----------
+    shards : list
+        The rows of each site.
+    errors : list of str
+        What is wrong with files, whether or not something of them can be used.
+    left_out : list of str
+        The sites that are not among the shards.
     """
 
     shards: list[Any] = field(default_factory=list)

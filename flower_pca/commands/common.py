@@ -81,11 +81,15 @@ def arguments_of_columns(added: argparse.ArgumentParser) -> None:
 def arguments_of_data(added: argparse.ArgumentParser, *, counts: bool = True, gaps: bool = True) -> None:
     """DATA and how it is dealt out and framed.
 
-    Args:
-        added: The parser of a command.
-        counts: Whether components may be counted by the run.
-        gaps: Whether the command can handle missing values; if not, its help does not offer --missing, and the command
-            refuses it.
+    Parameters
+    ----------
+    added : ArgumentParser
+        The parser of a command.
+    counts : bool, default=True
+        Whether components may be counted by the run.
+    gaps : bool, default=True
+        Whether the command can handle missing values; if not, its help does not offer --missing, and the command
+        refuses it.
     """
     arguments_of_rows(added)
     text = "how many components, or the share of the variance that they shall exceed, such as 0.95 or 95%%"
@@ -456,9 +460,12 @@ def _number(text: str) -> int | float | str:
 class Wording:
     """How a command names what a sentence advises.
 
-    Args:
-        data: What it has been given to read.
-        drops: Whether it can leave columns out with --drop.
+    Parameters
+    ----------
+    data : str, default="x.csv"
+        What it has been given to read.
+    drops : bool, default=False
+        Whether it can leave columns out with --drop.
     """
 
     data: str = "x.csv"

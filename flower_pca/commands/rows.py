@@ -115,10 +115,14 @@ def _scores(given: argparse.Namespace, result: PCAResult | Projection, rows: Any
 def of_site(result: PCAResult, given: argparse.Namespace, every: Mapping[Any, Any]) -> PCAResult:
     """The result for rows of one site, of a run that subtracts the means of each site, or harmonizes sites.
 
-    Args:
-        result: The result, which may be one for a site already.
-        given: The options that say what is known of the site.
-        every: The rows of each site by its name. There may be one.
+    Parameters
+    ----------
+    result : PCAResult
+        The result, which may be one for a site already.
+    given : Namespace
+        The options that say what is known of the site.
+    every : mapping
+        The rows of each site by its name. There may be one.
     """
     if not result.is_by_site:
         return result

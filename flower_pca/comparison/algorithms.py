@@ -34,12 +34,18 @@ _GRAM: Final = 4096
 class Comparison:
     """How one algorithm fared.
 
-    Attributes:
-        algorithm: Its spec string.
-        result: What it found.
-        angle: The largest angle between its components and the pooled ones, in radians.
-        angles: That angle after each message in which it was known.
-        messages: Which messages these were, counted from 1.
+    Attributes
+    ----------
+    algorithm : str
+        Its spec string.
+    result : PCAResult
+        What it found.
+    angle : float
+        The largest angle between its components and the pooled ones, in radians.
+    angles : tuple of float
+        That angle after each message in which it was known.
+    messages : tuple of int
+        Which messages these were, counted from 1.
     """
 
     algorithm: str
@@ -98,22 +104,35 @@ def compare(
 
     The reference is the eigenproblem of the covariance of all rows, which no federation could form.
 
-    Args:
-        shards: One two-dimensional array per client.
-        algorithms: Names, spec strings or instances.
-        n_components: How many components, or the fraction of the total variance that they shall
-            exceed.
-        center: Whether to subtract the mean of all rows.
-        scale: None, "std", "max_abs" or "genotype".
-        missing: "error", or "mean": NaN then becomes the mean of its column.
-        seed: Seed of everything random.
-        tol: The error at which those that iterate have converged; their own values if left out.
-        max_rounds: Rounds that those that iterate take at most.
-        on_round: Called with the run after every round.
+    Parameters
+    ----------
+    shards : sequence
+        One two-dimensional array per client.
+    algorithms : sequence of str or Algorithm
+        Names, spec strings or instances.
+    n_components : int, float or str, default=2
+        How many components, or the fraction of the total variance that they shall exceed.
+    center : bool, default=True
+        Whether to subtract the mean of all rows.
+    scale : str or None, default=None
+        None, "std", "max_abs" or "genotype".
+    missing : str, default="error"
+        "error", or "mean": NaN then becomes the mean of its column.
+    seed : int, default=0
+        Seed of everything random.
+    tol : float or None, default=None
+        The error at which those that iterate have converged; their own values if left out.
+    max_rounds : int or None, default=None
+        Rounds that those that iterate take at most.
+    on_round : callable or None, default=None
+        Called with the run after every round.
 
-    Raises:
-        ConfigError: If a parameter is not valid.
-        DataError: If a shard cannot be used.
+    Raises
+    ------
+    ConfigError
+        If a parameter is not valid.
+    DataError
+        If a shard cannot be used.
     """
     if isinstance(algorithms, str) or len(algorithms) == 0:
         raise ConfigError(
@@ -135,9 +154,12 @@ def compare(
 class _Angles:
     """Called with a run after every message: the angles of its components to the pooled ones.
 
-    Args:
-        truth: The pooled ones.
-        on_round: The caller's own function.
+    Parameters
+    ----------
+    truth : ndarray
+        The pooled ones.
+    on_round : callable or None
+        The caller's own function.
     """
 
     def __init__(self, truth: Array, on_round: Callable[[Driven], None] | None) -> None:
@@ -173,14 +195,22 @@ def slow(
     With eigenvalues l_j of the pooled rows, power steps with p columns bring an error down by
     l_{p+1} / l_k a round. Only algorithms that say that they are `by_power` are among them.
 
-    Args:
-        shards: One two-dimensional array per client.
-        algorithms: Names, spec strings or instances.
-        n_components: As for `compare`, like the rest.
-        center: Likewise.
-        scale: Likewise.
-        missing: Likewise.
-        tol: Likewise.
+    Parameters
+    ----------
+    shards : sequence
+        One two-dimensional array per client.
+    algorithms : sequence of str or Algorithm
+        Names, spec strings or instances.
+    n_components : int, float or str, default=2
+        As for `compare`, like the rest.
+    center : bool, default=True
+        Likewise.
+    scale : str or None, default=None
+        Likewise.
+    missing : str, default="error"
+        Likewise.
+    tol : float or None, default=None
+        Likewise.
     """
     wanted = checks.components(n_components)
     values = pooled_eigenpairs(shards, wanted, center=center, scale=scale, missing=missing)[0]

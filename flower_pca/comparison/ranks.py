@@ -49,12 +49,18 @@ def rank_table(
 
     Take a pair beyond which the error falls little more, and whose theta is not near 0.
 
-    Args:
-        shards: The rows of each client, as for `simulate`.
-        pairs: The pairs to try: shared, own.
-        test: Rows of each client that the runs do not see, to measure the error on.
-        algorithm: The algorithm; its own ranks are replaced.
-        **settings: Passed on to `simulate`.
+    Parameters
+    ----------
+    shards : sequence
+        The rows of each client, as for `simulate`.
+    pairs : iterable of tuples
+        The pairs to try: shared, own.
+    test : sequence or None, default=None
+        Rows of each client that the runs do not see, to measure the error on.
+    algorithm : str, default="exact_per_pca"
+        The algorithm; its own ranks are replaced.
+    **settings
+        Passed on to `simulate`.
     """
     table, shards = [], sites_of(shards)
     for shared, own in pairs:
@@ -77,10 +83,14 @@ def alternatives(
     components from one round of uploaded local ones (Fan, Wang, Wang, Zhu 2019), and the best own
     ones beside them.
 
-    Args:
-        result: A run in simulation, on these shards.
-        shards: Its shards.
-        test: Rows of each client that the run has not seen, to measure the error on.
+    Parameters
+    ----------
+    result : PersonalResult
+        A run in simulation, on these shards.
+    shards : sequence
+        Its shards.
+    test : sequence or None, default=None
+        Rows of each client that the run has not seen, to measure the error on.
     """
     result, r1, r2 = _personal(result), result.n_components_, result.local_components
     names, digest = labels.tuple_of(result.feature_names_in_), result.feature_digest

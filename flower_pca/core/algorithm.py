@@ -42,10 +42,14 @@ _ROUNDING: Final = 32.0
 class Algorithm(Stage[S]):
     """A stage that computes a basis of the leading subspace, from the opening's block.
 
-    Attributes:
-        centers: Whether rows are centred where the caller does not say.
-        by_power: Whether a round is a power step.
-        ends_by_angle: Whether its error is the angle still to go.
+    Attributes
+    ----------
+    centers : bool
+        Whether rows are centred where the caller does not say.
+    by_power : bool
+        Whether a round is a power step.
+    ends_by_angle : bool
+        Whether its error is the angle still to go.
     """
 
     centers: ClassVar[bool] = True
@@ -253,8 +257,10 @@ class Iterative(Algorithm[I]):
     state has a field `progress`, which `start` sets by `Progress.begin` and `server` moves on by
     `Progress.step`.
 
-    Attributes:
-        quantity: What the error is, in words, for the status of a run.
+    Attributes
+    ----------
+    quantity : str
+        What the error is, in words, for the status of a run.
     """
 
     quantity: ClassVar[str] = "largest residual relative to the first eigenvalue"

@@ -99,10 +99,14 @@ def check_opening(said: Arrays, block: Array, *, bits: int = 64) -> None:
 class Judge:
     """Holds answers to one message against what clients have said of their rows.
 
-    Args:
-        stage: The stage that asks.
-        state: Its state.
-        model: What is known, claims among it.
+    Parameters
+    ----------
+    stage : Stage
+        The stage that asks.
+    state
+        Its state.
+    model : Model
+        What is known, claims among it.
     """
 
     stage: Stage[Any]
@@ -114,11 +118,16 @@ class Judge:
     def check(self, client: int, up: Arrays, parts: Mapping[str, Part], sent: Arrays) -> None:
         """Raise ProtocolError, naming the client, unless its answer can be of the rows it told of.
 
-        Args:
-            client: Who has answered.
-            up: What.
-            parts: What the answer is made of.
-            sent: The message that it has got.
+        Parameters
+        ----------
+        client : int
+            Who has answered.
+        up : Arrays
+            What.
+        parts : mapping
+            What the answer is made of.
+        sent : Arrays
+            The message that it has got.
         """
         known = self.model.claims.get(client)
         if known is None:

@@ -325,10 +325,14 @@ RULES: Final[tuple[Rule, ...]] = (
 def check(stage: Stage[Any], on: On, listed: Listed) -> None:
     """Refuse what does not go together.
 
-    Args:
-        stage: The algorithm, or the tracker.
-        on: The options that are on.
-        listed: All algorithms, to name those that have what is missing.
+    Parameters
+    ----------
+    stage : Stage
+        The algorithm, or the tracker.
+    on : On
+        The options that are on.
+    listed : Listed
+        All algorithms, to name those that have what is missing.
     """
     for options, wanted in NEEDS:
         if set(options) <= on.keys() and not wanted.holds(stage):

@@ -46,78 +46,95 @@ SPLITS: Final = ("rows", "columns")
 class PCAConfig:
     """What is asked.
 
-    Args:
-        algorithm: The algorithm, with its hyper-parameters: see `make`.
-        n_components: How many components, or the fraction of the total variance in (0, 1) that they
-            shall exceed, which the short form takes as "95%" too; or "signal", for those above what
-            noise alone would give; or "shared", for those that most clients have: see
-            `stages.signal` and `algorithms.personal.shared`. Nodes serve these only if their
-            `allow` names them.
-        center: Whether to subtract the mean of all rows; if left out, where there is a scale,
-            and else as the algorithm is used to.
-        scale: None, "std" (unit variance), "max_abs" (each column divided by its largest absolute
-            value), or "genotype": counts of an allele, 0 to 2, divided by sqrt(2 p (1 - p)) with its frequency p,
-            which is half the mean of the column.
-        missing: "error", "own_mean" or "mean": NaN then stands for a missing value, in whose place
-            comes the mean of those that its column has at the same client, or at all clients.
-        columns: Names of the columns to use, in the order that the result shall have; others are
-            left out. In short: a text with commas between them. Left out, clients must all have the
-            same columns, which are then in the order of their sorted names; or by position, if no
-            client has names.
-        categorical: Names of columns of words, of which each becomes a column for each of its levels,
-            ward=surgery, that is divided by the root of its share of all rows: with scale="std"
-            factor analysis of mixed data, with columns of words alone multiple correspondence
-            analysis. In short: a text with commas between them. A mapping lists the levels of each,
-            among them "other" where rows of all others shall count as one; or None for those that
-            there are. They come after the columns, where these do not name them.
-        seed: Seed of everything random.
-        fraction: The share of the clients present that each round of the algorithm goes to.
-        reconstruction_error: Whether to measure the reconstruction error on the clients at the end.
-        monitor: Whether the clients count, at the end, how many of their rows lie how far from the
-            components, so that `analysis.Monitor` has limits from all their rows. Nodes serve it
-            only if their `allow` names "monitor".
-        standard_errors: Whether to end with a message from which loadings and variances have standard
-            errors: see `stages.standard_errors`. Nodes serve it only if their `allow` names "errors".
-        min_nodes: Clients that must be present in every round.
-        mask: How the clients' answers are masked, so that the server learns nothing but their sums;
-            None for plain answers. In short: True, or a string such as "masks(neighbours=20)".
-        dp: The privacy budget. Clients then clip their rows and add noise: each in full, or in
-            shares under `mask`. For algorithms whose answers no row can change by more than a
-            bound. In short: a string such as "dp(epsilon=1.0, delta=1e-6, clip=10.0)".
-        channel: What the server hears the sums of the replies through; None for an ideal one. For
-            krylov, ssi and fed_oapm.
-        wire: With how many bits blocks and products travel: "float64"; "float32", for a `tol` of
-            1e-7 at least; "float16", column by column, for one of 1e-3; or "auto", the fewest of
-            these that go with `tol`. With `dp` or a channel it is float64, and for algorithms in
-            which rounding would build up in what clients keep.
-        explain: Columns that are no features, of which the run tells how much of each component they explain; "site"
-            for the site that a row is from, which runs without masks tell anyway. In short: a text with commas
-            between them. A level of a column of words is named sex=M. Nodes serve only the columns that their
-            `covariates` name.
-        adjust: Columns that are no features, such as age, whose influence is removed from all features before the PCA,
-            by least squares over the rows of all clients; "site" to remove each site's own means. Named as in
-            `explain`.
-        harmonize: "combat": location and scale of each column become those of all sites together, by ComBat, before
-            the PCA; None to leave them.
-        keep: Columns that are no features, such as age, whose influence `harmonize` keeps although they differ
-            between sites. Named as in `explain`.
-        max_share: The most that one client may count of all squares, and of all rows, as 0.1 or
-            "10%": its statistics are scaled down to that; None for no such limit. At least one over
-            the number of clients. The status says whether it bounds how far one client turns the
-            components. Needs the answers of single clients.
-        variants: Limits for genetic variants, held against one more message about all people together: the
-            frequency of the rarer allele, and the share of people with a value. In short: a string such as
-            "variants(maf=0.01, call=0.98, ambiguous=False)".
-        highly_variable: How many genes to take, chosen by one more message about all cells together, as
-            scanpy's highly_variable_genes does. In short: "seurat(2000)" or "cell_ranger(2000)". For
-            logarithms of counts: see `cells`.
-        partitioned_by: "rows": clients hold the same columns of different people; or "columns": different
-            columns of the same people, each centred and scaled by its own client, whose loadings
-            stay there, while everybody sees the scores; for algorithms that need nothing but
-            products, at nodes whose rules allow it.
+    Parameters
+    ----------
+    algorithm : Algorithm
+        The algorithm, with its hyper-parameters: see `make`.
+    n_components : int, float or str, default=2
+        How many components, or the fraction of the total variance in (0, 1) that they shall exceed, which the short
+        form takes as "95%" too; or "signal", for those above what noise alone would give; or "shared", for those that
+        most clients have: see `stages.signal` and `algorithms.personal.shared`. Nodes serve these only if their `allow`
+        names them.
+    center : bool or None, default=None
+        Whether to subtract the mean of all rows; if left out, where there is a scale, and else as the algorithm is used
+        to.
+    scale : str or None, default=None
+        None, "std" (unit variance), "max_abs" (each column divided by its largest absolute value), or "genotype":
+        counts of an allele, 0 to 2, divided by sqrt(2 p (1 - p)) with its frequency p, which is half the mean of the
+        column.
+    missing : str, default="error"
+        "error", "own_mean" or "mean": NaN then stands for a missing value, in whose place comes the mean of those that
+        its column has at the same client, or at all clients.
+    columns : tuple of str or None, default=None
+        Names of the columns to use, in the order that the result shall have; others are left out. In short: a text with
+        commas between them. Left out, clients must all have the same columns, which are then in the order of their
+        sorted names; or by position, if no client has names.
+    categorical : Levels or None, default=None
+        Names of columns of words, of which each becomes a column for each of its levels, ward=surgery, that is divided
+        by the root of its share of all rows: with scale="std" factor analysis of mixed data, with columns of words
+        alone multiple correspondence analysis. In short: a text with commas between them. A mapping lists the levels of
+        each, among them "other" where rows of all others shall count as one; or None for those that there are. They
+        come after the columns, where these do not name them.
+    seed : int, default=0
+        Seed of everything random.
+    fraction : float, default=1.0
+        The share of the clients present that each round of the algorithm goes to.
+    reconstruction_error : bool, default=False
+        Whether to measure the reconstruction error on the clients at the end.
+    monitor : bool, default=False
+        Whether the clients count, at the end, how many of their rows lie how far from the components, so that
+        `analysis.Monitor` has limits from all their rows. Nodes serve it only if their `allow` names "monitor".
+    standard_errors : bool, default=False
+        Whether to end with a message from which loadings and variances have standard errors: see
+        `stages.standard_errors`. Nodes serve it only if their `allow` names "errors".
+    min_nodes : int, default=1
+        Clients that must be present in every round.
+    mask : MaskedSums or None, default=None
+        How the clients' answers are masked, so that the server learns nothing but their sums; None for plain answers.
+        In short: True, or a string such as "masks(neighbours=20)".
+    dp : DP or None, default=None
+        The privacy budget. Clients then clip their rows and add noise: each in full, or in shares under `mask`. For
+        algorithms whose answers no row can change by more than a bound. In short: a string such as "dp(epsilon=1.0,
+        delta=1e-6, clip=10.0)".
+    channel : Layer or None, default=None
+        What the server hears the sums of the replies through; None for an ideal one. For krylov, ssi and fed_oapm.
+    wire : str, default="float64"
+        With how many bits blocks and products travel: "float64"; "float32", for a `tol` of 1e-7 at least; "float16",
+        column by column, for one of 1e-3; or "auto", the fewest of these that go with `tol`. With `dp` or a channel it
+        is float64, and for algorithms in which rounding would build up in what clients keep.
+    explain : tuple of str, default=()
+        Columns that are no features, of which the run tells how much of each component they explain; "site" for the
+        site that a row is from, which runs without masks tell anyway. In short: a text with commas between them. A
+        level of a column of words is named sex=M. Nodes serve only the columns that their `covariates` name.
+    adjust : tuple of str, default=()
+        Columns that are no features, such as age, whose influence is removed from all features before the PCA, by least
+        squares over the rows of all clients; "site" to remove each site's own means. Named as in `explain`.
+    harmonize : str or None, default=None
+        "combat": location and scale of each column become those of all sites together, by ComBat, before the PCA; None
+        to leave them.
+    keep : tuple of str, default=()
+        Columns that are no features, such as age, whose influence `harmonize` keeps although they differ between sites.
+        Named as in `explain`.
+    max_share : float or None, default=None
+        The most that one client may count of all squares, and of all rows, as 0.1 or "10%": its statistics are scaled
+        down to that; None for no such limit. At least one over the number of clients. The status says whether it bounds
+        how far one client turns the components. Needs the answers of single clients.
+    variants : Variants or None, default=None
+        Limits for genetic variants, held against one more message about all people together: the frequency of the rarer
+        allele, and the share of people with a value. In short: a string such as "variants(maf=0.01, call=0.98,
+        ambiguous=False)".
+    highly_variable : HighlyVariable or None, default=None
+        How many genes to take, chosen by one more message about all cells together, as scanpy's highly_variable_genes
+        does. In short: "seurat(2000)" or "cell_ranger(2000)". For logarithms of counts: see `cells`.
+    partitioned_by : str, default="rows"
+        "rows": clients hold the same columns of different people; or "columns": different columns of the same people,
+        each centred and scaled by its own client, whose loadings stay there, while everybody sees the scores; for
+        algorithms that need nothing but products, at nodes whose rules allow it.
 
-    Raises:
-        ConfigError: If a value is not valid, or does not go with the others.
+    Raises
+    ------
+    ConfigError
+        If a value is not valid, or does not go with the others.
     """
 
     algorithm: Algorithm[Any]

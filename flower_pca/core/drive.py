@@ -143,8 +143,10 @@ class WrappedRun(Driven):
 class ContinuedRun(WrappedRun):
     """A run whose first message says what the rest is about: the run of that message, and then another one.
 
-    Args:
-        first: The run of the first message.
+    Parameters
+    ----------
+    first : Driven
+        The run of the first message.
     """
 
     def __init__(self, first: Driven) -> None:
@@ -225,10 +227,14 @@ Step: TypeAlias = Callable[[Broadcast], object]
 def rounds(run: Driven, transport: Transport, step: Step | None = None) -> Iterator[Broadcast]:
     """Carry a run's messages one by one: each comes out once its answers are taken.
 
-    Args:
-        run: The run.
-        transport: How messages travel.
-        step: Sends a message and has the run advance, in place of the transport's `ask`.
+    Parameters
+    ----------
+    run : Driven
+        The run.
+    transport : Transport
+        How messages travel.
+    step : Step or None, default=None
+        Sends a message and has the run advance, in place of the transport's `ask`.
     """
     while (message := run.pending(transport.present())) is not None:
         if step is None:
@@ -248,14 +254,19 @@ def drive(
 ) -> Result:
     """Carry a run's messages to its end, and return its result.
 
-    Args:
-        run: The run.
-        transport: How messages travel.
-        checkpoint: File to keep the state of run and transport in after every message. If it is
-            there at the start, the run goes on from it; a finished run removes it. Another run at
-            the same file is refused meanwhile.
-        watchers: Who hears of every message, in their order.
-        step: See `rounds`.
+    Parameters
+    ----------
+    run : Driven
+        The run.
+    transport : Transport
+        How messages travel.
+    checkpoint : str or path or None, default=None
+        File to keep the state of run and transport in after every message. If it is there at the start, the run goes on
+        from it; a finished run removes it. Another run at the same file is refused meanwhile.
+    watchers : sequence of Watcher, default=()
+        Who hears of every message, in their order.
+    step : Step or None, default=None
+        See `rounds`.
     """
     if checkpoint is None:
         for _ in rounds(run, transport, step):

@@ -36,10 +36,12 @@ def overlap(d: int, p: int) -> float:
 class Traces:
     """What a power iteration has made of the random columns of its block.
 
-    Attributes:
-        left: Their products, divided by the last wanted eigenvalue each time, in the coordinates of
-            the block.
-        least: The share that every direction had of them at first.
+    Attributes
+    ----------
+    left : ndarray
+        Their products, divided by the last wanted eigenvalue each time, in the coordinates of the block.
+    least : float
+        The share that every direction had of them at first.
     """
 
     left: Array

@@ -71,20 +71,34 @@ class Message(dict[str, Array]):
 class Ask:
     """What an array of a message is.
 
-    Attributes:
-        dimensions: How many it has.
-        least: Of its entries, the least.
-        most: And the largest.
-        whole: Whether they are whole numbers.
-        divides: Whether they may be divided by: they are 0, or not next to 0, and never negative.
-        by_column: Whether its first side is as long as the rows have columns.
-        filled: Whether it has columns.
-        makes_columns: Whether it says how many columns the node shall make of its own.
-        of_rows: Of these, whether there are never more than the node has rows.
-        own: Of these, whether they are own components, which take more memory.
-        counts_columns: Whether it says how many columns the rows of the run have.
-        repeats: Whether it says how often the node repeats its work.
-        each: Whether single clients may be asked for another number than all others.
+    Attributes
+    ----------
+    dimensions : int
+        How many it has.
+    least : float
+        Of its entries, the least.
+    most : float
+        And the largest.
+    whole : bool
+        Whether they are whole numbers.
+    divides : bool
+        Whether they may be divided by: they are 0, or not next to 0, and never negative.
+    by_column : bool
+        Whether its first side is as long as the rows have columns.
+    filled : bool
+        Whether it has columns.
+    makes_columns : bool
+        Whether it says how many columns the node shall make of its own.
+    of_rows : bool
+        Of these, whether there are never more than the node has rows.
+    own : bool
+        Of these, whether they are own components, which take more memory.
+    counts_columns : bool
+        Whether it says how many columns the rows of the run have.
+    repeats : bool
+        Whether it says how often the node repeats its work.
+    each : bool
+        Whether single clients may be asked for another number than all others.
     """
 
     dimensions: int = 0
@@ -167,12 +181,18 @@ _MOST_ROWS: Final = 10**12
 class Reach:
     """What a client has said of its rows, and the columns that an answer is made with: how far the answer can reach.
 
-    Attributes:
-        n: Its rows, or how many it may have.
-        least: Rows that it has at least.
-        squares: t, the sum of squares of its rows in the frame.
-        d: The columns of the rows.
-        lengths: |z| of every column z that the part is made with: see `Part.of`.
+    Attributes
+    ----------
+    n : int
+        Its rows, or how many it may have.
+    least : int
+        Rows that it has at least.
+    squares : float
+        t, the sum of squares of its rows in the frame.
+    d : int
+        The columns of the rows.
+    lengths : callable
+        |z| of every column z that the part is made with: see `Part.of`.
     """
 
     n: int
@@ -214,28 +234,37 @@ class AttackReading(Enum):
 class Kind:
     """A kind of quantity, in terms of a client's framed rows X_i, and of C_i = X_i'X_i.
 
-    Attributes:
-        name: What it is called.
-        tells: What the answers of a node bring out by it, in words for its operator.
-        size: What of an array of this kind is held against a bound: a number, or one for each
-            column.
-        bound: What that is at most, by Cauchy and Schwarz, for a client that has said so much of
-            its rows; None where only the stage itself can say so: see `Stage.bounds`.
-        counts_rows: Whether it is the number of rows, as in the opening; under noise it is 1, and
-            counts clients.
-        whole: Whether its entries are whole numbers, which stay exact under masks, and none of
-            floating point.
-        by_column: Whether it has one number for each column of the rows, so that its length says
-            how many there are.
-        product: Whether it is a product with C_i, whose size under masks follows from the opening.
-        own_block: Whether the columns that it is made with are of the client's choosing, and of
-            length one.
-        within_trace: Whether its entries are at most trace(C), of whatever client, where blocks are
-            orthonormal.
-        single: Whether it makes sense by itself only, and no sum of it does.
-        square: Whether it is as large as C_i.
-        rounded: Whether it is made of products, and may have fewer bits: see `layers.precision`.
-        reading: How it brings out C_i times a block; None if it does not, by a formula.
+    Attributes
+    ----------
+    name : str
+        What it is called.
+    tells : str
+        What the answers of a node bring out by it, in words for its operator.
+    size : Size
+        What of an array of this kind is held against a bound: a number, or one for each column.
+    bound : Bound or None
+        What that is at most, by Cauchy and Schwarz, for a client that has said so much of its rows; None where only the
+        stage itself can say so: see `Stage.bounds`.
+    counts_rows : bool
+        Whether it is the number of rows, as in the opening; under noise it is 1, and counts clients.
+    whole : bool
+        Whether its entries are whole numbers, which stay exact under masks, and none of floating point.
+    by_column : bool
+        Whether it has one number for each column of the rows, so that its length says how many there are.
+    product : bool
+        Whether it is a product with C_i, whose size under masks follows from the opening.
+    own_block : bool
+        Whether the columns that it is made with are of the client's choosing, and of length one.
+    within_trace : bool
+        Whether its entries are at most trace(C), of whatever client, where blocks are orthonormal.
+    single : bool
+        Whether it makes sense by itself only, and no sum of it does.
+    square : bool
+        Whether it is as large as C_i.
+    rounded : bool
+        Whether it is made of products, and may have fewer bits: see `layers.precision`.
+    reading : AttackReading or None
+        How it brings out C_i times a block; None if it does not, by a formula.
     """
 
     name: str
@@ -424,15 +453,19 @@ KINDS: Final = tuple(_TABLE.values())
 class Part:
     """One array of an answer.
 
-    Attributes:
-        shape: Its sides; None for one that only the client knows, and for d where that is not known
-            yet.
-        kind: What quantity it is.
-        of: The array that it is made with: of the message; or of the answer, where the client has
-            chosen it. Left out, the first of the message that has its shape.
-        own: Whether it shows a node's own results, beside those that all share. A node that does
-            not agree to that sends zeros; where a side is open, a matrix without columns. A masked
-            sum may have own parts of a shape that is known, since nobody sees them alone.
+    Attributes
+    ----------
+    shape : Shape
+        Its sides; None for one that only the client knows, and for d where that is not known yet.
+    kind : Kind
+        What quantity it is.
+    of : str
+        The array that it is made with: of the message; or of the answer, where the client has chosen it. Left out, the
+        first of the message that has its shape.
+    own : bool
+        Whether it shows a node's own results, beside those that all share. A node that does not agree to that sends
+        zeros; where a side is open, a matrix without columns. A masked sum may have own parts of a shape that is known,
+        since nobody sees them alone.
     """
 
     shape: Shape = ()

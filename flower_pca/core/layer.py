@@ -47,17 +47,28 @@ NOBODY: Final = Who()
 class Work:
     """One client's half of one message, as the layers and the stage see it.
 
-    Attributes:
-        stage: The stage that asks.
-        arrays: What it asks.
-        data: The client's rows, in the message's frame.
-        memory: What the client has kept for the stage.
-        who: The client, where a message has numbers for each.
-        bits: Where the client's noise comes from.
-        summed: Nobody sees the answer but in a sum of at least so many.
-        masked: Whether masks are laid over the answer.
-        trusts: Whether others of the sum are counted on, where all share what hides a row.
-        keeps: What layers keep beside the stage's memory.
+    Attributes
+    ----------
+    stage : type
+        The stage that asks.
+    arrays : Arrays
+        What it asks.
+    data
+        The client's rows, in the message's frame.
+    memory : Arrays
+        What the client has kept for the stage.
+    who : Who
+        The client, where a message has numbers for each.
+    bits : Bits
+        Where the client's noise comes from.
+    summed : int
+        Nobody sees the answer but in a sum of at least so many.
+    masked : bool
+        Whether masks are laid over the answer.
+    trusts : bool
+        Whether others of the sum are counted on, where all share what hides a row.
+    keeps : Arrays
+        What layers keep beside the stage's memory.
     """
 
     stage: type[Stage[Any]]
@@ -77,11 +88,14 @@ class Work:
 class Layer:
     """A layer; subclasses are frozen dataclasses of settings, and override what they say.
 
-    Attributes:
-        name: What messages call it by; its arrays are called so in records, with a dot behind.
-        binding: Whether the run may ask no more often than was settled before it began.
-        by_row: Whether its client half needs the rows themselves, where a client answers from fixed
-            statistics.
+    Attributes
+    ----------
+    name : str
+        What messages call it by; its arrays are called so in records, with a dot behind.
+    binding : bool
+        Whether the run may ask no more often than was settled before it began.
+    by_row : bool
+        Whether its client half needs the rows themselves, where a client answers from fixed statistics.
     """
 
     name: ClassVar[str]

@@ -46,10 +46,12 @@ class Claim:
 class Weights:
     """What the answers of clients count, where not all count alike.
 
-    Attributes:
-        weights: What each client's rows count, by client; empty where all count once.
-        most: What one client can be of the trace, in norm, with what its absence does to the mean;
-            1 for anything.
+    Attributes
+    ----------
+    weights : dict
+        What each client's rows count, by client; empty where all count once.
+    most : float
+        What one client can be of the trace, in norm, with what its absence does to the mean; 1 for anything.
     """
 
     weights: dict[int, float] = field(default_factory=dict)
@@ -65,14 +67,20 @@ class Weights:
 class EarlierRun:
     """What an earlier run found of its rows, by which the same rows are recognized.
 
-    Attributes:
-        n: Rows of all clients.
-        mean: Their mean, if it was subtracted; else None.
-        scale: What columns were divided by, or None.
-        trace: Their total sum of squares in the frame.
-        values: Sums of squares along the components that the new run begins with.
-        angle: The largest angle of the components that the earlier run has left, as it has told; None if it
-            told none.
+    Attributes
+    ----------
+    n : int
+        Rows of all clients.
+    mean : ndarray or None
+        Their mean, if it was subtracted; else None.
+    scale : ndarray or None
+        What columns were divided by, or None.
+    trace : float
+        Their total sum of squares in the frame.
+    values : ndarray
+        Sums of squares along the components that the new run begins with.
+    angle : float or None
+        The largest angle of the components that the earlier run has left, as it has told; None if it told none.
     """
 
     n: int
@@ -101,71 +109,105 @@ class EarlierRun:
 class Model:
     """What was asked for, the frame and totals of the opening, and the best basis known.
 
-    Attributes:
-        n_components: The number of components, or the fraction of the variance that decides it.
-        center, scale, seed, missing: As the caller gave them.
-        steps: Steps that a tracker shall take; None for as many as there is data for.
-        warm: Whether the run began with components that were known before.
-        earlier: What the run that found these says of its rows; None if nobody knows.
-        summed: Whether the server sees sums of answers only, and no answer of a single client.
-        public: What is known of the columns before the opening, which then counts in it: see
-            `DP.ranges`.
-        frame: The mean and scale of all clients together.
-        n, d: Rows of all clients together; columns.
-        wanted: The columns that the run names, in its order; None for all that clients have.
-        shared: Columns that are divided by the root of their mean, the share of rows that are 1
-            there.
-        covariates: The columns that are no features, if there are any, before anything is known of them.
-        explain: The covariates whose share of the components is asked for, "site" among them for the site itself.
-        heading: What all clients say of their columns; None before one has.
-        split: How clients prepare their own columns, where these are different ones of the same
-            people; else None.
-        clients: Clients behind the sums, where their rows may not be counted exactly; else 0.
-        trace: trace(C), the total sum of squares in the frame.
-        claims: What clients have said of their rows in the opening; empty where the server sees
-            sums, or noise.
-        counted: What clients' answers count, where an opening has weighed them; else None.
-        answers: "fixed" if every client answers from fixed statistics of its rows, else "rows".
-        sizes: Root mean squares of the columns in their own units, less the mean if it is
-            subtracted; None under noise.
-        offset: n times the squared length of the mean in the frame, where it is not subtracted;
-            else 0.
-        eps: The relative precision of the coarsest client's products.
-        basis: Z, d x p orthonormal, best first where `values` is known.
-        product: C Z, where the server knows it.
-        covariance: C itself, where the server knows it.
-        values: Ritz values of Z, largest first.
-        residuals: ||C z_j - theta_j z_j|| of each column.
-        beside: A direction orthogonal to the basis, (d, 1), in which the next component is looked
-            for.
-        beside_product: C times that, where the server knows it.
-        next_value: The Ritz value that follows the last wanted one, where one is known.
-        next_residual: What C makes of that value's vector beside its multiple, and outside of the
-            wanted components: how far the value may be below the eigenvalue.
-        rest: The sum of squares outside of the wanted components, where the closing stage has
-            measured it.
-        noise: A bound on the norm of the noise that a privacy budget has laid on the newest
-            product; else 0.
-        rounding: How far the numbers of answers are rounded, relative to themselves; 0 for all 64
-            bits.
-        shifted: How far in norm a rounded mean can have moved C; else 0.
-        rounds: Rounds of the algorithm so far, those before a restart included.
-        restarts: How often the run went back to the opening because its set of clients had changed.
-        status: Why the algorithm ended.
-        pooled: Whether the components are meant to be the eigenvectors of the covariance of all
-            rows.
-        mse: Mean squared reconstruction error of a row, where it was evaluated.
-        histograms: How many rows of all clients lie how far from the components, where the run was
-            asked to monitor.
-        histograms_of: "left out" if each of these rows was held against the components without it;
-            "rows" if it was one of those that the components were fitted to.
-        declined: The first client that has declined the algorithm's alternative in the opening, and
-            why.
-        decisions: What the run has chosen by itself, in words, by what it was chosen for.
-        sites: What the opening tells of single clients, by name: see `stages.opening`; empty if the
-            server does not see their answers.
-        left: What the algorithm leaves to its closing stage and to its result, by names that these
-            agree on.
+    Attributes
+    ----------
+    n_components : int or float
+        The number of components, or the fraction of the variance that decides it.
+    center, scale, seed, missing
+        As the caller gave them.
+    steps : int or None
+        Steps that a tracker shall take; None for as many as there is data for.
+    warm : bool
+        Whether the run began with components that were known before.
+    earlier : EarlierRun or None
+        What the run that found these says of its rows; None if nobody knows.
+    summed : bool
+        Whether the server sees sums of answers only, and no answer of a single client.
+    public : Frame
+        What is known of the columns before the opening, which then counts in it: see `DP.ranges`.
+    frame : Frame
+        The mean and scale of all clients together.
+    n, d : int
+        Rows of all clients together; columns.
+    wanted : tuple of str or None
+        The columns that the run names, in its order; None for all that clients have.
+    shared : tuple of str
+        Columns that are divided by the root of their mean, the share of rows that are 1 there.
+    covariates : Covariates or None
+        The columns that are no features, if there are any, before anything is known of them.
+    explain : tuple of str
+        The covariates whose share of the components is asked for, "site" among them for the site itself.
+    heading : Heading or None
+        What all clients say of their columns; None before one has.
+    split : Split or None
+        How clients prepare their own columns, where these are different ones of the same people; else None.
+    clients : int
+        Clients behind the sums, where their rows may not be counted exactly; else 0.
+    trace : float
+        trace(C), the total sum of squares in the frame.
+    claims : dict
+        What clients have said of their rows in the opening; empty where the server sees sums, or noise.
+    counted : Weights or None
+        What clients' answers count, where an opening has weighed them; else None.
+    answers : str
+        "fixed" if every client answers from fixed statistics of its rows, else "rows".
+    sizes : ndarray or None
+        Root mean squares of the columns in their own units, less the mean if it is subtracted; None under noise.
+    offset : float
+        n times the squared length of the mean in the frame, where it is not subtracted; else 0.
+    eps : float
+        The relative precision of the coarsest client's products.
+    basis : ndarray or None
+        Z, d x p orthonormal, best first where `values` is known.
+    product : ndarray or None
+        C Z, where the server knows it.
+    covariance : ndarray or None
+        C itself, where the server knows it.
+    values : ndarray or None
+        Ritz values of Z, largest first.
+    residuals : ndarray or None
+        ||C z_j - theta_j z_j|| of each column.
+    beside : ndarray of shape (d, 1) or None
+        A direction orthogonal to the basis, in which the next component is looked for.
+    beside_product : ndarray or None
+        C times that, where the server knows it.
+    next_value : float or None
+        The Ritz value that follows the last wanted one, where one is known.
+    next_residual : float
+        What C makes of that value's vector beside its multiple, and outside of the wanted components: how far the value
+        may be below the eigenvalue.
+    rest : float or None
+        The sum of squares outside of the wanted components, where the closing stage has measured it.
+    noise : float
+        A bound on the norm of the noise that a privacy budget has laid on the newest product; else 0.
+    rounding : float
+        How far the numbers of answers are rounded, relative to themselves; 0 for all 64 bits.
+    shifted : float
+        How far in norm a rounded mean can have moved C; else 0.
+    rounds : int
+        Rounds of the algorithm so far, those before a restart included.
+    restarts : int
+        How often the run went back to the opening because its set of clients had changed.
+    status : Status or None
+        Why the algorithm ended.
+    pooled : bool
+        Whether the components are meant to be the eigenvectors of the covariance of all rows.
+    mse : float or None
+        Mean squared reconstruction error of a row, where it was evaluated.
+    histograms : ndarray or None
+        How many rows of all clients lie how far from the components, where the run was asked to monitor.
+    histograms_of : str
+        "left out" if each of these rows was held against the components without it; "rows" if it was one of those that
+        the components were fitted to.
+    declined : str
+        The first client that has declined the algorithm's alternative in the opening, and why.
+    decisions : dict
+        What the run has chosen by itself, in words, by what it was chosen for.
+    sites : dict
+        What the opening tells of single clients, by name: see `stages.opening`; empty if the server does not see their
+        answers.
+    left : dict
+        What the algorithm leaves to its closing stage and to its result, by names that these agree on.
     """
 
     n_components: int | float

@@ -84,29 +84,43 @@ class Attendance(enum.Enum):
 class Roll:
     """Who is a member, unfit, banned, awaited; and the rules that decide it.
 
-    Attributes:
-        opens: Whether an opening makes members. Without it everybody is asked every time.
-        min_nodes: Clients that must be present.
-        fraction: The share of the clients present that a SAMPLE goes to.
-        seed: What samples are drawn from, beside the number of the message in its stage.
-        summed: Whether answers come as sums, so that a message cannot be asked again of some
-            clients only.
-        everyone: Whether it takes all clients that were ever asked, as each holds columns that no
-            other one has.
-        members, unfit, banned: Clients in these states.
-        addressees: Clients that the opening under way was first sent to.
-        contributors: Clients whose answers are in the state: those that have answered since the
-            newest opening, which begins anew with those that it counts. Without an opening, all
-            that have answered.
-        came: Clients that have answered a message which others are asked once more.
-        awaited: Those others; empty where no message is half answered.
-        whole: Whether the newest round was one of all members, and of nobody else.
-        others: Clients that have answered the newest round, if they are not the members.
-        times: Rounds in a row that just these have answered.
-        loss: Whether the run has to go back to the opening, for it has lost a client that it
-            depends on.
-        silent: Messages in a row that nobody has answered.
-        why: The first failure, for the error that a run may end with.
+    Attributes
+    ----------
+    opens : bool
+        Whether an opening makes members. Without it everybody is asked every time.
+    min_nodes : int
+        Clients that must be present.
+    fraction : float
+        The share of the clients present that a SAMPLE goes to.
+    seed : int
+        What samples are drawn from, beside the number of the message in its stage.
+    summed : bool
+        Whether answers come as sums, so that a message cannot be asked again of some clients only.
+    everyone : bool
+        Whether it takes all clients that were ever asked, as each holds columns that no other one has.
+    members, unfit, banned : frozenset of int
+        Clients in these states.
+    addressees : frozenset of int
+        Clients that the opening under way was first sent to.
+    contributors : frozenset of int
+        Clients whose answers are in the state: those that have answered since the newest opening, which begins anew
+        with those that it counts. Without an opening, all that have answered.
+    came : frozenset of int
+        Clients that have answered a message which others are asked once more.
+    awaited : frozenset of int
+        Those others; empty where no message is half answered.
+    whole : bool
+        Whether the newest round was one of all members, and of nobody else.
+    others : frozenset of int
+        Clients that have answered the newest round, if they are not the members.
+    times : int
+        Rounds in a row that just these have answered.
+    loss : bool
+        Whether the run has to go back to the opening, for it has lost a client that it depends on.
+    silent : int
+        Messages in a row that nobody has answered.
+    why : str
+        The first failure, for the error that a run may end with.
     """
 
     opens: bool = True

@@ -53,20 +53,31 @@ _IDENTITY: Final = ("n_components", "center", "scale", "missing", "seed")
 class Run:
     """A run.
 
-    Args:
-        stages: The opening, the algorithm, its closing stage, and what may follow; or a tracker
-            alone. See `assembly`.
-        model: What is asked for, before anything is known.
-        roll: The rules by which clients count.
-        result: The class of its result.
-        layers: What lies over messages and answers, in the order in which the server lays it on.
-        config: The configuration as plain values, which checkpoint and result keep.
+    Parameters
+    ----------
+    stages : sequence of Stage
+        The opening, the algorithm, its closing stage, and what may follow; or a tracker alone. See `assembly`.
+    model : Model
+        What is asked for, before anything is known.
+    roll : Roll
+        The rules by which clients count.
+    result : ResultClass
+        The class of its result.
+    layers : sequence of Layer, default=()
+        What lies over messages and answers, in the order in which the server lays it on.
+    config : mapping or None, default=None
+        The configuration as plain values, which checkpoint and result keep.
 
-    Attributes:
-        standing: The stage under way, its state, and what can be said of the message that it asks.
-        roll: Who counts.
-        layers: What lies over messages and answers.
-        history: The rounds so far.
+    Attributes
+    ----------
+    standing
+        The stage under way, its state, and what can be said of the message that it asks.
+    roll : Roll
+        Who counts.
+    layers : sequence of Layer
+        What lies over messages and answers.
+    history
+        The rounds so far.
     """
 
     def __init__(

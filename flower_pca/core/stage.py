@@ -79,16 +79,24 @@ def nbytes(arrays: Mapping[str, Array]) -> int:
 class Broadcast:
     """One message: the whole instruction, for the clients in `to`.
 
-    Attributes:
-        stage: The stage that asks.
-        number: The message's number in the run.
-        arrays: What the stage asks of all clients.
-        frame: How rows are to be centred and scaled.
-        to: The clients.
-        personal: What the stage says to single ones beside it.
-        layers: What the layers of the run say to all of them, by the layer's name: see
-            `core.layer`.
-        size: What arrays take as they travel.
+    Attributes
+    ----------
+    stage : str
+        The stage that asks.
+    number : int
+        The message's number in the run.
+    arrays : Arrays
+        What the stage asks of all clients.
+    frame : Frame
+        How rows are to be centred and scaled.
+    to : tuple of int
+        The clients.
+    personal : mapping
+        What the stage says to single ones beside it.
+    layers : mapping
+        What the layers of the run say to all of them, by the layer's name: see `core.layer`.
+    size : callable
+        What arrays take as they travel.
     """
 
     stage: str
@@ -210,49 +218,61 @@ class Meter:
 class Stage(ABC, Generic[S]):
     """One part of a run. Subclasses are frozen dataclasses of hyper-parameters, checked when made.
 
-    Attributes:
-        name: What messages call it by; unique among all stages.
-        asks: What the arrays of its messages are, by name. A node works on no other.
-        State: S at run time, for a saved state to be read back: what a subclass names in the
-            brackets of its base.
-        fixed_set: Whether the state belongs to one fixed set of clients, since it mixes products of
-            several messages. A member that misses a message is asked once more; when one is gone
-            for good, the run starts anew.
-        bounded: Whether differential privacy can rely on it. Its answer is then, beside the number
-            of rows, numbers which a row of norm R changes by at most R^2 in all (in Frobenius
-            norm), as long as the matrices of the message have norm 1. The client half must work on
-            clipped rows: it may use `n`, `d`, `rows`, `matmat` and `gram` of its data, and keep
-            nothing that would change the answer to another message.
-        by_row: Whether the client half compares rows, as one that treats large entries unlike
-            others does. Only then it gets rows at a node that answers from fixed statistics; and it
-            is served there only by name.
-        draws: Whether the client half draws numbers of its own. It then finds a key for them in its
-            memory, as `KEY`: a new one for every message, which nobody else knows; in simulations
-            it follows from the seed.
-        products_only: Whether the client half needs no more of its data than `n`, `d`, `matmat` and
-            `gram`.
-        remembers: Whether an answer is no good where what the client keeps is new, so that it
-            cannot be so every time.
-        measured: Whether the components are all there is to say of a row, and the closing message
-            measures them.
-        orthonormal: Whether the components are.
-        pooled: Whether the components are meant to be the eigenvectors of the covariance of all
-            rows. If not, a result has no residuals and no sine, and `finish` returns as many
-            columns as are wanted: a Rayleigh-Ritz step would keep others of a wider basis.
-        by_medians: Whether what clients say comes together as medians over them. Then `max_share`
-            limits how many rows a client counts.
-        caches: Whether a client that misses a round still counts, with its last answer.
-        shares: Whether clients have components of their own beside shared ones, of which
-            n_components="shared" can find the number.
-        chooses: Whether the stage keeps, of a wider basis, the directions along which all rows vary
-            most, as a Rayleigh-Ritz step does.
-        basic: Whether only the basic options go with it: center, scale, missing, columns, levels,
-            fraction, evaluate, a checkpoint, fixed answers and, if it iterates, a start.
-        over_air: Whether the air channel is for it: its answers are sums of matrices, and the
-            algorithm has been studied under the noise of the channel.
-        tolerant: Whether answers may be rounded, as nothing builds up in what clients keep.
-        additive_with: Parameters with which answers add up, as in a spec, where they do not with
-            the usual ones.
+    Attributes
+    ----------
+    name : str
+        What messages call it by; unique among all stages.
+    asks : mapping
+        What the arrays of its messages are, by name. A node works on no other.
+    State : type
+        S at run time, for a saved state to be read back: what a subclass names in the brackets of its base.
+    fixed_set : bool
+        Whether the state belongs to one fixed set of clients, since it mixes products of several messages. A member
+        that misses a message is asked once more; when one is gone for good, the run starts anew.
+    bounded : bool
+        Whether differential privacy can rely on it. Its answer is then, beside the number of rows, numbers which a row
+        of norm R changes by at most R^2 in all (in Frobenius norm), as long as the matrices of the message have norm 1.
+        The client half must work on clipped rows: it may use `n`, `d`, `rows`, `matmat` and `gram` of its data, and
+        keep nothing that would change the answer to another message.
+    by_row : bool
+        Whether the client half compares rows, as one that treats large entries unlike others does. Only then it gets
+        rows at a node that answers from fixed statistics; and it is served there only by name.
+    draws : bool
+        Whether the client half draws numbers of its own. It then finds a key for them in its memory, as `KEY`: a new
+        one for every message, which nobody else knows; in simulations it follows from the seed.
+    products_only : bool
+        Whether the client half needs no more of its data than `n`, `d`, `matmat` and `gram`.
+    remembers : bool
+        Whether an answer is no good where what the client keeps is new, so that it cannot be so every time.
+    measured : bool
+        Whether the components are all there is to say of a row, and the closing message measures them.
+    orthonormal : bool
+        Whether the components are.
+    pooled : bool
+        Whether the components are meant to be the eigenvectors of the covariance of all rows. If not, a result has no
+        residuals and no sine, and `finish` returns as many columns as are wanted: a Rayleigh-Ritz step would keep
+        others of a wider basis.
+    by_medians : bool
+        Whether what clients say comes together as medians over them. Then `max_share` limits how many rows a client
+        counts.
+    caches : bool
+        Whether a client that misses a round still counts, with its last answer.
+    shares : bool
+        Whether clients have components of their own beside shared ones, of which n_components="shared" can find the
+        number.
+    chooses : bool
+        Whether the stage keeps, of a wider basis, the directions along which all rows vary most, as a Rayleigh-Ritz
+        step does.
+    basic : bool
+        Whether only the basic options go with it: center, scale, missing, columns, levels, fraction, evaluate, a
+        checkpoint, fixed answers and, if it iterates, a start.
+    over_air : bool
+        Whether the air channel is for it: its answers are sums of matrices, and the algorithm has been studied under
+        the noise of the channel.
+    tolerant : bool
+        Whether answers may be rounded, as nothing builds up in what clients keep.
+    additive_with : str
+        Parameters with which answers add up, as in a spec, where they do not with the usual ones.
     """
 
     name: ClassVar[str]

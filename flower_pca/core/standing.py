@@ -65,22 +65,30 @@ class Role(enum.IntEnum):
 class Standing:
     """Where a run stands.
 
-    Attributes:
-        stages: All stages of the run, in their order.
-        model: What is known before the stage under way.
-        state: That stage's state; of a finished run, the last stage's.
-        index: Which one it is.
-        place: The index of the algorithm: behind the opening, and behind what is found out before
-            it.
-        opens: Whether the first stage is an opening.
-        halfway: Whether an opening of two messages has had the answers to its first.
-        last: Whether the opening under way is followed by the closing stage, as clients keep
-            changing.
-        disturbed: Whether a client has lost, since the opening, what it keeps for the algorithm.
-        changed: Whether the chooser has put another algorithm in the place of its first choice, by
-            the rounds of that.
-        chooser: What has chosen the algorithm, and does so again after another opening; None where
-            it was named.
+    Attributes
+    ----------
+    stages : tuple of Stage
+        All stages of the run, in their order.
+    model : Model
+        What is known before the stage under way.
+    state
+        That stage's state; of a finished run, the last stage's.
+    index : int
+        Which one it is.
+    place : int
+        The index of the algorithm: behind the opening, and behind what is found out before it.
+    opens : bool
+        Whether the first stage is an opening.
+    halfway : bool
+        Whether an opening of two messages has had the answers to its first.
+    last : bool
+        Whether the opening under way is followed by the closing stage, as clients keep changing.
+    disturbed : bool
+        Whether a client has lost, since the opening, what it keeps for the algorithm.
+    changed : bool
+        Whether the chooser has put another algorithm in the place of its first choice, by the rounds of that.
+    chooser : ChoosesAlgorithm or None
+        What has chosen the algorithm, and does so again after another opening; None where it was named.
     """
 
     stages: tuple[Stage[Any], ...]

@@ -77,12 +77,18 @@ class Tally:
     another, and the others are left out for good. Once the heading of the run is known, others are
     left out at once. Whatever a client answers is held against what it has said of its rows.
 
-    Args:
-        stage: The stage that asks.
-        state: Its state.
-        sent: The message.
-        model: What is known before it.
-        layers: What lies over the answers.
+    Parameters
+    ----------
+    stage : Stage
+        The stage that asks.
+    state
+        Its state.
+    sent : Broadcast
+        The message.
+    model : Model
+        What is known before it.
+    layers : sequence of Layer, default=()
+        What lies over the answers.
     """
 
     def __init__(

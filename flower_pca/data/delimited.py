@@ -55,15 +55,24 @@ _MARKED: Final = 2**16
 class Sheet:
     """A text file as records: how its lines are cut, and where the rows begin.
 
-    Attributes:
-        file: The file.
-        encoding: What it is said to be encoded in, if anything.
-        cells: How lines are cut, and what a number is.
-        above: Lines above all records: one by which Excel is told the separator.
-        header: Whether the first record holds names.
-        width: Cells of a record.
-        words: By the place of a column, the words that stand for a missing value there.
-        tail: The lines at the end that hold separators only; known once all records have been read.
+    Attributes
+    ----------
+    file : path
+        The file.
+    encoding : str or None
+        What it is said to be encoded in, if anything.
+    cells : Cells
+        How lines are cut, and what a number is.
+    above : int
+        Lines above all records: one by which Excel is told the separator.
+    header : bool
+        Whether the first record holds names.
+    width : int
+        Cells of a record.
+    words : sequence of frozenset of str
+        By the place of a column, the words that stand for a missing value there.
+    tail : list of int
+        The lines at the end that hold separators only; known once all records have been read.
     """
 
     file: Path
@@ -154,24 +163,30 @@ def csv(
     Columns with words in them, without a name or with that of another, which are neither chosen nor
     apart, are an error as soon as the run does not leave them out by its own choice of columns.
 
-    Args:
-        path: The file.
-        columns: Names of the columns to use; all that are not beside, if left out. Without names
-            they are 1, 2, ...
-        beside: Names of columns that are no features: labels, or whose row it is. They may be text.
-        ids: The name of a column that says whose row it is, for runs over columns of the same
-            people. It may be text.
-        sep: What stands between two cells; found in the file, if left out.
-        header: Whether the first line holds names; found out by whether it is all numbers, if left
-            out.
-        decimal: What stands before decimals, "." or ","; found in the file, if left out and if the
-            file is clear.
-        thousands: What may stand between thousands: ",", ".", "'" or " "; of "," and "." the one
-            that does not stand before decimals, if left out; "" for nothing.
-        encoding: Of the file: "latin-1", say. If left out, what its byte-order mark says, else
-            UTF-8.
-        gaps: What stands for a missing value, beside empty cells and NA: [".", "?", -999]; or such
-            lists by column: {"age": [-999], "lab_*": ["."]}.
+    Parameters
+    ----------
+    path : str
+        The file.
+    columns : sequence of str or None, default=None
+        Names of the columns to use; all that are not beside, if left out. Without names they are 1, 2, ...
+    beside : sequence of str, default=()
+        Names of columns that are no features: labels, or whose row it is. They may be text.
+    ids : str or None, default=None
+        The name of a column that says whose row it is, for runs over columns of the same people. It may be text.
+    sep : str or None, default=None
+        What stands between two cells; found in the file, if left out.
+    header : bool or None, default=None
+        Whether the first line holds names; found out by whether it is all numbers, if left out.
+    decimal : str or None, default=None
+        What stands before decimals, "." or ","; found in the file, if left out and if the file is clear.
+    thousands : str or None, default=None
+        What may stand between thousands: ",", ".", "'" or " "; of "," and "." the one that does not stand before
+        decimals, if left out; "" for nothing.
+    encoding : str or None, default=None
+        Of the file: "latin-1", say. If left out, what its byte-order mark says, else UTF-8.
+    gaps : default=None
+        What stands for a missing value, beside empty cells and NA: [".", "?", -999]; or such lists by column: {"age":
+        [-999], "lab_*": ["."]}.
     """
     without = Gaps.of(gaps)
     check_marks(sep, decimal, thousands)

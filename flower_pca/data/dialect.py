@@ -67,11 +67,16 @@ _CLEAR: Final = {"thousands have points", "thousands have commas", "decimals hav
 class Cells:
     """How a line is cut into cells, and what number a cell is.
 
-    Attributes:
-        sep: What stands between two cells.
-        decimal: What stands before decimals.
-        thousands: What may stand between thousands; "" for nothing.
-        gaps: The words that stand for a missing value, beside those that always do.
+    Attributes
+    ----------
+    sep : str
+        What stands between two cells.
+    decimal : str
+        What stands before decimals.
+    thousands : str
+        What may stand between thousands; "" for nothing.
+    gaps : frozenset of str
+        The words that stand for a missing value, beside those that always do.
     """
 
     sep: str
@@ -89,8 +94,10 @@ class Cells:
     def value(self, cell: str) -> float:
         """The number; NaN of a gap, 1 and 0 of true and false.
 
-        Raises:
-            ValueError: If it is none.
+        Raises
+        ------
+        ValueError
+            If it is none.
         """
         number = cell
         if self.gaps and cell.strip() in self.gaps:
@@ -214,9 +221,12 @@ class Marks:
     """What the numbers of a file say of their points and commas: of each kind of number the first
     one, and its place.
 
-    Attributes:
-        first: By the kind: the cell, its line, and its column by position.
-        columns: By the kind: the columns that have such numbers.
+    Attributes
+    ----------
+    first : dict
+        By the kind: the cell, its line, and its column by position.
+    columns : defaultdict
+        By the kind: the columns that have such numbers.
     """
 
     first: dict[str, tuple[str, int, int]] = field(default_factory=dict)

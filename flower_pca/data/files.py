@@ -99,9 +99,12 @@ def svmlight(*, path: str, features: int | None = None) -> Table:
     """Lines of "label index:value ...", as a sparse matrix; the labels go beside, as y. Needs
     scikit-learn.
 
-    Args:
-        path: The file.
-        features: The number of columns, where the last ones may not occur in this file.
+    Parameters
+    ----------
+    path : str
+        The file.
+    features : int or None, default=None
+        The number of columns, where the last ones may not occur in this file.
     """
     if features is not None:
         checks.integer("features", features, least=1)
@@ -131,13 +134,18 @@ def parquet(
 ) -> Table:
     """A parquet file, which is read by row groups. Needs pyarrow.
 
-    Args:
-        path: The file.
-        columns: Names of the columns to use; all that are not beside, if left out.
-        beside: Names of columns that are no features: labels, or whose row it is. They may be text.
-        ids: The name of one that says whose row it is, for runs over columns of the same people. It
-            may be text.
-        gaps: Numbers that stand for a missing value: [-999], or lists by column.
+    Parameters
+    ----------
+    path : str
+        The file.
+    columns : sequence of str or None, default=None
+        Names of the columns to use; all that are not beside, if left out.
+    beside : sequence of str, default=()
+        Names of columns that are no features: labels, or whose row it is. They may be text.
+    ids : str or None, default=None
+        The name of one that says whose row it is, for runs over columns of the same people. It may be text.
+    gaps : default=None
+        Numbers that stand for a missing value: [-999], or lists by column.
     """
     with needing("pyarrow", "to read this"):
         import pyarrow.parquet as pq
@@ -217,10 +225,14 @@ def _decode(column: Any) -> list[Any]:
 def mtx(*, path: str, transpose: bool = False, max_gb: float = 1.0) -> Table:
     """A sparse matrix in the format of Matrix Market, plain or packed by gzip.
 
-    Args:
-        path: The file.
-        transpose: Whether its columns are the rows to use, as in files of genes by cells.
-        max_gb: How much memory the file may take, as it can only be read whole.
+    Parameters
+    ----------
+    path : str
+        The file.
+    transpose : bool, default=False
+        Whether its columns are the rows to use, as in files of genes by cells.
+    max_gb : float, default=1.0
+        How much memory the file may take, as it can only be read whole.
     """
     from scipy.io import mminfo, mmread
 

@@ -130,25 +130,36 @@ class Inbox:
     A file in the folder itself is of the site whose name stands before the first underscore of its
     own, north of north_2026-11-23.csv; of none where there is no letter before it.
 
-    Args:
-        path: The folder.
-        interval: Seconds from one look to the next, while nothing is there to be read.
-        batch: Rows that a step has at least, of all sites together: smaller files wait for the next
-            ones.
-        sites: Names of the sites, if some have nothing yet; else those that are there when the run
-            begins.
-        columns: Names of the columns to use; all, if left out.
-        drop: Names of columns to leave out, or patterns such as "lab_*".
-        gaps: What stands for a missing value: see `delimited.csv`.
-        say: Called with a sentence about a file that is left; warnings, if left out.
-        on_wait: Called before every wait, which is `interval` long.
+    Parameters
+    ----------
+    path : str or path
+        The folder.
+    interval : float, default=60.0
+        Seconds from one look to the next, while nothing is there to be read.
+    batch : int, default=1
+        Rows that a step has at least, of all sites together: smaller files wait for the next ones.
+    sites : sequence of str, default=()
+        Names of the sites, if some have nothing yet; else those that are there when the run begins.
+    columns : sequence of str or None, default=None
+        Names of the columns to use; all, if left out.
+    drop : sequence of str, default=()
+        Names of columns to leave out, or patterns such as "lab_*".
+    gaps : default=None
+        What stands for a missing value: see `delimited.csv`.
+    say : callable or None, default=None
+        Called with a sentence about a file that is left; warnings, if left out.
+    on_wait : callable or None, default=None
+        Called before every wait, which is `interval` long.
 
-    Example:
-        >>> inbox = Inbox("incoming", interval=60)
-        >>> track("st_miss", inbox.streams(), n_components=3, checkpoint="run.npz")
+    Examples
+    --------
+    >>> inbox = Inbox("incoming", interval=60)
+    >>> track("st_miss", inbox.streams(), n_components=3, checkpoint="run.npz")
 
-    Raises:
-        DataError: If the folder is not there, or nothing says which sites there are.
+    Raises
+    ------
+    DataError
+        If the folder is not there, or nothing says which sites there are.
     """
 
     def __init__(

@@ -37,12 +37,18 @@ def make(
     Every row goes to exactly one client, and every client gets at least one, unless the spec asks
     for less.
 
-    Args:
-        spec: A name, or a string such as "iid(seed=1)" or "dirichlet(0.3, column='y')".
-        n_rows: How many rows there are.
-        n_clients: How many clients; left out, as many as the spec says or the column has, else 10.
-        beside: Columns with a value for each row, by which some partitions deal.
-        place: Where a row is, in words, for messages.
+    Parameters
+    ----------
+    spec : str
+        A name, or a string such as "iid(seed=1)" or "dirichlet(0.3, column='y')".
+    n_rows : int
+        How many rows there are.
+    n_clients : int or None, default=None
+        How many clients; left out, as many as the spec says or the column has, else 10.
+    beside : mapping or None, default=None
+        Columns with a value for each row, by which some partitions deal.
+    place : callable or None, default=None
+        Where a row is, in words, for messages.
     """
     deal = _bound(spec)
     if deal.func in BY_COLUMN:

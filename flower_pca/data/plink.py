@@ -30,12 +30,18 @@ def bed(
     copies of the first of them, at all sites, whichever allele a file counts. Missing ones are NaN. The rows are
     decoded as they pass, and never held in memory as a whole.
 
-    Args:
-        path: The .bed file.
-        variants: A file with the variants to use: one name in each line, or a .bim file.
-        ambiguous: Whether to keep variants A/T and C/G, whose strand cannot be told.
-        precision: "single", or "double": that of the products.
-        gaps: Numbers that stand for a missing value, beside those that are missing in the file.
+    Parameters
+    ----------
+    path : str
+        The .bed file.
+    variants : str or None, default=None
+        A file with the variants to use: one name in each line, or a .bim file.
+    ambiguous : bool, default=True
+        Whether to keep variants A/T and C/G, whose strand cannot be told.
+    precision : str, default="single"
+        "single", or "double": that of the products.
+    gaps : default=None
+        Numbers that stand for a missing value, beside those that are missing in the file.
     """
     checks.choice("ambiguous", ambiguous, (True, False))
     checks.choice("precision", precision, ("single", "double"))

@@ -26,8 +26,10 @@ def sklearn(*, name: str) -> Table:
     """A data set that comes with scikit-learn; what it predicts goes beside, as y. Needs
     scikit-learn.
 
-    Args:
-        name: breast_cancer, diabetes, digits, iris, linnerud or wine.
+    Parameters
+    ----------
+    name : str
+        breast_cancer, diabetes, digits, iris, linnerud or wine.
     """
     checks.choice("The data set of scikit-learn", name, _BUNDLED)
     with needing("scikit-learn", "to read this"):
@@ -49,12 +51,18 @@ def hugging_face(
     """A data set of Hugging Face, loaded by flwr-datasets: numbers, vectors, or pictures as rows of
     pixels.
 
-    Args:
-        name: Its name, or the path of a local folder of csv, json or parquet files.
-        split: Which part of it.
-        subset: Which of its configurations, where it has several.
-        columns: Names of the columns to use; all that are not beside, if left out.
-        beside: Names of columns that are no features: labels, or whose row it is. They may be text.
+    Parameters
+    ----------
+    name : str
+        Its name, or the path of a local folder of csv, json or parquet files.
+    split : str, default="train"
+        Which part of it.
+    subset : str or None, default=None
+        Which of its configurations, where it has several.
+    columns : sequence of str or None, default=None
+        Names of the columns to use; all that are not beside, if left out.
+    beside : sequence of str, default=()
+        Names of columns that are no features: labels, or whose row it is. They may be text.
     """
     with needing("flwr-datasets", "to read this"):
         from flwr_datasets import FederatedDataset
@@ -132,17 +140,24 @@ def synthetic(
     Like measured data: variances fall as a power law, and a few strong directions are common to all
     clients.
 
-    Args:
-        n: Rows of all clients together.
-        d: Columns.
-        clients: Clients.
-        means: How far a client's mean lies from the others', in standard deviations; 0: all means
-            are equal.
-        sizes: Client i has a share of (i + 1)^-sizes of the rows; 0: all have equally many.
-        spectra: A client's variances fall with an exponent between 1 - spectra and 1 + spectra; 0:
-            all alike.
-        tilt: How far a client's directions are turned from the common ones; 0: not at all.
-        seed: The seed.
+    Parameters
+    ----------
+    n : int, default=2000
+        Rows of all clients together.
+    d : int, default=30
+        Columns.
+    clients : int, default=10
+        Clients.
+    means : float, default=0.5
+        How far a client's mean lies from the others', in standard deviations; 0: all means are equal.
+    sizes : float, default=1.0
+        Client i has a share of (i + 1)^-sizes of the rows; 0: all have equally many.
+    spectra : float, default=0.3
+        A client's variances fall with an exponent between 1 - spectra and 1 + spectra; 0: all alike.
+    tilt : float, default=0.1
+        How far a client's directions are turned from the common ones; 0: not at all.
+    seed : int, default=0
+        The seed.
     """
     for what, value in {"n": n, "d": d, "clients": clients}.items():
         checks.integer(what, value, least=1)

@@ -83,24 +83,40 @@ def folder(
     others. What is said may be of all of them, or by the file: encoding={"trier": "latin-1"}. A file that may hold
     a table and is of no kind that is read is an error, until `without` names it.
 
-    Args:
-        path: The folder.
-        pattern: Which of its files: "*.csv", say.
-        columns: Names of the columns to use, of files that name theirs.
-        beside: Names of columns that are no features, of files that can have them.
-        sep: What stands between two cells of csv files.
-        header: Whether their first line holds names; see `csv`.
-        decimal: What stands before decimals in csv files: "." or ",".
-        thousands: What may stand between thousands in csv files.
-        encoding: Of csv files.
-        gaps: What stands for a missing value, in all files: see `csv`.
-        drop: Names of columns to leave out, which may hold anything, or patterns such as "lab_*".
-        without: Names of files to leave out, which may hold anything, or patterns; without their
-            endings.
-        layer: Of .h5ad files, as the next three: see `h5ad`.
-        use_highly_variable: Whether to take only the genes that each file marks.
-        normalize: The sum that each cell is scaled to.
-        log: Whether each entry x then becomes log(1 + x).
+    Parameters
+    ----------
+    path : str
+        The folder.
+    pattern : str, default="*"
+        Which of its files: "*.csv", say.
+    columns : sequence of str or None, default=None
+        Names of the columns to use, of files that name theirs.
+    beside : sequence of str, default=()
+        Names of columns that are no features, of files that can have them.
+    sep : str, mapping or None, default=None
+        What stands between two cells of csv files.
+    header : bool, mapping or None, default=None
+        Whether their first line holds names; see `csv`.
+    decimal : str, mapping or None, default=None
+        What stands before decimals in csv files: "." or ",".
+    thousands : str, mapping or None, default=None
+        What may stand between thousands in csv files.
+    encoding : str, mapping or None, default=None
+        Of csv files.
+    gaps : default=None
+        What stands for a missing value, in all files: see `csv`.
+    drop : sequence of str, default=()
+        Names of columns to leave out, which may hold anything, or patterns such as "lab_*".
+    without : sequence of str, default=()
+        Names of files to leave out, which may hold anything, or patterns; without their endings.
+    layer : str or None, default=None
+        Of .h5ad files, as the next three: see `h5ad`.
+    use_highly_variable : bool or None, default=None
+        Whether to take only the genes that each file marks.
+    normalize : float or None, default=None
+        The sum that each cell is scaled to.
+    log : bool or None, default=None
+        Whether each entry x then becomes log(1 + x).
     """
     given: dict[str, Any] = {
         "sep": sep,
@@ -146,14 +162,20 @@ def parties(
 ) -> list[Any]:
     """The tables of clients that hold different columns of the same people.
 
-    Args:
-        spec: A folder with a file for each of them; or one table, whose columns are dealt out in
-            order, for a trial.
-        ids: The name of the column that says whose row it is; None for none.
-        clients: How many there are; of a folder as many as files, else 2, if left out.
-        drop: Names of columns to leave out, or patterns.
-        without: Names of files to leave out, or patterns.
-        gaps: What stands for a missing value: see `delimited.csv`.
+    Parameters
+    ----------
+    spec : str
+        A folder with a file for each of them; or one table, whose columns are dealt out in order, for a trial.
+    ids : str or None, default=None
+        The name of the column that says whose row it is; None for none.
+    clients : int or None, default=None
+        How many there are; of a folder as many as files, else 2, if left out.
+    drop : sequence of str, default=()
+        Names of columns to leave out, or patterns.
+    without : sequence of str, default=()
+        Names of files to leave out, or patterns.
+    gaps : default=None
+        What stands for a missing value: see `delimited.csv`.
     """
     with private():
         load = _source(spec)
@@ -263,15 +285,22 @@ def table(
 ) -> Table:
     """The rows with what is known of them.
 
-    Args:
-        spec: A spec string or a bare path.
-        beside: Names of columns to keep beside the rows, as if the spec had asked for them.
-        columns: Names of the columns to use, likewise, unless the spec names its own.
-        drop: Names of columns to leave out, which may hold anything, or patterns such as "lab_*".
-        without: Of a folder, names of files to leave out, which may hold anything, or patterns.
-        words: Names of columns to keep as they are written, for others to be made of them: see
-            `names.coding`.
-        gaps: What stands for a missing value, unless the spec says so itself: see `delimited.csv`.
+    Parameters
+    ----------
+    spec : str
+        A spec string or a bare path.
+    beside : sequence of str, default=()
+        Names of columns to keep beside the rows, as if the spec had asked for them.
+    columns : sequence of str or None, default=None
+        Names of the columns to use, likewise, unless the spec names its own.
+    drop : sequence of str, default=()
+        Names of columns to leave out, which may hold anything, or patterns such as "lab_*".
+    without : sequence of str, default=()
+        Of a folder, names of files to leave out, which may hold anything, or patterns.
+    words : sequence of str, default=()
+        Names of columns to keep as they are written, for others to be made of them: see `names.coding`.
+    gaps : default=None
+        What stands for a missing value, unless the spec says so itself: see `delimited.csv`.
     """
     if words:
         plain = columns and [name for name in columns if name not in words]
@@ -551,8 +580,10 @@ class Arrivals:
     so that it is never read half-written. Names must grow (a date, a number with leading zeros): a
     file whose name comes before the newest one taken is never looked at.
 
-    Args:
-        path: The folder.
+    Parameters
+    ----------
+    path : str or path
+        The folder.
     """
 
     def __init__(self, path: str | Path) -> None:

@@ -33,15 +33,24 @@ def excel(
 ) -> Table:
     """A sheet of a spreadsheet; its first line names the columns. Needs python-calamine.
 
-    Args:
-        path: The file.
-        sheet: The name of the sheet, or its number from 0 on; the only one with cells, if left out.
-        header: Whether the first line names the columns.
-        columns: Names of the columns to use; all that are not beside, if left out.
-        beside: Names of columns that are no features: labels, or whose row it is. They may be text.
-        ids: The name of a column that says whose row it is.
-        gaps: What stands for a missing value, beside empty cells and NA: see `csv`.
-        max_gb: How much memory the file may take, as it can only be read whole.
+    Parameters
+    ----------
+    path : str
+        The file.
+    sheet : str, int or None, default=None
+        The name of the sheet, or its number from 0 on; the only one with cells, if left out.
+    header : bool, default=True
+        Whether the first line names the columns.
+    columns : sequence of str or None, default=None
+        Names of the columns to use; all that are not beside, if left out.
+    beside : sequence of str, default=()
+        Names of columns that are no features: labels, or whose row it is. They may be text.
+    ids : str or None, default=None
+        The name of a column that says whose row it is.
+    gaps : default=None
+        What stands for a missing value, beside empty cells and NA: see `csv`.
+    max_gb : float, default=1.0
+        How much memory the file may take, as it can only be read whole.
     """
     checks.choice("header", header, (True, False))
     with needing("python-calamine", "to read spreadsheets"):

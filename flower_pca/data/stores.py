@@ -29,12 +29,18 @@ def h5(*, path: str, key: str = "X", beside: Sequence[str] = (), ids: str | None
 
     An array of text called feature_names or columns, of the length of a row, names the columns.
 
-    Args:
-        path: The file.
-        key: The name of the array, or of a group that holds a sparse matrix. A file with one array needs none.
-        beside: Names of arrays with one value for each row.
-        ids: The name of the one that says whose row it is.
-        gaps: Numbers that stand for a missing value: [-999], or lists by column.
+    Parameters
+    ----------
+    path : str
+        The file.
+    key : str, default="X"
+        The name of the array, or of a group that holds a sparse matrix. A file with one array needs none.
+    beside : sequence of str, default=()
+        Names of arrays with one value for each row.
+    ids : str or None, default=None
+        The name of the one that says whose row it is.
+    gaps : default=None
+        Numbers that stand for a missing value: [-999], or lists by column.
     """
     with needing("h5py", "to read HDF5"):
         import h5py
@@ -48,12 +54,18 @@ def zarr(
 ) -> Table:
     """A zarr array, or one of a group, which is read by pieces. Needs zarr.
 
-    Args:
-        path: The folder of the store.
-        key: The name of the array in a group.
-        beside: Names of arrays of the group with one value for each row.
-        ids: The name of the one that says whose row it is.
-        gaps: Numbers that stand for a missing value: [-999], or lists by column.
+    Parameters
+    ----------
+    path : str
+        The folder of the store.
+    key : str or None, default=None
+        The name of the array in a group.
+    beside : sequence of str, default=()
+        Names of arrays of the group with one value for each row.
+    ids : str or None, default=None
+        The name of the one that says whose row it is.
+    gaps : default=None
+        Numbers that stand for a missing value: [-999], or lists by column.
     """
     with needing("zarr", "to read zarr"):
         import zarr as store
@@ -125,14 +137,22 @@ def h5ad(
 
     The names of cells become the ids of the rows, and the columns of obs go beside.
 
-    Args:
-        path: The file.
-        layer: The layer to read; X, if left out.
-        use_highly_variable: Whether to take only the genes that the column highly_variable of var marks.
-        normalize: The sum over all genes that each cell is scaled to, such as 1e4; see `cells`.
-        log: Whether each entry x then becomes log(1 + x).
-        beside: Names of columns of obs to keep beside the rows; all, if left out.
-        gaps: Numbers that stand for a missing value: [-999], or lists by gene.
+    Parameters
+    ----------
+    path : str
+        The file.
+    layer : str or None, default=None
+        The layer to read; X, if left out.
+    use_highly_variable : bool, default=False
+        Whether to take only the genes that the column highly_variable of var marks.
+    normalize : float or None, default=None
+        The sum over all genes that each cell is scaled to, such as 1e4; see `cells`.
+    log : bool, default=False
+        Whether each entry x then becomes log(1 + x).
+    beside : sequence of str or None, default=None
+        Names of columns of obs to keep beside the rows; all, if left out.
+    gaps : default=None
+        Numbers that stand for a missing value: [-999], or lists by gene.
     """
     with needing("h5py", "to read .h5ad files"):
         import h5py

@@ -27,14 +27,22 @@ def spss(
 ) -> Table:
     """A file of SPSS: .sav or .zsav. Values that it declares missing are missing. Needs pyreadstat.
 
-    Args:
-        path: The file.
-        columns: Names of the columns to use; all that are not beside, if left out.
-        beside: Names of columns that are no features: labels, or whose row it is. They may be text.
-        ids: The name of a column that says whose row it is.
-        gaps: What stands for a missing value beside what the file says: see `csv`.
-        encoding: Of the file; as it says itself, if left out.
-        max_gb: How much memory the file may take, as it can only be read whole.
+    Parameters
+    ----------
+    path : str
+        The file.
+    columns : sequence of str or None, default=None
+        Names of the columns to use; all that are not beside, if left out.
+    beside : sequence of str, default=()
+        Names of columns that are no features: labels, or whose row it is. They may be text.
+    ids : str or None, default=None
+        The name of a column that says whose row it is.
+    gaps : default=None
+        What stands for a missing value beside what the file says: see `csv`.
+    encoding : str or None, default=None
+        Of the file; as it says itself, if left out.
+    max_gb : float, default=1.0
+        How much memory the file may take, as it can only be read whole.
     """
     return _read("read_sav", "a file of SPSS", path, encoding, max_gb, columns, beside, ids, gaps)
 

@@ -32,11 +32,16 @@ _DEVIATIONS: Final = 2.0  # deviations of the total variance that a share allows
 class Certainty:
     """What can be said of the variances of a run with noise.
 
-    Attributes:
-        floor: The variance that noise alone can give a component.
-        shares: Bounds on each component's share of the total variance, (k, 2), within 0 and 1.
-        together: Bounds on the share of the first components together, (k, 2), likewise.
-        signal: How many times the floor each component's variance is, (k,).
+    Attributes
+    ----------
+    floor : float
+        The variance that noise alone can give a component.
+    shares : ndarray of shape (k, 2)
+        Bounds on each component's share of the total variance, within 0 and 1.
+    together : ndarray of shape (k, 2)
+        Bounds on the share of the first components together, likewise.
+    signal : ndarray of shape (k,)
+        How many times the floor each component's variance is.
     """
 
     floor: float
@@ -79,15 +84,24 @@ def certainty(
 ) -> Certainty:
     """What can be said of the variances of a run with noise.
 
-    Args:
-        spent: What the run has cost.
-        dp: Its budget, where that is known.
-        frame: Mean and scale of its result.
-        rows: How many it was of.
-        columns: Likewise.
-        answered: How many clients have answered together, at most.
-        variances: Of each component.
-        total: Of all columns.
+    Parameters
+    ----------
+    spent : Spent
+        What the run has cost.
+    dp : DP or None
+        Its budget, where that is known.
+    frame : Frame
+        Mean and scale of its result.
+    rows : int
+        How many it was of.
+    columns : int
+        Likewise.
+    answered : int
+        How many clients have answered together, at most.
+    variances : ndarray
+        Of each component.
+    total : float
+        Of all columns.
     """
     degrees = max(rows - 1, 1)
     added = np.sqrt(answered / spent.among)

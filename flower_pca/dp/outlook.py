@@ -20,11 +20,16 @@ from flower_pca.settings.budget import USUAL
 class Outlook:
     """What noise alone can give a component, beside what columns can have.
 
-    Attributes:
-        rows, columns, clients: Of the table.
-        noise: The sum of squares that noise alone can give a component, in the units of the frame.
-        off: Rows times the length of what noise does to their mean, in the same units.
-        ranged: Whether columns are counted in halves of their ranges.
+    Attributes
+    ----------
+    rows, columns, clients : int
+        Of the table.
+    noise : float
+        The sum of squares that noise alone can give a component, in the units of the frame.
+    off : float
+        Rows times the length of what noise does to their mean, in the same units.
+    ranged : bool
+        Whether columns are counted in halves of their ranges.
     """
 
     rows: int

@@ -9,17 +9,23 @@ from dataclasses import dataclass
 class Spent:
     """What a run has cost in privacy.
 
-    Attributes:
-        epsilon, delta: What holds for every row, against a server that sees all that it is sent.
-        clip: The norm to which rows were clipped.
-        noise: The deviation of the noise on each number that the server sees: at least so much.
-        messages: Answered messages, that of the frame included.
-        shared: Whether the clients had it together, on sums that were masked; else each has added
-            it alone. Then epsilon is that of the sums, and holds if no more clients collude than
-            the run allowed for.
-        among: How many clients alone have all of that noise together: one, where it is not shared.
-        frame_noise: The deviation of the noise on each number of the message that measured mean,
-            scale and count.
+    Attributes
+    ----------
+    epsilon, delta : float
+        What holds for every row, against a server that sees all that it is sent.
+    clip : float
+        The norm to which rows were clipped.
+    noise : float
+        The deviation of the noise on each number that the server sees: at least so much.
+    messages : int
+        Answered messages, that of the frame included.
+    shared : bool
+        Whether the clients had it together, on sums that were masked; else each has added it alone. Then epsilon is
+        that of the sums, and holds if no more clients collude than the run allowed for.
+    among : int
+        How many clients alone have all of that noise together: one, where it is not shared.
+    frame_noise : float
+        The deviation of the noise on each number of the message that measured mean, scale and count.
     """
 
     epsilon: float

@@ -80,49 +80,72 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     a deployment the same algorithms run by Flower. There is no `partial_fit`: rows that keep coming
     are what `track` is for.
 
-    Args:
-        n_components: How many components; the fraction of the total variance in (0, 1) that they
-            shall exceed; None for all there are, min(n_samples, n_features); "mle" for Minka's
-            estimate, from the variances of them all; or a word for what the run itself counts: see
-            `PCAConfig`.
-        algorithm: "auto", which is krylov, or covariance where that costs less; another name, a
-            spec string such as "faps(inner_steps=5)", or an instance.
-        center: Whether to subtract the mean of all rows.
-        scale: None, "std" (unit variance), "max_abs" (each column divided by its largest absolute
-            value), or "genotype": counts of an allele divided by what their frequency implies, see `PCAConfig`.
-        missing: "error", "own_mean" or "mean": NaN is then a missing value, which becomes the mean
-            of those that its column has at the same client, or at all clients.
-        columns: Names of the columns to use, of data frames that have more; all of them if left
-            out.
-        categorical: Names of columns of words in data frames, or a mapping to the levels of each. A
-            column of words stands for a column for each of its levels, `ward=surgery`, weighted as
-            of a `PCAConfig`: `components_` has those.
-        whiten: Whether `transform` divides the scores by the standard deviations of the components.
-        tol: The error at which an iterative algorithm has converged; its own value if left out.
-        max_rounds: Rounds it takes at most; its own value if left out.
-        random_state: Seed of everything random: an int, or what scikit-learn takes elsewhere.
-        mask: Whether the clients' answers are masked: True, or how, such as "masks(neighbours=20)".
-        dp: The budget of differential privacy, such as "dp(epsilon=1.0, delta=1e-6, clip=10.0)".
-            What is fitted then has noise in it; `transform` itself is not private.
-        backend, checkpoint: Where it runs, and the file from which an interrupted `fit` goes on:
-            see `simulate`.
-        init: Components to begin with: an earlier result, its file, or components as rows.
+    Parameters
+    ----------
+    n_components : int, float, str or None, default=None
+        How many components; the fraction of the total variance in (0, 1) that they shall exceed; None for all there
+        are, min(n_samples, n_features); "mle" for Minka's estimate, from the variances of them all; or a word for what
+        the run itself counts: see `PCAConfig`.
+    algorithm : str or Algorithm, default="auto"
+        "auto", which is krylov, or covariance where that costs less; another name, a spec string such as
+        "faps(inner_steps=5)", or an instance.
+    center : bool, default=True
+        Whether to subtract the mean of all rows.
+    scale : str or None, default=None
+        None, "std" (unit variance), "max_abs" (each column divided by its largest absolute value), or "genotype":
+        counts of an allele divided by what their frequency implies, see `PCAConfig`.
+    missing : str, default="error"
+        "error", "own_mean" or "mean": NaN is then a missing value, which becomes the mean of those that its column has
+        at the same client, or at all clients.
+    columns : sequence of str, str or None, default=None
+        Names of the columns to use, of data frames that have more; all of them if left out.
+    categorical : sequence of str, mapping or str, or None, default=None
+        Names of columns of words in data frames, or a mapping to the levels of each. A column of words stands for a
+        column for each of its levels, `ward=surgery`, weighted as of a `PCAConfig`: `components_` has those.
+    whiten : bool, default=False
+        Whether `transform` divides the scores by the standard deviations of the components.
+    tol : float or None, default=None
+        The error at which an iterative algorithm has converged; its own value if left out.
+    max_rounds : int or None, default=None
+        Rounds it takes at most; its own value if left out.
+    random_state : default=0
+        Seed of everything random: an int, or what scikit-learn takes elsewhere.
+    mask : bool, MaskedSums or str, default=False
+        Whether the clients' answers are masked: True, or how, such as "masks(neighbours=20)".
+    dp : DP, str or None, default=None
+        The budget of differential privacy, such as "dp(epsilon=1.0, delta=1e-6, clip=10.0)". What is fitted then has
+        noise in it; `transform` itself is not private.
+    backend, checkpoint
+        Where it runs, and the file from which an interrupted `fit` goes on: see `simulate`.
+    init : PCAResult, path or array-like, or None, default=None
+        Components to begin with: an earlier result, its file, or components as rows.
 
-    Attributes:
-        components_: Components as rows, (n_components_, n_features_in_), orthonormal, signs fixed.
-        explained_variance_: Variance along each component, with divisor n - 1.
-        explained_variance_ratio_: Its share of the total variance; with dp a guess: see
-            `result_.certainty`.
-        singular_values_: Singular values of all rows stacked, centred and scaled.
-        mean_: Mean of all rows; zeros if not centred.
-        scale_: What each column was divided by, or None.
-        noise_variance_: Mean variance of the directions left out.
-        n_components_: The number of components.
-        n_samples_: Rows of all clients together.
-        n_features_in_: The number of features; a column of words is one.
-        feature_names_in_: Names of the features, if they all are strings.
-        result_: The run's `PCAResult`: its status, residuals, history and pictures; always in
-            float64.
+    Attributes
+    ----------
+    components_
+        Components as rows, (n_components_, n_features_in_), orthonormal, signs fixed.
+    explained_variance_
+        Variance along each component, with divisor n - 1.
+    explained_variance_ratio_
+        Its share of the total variance; with dp a guess: see `result_.certainty`.
+    singular_values_
+        Singular values of all rows stacked, centred and scaled.
+    mean_
+        Mean of all rows; zeros if not centred.
+    scale_
+        What each column was divided by, or None.
+    noise_variance_
+        Mean variance of the directions left out.
+    n_components_
+        The number of components.
+    n_samples_
+        Rows of all clients together.
+    n_features_in_
+        The number of features; a column of words is one.
+    feature_names_in_
+        Names of the features, if they all are strings.
+    result_
+        The run's `PCAResult`: its status, residuals, history and pictures; always in float64.
     """
 
     def __init__(
@@ -174,13 +197,16 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     def fit(self, X: Any, y: Any = None, sites: Any = None) -> FederatedPCA:
         """Find the components of all rows; returns the estimator itself.
 
-        Args:
-            X: The rows, (n_samples, n_features), dense or sparse; or a list of such tables, one per
-                client; or a mapping from the names of sites to tables.
-            y: Not used.
-            sites: For a single table, the client of each row, (n_samples,); left out, all rows are
-                one client's. To scikit-learn's routing of metadata it is one:
-                `set_fit_request(sites=True)`.
+        Parameters
+        ----------
+        X : array-like
+            The rows, (n_samples, n_features), dense or sparse; or a list of such tables, one per client; or a mapping
+            from the names of sites to tables.
+        y : default=None
+            Not used.
+        sites : default=None
+            For a single table, the client of each row, (n_samples,); left out, all rows are one client's. To
+            scikit-learn's routing of metadata it is one: `set_fit_request(sites=True)`.
         """
         shards = tables.shards(self, X, sites)
         self.result_ = self._run(shards)
@@ -195,17 +221,20 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     def transform(self, X: Any) -> Array:
         """Coordinates of rows along the components, (n_samples, n_components_).
 
-        Args:
-            X: Rows, (n_samples, n_features_in_), dense or sparse; or several such tables, whose
-                scores come stacked.
+        Parameters
+        ----------
+        X : array-like
+            Rows, (n_samples, n_features_in_), dense or sparse; or several such tables, whose scores come stacked.
         """
         return self._each(X, self._scores)
 
     def project(self, X: Any) -> Array:
         """Where new rows lie among the fitted rows, (n_samples, n_components_): see `PCAResult.project`.
 
-        Args:
-            X: Rows as `transform` takes them.
+        Parameters
+        ----------
+        X : array-like
+            Rows as `transform` takes them.
         """
         scores = self.transform(X)
         return np.asarray(scores / known_shrinkage(self.result_.shrinkage_))
@@ -226,12 +255,15 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     def score_samples(self, X: Any) -> Array:
         """The logarithm of the density at each row under probabilistic PCA, (n_samples,), in the data's own units.
 
-        Args:
-            X: Rows, (n_samples, n_features_in_), dense or sparse; or several such tables.
+        Parameters
+        ----------
+        X : array-like
+            Rows, (n_samples, n_features_in_), dense or sparse; or several such tables.
 
-        Raises:
-            DataError: If the rows of `fit` had no variance in some direction, so that there is no
-                density.
+        Raises
+        ------
+        DataError
+            If the rows of `fit` had no variance in some direction, so that there is no density.
         """
         return self._each(X, lambda table: likelihood.log_likelihood(self.result_, self._with_names(table)))
 
@@ -409,9 +441,11 @@ def to_sklearn(result: PCAResult) -> Any:
     A SimpleImputer, a StandardScaler, or both then come before the PCA. Names of columns go to the
     first step.
 
-    Raises:
-        ConfigError: If its `transform` is no projection, or not on orthonormal components, as
-            scikit-learn's is; or if some of its components stay with others.
+    Raises
+    ------
+    ConfigError
+        If its `transform` is no projection, or not on orthonormal components, as scikit-learn's is; or if some of its
+        components stay with others.
     """
     result.require_projecting("scikit-learn's PCA", "Use the transform of the result.")
     if result.cross_ is not None:

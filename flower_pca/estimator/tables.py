@@ -167,9 +167,10 @@ def check(estimator: Any, X: Any, *, reset: bool, who: str) -> Any:
 
     With columns of words, of which scikit-learn's checks know nothing, they are checked by the run.
 
-    Raises:
-        ValueError: What scikit-learn says; a DataError where more is known, such as the name of the
-            column.
+    Raises
+    ------
+    ValueError
+        What scikit-learn says; a DataError where more is known, such as the name of the column.
     """
     X, columns = _as_table(X), names_in(estimator.columns)
     if estimator._coding is not None:

@@ -95,10 +95,14 @@ _UNITS: Final = (  # a factor and what is added: how one unit becomes another
 class Site:
     """The rows of one site.
 
-    Attributes:
-        who: What it is called.
-        rows: The rows, n x d, with NaN in gaps.
-        place: Where a row is, in words.
+    Attributes
+    ----------
+    who : str
+        What it is called.
+    rows : ndarray
+        The rows, n x d, with NaN in gaps.
+    place : callable
+        Where a row is, in words.
     """
 
     who: str
@@ -152,10 +156,14 @@ def _odd(d: int) -> Array:
 class Look:
     """All sites, and what several kinds of faults are read off.
 
-    Attributes:
-        sites: The sites.
-        columns: What their columns are called.
-        sampled: Whether there are more rows than those that are looked at.
+    Attributes
+    ----------
+    sites : sequence of Site
+        The sites.
+    columns : sequence of str
+        What their columns are called.
+    sampled : bool
+        Whether there are more rows than those that are looked at.
     """
 
     sites: Sequence[Site]
@@ -245,10 +253,14 @@ def find(
     """Hints about these sites, whose columns are the same; of more than `most` entries only about
     their sizes.
 
-    Args:
-        tables: The rows of each site.
-        names: Names of the columns; those of the first site, if left out.
-        most: How many entries are looked at.
+    Parameters
+    ----------
+    tables : sequence of Table or LocalData
+        The rows of each site.
+    names : sequence of str or None, default=None
+        Names of the columns; those of the first site, if left out.
+    most : int, default=67108864
+        How many entries are looked at.
     """
     shapes = [_shape_of(table) for table in tables]
     found = [_few(tables, shapes)]

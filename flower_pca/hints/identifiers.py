@@ -56,9 +56,12 @@ def is_called_identifier(name: str) -> bool:
 def find_identifiers(tables: Sequence[Any], names: Sequence[str] | None) -> dict[int, bool]:
     """The columns of these clients' stored rows that are identifiers: whether they go up by one, or are called so only.
 
-    Args:
-        tables: What has its rows in `blocks()`, and says whether they are `sparse`.
-        names: Names of the columns, where they have any.
+    Parameters
+    ----------
+    tables : sequence
+        What has its rows in `blocks()`, and says whether they are `sparse`.
+    names : sequence of str or None
+        Names of the columns, where they have any.
     """
     sizes = np.array([0 if table.sparse else table.n for table in tables])
     if not sizes.all() or sizes.sum() < _FEWEST:

@@ -24,12 +24,18 @@ def of(
     They are about first lines that may be names, columns that number the rows, codes for missing values, totals, rows
     that are there twice, dates and units.
 
-    Args:
-        tables: The rows of each site.
-        names: Names of the columns; those of the first site, if left out.
-        most: How many entries are looked at in full.
-        sizes: What is known of the sizes of columns, to be said in its place.
-        but: A column that `sizes` names already as one that numbers the rows.
+    Parameters
+    ----------
+    tables : sequence of LocalData
+        The rows of each site.
+    names : sequence of str or None, default=None
+        Names of the columns; those of the first site, if left out.
+    most : int, default=67108864
+        How many entries are looked at in full.
+    sizes : sequence of str, default=()
+        What is known of the sizes of columns, to be said in its place.
+    but : int or None, default=None
+        A column that `sizes` names already as one that numbers the rows.
     """
     if not tables:
         return ()

@@ -47,9 +47,12 @@ def hints_of_sizes(sizes: Array, names: Sequence[str] | None) -> tuple[str, ...]
 def hints_of_mean(offset: float, first: float) -> tuple[str, ...]:
     """A hint where rows were not centred, and their mean is over half of what component 1 explains.
 
-    Args:
-        offset: n times the squared length of the mean.
-        first: The sum of squares along component 1.
+    Parameters
+    ----------
+    offset : float
+        n times the squared length of the mean.
+    first : float
+        The sum of squares along component 1.
     """
     if offset <= _MEAN * first:
         return ()

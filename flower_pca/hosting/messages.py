@@ -47,9 +47,12 @@ class Delivery:
 class Writer:
     """Writes one message for the clients of virtual nodes one by one; what is common, once.
 
-    Args:
-        message: The message.
-        **settings: As of `wire.write_request`.
+    Parameters
+    ----------
+    message : Broadcast
+        The message.
+    **settings
+        As of `wire.write_request`.
     """
 
     def __init__(self, message: Broadcast, **settings: Any) -> None:
@@ -197,8 +200,10 @@ def write_properties(clients: Sequence[int]) -> Content:
 def read_properties(content: Content) -> tuple[int, ...]:
     """The clients that a node hosts; none if it is no such node.
 
-    Raises:
-        ProtocolError: If what it lists are no numbers of clients, each once.
+    Raises
+    ------
+    ProtocolError
+        If what it lists are no numbers of clients, each once.
     """
     properties = wire.read_properties(content)
     if _PLAYED not in properties:

@@ -30,12 +30,16 @@ class AirChannel(Layer):
     Everything is drawn from the seed and the number of the message, so a run that is resumed hears
     the same noise.
 
-    Args:
-        noise_std: Standard deviation of an entry of W. X'X is not divided by the number of rows;
-            nor is the noise.
-        seed: Seed of noise and gain errors.
-        gain: h_k, one number for all clients or one for each in the order of their keys.
-        gain_error: Standard deviation of the error in the gain that a client inverts.
+    Parameters
+    ----------
+    noise_std : float
+        Standard deviation of an entry of W. X'X is not divided by the number of rows; nor is the noise.
+    seed : int, default=0
+        Seed of noise and gain errors.
+    gain : float or tuple of float, default=1.0
+        h_k, one number for all clients or one for each in the order of their keys.
+    gain_error : float, default=0.0
+        Standard deviation of the error in the gain that a client inverts.
     """
 
     name: ClassVar[str] = "air"

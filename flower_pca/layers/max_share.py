@@ -23,8 +23,10 @@ from flower_pca.core.stage import MARGIN, Arrays
 class MaxShare(Layer):
     """Scales answers by what their clients count.
 
-    Attributes:
-        share: s, the largest share of one client.
+    Attributes
+    ----------
+    share : float
+        s, the largest share of one client.
     """
 
     name: ClassVar[str] = "max_share"

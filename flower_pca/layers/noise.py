@@ -90,12 +90,18 @@ class Budget(Layer):
 
     In terms of mu = sensitivity / deviation, which add up in squares, the budget is mu^2.
 
-    Attributes:
-        dp: The budget.
-        rounds: Rounds of the algorithm that it is dealt out to.
-        opening: The name of the stage that measures the frame.
-        among: Clients that share the noise of a sum under masks; 0 where each adds all of it.
-        losses: Stages of messages whose answers gave no sum: they have cost what others cost.
+    Attributes
+    ----------
+    dp : DP
+        The budget.
+    rounds : int
+        Rounds of the algorithm that it is dealt out to.
+    opening : str
+        The name of the stage that measures the frame.
+    among : int
+        Clients that share the noise of a sum under masks; 0 where each adds all of it.
+    losses : tuple of str
+        Stages of messages whose answers gave no sum: they have cost what others cost.
     """
 
     name: ClassVar[str] = NOISE
@@ -299,11 +305,13 @@ def plan(dp: DP, algorithm: Algorithm[Any], opening: str) -> tuple[Budget, Algor
 class Floor:
     """What a node insists on, whatever the server asks for.
 
-    Args:
-        noise: The least deviation of the noise, in multiples of clip^2; with it, answers without
-            noise are refused. Where the noise is shared out, it is that of the sum: the node then
-            relies on the shares of others.
-        clip: The largest norm to which rows may be clipped; likewise.
+    Parameters
+    ----------
+    noise : float or None, default=None
+        The least deviation of the noise, in multiples of clip^2; with it, answers without noise are refused. Where the
+        noise is shared out, it is that of the sum: the node then relies on the shares of others.
+    clip : float or None, default=None
+        The largest norm to which rows may be clipped; likewise.
     """
 
     noise: float | None = None

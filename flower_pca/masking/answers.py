@@ -35,11 +35,16 @@ _KINDS: Final = {"mask.y": np.uint64, "mask.d": np.int64}  # all else are bytes
 class Layout:
     """The arrays of one client's answer by name, and among how many at most they are summed.
 
-    Attributes:
-        shapes: Their shapes.
-        bounds: The largest size of their entries; 0 where that is not known.
-        whole: The names of those of whole numbers.
-        clients: The clients that the sum has begun with.
+    Attributes
+    ----------
+    shapes : mapping
+        Their shapes.
+    bounds : mapping
+        The largest size of their entries; 0 where that is not known.
+    whole : frozenset of str
+        The names of those of whole numbers.
+    clients : int
+        The clients that the sum has begun with.
     """
 
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -184,13 +189,20 @@ def accept(
 ) -> Acceptance:
     """Tell good answers from others.
 
-    Args:
-        sent: The message.
-        replies: The answers.
-        group: The set-up; None if these are the answers that it begins with.
-        phase: What was asked for.
-        length: The numbers of an upload.
-        heading: The columns of the run, where they are known; else 0 of them.
+    Parameters
+    ----------
+    sent : Broadcast
+        The message.
+    replies : iterable of Reply, Sum or Failure
+        The answers.
+    group : MaskingGroup or None
+        The set-up; None if these are the answers that it begins with.
+    phase : Phase
+        What was asked for.
+    length : int
+        The numbers of an upload.
+    heading : Heading
+        The columns of the run, where they are known; else 0 of them.
     """
     got, replied = Acceptance(), {}
     for reply in replies:

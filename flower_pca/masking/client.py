@@ -57,15 +57,22 @@ def answer(
 ) -> tuple[Arrays, Arrays]:
     """What a client returns and keeps.
 
-    Args:
-        arrays: The message.
-        layers: What its layers say.
-        data: The client's rows, in the message's frame.
-        memory: What the client has kept.
-        stage: Gives its half of the stage that an upload is of.
-        demands: What it asks of those that it is summed with.
-        dither: From a digest of what is asked to the bits of the noise that blurs the steps of fixed
-            point.
+    Parameters
+    ----------
+    arrays : Arrays
+        The message.
+    layers : Sayings
+        What its layers say.
+    data : LocalData or Stream
+        The client's rows, in the message's frame.
+    memory : Arrays
+        What the client has kept.
+    stage : ClientHalf
+        Gives its half of the stage that an upload is of.
+    demands : Demands
+        What it asks of those that it is summed with.
+    dither : DitherSource
+        From a digest of what is asked to the bits of the noise that blurs the steps of fixed point.
     """
     own, secrets = messages.plain(memory), Secrets.of(memory)
     step = Phase(int(arrays["mask.step"]))

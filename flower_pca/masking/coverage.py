@@ -132,11 +132,16 @@ def check(own: Array, said: Array, others: int, names: Sequence[str] | None = No
 
     Every client of a sum refuses alike, whether or not it has measured the column.
 
-    Args:
-        own: What the client itself has written.
-        said: What the peers that are in the sum have written, one in each row.
-        others: How many peers must have measured a column that this client has measured.
-        names: What the message calls the columns, if it names them.
+    Parameters
+    ----------
+    own : ndarray
+        What the client itself has written.
+    said : ndarray
+        What the peers that are in the sum have written, one in each row.
+    others : int
+        How many peers must have measured a column that this client has measured.
+    names : sequence of str or None, default=None
+        What the message calls the columns, if it names them.
     """
     require(said.shape[1:] == own.shape, "The columns of this masked sum are not those of its set-up.")
     # A letter about other columns says nothing of those that are asked for.

@@ -28,11 +28,16 @@ class PublicKey:
 class MaskingGroup:
     """A set-up. Clients are known to one another by position; who has fallen out stays out of it.
 
-    Args:
-        masks: The settings.
-        setup: Its name.
-        audience: How many clients have been asked to take part.
-        answers: What those that do have answered, in the order of their keys.
+    Parameters
+    ----------
+    masks : MaskedSums
+        The settings.
+    setup : bytes
+        Its name.
+    audience : int
+        How many clients have been asked to take part.
+    answers : mapping
+        What those that do have answered, in the order of their keys.
     """
 
     def __init__(self, masks: MaskedSums, setup: bytes, audience: int, answers: Mapping[int, Arrays]) -> None:

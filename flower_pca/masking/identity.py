@@ -39,9 +39,12 @@ _ASK_SERVER: Final = "Ask the operator of the server why."
 class Identity:
     """What a node signs with, and whose signatures it asks for.
 
-    Attributes:
-        key: The node's own key; None if it does not sign.
-        trusted: The keys of the federation's nodes, by `name`; None if it asks for no signatures.
+    Attributes
+    ----------
+    key : EllipticCurvePrivateKey or None
+        The node's own key; None if it does not sign.
+    trusted : mapping or None
+        The keys of the federation's nodes, by `name`; None if it asks for no signatures.
     """
 
     key: ec.EllipticCurvePrivateKey | None = None
@@ -51,14 +54,17 @@ class Identity:
     def load(cls, sign_key: str | os.PathLike[str] | None, trusted_keys: str | os.PathLike[str] | None) -> Identity:
         """From the node's files.
 
-        Args:
-            sign_key: The node's own private key, in OpenSSH or PEM format.
-            trusted_keys: A file with a public key in OpenSSH format on every line, or a folder of
-                .pub files.
+        Parameters
+        ----------
+        sign_key : str or path or None
+            The node's own private key, in OpenSSH or PEM format.
+        trusted_keys : str or path or None
+            A file with a public key in OpenSSH format on every line, or a folder of .pub files.
 
-        Raises:
-            ConfigError: If a file cannot be used; or if the others, who know the same list, would
-                refuse this node.
+        Raises
+        ------
+        ConfigError
+            If a file cannot be used; or if the others, who know the same list, would refuse this node.
         """
         key = trusted = None
         if sign_key is not None:

@@ -275,19 +275,27 @@ class Admit(Protocol):
 class Demands:
     """What a node asks of a group.
 
-    Args:
-        identity: What the node signs its keys with, and whose signatures it asks for.
-        min_peers: How many others must be in a sum, when shares are made and when survivors are
-            named.
-        run: The name of the run that it is asked in.
-        shares: Whether it counts on others for their share of the noise. A node without a list of
-            trusted keys must not: a server can invent the others, and take their shares off.
-        colluders: How many of those that share the noise of a sum may be in league with the server.
-        admit: Asked for every sum whose peers have names, that is signed keys.
-        least_values: As many values in a column count as having measured it, in what the node tells
-            its peers; None: it tells them nothing.
-        measured: Whether it answers only for columns that as many of its peers have measured as
-            must be in a sum: see `masking.coverage`.
+    Parameters
+    ----------
+    identity : Identity or None, default=None
+        What the node signs its keys with, and whose signatures it asks for.
+    min_peers : int, default=1
+        How many others must be in a sum, when shares are made and when survivors are named.
+    run : str, default=""
+        The name of the run that it is asked in.
+    shares : bool, default=True
+        Whether it counts on others for their share of the noise. A node without a list of trusted keys must not: a
+        server can invent the others, and take their shares off.
+    colluders : int, default=0
+        How many of those that share the noise of a sum may be in league with the server.
+    admit : Admit or None, default=None
+        Asked for every sum whose peers have names, that is signed keys.
+    least_values : int or None, default=None
+        As many values in a column count as having measured it, in what the node tells its peers; None: it tells them
+        nothing.
+    measured : bool, default=False
+        Whether it answers only for columns that as many of its peers have measured as must be in a sum: see
+        `masking.coverage`.
     """
 
     identity: Identity | None = None

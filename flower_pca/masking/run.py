@@ -47,10 +47,12 @@ _LABELS: Final = {Phase.KEYS: "mask.keys", Phase.SHARES: "mask.shares", Phase.UN
 class Masked(WrappedRun):
     """A run in which the server sees sums and no answer of a single client. To its driver it is a run like any other.
 
-    Args:
-        run: The run whose messages are masked. It must have been told that it sees sums: see
-            `assembly`.
-        masks: The settings of the masks.
+    Parameters
+    ----------
+    run : Run
+        The run whose messages are masked. It must have been told that it sees sums: see `assembly`.
+    masks : MaskedSums
+        The settings of the masks.
     """
 
     def __init__(self, run: Run, masks: MaskedSums) -> None:

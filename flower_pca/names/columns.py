@@ -46,9 +46,12 @@ _RARE: Final = 20  # one cell in so many is a slip; more make a column of words
 class Columns:
     """Names of columns, in an order.
 
-    Args:
-        names: The names: texts, each of them once.
-        who: Whose columns these are, in messages.
+    Parameters
+    ----------
+    names : tuple of str
+        The names: texts, each of them once.
+    who : str, default="the rows"
+        Whose columns these are, in messages.
     """
 
     names: tuple[str, ...]
@@ -77,9 +80,12 @@ class Columns:
     def places(self, wanted: Sequence[str], words: Mapping[str, str] | None = None) -> Array:
         """Where the wanted columns are among these.
 
-        Args:
-            wanted: Their names.
-            words: Columns beside these that hold no numbers: what is in each, by name.
+        Parameters
+        ----------
+        wanted : sequence of str
+            Their names.
+        words : mapping or None, default=None
+            Columns beside these that hold no numbers: what is in each, by name.
         """
         place = {name: j for j, name in enumerate(self.names)}
         absent = [name for name in wanted if name not in place]
@@ -114,12 +120,16 @@ class Mismatch:
 class Heading:
     """What a client says of its columns.
 
-    Attributes:
-        count: How many there are.
-        digest: Of their sorted names; "" if they have none.
-        names: The sorted names; None if there are none, or if the client keeps them to itself.
-        people: Whether it is said of people, whose ids the digest is of: of a run whose parties
-            hold different columns.
+    Attributes
+    ----------
+    count : int
+        How many there are.
+    digest : str
+        Of their sorted names; "" if they have none.
+    names : tuple of str or None
+        The sorted names; None if there are none, or if the client keeps them to itself.
+    people : bool
+        Whether it is said of people, whose ids the digest is of: of a run whose parties hold different columns.
     """
 
     count: int
@@ -155,8 +165,10 @@ class Heading:
     def of(cls, plain: Mapping[str, Any]) -> Heading | None:
         """What `plain` has made; None where there is none.
 
-        Raises:
-            ProtocolError: If it is none, or if the names are not those that the digest is of.
+        Raises
+        ------
+        ProtocolError
+            If it is none, or if the names are not those that the digest is of.
         """
         if _COUNT not in plain:
             return None
@@ -230,12 +242,18 @@ def lacking(
 ) -> Mismatch | None:
     """What is lacking of the columns that are wanted; None if all are there.
 
-    Args:
-        who: Whose columns these are.
-        wanted: Names of those that are wanted.
-        names: Names of those that are there.
-        beside: Names of columns that are there, but of no use.
-        needed_by: Who wants them, in words.
+    Parameters
+    ----------
+    who : str
+        Whose columns these are.
+    wanted : iterable of str
+        Names of those that are wanted.
+    names : sequence of str
+        Names of those that are there.
+    beside : iterable of str, default=()
+        Names of columns that are there, but of no use.
+    needed_by : str, default="the run"
+        Who wants them, in words.
     """
     there = {*names, *beside}
     absent = [name for name in wanted if name not in there]
@@ -276,8 +294,10 @@ def digest(names: Iterable[str]) -> str:
 def read_names(who: str, plain: Mapping[str, Any]) -> tuple[str, ...] | None:
     """Names of columns from another machine, which come as JSON; None if there are none.
 
-    Raises:
-        ProtocolError: If they are none.
+    Raises
+    ------
+    ProtocolError
+        If they are none.
     """
     if COLUMNS not in plain:
         return None
@@ -355,8 +375,10 @@ def names_in(columns: Any) -> tuple[str, ...] | None:
     """The columns that a run names, in their order: a list of names, or text with commas between
     them; None for none.
 
-    Raises:
-        ConfigError: If they are no such names, or one is there twice.
+    Raises
+    ------
+    ConfigError
+        If they are no such names, or one is there twice.
     """
     if columns is None:
         return None

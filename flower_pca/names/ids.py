@@ -33,8 +33,10 @@ def order(ids: Sequence[str], who: str) -> Array:
     """Where each row is that comes next in the order of the ids: by value if all are whole numbers,
     else as text.
 
-    Raises:
-        DataError: If an id is missing, or is there more than once. No other machine is told which.
+    Raises
+    ------
+    DataError
+        If an id is missing, or is there more than once. No other machine is told which.
     """
     with private():
         what = f"The ids of the rows of {who}"

@@ -58,9 +58,10 @@ _EXAMPLE: Final = (
 def read_levels(given: Any) -> Levels | None:
     """The columns of words that a caller names, each with its levels or None; None for no columns.
 
-    Args:
-        given: Names of columns, with commas between or in a list; or with the levels of each, in a
-            mapping.
+    Parameters
+    ----------
+    given
+        Names of columns, with commas between or in a list; or with the levels of each, in a mapping.
     """
     if given is None:
         return None
@@ -331,13 +332,19 @@ def beside(rows: Table, parts: Mapping[str, Array]) -> Table:
 def new_columns(rows: Table, wanted: Sequence[str], who: str = "the rows") -> dict[str, Array]:
     """The columns that are wanted and that the rows do not have as they are: indicators, by name.
 
-    Args:
-        rows: Rows that are coded, or that have columns of words as they are.
-        wanted: The columns of a run.
-        who: Whose rows they are, in messages.
+    Parameters
+    ----------
+    rows : Table
+        Rows that are coded, or that have columns of words as they are.
+    wanted : sequence of str
+        The columns of a run.
+    who : str, default="the rows"
+        Whose rows they are, in messages.
 
-    Raises:
-        DataError: If a row has a level that is not among those of the run, which has no "other".
+    Raises
+    ------
+    DataError
+        If a row has a level that is not among those of the run, which has no "other".
     """
     found: dict[str, Array] = {}
     for column in filter(None, dict.fromkeys(map(column_of, wanted))):

@@ -17,12 +17,16 @@ from flower_pca.base.shown import brief
 class Stretch:
     """The rows of one file.
 
-    Attributes:
-        file: Its path.
-        n: How many rows it has.
-        line: From a row to the line that it is on, of a text file: looked up there where it is
-            needed.
-        guessed: Whether its first line was taken for a row, which nobody has said that it is.
+    Attributes
+    ----------
+    file : str
+        Its path.
+    n : int
+        How many rows it has.
+    line : callable or None
+        From a row to the line that it is on, of a text file: looked up there where it is needed.
+    guessed : bool
+        Whether its first line was taken for a row, which nobody has said that it is.
     """
 
     file: str
@@ -41,9 +45,12 @@ class Stretch:
 class Origin:
     """Rows of files, one file after the other; all of them, or some.
 
-    Attributes:
-        stretches: The files.
-        rows: Which of their rows these are; None for all.
+    Attributes
+    ----------
+    stretches : tuple of Stretch
+        The files.
+    rows : range, ndarray or None
+        Which of their rows these are; None for all.
     """
 
     stretches: tuple[Stretch, ...]

@@ -31,24 +31,33 @@ class Table:
 
     Nothing in a table changes. This is the only class that selects, reorders or drops rows and columns.
 
-    Attributes:
-        values: The rows, n x d: dense, memory-mapped or sparse.
-        names: Names of the columns; None where they go by position.
-        words: Columns beside these that hold no numbers, by name: what is in each, in words. No run
-            can ask for them.
-        source: Where the rows come from, for messages: a file, say.
-        site: The name of the site; "" if it has none.
-        origin: Which file each row is from, and where in it, for messages; None of rows from
-            elsewhere.
-        ids: Whose row each is, where that is known: for runs whose clients hold different columns
-            of the same people.
-        texts: What stands in the columns of words, by name, where that is known: see
-            `names.coding`.
-        coded: The columns of words of which columns here have been made.
-        made: The names of columns that have been made of words, one or several of each.
-        beside: Columns that are no features, by name: labels, or the client that a row is of.
-        parts: The tables of the clients, if the source knows its clients; their rows, one table after the other, are
-            those of this one.
+    Attributes
+    ----------
+    values
+        The rows, n x d: dense, memory-mapped or sparse.
+    names : tuple of str or None
+        Names of the columns; None where they go by position.
+    words : mapping
+        Columns beside these that hold no numbers, by name: what is in each, in words. No run can ask for them.
+    source : str
+        Where the rows come from, for messages: a file, say.
+    site : str
+        The name of the site; "" if it has none.
+    origin : Origin or None
+        Which file each row is from, and where in it, for messages; None of rows from elsewhere.
+    ids : tuple of str or None
+        Whose row each is, where that is known: for runs whose clients hold different columns of the same people.
+    texts : mapping
+        What stands in the columns of words, by name, where that is known: see `names.coding`.
+    coded : tuple of str
+        The columns of words of which columns here have been made.
+    made : frozenset of str
+        The names of columns that have been made of words, one or several of each.
+    beside : mapping
+        Columns that are no features, by name: labels, or the client that a row is of.
+    parts : tuple of Table
+        The tables of the clients, if the source knows its clients; their rows, one table after the other, are those of
+        this one.
     """
 
     values: Any
@@ -187,8 +196,10 @@ class Table:
     def stored(self, who: str) -> Table:
         """The same as a client holds it: rows as blocks, and columns that have names in the sorted order of these.
 
-        Raises:
-            DataError: If there is no row or no column, or if not all columns have a name of their own.
+        Raises
+        ------
+        DataError
+            If there is no row or no column, or if not all columns have a name of their own.
         """
         rows, names = adapters.of(self.values, who), self.names
         if names is not None:
@@ -345,28 +356,38 @@ def cells(
     The names of genes become those of the columns, the names of cells the ids of the rows, and the columns of obs go
     beside. Normalizing needs one cell at a time, so each site does it alone, as scanpy's normalize_total and log1p do.
 
-    Args:
-        adata: The AnnData object, in memory or backed by a file.
-        layer: The layer with the counts; X, if left out.
-        use_highly_variable: Whether to take only the genes that ``adata.var["highly_variable"]`` marks.
-        normalize: The sum over all genes that the counts of each cell are scaled to, such as 1e4. None leaves them as
-            they are.
-        log: Whether each entry x then becomes log(1 + x).
+    Parameters
+    ----------
+    adata : AnnData
+        The AnnData object, in memory or backed by a file.
+    layer : str or None, default=None
+        The layer with the counts; X, if left out.
+    use_highly_variable : bool, default=False
+        Whether to take only the genes that ``adata.var["highly_variable"]`` marks.
+    normalize : float or None, default=None
+        The sum over all genes that the counts of each cell are scaled to, such as 1e4. None leaves them as they are.
+    log : bool, default=False
+        Whether each entry x then becomes log(1 + x).
 
-    Returns:
+    Returns
+    -------
+    Table
         The rows, sparse if those of ``adata`` are.
 
-    Raises:
-        DataError: If there is no such matrix, or two genes share a name, or counts to normalize are negative.
+    Raises
+    ------
+    DataError
+        If there is no such matrix, or two genes share a name, or counts to normalize are negative.
 
-    Example:
-        >>> import anndata, numpy as np
-        >>> from flower_pca import cells, simulate
-        >>> rng = np.random.default_rng(0)
-        >>> labs = [anndata.AnnData(rng.poisson(2.0, (60, 8)).astype(float)) for _ in range(3)]
-        >>> result = simulate("krylov", [cells(lab, normalize=1e4, log=True) for lab in labs], n_components=2)
-        >>> result.transform(cells(labs[0], normalize=1e4, log=True)).shape
-        (60, 2)
+    Examples
+    --------
+    >>> import anndata, numpy as np
+    >>> from flower_pca import cells, simulate
+    >>> rng = np.random.default_rng(0)
+    >>> labs = [anndata.AnnData(rng.poisson(2.0, (60, 8)).astype(float)) for _ in range(3)]
+    >>> result = simulate("krylov", [cells(lab, normalize=1e4, log=True) for lab in labs], n_components=2)
+    >>> result.transform(cells(labs[0], normalize=1e4, log=True)).shape
+    (60, 2)
     """
     if not annotated.is_annotated(adata):
         raise DataError(

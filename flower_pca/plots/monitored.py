@@ -22,14 +22,19 @@ _LOWEST: Final = 1e-3  # of a limit: rows that are nearer are drawn there
 def spe_against_t2(scored: Mapping[Any, RowScores], limits: Limits, path: str | os.PathLike[str]) -> Path:
     """Draw the rows of each site into an SVG or PNG file.
 
-    Args:
-        scored: T2 and SPE of each site's rows, by the name of the site.
-        limits: Where rows begin to be beyond.
-        path: The file to write. Either the whole new picture is there afterwards, or the old file
-            untouched.
+    Parameters
+    ----------
+    scored : mapping
+        T2 and SPE of each site's rows, by the name of the site.
+    limits : Limits
+        Where rows begin to be beyond.
+    path : str or path
+        The file to write. Either the whole new picture is there afterwards, or the old file untouched.
 
-    Raises:
-        ConfigError: If matplotlib is not installed.
+    Raises
+    ------
+    ConfigError
+        If matplotlib is not installed.
     """
     style.suffix(path)
     figure = style.figure(_SIZE)

@@ -30,13 +30,16 @@ def client_map(
     """Draw the distances between clients, and the clients as points in the plane that keeps them
     best, as SVG or PNG.
 
-    Args:
-        rho: What `groups.distances` returns.
-        path: The file to write. Either the whole new picture is there afterwards, or the old file
-            untouched.
-        labels: The group of each client, such as `groups.clusters` returns it: the order of the
-            matrix, and colours.
-        names: What to write beside the points.
+    Parameters
+    ----------
+    rho : ndarray
+        What `groups.distances` returns.
+    path : str or path
+        The file to write. Either the whole new picture is there afterwards, or the old file untouched.
+    labels : sequence of int, ndarray or None, default=None
+        The group of each client, such as `groups.clusters` returns it: the order of the matrix, and colours.
+    names : sequence of str or None, default=None
+        What to write beside the points.
     """
     for what, given in (("labels", labels), ("names", names)):
         if given is not None and len(given) != len(rho):
@@ -154,12 +157,14 @@ def pictures(parts: Sequence[Parts], path: str | os.PathLike[str], *, shape: tup
     """Draw rows that are pictures, each as a line: the row, its shared part, its own part and the
     rest.
 
-    Args:
-        parts: What `PersonalResult.split` returns, one for each line; all rows of it together are
-            the picture.
-        path: The file to write. Either the whole new picture is there afterwards, or the old file
-            untouched.
-        shape: Height and width of a picture.
+    Parameters
+    ----------
+    parts : sequence of Parts
+        What `PersonalResult.split` returns, one for each line; all rows of it together are the picture.
+    path : str or path
+        The file to write. Either the whole new picture is there afterwards, or the old file untouched.
+    shape : tuple
+        Height and width of a picture.
     """
     lines = [np.stack([p.shared + p.own + p.rest, *p]).reshape(4, -1) for p in parts[:_MOST]]
     if not lines or any(line.shape[1] != shape[0] * shape[1] for line in lines):

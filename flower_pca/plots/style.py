@@ -336,15 +336,24 @@ def draw(
     Many columns without names keep their places, from left to right: they may be those of a picture
     or of a spectrum.
 
-    Args:
-        drawn: The figure, empty.
-        values: A row for each component or client, a column for each column of the data.
-        columns: Their names, if they have any.
-        others: The name of each row; without any, rows go by number, from 1.
-        word: What a row is, where they go by number.
-        title: What is written above.
-        label: What is written beside the bar of colours.
-        kind: Whether values are of both signs, or from 0 on.
+    Parameters
+    ----------
+    drawn : Figure
+        The figure, empty.
+    values : ndarray
+        A row for each component or client, a column for each column of the data.
+    columns : ndarray or None
+        Their names, if they have any.
+    others : sequence of str, default=()
+        The name of each row; without any, rows go by number, from 1.
+    word : str, default=""
+        What a row is, where they go by number.
+    title : str
+        What is written above.
+    label : str
+        What is written beside the bar of colours.
+    kind : {'signed', 'share'}
+        Whether values are of both signs, or from 0 on.
     """
     shown, d = values[:_OTHERS], values.shape[1]
     if len(shown) < len(values):

@@ -18,15 +18,19 @@ def subspace_change(result: TrackingResult, path: str | os.PathLike[str], *, tru
     """Draw movement, residual and the statistic of a change over the steps, on axes of their own,
     into an SVG or PNG.
 
-    Args:
-        result: What `track` has returned, or `TrackingResult.load` has read.
-        path: The file to write. Either the whole new picture is there afterwards, or the old file
-            untouched.
-        truth: True components as rows, (steps, r, d), or (r, d) for all steps: the error is drawn
-            as well.
+    Parameters
+    ----------
+    result : TrackingResult
+        What `track` has returned, or `TrackingResult.load` has read.
+    path : str or path
+        The file to write. Either the whole new picture is there afterwards, or the old file untouched.
+    truth : ndarray of shape (steps, r, d) or None, default=None
+        True components as rows, or (r, d) for all steps: the error is drawn as well.
 
-    Raises:
-        ConfigError: If matplotlib is not installed.
+    Raises
+    ------
+    ConfigError
+        If matplotlib is not installed.
     """
     style.suffix(path)
     drawn = overview(result)

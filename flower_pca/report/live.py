@@ -33,18 +33,24 @@ _CLIENTS: Final = ("client", "rows", "missing", "outliers", "residual")
 class Live:
     """Called with the `StepRecord` of every step; a context, whose end the page reports.
 
-    Args:
-        path: The file, which ends in .html. It is there from the beginning of the context.
-        title: What the page is headed by, such as the name of the data.
-        every: Seconds between two pages, at least; and after so many the browser loads the page
-            again.
+    Parameters
+    ----------
+    path : str or path
+        The file, which ends in .html. It is there from the beginning of the context.
+    title : str
+        What the page is headed by, such as the name of the data.
+    every : float, default=5.0
+        Seconds between two pages, at least; and after so many the browser loads the page again.
 
-    Example:
-        >>> with Live("live.html", title="Three sensors") as live:
-        ...     result = track("st_miss", clients, n_components=3, on_step=live)
+    Examples
+    --------
+    >>> with Live("live.html", title="Three sensors") as live:
+    ...     result = track("st_miss", clients, n_components=3, on_step=live)
 
-    Raises:
-        ConfigError: If the file cannot be written, or is no page by its name.
+    Raises
+    ------
+    ConfigError
+        If the file cannot be written, or is no page by its name.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, title: str, every: float = 5.0) -> None:
@@ -114,9 +120,12 @@ class Live:
 class Watchers:
     """Called with the `StepRecord` of every step: the file of events and the page of a run, where they are asked for.
 
-    Args:
-        events: The file of events.
-        page: The page.
+    Parameters
+    ----------
+    events : Events or None
+        The file of events.
+    page : Live or None
+        The page.
     """
 
     def __init__(self, events: Events | None, page: Live | None) -> None:
@@ -139,11 +148,16 @@ class Watchers:
 def watching(*, events: Path | None, live: Path | None, title: str, resume: bool) -> Iterator[Watchers]:
     """What to call for `on_step`, so that it writes what is asked for; at the end the page says that the run has ended.
 
-    Args:
-        events: Where the lines of events go; None for none.
-        live: Where the page is drawn; None for none.
-        title: What it is headed by.
-        resume: Whether the run may go on from a checkpoint, and the events with it.
+    Parameters
+    ----------
+    events : path or None
+        Where the lines of events go; None for none.
+    live : path or None
+        Where the page is drawn; None for none.
+    title : str
+        What it is headed by.
+    resume : bool
+        Whether the run may go on from a checkpoint, and the events with it.
     """
     if events is None:
         log = None

@@ -36,17 +36,23 @@ def write(
 ) -> Path:
     """Write the report of a run. Without matplotlib it has tables only, and says so.
 
-    Args:
-        result: What a run has returned, or `PCAResult.load` or `TrackingResult.load` has read.
-        path: The HTML file, for its owner only. The whole new report is there afterwards, or the
-            old file untouched.
-        title: What the report is headed by, such as the name of the data.
-        shards: The clients' rows, if they are at hand: then the report shows each client as well. If rows of a
-            site are scored by what is known of this site alone, it takes a result that knows all sites.
-        rotation: The result's components along other axes, which get tables of their own: see
-            `analysis.rotation`.
+    Parameters
+    ----------
+    result : Result
+        What a run has returned, or `PCAResult.load` or `TrackingResult.load` has read.
+    path : str or path
+        The HTML file, for its owner only. The whole new report is there afterwards, or the old file untouched.
+    title : str
+        What the report is headed by, such as the name of the data.
+    shards : sequence, mapping or None, default=None
+        The clients' rows, if they are at hand: then the report shows each client as well. If rows of a site are scored
+        by what is known of this site alone, it takes a result that knows all sites.
+    rotation : Rotation or None, default=None
+        The result's components along other axes, which get tables of their own: see `analysis.rotation`.
 
-    Returns:
+    Returns
+    -------
+    path
         The path.
     """
     rows = plots.values(shards)

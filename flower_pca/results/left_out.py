@@ -29,13 +29,20 @@ def parted(
 ) -> dict[str, Any]:
     """The fields `site_names` and `left_out` of a result.
 
-    Args:
-        names: The names of clients that have one.
-        everyone: The clients that there were, as the run calls them.
-        contributors: Those of them whose rows are in the result.
-        history: The messages, which say why a client has failed.
-        otherwise: Why a client that has never failed was left out.
-        keys: What a result calls clients, if it calls them otherwise than the run does.
+    Parameters
+    ----------
+    names : mapping
+        The names of clients that have one.
+    everyone : iterable of int
+        The clients that there were, as the run calls them.
+    contributors : collection of int
+        Those of them whose rows are in the result.
+    history : History
+        The messages, which say why a client has failed.
+    otherwise : str
+        Why a client that has never failed was left out.
+    keys : mapping or None, default=None
+        What a result calls clients, if it calls them otherwise than the run does.
     """
     keys = keys or {}
     why = {client: reason for record in history for client, reason in record.failures.items()}

@@ -28,14 +28,21 @@ _NOT_KNOWN: Final = "The rows have names of columns, the result has none: they a
 def match(X: Any, frame: Frame, d: int, *, digest: str = "") -> LocalData:
     """The rows in the frame of a result, with its columns.
 
-    Args:
-        X: The rows; a text is the path or the spec of a file.
-        frame: The frame, with the names of its columns where they are known.
-        d: How many columns there are.
-        digest: Of their sorted names, where only this is known.
+    Parameters
+    ----------
+    X : array-like
+        The rows; a text is the path or the spec of a file.
+    frame : Frame
+        The frame, with the names of its columns where they are known.
+    d : int
+        How many columns there are.
+    digest : str, default=""
+        Of their sorted names, where only this is known.
 
-    Raises:
-        ConfigError: If a column is missing, by its name.
+    Raises
+    ------
+    ConfigError
+        If a column is missing, by its name.
     """
     names = _clean_names(frame.names)
     if frame.covariates is not None and frame.covariates.names:

@@ -61,79 +61,105 @@ _KINDS: Final[dict[str, type[PCAResult]]] = {}
 class PCAResult:
     """Principal components of the rows of all clients together.
 
-    Attributes:
-        components_: Components as rows, (k, d), orthonormal, largest variance first; sparse ones
-            are not orthonormal, and come as they were found. Each row's largest entry is positive.
-        explained_variance_: Variance along each component, (k,), with divisor n - 1.
-        mean_: Mean of all rows, (d,); zeros if the run was not centred.
-        scale_: What each column was divided by, (d,), or None.
-        total_variance_: Total variance of all rows in the frame, with divisor n - 1.
-        left_out_variance_: What of it the components leave out.
-        n_samples_: Rows of all clients together.
-        residuals_: ||C z - theta z|| of each component relative to the first eigenvalue, (k,): the
-            true ones, or if C was sent in fewer bits, the size of its rounding. None if the
-            components are not meant to be eigenvectors of the covariance of all rows.
-        sine_estimate_: Estimated sine of the largest angle to the true subspace, residual / gap;
-            None if the gap may be no larger than the residual, as where eigenvalues k and k+1 are
-            tied and no single subspace is the true one, and None wherever `residuals_` is.
-        mse_: Mean squared reconstruction error of a row in the frame, if the run evaluated it; else
-            None.
-        rounds: Rounds of the algorithm's stage; `history` has all messages.
-        status, history: Why the run ended; what happened in each round.
-        algorithm, seed, centered: The algorithm's spec string, the seed, and whether the run was
-            centred.
-        answers: "fixed" if every client answered from fixed statistics of its rows, else "rows".
-        config: What was asked for, as plain values: `flower_pca.assembly.config(**config)` asks it
-            again.
-        local: What clients keep for themselves, by their position; `simulate` hands it over, `save`
-            leaves it out.
-        fill_: What stands for a missing value, (d,): the mean of each column; None if none were
-            allowed.
-        histograms_: How many rows of all clients lie in each bin of T2 and of SPE, (2, bins), if
-            the run was asked to monitor; else None. See `analysis.Monitor`.
-        histograms_of: "left out" if each of these rows was held against the components without this
-            row, so that limits are those of new rows; "rows" if the components were fitted to it.
-        cross_: Covariances along the components, Z'CZ / (n - 1), (k, k), where these are not
-            orthonormal; else None.
-        loading_errors_, variance_errors_: Standard errors of the loadings, (k, d), and of the
-            variances, (k,): how far other rows of the same sites would move them; None if the run
-            was not asked for errors. See `stages.standard_errors`.
-        site_loading_errors_, site_variance_errors_: Likewise, by other sites; None of a single
-            client too.
-        noise_thresholds_: Of each component, and of the one that would follow, the variance that
-            noise alone would reach, (k + 1,), where n_components="signal" was asked for; else None.
-            See `stages.signal`.
-        site_share_: The share of each component's variance that lies between sites, (k,): the
-            eta squared of an analysis of variance of the scores by site. None if the server cannot
-            know it: under masks, noise and max_share, for robust, personalized and sparse
-            components, and for very many sites of many columns. None too if rows have set the means
-            of their own site, as they do with adjust="site" and with harmonize.
-        sites_: The number of sites that these shares compare, or None.
-        explained_names_: The names of what `explained_by_` has shares of.
-        explained_shares_: These shares, a row for each name, (m, k); None if the run was not asked to
-            explain components by columns.
-        adjusted_by_: The covariates whose influence the run removed, as it was asked to `adjust`; "site" if
-            each site's own means were subtracted.
-        covariate_mean_, slopes_: Their means, (q,), and how much each column changes with each of them,
-            (q, d); None without covariates. "site" is none of the q.
-        adjusted_degrees_: How many degrees of freedom covariates and sites take.
-        harmonized_by_: "combat" if sites were harmonized; else "".
-        kept_: The covariates whose influence was kept then; `slopes_` has it.
-        grand_, sigma_: The grand mean of each column, and its deviation about what sites and covariates
-            explain, (d,), if sites were harmonized; else None.
-        site_location_, site_scale_: How the site differs whose rows `transform` takes, (d,): see `at_site`.
-        feature_names_in_: Names of the columns, in the order of all that has columns here, (d,);
-            None where columns go by position.
-        feature_digest: SHA-256 of the sorted names, which clients tell that keep the names to
-            themselves; "" if none.
-        site_names: Names of the clients that have contributed and have one, by key, as `own`; {} where none have.
-        left_out: Clients whose rows are not in the result, by key, each with its `name` and `why`;
-            {} if there are none.
-        decisions: Sentences on what the run has chosen by itself, as algorithm="auto" does, and why.
-        hints: Sentences about columns whose sizes make components say little else: an identifier,
-            or other units.
-        privacy: What differential privacy has cost; None without it. Counts, means and variances
-            then have noise.
+    Attributes
+    ----------
+    components_ : ndarray of shape (k, d)
+        Components as rows, orthonormal, largest variance first; sparse ones are not orthonormal, and come as they were
+        found. Each row's largest entry is positive.
+    explained_variance_ : ndarray of shape (k,)
+        Variance along each component, with divisor n - 1.
+    mean_ : ndarray of shape (d,)
+        Mean of all rows; zeros if the run was not centred.
+    scale_ : ndarray of shape (d,) or None
+        What each column was divided by, or None.
+    total_variance_ : float
+        Total variance of all rows in the frame, with divisor n - 1.
+    left_out_variance_ : float
+        What of it the components leave out.
+    n_samples_ : int
+        Rows of all clients together.
+    residuals_ : ndarray of shape (k,) or None
+        ||C z - theta z|| of each component relative to the first eigenvalue: the true ones, or if C was sent in fewer
+        bits, the size of its rounding. None if the components are not meant to be eigenvectors of the covariance of all
+        rows.
+    sine_estimate_ : float or None
+        Estimated sine of the largest angle to the true subspace, residual / gap; None if the gap may be no larger than
+        the residual, as where eigenvalues k and k+1 are tied and no single subspace is the true one, and None wherever
+        `residuals_` is.
+    mse_ : float or None
+        Mean squared reconstruction error of a row in the frame, if the run evaluated it; else None.
+    rounds : int
+        Rounds of the algorithm's stage; `history` has all messages.
+    status, history
+        Why the run ended; what happened in each round.
+    algorithm, seed, centered
+        The algorithm's spec string, the seed, and whether the run was centred.
+    answers : str
+        "fixed" if every client answered from fixed statistics of its rows, else "rows".
+    config : mapping
+        What was asked for, as plain values: `flower_pca.assembly.config(**config)` asks it again.
+    local : mapping
+        What clients keep for themselves, by their position; `simulate` hands it over, `save` leaves it out.
+    fill_ : ndarray of shape (d,) or None
+        What stands for a missing value: the mean of each column; None if none were allowed.
+    histograms_ : ndarray of shape (2, bins) or None
+        How many rows of all clients lie in each bin of T2 and of SPE, if the run was asked to monitor; else None. See
+        `analysis.Monitor`.
+    histograms_of : str
+        "left out" if each of these rows was held against the components without this row, so that limits are those of
+        new rows; "rows" if the components were fitted to it.
+    cross_ : ndarray of shape (k, k) or None
+        Covariances along the components, Z'CZ / (n - 1), where these are not orthonormal; else None.
+    loading_errors_, variance_errors_ : ndarray or None
+        Standard errors of the loadings, (k, d), and of the variances, (k,): how far other rows of the same sites would
+        move them; None if the run was not asked for errors. See `stages.standard_errors`.
+    site_loading_errors_, site_variance_errors_ : ndarray or None
+        Likewise, by other sites; None of a single client too.
+    noise_thresholds_ : ndarray of shape (k + 1,) or None
+        Of each component, and of the one that would follow, the variance that noise alone would reach, where
+        n_components="signal" was asked for; else None. See `stages.signal`.
+    site_share_ : ndarray of shape (k,) or None
+        The share of each component's variance that lies between sites: the eta squared of an analysis of variance of
+        the scores by site. None if the server cannot know it: under masks, noise and max_share, for robust,
+        personalized and sparse components, and for very many sites of many columns. None too if rows have set the means
+        of their own site, as they do with adjust="site" and with harmonize.
+    sites_ : int or None
+        The number of sites that these shares compare, or None.
+    explained_names_ : tuple of str
+        The names of what `explained_by_` has shares of.
+    explained_shares_ : ndarray of shape (m, k) or None
+        These shares, a row for each name; None if the run was not asked to explain components by columns.
+    adjusted_by_ : tuple of str
+        The covariates whose influence the run removed, as it was asked to `adjust`; "site" if each site's own means
+        were subtracted.
+    covariate_mean_, slopes_ : ndarray or None
+        Their means, (q,), and how much each column changes with each of them, (q, d); None without covariates. "site"
+        is none of the q.
+    adjusted_degrees_ : int
+        How many degrees of freedom covariates and sites take.
+    harmonized_by_ : str
+        "combat" if sites were harmonized; else "".
+    kept_ : tuple of str
+        The covariates whose influence was kept then; `slopes_` has it.
+    grand_, sigma_ : ndarray of shape (d,) or None
+        The grand mean of each column, and its deviation about what sites and covariates explain, if sites were
+        harmonized; else None.
+    site_location_, site_scale_ : ndarray of shape (d,) or None
+        How the site differs whose rows `transform` takes: see `at_site`.
+    feature_names_in_ : ndarray of shape (d,) or None
+        Names of the columns, in the order of all that has columns here; None where columns go by position.
+    feature_digest : str
+        SHA-256 of the sorted names, which clients tell that keep the names to themselves; "" if none.
+    site_names : mapping
+        Names of the clients that have contributed and have one, by key, as `own`; {} where none have.
+    left_out : mapping
+        Clients whose rows are not in the result, by key, each with its `name` and `why`; {} if there are none.
+    decisions : tuple of str
+        Sentences on what the run has chosen by itself, as algorithm="auto" does, and why.
+    hints : tuple of str
+        Sentences about columns whose sizes make components say little else: an identifier, or other units.
+    privacy : Spent or None
+        What differential privacy has cost; None without it. Counts, means and variances then have noise.
     """
 
     # whether its components are all there is to say of a row
@@ -388,23 +414,31 @@ class PCAResult:
 
         Its `transform`, `project`, `score` and all else take rows of this site, from the run or new ones.
 
-        Args:
-            site: The site by its name or its key in `local`, as `simulate` hands these over; or what a node has
-                written for itself, as `flower_pca.results.site.read` reads it.
+        Parameters
+        ----------
+        site : int, str or mapping
+            The site by its name or its key in `local`, as `simulate` hands these over; or what a node has written for
+            itself, as `flower_pca.results.site.read` reads it.
 
-        Raises:
-            ConfigError: If the run has done neither, or if nothing is known of this site.
+        Raises
+        ------
+        ConfigError
+            If the run has done neither, or if nothing is known of this site.
         """
         return replace(self, **fields_at(self, site))
 
     def harmonize(self, X: Any) -> Self:
         """The result for rows of a new site, which had no part in the run: how the site differs is found from these.
 
-        Args:
-            X: Rows of the site, 20 at least, with the covariates to keep by name.
+        Parameters
+        ----------
+        X : array-like
+            Rows of the site, 20 at least, with the covariates to keep by name.
 
-        Raises:
-            ConfigError: If sites were not harmonized in the run, or if there are fewer rows.
+        Raises
+        ------
+        ConfigError
+            If sites were not harmonized in the run, or if there are fewer rows.
         """
         if not self.harmonized_by_:
             raise ConfigError('The run has not harmonized sites. Run with harmonize="combat", or call transform.')
@@ -449,10 +483,11 @@ class PCAResult:
     def transform(self, X: Any) -> Array:
         """Coordinates of rows along the components, (n, k).
 
-        Args:
-            X: The rows, (n, d) dense or sparse; a data frame; or the path, or the spec string, of a
-                file of them. Columns are matched by name; where only X or only the result has
-                names, by position, with a UserWarning.
+        Parameters
+        ----------
+        X : array-like
+            The rows, (n, d) dense or sparse; a data frame; or the path, or the spec string, of a file of them. Columns
+            are matched by name; where only X or only the result has names, by position, with a UserWarning.
         """
         return self._data(X).scores(self.weights_.T)
 
@@ -461,17 +496,20 @@ class PCAResult:
 
         `inverse_transform` takes scores of `transform` only.
 
-        Raises:
-            ConfigError: If `shrinkage_` is not known.
+        Raises
+        ------
+        ConfigError
+            If `shrinkage_` is not known.
         """
         return self.transform(X) / known_shrinkage(self.shrinkage_)
 
     def with_imputation(self) -> Self:
         """The same result, which takes the run's mean where a new row has a gap, as after a run with missing="mean".
 
-        Raises:
-            ConfigError: If the run has allowed for no gaps, and was not centred: it knows no means
-                then.
+        Raises
+        ------
+        ConfigError
+            If the run has allowed for no gaps, and was not centred: it knows no means then.
         """
         if self.fill_ is not None:
             return self
@@ -498,8 +536,10 @@ class PCAResult:
     def to_record(self) -> Any:
         """A `ConfigRecord` of Flower's with all it takes to project rows as here: see `Projection.from_record`.
 
-        Raises:
-            ConfigError: If what `transform` does is no projection: it takes far entries out.
+        Raises
+        ------
+        ConfigError
+            If what `transform` does is no projection: it takes far entries out.
         """
         self.require_projecting("A record", "Save it, and load it where the rows are.")
         if self.adjust_ is not None:
@@ -526,11 +566,16 @@ class PCAResult:
         `pca.eigenval` has the variances; `pca.eigenvec.allele` the loadings and `pca.afreq` the frequencies of alleles,
         for plink2 --score and --read-freq; and `pca.eigenvec` the scores of people, for --covar of PLINK and others.
 
-        Args:
-            folder: Where to write; it is made if it is not there.
-            X: The people whose scores to write, as read from a .bed file; None for no `pca.eigenvec`.
+        Parameters
+        ----------
+        folder : str or path
+            Where to write; it is made if it is not there.
+        X : array-like, default=None
+            The people whose scores to write, as read from a .bed file; None for no `pca.eigenvec`.
 
-        Returns:
+        Returns
+        -------
+        list of path
             The paths of the files.
         """
         from flower_pca.results import plink
@@ -576,15 +621,23 @@ class PCAResult:
         name. Only the cells of this object are read, and nothing is sent. As in scanpy, the largest loading of each
         component is positive.
 
-        Args:
-            adata: The AnnData object, in memory or backed.
-            key: The name in obsm.
-            layer: The layer that the run read, as the next two: see `cells`.
-            normalize: The sum that each cell was scaled to in the run.
-            log: Whether the run took log(1 + x).
+        Parameters
+        ----------
+        adata : AnnData
+            The AnnData object, in memory or backed.
+        key : str, default="X_pca"
+            The name in obsm.
+        layer : str or None, default=None
+            The layer that the run read, as the next two: see `cells`.
+        normalize : float or None, default=None
+            The sum that each cell was scaled to in the run.
+        log : bool, default=False
+            Whether the run took log(1 + x).
 
-        Raises:
-            ConfigError: If genes of the run are missing.
+        Raises
+        ------
+        ConfigError
+            If genes of the run are missing.
         """
         from flower_pca.results import anndata
 
@@ -620,17 +673,20 @@ class PCAResult:
     def plot(self, what: str, path: str | os.PathLike[str], *, shards: Any = None) -> Path:
         """Draw a picture into an SVG or PNG file, and return its path. Needs matplotlib.
 
-        Args:
-            what: "overview", or the name of one: "scree", "loadings", "convergence", "scores", ...
-                Which there are of this result, and what they show, says
-                `flower_pca.plots.available(result, shards)`.
-            path: The file, which ends in .svg or .png. The whole new picture is there afterwards,
-                or the old file.
-            shards: The clients' rows, which some pictures need.
+        Parameters
+        ----------
+        what : str
+            "overview", or the name of one: "scree", "loadings", "convergence", "scores", ... Which there are of this
+            result, and what they show, says `flower_pca.plots.available(result, shards)`.
+        path : str or path
+            The file, which ends in .svg or .png. The whole new picture is there afterwards, or the old file.
+        shards : sequence of array-like, default=None
+            The clients' rows, which some pictures need.
 
-        Raises:
-            ConfigError: If there is no such picture, shards are missing, or matplotlib is not
-                installed.
+        Raises
+        ------
+        ConfigError
+            If there is no such picture, shards are missing, or matplotlib is not installed.
         """
         return drawn.draw(self, what, path, shards=shards)
 

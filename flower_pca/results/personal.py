@@ -52,16 +52,18 @@ class PersonalResult(PCAResult):
     variance first, each with its largest entry positive. `own[client]["variances"]` are the mean
     squares of the client's rows along them.
 
-    Attributes:
-        error_: Mean over clients of the mean squared distance between a row and its shared and own
-            parts.
-        theta_estimate_: The federated estimate of theta, from sums; see `theta_`. Without masks,
-            over the nodes that agree by `share_own`: NaN if at most one of several does.
-        local_components: The own components that were asked for; where they differ by client, the
-            most of them.
-        collected_: Own components of the clients that agreed to send them, (N, r2, d), in the order
-            of the clients' keys; zero rows where a client has fewer. N = 0 if they were not asked
-            for.
+    Attributes
+    ----------
+    error_ : float
+        Mean over clients of the mean squared distance between a row and its shared and own parts.
+    theta_estimate_ : float
+        The federated estimate of theta, from sums; see `theta_`. Without masks, over the nodes that agree by
+        `share_own`: NaN if at most one of several does.
+    local_components : int
+        The own components that were asked for; where they differ by client, the most of them.
+    collected_ : ndarray of shape (N, r2, d)
+        Own components of the clients that agreed to send them, in the order of the clients' keys; zero rows where a
+        client has fewer. N = 0 if they were not asked for.
     """
 
     complete: ClassVar[bool] = False
@@ -175,13 +177,17 @@ class PersonalResult(PCAResult):
         the rows, in the frame of the run. Give them as `client` where a client is asked for. The
         rows stay where this is called.
 
-        Args:
-            X: Rows of the new client, (n, d).
-            n_components: How many own components; `local_components`, as in the run, if left out.
+        Parameters
+        ----------
+        X : array-like
+            Rows of the new client, (n, d).
+        n_components : int or None, default=None
+            How many own components; `local_components`, as in the run, if left out.
 
-        Returns:
-            Orthonormal rows, largest variance first; fewer than asked for where the rows have not
-            that rank.
+        Returns
+        -------
+        ndarray
+            Orthonormal rows, largest variance first; fewer than asked for where the rows have not that rank.
         """
         r = self.local_components if n_components is None else n_components
         checks.integer(
@@ -255,12 +261,14 @@ class TripleResult(PersonalResult):
     `own` has L and S of each client beside its components: L + S are its rows, up to the threshold,
     in their units.
 
-    Attributes:
-        threshold_: How far off an entry was taken out, in multiples of its column's noise.
-        noise_: The deviation of each column's noise in the frame, the root mean square over the
-            clients, (d,).
-        removed_share_: The share of each column's entries that were taken out, of all clients
-            together, (d,).
+    Attributes
+    ----------
+    threshold_ : float
+        How far off an entry was taken out, in multiples of its column's noise.
+    noise_ : ndarray of shape (d,)
+        The deviation of each column's noise in the frame, the root mean square over the clients.
+    removed_share_ : ndarray of shape (d,)
+        The share of each column's entries that were taken out, of all clients together.
     """
 
     closing: ClassVar[str] = "triple"

@@ -53,8 +53,10 @@ def shrinkage(variances: Array, left_out: float, *, rows: int, columns: int) -> 
 def known_shrinkage(factors: Array | None) -> Array:
     """These factors.
 
-    Raises:
-        ConfigError: If they are not known.
+    Raises
+    ------
+    ConfigError
+        If they are not known.
     """
     if factors is None:
         raise ConfigError(
@@ -67,11 +69,16 @@ def known_shrinkage(factors: Array | None) -> Array:
 class Packet(ABC):
     """Arrays, (d,) or (k, d), and names of the d columns.
 
-    Attributes:
-        kind: What such a thing is called, in bytes and in errors.
-        needed: The arrays that all of its kind have.
-        optional: Those that some have.
-        counts: Its numbers of rows.
+    Attributes
+    ----------
+    kind : str
+        What such a thing is called, in bytes and in errors.
+    needed : tuple of str
+        The arrays that all of its kind have.
+    optional : tuple of str
+        Those that some have.
+    counts : tuple of str
+        Its numbers of rows.
     """
 
     kind: ClassVar[str]
@@ -111,8 +118,10 @@ class Packet(ABC):
     def from_bytes(cls, packed: bytes) -> Self:
         """What `to_bytes` has packed.
 
-        Raises:
-            DataError: If it is none.
+        Raises
+        ------
+        DataError
+            If it is none.
         """
         header, arrays = files.from_bytes(cls.kind, packed)
         # a peer may have left them out, which is refused as other texts are
@@ -157,9 +166,12 @@ class Packet(ABC):
         """What a record has that `to_record` has made: a `ConfigRecord`, or the config of a
         NumPyClient.
 
-        Raises:
-            ProtocolError: If there is none in it.
-            DataError: If it is damaged.
+        Raises
+        ------
+        ProtocolError
+            If there is none in it.
+        DataError
+            If it is damaged.
         """
         from flower_pca import wire
 
@@ -170,18 +182,25 @@ class Packet(ABC):
 class Projection(Packet):
     """The map from rows to their coordinates along components.
 
-    Attributes:
-        components_: Components as rows, (k, d), orthonormal.
-        mean_: What is subtracted from a row, (d,); None for nothing.
-        scale_: What each column is divided by then, (d,); None for nothing.
-        fill_: What stands for a missing value, (d,); None if none are allowed.
-        weights_: What rows are multiplied by to have their scores, (k, d), where components are not
-            orthonormal; else None.
-        shrinkage_: How much nearer to the middle new rows lie along each component than the rows of
-            the run, (k,); None if that is not known. See `PCAResult.shrinkage_`.
-        feature_names_in_: Names of the columns, (d,); None where columns go by position.
-        feature_digest: SHA-256 of the sorted names, where clients keep the names to themselves; ""
-            if there are none.
+    Attributes
+    ----------
+    components_ : ndarray of shape (k, d)
+        Components as rows, orthonormal.
+    mean_ : ndarray of shape (d,) or None
+        What is subtracted from a row; None for nothing.
+    scale_ : ndarray of shape (d,) or None
+        What each column is divided by then; None for nothing.
+    fill_ : ndarray of shape (d,) or None
+        What stands for a missing value; None if none are allowed.
+    weights_ : ndarray of shape (k, d) or None
+        What rows are multiplied by to have their scores, where components are not orthonormal; else None.
+    shrinkage_ : ndarray of shape (k,) or None
+        How much nearer to the middle new rows lie along each component than the rows of the run; None if that is not
+        known. See `PCAResult.shrinkage_`.
+    feature_names_in_ : ndarray of shape (d,) or None
+        Names of the columns; None where columns go by position.
+    feature_digest : str
+        SHA-256 of the sorted names, where clients keep the names to themselves; "" if there are none.
     """
 
     kind: ClassVar[str] = "projection"
@@ -257,20 +276,29 @@ class Projection(Packet):
 class Scaling(Packet):
     """What subtracting the mean and dividing by the deviation of all rows together takes.
 
-    Attributes:
-        mean_: Mean of each column, (d,).
-        scale_: The deviation of its values that are there, with their number as divisor; 1 for a
-            column that is the same everywhere, (d,).
-        n_samples_: Rows of all clients together.
-        fill_: What stands for a missing value, (d,); None if none were allowed.
-        feature_names_in_: Names of the columns, (d,); None where columns go by position.
-        feature_digest: SHA-256 of the sorted names, where clients keep the names to themselves; ""
-            if there are none.
-        status, history: Why the run ended; what happened in each message. A record has neither.
-        config: What was asked for, as plain values.
-        site_names: Names of the clients that have contributed and have one, by key; {} where none have.
-        left_out: Clients whose rows are not in the result, by key, each with its `name` and `why`;
-            {} if there are none.
+    Attributes
+    ----------
+    mean_ : ndarray of shape (d,)
+        Mean of each column.
+    scale_ : ndarray of shape (d,)
+        The deviation of its values that are there, with their number as divisor; 1 for a column that is the same
+        everywhere.
+    n_samples_ : int
+        Rows of all clients together.
+    fill_ : ndarray of shape (d,) or None
+        What stands for a missing value; None if none were allowed.
+    feature_names_in_ : ndarray of shape (d,) or None
+        Names of the columns; None where columns go by position.
+    feature_digest : str
+        SHA-256 of the sorted names, where clients keep the names to themselves; "" if there are none.
+    status, history
+        Why the run ended; what happened in each message. A record has neither.
+    config : mapping
+        What was asked for, as plain values.
+    site_names : mapping
+        Names of the clients that have contributed and have one, by key; {} where none have.
+    left_out : mapping
+        Clients whose rows are not in the result, by key, each with its `name` and `why`; {} if there are none.
     """
 
     kind: ClassVar[str] = "scaling"

@@ -44,14 +44,19 @@ class ClientStep:
     """What a client has had in a step, where its answers are seen. A client in an outage has no
     rows, and no shares.
 
-    Attributes:
-        rows: Rows of its batch.
-        missing_share: Entries that were missing, of all entries of these rows; None without rows.
-        outlier_share: Entries that were taken for outliers, of those that were observed; None
-            without any.
-        residual: The norm of what the basis before has left of the observed entries that are no
-            outliers, relative to that of all observed ones; None without any.
-        site: What the client is called, if it says so; else "".
+    Attributes
+    ----------
+    rows : int
+        Rows of its batch.
+    missing_share : float or None
+        Entries that were missing, of all entries of these rows; None without rows.
+    outlier_share : float or None
+        Entries that were taken for outliers, of those that were observed; None without any.
+    residual : float or None
+        The norm of what the basis before has left of the observed entries that are no outliers, relative to that of all
+        observed ones; None without any.
+    site : str
+        What the client is called, if it says so; else "".
     """
 
     rows: int
@@ -65,24 +70,35 @@ class ClientStep:
 class StepRecord:
     """A step that is over.
 
-    Attributes:
-        step: Its number, as in the result of the run.
-        batch: The number of its batch at the clients, as in the files that they keep: it counts the
-            steps before the first rows of any client too.
-        rows: Rows at all clients together.
-        statistic: The statistic of a change; None where it is not known.
-        level: What it was held against; None where no change was looked for.
-        change: In words, the change that was declared; None where none was.
-        cause: With `monitor`, what the newest of these changes is of, as
-            `TrackingResult.causes_`; None where there is none.
-        subspace_change: The sine of the largest angle between its basis and the one before; None where
-            there is none.
-        missing_share: Entries that were missing, of all entries of these rows; None without rows.
-        outlier_share: Entries that were taken for outliers, of those that were observed; None
-            without any.
-        residual: As `TrackingResult.residuals_`; None without rows.
-        deficient: Rows with fewer independent observed entries than components.
-        clients: The share of each client, by key; under masks none, as nothing but sums is seen.
+    Attributes
+    ----------
+    step : int
+        Its number, as in the result of the run.
+    batch : int
+        The number of its batch at the clients, as in the files that they keep: it counts the steps before the first
+        rows of any client too.
+    rows : int
+        Rows at all clients together.
+    statistic : float or None
+        The statistic of a change; None where it is not known.
+    level : float or None
+        What it was held against; None where no change was looked for.
+    change : str or None
+        In words, the change that was declared; None where none was.
+    cause : Cause or None
+        With `monitor`, what the newest of these changes is of, as `TrackingResult.causes_`; None where there is none.
+    subspace_change : float or None
+        The sine of the largest angle between its basis and the one before; None where there is none.
+    missing_share : float or None
+        Entries that were missing, of all entries of these rows; None without rows.
+    outlier_share : float or None
+        Entries that were taken for outliers, of those that were observed; None without any.
+    residual : float or None
+        As `TrackingResult.residuals_`; None without rows.
+    deficient : int
+        Rows with fewer independent observed entries than components.
+    clients : mapping
+        The share of each client, by key; under masks none, as nothing but sums is seen.
     """
 
     step: int
@@ -118,10 +134,12 @@ class StepRecord:
 class Following(Watcher):
     """Watches a run of steps, and hands on the record of a step once it is over.
 
-    Args:
-        on_step: Called with the record.
-        known_as: From a client of the run to its lasting key and its name; as it is, without a
-            name, if left out.
+    Parameters
+    ----------
+    on_step : callable
+        Called with the record.
+    known_as : callable or None, default=None
+        From a client of the run to its lasting key and its name; as it is, without a name, if left out.
     """
 
     def __init__(
@@ -226,14 +244,19 @@ class Events:
     """Called with the `StepRecord` of every step: appends it to a file as a line of JSON, with the
     time of day.
 
-    Args:
-        path: The file. Pipes and the like will do, if not to go on from.
-        resume: Whether the file may have the steps of the run that goes on from a checkpoint; else
-            it must be new or empty.
+    Parameters
+    ----------
+    path : str or path
+        The file. Pipes and the like will do, if not to go on from.
+    resume : bool, default=False
+        Whether the file may have the steps of the run that goes on from a checkpoint; else it must be new or empty.
 
-    Raises:
-        ConfigError: If the file has lines, or cannot be written.
-        DataError: If its lines are none of the run that goes on.
+    Raises
+    ------
+    ConfigError
+        If the file has lines, or cannot be written.
+    DataError
+        If its lines are none of the run that goes on.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, resume: bool = False) -> None:

@@ -36,28 +36,37 @@ class RobustResult(PCAResult):
     `own` has V, L and S of each public client: L + S are its rows (up to `threshold_` in each
     entry), in their units.
 
-    Attributes:
-        threshold_: What is at most so far from the low-rank part, in the frame, is noise and not
-            part of S.
-        spread_: The size of an ordinary entry in the frame, 1.4826 times the median.
-        cut_: Thresholds beyond which an entry counts as an outlier; it has no pull on the low-rank
-            part, if cut off.
-        outlier_share_: The share of entries further off than that.
-        outlier_share_by_column_: The same share of each column's entries, of all clients together, (d,).
-        removed_share_: The share of each column's entries that are not 0 in S, likewise, (d,).
-        clients_: Of each client its rows, the share of its entries that are not 0 in S, and that of
-            outliers, (N, 3); None where the server has seen sums only.
-        client_keys_: The keys of these clients, as in `site_names`, (N,); likewise.
-        noise_: The deviation of dense noise; 0 where none was found, None where the algorithm does
-            not say.
-        rank_: The rank of the low-rank part that was found; None where the algorithm does not say.
-        hidden_error_: What entries were off by that the algorithm had not seen, over `spread_`;
-            None likewise.
-        attempts_: Attempts that the run has made.
-        undetermined_columns_: Columns of which too few entries are clean to say what their low-rank
-            part is. `own` has such rows of a client, "undetermined", and those of them that are bad
-            as a whole, "bad_rows". They add nothing to the variances, which are as if they were
-            like the others.
+    Attributes
+    ----------
+    threshold_ : float
+        What is at most so far from the low-rank part, in the frame, is noise and not part of S.
+    spread_ : float
+        The size of an ordinary entry in the frame, 1.4826 times the median.
+    cut_ : float or None
+        Thresholds beyond which an entry counts as an outlier; it has no pull on the low-rank part, if cut off.
+    outlier_share_ : float
+        The share of entries further off than that.
+    outlier_share_by_column_ : ndarray of shape (d,)
+        The same share of each column's entries, of all clients together.
+    removed_share_ : ndarray of shape (d,)
+        The share of each column's entries that are not 0 in S, likewise.
+    clients_ : ndarray of shape (N, 3) or None
+        Of each client its rows, the share of its entries that are not 0 in S, and that of outliers; None where the
+        server has seen sums only.
+    client_keys_ : ndarray of shape (N,) or None
+        The keys of these clients, as in `site_names`; likewise.
+    noise_ : float or None
+        The deviation of dense noise; 0 where none was found, None where the algorithm does not say.
+    rank_ : int or None
+        The rank of the low-rank part that was found; None where the algorithm does not say.
+    hidden_error_ : float or None
+        What entries were off by that the algorithm had not seen, over `spread_`; None likewise.
+    attempts_ : int
+        Attempts that the run has made.
+    undetermined_columns_ : ndarray
+        Columns of which too few entries are clean to say what their low-rank part is. `own` has such rows of a client,
+        "undetermined", and those of them that are bad as a whole, "bad_rows". They add nothing to the variances, which
+        are as if they were like the others.
     """
 
     complete: ClassVar[bool] = False

@@ -105,8 +105,10 @@ class _Fields:
     def of(cls, kind: type[Any]) -> _Fields:
         """The fields of a class of results.
 
-        Raises:
-            ConfigError: If an annotation of the class names what its module does not have.
+        Raises
+        ------
+        ConfigError
+            If an annotation of the class names what its module does not have.
         """
         try:
             hints = typing.get_type_hints(kind)

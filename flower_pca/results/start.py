@@ -80,12 +80,18 @@ def block(
 ) -> Array:
     """The block, in the units of the rows, that the opening asks for.
 
-    Args:
-        init: A result, its file, or components as rows.
-        algorithm: The algorithm, which has to go on from what the opening brings.
-        n_components: As asked.
-        seed: As asked.
-        wanted: The columns that the run names.
+    Parameters
+    ----------
+    init : PCAResult, path or array-like
+        A result, its file, or components as rows.
+    algorithm : Algorithm
+        The algorithm, which has to go on from what the opening brings.
+    n_components : int or float
+        As asked.
+    seed : int
+        As asked.
+    wanted : tuple of str or None
+        The columns that the run names.
     """
     given = components_of(init)
     # a run that names no columns takes them in the order of their names

@@ -48,47 +48,59 @@ _STANDS_OUT: Final = 3.0  # times the most that noise alone leaves in one direct
 class TrackingResult:
     """The subspace after each step.
 
-    Attributes:
-        components_: The basis of each step as rows, (steps, r, d), orthonormal, largest value
-            first; signs fixed.
-        values_: Eigenvalues of the sum of l l' over the completed rows of the step, (steps, r);
-            zeros where the step had fewer rows than components, and left the basis as it was.
-        rows_: Rows of the step at all clients together, (steps,).
-        residuals_: How badly the basis of the step before fitted the entries that were observed and
-            no outliers: the norm of what it left, relative to theirs, (steps,). 1 in a first step
-            without a basis.
-        deficient_: Rows with fewer independent observed entries than components, whose completion
-            is the one of minimum norm, (steps,).
-        outliers_: Entries taken for outliers, (steps,).
-        missing_: Entries that were missing, (steps,).
-        changes_: Steps at which a change was declared, of those that are kept.
-        statistics_: From the steps at which it is known to the statistic of a change: the largest
-            eigenvalue of the completed rows outside the basis before, divided by the rows; where
-            the level is learnt from the stream, the least of four such, see `tracking.change`.
-        levels_: From the steps at which a change was looked for to what the statistic was held
-            against.
-        causes_: With `monitor`, of each change its "reasons" ("SPE" where rows have left the
-            subspace, "column" where one is spread otherwise than before, "T2" where a direction
-            is), the numbers of the "columns", and of the "sites" where clients are seen; {} without
-            it.
-        first_: The number of the first step that is kept: all of these are of the newest steps, at
-            most the `keep` of the tracker, while numbers of steps count from the first one ever.
-        totals_: Of all steps: their number "steps", "rows", "deficient" and "outliers", and their
-            changes "changed".
-        status: Why the run ended; and what its figures say against it, such as a column that is a
-            component by itself.
-        history: What happened in each message, of the newest thousand, and what those before came
-            to.
-        algorithm: The tracker's spec string.
-        seed: The seed of the run.
-        config: What was asked for, as plain values.
-        feature_names_in_: Names of the columns, in their order, (d,); None where columns go by
-            position.
-        feature_digest: SHA-256 of the sorted names, which clients tell that keep the names to
-            themselves; "" if none.
-        site_names: Names of the clients that have contributed and have one, by key; {} where none have.
-        left_out: Clients whose rows are not in the result, by key, each with its `name` and `why`;
-            {} if there are none.
+    Attributes
+    ----------
+    components_ : ndarray of shape (steps, r, d)
+        The basis of each step as rows, orthonormal, largest value first; signs fixed.
+    values_ : ndarray of shape (steps, r)
+        Eigenvalues of the sum of l l' over the completed rows of the step; zeros where the step had fewer rows than
+        components, and left the basis as it was.
+    rows_ : ndarray of shape (steps,)
+        Rows of the step at all clients together.
+    residuals_ : ndarray of shape (steps,)
+        How badly the basis of the step before fitted the entries that were observed and no outliers: the norm of what
+        it left, relative to theirs. 1 in a first step without a basis.
+    deficient_ : ndarray of shape (steps,)
+        Rows with fewer independent observed entries than components, whose completion is the one of minimum norm.
+    outliers_ : ndarray of shape (steps,)
+        Entries taken for outliers.
+    missing_ : ndarray of shape (steps,)
+        Entries that were missing.
+    changes_ : ndarray
+        Steps at which a change was declared, of those that are kept.
+    statistics_ : dict
+        From the steps at which it is known to the statistic of a change: the largest eigenvalue of the completed rows
+        outside the basis before, divided by the rows; where the level is learnt from the stream, the least of four
+        such, see `tracking.change`.
+    levels_ : dict
+        From the steps at which a change was looked for to what the statistic was held against.
+    causes_ : mapping
+        With `monitor`, of each change its "reasons" ("SPE" where rows have left the subspace, "column" where one is
+        spread otherwise than before, "T2" where a direction is), the numbers of the "columns", and of the "sites" where
+        clients are seen; {} without it.
+    first_ : int
+        The number of the first step that is kept: all of these are of the newest steps, at most the `keep` of the
+        tracker, while numbers of steps count from the first one ever.
+    totals_ : dict
+        Of all steps: their number "steps", "rows", "deficient" and "outliers", and their changes "changed".
+    status : Status
+        Why the run ended; and what its figures say against it, such as a column that is a component by itself.
+    history : History
+        What happened in each message, of the newest thousand, and what those before came to.
+    algorithm : str
+        The tracker's spec string.
+    seed : int
+        The seed of the run.
+    config : mapping
+        What was asked for, as plain values.
+    feature_names_in_ : ndarray of shape (d,) or None
+        Names of the columns, in their order; None where columns go by position.
+    feature_digest : str
+        SHA-256 of the sorted names, which clients tell that keep the names to themselves; "" if none.
+    site_names : mapping
+        Names of the clients that have contributed and have one, by key; {} where none have.
+    left_out : mapping
+        Clients whose rows are not in the result, by key, each with its `name` and `why`; {} if there are none.
     """
 
     components_: Array
@@ -166,8 +178,10 @@ class TrackingResult:
         """||(I - PP')U||_2 of each step, the sine of the largest angle to the true subspace U,
         (steps,).
 
-        Args:
-            truth: The true components as rows: (steps, r, d), or (r, d) for all steps.
+        Parameters
+        ----------
+        truth : ndarray of shape (steps, r, d)
+            The true components as rows:, or (r, d) for all steps.
         """
         true = checks.numbers("The truth", truth)
         if true.ndim == 2:
@@ -234,14 +248,17 @@ class TrackingResult:
     def plot(self, what: str, path: str | os.PathLike[str]) -> Path:
         """Draw a picture into an SVG or PNG file. Needs matplotlib.
 
-        Args:
-            what: "subspace_change", "fit", "statistic" (of a change), "step_sizes", "outliers",
-                "last_loadings", or "overview". `flower_pca.plots.available(result)` says which
-                there are of a result, and what they show.
-            path: The file, which ends in .svg or .png. The whole new picture is there afterwards,
-                or the old file.
+        Parameters
+        ----------
+        what : str
+            "subspace_change", "fit", "statistic" (of a change), "step_sizes", "outliers", "last_loadings", or
+            "overview". `flower_pca.plots.available(result)` says which there are of a result, and what they show.
+        path : str or path
+            The file, which ends in .svg or .png. The whole new picture is there afterwards, or the old file.
 
-        Returns:
+        Returns
+        -------
+        path
             The path.
         """
         return drawn.draw(self, what, path)

@@ -30,11 +30,16 @@ SITE_LOCATION, SITE_SCALE = "site_location", "site_scale"
 class Residuals:
     """The features of a joint table less what the covariates explain of them.
 
-    Attributes:
-        joint: The joint table.
-        d: How many of its columns are features; the first ones.
-        moves: What becomes of a feature.
-        fill: What stands for a missing value of a feature, (d,); None if it stays missing.
+    Attributes
+    ----------
+    joint : Measured
+        The joint table.
+    d : int
+        How many of its columns are features; the first ones.
+    moves : Moves
+        What becomes of a feature.
+    fill : ndarray of shape (d,) or None
+        What stands for a missing value of a feature; None if it stays missing.
     """
 
     joint: Measured

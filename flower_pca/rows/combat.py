@@ -32,10 +32,14 @@ _MOST: Final = 10_000  # repetitions, of which 16 were needed at most
 class SiteEffect:
     """How a site differs from all: g* and delta* of every column, (d,) each, in units of sigma.
 
-    Attributes:
-        location: g*.
-        scale: delta*.
-        constant: In which columns the rows of the site are all the same, so that their scale is left as it is.
+    Attributes
+    ----------
+    location : ndarray
+        g*.
+    scale : ndarray
+        delta*.
+    constant : ndarray
+        In which columns the rows of the site are all the same, so that their scale is left as it is.
     """
 
     location: Array

@@ -32,16 +32,23 @@ _REMEDY: Final = "Install the same flower_pca everywhere."
 class Covariates:
     """Which columns are no features, and what is subtracted for some of them.
 
-    Attributes:
-        names: The names of these columns. Those that rows are adjusted by come first.
-        adjusted: By how many of them rows are adjusted.
-        within: Whether each site's own means are subtracted from its rows and covariates.
-        mean: The mean of the adjusting covariates over all rows, (q,); None before it is known.
-        slopes: How much each column changes with each of these, (q, d); None before it is known.
-        grand, sigma: If sites are harmonized, the grand mean of each column, without covariates, and its deviation
-            about what sites and covariates explain, (d,); else None, as before it is known.
-        effect: How the site of the rows differs, if rows other than those of the run are harmonized by it; no message
-            has it.
+    Attributes
+    ----------
+    names : tuple of str
+        The names of these columns. Those that rows are adjusted by come first.
+    adjusted : int
+        By how many of them rows are adjusted.
+    within : bool
+        Whether each site's own means are subtracted from its rows and covariates.
+    mean : ndarray of shape (q,) or None
+        The mean of the adjusting covariates over all rows; None before it is known.
+    slopes : ndarray of shape (q, d) or None
+        How much each column changes with each of these; None before it is known.
+    grand, sigma : ndarray of shape (d,) or None
+        If sites are harmonized, the grand mean of each column, without covariates, and its deviation about what sites
+        and covariates explain; else None, as before it is known.
+    effect : SiteEffect or None
+        How the site of the rows differs, if rows other than those of the run are harmonized by it; no message has it.
     """
 
     names: tuple[str, ...]
@@ -109,8 +116,10 @@ class Covariates:
     def read(cls, text: str, arrays: Mapping[str, Array]) -> Covariates:
         """What `plain` and `arrays` have written.
 
-        Raises:
-            ProtocolError: If it is something else.
+        Raises
+        ------
+        ProtocolError
+            If it is something else.
         """
         try:
             said: Any = json.loads(text)

@@ -93,12 +93,16 @@ class FixedData(Operator):
     ) -> FixedData:
         """What answers for these rows, in their frame; the newest is kept.
 
-        Args:
-            data: The rows.
-            path: The node's own file for the statistics.
-            gaps: Whether a frame may say what stands for missing values; else it is the mean of the
-                rows' own.
-            ready: The statistics that this process keeps ready.
+        Parameters
+        ----------
+        data : LocalData
+            The rows.
+        path : path or None, default=None
+            The node's own file for the statistics.
+        gaps : bool, default=False
+            Whether a frame may say what stands for missing values; else it is the mean of the rows' own.
+        ready : Cache or None, default=None
+            The statistics that this process keeps ready.
         """
         if path is not None:
             path = path.with_stem(path.stem + data.FILE)

@@ -404,11 +404,16 @@ def pays(n: int, d: int, p: int, reuse: int) -> bool:
 class Spread:
     """What one pass over dense rows without gaps tells of all products with them.
 
-    Attributes:
-        moments: Count, mean and squared deviations.
-        about: The mean, but for what rounding has left in it.
-        rest: That: beside a mean that is far from 0, its digits count.
-        gram: X'X (d x d) of the rows less their mean, in double precision.
+    Attributes
+    ----------
+    moments : Moments
+        Count, mean and squared deviations.
+    about : ndarray
+        The mean, but for what rounding has left in it.
+    rest : ndarray
+        That: beside a mean that is far from 0, its digits count.
+    gram : ndarray
+        X'X (d x d) of the rows less their mean, in double precision.
     """
 
     moments: Moments

@@ -16,8 +16,10 @@ _MOST: Final = 300.0  # expm1 of a larger entry has a square that overflows
 def gene_sums(rows: Measured, who: str, *, undone: bool) -> tuple[Array, Array]:
     """The sums of y and of y^2 by column, with y = expm1(x) if the logarithm is `undone`, else y = x.
 
-    Raises:
-        DataError: If an entry is too large to be the logarithm of a count.
+    Raises
+    ------
+    DataError
+        If an entry is too large to be the logarithm of a count.
     """
     sums, squares = np.zeros((2, rows.d))
     for piece in rows.stored():

@@ -40,10 +40,13 @@ def _blas() -> Any:
 class GramSum:
     """The sum of B'B over blocks B of rows, in double precision.
 
-    Args:
-        d: The number of columns.
-        dtype: The precision in which a block is multiplied; a block of single precision may have at
-            most as many rows as single precision can add up.
+    Parameters
+    ----------
+    d : int
+        The number of columns.
+    dtype : dtype
+        The precision in which a block is multiplied; a block of single precision may have at most as many rows as
+        single precision can add up.
     """
 
     def __init__(self, d: int, dtype: np.dtype[Any]) -> None:

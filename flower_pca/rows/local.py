@@ -34,14 +34,22 @@ DIRECT = 4096  # sides up to which a full LAPACK factorisation beats an iterativ
 class Operator(ABC):
     """The rows X (n x d) of one client in a frame, by their products.
 
-    Attributes:
-        answers: What its answers come from: "rows", or "fixed" statistics of these.
-        n: How many rows there are.
-        d: How many columns.
-        missing: How many values are missing.
-        dtype: In which precision products are.
-        frame: What the rows are seen in.
-        who: Whose rows these are, in messages.
+    Attributes
+    ----------
+    answers : str
+        What its answers come from: "rows", or "fixed" statistics of these.
+    n : int
+        How many rows there are.
+    d : int
+        How many columns.
+    missing : int
+        How many values are missing.
+    dtype : dtype
+        In which precision products are.
+    frame : Frame
+        What the rows are seen in.
+    who : str
+        Whose rows these are, in messages.
     """
 
     answers: ClassVar[str]
@@ -141,16 +149,25 @@ class LocalData(Operator):
     the bits of one in memory. float32 rows stay float32 in products, whose sums are taken in
     float64. Where X'X pays (`_gram_pays`), it is formed in the opening's own pass (`Spread`).
 
-    Args:
-        X: The rows, with the names of their columns and of their site if they have any.
-        who: Whose rows these are, in messages.
-        missing: Whether NaN stands for a value that is missing; the frame says what takes its place.
+    Parameters
+    ----------
+    X : array-like
+        The rows, with the names of their columns and of their site if they have any.
+    who : str, default="the client"
+        Whose rows these are, in messages.
+    missing : bool, default=False
+        Whether NaN stands for a value that is missing; the frame says what takes its place.
 
-    Attributes:
-        table: The rows and what is known of them, with the columns in their order here.
-        measured: What has been measured of these rows and columns, for all frames.
-        all_columns: The rows with all columns that the table has.
-        places: Of a view of some columns, where these are among all; else None.
+    Attributes
+    ----------
+    table : Table
+        The rows and what is known of them, with the columns in their order here.
+    measured : Measured
+        What has been measured of these rows and columns, for all frames.
+    all_columns : LocalData
+        The rows with all columns that the table has.
+    places : ndarray or None
+        Of a view of some columns, where these are among all; else None.
     """
 
     answers: ClassVar[str] = "rows"
@@ -254,10 +271,14 @@ class LocalData(Operator):
     def in_frame(self, frame: Frame, *, once: bool = False, copy: bool = False) -> LocalData:
         """The same stored rows in another frame. What belongs to the rows alone is shared.
 
-        Args:
-            frame: The frame.
-            once: Whether the rows are needed in this frame for one or two products only, which do not pay for X'X.
-            copy: Whether a copy of the rows less the mean may be kept.
+        Parameters
+        ----------
+        frame : Frame
+            The frame.
+        once : bool, default=False
+            Whether the rows are needed in this frame for one or two products only, which do not pay for X'X.
+        copy : bool, default=False
+            Whether a copy of the rows less the mean may be kept.
         """
         if frame.covariates is not None:
             return self._beside_covariates(frame, once=once, copy=copy)
@@ -563,9 +584,12 @@ class View:
 
     X'X in that frame, and rows less its mean, are then formed once. Whoever sends or receives the messages keeps it.
 
-    Args:
-        rows: The rows.
-        copy: Whether a copy of the rows less the mean may be kept.
+    Parameters
+    ----------
+    rows : LocalData
+        The rows.
+    copy : bool, default=False
+        Whether a copy of the rows less the mean may be kept.
     """
 
     __slots__ = ("_copy", "_framed", "rows")

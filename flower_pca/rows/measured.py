@@ -47,18 +47,29 @@ T = TypeVar("T")
 class Measured:
     """The rows of one client, and what has been measured of them.
 
-    Args:
-        rows: The rows.
-        look: What goes through the entries if some are not finite; None of rows that are known to be finite.
-        missing: Whether NaN may stand for a missing value.
+    Parameters
+    ----------
+    rows : Blocks
+        The rows.
+    look : Look or None
+        What goes through the entries if some are not finite; None of rows that are known to be finite.
+    missing : bool
+        Whether NaN may stand for a missing value.
 
-    Attributes:
-        rows: The rows.
-        n: How many rows there are.
-        d: How many columns.
-        sparse: Whether the rows are a scipy sparse array.
-        dtype: The precision in which products are computed.
-        missing: How many values are missing.
+    Attributes
+    ----------
+    rows : Blocks
+        The rows.
+    n
+        How many rows there are.
+    d
+        How many columns.
+    sparse
+        Whether the rows are a scipy sparse array.
+    dtype
+        The precision in which products are computed.
+    missing : bool
+        How many values are missing.
     """
 
     # A simulation has thousands of these, most of a few rows: no dictionary of attributes beside the one of facts.

@@ -40,10 +40,14 @@ class Joint(Protocol):
 class Moves:
     """What is subtracted from features, what they are multiplied by, and what of the covariates is subtracted.
 
-    Attributes:
-        shift, factor: Of the features, (d,).
-        slopes: How much of each of the next q columns is subtracted from each feature, (q, d).
-        mean: What is subtracted from these columns before, (q,).
+    Attributes
+    ----------
+    shift, factor : ndarray of shape (d,)
+        Of the features.
+    slopes : ndarray of shape (q, d)
+        How much of each of the next q columns is subtracted from each feature.
+    mean : ndarray of shape (q,)
+        What is subtracted from these columns before.
     """
 
     shift: Array

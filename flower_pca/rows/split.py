@@ -17,11 +17,16 @@ _LONGEST: Final = 64  # characters of a salt
 class Split:
     """What a party does with its columns before they are multiplied. No server's number is in it.
 
-    Attributes:
-        center: Whether to subtract each column's mean, which is that of all rows.
-        scale: What each column is divided by then: None, "std", "max_abs" or "genotype".
-        gaps: Whether NaN stands for a missing value, in whose place comes its column's mean.
-        salt: What the digest of the ids is salted with, one for each run.
+    Attributes
+    ----------
+    center : bool
+        Whether to subtract each column's mean, which is that of all rows.
+    scale : str or None
+        What each column is divided by then: None, "std", "max_abs" or "genotype".
+    gaps : bool
+        Whether NaN stands for a missing value, in whose place comes its column's mean.
+    salt : str
+        What the digest of the ids is salted with, one for each run.
     """
 
     center: bool = True
@@ -37,8 +42,10 @@ class Split:
     def of(cls, plain: Mapping[str, Any]) -> Self | None:
         """What `plain` has made; None where there is none.
 
-        Raises:
-            ProtocolError: If it is none.
+        Raises
+        ------
+        ProtocolError
+            If it is none.
         """
         if NAME not in plain:
             return None

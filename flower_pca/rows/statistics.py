@@ -52,17 +52,26 @@ _FILE: Final = "statistics of the rows"
 class Statistics:
     """What is known of a client's rows before the first message, all in float64.
 
-    Attributes:
-        n: The number of rows.
-        mean: mu, of the values that are there; 0 for a column that has none.
-        seen: How many values each column has.
-        peak: The largest |x| of each column.
-        gaps: The columns whose gaps have a column of their own in C or R, after those of the rows.
-        m2: The squared deviations from the mean, by column.
-        rest: What rounding has left out of the mean: where that is far from 0, its last digits
-            count.
-        scatter: C; or None where there is R, or only a product.
-        factor: R; or None.
+    Attributes
+    ----------
+    n : int
+        The number of rows.
+    mean : ndarray
+        mu, of the values that are there; 0 for a column that has none.
+    seen : ndarray
+        How many values each column has.
+    peak : ndarray
+        The largest |x| of each column.
+    gaps : ndarray
+        The columns whose gaps have a column of their own in C or R, after those of the rows.
+    m2 : ndarray
+        The squared deviations from the mean, by column.
+    rest : ndarray
+        What rounding has left out of the mean: where that is far from 0, its last digits count.
+    scatter : ndarray or None
+        C; or None where there is R, or only a product.
+    factor : ndarray or None
+        R; or None.
     """
 
     n: int
@@ -208,9 +217,12 @@ def measure(data: Measured, *, gaps: bool = False) -> Statistics:
 
     Cost: a pass for the mean and 2 n d min(n, d) flops, once.
 
-    Args:
-        data: The rows.
-        gaps: Whether gaps have columns of their own, for `Statistics.with_fill`.
+    Parameters
+    ----------
+    data : Measured
+        The rows.
+    gaps : bool, default=False
+        Whether gaps have columns of their own, for `Statistics.with_fill`.
     """
     there, d = data.observed(), data.d
     seen = np.full(d, there.seen, dtype=np.float64)

@@ -32,11 +32,16 @@ _AHEAD: Final = 10_000  # steps of an iterator that are passed over at once
 class Completion:
     """A batch as its client keeps it.
 
-    Attributes:
-        rows: Its rows, completed, (n, d). In a first step without a start zeros stand in the gaps.
-        outliers: What was taken out of them, (n, d); zeros elsewhere.
-        found: True where that was, (n, d): the entry in `rows` stands for an outlier.
-        missing: True where nothing was observed, (n, d): the entry in `rows` fills a gap.
+    Attributes
+    ----------
+    rows : ndarray of shape (n, d)
+        Its rows, completed. In a first step without a start zeros stand in the gaps.
+    outliers : ndarray of shape (n, d)
+        What was taken out of them; zeros elsewhere.
+    found : ndarray of shape (n, d)
+        True where that was: the entry in `rows` stands for an outlier.
+    missing : ndarray of shape (n, d)
+        True where nothing was observed: the entry in `rows` fills a gap.
     """
 
     rows: Array
@@ -89,17 +94,23 @@ class StepRows:
 class Stream:
     """The rows of one client as they arrive: batch t is what the client works on in step t. NaN is a missing entry.
 
-    Args:
-        source: An array that is cut into batches; a list of batches (None for a step without rows);
-            a function from the number of the step to a batch or None; an iterator over batches; or
-            a queue such as `folder`.
-        batch: Rows of a batch, where the source is an array.
-        missing: True where an entry is missing, in the shape of the array; for a list of batches a
-            list of masks.
-        keep: Whether to keep what was completed, in `completed`, by the number of the step.
-        out: A folder of the node's own to write it to, one npz per step.
-        min_rows: Rows below which a batch counts as none.
-        who: The client's name in messages about its data.
+    Parameters
+    ----------
+    source
+        An array that is cut into batches; a list of batches (None for a step without rows); a function from the number
+        of the step to a batch or None; an iterator over batches; or a queue such as `folder`.
+    batch : int or None, default=None
+        Rows of a batch, where the source is an array.
+    missing : default=None
+        True where an entry is missing, in the shape of the array; for a list of batches a list of masks.
+    keep : bool, default=False
+        Whether to keep what was completed, in `completed`, by the number of the step.
+    out : str or path or None, default=None
+        A folder of the node's own to write it to, one npz per step.
+    min_rows : int, default=1
+        Rows below which a batch counts as none.
+    who : str, default="the client"
+        The client's name in messages about its data.
     """
 
     WHO: ClassVar[str] = "the client"

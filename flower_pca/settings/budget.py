@@ -30,23 +30,30 @@ class DP:
     epsilon, delta and the number of messages. Where sums are masked, each adds a share, so that the
     fewest survivors, less the colluding ones, have that much.
 
-    Args:
-        epsilon: The bound on the logarithm of probabilities.
-        delta: The probability beyond the bound; well below one over the number of rows.
-        clip: The norm to which rows are clipped in the common frame. Choose it without looking at
-            the rows; left out, it follows from `ranges`.
-        reach: The norm to which raw rows are clipped when mean and scale are measured; `clip` if
-            left out, which a scale forbids.
-        ranges: Between which values each column lies, from what is public and not from the rows,
-            such as {"age": (18, 100)}, "age=18..100,weight=30..200", or a file of lines age,18,100.
-            Columns are then counted from the middle of their range, in halves of it; they are those
-            of the run, and no `scale` is needed.
-        frame_share: The share of the budget that mean, scale and count may take.
-        noise_seed: For simulations in process only: a seed that makes the noise the same every
-            time. Whoever knows it can take the noise off.
-        colluding: Under masks, how many clients may collude with the server: their shares of the
-            noise do not count, and those of the others are larger. Without masks each client adds
-            all of it, whoever colludes.
+    Parameters
+    ----------
+    epsilon : float
+        The bound on the logarithm of probabilities.
+    delta : float
+        The probability beyond the bound; well below one over the number of rows.
+    clip : float, default=0.0
+        The norm to which rows are clipped in the common frame. Choose it without looking at the rows; left out, it
+        follows from `ranges`.
+    reach : float or None, default=None
+        The norm to which raw rows are clipped when mean and scale are measured; `clip` if left out, which a scale
+        forbids.
+    ranges : AsGiven or None, default=None
+        Between which values each column lies, from what is public and not from the rows, such as {"age": (18, 100)},
+        "age=18..100,weight=30..200", or a file of lines age,18,100. Columns are then counted from the middle of their
+        range, in halves of it; they are those of the run, and no `scale` is needed.
+    frame_share : float, default=0.1
+        The share of the budget that mean, scale and count may take.
+    noise_seed : int or None, default=None
+        For simulations in process only: a seed that makes the noise the same every time. Whoever knows it can take the
+        noise off.
+    colluding : int, default=0
+        Under masks, how many clients may collude with the server: their shares of the noise do not count, and those of
+        the others are larger. Without masks each client adds all of it, whoever colludes.
     """
 
     epsilon: float

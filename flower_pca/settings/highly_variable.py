@@ -23,9 +23,12 @@ _TINY: Final = 1e-12  # stands for a mean of 0
 class HighlyVariable:
     """How many genes to take, and by which rule.
 
-    Args:
-        flavor: "seurat" or "cell_ranger", as in scanpy's highly_variable_genes.
-        genes: How many genes to take.
+    Parameters
+    ----------
+    flavor : str, default="seurat"
+        "seurat" or "cell_ranger", as in scanpy's highly_variable_genes.
+    genes : int, default=2000
+        How many genes to take.
     """
 
     flavor: str = "seurat"
@@ -58,11 +61,16 @@ class HighlyVariable:
     def choose(self, n: int, mean: Array, variance: Array, names: Sequence[str]) -> tuple[tuple[str, ...], str]:
         """The genes, and in a sentence how many are left out.
 
-        Args:
-            n: Cells at all sites.
-            mean: Of each gene.
-            variance: Of each gene, with divisor n - 1.
-            names: What the genes are called.
+        Parameters
+        ----------
+        n : int
+            Cells at all sites.
+        mean : ndarray
+            Of each gene.
+        variance : ndarray
+            Of each gene, with divisor n - 1.
+        names : sequence of str
+            What the genes are called.
         """
         if n < 2:
             raise DataError(f"highly_variable={self} needs two cells at least. Give more, or leave it out.")

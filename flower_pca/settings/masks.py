@@ -23,21 +23,22 @@ _SECURITY: Final = 20
 class MaskedSums:
     """Settings of masked sums; `mask=True` stands for the defaults.
 
-    Args:
-        threshold: The sum can be computed if, of every client and its neighbours together, more
-            than this share answer; at least one half, below which a server that lies about
-            drop-outs could see an answer.
-        bound: The largest entry, in absolute value, that any client may have to send after the
-            opening. Left out, it follows from the sums that the opening has brought. A client with
-            a larger one sends nothing, and says so.
-        neighbours: With how many others a client shares masks; an even number. Left out, with all
-            others up to 100 clients; beyond with the fewest of whom a majority colludes, at any
-            client, with a chance of at most 2^-20, where a fifth of all clients collude: 48 of 200,
-            72 of 1000.
-        self_masks: Whether a client adds a mask of its own to those that it shares with others.
-            Without them a sum takes one message while nobody drops out, not two; but a server that
-            lies about drop-outs could unmask an upload, and one that is only curious, an upload
-            that comes late. Nodes have to agree, by `single_masks`.
+    Parameters
+    ----------
+    threshold : float, default=0.5
+        The sum can be computed if, of every client and its neighbours together, more than this share answer; at least
+        one half, below which a server that lies about drop-outs could see an answer.
+    bound : float or None, default=None
+        The largest entry, in absolute value, that any client may have to send after the opening. Left out, it follows
+        from the sums that the opening has brought. A client with a larger one sends nothing, and says so.
+    neighbours : int or None, default=None
+        With how many others a client shares masks; an even number. Left out, with all others up to 100 clients; beyond
+        with the fewest of whom a majority colludes, at any client, with a chance of at most 2^-20, where a fifth of all
+        clients collude: 48 of 200, 72 of 1000.
+    self_masks : bool, default=True
+        Whether a client adds a mask of its own to those that it shares with others. Without them a sum takes one
+        message while nobody drops out, not two; but a server that lies about drop-outs could unmask an upload, and one
+        that is only curious, an upload that comes late. Nodes have to agree, by `single_masks`.
     """
 
     threshold: float = 0.5

@@ -22,10 +22,14 @@ _ROUNDING: Final = 1e-9  # of a frequency or share: what is just at a limit stay
 class Variants:
     """Limits that a variant has to keep over the people of all sites; "variants()" stands for the defaults.
 
-    Args:
-        maf: The least frequency of the rarer allele.
-        call: The least share of people with a value.
-        ambiguous: Whether to keep A/T and C/G, whose strand cannot be told.
+    Parameters
+    ----------
+    maf : float, default=0.01
+        The least frequency of the rarer allele.
+    call : float, default=0.98
+        The least share of people with a value.
+    ambiguous : bool, default=True
+        Whether to keep A/T and C/G, whose strand cannot be told.
     """
 
     maf: float = 0.01
@@ -53,14 +57,21 @@ class Variants:
     def choose(self, n: int, mean: Array, seen: Array, names: Sequence[str]) -> tuple[tuple[str, ...], str]:
         """The variants that keep the limits, and in a sentence how many do not.
 
-        Args:
-            n: People at all sites.
-            mean: Of the values of each variant.
-            seen: How many values each variant has.
-            names: What the variants are called.
+        Parameters
+        ----------
+        n : int
+            People at all sites.
+        mean : ndarray
+            Of the values of each variant.
+        seen : ndarray
+            How many values each variant has.
+        names : sequence of str
+            What the variants are called.
 
-        Raises:
-            DataError: If these are no counts of alleles, or if none is left.
+        Raises
+        ------
+        DataError
+            If these are no counts of alleles, or if none is left.
         """
         if (outside := np.flatnonzero((mean < -_OFF) | (mean > 2.0 + _OFF))).size:
             raise DataError(

@@ -51,8 +51,10 @@ _EVERY: Final = 0.2  # seconds between two pictures of the bar
 class Watch(Watcher):
     """Watches a run, called with its result: the log and the bar, then the caller's function.
 
-    Args:
-        on_round: The caller's own; None for none.
+    Parameters
+    ----------
+    on_round : callable or None
+        The caller's own; None for none.
     """
 
     def __init__(self, on_round: Callable[[Driven], None] | None) -> None:
@@ -145,20 +147,23 @@ _MOST: Final = 64
 class Ray:
     """Flower's simulation engine; "ray" stands for the defaults.
 
-    Args:
-        clients_per_node: How many clients a virtual node hosts. The engine handles every message on
-            its own, so that one for many clients costs little more than one for one: all of a
-            node's get one message, and their answers come back together. 1 for a message per
-            client, as in a deployment; "auto" for several nodes for each core.
-        num_cpus_per_client: The cores that one client at work takes.
-        address: The cluster to use. If left out, that of this process, or a new one on this
-            machine. Rows go through Ray's object store where its machines do not share the folder
-            for temporary files; those that are memory-mapped from files which all machines see stay
-            where they are.
-        entry: How the engine is started. "run_simulation" calls the function of this name, which
-            Flower calls deprecated. "flwr_run" starts a SuperLink for the time of the simulation
-            and gives it an app by the command `flwr run`: the server is then another process, so
-            `on_round` is not called. "auto" takes run_simulation as long as Flower has it.
+    Parameters
+    ----------
+    clients_per_node : int or str, default="auto"
+        How many clients a virtual node hosts. The engine handles every message on its own, so that one for many clients
+        costs little more than one for one: all of a node's get one message, and their answers come back together. 1 for
+        a message per client, as in a deployment; "auto" for several nodes for each core.
+    num_cpus_per_client : float, default=1.0
+        The cores that one client at work takes.
+    address : str or None, default=None
+        The cluster to use. If left out, that of this process, or a new one on this machine. Rows go through Ray's
+        object store where its machines do not share the folder for temporary files; those that are memory-mapped from
+        files which all machines see stay where they are.
+    entry : str, default="auto"
+        How the engine is started. "run_simulation" calls the function of this name, which Flower calls deprecated.
+        "flwr_run" starts a SuperLink for the time of the simulation and gives it an app by the command `flwr run`: the
+        server is then another process, so `on_round` is not called. "auto" takes run_simulation as long as Flower has
+        it.
     """
 
     clients_per_node: int | str = "auto"
@@ -215,12 +220,18 @@ class Ray:
 class SimulationSettings:
     """How a simulation is carried out, whatever is asked: see `simulate`.
 
-    Args:
-        engine: Flower's engine, with its settings; None for a loop in this process.
-        answers: What clients answer from: "rows" or "fixed".
-        start: Components to begin with.
-        checkpoint: The file to keep the state of the run in.
-        on_round: The caller's own function.
+    Parameters
+    ----------
+    engine : Ray or None
+        Flower's engine, with its settings; None for a loop in this process.
+    answers : str
+        What clients answer from: "rows" or "fixed".
+    start
+        Components to begin with.
+    checkpoint : str or path or None
+        The file to keep the state of the run in.
+    on_round : callable or None
+        The caller's own function.
     """
 
     engine: Ray | None
@@ -239,14 +250,18 @@ _MEMORY: Final = "memory."
 class InProcess:
     """Clients by position, with what each keeps from message to message.
 
-    Args:
-        clients: Their rows, or their streams.
-        present: From the number of a message to the clients that can be reached then; all of them
-            if left out.
-        bits: Where each client's noise comes from; the operating system if left out.
-        seed: Seed of the noise under masks.
-        source: What gives clients that answer from fixed statistics theirs; None for those that
-            multiply rows.
+    Parameters
+    ----------
+    clients : sequence of LocalData or Stream
+        Their rows, or their streams.
+    present : callable or None, default=None
+        From the number of a message to the clients that can be reached then; all of them if left out.
+    bits : sequence of Bits or None, default=None
+        Where each client's noise comes from; the operating system if left out.
+    seed : int, default=0
+        Seed of the noise under masks.
+    source : callable or None, default=None
+        What gives clients that answer from fixed statistics theirs; None for those that multiply rows.
     """
 
     kind: ClassVar[str] = "tracking checkpoint"

@@ -57,13 +57,20 @@ clientapp = "{__name__}:client_app"
 def run(serve: Callable[[Any], Any], client: ClientApp, nodes: int, cores: int, folder: Path, cluster: str) -> Any:
     """What `serve` returns for a grid of so many virtual nodes with this ClientApp; its error is raised here.
 
-    Args:
-        serve: The server. It runs in another process.
-        client: The ClientApp of all nodes, likewise.
-        nodes: How many virtual nodes there are.
-        cores: How many cores each of them takes.
-        folder: A folder that only this user can read and write.
-        cluster: The address of the Ray cluster.
+    Parameters
+    ----------
+    serve : callable
+        The server. It runs in another process.
+    client : ClientApp
+        The ClientApp of all nodes, likewise.
+    nodes : int
+        How many virtual nodes there are.
+    cores : int
+        How many cores each of them takes.
+    folder : path
+        A folder that only this user can read and write.
+    cluster : str
+        The address of the Ray cluster.
     """
     from ray import cloudpickle
 

@@ -119,8 +119,10 @@ def machines() -> list[dict[str, Any]]:
 def everywhere(function: Callable[..., Any], *args: Any) -> dict[str, Any]:
     """What a module's function returns on each machine, by its name and Ray's number of it.
 
-    Raises:
-        NotEnoughNodes: If a machine has left the cluster meanwhile.
+    Raises
+    ------
+    NotEnoughNodes
+        If a machine has left the cluster meanwhile.
     """
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy

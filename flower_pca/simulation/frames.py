@@ -20,18 +20,25 @@ from flower_pca.names.table import Table
 def from_frame(frame: Any, *, by: Any) -> list[Table]:
     """The rows of each site of one table, with the names of its columns and of the sites.
 
-    Args:
-        frame: A data frame (of pandas, polars, or alike), or other rows.
-        by: Whose a row is: the name of the column that says so, or of a level of the index; or a
-            site for each row, as a series (maybe a column of the table), an array or a list. The
-            other columns are the features.
+    Parameters
+    ----------
+    frame
+        A data frame (of pandas, polars, or alike), or other rows.
+    by
+        Whose a row is: the name of the column that says so, or of a level of the index; or a site for each row, as a
+        series (maybe a column of the table), an array or a list. The other columns are the features.
 
-    Returns:
+    Returns
+    -------
+    list of Table
         What `simulate` takes: the sites in the order of their names.
 
-    Raises:
-        ConfigError: If `by` is none of these.
-        DataError: If a row has no site, or the table has no row or no other column.
+    Raises
+    ------
+    ConfigError
+        If `by` is none of these.
+    DataError
+        If a row has no site, or the table has no row or no other column.
     """
     # a lazy one of polars
     if hasattr(frame, "collect_schema") and hasattr(frame, "collect"):

@@ -58,41 +58,52 @@ def simulate(
 ) -> PCAResult:
     """Principal components of the rows of all shards together, by a federated algorithm.
 
-    Args:
-        algorithm: A name ("krylov"), a spec string ("faps(inner_steps=5)") or an instance; or a
-            whole `PCAConfig`.
-        shards: One two-dimensional array per client: dense, scipy sparse or memory-mapped; rows are
-            samples. Data frames and what `from_frame` and `sources.make` give are matched by the
-            names of their columns; a mapping names the sites. With partitioned_by="columns" their rows are
-            matched instead, by the index of a data frame or the ids of a file where these are
-            given.
-        hide_local: Clients, by position, whose own results are not handed over in `own` of the result.
-        answers: "rows": clients multiply rows, or X'X where that takes fewer operations; "fixed":
-            they answer as nodes in a deployment do, with the same bits. See `Rules`.
-        init: Components to begin with, for an algorithm that iterates: an earlier result, its
-            file, or components as rows. Over nearly the same rows that saves messages; the answer
-            is that of these rows.
-        checkpoint: File to keep the state of the run in after every round. If it is there at the
-            start, the run goes on from it, in process bit for bit; a finished run removes it.
-        on_round: Called with the run after every round. Rounds are logged to "flower_pca" at INFO
-            as well, and a notebook shows a bar.
-        backend: "in_process", a plain loop without Flower; or "ray", Flower's simulation engine,
-            with virtual nodes that host many clients; or Ray(clients_per_node=1) for settings of
-            it. The components are the same to the last bit.
-        **settings: What is asked, where `algorithm` is not a PCAConfig: n_components, and what else
-            `PCAConfig` names, such as center, scale, seed, mask=True or dp="dp(epsilon=1.0,
-            delta=1e-6, clip=10.0)". For an algorithm that iterates, tol, min_rounds, max_rounds and
-            patience are its own: see `make`. Here `fraction` may also be a function from the number
-            of a message to the positions of the clients that can be reached then.
+    Parameters
+    ----------
+    algorithm : str, Algorithm or PCAConfig
+        A name ("krylov"), a spec string ("faps(inner_steps=5)") or an instance; or a whole `PCAConfig`.
+    shards : sequence or mapping
+        One two-dimensional array per client: dense, scipy sparse or memory-mapped; rows are samples. Data frames and
+        what `from_frame` and `sources.make` give are matched by the names of their columns; a mapping names the sites.
+        With partitioned_by="columns" their rows are matched instead, by the index of a data frame or the ids of a file
+        where these are given.
+    hide_local : collection of int, default=()
+        Clients, by position, whose own results are not handed over in `own` of the result.
+    answers : str, default="rows"
+        "rows": clients multiply rows, or X'X where that takes fewer operations; "fixed": they answer as nodes in a
+        deployment do, with the same bits. See `Rules`.
+    init : PCAResult, path or array-like, or None, default=None
+        Components to begin with, for an algorithm that iterates: an earlier result, its file, or components as rows.
+        Over nearly the same rows that saves messages; the answer is that of these rows.
+    checkpoint : str or path or None, default=None
+        File to keep the state of the run in after every round. If it is there at the start, the run goes on from it, in
+        process bit for bit; a finished run removes it.
+    on_round : callable or None, default=None
+        Called with the run after every round. Rounds are logged to "flower_pca" at INFO as well, and a notebook shows a
+        bar.
+    backend : str or Ray, default="in_process"
+        "in_process", a plain loop without Flower; or "ray", Flower's simulation engine, with virtual nodes that host
+        many clients; or Ray(clients_per_node=1) for settings of it. The components are the same to the last bit.
+    **settings
+        What is asked, where `algorithm` is not a PCAConfig: n_components, and what else `PCAConfig` names, such as
+        center, scale, seed, mask=True or dp="dp(epsilon=1.0, delta=1e-6, clip=10.0)". For an algorithm that iterates,
+        tol, min_rounds, max_rounds and patience are its own: see `make`. Here `fraction` may also be a function from
+        the number of a message to the positions of the clients that can be reached then.
 
-    Returns:
-        The components with their variances, why the run ended, and its history; of a run over
-        columns a `ColumnsResult`, which has the scores as well.
+    Returns
+    -------
+    PCAResult
+        The components with their variances, why the run ended, and its history; of a run over columns a
+        `ColumnsResult`, which has the scores as well.
 
-    Raises:
-        ConfigError: If a parameter is not valid.
-        DataError: If a shard cannot be used; the message names the client.
-        NotEnoughNodes: If fewer clients are present, or answer, than the run needs.
+    Raises
+    ------
+    ConfigError
+        If a parameter is not valid.
+    DataError
+        If a shard cannot be used; the message names the client.
+    NotEnoughNodes
+        If fewer clients are present, or answer, than the run needs.
     """
     _require_order("simulate", "shards", algorithm, shards, (Algorithm, PCAConfig))
     conduct = SimulationSettings(
@@ -291,32 +302,42 @@ def track(
 ) -> TrackingResult:
     """The subspace of the rows of all streams together, followed over time.
 
-    Args:
-        tracker: A name ("st_miss"), a spec string ("robust_tracking(smallest_outlier=15)") or an
-            instance.
-        streams: One per client: a `Stream`, or what one is made of (an array, a list of batches, a
-            function from the number of a step to a batch, an iterator). Rows are samples, NaN is a
-            missing entry.
-        batch: Rows of a batch, for streams that are arrays.
-        min_nodes: Clients that must be present.
-        checkpoint: File to keep the state of the run in after every message. If it is there at the
-            start, the run goes on from it, bit for bit; a finished run removes it. Not for
-            iterators that do not begin anew.
-        on_round: Called with the run after every message.
-        on_step: Called with the `StepRecord` of every step as soon as it is over, before the
-            checkpoint is written: a run that goes on from there may tell its newest step once more.
-        backend: "in_process", a plain loop without Flower; or "ray", Flower's simulation engine,
-            with virtual nodes that host many clients; or Ray(clients_per_node=1) for settings of
-            it. The components are the same to the last bit.
-        **settings: What is asked: n_components, steps, start, columns, seed, mask, channel. See
-            `assembly.tracking`.
+    Parameters
+    ----------
+    tracker : str or Tracker
+        A name ("st_miss"), a spec string ("robust_tracking(smallest_outlier=15)") or an instance.
+    streams : sequence
+        One per client: a `Stream`, or what one is made of (an array, a list of batches, a function from the number of a
+        step to a batch, an iterator). Rows are samples, NaN is a missing entry.
+    batch : int or None, default=None
+        Rows of a batch, for streams that are arrays.
+    min_nodes : int, default=1
+        Clients that must be present.
+    checkpoint : str or path or None, default=None
+        File to keep the state of the run in after every message. If it is there at the start, the run goes on from it,
+        bit for bit; a finished run removes it. Not for iterators that do not begin anew.
+    on_round : callable or None, default=None
+        Called with the run after every message.
+    on_step : callable or None, default=None
+        Called with the `StepRecord` of every step as soon as it is over, before the checkpoint is written: a run that
+        goes on from there may tell its newest step once more.
+    backend : str or Ray, default="in_process"
+        "in_process", a plain loop without Flower; or "ray", Flower's simulation engine, with virtual nodes that host
+        many clients; or Ray(clients_per_node=1) for settings of it. The components are the same to the last bit.
+    **settings
+        What is asked: n_components, steps, start, columns, seed, mask, channel. See `assembly.tracking`.
 
-    Returns:
+    Returns
+    -------
+    TrackingResult
         The basis of each step, changes, figures of every batch, and the history.
 
-    Raises:
-        ConfigError: If a parameter is not valid.
-        DataError: If a batch cannot be used; the message names the client and the step.
+    Raises
+    ------
+    ConfigError
+        If a parameter is not valid.
+    DataError
+        If a batch cannot be used; the message names the client and the step.
     """
     _require_order("track", "streams", tracker, streams, (Tracker,))
     checks.parameters("track", settings, TrackingOptions.__annotations__)

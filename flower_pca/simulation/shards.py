@@ -213,10 +213,14 @@ def _open(place: Place, pack: Array | None) -> Array:
 class Where:
     """Where the shards are, and what clients keep.
 
-    Args:
-        packs: The shards.
-        name: Of the folder for what clients leave, among the temporary files of each machine.
-        shared: That folder, if all machines see it.
+    Parameters
+    ----------
+    packs : Packs
+        The shards.
+    name : str
+        Of the folder for what clients leave, among the temporary files of each machine.
+    shared : str or None
+        That folder, if all machines see it.
     """
 
     packs: Packs

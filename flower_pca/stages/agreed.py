@@ -63,11 +63,16 @@ class Naming(EmptyStage[NamingState]):
 class Agreed(ContinuedRun):
     """A run whose first message asks what columns of words become; to its driver like any other.
 
-    Args:
-        first: The run of that message.
-        coding: What is asked of columns of words.
-        columns: The columns that the caller names; None for all.
-        then: From all columns, and a coding that is known, to the run of these.
+    Parameters
+    ----------
+    first : Run
+        The run of that message.
+    coding : Coding
+        What is asked of columns of words.
+    columns : Columns or None
+        The columns that the caller names; None for all.
+    then : Then
+        From all columns, and a coding that is known, to the run of these.
     """
 
     def __init__(self, first: Run, *, coding: Coding, columns: Columns | None, then: Then) -> None:

@@ -74,11 +74,16 @@ def _known(model: Model, total: Arrays) -> Model:
 class Chosen(ContinuedRun):
     """A run whose first message says which columns it is about; to its driver like any other.
 
-    Args:
-        first: The run of that message.
-        what: The option that asks for it, in messages.
-        choose: Which columns to take.
-        then: From these to the run that goes on.
+    Parameters
+    ----------
+    first : Driven
+        The run of that message.
+    what : str
+        The option that asks for it, in messages.
+    choose : Choose
+        Which columns to take.
+    then : Then
+        From these to the run that goes on.
     """
 
     def __init__(self, first: Driven, *, what: str, choose: Choose, then: Then) -> None:

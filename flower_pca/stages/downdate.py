@@ -58,15 +58,22 @@ _SAME: Final = 1e-10  # of the largest square, below which a residual is none
 class Downdate:
     """What it takes to hold rows against the components without them.
 
-    Attributes:
-        W: The Ritz vectors of C, (d, p), orthonormal, largest first.
-        values: Their sums of squares, (p,).
-        k: How many of them are components.
-        mean_rest: `bar`, the sum of squares along each direction beyond W, on average.
-        n: Rows of all sites together.
-        centred: Whether the mean of all rows was subtracted.
-        rescaled: The columns, (d,), that were divided by the deviation of all rows; None if no
-            column was.
+    Attributes
+    ----------
+    W : ndarray of shape (d, p)
+        The Ritz vectors of C, orthonormal, largest first.
+    values : ndarray of shape (p,)
+        Their sums of squares.
+    k : int
+        How many of them are components.
+    mean_rest : float
+        `bar`, the sum of squares along each direction beyond W, on average.
+    n : int
+        Rows of all sites together.
+    centred : bool
+        Whether the mean of all rows was subtracted.
+    rescaled : ndarray of shape (d,) or None
+        The columns, that were divided by the deviation of all rows; None if no column was.
     """
 
     W: Array

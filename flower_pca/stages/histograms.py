@@ -120,18 +120,26 @@ def rescaled_columns(names: tuple[str, ...] | None, d: int) -> Array:
 class HistogramsState:
     """What rows are held against, and the counts by T2 and SPE once they are known.
 
-    Attributes:
-        Z: The Ritz vectors, of which the first are the components, (d, p); or the components alone,
-            if rows cannot be left out.
-        variances: The variances of the components, (k,).
-        rest: The variance left out.
-        values: The sums of squares along Z, (p,); none if rows cannot be left out.
-        mean_rest: The sum of squares along each direction beyond Z, on average.
-        rows: Rows of all clients together.
-        centred, deviation: Whether the mean of all rows was subtracted, and whether columns were
-            divided by the deviations of all rows.
-        counts: How many rows lie in each bin, (2, bins).
-        neighbours: How many rows were left out with their neighbours.
+    Attributes
+    ----------
+    Z : ndarray of shape (d, p)
+        The Ritz vectors, of which the first are the components; or the components alone, if rows cannot be left out.
+    variances : ndarray of shape (k,)
+        The variances of the components.
+    rest : float
+        The variance left out.
+    values : ndarray of shape (p,)
+        The sums of squares along Z; none if rows cannot be left out.
+    mean_rest : float
+        The sum of squares along each direction beyond Z, on average.
+    rows : int
+        Rows of all clients together.
+    centred, deviation : bool
+        Whether the mean of all rows was subtracted, and whether columns were divided by the deviations of all rows.
+    counts : ndarray of shape (2, bins) or None
+        How many rows lie in each bin.
+    neighbours : int
+        How many rows were left out with their neighbours.
     """
 
     Z: Array

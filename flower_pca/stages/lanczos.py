@@ -25,10 +25,14 @@ _SAME: Final = 1e-8  # of the largest square, below which a direction is another
 class Lanczos:
     """The blocks of t matrices, and their products as far as they have come.
 
-    Attributes:
-        Q: Orthonormal columns of each, (t, d, columns), the newest block last.
-        Y: The products of all but that block.
-        away: Directions that the first matrix is looked at beside, (d, k), orthonormal.
+    Attributes
+    ----------
+    Q : ndarray of shape (t, d, columns)
+        Orthonormal columns of each, the newest block last.
+    Y : ndarray
+        The products of all but that block.
+    away : ndarray of shape (d, k)
+        Directions that the first matrix is looked at beside, orthonormal.
     """
 
     Q: Array

@@ -49,11 +49,16 @@ class OutlyingKind(IntEnum):
 class OutlyingSite:
     """A site that lies far from most others: in which way, in which column, and how far.
 
-    Attributes:
-        site: Its place among the sites.
-        kind: In which way.
-        column: The column in which the site differs most.
-        times: Deviations from the usual mean, or the ratio to the usual deviation.
+    Attributes
+    ----------
+    site : int
+        Its place among the sites.
+    kind : OutlyingKind
+        In which way.
+    column : int
+        The column in which the site differs most.
+    times : float
+        Deviations from the usual mean, or the ratio to the usual deviation.
     """
 
     site: int
@@ -71,12 +76,18 @@ def find(
     and by several times as much as sites usually differ, or as chance makes sites of its size
     differ. If half of the sites or more differ so, nobody is usual, and nobody is named.
 
-    Args:
-        rows: How many rows they have, (S,).
-        means: The mean of each column at each site, (S, d).
-        deviations: The standard deviations, (S, d).
-        block: A random block B, (d, p), if its products are known.
-        products: X'X B of the rows of each site less their own mean, (S, d, p).
+    Parameters
+    ----------
+    rows : ndarray of shape (S,)
+        How many rows they have.
+    means : ndarray of shape (S, d)
+        The mean of each column at each site.
+    deviations : ndarray of shape (S, d)
+        The standard deviations.
+    block : ndarray of shape (d, p) or None, default=None
+        A random block B, if its products are known.
+    products : ndarray of shape (S, d, p) or None, default=None
+        X'X B of the rows of each site less their own mean.
     """
     enough = np.flatnonzero(rows >= FEWEST_ROWS)
     if len(enough) < _FEWEST_SITES:
@@ -128,10 +139,14 @@ def find(
 def without_few_values(values: Array, means: Array, deviations: Array) -> tuple[Array, Array]:
     """Means and deviations, with the usual ones in columns of which a site has few values: no site is judged by these.
 
-    Args:
-        values: How many values of each column each site has, (S, d).
-        means: Their means, (S, d), which say nothing of a column without values.
-        deviations: Their standard deviations, (S, d).
+    Parameters
+    ----------
+    values : ndarray of shape (S, d)
+        How many values of each column each site has.
+    means : ndarray of shape (S, d)
+        Their means, which say nothing of a column without values.
+    deviations : ndarray of shape (S, d)
+        Their standard deviations.
     """
     enough = values >= FEWEST_ROWS
     usual = [
@@ -189,10 +204,14 @@ def as_array(sites: Sequence[OutlyingSite]) -> Array:
 def hints_of(found: Array, keys: Array, names: Sequence[str] | None) -> list[str]:
     """A sentence for each of the first sites, and what to do; "client 3" in them stands for its name.
 
-    Args:
-        found: What `as_array` has made of the sites.
-        keys: The keys of all sites.
-        names: Names of the columns, if they have any.
+    Parameters
+    ----------
+    found : ndarray
+        What `as_array` has made of the sites.
+    keys : ndarray
+        The keys of all sites.
+    names : sequence of str or None
+        Names of the columns, if they have any.
     """
     said = [
         _sentence(f"client {keys[int(site)]}", OutlyingKind(int(kind)), int(column), times, names)

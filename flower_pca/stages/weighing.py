@@ -33,8 +33,10 @@ _ALL: Final = 1e-9  # by which N times a share may be below 1
 class WeighingOpening(Opening):
     """An opening whose answers come together once all of them are there.
 
-    Attributes:
-        share: The most that one client may count of all; None for no such limit.
+    Attributes
+    ----------
+    share : float or None
+        The most that one client may count of all; None for no such limit.
     """
 
     share: float | None = None
@@ -196,9 +198,12 @@ class MedianOpening(WeighingOpening):
 def cap(sizes: Array, share: float) -> Array:
     """Of each size the part, at most 1, so that none is over this share of what is left.
 
-    Raises:
-        ConfigError: If the share is below 1/N.
-        DataError: If so many sizes are 0 that nothing would be left.
+    Raises
+    ------
+    ConfigError
+        If the share is below 1/N.
+    DataError
+        If so many sizes are 0 that nothing would be left.
     """
     count = len(sizes)
     if share * count < 1.0 - _ALL:

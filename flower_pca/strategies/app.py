@@ -38,8 +38,10 @@ _WATCHED: Final = ("events", "live")
 class _InRunConfigWords(logging.Filter):
     """Has Flower's logger print sentences of this package in the words of a run-config, and errors as their sentence.
 
-    Args:
-        algorithm: The algorithm of the run, into whose brackets its parameters go.
+    Parameters
+    ----------
+    algorithm : str
+        The algorithm of the run, into whose brackets its parameters go.
     """
 
     def __init__(self, algorithm: str) -> None:

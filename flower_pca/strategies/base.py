@@ -63,9 +63,12 @@ T = TypeVar("T")
 class FlowerStrategy(Strategy, Generic[R]):
     """A run as a Flower Strategy; see `PCAStrategy` and `TrackingStrategy`, which say what is run.
 
-    Args:
-        waits: How nodes are waited for and asked.
-        checkpoint: File to keep the state of the run in after every message.
+    Parameters
+    ----------
+    waits : Waits
+        How nodes are waited for and asked.
+    checkpoint : str or path or None
+        File to keep the state of the run in after every message.
     """
 
     def __init__(self, waits: Waits, checkpoint: str | os.PathLike[str] | None) -> None:
@@ -117,13 +120,19 @@ class FlowerStrategy(Strategy, Generic[R]):
     def fit(self, grid: Grid, *, on_round: Callable[[Driven], None] | None = None) -> R:
         """Run to the end and return the result.
 
-        Args:
-            grid: The grid.
-            on_round: Called with the run after every message.
+        Parameters
+        ----------
+        grid : Grid
+            The grid.
+        on_round : callable or None, default=None
+            Called with the run after every message.
 
-        Raises:
-            NotEnoughNodes: If fewer than min_nodes nodes are there within node_timeout, or answer.
-            DataError: If the rows of all nodes together cannot be used.
+        Raises
+        ------
+        NotEnoughNodes
+            If fewer than min_nodes nodes are there within node_timeout, or answer.
+        DataError
+            If the rows of all nodes together cannot be used.
         """
         return self._run(_nodes(grid, self._begin(), self._waits), OnRound(on_round), GrowingResult())
 
@@ -140,24 +149,33 @@ class FlowerStrategy(Strategy, Generic[R]):
     ) -> Result:
         """Run as Flower's strategies do, but end on convergence.
 
-        Args:
-            grid: The grid.
-            initial_arrays: Components to begin with, as rows, named components: what `arrays_of`
-                makes of an earlier result, say. Others are left aside, with a warning.
-            num_rounds: The opening and at most so many rounds less one of the algorithm; 0 leaves
-                that to the algorithm. An algorithm that needs a closing message, and an evaluation,
-                take a round more each.
-            timeout: Seconds to wait for the answers of a round; round_timeout if left out.
-            train_config: Sent to the nodes beside our own configuration.
-            evaluate_config: Likewise, with an evaluation.
-            evaluate_fn: Called with the number of the round and the arrays after it; before the
-                first round too, with 0, if `initial_arrays` has components.
-            should_stop: Called after each round with its number and the Result so far. If it returns
-                True, no further message is sent, and the Result has the components as they are.
+        Parameters
+        ----------
+        grid : Grid
+            The grid.
+        initial_arrays : ArrayRecord or None, default=None
+            Components to begin with, as rows, named components: what `arrays_of` makes of an earlier result, say.
+            Others are left aside, with a warning.
+        num_rounds : int, default=0
+            The opening and at most so many rounds less one of the algorithm; 0 leaves that to the algorithm. An
+            algorithm that needs a closing message, and an evaluation, take a round more each.
+        timeout : float or None, default=None
+            Seconds to wait for the answers of a round; round_timeout if left out.
+        train_config : ConfigRecord or None, default=None
+            Sent to the nodes beside our own configuration.
+        evaluate_config : ConfigRecord or None, default=None
+            Likewise, with an evaluation.
+        evaluate_fn : EvaluateFn or None, default=None
+            Called with the number of the round and the arrays after it; before the first round too, with 0, if
+            `initial_arrays` has components.
+        should_stop : ShouldStop or None, default=None
+            Called after each round with its number and the Result so far. If it returns True, no further message is
+            sent, and the Result has the components as they are.
 
-        Returns:
-            Flower's Result: arrays are those of `arrays_of`, metrics those of the history, by
-                round.
+        Returns
+        -------
+        Result
+            Flower's Result: arrays are those of `arrays_of`, metrics those of the history, by round.
         """
         began = time.monotonic()
         checks.integer("num_rounds", num_rounds, remedy="Use 0 to leave it to the algorithm.")
@@ -372,17 +390,25 @@ class FlowerStrategy(Strategy, Generic[R]):
 class GrowingResult(Watcher):
     """Flower's Result of a run, which grows with every message.
 
-    Args:
-        evaluate_fn: The caller's, called with the arrays after every message.
-        should_stop: The caller's, called with the Result after every message.
+    Parameters
+    ----------
+    evaluate_fn : EvaluateFn or None, default=None
+        The caller's, called with the arrays after every message.
+    should_stop : ShouldStop or None, default=None
+        The caller's, called with the Result after every message.
 
-    Attributes:
-        result: The Result.
-        nodes: The nodes of the run.
-        arrays: The newest arrays: as the run has them, or as a subclass's hook has returned them.
-        told: The figures that a subclass's hooks have returned for the newest message; None if no
-            hook is called.
-        changed: Whether a subclass's hook has returned other arrays than the run has.
+    Attributes
+    ----------
+    result : Result
+        The Result.
+    nodes : Nodes or None
+        The nodes of the run.
+    arrays : ArrayRecord
+        The newest arrays: as the run has them, or as a subclass's hook has returned them.
+    told : tuple or None
+        The figures that a subclass's hooks have returned for the newest message; None if no hook is called.
+    changed : bool
+        Whether a subclass's hook has returned other arrays than the run has.
     """
 
     evaluate_fn: EvaluateFn | None = None

@@ -84,9 +84,12 @@ def reach(grid: Grid, *, within: float) -> list[Any] | None:
 class _Exchange:
     """The messages of one exchange: those in flight, and the replies that wait for their turn.
 
-    Args:
-        grid: The grid.
-        timeout: Seconds that a node has.
+    Parameters
+    ----------
+    grid : Grid
+        The grid.
+    timeout : float
+        Seconds that a node has.
     """
 
     def __init__(self, grid: Grid, timeout: float) -> None:

@@ -119,12 +119,18 @@ class Nodes:
     Sums are taken in the order of the nodes' lasting keys, which come with their first answers: so
     the result does not depend on who answers first.
 
-    Args:
-        grid: The grid.
-        run: The run that they are asked for.
-        waits: How they are waited for.
-        configs: What the caller has the nodes told beside our own, by the kind of the message.
-        checkpoint: Where the run is kept, for the log.
+    Parameters
+    ----------
+    grid : Grid
+        The grid.
+    run : Driven
+        The run that they are asked for.
+    waits : Waits
+        How they are waited for.
+    configs : dict
+        What the caller has the nodes told beside our own, by the kind of the message.
+    checkpoint : path or None, default=None
+        Where the run is kept, for the log.
     """
 
     kind: ClassVar[str] = "server checkpoint"
@@ -226,8 +232,10 @@ class Nodes:
     def begin(self, message: Broadcast) -> None:
         """Log that a round begins, as Flower's own strategies do. A closing round may follow those of `num_rounds`.
 
-        Raises:
-            StoppedError: If the caller wants no further message to be sent.
+        Raises
+        ------
+        StoppedError
+            If the caller wants no further message to be sent.
         """
         if self.stopped:
             raise StoppedError
@@ -291,8 +299,10 @@ class Nodes:
     def report(self, record: Round) -> None:
         """Log what a message came to; nodes are named as their operators know them.
 
-        Raises:
-            DataError: If their sum is one of more rows than they may have.
+        Raises
+        ------
+        DataError
+            If their sum is one of more rows than they may have.
         """
         kind, failures = wire.kind(record.stage), len(record.failures)
         log(INFO, "aggregate_%s: Received %d results and %d failures", kind, record.answered, failures)

@@ -44,16 +44,18 @@ class Standardize(FlowerStrategy[Scaling]):
     The result is a `Scaling`: `to_record` sends it to the nodes with the messages of a later step,
     where `Scaling.from_record(record).transform(rows)` standardizes their rows.
 
-    Args:
-        **keywords: How nodes are waited for and asked, min_nodes (2 if left out), node_timeout,
-            round_timeout, action, hosted, max_rows and checkpoint: see `PCAStrategy`. And what is asked,
-            missing, columns and mask: see `PCAConfig`.
+    Parameters
+    ----------
+    **keywords
+        How nodes are waited for and asked, min_nodes (2 if left out), node_timeout, round_timeout, action, hosted,
+        max_rows and checkpoint: see `PCAStrategy`. And what is asked, missing, columns and mask: see `PCAConfig`.
 
-    Example:
-        >>> @app.main()
-        ... def main(grid, context):
-        ...     scaling = Standardize().fit(grid)
-        ...     FedAvg().start(grid, arrays, train_config=ConfigRecord({"lr": 0.1, **scaling.to_record()}))
+    Examples
+    --------
+    >>> @app.main()
+    ... def main(grid, context):
+    ...     scaling = Standardize().fit(grid)
+    ...     FedAvg().start(grid, arrays, train_config=ConfigRecord({"lr": 0.1, **scaling.to_record()}))
     """
 
     @with_signature(ScalingKeywords, {**NODE_DEFAULTS, **defaults(assembly.standardizing)})
@@ -88,40 +90,49 @@ PCA_DEFAULTS: Final = {**NODE_DEFAULTS, **defaults(PCAConfig), **_OWN}
 class PCAStrategy(FlowerStrategy[PCAResult]):
     """Federated PCA as a Flower Strategy.
 
-    Args:
-        algorithm: "auto", which is krylov, or covariance where that costs less; by default with
-            oversample="auto", by which krylov's blocks are wide. Another name, a spec string such
-            as "faps(inner_steps=5)", or an instance; or a whole `PCAConfig`.
-        min_nodes: Nodes (or clients that they host) to wait for, and to keep. If left out, 2; of a
-            PCAConfig, its min_nodes.
-        node_timeout: Seconds to wait for them; then NotEnoughNodes is raised.
-        round_timeout: Seconds to wait for the answers of a round; nodes that have not answered are
-            left out of it.
-        action: Flower's name of the nodes' functions, where they were added by `clients.register`.
-        hosted: "stacked" in simulations whose virtual nodes host many clients each: the answers of
-            a node's clients come back in one message. None if each node is a client.
-        max_rows: The most rows that one node may say it has; a node that says more is left out.
-            Under masks and with noise only their sum is seen, so there the run ends with a
-            DataError if it is more than so many rows for each node. None for no such limit.
-        checkpoint: File to keep the state of the run in after every round. If it is there at the
-            start, the run goes on from it; a finished run removes it.
-        min_available_nodes, min_train_nodes, min_evaluate_nodes: Flower's names of `min_nodes`. The
-            largest of them holds.
-        init: Components to begin with, for an algorithm that iterates: an earlier result, its
-            file, or components as rows.
-        fraction_train: What Flower calls `fraction`.
-        **keywords: These, and what is asked, where `algorithm` is not a PCAConfig: n_components (2
-            if left out), and what else `PCAConfig` names, such as center, scale, seed, mask=True or
-            dp="dp(epsilon=1.0, delta=1e-6, clip=10.0)". For an algorithm that iterates, tol,
-            min_rounds, max_rounds and patience are its own: see `make`.
+    Parameters
+    ----------
+    algorithm : str, Algorithm or PCAConfig, default="auto(oversample='auto')"
+        "auto", which is krylov, or covariance where that costs less; by default with oversample="auto", by which
+        krylov's blocks are wide. Another name, a spec string such as "faps(inner_steps=5)", or an instance; or a whole
+        `PCAConfig`.
+    min_nodes : int or None, default=1
+        Nodes (or clients that they host) to wait for, and to keep. If left out, 2; of a PCAConfig, its min_nodes.
+    node_timeout : float, default=60.0
+        Seconds to wait for them; then NotEnoughNodes is raised.
+    round_timeout : float, default=600.0
+        Seconds to wait for the answers of a round; nodes that have not answered are left out of it.
+    action : str or None, default=None
+        Flower's name of the nodes' functions, where they were added by `clients.register`.
+    hosted : str or None, default=None
+        "stacked" in simulations whose virtual nodes host many clients each: the answers of a node's clients come back
+        in one message. None if each node is a client.
+    max_rows : int or None, default=None
+        The most rows that one node may say it has; a node that says more is left out. Under masks and with noise only
+        their sum is seen, so there the run ends with a DataError if it is more than so many rows for each node. None
+        for no such limit.
+    checkpoint : str or path or None, default=None
+        File to keep the state of the run in after every round. If it is there at the start, the run goes on from it; a
+        finished run removes it.
+    min_available_nodes, min_train_nodes, min_evaluate_nodes : int or None, default=None
+        Flower's names of `min_nodes`. The largest of them holds.
+    init : PCAResult, path or array-like, or None, default=None
+        Components to begin with, for an algorithm that iterates: an earlier result, its file, or components as rows.
+    fraction_train : float or None, default=None
+        What Flower calls `fraction`.
+    **keywords
+        These, and what is asked, where `algorithm` is not a PCAConfig: n_components (2 if left out), and what else
+        `PCAConfig` names, such as center, scale, seed, mask=True or dp="dp(epsilon=1.0, delta=1e-6, clip=10.0)". For an
+        algorithm that iterates, tol, min_rounds, max_rounds and patience are its own: see `make`.
 
-    Example:
-        >>> @app.main()
-        ... def main(grid, context):
-        ...     result = PCAStrategy("krylov", n_components=5).start(grid)  # Flower's own Result
-        ...     components = result.arrays["components"].numpy()
-        ...     result = PCAStrategy("krylov", n_components=5).fit(grid)  # the same as of `simulate`
-        ...     result.save("/tmp/components.npz")
+    Examples
+    --------
+    >>> @app.main()
+    ... def main(grid, context):
+    ...     result = PCAStrategy("krylov", n_components=5).start(grid)  # Flower's own Result
+    ...     components = result.arrays["components"].numpy()
+    ...     result = PCAStrategy("krylov", n_components=5).fit(grid)  # the same as of `simulate`
+    ...     result.save("/tmp/components.npz")
     """
 
     @with_signature(PCAKeywords, PCA_DEFAULTS)
@@ -185,25 +196,27 @@ STEP_DEFAULTS: Final = {**NODE_DEFAULTS, **defaults(assembly.tracking), **_OF_ST
 class TrackingStrategy(FlowerStrategy[TrackingResult]):
     """A subspace followed over time, as a Flower Strategy. Nodes serve a `Stream`.
 
-    Args:
-        tracker: A name ("st_miss"), a spec string ("robust_tracking(smallest_outlier=15)") or an
-            instance.
-        interval: Seconds from the start of a step to that of the next, at least: the pace at which
-            batches arrive.
-        on_step: Called with the `StepRecord` of every step as soon as it is over, before the
-            checkpoint is written: a run that goes on from there may tell its newest step once more.
-            Clients go by their partition-ids, or by node ids if they have none. Changes are logged
-            as warnings in any case.
-        **keywords: These two; how nodes are waited for and asked, min_nodes (2 if left out),
-            node_timeout, round_timeout, action, hosted, max_rows (of a step) and checkpoint: see
-            `PCAStrategy`; and what is asked, n_components (2 if left out), steps, start, columns,
-            seed, mask, channel: see `assembly.tracking`.
+    Parameters
+    ----------
+    tracker : str or Tracker, default="st_miss"
+        A name ("st_miss"), a spec string ("robust_tracking(smallest_outlier=15)") or an instance.
+    interval : float, default=0.0
+        Seconds from the start of a step to that of the next, at least: the pace at which batches arrive.
+    on_step : callable or None, default=None
+        Called with the `StepRecord` of every step as soon as it is over, before the checkpoint is written: a run that
+        goes on from there may tell its newest step once more. Clients go by their partition-ids, or by node ids if they
+        have none. Changes are logged as warnings in any case.
+    **keywords
+        These two; how nodes are waited for and asked, min_nodes (2 if left out), node_timeout, round_timeout, action,
+        hosted, max_rows (of a step) and checkpoint: see `PCAStrategy`; and what is asked, n_components (2 if left out),
+        steps, start, columns, seed, mask, channel: see `assembly.tracking`.
 
-    Example:
-        >>> @app.main()
-        ... def main(grid, context):
-        ...     result = TrackingStrategy("st_miss", n_components=5, steps=24, interval=3600).fit(grid)
-        ...     result.save("/tmp/day.npz")
+    Examples
+    --------
+    >>> @app.main()
+    ... def main(grid, context):
+    ...     result = TrackingStrategy("st_miss", n_components=5, steps=24, interval=3600).fit(grid)
+    ...     result.save("/tmp/day.npz")
     """
 
     @with_signature(StepKeywords, STEP_DEFAULTS)

@@ -65,8 +65,10 @@ class NodeKeywords(TypedDict, total=False):
 def take_fixed(keywords: Any) -> None:
     """Take those parameters of Flower's strategies out of a strategy's keywords that change nothing for PCA.
 
-    Raises:
-        ConfigError: If one of them has a value that the strategy could not keep to.
+    Raises
+    ------
+    ConfigError
+        If one of them has a value that the strategy could not keep to.
     """
     if not keywords.get("reconstruction_error") and keywords.get("fraction_evaluate") == 0.0:
         keywords.pop("fraction_evaluate")  # as the run has no evaluation
@@ -85,15 +87,23 @@ def take_out(keywords: Any) -> NodeKeywords:
 class Waits:
     """How nodes are waited for, and under which name they are asked.
 
-    Args:
-        min_nodes: Nodes to wait for.
-        node_timeout: Seconds to wait for them.
-        round_timeout: Seconds to wait for their answers.
-        interval: Seconds from the start of a tracker's step to that of the next, at least.
-        action: Flower's name of the nodes' functions, where they have one.
-        hosted: "stacked" if virtual nodes host many clients each, whose answers come back together;
-            None if each node is a client.
-        max_rows: The most rows that one of them may say it has; None for no such limit.
+    Parameters
+    ----------
+    min_nodes : int, default=2
+        Nodes to wait for.
+    node_timeout : float, default=60.0
+        Seconds to wait for them.
+    round_timeout : float, default=600.0
+        Seconds to wait for their answers.
+    interval : float, default=0.0
+        Seconds from the start of a tracker's step to that of the next, at least.
+    action : str or None, default=None
+        Flower's name of the nodes' functions, where they have one.
+    hosted : str or None, default=None
+        "stacked" if virtual nodes host many clients each, whose answers come back together; None if each node is a
+        client.
+    max_rows : int or None, default=None
+        The most rows that one of them may say it has; None for no such limit.
     """
 
     min_nodes: int = 2

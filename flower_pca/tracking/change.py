@@ -103,13 +103,20 @@ class Alarm:
 class StreamPosition:
     """Where a stream stands when a step is judged.
 
-    Attributes:
-        number: Of the step.
-        looks: Whether a change is looked for.
-        since: Steps since the last one.
-        rate: Alarms in a quiet step.
-        pause: Steps after a change in which none is looked for.
-        floor: The logarithm that an alarm takes at least.
+    Attributes
+    ----------
+    number : int
+        Of the step.
+    looks : bool
+        Whether a change is looked for.
+    since : int
+        Steps since the last one.
+    rate : float
+        Alarms in a quiet step.
+    pause : int
+        Steps after a change in which none is looked for.
+    floor : float
+        The logarithm that an alarm takes at least.
     """
 
     number: int
@@ -139,13 +146,18 @@ class ChangeVerdict:
 class Quiet:
     """What a statistic is like while nothing happens.
 
-    Attributes:
-        quiet: Its logarithms, oldest first, for batches of any size.
-        waiting: The numbers of these steps, while there is no level.
-        after: Its logarithms from the last alarm on; None once they are enough to tell what the
-            stream is like.
-        older: What was known before a change has made the stream louder.
-        season: Whether its alarms come back every so many steps.
+    Attributes
+    ----------
+    quiet : ndarray
+        Its logarithms, oldest first, for batches of any size.
+    waiting : tuple of int
+        The numbers of these steps, while there is no level.
+    after : ndarray or None
+        Its logarithms from the last alarm on; None once they are enough to tell what the stream is like.
+    older : ndarray or None
+        What was known before a change has made the stream louder.
+    season : Season
+        Whether its alarms come back every so many steps.
     """
 
     quiet: Array = field(default_factory=lambda: np.zeros(0))
@@ -267,11 +279,16 @@ class Quiet:
 class Baseline(Quiet):
     """What is known of a stream while nothing happens.
 
-    Attributes:
-        quiet, waiting: See `Quiet`.
-        bases: Those of the newest steps, newest first.
-        rows: How many rows these are from.
-        before: What the step before has had outside of the bases before it, newest first.
+    Attributes
+    ----------
+    quiet, waiting
+        See `Quiet`.
+    bases : tuple of ndarray
+        Those of the newest steps, newest first.
+    rows : tuple of int
+        How many rows these are from.
+    before : tuple of float
+        What the step before has had outside of the bases before it, newest first.
     """
 
     bases: tuple[Array, ...] = ()
@@ -311,10 +328,14 @@ class Baseline(Quiet):
 class Moment(StreamPosition):
     """A step that is over, as a detector sees it.
 
-    Attributes:
-        outside: What its batch has outside of the bases before, newest first.
-        basis: The one that it ends with; rows: those of its batch.
-        size: The mean square of a row.
+    Attributes
+    ----------
+    outside : tuple of float
+        What its batch has outside of the bases before, newest first.
+    basis : ndarray
+        The one that it ends with; rows: those of its batch.
+    size : float
+        The mean square of a row.
     """
 
     outside: tuple[float, ...]

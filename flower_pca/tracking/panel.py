@@ -61,19 +61,28 @@ _TINY: Final = float(np.finfo(float).tiny)
 class Panel:
     """What is known of columns and directions; of each of these the newest first.
 
-    Attributes:
-        columns: Of the steps before, the logarithm of v and the entries of each column, (2, d).
-        been: Between what each column's logarithm of v has been in two steps in a row, (2, d).
-        returns: How often each column has leapt to where it had been, (d,).
-        sizes: The values of their bases, by the row.
-        rows: How many rows these are from.
-        sites: The place in `clients`, the misfit and the energy by the row of each client,
-            (clients, 3).
-        clients: All that have been seen.
-        falls, rises: How far the step before was below and above the values of the bases before it.
-        outside: The squares of each column that it had outside of the basis two steps before it, by
-            the row, (d,).
-        levels: What each statistic is like while nothing happens.
+    Attributes
+    ----------
+    columns : tuple of ndarray
+        Of the steps before, the logarithm of v and the entries of each column, (2, d).
+    been : ndarray of shape (2, d)
+        Between what each column's logarithm of v has been in two steps in a row.
+    returns : ndarray of shape (d,)
+        How often each column has leapt to where it had been.
+    sizes : tuple of ndarray
+        The values of their bases, by the row.
+    rows : tuple of int
+        How many rows these are from.
+    sites : tuple of ndarray
+        The place in `clients`, the misfit and the energy by the row of each client, (clients, 3).
+    clients : tuple of int
+        All that have been seen.
+    falls, rises : tuple of float
+        How far the step before was below and above the values of the bases before it.
+    outside : ndarray of shape (d,)
+        The squares of each column that it had outside of the basis two steps before it, by the row.
+    levels : dict
+        What each statistic is like while nothing happens.
     """
 
     columns: tuple[Array, ...] = ()
@@ -93,13 +102,20 @@ class Panel:
 class Batch:
     """What is known of the batch of a step.
 
-    Attributes:
-        seen, sums, squares: Of the entries of each column, (d,).
-        solver: What is known of C.
-        bases: Those of the steps before, newest first.
-        values: The eigenvalues of C.
-        rows: Those of the batch.
-        each: What single clients have counted.
+    Attributes
+    ----------
+    seen, sums, squares : ndarray of shape (d,)
+        Of the entries of each column.
+    solver : Solver
+        What is known of C.
+    bases : tuple of ndarray
+        Those of the steps before, newest first.
+    values : ndarray
+        The eigenvalues of C.
+    rows : int
+        Those of the batch.
+    each : mapping
+        What single clients have counted.
     """
 
     seen: Array

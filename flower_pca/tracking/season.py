@@ -33,11 +33,16 @@ _APART: Final = 3.0  # MADs over the median, that a phase has to be apart to cou
 class Season:
     """The newest values of a statistic, and the period of its alarms.
 
-    Attributes:
-        numbers: The numbers of the steps, oldest first.
-        values: The logarithms of the statistic in these steps.
-        alarms: The numbers of the newest alarms.
-        period: Every how many steps alarms come back; 0 while none is known.
+    Attributes
+    ----------
+    numbers : tuple of int
+        The numbers of the steps, oldest first.
+    values : ndarray
+        The logarithms of the statistic in these steps.
+    alarms : tuple of int
+        The numbers of the newest alarms.
+    period : int
+        Every how many steps alarms come back; 0 while none is known.
     """
 
     numbers: tuple[int, ...] = ()

@@ -22,21 +22,30 @@ _EPS: Final = float(np.finfo(float).eps)
 class Solver:
     """r leading eigenvectors of C = sum of L'L, from products C B with the block B sent last.
 
-    Attributes:
-        r: How many are wanted.
-        Q, CQ, T: What a Krylov space has learnt, and T = Q'CQ; without columns for the power
-            method.
-        power: The power method; None for a Krylov space.
-        block: What to send next, once `onward` has been asked; before that what was sent last.
-        heard: The product of the block sent last.
-        products: Messages so far.
-        error: Estimated sine of the angle to the true space, ||residual|| / gap.
-        values: Ritz values, largest first, at most r + 1.
-        stuck: Whether the power method's error has not fallen any more, and is as small as rounding
-            may leave it.
-        Z, CZ: The first r Ritz vectors, until `onward` has been asked; their products, from a
-            Krylov space.
-        whole: From a Krylov space all Ritz values and the eigenvectors of T, likewise until then.
+    Attributes
+    ----------
+    r : int
+        How many are wanted.
+    Q, CQ, T : ndarray
+        What a Krylov space has learnt, and T = Q'CQ; without columns for the power method.
+    power : Power or None
+        The power method; None for a Krylov space.
+    block : ndarray
+        What to send next, once `onward` has been asked; before that what was sent last.
+    heard : ndarray or None
+        The product of the block sent last.
+    products : int
+        Messages so far.
+    error : float
+        Estimated sine of the angle to the true space, ||residual|| / gap.
+    values : ndarray or None
+        Ritz values, largest first, at most r + 1.
+    stuck : bool
+        Whether the power method's error has not fallen any more, and is as small as rounding may leave it.
+    Z, CZ : ndarray or None
+        The first r Ritz vectors, until `onward` has been asked; their products, from a Krylov space.
+    whole : tuple or None
+        From a Krylov space all Ritz values and the eigenvectors of T, likewise until then.
     """
 
     r: int

@@ -36,13 +36,16 @@ class STMiss(Tracker):
     way, and P down.
     Prefer it: for rows that keep coming, with gaps but without outliers, and whose subspace moves.
 
-    Args:
-        refine: Whether clients complete a batch once more with the basis found from it, one step
-            later.
-        reuse: How often the batch is completed with its own basis and used again.
-        detect, threshold, alarm_rate, update_length: See `Tracker`, as for all that follow.
-        solver, products, first_products, qr_every, tol, oversample, keep: What a step asks for, and
-            what is kept.
+    Parameters
+    ----------
+    refine : bool, default=False
+        Whether clients complete a batch once more with the basis found from it, one step later.
+    reuse : int, default=0
+        How often the batch is completed with its own basis and used again.
+    detect, threshold, alarm_rate, update_length
+        See `Tracker`, as for all that follow.
+    solver, products, first_products, qr_every, tol, oversample, keep
+        What a step asks for, and what is kept.
     """
 
     name: ClassVar[str] = "st_miss"
@@ -162,15 +165,19 @@ class RobustTracking(Tracker):
     Prefer it: where single entries are wrong by far more than rows stray from the subspace: moving
     objects in video, sensors that fail.
 
-    Args:
-        smallest_outlier: s_min, in the units of the data. Left out, each row's is 1.8 times the
-            root mean square of its observed entries, the authors' setting for video less its mean.
-        refine: Whether clients complete a batch once more with the basis found from it, one step
-            later.
-        reuse: How often the batch is completed with its own basis and used again.
-        detect, threshold, alarm_rate, update_length: See `Tracker`, as for all that follow.
-        solver, products, first_products, qr_every, tol, oversample, keep: What a step asks for, and
-            what is kept.
+    Parameters
+    ----------
+    smallest_outlier : float or None, default=None
+        s_min, in the units of the data. Left out, each row's is 1.8 times the root mean square of its observed entries,
+        the authors' setting for video less its mean.
+    refine : bool, default=False
+        Whether clients complete a batch once more with the basis found from it, one step later.
+    reuse : int, default=0
+        How often the batch is completed with its own basis and used again.
+    detect, threshold, alarm_rate, update_length
+        See `Tracker`, as for all that follow.
+    solver, products, first_products, qr_every, tol, oversample, keep
+        What a step asks for, and what is kept.
     """
 
     name: ClassVar[str] = "robust_tracking"

@@ -93,39 +93,60 @@ class Step:
 class TrackState:
     """Where a run of steps stands.
 
-    Attributes:
-        r, seed: What is wanted, and the seed of random columns.
-        steps: Steps to take; None for as many as there is data for.
-        step, lap: The step under way, and how often its batch has been completed before.
-        P: The basis that the batch is completed with; None before the first.
-        solver: The eigenvectors of the completed batch so far; None before the first answer of a
-            first step.
-        probe: The power method on what lies outside P, where the step asks for it.
-        summed: Whether nothing but sums can be had, as under masks: clients are then told how many
-            columns there are.
-        d: Columns, where clients are told them with the first message of a first step; else 0.
-        sums: Counts of the batch, once it has been answered for.
-        clients: Who answered the newest message.
-        each: What each of them has counted, in the order of `batch.COUNTS`; {} where only sums can
-            be had.
-        over: The number of the step that this run has finished last, among those recorded; -1
-            before it has.
-        record: The newest of the finished steps, at most `keep`.
-        keep: How many are kept.
-        gone: How many were finished before them.
-        totals: Sums over all finished steps.
-        detecting: Whether a change is looked for.
-        since: Steps since the last change, or the start.
-        outside: The largest eigenvalue of the step under way outside of the bases before, newest
-            first, by the row.
-        watch: What is known of the stream while nothing happens, where the level of an alarm comes
-            from the stream.
-        hindsight: What the first step with a level has shown of those before it.
-        panel: What is known of columns and directions, where these are monitored.
-        by_column: The sums of `batch.BY_COLUMN` of the step under way, once they have come, (3, d).
-        untold: Whether a client could not say, in the step before, if another one would follow.
-        ended: Whether there is nothing left to do.
-        closing: Whether the last message, which brings clients the last basis, is due or answered.
+    Attributes
+    ----------
+    r, seed : int
+        What is wanted, and the seed of random columns.
+    steps : int or None
+        Steps to take; None for as many as there is data for.
+    step, lap : int
+        The step under way, and how often its batch has been completed before.
+    P : ndarray or None
+        The basis that the batch is completed with; None before the first.
+    solver : Solver or None
+        The eigenvectors of the completed batch so far; None before the first answer of a first step.
+    probe : Solver or None
+        The power method on what lies outside P, where the step asks for it.
+    summed : bool
+        Whether nothing but sums can be had, as under masks: clients are then told how many columns there are.
+    d : int
+        Columns, where clients are told them with the first message of a first step; else 0.
+    sums : dict
+        Counts of the batch, once it has been answered for.
+    clients : tuple of int
+        Who answered the newest message.
+    each : dict
+        What each of them has counted, in the order of `batch.COUNTS`; {} where only sums can be had.
+    over : int
+        The number of the step that this run has finished last, among those recorded; -1 before it has.
+    record : tuple of Step
+        The newest of the finished steps, at most `keep`.
+    keep : int
+        How many are kept.
+    gone : int
+        How many were finished before them.
+    totals : dict
+        Sums over all finished steps.
+    detecting : bool
+        Whether a change is looked for.
+    since : int
+        Steps since the last change, or the start.
+    outside : tuple of float
+        The largest eigenvalue of the step under way outside of the bases before, newest first, by the row.
+    watch : Baseline
+        What is known of the stream while nothing happens, where the level of an alarm comes from the stream.
+    hindsight : Hindsight
+        What the first step with a level has shown of those before it.
+    panel : Panel or None
+        What is known of columns and directions, where these are monitored.
+    by_column : ndarray of shape (3, d) or None
+        The sums of `batch.BY_COLUMN` of the step under way, once they have come.
+    untold : bool
+        Whether a client could not say, in the step before, if another one would follow.
+    ended : bool
+        Whether there is nothing left to do.
+    closing : bool
+        Whether the last message, which brings clients the last basis, is due or answered.
     """
 
     r: int

@@ -51,31 +51,39 @@ class Tracker(Stage[TrackState]):
     rows at a step answers zeros. Where fewer rows than components arrive in all, the basis stays as
     it is.
 
-    Args:
-        refine: Whether clients complete a batch once more with the basis found from it, one step
-            later.
-        reuse: How often the batch is completed with its own basis and used again.
-        detect: Whether to look for changes. The basis moves on either way.
-        threshold: A change is a step at which the largest eigenvalue of the completed rows outside
-            the old subspace, divided by the rows, is at least this, in squared units of the data;
-            the paper's is 7.5961e-4. None has it learnt from the stream, see `tracking.change`: a
-            change is then told by its second batch.
-        alarm_rate: Alarms in a quiet step, where the threshold is learnt; the first 18 steps or so
-            are judged when there is one.
-        update_length: Steps after the start, or after a change, in which none is looked for.
-        monitor: Whether columns and directions are watched beside the whole subspace, where the
-            threshold is learnt: a change then has a reason, and columns and sites. Clients send 3 d
-            numbers more in a step.
-        solver: "krylov", a Krylov space from the old basis and random columns, which tells the
-            statistic at no cost; or "power", the power method from the old basis, as over the air.
-            It asks for changes apart.
-        products, first_products: Messages of a step at most, beyond those that ask for changes; of
-            the first step, which starts from random columns.
-        qr_every: Products between two QRs, for "power": see `FedOAPM`.
-        tol: Estimated sine of the angle to the true eigenvectors of a batch at which a step ends.
-        oversample: Random columns beside the old basis, for "krylov".
-        keep: The newest steps, whose bases and figures the result has; of those before it knows the
-            totals.
+    Parameters
+    ----------
+    refine : bool, default=False
+        Whether clients complete a batch once more with the basis found from it, one step later.
+    reuse : int, default=0
+        How often the batch is completed with its own basis and used again.
+    detect : bool, default=False
+        Whether to look for changes. The basis moves on either way.
+    threshold : float or None, default=None
+        A change is a step at which the largest eigenvalue of the completed rows outside the old subspace, divided by
+        the rows, is at least this, in squared units of the data; the paper's is 7.5961e-4. None has it learnt from the
+        stream, see `tracking.change`: a change is then told by its second batch.
+    alarm_rate : float, default=0.001
+        Alarms in a quiet step, where the threshold is learnt; the first 18 steps or so are judged when there is one.
+    update_length : int, default=10
+        Steps after the start, or after a change, in which none is looked for.
+    monitor : bool, default=False
+        Whether columns and directions are watched beside the whole subspace, where the threshold is learnt: a change
+        then has a reason, and columns and sites. Clients send 3 d numbers more in a step.
+    solver : str, default="krylov"
+        "krylov", a Krylov space from the old basis and random columns, which tells the statistic at no cost; or
+        "power", the power method from the old basis, as over the air. It asks for changes apart.
+    products, first_products
+        Messages of a step at most, beyond those that ask for changes; of the first step, which starts from random
+        columns.
+    qr_every : int, default=1
+        Products between two QRs, for "power": see `FedOAPM`.
+    tol : float, default=1e-8
+        Estimated sine of the angle to the true eigenvectors of a batch at which a step ends.
+    oversample : int, default=2
+        Random columns beside the old basis, for "krylov".
+    keep : int, default=1000
+        The newest steps, whose bases and figures the result has; of those before it knows the totals.
     """
 
     by_row: ClassVar[bool] = True

@@ -70,13 +70,17 @@ class ColumnsResult(PCAResult):
     is at hand, in `own`, side by side in the order of the parties; `own[party]["components"]` are a
     party's loadings as rows. Each component's largest score, not its largest loading, is positive.
 
-    Attributes:
-        scores_: Scores of the people, (n, k), in the order of their ids, or of the rows where there
-            are none.
-        row_ids_: Those ids, (n,); None where they go by position, or stay with the parties.
-        parties_: How many parties there are.
-        spans_: Of each party whose loadings are at hand: the first of its columns in `components_`,
-            and the next after its last.
+    Attributes
+    ----------
+    scores_ : ndarray of shape (n, k)
+        Scores of the people, in the order of their ids, or of the rows where there are none.
+    row_ids_ : sequence of str or None
+        Those ids, (n,); None where they go by position, or stay with the parties.
+    parties_ : int
+        How many parties there are.
+    spans_ : mapping
+        Of each party whose loadings are at hand: the first of its columns in `components_`, and the next after its
+        last.
     """
 
     scores_: Array
@@ -147,8 +151,10 @@ class ColumnsResult(PCAResult):
     def part(path: str | os.PathLike[str]) -> Projection:
         """What a party projects new people by, from its node's file: see `loadings`.
 
-        Raises:
-            DataError: If the file is another.
+        Raises
+        ------
+        DataError
+            If the file is another.
         """
         header, own = files.read(path, "own result")
         if not {"components", "scores"} <= own.keys() or "rows" not in header:
@@ -181,8 +187,10 @@ class ColumnsResult(PCAResult):
     def loadings(self, party: int | str) -> Projection:
         """What a party projects new people by: its part of each component, its columns' frame.
 
-        Args:
-            party: Its number, or the name of its site.
+        Parameters
+        ----------
+        party : int or str
+            Its number, or the name of its site.
         """
         numbers: dict[int | str, int] = {name: number for number, name in self.site_names.items()}
         number = numbers.get(party, party)
@@ -207,10 +215,12 @@ class ColumnsResult(PCAResult):
     def transform(self, X: Any) -> Array:
         """Scores of new people, (n, k): the sum of what each party's columns give.
 
-        Args:
-            X: From each party, by its number or the name of its site, to its columns of the same
-                people; or all columns in one table. Where the parties' tables have ids, rows are
-                matched by these, in the order of the first one; else all are in one order.
+        Parameters
+        ----------
+        X : array-like
+            From each party, by its number or the name of its site, to its columns of the same people; or all columns in
+            one table. Where the parties' tables have ids, rows are matched by these, in the order of the first one;
+            else all are in one order.
         """
         if not isinstance(X, Mapping):
             return super().transform(X)

@@ -41,9 +41,12 @@ class PartyColumns(LocalData):
     It has no other frame: what a run asks of it is asked of columns that their party has centred
     and scaled itself.
 
-    Args:
-        data: The party's rows, n x d_p.
-        split: How its columns are prepared.
+    Parameters
+    ----------
+    data : LocalData
+        The party's rows, n x d_p.
+    split : Split
+        How its columns are prepared.
     """
 
     FILE: ClassVar[str] = "-columns"  # beside that of the party's rows
@@ -113,9 +116,12 @@ class PartyColumns(LocalData):
     def party_result(self, U: Array, values: Array) -> dict[str, Array]:
         """What the party keeps: its loadings X_p'u / sqrt(theta) as rows, its frame, and the scores of its rows.
 
-        Args:
-            U: Eigenvectors of XX', (n, k).
-            values: Their eigenvalues; the loadings of one that is no more than rounding are zeros.
+        Parameters
+        ----------
+        U : ndarray of shape (n, k)
+            Eigenvectors of XX'.
+        values : ndarray
+            Their eigenvalues; the loadings of one that is no more than rounding are zeros.
         """
         sizes = np.sqrt(np.maximum(values, 0.0))
         rounding = np.sqrt(len(U) * np.finfo(np.float64).eps)

@@ -198,8 +198,10 @@ def put_arrays(whole: Content, name: str, arrays: Iterable[Array]) -> None:
 def arrays_in(whole: Content, name: str) -> list[Array]:
     """The arrays in the record of that name, in their order.
 
-    Raises:
-        ProtocolError: If there is no such record, or numpy cannot read what is in it.
+    Raises
+    ------
+    ProtocolError
+        If there is no such record, or numpy cannot read what is in it.
     """
     return read_arrays(whole.array_records.get(name))
 

@@ -82,15 +82,24 @@ def write_request(
 ) -> RecordDict:
     """The records of a message for one client, in each of these layouts.
 
-    Args:
-        message: The message.
-        client: Whom it is for.
-        algorithm: What the run is named after.
-        run: The name of the run.
-        extra: The caller's own configuration.
-        asks_names: Whether the server wants to know what the columns are called.
-        alternative: The algorithm that the server may go on with instead.
-        layouts: The layouts.
+    Parameters
+    ----------
+    message : Broadcast
+        The message.
+    client : int
+        Whom it is for.
+    algorithm : str
+        What the run is named after.
+    run : str
+        The name of the run.
+    extra : mapping
+        The caller's own configuration.
+    asks_names : bool, default=False
+        Whether the server wants to know what the columns are called.
+    alternative : str, default=""
+        The algorithm that the server may go on with instead.
+    layouts : sequence of str, default=('message API',)
+        The layouts.
     """
     arrays = dict(message.arrays_for(client))
     arrays |= {f"frame.{part}": a for part, a in message.frame.arrays.items()}

@@ -31,14 +31,22 @@ _WIDEST: Final = 5000  # columns up to which the reference forms d x d matrices
 class Problem:
     """The rows of each client with what is asked of them, and the answer by LAPACK.
 
-    Attributes:
-        shards: The rows of each client.
-        k: How many components are wanted.
-        center, scale: The frame, as `flower_pca.simulate` takes it.
-        C: X'X of all rows in that frame, d x d.
-        values: All its eigenvalues, largest first.
-        basis: The eigenvectors of the first k, d x k.
-        sizes: The rows that each client had before `pose` condensed them.
+    Attributes
+    ----------
+    shards : list of array-like
+        The rows of each client.
+    k : int
+        How many components are wanted.
+    center, scale
+        The frame, as `flower_pca.simulate` takes it.
+    C : ndarray
+        X'X of all rows in that frame, d x d.
+    values : ndarray
+        All its eigenvalues, largest first.
+    basis : ndarray
+        The eigenvectors of the first k, d x k.
+    sizes : list of int
+        The rows that each client had before `pose` condensed them.
     """
 
     shards: list[Rows]

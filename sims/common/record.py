@@ -26,18 +26,29 @@ _POINTS: Final = 80  # of a curve, at most
 class Record:
     """A run, as the file of an item keeps it.
 
-    Attributes:
-        item: room/experiment.
-        size: "paper" or "small".
-        seeds: Those that have run.
-        algorithms: Those that have run, as they are made; none in a record of before they were noted.
-        date: The day of the run.
-        minutes: Of one core; of what another item of the same run had left for it, none.
-        versions: Of flower_pca, numpy, scipy and Python.
-        title, rows, note: The table, its header first.
-        drawing: The title of the curves, their axes, and by panel and label every so many points of each.
-        swings: Of each row, the factor within which the numbers of single seeds lie; empty where rows are of single
-            seeds; None in a record of before it was measured, and where that takes too long.
+    Attributes
+    ----------
+    item : str
+        room/experiment.
+    size : str
+        "paper" or "small".
+    seeds : list of int
+        Those that have run.
+    algorithms : list of str
+        Those that have run, as they are made; none in a record of before they were noted.
+    date : str
+        The day of the run.
+    minutes : float
+        Of one core; of what another item of the same run had left for it, none.
+    versions : dict
+        Of flower_pca, numpy, scipy and Python.
+    title, rows, note
+        The table, its header first.
+    drawing : dict or None
+        The title of the curves, their axes, and by panel and label every so many points of each.
+    swings : list of str or None
+        Of each row, the factor within which the numbers of single seeds lie; empty where rows are of single seeds; None
+        in a record of before it was measured, and where that takes too long.
     """
 
     item: str

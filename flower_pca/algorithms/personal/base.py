@@ -96,11 +96,16 @@ class Probe:
     rounds. The mean is over the clients that answer; a round in which none does counts among the
     rounds, and teaches nothing.
 
-    Attributes:
-        b: The vector to send, d x 1.
-        best: The best vector known.
-        Q, PQ: Vectors sent since the last fresh start, and what came back.
-        steps: Rounds so far.
+    Attributes
+    ----------
+    b : ndarray
+        The vector to send, d x 1.
+    best : ndarray
+        The best vector known.
+    Q, PQ : ndarray
+        Vectors sent since the last fresh start, and what came back.
+    steps : int
+        Rounds so far.
     """
 
     BOUNDS: ClassVar[Mapping[str, float]] = {"Vb": 2.0, "probed": 1.0}

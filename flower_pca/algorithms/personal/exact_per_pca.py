@@ -55,9 +55,12 @@ _AGREED: Final = 0.2  # of the newest one
 class Gains:
     """The objective after each of the last rounds, and the curvatures that were seen in them.
 
-    Attributes:
-        promise: By how much the next step is to raise the objective.
-        sine: Of the largest angle by which that step turns the subspace.
+    Attributes
+    ----------
+    promise : float
+        By how much the next step is to raise the objective.
+    sine : float
+        Of the largest angle by which that step turns the subspace.
     """
 
     objectives: tuple[float, ...] = ()
@@ -245,22 +248,35 @@ class ExactPerPCA(Personalized[ExactState]):
     Prefer it: where clients have directions of their own beside the common ones; it takes fewer
     rounds than PerPCA. Only sums leave the clients.
 
-    Args:
-        local_components: r2, the own components of each client; fewer where its rows have not that
-            rank. Or a mapping from clients, by position or name of their site, to such numbers;
-            "others" are all that it does not name. Or "auto": each client chooses, up to 10, from
-            rows that it holds out in turn; see `held_out`.
-        weights: "equal" (every client counts the same) or "samples" (w_i = n_i).
-        init, start_rounds, given: See `Personalized`.
-        collect: Whether to ask for the own components at the end, which only nodes that agree will
-            send.
-        acceleration: "lbfgs", a quasi-Newton step from ten rounds before, or "none", the plain one.
-        local_steps: If above 0, so many warm power steps for V_i instead of the exact solution.
-        gain_tol: If above 0, the run also ends, as settled, when the objective has gained no more
-            than this share of itself in ten rounds, the next step promises no more, and the last
-            ten steps show no saddle; see `Gains`.
-        oversample: Columns beyond the shared components in the Lanczos blocks of init="projection".
-        tol, min_rounds, max_rounds, patience: See `Iterative`.
+    Parameters
+    ----------
+    local_components : int, NumbersByClient or str, default=1
+        r2, the own components of each client; fewer where its rows have not that rank. Or a mapping from clients, by
+        position or name of their site, to such numbers; "others" are all that it does not name. Or "auto": each client
+        chooses, up to 10, from rows that it holds out in turn; see `held_out`.
+    weights : str, default="equal"
+        "equal" (every client counts the same) or "samples" (w_i = n_i).
+    init, start_rounds, given
+        See `Personalized`.
+    collect : bool, default=False
+        Whether to ask for the own components at the end, which only nodes that agree will send.
+    acceleration : str, default="lbfgs"
+        "lbfgs", a quasi-Newton step from ten rounds before, or "none", the plain one.
+    local_steps : int, default=0
+        If above 0, so many warm power steps for V_i instead of the exact solution.
+    gain_tol : float, default=0.0
+        If above 0, the run also ends, as settled, when the objective has gained no more than this share of itself in
+        ten rounds, the next step promises no more, and the last ten steps show no saddle; see `Gains`.
+    oversample : int, default=0
+        Columns beyond the shared components in the Lanczos blocks of init="projection".
+    tol : float, default=1e-6
+        The run has converged when its error is at most this.
+    min_rounds : int, default=0
+        The fewest rounds before the run may end.
+    max_rounds : int, default=1000
+        The most rounds that the run may take.
+    patience : int, default=50
+        The run ends as stalled when its error has not fallen for so many rounds.
     """
 
     name: ClassVar[str] = "exact_per_pca"

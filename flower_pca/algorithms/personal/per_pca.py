@@ -67,24 +67,38 @@ class PerPCA(Personalized[PerState]):
     Cost per round: 4 n_i d (r1 + r2) flops on a client; r1 + 1 columns of d floats each way.
     Prefer it: to repeat the paper. `ExactPerPCA` takes 5 to 100 times fewer rounds to the same end.
 
-    Args:
-        local_components: r2, the own components of each client; fewer where its rows have not that
-            rank. Or a mapping from clients, by position or name of their site, to such numbers;
-            "others" are all that it does not name. Or "auto": each client chooses, up to 10, from
-            rows that it holds out in turn; see `held_out`.
-        weights: "equal" (every client counts the same) or "samples" (w_i = n_i).
-        init, start_rounds, given: See `Personalized`.
-        collect: Whether to ask for the own components at the end, which only nodes that agree will
-            send.
-        choice: 1 or 2.
-        retraction: "polar" or, with choice 1, "qr".
-        step: The step in multiples of 1 / max_i ||S_i||_2. Left out, it begins at 0.5 and, with
-            choice 1, doubles after every round that has raised the objective, and falls to a
-            quarter, not below 0.5, after any other. The longest there is, 16, is halved after a
-            fall from no higher than an earlier one: else it could go on so for ever.
-        eta: If given, the absolute step instead.
-        oversample: Columns beyond the shared components in the Lanczos blocks of init="projection".
-        tol, min_rounds, max_rounds, patience: See `Iterative`.
+    Parameters
+    ----------
+    local_components : int, NumbersByClient or str, default=1
+        r2, the own components of each client; fewer where its rows have not that rank. Or a mapping from clients, by
+        position or name of their site, to such numbers; "others" are all that it does not name. Or "auto": each client
+        chooses, up to 10, from rows that it holds out in turn; see `held_out`.
+    weights : str, default="equal"
+        "equal" (every client counts the same) or "samples" (w_i = n_i).
+    init, start_rounds, given
+        See `Personalized`.
+    collect : bool, default=False
+        Whether to ask for the own components at the end, which only nodes that agree will send.
+    choice : int, default=1
+        1 or 2.
+    retraction : str, default="polar"
+        "polar" or, with choice 1, "qr".
+    step : float or None, default=None
+        The step in multiples of 1 / max_i ||S_i||_2. Left out, it begins at 0.5 and, with choice 1, doubles after every
+        round that has raised the objective, and falls to a quarter, not below 0.5, after any other. The longest there
+        is, 16, is halved after a fall from no higher than an earlier one: else it could go on so for ever.
+    eta : float or None, default=None
+        If given, the absolute step instead.
+    oversample : int, default=0
+        Columns beyond the shared components in the Lanczos blocks of init="projection".
+    tol : float, default=1e-6
+        The run has converged when its error is at most this.
+    min_rounds : int, default=0
+        The fewest rounds before the run may end.
+    max_rounds : int, default=1000
+        The most rounds that the run may take.
+    patience : int, default=50
+        The run ends as stalled when its error has not fallen for so many rounds.
     """
 
     name: ClassVar[str] = "per_pca"

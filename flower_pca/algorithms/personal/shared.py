@@ -45,11 +45,16 @@ _SETTLED: Final = 0.1  # residuals of those that count, and of the next
 class SharedState(BlockLanczos):
     """The blocks sent so far, their products with P, the block to send; what is known then.
 
-    Attributes:
-        clients: How many clients have told.
-        values: Ritz values of P, largest first.
-        basis: Their vectors.
-        found: Whether the number is known.
+    Attributes
+    ----------
+    clients : int
+        How many clients have told.
+    values : ndarray or None
+        Ritz values of P, largest first.
+    basis : ndarray or None
+        Their vectors.
+    found : bool
+        Whether the number is known.
     """
 
     clients: int = 0

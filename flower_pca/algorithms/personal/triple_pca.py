@@ -262,16 +262,27 @@ class TriplePCA(ExactPerPCA):
     Prefer it: where clients have directions of their own and single entries of their rows are far
     off.
 
-    Args:
-        local_components: r2, the own components of each client; fewer where its rows have not that
-            rank. Or a mapping from clients, by position or name of their site, to such numbers;
-            "others" are all that it does not name.
-        threshold: How far off an entry is taken out, in multiples of its column's noise.
-        inner_steps: How often a client finds far entries and own components anew for a U; ten times
-            as often where it begins.
-        weights, init, start_rounds, given, collect: See `ExactPerPCA`.
-        acceleration, local_steps, gain_tol, oversample: See there.
-        tol, min_rounds, max_rounds, patience: See `Iterative`.
+    Parameters
+    ----------
+    local_components : int, NumbersByClient or str, default=1
+        r2, the own components of each client; fewer where its rows have not that rank. Or a mapping from clients, by
+        position or name of their site, to such numbers; "others" are all that it does not name.
+    threshold : float, default=4.0
+        How far off an entry is taken out, in multiples of its column's noise.
+    inner_steps : int, default=3
+        How often a client finds far entries and own components anew for a U; ten times as often where it begins.
+    weights, init, start_rounds, given, collect
+        See `ExactPerPCA`.
+    acceleration, local_steps, gain_tol, oversample
+        See there.
+    tol : float, default=1e-6
+        The run has converged when its error is at most this.
+    min_rounds : int, default=0
+        The fewest rounds before the run may end.
+    max_rounds : int, default=1000
+        The most rounds that the run may take.
+    patience : int, default=50
+        The run ends as stalled when its error has not fallen for so many rounds.
     """
 
     name: ClassVar[str] = "triple_pca"

@@ -62,16 +62,26 @@ def gap(s: Array, least: float) -> int | None:
 class Problem:
     """What is known before the first attempt, and what was asked for.
 
-    Attributes:
-        n, d: Rows of all clients, and columns.
-        sigma: The size of an ordinary entry.
-        top: Where bins of entries by size end, as a power of two.
-        floor: Of sigma: where lam ends without noise.
-        tol: At which change of the basis it counts as at rest.
-        noise: The deviation of dense noise; None if it is to be estimated.
-        ridge: rho / (lam sqrt(max(n, d))).
-        patience: Rounds at the end of an attempt, in which the basis should come to rest.
-        least_rounds, most_rounds: Of all attempts together.
+    Attributes
+    ----------
+    n, d : int
+        Rows of all clients, and columns.
+    sigma : float
+        The size of an ordinary entry.
+    top : int
+        Where bins of entries by size end, as a power of two.
+    floor : float
+        Of sigma: where lam ends without noise.
+    tol : float
+        At which change of the basis it counts as at rest.
+    noise : float or None
+        The deviation of dense noise; None if it is to be estimated.
+    ridge : float
+        rho / (lam sqrt(max(n, d))).
+    patience : int
+        Rounds at the end of an attempt, in which the basis should come to rest.
+    least_rounds, most_rounds : int
+        Of all attempts together.
     """
 
     n: int
@@ -136,29 +146,45 @@ class AttemptPhase(enum.StrEnum):
 class Attempt:
     """Where an attempt stands.
 
-    Attributes:
-        U, G: The basis, and the newest sum of V'V, None before there is one.
-        lam: The threshold; start: the first one.
-        gamma: By which it falls.
-        phase: See above.
-        cut: Thresholds beyond which an entry pulls no more.
-        rowwise: Whether rows are divided by the size of their own entries; `units`: whether they
-            ever were.
-        probe: Whether it has more columns than were asked for.
-        tag: What V at the clients belongs to; `origin`: the tag of a V that `turn` leads from to
-            this one.
-        rounds: In this phase, at the floor, or of this noise.
-        stop: The change of the basis in the newest round.
-        course: lam and s_h of the newest rounds.
-        noise: s; 0 for none. visible, hidden: s_v and s_h.
-        Z: The block that looks for structure in what is left, and `left`, the squares of what it
-            has found, largest first, as shares of all squares that are left; `lefts`: the first of
-            them in the newest rounds.
-        seen: How many entries are visible.
-        again: Columns that are found anew, from their own threshold `level`: no V rests on these.
-        mended: Whether some were.
-        pulled: The share of visible entries that lay beyond lam.
-        whole: Where it stood with all its columns, if it has fewer now.
+    Attributes
+    ----------
+    U, G
+        The basis, and the newest sum of V'V, None before there is one.
+    lam : float
+        The threshold; start: the first one.
+    gamma : float
+        By which it falls.
+    phase : AttemptPhase
+        See above.
+    cut : float
+        Thresholds beyond which an entry pulls no more.
+    rowwise : bool
+        Whether rows are divided by the size of their own entries; `units`: whether they ever were.
+    probe : bool
+        Whether it has more columns than were asked for.
+    tag : int
+        What V at the clients belongs to; `origin`: the tag of a V that `turn` leads from to this one.
+    rounds : int
+        In this phase, at the floor, or of this noise.
+    stop : float
+        The change of the basis in the newest round.
+    course : tuple of tuple
+        lam and s_h of the newest rounds.
+    noise : float
+        s; 0 for none. visible, hidden: s_v and s_h.
+    Z : ndarray or None
+        The block that looks for structure in what is left, and `left`, the squares of what it has found, largest first,
+        as shares of all squares that are left; `lefts`: the first of them in the newest rounds.
+    seen : float
+        How many entries are visible.
+    again : tuple of int
+        Columns that are found anew, from their own threshold `level`: no V rests on these.
+    mended : bool
+        Whether some were.
+    pulled : float
+        The share of visible entries that lay beyond lam.
+    whole : Attempt or None
+        Where it stood with all its columns, if it has fewer now.
     """
 
     U: Array

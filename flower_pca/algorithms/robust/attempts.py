@@ -84,15 +84,22 @@ class Record:
 class Book:
     """The attempts of a run.
 
-    Attributes:
-        k: Columns that were asked for; `p`: those of the next attempt.
-        gamma: By which the first attempt's threshold falls.
-        restarts: How many attempts there may be after the first.
-        number: Attempts so far, without the probe.
-        probed: Whether there was a probe.
-        best: The best that has ended.
-        alike: The first two attempts against which nothing speaks but structure that they have
-            left, or their freedom.
+    Attributes
+    ----------
+    k : int
+        Columns that were asked for; `p`: those of the next attempt.
+    gamma : float
+        By which the first attempt's threshold falls.
+    restarts : int
+        How many attempts there may be after the first.
+    number : int
+        Attempts so far, without the probe.
+    probed : bool
+        Whether there was a probe.
+    best : Record or None
+        The best that has ended.
+    alike : tuple of Record
+        The first two attempts against which nothing speaks but structure that they have left, or their freedom.
     """
 
     k: int

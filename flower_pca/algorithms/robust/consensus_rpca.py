@@ -322,18 +322,30 @@ class ConsensusRPCA(Robust[ConsensusState]):
     Prefer it: where single values are wrong by far: typing errors, other units, sensors that fail.
     A client of a single row sends its clean part up to scale.
 
-    Args:
-        gamma: By which lambda falls in a round of the first attempt: 0.7 does for easy problems.
-        ridge: rho / (lambda sqrt(max(n, d))).
-        noise: Deviation of dense noise, in the frame: "auto" to have it estimated, 0.0 for none.
-        restarts: Attempts after the first, if its proof fails.
-        inner_steps: Steps of the inner problem, at most.
-        sigma: The size of an ordinary entry, if it is known: clients do not count their entries
-            then.
-        oversample, tol, min_rounds: See `Iterative`.
-        max_rounds: Of all attempts together.
-        patience: Rounds at the end of an attempt before it is proven even if its basis is not at
-            rest.
+    Parameters
+    ----------
+    gamma : float, default=0.9
+        By which lambda falls in a round of the first attempt: 0.7 does for easy problems.
+    ridge : float, default=0.3
+        rho / (lambda sqrt(max(n, d))).
+    noise : float or str, default="auto"
+        Deviation of dense noise, in the frame: "auto" to have it estimated, 0.0 for none.
+    restarts : int, default=4
+        Attempts after the first, if its proof fails.
+    inner_steps : int, default=3
+        Steps of the inner problem, at most.
+    sigma : float or None, default=None
+        The size of an ordinary entry, if it is known: clients do not count their entries then.
+    oversample : int, default=0
+        Columns that the algorithm iterates beyond `n_components`.
+    tol : float, default=1e-6
+        The run has converged when its error is at most this.
+    min_rounds : int, default=0
+        The fewest rounds before the run may end.
+    max_rounds : int, default=1000
+        Of all attempts together.
+    patience : int, default=300
+        Rounds at the end of an attempt before it is proven even if its basis is not at rest.
     """
 
     name: ClassVar[str] = "consensus_rpca"

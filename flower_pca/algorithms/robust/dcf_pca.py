@@ -75,20 +75,36 @@ class DCFPCA(Robust[DCFState]):
     Cost per round: 4 local_steps (inner_steps + 1) n_i d p flops on a client; p d numbers each way.
     Prefer it: to repeat the paper. `ConsensusRPCA` needs fewer rounds, no step size, and is exact.
 
-    Args:
-        local_steps: Gradient steps of a client in a round, K.
-        eta: The step; 0.05 if left out, 1.0 for "scaled".
-        step: "paper" or "scaled".
-        anneal: Whether the step falls as 1 / sqrt(t + 1). It does if left out, but not for
-            "scaled".
-        init: U at first: "random" N(0, 1) entries, or the leading directions that the "opening" has
-            found, as long.
-        threshold: lambda / sigma.
-        ridge: rho / (lambda sqrt(max(n, d))).
-        inner_steps: Steps of the inner problem.
-        sigma: The size of an ordinary entry, if it is known: clients do not count their entries
-            then.
-        oversample, tol, min_rounds, max_rounds, patience: See `Iterative`.
+    Parameters
+    ----------
+    local_steps : int, default=2
+        Gradient steps of a client in a round, K.
+    eta : float or None, default=None
+        The step; 0.05 if left out, 1.0 for "scaled".
+    step : str, default="paper"
+        "paper" or "scaled".
+    anneal : bool or None, default=None
+        Whether the step falls as 1 / sqrt(t + 1). It does if left out, but not for "scaled".
+    init : str, default="random"
+        U at first: "random" N(0, 1) entries, or the leading directions that the "opening" has found, as long.
+    threshold : float, default=0.2
+        lambda / sigma.
+    ridge : float, default=0.1
+        rho / (lambda sqrt(max(n, d))).
+    inner_steps : int, default=5
+        Steps of the inner problem.
+    sigma : float or None, default=None
+        The size of an ordinary entry, if it is known: clients do not count their entries then.
+    oversample : int, default=0
+        Columns that the algorithm iterates beyond `n_components`.
+    tol : float, default=0.001
+        The run has converged when its error is at most this.
+    min_rounds : int, default=0
+        The fewest rounds before the run may end.
+    max_rounds : int, default=50
+        The most rounds that the run may take.
+    patience : int, default=50
+        The run ends as stalled when its error has not fallen for so many rounds.
     """
 
     name: ClassVar[str] = "dcf_pca"

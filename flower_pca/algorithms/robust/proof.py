@@ -149,22 +149,35 @@ _FREE: Final = 0.4
 class Verdict:
     """What the proof of an attempt has come to.
 
-    Attributes:
-        rank: Of its low-rank part.
-        error: What hidden entries are off by, over an ordinary entry.
-        predicted: Whether it says of hidden entries what it says of others.
-        clean: The share of entries that lie near it, of those that are not hidden.
-        structured: Whether dense noise leaves more in one direction than independent entries would.
-        correlated: Whether it does so in several directions, by little: residuals that are
-            correlated, not a component that is missing.
-        structure: The share of the squares of what is left that lies in the first of them.
-        columns: Those that clean entries do not determine; `rows`: how many rows.
-        bad_rows: How many of these rows are bad as a whole: most of what there is of them is far.
-        few: Whether these rows and columns are so few that the others can be right without them.
-        single: Whether these columns are single ones among very many.
-        free: Whether it may have fitted far entries, as it leaves much and could fit almost
-            anything.
-        rest: Whether the basis was at rest.
+    Attributes
+    ----------
+    rank : int
+        Of its low-rank part.
+    error : float
+        What hidden entries are off by, over an ordinary entry.
+    predicted : bool
+        Whether it says of hidden entries what it says of others.
+    clean : float
+        The share of entries that lie near it, of those that are not hidden.
+    structured : bool
+        Whether dense noise leaves more in one direction than independent entries would.
+    correlated : bool
+        Whether it does so in several directions, by little: residuals that are correlated, not a component that is
+        missing.
+    structure : float
+        The share of the squares of what is left that lies in the first of them.
+    columns : tuple of int
+        Those that clean entries do not determine; `rows`: how many rows.
+    bad_rows : int
+        How many of these rows are bad as a whole: most of what there is of them is far.
+    few : bool
+        Whether these rows and columns are so few that the others can be right without them.
+    single : bool
+        Whether these columns are single ones among very many.
+    free : bool
+        Whether it may have fitted far entries, as it leaves much and could fit almost anything.
+    rest : bool
+        Whether the basis was at rest.
     """
 
     rank: int

@@ -35,9 +35,12 @@ USUAL: Final = tuple(kind for kind in HOLDS if kind not in ("ledger", "record"))
 class Item:
     """A file that a node keeps, or a folder of files.
 
-    Attributes:
-        kind: What it is, of `HOLDS`.
-        path: Where it is.
+    Attributes
+    ----------
+    kind : str
+        What it is, of `HOLDS`.
+    path : path
+        Where it is.
     """
 
     kind: str
@@ -57,9 +60,12 @@ class Item:
 class Shelf:
     """The folders of a node, as its node-config names them.
 
-    Attributes:
-        rules: Its rules, of which the folders and the name of the data count.
-        partition: Its partition-id; without one, all files of the folders are its own.
+    Attributes
+    ----------
+    rules : Rules
+        Its rules, of which the folders and the name of the data count.
+    partition : int or None
+        Its partition-id; without one, all files of the folders are its own.
     """
 
     rules: Rules
@@ -82,8 +88,10 @@ class Shelf:
     def erase(self, kinds: Sequence[str] = USUAL) -> None:
         """Erase what is there of these kinds: all of it, or where a run is at it nothing.
 
-        Raises:
-            ConfigError: If a run is at one of them, or at the ledger.
+        Raises
+        ------
+        ConfigError
+            If a run is at one of them, or at the ledger.
         """
         items = self.items(kinds)
         with ExitStack() as locks:

@@ -277,9 +277,12 @@ class StateStore:
 class FileStore:
     """Memory in files of the node's own, one for each run: it outlives the node's process, and a restart of the server.
 
-    Args:
-        folder: Where the files are.
-        node: The number of the node that they bear.
+    Parameters
+    ----------
+    folder : str or path
+        Where the files are.
+    node : int
+        The number of the node that they bear.
     """
 
     def __init__(self, folder: str | os.PathLike[str], node: int) -> None:

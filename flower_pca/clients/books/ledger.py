@@ -44,10 +44,14 @@ _KIND: Final = "ledger of a node"
 class Group:
     """Others that the rows were summed with under masks.
 
-    Attributes:
-        peers: The names of their keys, in hex.
-        missing: Who of them was missing from a sum.
-        epoch: The newest epoch of the ledger in which there was a sum.
+    Attributes
+    ----------
+    peers : frozenset of str
+        The names of their keys, in hex.
+    missing : frozenset of str
+        Who of them was missing from a sum.
+    epoch : int
+        The newest epoch of the ledger in which there was a sum.
     """
 
     peers: frozenset[str]
@@ -63,21 +67,30 @@ class Group:
 class Ledger:
     """What was told.
 
-    Attributes:
-        answered: Messages that came, if they are counted, refused ones too.
-        spent: Privacy spent on noised answers, as the sum of mu^2, mu = clip^2 / deviation
-            (`flower_pca.dp.gaussian`).
-        beyond: Masked sums that it gave no answer to, as that was beyond a bound, say: each tells
-            of this node alone.
-        groups: Those with whom the rows were summed under masks.
-        columns: Columns of d numbers that have left the node.
-        versions: Versions of the rows that were released, if the node keeps a copy of these: see
-            `books.versions`.
-        reopened: Whether the operator has erased the copy, so that the rows given next are released.
-        epoch: How often people have been added to the copy.
-        runs: Of the newest runs, which version they began with.
-        marks: By what the node knows the table again: see `books.marks`.
-        left: The names of the keys of nodes that have left for good, in hex: see `leave`.
+    Attributes
+    ----------
+    answered : int
+        Messages that came, if they are counted, refused ones too.
+    spent : float
+        Privacy spent on noised answers, as the sum of mu^2, mu = clip^2 / deviation (`flower_pca.dp.gaussian`).
+    beyond : int
+        Masked sums that it gave no answer to, as that was beyond a bound, say: each tells of this node alone.
+    groups : list of Group
+        Those with whom the rows were summed under masks.
+    columns : int
+        Columns of d numbers that have left the node.
+    versions : int
+        Versions of the rows that were released, if the node keeps a copy of these: see `books.versions`.
+    reopened : bool
+        Whether the operator has erased the copy, so that the rows given next are released.
+    epoch : int
+        How often people have been added to the copy.
+    runs : dict
+        Of the newest runs, which version they began with.
+    marks : list of list of int
+        By what the node knows the table again: see `books.marks`.
+    left : list of str
+        The names of the keys of nodes that have left for good, in hex: see `leave`.
     """
 
     answered: int = 0
@@ -106,13 +119,15 @@ class Ledger:
     def admit(self, present: frozenset[bytes], *, most: tuple[int, int] | None, lots: bool = False) -> None:
         """Note the group in which these others are summed with; a new one, if one more may be.
 
-        Args:
-            present: The names of the keys of all others in the sum.
-            most: How many groups there may be, and how many members of each may be missing from its
-                sums.
-            lots: Whether another group than the last one is admitted only after people have been
-                added to the rows. Of two sums over the same rows the difference is whoever is in
-                one group only.
+        Parameters
+        ----------
+        present : frozenset of bytes
+            The names of the keys of all others in the sum.
+        most : tuple or None
+            How many groups there may be, and how many members of each may be missing from its sums.
+        lots : bool, default=False
+            Whether another group than the last one is admitted only after people have been added to the rows. Of two
+            sums over the same rows the difference is whoever is in one group only.
         """
         here = frozenset(name.hex() for name in present)
         groups, losses = most or (len(self.groups) + 1, self.beyond)
@@ -253,9 +268,12 @@ def _read(path: Path) -> Ledger:
 class Account:
     """What a node tells, counted over all runs, and held to its rules.
 
-    Args:
-        rules: The node's rules.
-        context: Its Flower context.
+    Parameters
+    ----------
+    rules : Rules
+        The node's rules.
+    context : Context or None, default=None
+        Its Flower context.
     """
 
     def __init__(self, rules: Rules, *, context: Context | None = None) -> None:

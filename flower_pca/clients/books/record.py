@@ -52,9 +52,12 @@ _REST: Final = "more runs of this month"
 class RunRecord:
     """The record of runs of one node.
 
-    Args:
-        rules: The node's rules: whether there is a record, where, and for how many days.
-        context: Its Flower context.
+    Parameters
+    ----------
+    rules : Rules
+        The node's rules: whether there is a record, where, and for how many days.
+    context : Context or None, default=None
+        Its Flower context.
     """
 
     def __init__(self, rules: Rules, *, context: Context | None = None) -> None:

@@ -56,11 +56,16 @@ _STREAM: Final = "min_change does not hold for a Stream: what each batch tells i
 class Version:
     """Rows that were released.
 
-    Attributes:
-        number: Which version they are, from 1 on.
-        key: The key of the node's digests.
-        whole: The digest of the rows that the node was given, as they are stored.
-        data: The rows.
+    Attributes
+    ----------
+    number : int
+        Which version they are, from 1 on.
+    key : bytes
+        The key of the node's digests.
+    whole : bytes
+        The digest of the rows that the node was given, as they are stored.
+    data : LocalData
+        The rows.
     """
 
     number: int
@@ -108,9 +113,10 @@ class Version:
 def read(path: Path) -> Version | None:
     """The newest version in the node's folder; None if there is none.
 
-    Raises:
-        RefusalError: If the file is damaged: to take it for none would release every row that has
-            come since.
+    Raises
+    ------
+    RefusalError
+        If the file is damaged: to take it for none would release every row that has come since.
     """
     try:
         header, arrays = files.read(path, _KIND, private=True)
@@ -150,8 +156,10 @@ class ReleasedRows:
 
     One for all messages of a run in a process, whichever copy of the node's client they meet.
 
-    Args:
-        data: The rows that the node is given, not yet looked at: whatever `load` makes of them.
+    Parameters
+    ----------
+    data
+        The rows that the node is given, not yet looked at: whatever `load` makes of them.
     """
 
     def __init__(self, data: Any) -> None:

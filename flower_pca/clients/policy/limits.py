@@ -58,13 +58,18 @@ _SENDER: Final = "Check the sender."
 class Demand:
     """What a message asks of a node: its stage, what that says of the arrays, and these.
 
-    Attributes:
-        stage: The stage, also where masks carry its message; "" of a set-up of masks, which has
-            none.
-        asks: What the stage of the node's own package says.
-        arrays: The arrays of the message but those of masks and of layers.
-        tables: The names of those of which single clients have numbers of their own.
-        masked: Whether the message is one under masks.
+    Attributes
+    ----------
+    stage : str
+        The stage, also where masks carry its message; "" of a set-up of masks, which has none.
+    asks : mapping
+        What the stage of the node's own package says.
+    arrays : Arrays
+        The arrays of the message but those of masks and of layers.
+    tables : frozenset of str
+        The names of those of which single clients have numbers of their own.
+    masked : bool
+        Whether the message is one under masks.
     """
 
     stage: str

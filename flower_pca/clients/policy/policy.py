@@ -32,10 +32,14 @@ _LOUDEST: Final = 256.0  # of a run's budget in a node's eyes: epsilon of about 
 class Policy:
     """Holds a node to its rules: which algorithms, in masks only, so much noise, so many messages.
 
-    Args:
-        rules: The node's rules.
-        served: The algorithms that it serves under them.
-        context: Its Flower context, which counts the messages of a run.
+    Parameters
+    ----------
+    rules : Rules
+        The node's rules.
+    served : Set
+        The algorithms that it serves under them.
+    context : Context or None, default=None
+        Its Flower context, which counts the messages of a run.
     """
 
     def __init__(self, rules: Rules, *, served: Set[str], context: Context | None = None) -> None:

@@ -106,129 +106,145 @@ class WithoutRows(Set[str]):
 class Rules:
     """What a node allows, and where it keeps what it keeps.
 
-    Args:
-        allow: Names of the algorithms that the node serves. Left out, all that compare no rows: not
-            consensus_rpca, dcf_pca, triple_pca and the trackers, which are served only by name; nor
-            "monitor", the counts of rows that a run asks for with monitor=True.
-        min_rows: Rows below which the node answers nothing; and gaps in a column below which no
-            others than the node itself say what stands for them. Beside max_epsilon the node's log
-            warns of fewer rows, and the node answers.
-        allow_sparse_columns: Columns of which the node answers although fewer than min_rows rows have a
-            value there, or another than most: their names, with commas between, or True for all.
-            Others are refused. Not for streams. Beside max_epsilon no column is refused.
-        categorical: Columns of words whose levels the node tells as names of columns, ward=surgery, and
-            answers of: their names, with commas between. A level that fewer than min_rows rows have
-            is not told, and counts as "other" with all that are as rare; where these are fewer
-            together, as the commonest. Needs share_names. Not beside max_epsilon, because whether a
-            level is told depends on single rows.
-        covariates: Columns that runs may use to explain components, or remove from the features: their
-            names, with commas between. The node then tells how they go with components, or with every
-            feature, in sums over its rows, and nothing of a single row. A column of words is named as
-            such, and a level of it that fewer than min_rows rows have counts as "other".
-        min_change: People who come, at least, before the node answers from rows of theirs. The node
-            keeps a copy of the rows that it has answered from, beside its ledger, and goes on
-            answering from this copy, whatever becomes of its file. With id_column, people who come
-            later are added to the copy, once so many are there and they could be a table of their
-            own: nobody leaves the copy, nobody's row in it changes, and nobody is added twice.
-            Without id_column nobody is added. Its operator releases other rows by flower-pca
-            forget. Not for streams, whose batches are answered from as they come. At least
-            min_rows.
-        id_column: The name of the column of its file that says whose row each is, for min_change.
-            An id has to mean the same person for good.
-        on_small_change: What it does while its file differs from the copy: "answer" from the copy, or
-            "refuse". Beside max_epsilon it answers.
-        memory_dir: A folder of the node's own for its memory, instead of Flower's context: it
-            outlives restarts.
-        data_name: What the operator calls the data, for the ledger of what has left the node over
-            all runs. Nodes of the same machine with the same name have one ledger. Left out, the
-            ledger is called by the partition-id, and a node counts in every such ledger of its
-            folder that knows the same rows or the same file.
-        run_record: The record of runs, one line for each run that the node was asked in: when, the
-            run's number at Flower, what the server says of it, the bytes that were sent, and how it
-            ended. A folder for it; or False for none. Left out, it lies in memory_dir, or beside
-            the ledger, if the node keeps one of these.
-        record_days: For how many days the record is kept; then it goes month by month.
-        output_dir: A folder of the node's own for the result that its algorithm gives the node
-            itself, if any: the file flower_pca-own-KEY.npz, KEY its partition-id or node id.
-            Nothing of it goes to the server. Of a Stream, a folder of that name: an npz for every
-            step.
-        share_own: Whether the node agrees to send its own components to a server that asks for
-            them, to start from (personalized algorithms with init="upload" or "qu") or to compare
-            nodes by (with collect=True), and, where no masks cover them, the answers that theta is
-            measured by, which lie in their space; else these are zeros. It does not hide them from
-            a server that computes: masks do.
-        min_noise: The least deviation of the noise on every answer, as a multiple of the clip
-            squared: the node then answers only runs with dp, and only those that ask for so much.
-            Under masks it is that of the sum.
-        max_clip: The largest norm to which a run with dp may clip its rows; the node then answers
-            no others.
-        masked_only: Whether the node answers under masks only, and only for columns that min_peers
-            others of a sum have measured too: a sum with a column that is empty at all others, or
-            has one value in their rows, would be this node's own.
-        single_masks: Whether it takes part in masked sums without self-masks, if the server asks
-            for that.
-        sign_key: The node's own private key, in OpenSSH or PEM format: the file that its SuperNode
-            has. With it the node signs the keys of masked sums.
-        trusted_keys: A file with the public keys of the federation's nodes, in OpenSSH format, one
-            on every line, or a folder of .pub files. The node then takes part in masked sums only
-            with peers who have signed their keys with one of these. Not to be had from the server.
-        max_messages: Messages that it answers in a run of Flower at most, those of the masks'
-            set-up included.
-        max_messages_ever: The same over all runs, whatever becomes of its rows; refused ones count
-            too.
-        max_columns: Columns of d numbers, at most, that leave the node in all, plain or masked,
-            over all runs, whatever becomes of its rows: an answer counts all its numbers over d,
-            rounded up, but single whole ones such as how many rows there are. It bounds how much
-            leaves, not what follows from it: where C_i may not be known, masks or noise are the
-            answer.
-        max_epsilon: The privacy, at most, that all answers with noise cost, over all runs, whatever
-            becomes of its rows and whatever budget a run names: with it the node answers only runs
-            with dp. Goes with max_delta. Nothing that is read from the rows decides then whether,
-            of which columns or in which words the node answers: it answers from a copy of the rows
-            as they were when it first answered, a column with text in it counts as one of numbers,
-            and a row with a cell that is no number counts as a row of zeros.
-        max_delta: The probability at which max_epsilon is accounted.
-        max_colluders: Under masks, how many of the others may be in league with the server: no
-            fewer must remain honest than noise is shared out among.
-        min_peers: Other nodes that must be in a masked sum at least, whatever threshold the server
-            names.
-        max_groups: The groups of nodes, at most, in which its rows are summed over all runs:
-            another one, a member more, say, tells the difference. Needs trusted_keys, by which
-            nodes are known. 1 if only max_dropouts is given.
-        max_dropouts: Members of a group, at most, that may be missing from its sums, all sums together:
-            what is left of each of them is told. And how often the node may say that its own answer
-            is beyond the bound of a sum, which tells how large that is. 0 if only max_groups is
-            given.
-        share_names: Whether the node tells a server what its columns are called, and its own name
-            (`name` in the node-config). If not, it tells how many columns there are, and a digest
-            of their sorted names, by which nodes are compared; whoever guesses all names can check
-            that by the digest.
-        answers: What answers come from. "fixed": statistics of the rows that were measured before
-            the first message, so that no number of a server meets a row; with memory_dir they are
-            kept. "rows": products of rows, for a server that is trusted with them.
-        split_columns: Whether the node takes part in runs whose parties hold different columns of
-            the same people, and in no others: True for columns as they are, "std", "max_abs" or
-            "genotype" for ones scaled so. The server and all parties then see each person's scores; without masks
-            the server sees products with X_p X_p'. "any" lets the run choose, and serves runs over
-            rows too: a server can then work out all rows.
-        missing: What stands for the node's missing values, in runs that allow for any: "own_mean",
-            the mean of its own values in that column; or "mean" where it lets the run choose that
-            of all nodes. Then a server can tell the rows with a gap in a column by their sum.
-        gap_values: Constants that stand for missing values in runs with noise: a number for all
-            columns, or one for each by its name, in a node-config such as "age=50,weight=70". They
-            must not be computed from the rows: a row would move all rows with a gap then, and no
-            noise hides that. Left out, a node with missing values refuses noise; with max_epsilon a
-            row with a gap counts as a row of zeros.
-        noise_seed: Seed of the noise under masks, for simulations: whoever knows it can take the
-            noise off.
-        allow_noise: Whether it answers runs with noise. Their answers come from the rows, clipped
-            one by one: without max_epsilon a server averages the noise of many runs away.
-        profile: The set of rules by name that these begin with, "open", "masked" or "private": see
-            `flower_pca.clients.policy.profiles`. It is given where keywords are, as `PCAClient(data,
-            profile="private")`, or to `Rules.of`.
+    Parameters
+    ----------
+    allow : collection of str or None, default=None
+        Names of the algorithms that the node serves. Left out, all that compare no rows: not consensus_rpca, dcf_pca,
+        triple_pca and the trackers, which are served only by name; nor "monitor", the counts of rows that a run asks
+        for with monitor=True.
+    min_rows : int, default=1
+        Rows below which the node answers nothing; and gaps in a column below which no others than the node itself say
+        what stands for them. Beside max_epsilon the node's log warns of fewer rows, and the node answers.
+    allow_sparse_columns : bool, str or collection of str, default=False
+        Columns of which the node answers although fewer than min_rows rows have a value there, or another than most:
+        their names, with commas between, or True for all. Others are refused. Not for streams. Beside max_epsilon no
+        column is refused.
+    categorical : str or collection of str, default=()
+        Columns of words whose levels the node tells as names of columns, ward=surgery, and answers of: their names,
+        with commas between. A level that fewer than min_rows rows have is not told, and counts as "other" with all that
+        are as rare; where these are fewer together, as the commonest. Needs share_names. Not beside max_epsilon,
+        because whether a level is told depends on single rows.
+    covariates : str or collection of str, default=()
+        Columns that runs may use to explain components, or remove from the features: their names, with commas between.
+        The node then tells how they go with components, or with every feature, in sums over its rows, and nothing of a
+        single row. A column of words is named as such, and a level of it that fewer than min_rows rows have counts as
+        "other".
+    min_change : int or None, default=None
+        People who come, at least, before the node answers from rows of theirs. The node keeps a copy of the rows that
+        it has answered from, beside its ledger, and goes on answering from this copy, whatever becomes of its file.
+        With id_column, people who come later are added to the copy, once so many are there and they could be a table of
+        their own: nobody leaves the copy, nobody's row in it changes, and nobody is added twice. Without id_column
+        nobody is added. Its operator releases other rows by flower-pca forget. Not for streams, whose batches are
+        answered from as they come. At least min_rows.
+    id_column : str or None, default=None
+        The name of the column of its file that says whose row each is, for min_change. An id has to mean the same
+        person for good.
+    on_small_change : str, default="answer"
+        What it does while its file differs from the copy: "answer" from the copy, or "refuse". Beside max_epsilon it
+        answers.
+    memory_dir : str or path or None, default=None
+        A folder of the node's own for its memory, instead of Flower's context: it outlives restarts.
+    data_name : str or None, default=None
+        What the operator calls the data, for the ledger of what has left the node over all runs. Nodes of the same
+        machine with the same name have one ledger. Left out, the ledger is called by the partition-id, and a node
+        counts in every such ledger of its folder that knows the same rows or the same file.
+    run_record : bool, str or path or None, default=None
+        The record of runs, one line for each run that the node was asked in: when, the run's number at Flower, what the
+        server says of it, the bytes that were sent, and how it ended. A folder for it; or False for none. Left out, it
+        lies in memory_dir, or beside the ledger, if the node keeps one of these.
+    record_days : int, default=1096
+        For how many days the record is kept; then it goes month by month.
+    output_dir : str or path or None, default=None
+        A folder of the node's own for the result that its algorithm gives the node itself, if any: the file
+        flower_pca-own-KEY.npz, KEY its partition-id or node id. Nothing of it goes to the server. Of a Stream, a folder
+        of that name: an npz for every step.
+    share_own : bool, default=False
+        Whether the node agrees to send its own components to a server that asks for them, to start from (personalized
+        algorithms with init="upload" or "qu") or to compare nodes by (with collect=True), and, where no masks cover
+        them, the answers that theta is measured by, which lie in their space; else these are zeros. It does not hide
+        them from a server that computes: masks do.
+    min_noise : float or None, default=None
+        The least deviation of the noise on every answer, as a multiple of the clip squared: the node then answers only
+        runs with dp, and only those that ask for so much. Under masks it is that of the sum.
+    max_clip : float or None, default=None
+        The largest norm to which a run with dp may clip its rows; the node then answers no others.
+    masked_only : bool, default=False
+        Whether the node answers under masks only, and only for columns that min_peers others of a sum have measured
+        too: a sum with a column that is empty at all others, or has one value in their rows, would be this node's own.
+    single_masks : bool, default=False
+        Whether it takes part in masked sums without self-masks, if the server asks for that.
+    sign_key : str or path or None, default=None
+        The node's own private key, in OpenSSH or PEM format: the file that its SuperNode has. With it the node signs
+        the keys of masked sums.
+    trusted_keys : str or path or None, default=None
+        A file with the public keys of the federation's nodes, in OpenSSH format, one on every line, or a folder of .pub
+        files. The node then takes part in masked sums only with peers who have signed their keys with one of these. Not
+        to be had from the server.
+    max_messages : int or None, default=None
+        Messages that it answers in a run of Flower at most, those of the masks' set-up included.
+    max_messages_ever : int or None, default=None
+        The same over all runs, whatever becomes of its rows; refused ones count too.
+    max_columns : int or None, default=None
+        Columns of d numbers, at most, that leave the node in all, plain or masked, over all runs, whatever becomes of
+        its rows: an answer counts all its numbers over d, rounded up, but single whole ones such as how many rows there
+        are. It bounds how much leaves, not what follows from it: where C_i may not be known, masks or noise are the
+        answer.
+    max_epsilon : float or None, default=None
+        The privacy, at most, that all answers with noise cost, over all runs, whatever becomes of its rows and whatever
+        budget a run names: with it the node answers only runs with dp. Goes with max_delta. Nothing that is read from
+        the rows decides then whether, of which columns or in which words the node answers: it answers from a copy of
+        the rows as they were when it first answered, a column with text in it counts as one of numbers, and a row with
+        a cell that is no number counts as a row of zeros.
+    max_delta : float or None, default=None
+        The probability at which max_epsilon is accounted.
+    max_colluders : int, default=0
+        Under masks, how many of the others may be in league with the server: no fewer must remain honest than noise is
+        shared out among.
+    min_peers : int, default=1
+        Other nodes that must be in a masked sum at least, whatever threshold the server names.
+    max_groups : int or None, default=None
+        The groups of nodes, at most, in which its rows are summed over all runs: another one, a member more, say, tells
+        the difference. Needs trusted_keys, by which nodes are known. 1 if only max_dropouts is given.
+    max_dropouts : int or None, default=None
+        Members of a group, at most, that may be missing from its sums, all sums together: what is left of each of them
+        is told. And how often the node may say that its own answer is beyond the bound of a sum, which tells how large
+        that is. 0 if only max_groups is given.
+    share_names : bool, default=True
+        Whether the node tells a server what its columns are called, and its own name (`name` in the node-config). If
+        not, it tells how many columns there are, and a digest of their sorted names, by which nodes are compared;
+        whoever guesses all names can check that by the digest.
+    answers : str, default="fixed"
+        What answers come from. "fixed": statistics of the rows that were measured before the first message, so that no
+        number of a server meets a row; with memory_dir they are kept. "rows": products of rows, for a server that is
+        trusted with them.
+    split_columns : bool or str, default=False
+        Whether the node takes part in runs whose parties hold different columns of the same people, and in no others:
+        True for columns as they are, "std", "max_abs" or "genotype" for ones scaled so. The server and all parties then
+        see each person's scores; without masks the server sees products with X_p X_p'. "any" lets the run choose, and
+        serves runs over rows too: a server can then work out all rows.
+    missing : str, default="own_mean"
+        What stands for the node's missing values, in runs that allow for any: "own_mean", the mean of its own values in
+        that column; or "mean" where it lets the run choose that of all nodes. Then a server can tell the rows with a
+        gap in a column by their sum.
+    gap_values : float, mapping, str or None, default=None
+        Constants that stand for missing values in runs with noise: a number for all columns, or one for each by its
+        name, in a node-config such as "age=50,weight=70". They must not be computed from the rows: a row would move all
+        rows with a gap then, and no noise hides that. Left out, a node with missing values refuses noise; with
+        max_epsilon a row with a gap counts as a row of zeros.
+    noise_seed : int or None, default=None
+        Seed of the noise under masks, for simulations: whoever knows it can take the noise off.
+    allow_noise : bool, default=True
+        Whether it answers runs with noise. Their answers come from the rows, clipped one by one: without max_epsilon a
+        server averages the noise of many runs away.
+    profile : str
+        The set of rules by name that these begin with, "open", "masked" or "private": see
+        `flower_pca.clients.policy.profiles`. It is given where keywords are, as `PCAClient(data, profile="private")`,
+        or to `Rules.of`.
 
-    Raises:
-        ConfigError: If a rule is not one, or does not make sense beside the others.
+    Raises
+    ------
+    ConfigError
+        If a rule is not one, or does not make sense beside the others.
     """
 
     allow: Collection[str] | None = None
@@ -403,8 +419,10 @@ class Rules:
     def of_node_config(cls, config: Mapping[str, Any]) -> Rules:
         """The rules among the keys of a node-config, which have hyphens in their names; `allow` is a list with commas.
 
-        Raises:
-            ConfigError: If a key is nearly that of a rule: its operator believes that it holds.
+        Raises
+        ------
+        ConfigError
+            If a key is nearly that of a rule: its operator believes that it holds.
         """
         names = {f.name.replace("_", "-"): f.name for f in fields(cls)}
         for key in config:

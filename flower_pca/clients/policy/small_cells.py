@@ -56,10 +56,14 @@ def find(data: LocalData, rules: Rules, kept: Path | None = None) -> dict[str, s
 
     Each with the combination that it belongs to, in words; a column that is rare by itself stands for itself.
 
-    Args:
-        data: The rows, with all columns that a run may ask for.
-        rules: The node's rules.
-        kept: Where what was found is kept, because a SuperNode starts a process for each message.
+    Parameters
+    ----------
+    data : LocalData
+        The rows, with all columns that a run may ask for.
+    rules : Rules
+        The node's rules.
+    kept : path or None, default=None
+        Where what was found is kept, because a SuperNode starts a process for each message.
     """
     if rules.allow_sparse_columns is True or rules.min_rows < 2:
         return {}
@@ -101,11 +105,16 @@ def _kept(path: Path, key: str, look: Callable[[], dict[str, str]]) -> dict[str,
 def check(data: LocalData, wanted: LocalData, rules: Rules, kept: Path | None = None) -> None:
     """Refuse columns that tell of fewer than min_rows rows: by name to the operator, to no server.
 
-    Args:
-        data: The rows.
-        wanted: The columns of them that a run asks for.
-        rules: The node's rules.
-        kept: See `find`.
+    Parameters
+    ----------
+    data : LocalData
+        The rows.
+    wanted : LocalData
+        The columns of them that a run asks for.
+    rules : Rules
+        The node's rules.
+    kept : path or None, default=None
+        See `find`.
     """
     found = find(data, rules, kept)
     if not {*(wanted.names or ())} <= {*(data.names or ())}:

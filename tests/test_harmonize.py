@@ -7,11 +7,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from fake_grid import grid_of, in_a_run
-from test_explain import people_of_sites
+from test_explain import people_of_sites, share_of
 
 from flower_pca import PCAResult, assembly, cli, simulate
 from flower_pca.base.errors import ConfigError, DataError, NotEnoughNodes
 from flower_pca.estimator.federated import to_sklearn
+from flower_pca.results import facts
 from flower_pca.results import site as sites
 from flower_pca.rows import combat
 from flower_pca.strategies import PCAStrategy
@@ -134,6 +135,73 @@ def test_nodes_are_harmonized_alike_and_keep_what_they_find(mask, answers, tmp_p
     np.testing.assert_allclose(scores, expected, atol=1e-8)
     again = result.at_site(sites.read(tmp_path / "flower_pca-own-1.npz"))
     np.testing.assert_array_equal(again.transform(tables[1]), scores)
+
+
+def shares_by_least_squares(scores, tables, sites=True):
+    """The shares of age, sex, both, and of the site beyond both and alone, of pooled scores."""
+    pooled = pd.concat(tables)
+    age, sex = pooled.age.to_numpy()[:, None], pd.get_dummies(pooled.sex).to_numpy(float)
+    site, both = np.repeat(np.eye(len(tables)), [len(t) for t in tables], axis=0), np.column_stack([age, sex])
+    found = {"age": share_of(scores, age), "sex": share_of(scores, sex), "age and sex": share_of(scores, both)}
+    if sites:
+        found |= {"site beyond age and sex": share_of(scores, site, both), "site": share_of(scores, site)}
+    return found
+
+
+def assert_shares(found, expected):
+    assert list(found) == list(expected)
+    for name, share in expected.items():
+        np.testing.assert_allclose(found[name], share, atol=1e-10, err_msg=name)
+
+
+@pytest.mark.parametrize("keep", KEPT, ids=str)
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"mask": True}, {"answers": "fixed"}, {"scale": "std"}, {"scale": "std", "mask": True, "answers": "fixed"}],
+    ids=str,
+)
+def test_components_are_explained_before_and_after_sites_are_harmonized(settings, keep):
+    tables = scanners_of_sites(1)
+    rows = combat_of(tables, keep)
+    result = simulate(
+        "krylov", tables, n_components=3, harmonize="combat", keep=keep, explain=COVARIATES, tol=1e-12, **settings
+    )
+    assert result.kept_ == tuple(name for name in ("age", "sex=F", "sex=M") if name[:3] in keep)
+    weights = (result.components_ / (1.0 if result.scale_ is None else result.scale_)).T
+    assert_shares(result.explained_by_, shares_by_least_squares(rows @ weights, tables, sites=False))
+    before = pd.concat(tables)[features_in(tables[0])].to_numpy() @ weights
+    assert_shares(result.explained_before_, shares_by_least_squares(before, tables))
+    assert result.site_share_ is None
+    at_site = result.at_site(0).transform(tables[0].drop(columns=[n for n in COVARIATES if n not in keep]))
+    np.testing.assert_allclose(at_site, ((rows - rows.mean(axis=0)) @ weights)[: len(tables[0])], atol=1e-10)
+
+
+@pytest.mark.parametrize("answers", ["rows", "fixed"])
+@pytest.mark.parametrize("mask", [False, True])
+def test_nodes_explain_components_before_and_after_they_are_harmonized(mask, answers):
+    tables = scanners_of_sites(3)
+    with in_a_run():
+        strategy = PCAStrategy(
+            "krylov", n_components=2, harmonize="combat", keep="age", explain="age,sex=F,sex=M", mask=mask, min_nodes=3
+        )
+        result = strategy.fit(grid_of(tables, covariates="age,sex", answers=answers))
+    rows, weights = combat_of(tables, ("age",)), result.components_.T
+    assert_shares(result.explained_by_, shares_by_least_squares(rows @ weights, tables, sites=False))
+    before = pd.concat(tables)[features_in(tables[0])].to_numpy() @ weights
+    assert_shares(result.explained_before_, shares_by_least_squares(before, tables))
+
+
+def test_the_site_alone_is_explained_before_it_is_harmonized(tmp_path):
+    tables = only(scanners_of_sites(4), ())
+    result = simulate("krylov", tables, n_components=2, harmonize="combat", explain="site")
+    site = np.repeat(np.eye(len(tables)), [len(table) for table in tables], axis=0)
+    scores = pd.concat(tables).to_numpy() @ result.components_.T
+    assert_shares(result.explained_before_, {"site": share_of(scores, site)})
+    assert result.explained_by_ == {}
+    assert "between sites before" in result.table().splitlines()[0]
+    assert facts.in_json(result.facts())["explained_before"]["site"] == result.explained_before_["site"].tolist()
+    again = PCAResult.load(result.save(tmp_path / "result.npz"))
+    np.testing.assert_array_equal(again.explained_before_["site"], result.explained_before_["site"])
 
 
 def test_no_message_of_a_site_has_its_own_location_or_scale():
@@ -272,7 +340,6 @@ def test_the_command_line_checks_and_harmonizes_a_folder(tmp_path, capsys):
         ({"partitioned_by": "columns"}, "harmonize with partitioned_by"),
         ({"categorical": "sex"}, "categorical with harmonize"),
         ({"adjust": "site"}, "adjust with harmonize"),
-        ({"explain": "site"}, "explain with harmonize"),
         ({"missing": "own_mean"}, "missing with harmonize"),
         ({"fraction": 0.5}, "fraction with harmonize"),
         ({"monitor": True}, "monitor with harmonize"),

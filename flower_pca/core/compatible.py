@@ -191,7 +191,6 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule("harmonize", "partitioned_by", "left out, because each party has columns of its own"),
     Rule("harmonize", "max_share", "left out, because it counts whole rows"),
     Rule("adjust", "harmonize", "left out, because harmonizing removes the site already", _ONE),
-    Rule("explain", "harmonize", "left out, because shares of rows that set the means say nothing", _ONE),
     Rule(
         "categorical",
         "harmonize",

@@ -272,11 +272,9 @@ class PCAConfig:
     @property
     def covariates(self) -> Covariates | None:
         """The columns that are no features, if there are any."""
-        if self.harmonize is not None:
-            return Covariates(self.keep, len(self.keep))
-        adjusting = [name for name in self.adjust if name != SITE]
+        adjusting = [name for name in (self.adjust or self.keep) if name != SITE]
         names = dict.fromkeys([*adjusting, *(name for name in self.explain if name != SITE)])
-        if not names and not self.adjust:
+        if not names and not self.adjust and self.harmonize is None:
             return None
         return Covariates(tuple(names), len(adjusting), within=SITE in self.adjust)
 

@@ -39,7 +39,9 @@ from flower_pca.stages import outlying_sites
 from flower_pca.stages.opening import OUTLYING, SITE_KEYS, SITE_ROWS
 from flower_pca.stages.site_share import (
     BY_COLUMNS,
+    BY_COLUMNS_BEFORE,
     SITE_SHARE,
+    SITE_SHARE_BEFORE,
     hints_of_sites,
     names_of_shares,
     number_of_sites,
@@ -129,6 +131,9 @@ class PCAResult:
         The names of what `explained_by_` has shares of.
     explained_shares_ : ndarray of shape (m, k) or None
         These shares, a row for each name; None if the run was not asked to explain components by columns.
+    explained_before_names_, explained_before_shares_
+        The same of the rows as they were before sites were harmonized, see `explained_before_`; None if sites were not
+        harmonized, or if nothing was to be explained.
     adjusted_by_ : tuple of str
         The covariates whose influence the run removed, as it was asked to `adjust`; "site" if each site's own means
         were subtracted.
@@ -200,6 +205,8 @@ class PCAResult:
     sites_: int | None = None
     explained_names_: tuple[str, ...] = ()
     explained_shares_: Array | None = None
+    explained_before_names_: tuple[str, ...] = ()
+    explained_before_shares_: Array | None = None
     adjusted_by_: tuple[str, ...] = ()
     covariate_mean_: Array | None = None
     slopes_: Array | None = None
@@ -223,7 +230,7 @@ class PCAResult:
     def __post_init__(self) -> None:
         for name in ("decisions", "hints"):
             object.__setattr__(self, name, tuple(map(Sentence, getattr(self, name))))
-        for name in ("explained_names_", "adjusted_by_", "kept_"):
+        for name in ("explained_names_", "explained_before_names_", "adjusted_by_", "kept_"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -275,11 +282,29 @@ class PCAResult:
         return dict(zip(self.explained_names_, self.explained_shares_, strict=True))
 
     @property
+    def explained_before_(self) -> dict[str, Array]:
+        """The shares of `explained_by_` before sites were harmonized, {name: (k,)}: of the scores that the rows as they
+        were have along the same components.
+
+        "site" is what lies between sites. After harmonizing, it is known of new rows only, because the rows of the run
+        have set the means of their own site.
+        """
+        if self.explained_before_shares_ is None:
+            return {}
+        return dict(zip(self.explained_before_names_, self.explained_before_shares_, strict=True))
+
+    @property
     def shares_by_name(self) -> dict[str, Array]:
         """The shares of each component that tables and pictures have: between sites, and by a few single columns."""
-        between = {} if self.site_share_ is None else {"between sites": self.site_share_}
-        columns = single_names(self.explained_names_)[:_EXPLAINED]
-        return between | {f"by {name}": self.explained_by_[name] for name in columns}
+        columns, before = single_names(self.explained_names_)[:_EXPLAINED], self.explained_before_
+        found = {} if self.site_share_ is None else {"between sites": self.site_share_}
+        if SITE in before:
+            found["between sites before"] = before[SITE]
+        for name in columns:
+            if name in before:
+                found[f"by {name} before"] = before[name]
+            found[f"by {name}"] = self.explained_by_[name]
+        return found
 
     @property
     def certainty(self) -> Certainty | None:
@@ -846,6 +871,7 @@ class PCAResult:
             facts.plain("noise_thresholds", noise if noise is None else noise.tolist()),
             facts.plain("site_share", None if self.site_share_ is None else self.site_share_.tolist()),
             facts.plain("explained_by", {name: share.tolist() for name, share in self.explained_by_.items()}),
+            facts.plain("explained_before", {name: share.tolist() for name, share in self.explained_before_.items()}),
             facts.plain("largest_weights", [facts.weights(row, names) for row in self.components_]),
             facts.plain("total_variance", self.total_variance_),
         ]
@@ -916,11 +942,20 @@ def _of_covariates(covariates: Covariates) -> dict[str, Any]:
         return {"adjusted_by_": covariates.called, "covariate_mean_": covariates.mean, "slopes_": covariates.slopes}
     return {
         "harmonized_by_": "combat",
-        "kept_": covariates.names,
+        "kept_": covariates.adjusting,
         "slopes_": covariates.slopes,
         "grand_": covariates.grand,
         "sigma_": covariates.sigma,
     }
+
+
+def _before(model: Model) -> tuple[Array | None, tuple[str, ...]]:
+    """The shares before sites were harmonized, and their names."""
+    shares = list(model.left.get(BY_COLUMNS_BEFORE, ()))
+    names = names_of_shares(model.explain, len(shares)) if shares else ()
+    if SITE_SHARE_BEFORE in model.left:
+        shares, names = [*shares, model.left[SITE_SHARE_BEFORE]], (*names, SITE)
+    return (np.array(shares) if shares else None), names
 
 
 def fields_of(model: Model) -> dict[str, Any]:
@@ -942,6 +977,7 @@ def fields_of(model: Model) -> dict[str, Any]:
     site_share = model.left.get(SITE_SHARE)
     sites = None if site_share is None else number_of_sites(model)
     explained, adjusted = model.left.get(BY_COLUMNS), model.frame.covariates
+    before, before_names = _before(model)
     if adjusted is not None and not adjusted.changes_rows:
         adjusted = None
     components = np.ascontiguousarray(linalg.fix_signs(model.columns[:, :k]).T)
@@ -973,6 +1009,8 @@ def fields_of(model: Model) -> dict[str, Any]:
         "sites_": sites,
         "explained_names_": () if explained is None else names_of_shares(model.explain, len(explained)),
         "explained_shares_": explained,
+        "explained_before_names_": before_names,
+        "explained_before_shares_": before,
         **({} if adjusted is None else _of_covariates(adjusted)),
         "adjusted_degrees_": int(model.left.get(ADJUSTED, 0)),
         "cross_": None if "cross" not in model.left else model.left["cross"][:k, :k] / ddof,

@@ -11,6 +11,10 @@ two:
     share of the site beyond columns  1 - RSS(columns and sites) / RSS(columns)
 
 Under masks no site's mean is seen, only the sum of their squares.
+
+If sites were harmonized, there are shares of two kinds of scores along the same components: of the rows as they were
+before, and of the harmonized ones. The latter have set the means of their own site, so the share of the site is told
+before only.
 """
 
 from __future__ import annotations
@@ -24,29 +28,44 @@ import numpy as np
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
-from flower_pca.core.kinds import BLOCK, ROWS, Ask, Kind, Part
+from flower_pca.core.kinds import BLOCK, FLAG, ROWS, Ask, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import MOST_ROWS, Arrays, Stage, end_if
-from flower_pca.rows import covariates
-from flower_pca.rows.covariates import SITE
+from flower_pca.rows import covariates, moves
+from flower_pca.rows.covariates import SITE, Covariates
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import Operator
-from flower_pca.stages.site_share import BY_COLUMNS, NOTHING, SITE_SHARE, SITES, groups, has_no_site_means
+from flower_pca.stages.site_share import (
+    BY_COLUMNS,
+    BY_COLUMNS_BEFORE,
+    NOTHING,
+    SITE_SHARE,
+    SITE_SHARE_BEFORE,
+    SITES,
+    groups,
+    has_no_site_means,
+)
 
 EXPLAINED: Final = Kind(
     "explained", "sums, squares and products of scores along components and of columns that its rules name", bound=None
 )
 PLACES: Final = Ask(dimensions=1, least=0, whole=True)
 _OF_COLUMNS: Final = ("sums", "products", "scores", "products_between", "scores_between")
+_OF_SCORES: Final = ("means", "within", "between", "scores", "scores_between")
+_BEFORE: Final = "before_"  # begins the names of sums of the rows as they were before sites were harmonized
 
 
 @dataclass(frozen=True)
 class ExplainedState:
-    """The components, the places of the columns among the covariates, and the sums once they are known."""
+    """The components, the places of the columns among the covariates, and the sums once they are known.
+
+    `before` says whether rows are to be explained as they were before sites were harmonized, too.
+    """
 
     Z: Array
     places: Array
     values: Array
+    before: bool = False
     total: dict[str, Array] | None = None
     sites: int = 0
 
@@ -59,47 +78,41 @@ class Explained(Stage[ExplainedState]):
     """
 
     name: ClassVar[str] = "explain"
-    asks: ClassVar[Mapping[str, Ask]] = {"Z": BLOCK, "places": PLACES}
+    asks: ClassVar[Mapping[str, Ask]] = {"Z": BLOCK, "places": PLACES, "before": FLAG}
 
     def start(self, model: Model) -> ExplainedState:
         assert model.values is not None
         known = () if model.covariates is None else model.covariates.names
         places = np.array([known.index(name) for name in model.explain if name != SITE], dtype=np.float64)
-        return ExplainedState(model.columns[:, : model.k], places, model.values[: model.k])
+        return ExplainedState(model.columns[:, : model.k], places, model.values[: model.k], _is_harmonized(model))
 
     def broadcast(self, state: ExplainedState) -> Arrays:
-        return {"Z": state.Z, "places": state.places}
+        before = {"before": np.array(True)} if state.before else {}
+        return {"Z": state.Z, "places": state.places, **before}
 
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
         k, q = arrays["Z"].shape[1], len(arrays["places"])
         found = {"n": ROWS, **dict.fromkeys(("means", "within", "between"), Part((k,), EXPLAINED))}
-        if not q:
+        if q:
+            shapes = ((q,), (q, q), (q, k), (q, q), (q, k))
+            found |= {name: Part(shape, EXPLAINED) for name, shape in zip(_OF_COLUMNS, shapes, strict=True)}
+        if "before" not in arrays:
             return found
-        shapes = ((q,), (q, q), (q, k), (q, q), (q, k))
-        return found | {name: Part(shape, EXPLAINED) for name, shape in zip(_OF_COLUMNS, shapes, strict=True)}
+        return found | {f"{_BEFORE}{name}": found[name] for name in _OF_SCORES if name in found}
 
     @staticmethod
     def client(arrays: Arrays, data: Any, memory: Arrays) -> tuple[Arrays, Arrays]:
         Z = arrays["Z"].astype(np.float64)
-        places = np.asarray(arrays["places"], dtype=np.int64)
-        k, q = Z.shape[1], len(places)
-        sums, G = _sums(Z, places, data)
-        scores, columns = slice(0, k), slice(k, k + q)
-        up = {
-            "n": np.array(data.n),
-            "means": sums[scores],
-            "within": np.maximum(np.diagonal(G)[scores], 0.0),
-            "between": sums[scores] ** 2 / data.n,
-        }
-        if q:
-            up |= {
-                "sums": sums[columns],
-                "products": G[columns, columns],
-                "scores": G[columns, scores],
-                "products_between": np.outer(sums[columns], sums[columns]) / data.n,
-                "scores_between": np.outer(sums[columns], sums[scores]) / data.n,
-            }
+        places, known = np.asarray(arrays["places"], dtype=np.int64), data.frame.covariates
+        up = _answer(Z, places, data, known)
+        if "before" in arrays:
+            if known is None:
+                raise ProtocolError(
+                    "A message of explain is about harmonized rows, and these are not. Check the sender."
+                )
+            before = _answer(Z, places, data, known.bare)
+            up |= {f"{_BEFORE}{name}": before[name] for name in _OF_SCORES if name in before}
         return up, memory
 
     def bounds(self, state: ExplainedState, model: Model) -> Mapping[str, Array | float]:
@@ -112,10 +125,13 @@ class Explained(Stage[ExplainedState]):
         }
         if len(state.places):
             known |= dict.fromkeys(_OF_COLUMNS, 0.0)  # nobody knows how large columns are
+        if state.before:  # nor rows before they were harmonized
+            known |= {f"{_BEFORE}{name}": 0.0 for name in _OF_SCORES if name in known}
         return known
 
     def inspect(self, state: ExplainedState, reply: Arrays) -> None:
-        if any((reply[name] < 0.0).any() for name in ("within", "between")):
+        squares = [a for name, a in reply.items() if name.removeprefix(_BEFORE) in ("within", "between")]
+        if any((a < 0.0).any() for a in squares):
             raise ProtocolError("An answer has negative sums of squares. Check the client.")
 
     def server(self, state: ExplainedState, total: Arrays, answered: frozenset[int]) -> ExplainedState:
@@ -126,47 +142,84 @@ class Explained(Stage[ExplainedState]):
 
     def finish(self, state: ExplainedState, model: Model) -> Model:
         assert state.total is not None
-        total, n = state.total, float(state.total["n"])
-        within = np.maximum(total["within"], 0.0)
-        whole = within + total["between"] - total["means"] ** 2 / n
+        total, n, left = state.total, float(state.total["n"]), dict(model.left)
         varies = state.values > NOTHING * float(state.values[0])
-        left = dict(model.left)
-        if SITE in model.explain and n > state.sites > 1 and not has_no_site_means(model):
-            left[SITE_SHARE] = _share(within, whole, varies)
-            left[SITES] = np.array(state.sites)
-        if len(state.places):
-            shares = _by_columns(total, n, within, whole, varies, groups(model.explain), state.sites)
-            left[BY_COLUMNS] = np.array(shares[:-1] if has_no_site_means(model) else shares)
+        of_site, by_columns = _shares(total, n, varies, model, state.sites)
+        if of_site is not None and SITE in model.explain and not has_no_site_means(model):
+            left[SITE_SHARE], left[SITES] = of_site, np.array(state.sites)
+        if by_columns:
+            left[BY_COLUMNS] = np.array(by_columns[:-1] if has_no_site_means(model) else by_columns)
+        if state.before:
+            total = {**total, **{name: total[f"{_BEFORE}{name}"] for name in _OF_SCORES if name in total}}
+            of_site, by_columns = _shares(total, n, np.ones_like(varies), model, state.sites)
+            if of_site is not None:
+                left[SITE_SHARE_BEFORE] = of_site
+            if by_columns:
+                left[BY_COLUMNS_BEFORE] = np.array(by_columns)
         return replace(model, left=left)
 
 
-def _sums(Z: Array, places: Array, data: Operator) -> tuple[Array, Array]:
+def _is_harmonized(model: Model) -> bool:
+    return model.frame.covariates is not None and model.frame.covariates.sigma is not None
+
+
+def _shares(total: Arrays, n: float, varies: Array, model: Model, sites: int) -> tuple[Array | None, list[Array]]:
+    """The share of the site if there are several, and those of columns; of components that vary."""
+    within = np.maximum(total["within"], 0.0)
+    whole = within + total["between"] - total["means"] ** 2 / n
+    varies = varies & (whole > 0.0)
+    of_site = _share(within, whole, varies) if n > sites > 1 else None
+    if "products" not in total:
+        return of_site, []
+    return of_site, _by_columns(total, n, within, whole, varies, groups(model.explain), sites)
+
+
+def _answer(Z: Array, places: Array, data: Any, known: Covariates | None) -> dict[str, Array]:
+    """The sums that a site sends of its rows, which are adjusted or harmonized as these covariates say."""
+    k, q = Z.shape[1], len(places)
+    sums, G = _sums(Z, places, data, known)
+    scores, columns = slice(0, k), slice(k, k + q)
+    found = {
+        "n": np.array(data.n),
+        "means": sums[scores],
+        "within": np.maximum(np.diagonal(G)[scores], 0.0),
+        "between": sums[scores] ** 2 / data.n,
+    }
+    if not q:
+        return found
+    return found | {
+        "sums": sums[columns],
+        "products": G[columns, columns],
+        "scores": G[columns, scores],
+        "products_between": np.outer(sums[columns], sums[columns]) / data.n,
+        "scores_between": np.outer(sums[columns], sums[scores]) / data.n,
+    }
+
+
+def _sums(Z: Array, places: Array, data: Operator, known: Covariates | None) -> tuple[Array, Array]:
     """The sums over rows of scores and columns, and their products about their own means."""
     frame = data.frame
-    if not len(places):
+    if not len(places) and known is frame.covariates:
         sums = data.moments().sums(frame)[0] @ Z
-        if frame.covariates is not None and frame.covariates.within:
+        if known is not None and known.within:
             sums = np.zeros(Z.shape[1])
         G = Z.T @ data.matmat(Z).astype(np.float64)
         return sums, G - np.outer(sums, sums) / data.n
-    known = frame.covariates
-    if known is None or int(places.max()) >= len(known.names):
+    if known is None or int(places.max(initial=-1)) >= len(known.names):
         raise ProtocolError("A message of explain names columns that are not among its covariates. Check the sender.")
     k, d, q, p = Z.shape[1], data.d, len(places), len(known.names)
-    own = np.asarray(data.joint_in(Frame(own=frame.own)).moments().mean, dtype=np.float64)
+    stored = data.joint_in(Frame(own=frame.own))
+    move = moves.of(stored, d, known)
+    last = d + len(move.slopes)
     W = frame.unscale(Z)
     block = np.zeros((d + p, k + q))
-    block[:d, :k] = W
+    block[:d, :k] = move.factor[:, None] * W
+    block[d:last, :k] = -move.slopes @ W
     block[d + places, k + np.arange(q)] = 1.0
-    center, beside = frame.centre + np.zeros(d), own[d:].copy()
-    if known.slopes is not None:
-        block[d : d + known.adjusted, :k] = -known.slopes @ W
-    if known.mean is not None:
-        beside[: known.adjusted] = known.mean
-    if known.within:
-        center, beside = own[:d], own[d:]
+    mean = np.asarray(stored.moments().mean, dtype=np.float64).copy()
+    mean[:d] = move.shift + frame.centre / move.factor
+    mean[d:last] = move.mean
     fill = None if frame.fill is None else np.concatenate([frame.fill, np.zeros(p)])
-    mean = np.concatenate([center, beside])
     joint = data.joint_in(Frame(mean, None, fill, own=frame.own))
     off = joint.moments().sums(joint.frame)[0]
     if known.within:

@@ -23,6 +23,8 @@ from flower_pca.stages.opening import SITE_ROWS, SITE_SUMS
 SITE_SHARE: Final = "site_share"  # by which name the model keeps the shares, (k,)
 # Likewise of `stages.explained`: the shares of columns, last that of the site beyond them; and the number of sites.
 BY_COLUMNS, SITES = "explained_by", "explained_sites"
+# The same shares of the rows as they were before sites were harmonized.
+SITE_SHARE_BEFORE, BY_COLUMNS_BEFORE = "site_share_before", "explained_by_before"
 BEYOND: Final = "site beyond "  # begins the name of the share of the site beyond columns
 _LEVEL: Final = 0.001  # of the F test, over all components together
 _LEAST: Final = 0.1  # of a component's variance, from which a difference between sites matters
@@ -59,8 +61,9 @@ def with_site_share(model: Model) -> Model:
 
 
 def has_no_site_means(model: Model) -> bool:
-    """Whether each site has subtracted its own means, so that nothing of its rows lies between sites."""
-    return model.frame.covariates is not None and model.frame.covariates.within
+    """Whether rows have set the means of their own site, so that what lies between sites says nothing of new rows."""
+    known = model.frame.covariates
+    return known is not None and (known.within or known.sigma is not None)
 
 
 def number_of_sites(model: Model) -> int:

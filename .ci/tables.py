@@ -15,6 +15,7 @@ from pathlib import Path
 from string import ascii_uppercase
 
 from flower_pca import PersonalResult, RobustResult, TripleResult, registry, run_config
+from flower_pca.base.settings import Setting
 from flower_pca.commands.algorithms import describe
 from flower_pca.core import compatible, config
 from flower_pca.core.stage import Stage
@@ -93,9 +94,9 @@ def settings() -> str:
     return "\n".join(lines)
 
 
-def _setting(setting: run_config.Setting) -> str:
-    default = str(setting.default).lower() if isinstance(setting.default, bool) else str(setting.default)
-    return f"| `{setting.name}` | {f'`{default}`' if default else ''} | {setting.words} |"
+def _setting(setting: Setting) -> str:
+    default = str(setting.value).lower() if isinstance(setting.value, bool) else str(setting.value)
+    return f"| `{setting.key}` | {f'`{default}`' if default else ''} | {setting.words} |"
 
 
 FINDS = {RobustResult: "robust PCA", PersonalResult: "personalized PCA", TripleResult: "both at once"}

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict
 from flower_pca import registry
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
+from flower_pca.base.settings import SETTINGS
 from flower_pca.core import compatible
 from flower_pca.core.algorithm import AdaptsToNoise, Algorithm, HasNumbersByClient
-from flower_pca.core.config import COMPONENTS, MISSING, PCAConfig, SimulationOptions
+from flower_pca.core.config import COMPONENTS, PCAConfig, SimulationOptions
 from flower_pca.core.layer import Layer
 from flower_pca.core.model import Model
 from flower_pca.core.roll import Roll
@@ -436,7 +437,7 @@ def standardizing(
     mask : bool, MaskedSums, str or None, default=None
         Whether sums are masked, or how.
     """
-    checks.choice("missing", missing, MISSING)
+    checks.choice("missing", missing, SETTINGS["missing"].choices)
     checks.integer("min_nodes", min_nodes, least=1)
     masks, names = MaskedSums.of(mask), names_in(columns)
     summed = masks is not None

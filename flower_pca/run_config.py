@@ -1,76 +1,47 @@
 """The run-config of the app: eight keys that people set, and one text, `options`, for all other settings.
 
-Every setting is declared here once, with its default and its sentence. The app's own pyproject.toml and
-the page on Flower are held to this table. An app of a user's own may have any of the settings as keys.
+What Python and the command line have as well is declared in `base.settings`, and the rest here. The app's own
+pyproject.toml and the page on Flower are held to these tables. An app of a user's own may have any of the settings as
+keys.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from flower_pca.base import spec
 from flower_pca.base.checks import did_you_mean
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.options import Advice, in_python, in_run_config
+from flower_pca.base.settings import SETTINGS, Setting
 
 Value: TypeAlias = str | int | float | bool
 
 
-@dataclass(frozen=True)
-class Setting:
-    """A setting: its name, what it is if nobody sets it, and what it does."""
-
-    name: str
-    default: Value
-    words: str
-
-
-KEYS: Final = (
+_OWN: Final = (
     Setting("data", "synthetic(n=2000, d=30, clients=10, seed=0)", "the rows of a simulation; a real node has its own"),
     Setting("algorithm", "auto(oversample='auto')", 'which algorithm computes it, such as "faps(inner_steps=5)"'),
-    Setting("n-components", 2, "how many components; or the fraction of the variance to explain, such as 0.9"),
     Setting("output", "flower-pca-out", "the folder of result.npz, best as an absolute path"),
-    Setting("min-nodes", 2, "how many nodes the run waits for, and keeps"),
-    Setting("mask", False, 'whether the server sees sums only; or "masks(neighbours=20)"'),
-    Setting("scale", "", 'how columns are scaled: "", "std", "max_abs" or "genotype"'),
-    Setting("missing", "error", 'what becomes of missing values: "error", "own_mean" or "mean"'),
-)
-OPTIONS: Final = (
-    Setting("center", "", "true or false; if left out, what the algorithm does by default"),
-    Setting("columns", "", "the columns that count, in the order of the result; if left out, all that the nodes have"),
-    Setting("categorical", "", "the columns of words that become a column for each of their levels"),
-    Setting("seed", 0, "where every random number of the run begins"),
-    Setting("init", "", "result.npz of an earlier run, at the server, from whose components the run starts"),
-    Setting("reconstruction-error", False, "whether the reconstruction error is measured at the end"),
-    Setting("max-share", "", "the most that one node may count of all squares and rows, such as 0.1"),
-    Setting("variants", "", 'limits for genetic variants, such as "variants(maf=0.01, call=0.98)"'),
-    Setting("highly-variable", "", 'genes to take that vary most over all sites, such as "seurat(2000)"'),
-    Setting("monitor", False, "whether rows are counted by T2 and SPE, for limits; nodes must allow it by name"),
-    Setting(
-        "standard-errors", False, "whether standard errors of loadings and variances are measured; nodes must allow it"
-    ),
-    Setting("explain", "", "columns that are no features, to tell how much of each component they explain"),
-    Setting("adjust", "", "columns whose influence on the features is removed before the PCA; site for its own means"),
-    Setting("harmonize", "", '"combat" to make location and scale of each column those of all sites'),
-    Setting("keep", "", "with harmonize: columns whose influence stays although they differ between sites"),
-    Setting("dp", "", "the privacy budget, such as dp(epsilon=1.0, delta=1e-6, clip=10.0)"),
-    Setting("wire", "float64", "the bits of numbers in messages: float64, float32, float16 or auto"),
-    Setting("partitioned-by", "rows", '"columns" if nodes have different columns of the same people'),
-    Setting("ids", "", "with partitioned_by=columns in a simulation: the column that says whose row it is"),
+    Setting("min_nodes", 2, "how many nodes the run waits for, and keeps"),
+    Setting("init", None, "result.npz of an earlier run, at the server, from whose components the run starts"),
+    Setting("ids", None, "with partitioned_by=columns in a simulation: the column that says whose row it is"),
     Setting("partition", "contiguous", "how a simulation deals the rows out to its nodes"),
-    Setting("clients-per-node", 1, "how many clients each node of a simulation hosts"),
-    Setting("node-timeout", 60.0, "how many seconds the run waits for the nodes"),
-    Setting("round-timeout", 600.0, "how many seconds the run waits for their answers"),
-    Setting("max-rows", "", "the most rows that one node may say it has; others are left out, or end a masked run"),
-    Setting("checkpoint", "", "a file in the output folder, from which an interrupted run continues"),
+    Setting("clients_per_node", 1, "how many clients each node of a simulation hosts"),
+    Setting("node_timeout", 60.0, "how many seconds the run waits for the nodes"),
+    Setting("round_timeout", 600.0, "how many seconds the run waits for their answers"),
+    Setting("max_rows", None, "the most rows that one node may say it has; others are left out, or end a masked run"),
+    Setting("checkpoint", None, "a file in the output folder, from which an interrupted run continues"),
     Setting("batch", 0, "for trackers in a simulation: how many rows a client has at each step"),
     Setting("steps", 0, "for trackers: how many steps to take; 0 for as many as there are rows for"),
     Setting("interval", 0.0, "for trackers: at least how many seconds from one step to the next"),
-    Setting("events", "", "for trackers: a file in the output folder that gets a line of JSON for every step"),
-    Setting("live", "", "for trackers: a page in the output folder, .html, that shows where the run is"),
+    Setting("events", None, "for trackers: a file in the output folder that gets a line of JSON for every step"),
+    Setting("live", None, "for trackers: a page in the output folder, .html, that shows where the run is"),
 )
+_ALL: Final = {**SETTINGS, **{setting.name: setting for setting in _OWN}}
+_KEYS: Final = ("data", "algorithm", "n_components", "output", "min_nodes", "mask", "scale", "missing")
+KEYS: Final = tuple(_ALL[name] for name in _KEYS)
+OPTIONS: Final = tuple(setting for name, setting in _ALL.items() if name not in _KEYS)
 # Settings of earlier versions, with what takes their place.
 REMOVED: Final[Mapping[str, str]] = {
     "shard-answers": "leave it out, because every hosted client's answer now reaches the server by itself",
@@ -91,14 +62,14 @@ def settings(run_config: Mapping[str, Any]) -> dict[str, Any]:
     given = {name: value for name, value in run_config.items() if name != "options"}
     for name in given:
         _check_removed(name)
-    defaults = {setting.name: setting.default for setting in (*KEYS, *OPTIONS)}
+    defaults = {setting.key: setting.value for setting in (*KEYS, *OPTIONS)}
     return {**defaults, **given, **read_options(str(run_config.get("options", "")))}
 
 
 def read_options(text: str) -> dict[str, Value]:
     """The settings in a text such as "reconstruction-error=true, partition=iid(seed=1)"."""
     found: dict[str, Value] = {}
-    names, keys = [setting.name for setting in OPTIONS], [setting.name for setting in KEYS]
+    names, keys = [setting.key for setting in OPTIONS], [setting.key for setting in KEYS]
     for part in _parts(text):
         name, equals, value = part.partition("=")
         name, value = name.strip().replace("_", "-"), value.strip()
@@ -129,7 +100,7 @@ def advising(algorithm: str) -> Callable[[Advice], str]:
     A key is written as a key, an option into the text `options`, a parameter of the algorithm into its brackets, and
     anything else as in Python.
     """
-    keys, options = [setting.name for setting in KEYS], [setting.name for setting in OPTIONS]
+    keys, options = [setting.key for setting in KEYS], [setting.key for setting in OPTIONS]
 
     def written(advice: Advice) -> str:
         match advice:

@@ -535,12 +535,12 @@ def test_an_algorithm_of_each_kind_of_result_runs_by_its_name(app_run, name):
 
 def test_the_keys_of_the_app_are_those_that_are_declared():
     config = tomllib.loads(text("hub/pyproject.toml"))["tool"]["flwr"]["app"]["config"]
-    assert config == {**{key.name: key.default for key in run_config.KEYS}, "options": ""}
+    assert config == {**{setting.key: setting.value for setting in run_config.KEYS}, "options": ""}
     assert "app" not in tomllib.loads(text("pyproject.toml")).get("tool", {}).get("flwr", {})
 
 
 def test_all_settings_of_a_strategy_can_be_set():
-    known = {setting.name for setting in (*run_config.KEYS, *run_config.OPTIONS)}
+    known = {setting.key for setting in (*run_config.KEYS, *run_config.OPTIONS)}
     here = set(inspect.signature(strategies.PCAStrategy).parameters)
     apart = {"algorithm", "action", "hosted", "fraction", "fraction_train", "min_available_nodes", "min_train_nodes"}
     apart |= {"min_evaluate_nodes", "channel"}  # of these an app has no use, or no text

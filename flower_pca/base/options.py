@@ -1,4 +1,4 @@
-"""Settings that a sentence advises: one table of them, and how Python, the command line and a run-config name them.
+"""Settings that a sentence advises, and how Python, the command line and a run-config name them.
 
 A sentence is an f-string with `option("missing", "mean")` where it advises a setting. The setting stands in it between
 two marks until somebody shows the sentence: `Sentence` shows it in Python's words and keeps the marks, and
@@ -12,43 +12,17 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
-# The settings that the command line has options for, with these. A run-config has most of them by the same names, with
-# hyphens.
+from flower_pca.base.settings import SETTINGS
+
+# What else the command line has options for. A run-config has most of them by the same names, with hyphens.
+_OTHERS: Final = (
+    "algorithm", "algorithms", "tol", "max_rounds", "backend", "level", "init", "checkpoint", "resume", "ids",
+    "ranges", "without", "gaps",
+)  # fmt: skip
+# The options of the command line by their names in Python.
 OPTIONS: Final[Mapping[str, str]] = {
-    **{
-        name: f"--{name.replace('_', '-')}"
-        for name in (
-            *(
-                "algorithm",
-                "algorithms",
-                "center",
-                "scale",
-                "missing",
-                "columns",
-                "categorical",
-                "seed",
-                "reconstruction_error",
-            ),
-            *("tol", "backend", "level"),
-            *(
-                "monitor",
-                "standard_errors",
-                "explain",
-                "adjust",
-                "harmonize",
-                "keep",
-                "mask",
-                "dp",
-                "wire",
-                "partitioned_by",
-                "init",
-            ),
-            *("checkpoint", "resume", "ids", "ranges", "without", "gaps"),
-        )
-    },
-    "n_components": "--components",
-    "max_rounds": "--max-rounds",
-    "max_share": "--max-share",
+    **{name: setting.option for name, setting in SETTINGS.items()},
+    **{name: f"--{name.replace('_', '-')}" for name in _OTHERS},
     "source": "--limits",
 }
 ANY: Final = "..."  # a value that only the reader knows

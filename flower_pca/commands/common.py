@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING, Any, Final
 from flower_pca.base import checks, files, spec
 from flower_pca.base.errors import ConfigError, DataError, FlowerPCAError
 from flower_pca.base.options import ANY, OPTIONS, Advice, in_python, in_words
+from flower_pca.base.settings import FLAG, SETTINGS
 from flower_pca.base.shown import shown
-from flower_pca.core.config import MISSING, SCALES, SPLITS
 from flower_pca.core.drive import Driven
 from flower_pca.names.columns import enumeration, names_in
 from flower_pca.settings.counting import COUNTED, COUNTING
@@ -49,6 +49,26 @@ def parser(commands: Any, name: str, words: str, run: Callable[[argparse.Namespa
     added.add_argument("--json", action="store_true", help="print JSON instead of tables")
     added.set_defaults(run=run)
     return added
+
+
+def settings(added: argparse.ArgumentParser, *chosen: str, words: str = "") -> None:
+    """Options for these settings, as they are declared; `words` say it otherwise."""
+    for setting in map(SETTINGS.__getitem__, chosen):
+        kind: dict[str, Any] = {"default": setting.default, "metavar": setting.metavar}
+        if setting.choices == FLAG:
+            kind = {"action": "store_true"}
+        elif True in setting.choices:
+            kind = {"action": argparse.BooleanOptionalAction}
+        elif setting.choices:
+            kind = {"default": setting.default, "choices": [value for value in setting.choices if value]}
+        elif setting.metavar == "COLUMNS":
+            kind |= {"type": names, "action": "extend", "default": None}
+        elif isinstance(setting.default, int):
+            kind |= {"type": int}
+        text = words or setting.words.replace("%", "%%")
+        if text != argparse.SUPPRESS and kind.get("default") is not None:
+            text += f" (default: {setting.default})"
+        added.add_argument(setting.option, help=text, **kind)
 
 
 def arguments_of_rows(added: argparse.ArgumentParser) -> None:
@@ -98,14 +118,10 @@ def arguments_of_data(added: argparse.ArgumentParser, *, counts: bool = True, ga
         text += ";" + ",".join(counted_by)
     text += " (default: 2)"
     added.add_argument("--components", type=_number, default=2, metavar="K", help=text)
-    text = "whether to subtract the mean (default: what the algorithm is used to)"
-    added.add_argument("--center", action=argparse.BooleanOptionalAction, help=text)
-    added.add_argument(
-        "--scale", choices=[kind for kind in SCALES if kind], help="what each column is divided by (default: nothing)"
-    )
-    text = 'what NaN and empty cells are: an error, or values that become the "mean" of their column (default: error)'
-    added.add_argument("--missing", choices=MISSING, default="error", help=text if gaps else argparse.SUPPRESS)
-    added.add_argument("--seed", type=int, default=0, metavar="S", help="seed of everything random (default: 0)")
+    settings(added, "center", "scale")
+    text = 'what NaN and empty cells are: an error, or values that become the "mean" of their column'
+    settings(added, "missing", words=text if gaps else argparse.SUPPRESS)
+    settings(added, "seed")
     added.add_argument("--tol", type=float, metavar="T", help="error at which a run has converged (default: its own)")
     added.add_argument("--max-rounds", type=int, metavar="R", help="rounds that a run takes at most")
 
@@ -137,8 +153,7 @@ def argument_of_masks(added: argparse.ArgumentParser) -> None:
 
 def argument_of_split(added: argparse.ArgumentParser) -> None:
     """--partitioned-by and --ids."""
-    text = "what the files of DATA hold: the same columns of different people, or different columns of the same people"
-    added.add_argument("--partitioned-by", choices=SPLITS, default="rows", help=f"{text} (default: rows)")
+    settings(added, "partitioned_by")
     text = "with --partitioned-by columns, the column that says whose row it is (default: rows go by position)"
     added.add_argument("--ids", metavar="NAME", help=text)
 

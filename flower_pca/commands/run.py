@@ -12,15 +12,14 @@ from typing import Any
 
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
+from flower_pca.base.settings import SETTINGS
 from flower_pca.commands import common, output
 from flower_pca.commands.results import as_json, print_result
 from flower_pca.core.config import PCAConfig
 from flower_pca.names import ranges
-from flower_pca.names.columns import names_in
 from flower_pca.results import saved
 from flower_pca.results.pca import PCAResult
 from flower_pca.rows.covariates import SITE
-from flower_pca.settings.bits import WIRES
 from flower_pca.settings.budget import DP
 
 
@@ -39,82 +38,10 @@ def arguments_of_config(parser: argparse.ArgumentParser) -> None:
     """What a run is asked, which another command may look at before."""
     common.arguments_of_data(parser)
     common.argument_of_algorithm(parser)
-    _arguments_of_figures(parser)
-    _arguments_of_sites(parser)
-    _arguments_of_privacy(parser)
-    common.argument_of_split(parser)
-
-
-def _arguments_of_figures(parser: argparse.ArgumentParser) -> None:
-    """What is measured beside the components."""
-    parser.add_argument("--reconstruction-error", action="store_true", help="also measure the error of reconstruction")
-    parser.add_argument(
-        "--monitor",
-        action="store_true",
-        help="also count rows by T2 and SPE, for limits from all of them: see flower-pca score",
+    common.settings(
+        parser, "reconstruction_error", "monitor", "standard_errors", "explain", "adjust", "harmonize", "keep"
     )
-    parser.add_argument(
-        "--standard-errors", action="store_true", help="also measure standard errors of loadings and variances"
-    )
-    parser.add_argument(
-        "--explain",
-        type=common.names,
-        action="extend",
-        metavar="COLUMNS",
-        help="columns that are no features, of which to tell how much of each component they explain, such as age,site",
-    )
-    parser.add_argument(
-        "--adjust",
-        type=common.names,
-        action="extend",
-        metavar="COLUMNS",
-        help="columns whose influence on the features is removed before the PCA, such as age,sex; site for its means",
-    )
-
-
-def _arguments_of_sites(parser: argparse.ArgumentParser) -> None:
-    """How sites are harmonized."""
-    parser.add_argument(
-        "--harmonize", choices=("combat",), help="make location and scale of each column those of all sites, by ComBat"
-    )
-    parser.add_argument(
-        "--keep",
-        type=common.names,
-        action="extend",
-        metavar="COLUMNS",
-        help="with --harmonize, columns such as age whose influence stays although they differ between sites",
-    )
-
-
-def _arguments_of_privacy(parser: argparse.ArgumentParser) -> None:
-    """What a client counts at most, columns of words, and what hides answers."""
-    parser.add_argument(
-        "--max-share",
-        metavar="SHARE",
-        help="the most that a client may count of all squares and of all rows, such as 0.1 or 10%%",
-    )
-    parser.add_argument(
-        "--variants",
-        metavar="SPEC",
-        help='limits for genetic variants, such as "variants(maf=0.01, call=0.98, ambiguous=False)"',
-    )
-    parser.add_argument(
-        "--highly-variable",
-        metavar="SPEC",
-        help='take the genes that vary most over all sites, such as "seurat(2000)"; read cells with log=True',
-    )
-    parser.add_argument(
-        "--categorical",
-        type=common.names,
-        action="extend",
-        metavar="COLUMNS",
-        help="columns of words that become a column for each of their levels, with commas between them",
-    )
-    parser.add_argument(
-        "--dp",
-        metavar="SPEC",
-        help='noise against a budget, such as "dp(epsilon=1.0, delta=1e-6, clip=10.0)", for ssi, krylov, covariance',
-    )
+    common.settings(parser, "max_share", "variants", "highly_variable", "categorical", "dp")
     parser.add_argument(
         "--ranges",
         metavar="RANGES",
@@ -124,16 +51,12 @@ def _arguments_of_privacy(parser: argparse.ArgumentParser) -> None:
         ),
     )
     common.argument_of_masks(parser)
+    common.argument_of_split(parser)
 
 
 def _arguments_of_course(parser: argparse.ArgumentParser) -> None:
     """How messages travel, where the run takes place, where it begins and what it keeps."""
-    parser.add_argument(
-        "--wire",
-        choices=WIRES,
-        default="float64",
-        help='bits that blocks and products travel with: "auto" for the fewest that --tol allows (default: float64)',
-    )
+    common.settings(parser, "wire")
     parser.add_argument(
         "--backend",
         choices=("in_process", "ray"),
@@ -241,32 +164,9 @@ def config_of(given: argparse.Namespace) -> PCAConfig:
         raise ConfigError('--ranges is for --dp. Write --dp "dp(epsilon=1.0, delta=1e-6)" beside it.')
     else:
         budget = DP.of(given.dp, ranges=ranges.of(given.ranges))
-    return assembly.config(
-        given.algorithm,
-        n_components=given.components,
-        center=given.center,
-        scale=given.scale,
-        missing=given.missing,
-        seed=given.seed,
-        tol=given.tol,
-        max_rounds=given.max_rounds,
-        columns=names_in(given.columns),
-        categorical=given.categorical,
-        reconstruction_error=given.reconstruction_error,
-        monitor=given.monitor,
-        standard_errors=given.standard_errors,
-        explain=given.explain or (),
-        adjust=given.adjust or (),
-        harmonize=given.harmonize,
-        keep=given.keep or (),
-        mask=given.mask,
-        dp=budget,
-        wire=given.wire,
-        partitioned_by=given.partitioned_by,
-        max_share=given.max_share,
-        variants=given.variants,
-        highly_variable=given.highly_variable,
-    )
+    asked = {name: value for name, value in vars(given).items() if name in SETTINGS}
+    asked |= {"n_components": given.components, "tol": given.tol, "max_rounds": given.max_rounds, "dp": budget}
+    return assembly.config(given.algorithm, **asked)
 
 
 def _budget(text: str | None) -> DP | None:

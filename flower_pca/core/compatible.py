@@ -98,25 +98,17 @@ ROWS_LESS_A_MEAN: Final = Property(
 )
 ITERATES: Final = Property("does not iterate", "that iterates", lambda stage: isinstance(stage, Iterative))
 
-# How an option is called in a sentence.
-WORDS: Final[dict[str, str]] = {
+# How an option is called in a sentence, if not "with" and its name.
+_CALLED: Final[Mapping[str, str]] = {
     "mask": "under masks",
-    "dp": "with dp",
     "channel": "over the air",
     "wire": "with fewer bits",
     "partitioned_by": f"with {option('partitioned_by', 'columns')}",
     "fraction": "with a fraction of the clients",
-    "monitor": "with monitor",
     "standard_errors": "with errors",
-    "explain": "with explain",
-    "adjust": "with adjust",
-    "harmonize": "with harmonize",
     "signal": f"with {option('n_components', 'signal')}",
     "shared": f"with {option('n_components', 'shared')}",
     "init": "with a start",
-    "max_share": "with max_share",
-    "variants": "with variants",
-    "highly_variable": "with highly_variable",
 }
 # The options that are more than basic.
 _NOT_BASIC: Final = (
@@ -335,7 +327,7 @@ def check(stage: Stage[Any], on: On, listed: Listed) -> None:
     """
     for options, wanted in NEEDS:
         if set(options) <= on.keys() and not wanted.holds(stage):
-            where = " and ".join([WORDS[option] for option in options])
+            where = " and ".join([_called(option) for option in options])
             best = (name for name, kind in listed.items() if not missing(kind(), *on))
             have = {name: kind for name, kind in listed.items() if _variant(kind, wanted)}
             # those that suit all other options come first: others would be refused for one of them
@@ -376,9 +368,14 @@ def check_options(on: On) -> None:
             rule.option == "missing" and rule.beside == "dp" and on["missing"] == "mean" and on["dp"].public_ranges
         )
         if not (apart or constant):
-            raise refused(f"{rule.option} {WORDS[rule.beside]}", rule.must, _given(on[rule.option]), rule.then)
+            raise refused(f"{rule.option} {_called(rule.beside)}", rule.must, _given(on[rule.option]), rule.then)
     if "dp" in on:
         _check_budget(on)
+
+
+def _called(name: str) -> str:
+    """An option in a sentence."""
+    return _CALLED.get(name, f"with {name}")
 
 
 def _given(value: Any) -> str:

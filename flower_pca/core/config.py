@@ -19,6 +19,7 @@ from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.labels import clean
 from flower_pca.base.options import option
+from flower_pca.base.settings import SETTINGS
 from flower_pca.base.shown import brief, shown
 from flower_pca.core import compatible
 from flower_pca.core.algorithm import Algorithm, Iterative
@@ -28,18 +29,14 @@ from flower_pca.names.columns import enumeration, names_in
 from flower_pca.names.levels import AsGiven, Coding, Levels, plain_levels, read_levels
 from flower_pca.names.ranges import Ranges
 from flower_pca.rows.covariates import SITE, Covariates
-from flower_pca.settings.bits import BITS, WIRES, fewest
+from flower_pca.settings.bits import BITS, fewest
 from flower_pca.settings.budget import DP
 from flower_pca.settings.counting import COUNTING
 from flower_pca.settings.highly_variable import HighlyVariable
 from flower_pca.settings.masks import MaskedSums
 from flower_pca.settings.variants import Variants
 
-SCALES: Final = (None, "std", "max_abs", "genotype")
-MISSING: Final = ("error", "own_mean", "mean")
-COMPONENTS: Final = 2  # if nobody says how many
-HARMONIZED: Final = (None, "combat")
-SPLITS: Final = ("rows", "columns")
+COMPONENTS: Final = 2  # If nobody says how many.
 
 
 @dataclass(frozen=True)
@@ -384,15 +381,7 @@ _CLASSES: Final = {
     "highly_variable": HighlyVariable,
 }
 _FIELDS: Final = {f.name: f.default for f in fields(PCAConfig)}
-_CHOICES: Final[Mapping[str, tuple[Any, ...]]] = {
-    "center": (True, False, None),
-    "scale": SCALES,
-    "missing": MISSING,
-    "harmonize": HARMONIZED,
-    **{name: (True, False) for name, usual in _FIELDS.items() if isinstance(usual, bool)},
-    "wire": WIRES,
-    "partitioned_by": SPLITS,
-}
+_CHOICES: Final = {name: setting.choices for name, setting in SETTINGS.items() if setting.choices}
 # these go with everything, or are looked at by themselves
 _BY_THEMSELVES: Final = ("algorithm", "center", "seed", "min_nodes")
 _OPTIONS: Final = tuple(name for name in _FIELDS if name not in _BY_THEMSELVES)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 BITS: Final = {"float64": 64, "float32": 32, "float16": 16}
-WIRES: Final = ("auto", *BITS)
 # The least tolerance that goes with so many bits.
 FLOORS: Final = {64: 0.0, 32: 1e-7, 16: 1e-3}
 

@@ -1,0 +1,124 @@
+"""The settings of a run that stand in Python, at the command line and in a run-config: each is declared here once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+FLAG: Final = (True, False)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A setting of a run.
+
+    Args:
+        name: Its name in Python.
+        default: What it is if nobody sets it.
+        words: What it does, for the help of the command line and the page on run-configs.
+        choices: The values that it may have, if these are few.
+        metavar: What its value is at the command line.
+    """
+
+    name: str
+    default: Any
+    words: str
+    choices: tuple[Any, ...] = ()
+    metavar: str | None = None
+
+    @property
+    def key(self) -> str:
+        """Its name in a run-config."""
+        return self.name.replace("_", "-")
+
+    @property
+    def value(self) -> str | int | float | bool:
+        """Its default in a run-config, which has no None and no lists."""
+        return "" if self.default is None or self.default == () else self.default
+
+    @property
+    def option(self) -> str:
+        """Its name at the command line."""
+        return "--components" if self.name == "n_components" else f"--{self.key}"
+
+
+_DECLARED: Final = (
+    Setting("n_components", 2, "how many components; or the fraction of the variance to explain, such as 0.9"),
+    Setting("mask", False, 'whether the server sees sums only; or "masks(neighbours=20)"', metavar="SPEC"),
+    Setting(
+        "center", None, "whether to subtract the mean; if left out, what the algorithm does by default", (*FLAG, None)
+    ),
+    Setting(
+        "scale",
+        None,
+        'how columns are scaled: "std", "max_abs" or "genotype"; if left out, not at all',
+        (None, "std", "max_abs", "genotype"),
+    ),
+    Setting(
+        "missing",
+        "error",
+        'what becomes of missing values: "error", "own_mean" or "mean"',
+        ("error", "own_mean", "mean"),
+    ),
+    Setting("columns", None, "the columns to use, in the order of the result; if left out, all", metavar="NAMES"),
+    Setting("categorical", None, "columns of words that become a column for each of their levels", metavar="COLUMNS"),
+    Setting("seed", 0, "seed of everything random", metavar="S"),
+    Setting("reconstruction_error", False, "whether to measure the reconstruction error at the end", FLAG),
+    Setting("monitor", False, "whether to count rows by T2 and SPE, for limits; nodes must allow it by name", FLAG),
+    Setting(
+        "standard_errors",
+        False,
+        "whether to measure standard errors of loadings and variances; nodes must allow it",
+        FLAG,
+    ),
+    Setting(
+        "explain",
+        (),
+        "columns that are no features, to tell how much of each component they explain, such as age,site",
+        metavar="COLUMNS",
+    ),
+    Setting(
+        "adjust",
+        (),
+        "columns whose influence on the features is removed before the PCA, such as age,sex; site for its own means",
+        metavar="COLUMNS",
+    ),
+    Setting(
+        "harmonize", None, '"combat" to make location and scale of each column those of all sites', (None, "combat")
+    ),
+    Setting(
+        "keep",
+        (),
+        "for harmonize: columns such as age whose influence stays although they differ between sites",
+        metavar="COLUMNS",
+    ),
+    Setting(
+        "max_share",
+        None,
+        "the most that one client may count of all squares and rows, such as 0.1 or 10%",
+        metavar="SHARE",
+    ),
+    Setting(
+        "variants",
+        None,
+        'limits for genetic variants, such as "variants(maf=0.01, call=0.98, ambiguous=False)"',
+        metavar="SPEC",
+    ),
+    Setting(
+        "highly_variable",
+        None,
+        'genes to take that vary most over all sites, such as "seurat(2000)"; read cells with log=True',
+        metavar="SPEC",
+    ),
+    Setting("dp", None, 'the privacy budget, such as "dp(epsilon=1.0, delta=1e-6, clip=10.0)"', metavar="SPEC"),
+    Setting(
+        "wire",
+        "float64",
+        "bits that blocks and products travel with: float64, float32, float16, or auto, the fewest that tol allows",
+        ("auto", "float64", "float32", "float16"),
+    ),
+    Setting(
+        "partitioned_by", "rows", '"columns" if sites have different columns of the same people', ("rows", "columns")
+    ),
+)
+SETTINGS: Final = {setting.name: setting for setting in _DECLARED}

@@ -87,3 +87,13 @@ def bind(text: object, table: Mapping[str, Callable[..., T]], *, what: str, rule
         remedy = f"Write {name}({', '.join(f'{n}=...' for n in needed)})."
         raise ConfigError(f"{name} needs {missing[0]}. {remedy}")
     return partial(table[name], **values)
+
+
+def instance(kind: type[T], given: object, name: str, rule: str, *, what: str = "", **more: Any) -> T | None:
+    """An instance of a class: `given`, or from a spec string of this `name` with `more`; None for None.
+
+    `rule` words the error about anything else, `what` is the setting, if that has another name than the spec.
+    """
+    if given is None or isinstance(given, kind):
+        return given
+    return bind(given, {name: kind, kind.__name__: kind}, what=what or name, rule=rule)(**more)

@@ -62,14 +62,8 @@ class AirChannel(Layer):
     @classmethod
     def of(cls, given: object) -> AirChannel | None:
         """From an instance, a string such as "air(noise_std=0.1)", or None."""
-        if given is None or isinstance(given, cls):
-            return given
-        return specs.bind(
-            given,
-            {"air": cls, "AirChannel": cls},
-            what="channel",
-            rule='an AirChannel, or a string such as "air(noise_std=0.1)"',
-        )()
+        rule = 'an AirChannel, or a string such as "air(noise_std=0.1)"'
+        return specs.instance(cls, given, "air", rule, what="channel")
 
     @property
     def mark(self) -> str:

@@ -100,14 +100,8 @@ class DP:
     @classmethod
     def of(cls, given: object, **more: Any) -> DP | None:
         """From an instance, or a string such as "dp(epsilon=1.0, delta=1e-6, clip=10.0)" with `more`; None for None."""
-        if given is None or isinstance(given, cls):
-            return given
-        return spec.bind(
-            given,
-            {"dp": cls, "DP": cls},
-            what="dp",
-            rule='a DP, or a string such as "dp(epsilon=1.0, delta=1e-6, clip=10.0)"',
-        )(**more)
+        rule = 'a DP, or a string such as "dp(epsilon=1.0, delta=1e-6, clip=10.0)"'
+        return spec.instance(cls, given, "dp", rule, **more)
 
 
 def usual_clip(columns: int) -> float:

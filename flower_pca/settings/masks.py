@@ -62,19 +62,13 @@ class MaskedSums:
     @classmethod
     def of(cls, mask: bool | MaskedSums | str | None) -> MaskedSums | None:
         """The settings that `mask` stands for, such as "masks(neighbours=20)"; None: no masks."""
-        if isinstance(mask, MaskedSums):
-            return mask
-        # as a configuration may have them
+        # As a configuration may have them.
         if isinstance(mask, str) and mask.lower() in ("true", "false"):
             mask = mask.lower() == "true"
-        if mask is None or isinstance(mask, bool | np.bool_):
+        if isinstance(mask, bool | np.bool_):
             return cls() if mask else None
-        return spec.bind(
-            mask,
-            {"masks": cls, "MaskedSums": cls},
-            what="mask",
-            rule='True, False, a MaskedSums, or a string such as "masks(neighbours=20)"',
-        )()
+        rule = 'True, False, a MaskedSums, or a string such as "masks(neighbours=20)"'
+        return spec.instance(cls, mask, "masks", rule, what="mask")
 
     def degree(self, clients: int) -> int:
         """Neighbours of each of so many clients."""

@@ -45,14 +45,8 @@ class Variants:
     @classmethod
     def of(cls, given: object) -> Variants | None:
         """From an instance, or a string such as "variants(maf=0.05)"; None for None."""
-        if given is None or isinstance(given, cls):
-            return given
-        return spec.bind(
-            given,
-            {"variants": cls, "Variants": cls},
-            what="variants",
-            rule='a Variants, or a string such as "variants(maf=0.01, call=0.98)"',
-        )()
+        rule = 'a Variants, or a string such as "variants(maf=0.01, call=0.98)"'
+        return spec.instance(cls, given, "variants", rule)
 
     def choose(self, n: int, mean: Array, seen: Array, names: Sequence[str]) -> tuple[tuple[str, ...], str]:
         """The variants that keep the limits, and in a sentence how many do not.

@@ -106,14 +106,14 @@ def _load(name: str) -> Any:
             raise
         from flower_pca.base import errors
 
-        raise errors.lacking("scikit-learn", f"for {name}") from error
+        raise errors.not_installed("scikit-learn", f"for {name}") from error
 
 
 def _names() -> list[str]:
     """All names that can be had: constants and acronyms, then classes, then functions, sorted."""
     every = ["__version__", *_HOME, *importlib.import_module("flower_pca.registry").public()]
     # for `from flower_pca import *`
-    if not importlib.import_module("flower_pca.base.errors").there("scikit-learn"):
+    if not importlib.import_module("flower_pca.base.errors").is_installed("scikit-learn"):
         every = [name for name in every if _HOME.get(name) != "flower_pca.estimator"]
     return sorted(every, key=lambda name: (not name.isupper(), not name[0].isupper(), name))
 

@@ -24,7 +24,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from flower_pca import clients, registry
 from flower_pca.base import checks
-from flower_pca.base.errors import ConfigError, private
+from flower_pca.base.errors import ConfigError, private, public
 from flower_pca.clients.policy.rules import Rules, rules_of_simulation
 from flower_pca.data import partition, sources
 from flower_pca.data.sources import Arrivals
@@ -69,12 +69,12 @@ def _load(context: Context) -> Any:
     _check_dealt(node, spec)
     wanted = str(config.get("columns", "")) or None
     if config.get("partitioned-by") == "columns":
-        with private(hold=False):
+        with public():
             every = _parties(spec, str(config.get("ids", "")) or None, int(node["num-partitions"]) * _each(context))
             return every[int(node["partition-id"])]
     free = Rules.of(None, rules_of_simulation(config))
     words, beside = free.columns_of_words, free.covariate_names
-    with private(hold=False):  # the run has named them
+    with public():  # the run has named them
         number = int(node["num-partitions"]) * _each(context)
         shards = _whole(spec, str(config["partition"]), number, wanted, words, beside)
         own = shards(int(node["partition-id"]))
@@ -86,7 +86,7 @@ def _load(context: Context) -> Any:
 
 def _settings(context: Context) -> dict[str, Any]:
     """The settings of the run, as whoever starts it has given them: none of them is of this machine."""
-    with private(hold=False):
+    with public():
         return settings(context.run_config)
 
 

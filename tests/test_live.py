@@ -145,7 +145,7 @@ def test_sites_are_called_by_their_names_and_under_masks_not_at_all(path):
 
 
 def test_without_matplotlib_it_has_tables(path, monkeypatch):
-    monkeypatch.setattr("flower_pca.base.errors.there", lambda name: False)
+    monkeypatch.setattr("flower_pca.base.errors.is_installed", lambda name: False)
     with Live(path, title="x") as live:
         track("st_miss", streaming_clients(1), n_components=R, on_step=live)
     assert "matplotlib" in text_of(path)

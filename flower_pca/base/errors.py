@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Final
 
 from flower_pca.base.options import Sentence
@@ -74,13 +74,22 @@ class NotEnoughNodes(FlowerPCAError, RuntimeError):  # noqa: N818
     """Fewer clients answered than the run needs."""
 
 
+def private() -> AbstractContextManager[None]:
+    """Errors within speak of files of this machine."""
+    return _marked(private=True)
+
+
+def public() -> AbstractContextManager[None]:
+    """Errors within speak of what all may know, such as the settings of a run."""
+    return _marked(private=False)
+
+
 @contextmanager
-def private(*, hold: bool = True) -> Iterator[None]:
-    """Errors within speak of files of this machine; or of what all may know, unless `hold`."""
+def _marked(*, private: bool) -> Iterator[None]:
     try:
         yield
     except FlowerPCAError as error:
-        error.private = hold
+        error.private = private
         raise
 
 
@@ -107,12 +116,12 @@ EXTRAS: Final = {
 }
 
 
-def there(package: str) -> bool:
+def is_installed(package: str) -> bool:
     """Whether a package is installed."""
     return importlib.util.find_spec(EXTRAS[package][0]) is not None
 
 
-def lacking(package: str, to: str) -> ConfigError:
+def not_installed(package: str, to: str) -> ConfigError:
     """The error about a package that is not installed, and what it is needed for."""
     return ConfigError(
         f'{package} is needed {to}, and is not installed. Run: pip install "flower-pca[{EXTRAS[package][1]}]"'
@@ -120,9 +129,9 @@ def lacking(package: str, to: str) -> ConfigError:
 
 
 @contextmanager
-def needing(package: str, to: str) -> Iterator[None]:
+def requires(package: str, to: str) -> Iterator[None]:
     """Imports of an optional package; without it an error says how to install it."""
     try:
         yield
     except ImportError as error:
-        raise lacking(package, to) from error
+        raise not_installed(package, to) from error

@@ -50,7 +50,7 @@ from flower_pca.masking import messages
 from flower_pca.masking.dither import DitherSource, seeded_dither, system_dither
 from flower_pca.masking.messages import SpentError
 from flower_pca.names import coding
-from flower_pca.names.columns import enumeration, lacking, not_named, some_only
+from flower_pca.names.columns import enumeration, missing_columns, not_named, some_only
 from flower_pca.names.table import Table
 from flower_pca.rows.adjusted import of_site
 from flower_pca.rows.fixed import FixedData
@@ -163,7 +163,7 @@ def select(data: LocalData | Stream, request: wire.Request, rules: Rules) -> Loc
         raise RefusalError(
             f"This node has text in column {enumeration(texts)}, and a PCA needs numbers. Name other columns."
         )
-    if absent := lacking(checks.NODE, _not_of_words(data, names), data.names):
+    if absent := missing_columns(checks.NODE, _not_of_words(data, names), data.names):
         raise absent.error(RefusalError, "Ask the node's operator, or name others.")
     return data.arrange(names)
 

@@ -81,7 +81,7 @@ def _write(courses: Sequence[Any], figures: list[dict[str, Any]], place: Path) -
             writer = csv.writer(file)
             writer.writerow(plain)
             writer.writerows([course[name] for name in plain] for course in figures)
-        if errors.there("matplotlib"):
+        if errors.is_installed("matplotlib"):
             from flower_pca.plots import course
 
             course.compare(courses, draft / "comparison.svg")

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 def words_of_picture(name: str) -> str:
     """What to say of the picture beside other files: it is drawn where matplotlib is there."""
-    if errors.there("matplotlib"):
+    if errors.is_installed("matplotlib"):
         return f"and {name}"
-    return f"and no picture ({errors.lacking('matplotlib', 'to draw')})"
+    return f"and no picture ({errors.not_installed('matplotlib', 'to draw')})"
 
 
 _OWN_FILE: Final = "flower_pca-own-{}.npz"

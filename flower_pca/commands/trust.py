@@ -113,7 +113,7 @@ def run_audit(given: argparse.Namespace) -> int:
         )
     with common.writing(place) as draft:
         found.save(draft / "leaks.csv")
-        if errors.there("matplotlib"):
+        if errors.is_installed("matplotlib"):
             found.picture(draft / "leak.svg")
     if given.json:
         worst = [asdict(leak) for leak in found.worst()]

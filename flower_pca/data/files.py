@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from flower_pca.base import checks, files, labels
-from flower_pca.base.errors import ConfigError, DataError, needing
+from flower_pca.base.errors import ConfigError, DataError, requires
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import shown
 from flower_pca.blocks.groups import Groups, batches, is_number, is_single, number_of_rows
@@ -108,7 +108,7 @@ def svmlight(*, path: str, features: int | None = None) -> Table:
     """
     if features is not None:
         checks.integer("features", features, least=1)
-    with needing("scikit-learn", "to read this"):
+    with requires("scikit-learn", "to read this"):
         from sklearn.datasets import load_svmlight_file
     with reading(path, 'lines of "label index:value ..."') as file, file.open("rb") as raw:
         rows, labels = load_svmlight_file(raw, n_features=features)
@@ -147,7 +147,7 @@ def parquet(
     gaps : default=None
         Numbers that stand for a missing value: [-999], or lists by column.
     """
-    with needing("pyarrow", "to read this"):
+    with requires("pyarrow", "to read this"):
         import pyarrow.parquet as pq
     with reading(path, "a parquet file") as file:
         file.stat()  # pyarrow has its own words for a file that is not there, or is a folder
@@ -168,7 +168,7 @@ def arrow(
 
     The parameters are those of `parquet`.
     """
-    with needing("pyarrow", "to read this"):
+    with requires("pyarrow", "to read this"):
         import pyarrow as pa
     with reading(path, "an Arrow file of record batches, or a feather file of version 2") as file:
         file.stat()

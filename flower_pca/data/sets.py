@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from flower_pca.base import checks
-from flower_pca.base.errors import ConfigError, DataError, needing
+from flower_pca.base.errors import ConfigError, DataError, requires
 from flower_pca.base.labels import clean
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import in_one_line
@@ -32,7 +32,7 @@ def sklearn(*, name: str) -> Table:
         breast_cancer, diabetes, digits, iris, linnerud or wine.
     """
     checks.choice("The data set of scikit-learn", name, _BUNDLED)
-    with needing("scikit-learn", "to read this"):
+    with requires("scikit-learn", "to read this"):
         from sklearn import datasets
     bunch = getattr(datasets, f"load_{name}")()
     target = np.asarray(bunch.target)
@@ -64,7 +64,7 @@ def hugging_face(
     beside : sequence of str, default=()
         Names of columns that are no features: labels, or whose row it is. They may be text.
     """
-    with needing("flwr-datasets", "to read this"):
+    with requires("flwr-datasets", "to read this"):
         from flwr_datasets import FederatedDataset
     try:
         with contextlib.redirect_stderr(io.StringIO()):  # progress bars

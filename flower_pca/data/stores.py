@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from flower_pca.base import checks, labels
-from flower_pca.base.errors import ConfigError, DataError, needing
+from flower_pca.base.errors import ConfigError, DataError, requires
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import shown
 from flower_pca.blocks import adapters
@@ -42,7 +42,7 @@ def h5(*, path: str, key: str = "X", beside: Sequence[str] = (), ids: str | None
     gaps : default=None
         Numbers that stand for a missing value: [-999], or lists by column.
     """
-    with needing("h5py", "to read HDF5"):
+    with requires("h5py", "to read HDF5"):
         import h5py
     with reading(path, "an HDF5 file") as file:
         opened = h5py.File(file, "r")
@@ -67,7 +67,7 @@ def zarr(
     gaps : default=None
         Numbers that stand for a missing value: [-999], or lists by column.
     """
-    with needing("zarr", "to read zarr"):
+    with requires("zarr", "to read zarr"):
         import zarr as store
     with reading(path, "a zarr array or group") as file:
         if not file.exists():
@@ -154,7 +154,7 @@ def h5ad(
     gaps : default=None
         Numbers that stand for a missing value: [-999], or lists by gene.
     """
-    with needing("h5py", "to read .h5ad files"):
+    with requires("h5py", "to read .h5ad files"):
         import h5py
     with reading(path, "an .h5ad file of anndata") as file:
         opened = h5py.File(file, "r")

@@ -7,7 +7,7 @@ agree without a message, and without the server having seen a name: `Heading` is
 of its columns, and its digest is enough to compare them.
 
 All doors compare columns here, and refuse others in the same words: `Heading.mismatch` where two
-tables have to have the same ones, `lacking` where one has to have those that are wanted.
+tables have to have the same ones, `missing_columns` where one has to have those that are wanted.
 """
 
 from __future__ import annotations
@@ -237,7 +237,7 @@ def usual_place(headings: Iterable[Heading]) -> int:
     return kinds.index(max(votes, key=votes.__getitem__))
 
 
-def lacking(
+def missing_columns(
     who: str, wanted: Iterable[str], names: Sequence[str], beside: Iterable[str] = (), needed_by: str = "the run"
 ) -> Mismatch | None:
     """What is lacking of the columns that are wanted; None if all are there.

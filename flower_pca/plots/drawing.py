@@ -25,7 +25,7 @@ def telling(result: Result, shards: Shards = None) -> dict[str, Picture]:
 def available(result: Result, shards: Shards = None) -> dict[str, Picture]:
     """The pictures that can be drawn of a result, and of rows if they are given."""
     kinds = {what: picture for what, picture in PICTURES.items() if isinstance(result, picture.of)}
-    return {what: p for what, p in kinds.items() if p.need is None or p.need.there(result, shards)}
+    return {what: p for what, p in kinds.items() if p.need is None or p.need.met(result, shards)}
 
 
 def values(shards: Shards | Mapping[str, Any]) -> Shards:
@@ -53,7 +53,7 @@ def figure(result: Result, what: str, *, shards: Shards = None) -> style.Figure:
             "Rows of a site are scored by what is known of this site alone, and the result does not know all sites. "
             "Draw the picture from the result of simulate, before it is saved."
         )
-    if (need := picture.need) is not None and not need.there(result, shards):
+    if (need := picture.need) is not None and not need.met(result, shards):
         raise ConfigError(f'The picture "{what}" {need.wants}. {need.remedy}')
     picture.draw(drawn, result, *([shards] if picture.rows else []))
     return drawn

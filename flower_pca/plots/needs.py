@@ -20,7 +20,7 @@ Shards: TypeAlias = Sequence[Any] | None
 class Requirement:
     """What a picture cannot do without: whether it is there, of a result and rows, and the words if it is not."""
 
-    there: Callable[[Any, Shards], bool]
+    met: Callable[[Any, Shards], bool]
     wants: str
     remedy: str
 
@@ -32,19 +32,19 @@ ROWS: Final = Requirement(
 )
 # parties have other columns of the same rows each
 WHOLE: Final = Requirement(
-    lambda result, shards: ROWS.there(result, shards) and result.config.get("partitioned_by") != "columns",
+    lambda result, shards: ROWS.met(result, shards) and result.config.get("partitioned_by") != "columns",
     "needs the rows of the clients, with the same columns at all of them",
     "Add shards=[...], or draw scores.",
 )
 SCORES: Final = replace(
-    ROWS, there=lambda result, shards: ROWS.there(result, shards) or scores.own_scores(result) is not None
+    ROWS, met=lambda result, shards: ROWS.met(result, shards) or scores.own_scores(result) is not None
 )
 PARTS: Final = Requirement(
     lambda result, shards: shards is not None or bool(result.local),
     "needs the rows of the clients, or the result of a simulation that has just been run",
     "Add shards=[...].",
 )
-TAKEN: Final = replace(PARTS, there=lambda result, shards: PARTS.there(result, shards) or result.clients_ is not None)
+TAKEN: Final = replace(PARTS, met=lambda result, shards: PARTS.met(result, shards) or result.clients_ is not None)
 SPACES: Final = Requirement(
     lambda result, shards: len(groups.spaces(result)[0]) > 1,
     "needs a result that knows the own components of at least two clients",
@@ -65,12 +65,12 @@ COLUMNS: Final = Requirement(
 )
 APART: Final = replace(
     WHOLE,
-    there=lambda result, shards: WHOLE.there(result, shards) and not result.is_by_site,
+    met=lambda result, shards: WHOLE.met(result, shards) and not result.is_by_site,
     wants="needs the rows of the clients, and a run that scores rows of all sites alike",
 )
 BY_COLUMN: Final = Requirement(
     lambda result, shards: (
-        ROWS.there(result, shards) and result.n_components_ > 1 and bool(scores.columns_beside(result, shards or ()))
+        ROWS.met(result, shards) and result.n_components_ > 1 and bool(scores.columns_beside(result, shards or ()))
     ),
     "needs the rows of the clients, with a column that the run explains by, adjusts by or keeps",
     "Run with explain, and add shards=[...] with this column.",

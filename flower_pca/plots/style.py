@@ -72,7 +72,7 @@ def suffix(path: str | os.PathLike[str]) -> str:
 
 def figure(size: tuple[float, float] = SINGLE) -> Figure:
     """An empty figure of this many inches."""
-    with errors.needing("matplotlib", "to draw"):
+    with errors.requires("matplotlib", "to draw"):
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     empty = Figure(figsize=size, dpi=200, layout="constrained", facecolor=WHITE)

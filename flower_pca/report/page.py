@@ -82,15 +82,15 @@ def write(
 
 def _names(result: plots.Result, shards: Sequence[Any] | None) -> list[str]:
     """The pictures that tell of a result; none without matplotlib."""
-    if errors.there("matplotlib"):
+    if errors.is_installed("matplotlib"):
         return list(plots.telling(result, shards))
     return []
 
 
 def pictures(result: plots.Result, shards: Sequence[Any] | None, chosen: Sequence[str] | None = None) -> str:
     """These pictures, or all that tell of a result; without matplotlib, that it is not there."""
-    if not errors.there("matplotlib"):
-        return html.paragraph(str(errors.lacking("matplotlib", "to draw")), "how")
+    if not errors.is_installed("matplotlib"):
+        return html.paragraph(str(errors.not_installed("matplotlib", "to draw")), "how")
     if chosen is None:
         chosen = _names(result, shards)
     drawn = []

@@ -13,7 +13,7 @@ from flower_pca.base.errors import ConfigError
 from flower_pca.base.labels import clean
 from flower_pca.base.linalg import Array
 from flower_pca.names.coding import source_of
-from flower_pca.names.columns import Columns, Heading, enumeration, lacking
+from flower_pca.names.columns import Columns, Heading, enumeration, missing_columns
 from flower_pca.names.table import Table
 from flower_pca.rows.covariates import Covariates
 from flower_pca.rows.frame import Frame
@@ -134,5 +134,5 @@ def _check(rows: Table, names: tuple[str, ...], wanted: tuple[str, ...] | None, 
         return
     columns, there = {*names}, {*names, *rows.texts}
     needed = [name for name in wanted if name in columns or source_of(name) not in there]
-    if absent := lacking(_WHO, needed, names, rows.words, "the result"):
+    if absent := missing_columns(_WHO, needed, names, rows.words, "the result"):
         raise absent.error(ConfigError, _FEATURES)

@@ -14,7 +14,7 @@ from flower_pca.base import checks, files
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import brief, shown
-from flower_pca.names.columns import Columns, Heading, lacking, no_numbers, not_named, some_only
+from flower_pca.names.columns import Columns, Heading, missing_columns, no_numbers, not_named, some_only
 from flower_pca.names.table import Table
 from flower_pca.rows.gaps import rows_with_gaps
 
@@ -322,7 +322,7 @@ class Stream:
             raise not_named(who, batch.shape[1]).error(DataError)
         if not self._one_by_one and (some := some_only(who, self.wanted, columns.names)):
             raise some.error(DataError)
-        if absent := lacking(who, self.wanted, columns.names, words):
+        if absent := missing_columns(who, self.wanted, columns.names, words):
             raise absent.error(DataError)
         return np.ascontiguousarray(batch[:, columns.places(self.wanted, words)])
 

@@ -84,8 +84,8 @@ def track(
 
 
 def _require_ray() -> None:
-    if not errors.there("Ray"):
-        raise errors.lacking("Ray", f"for {option('backend', 'ray')}")
+    if not errors.is_installed("Ray"):
+        raise errors.not_installed("Ray", f"for {option('backend', 'ray')}")
 
 
 def _simulate(

@@ -31,7 +31,7 @@ def two_thirds(seed: int = 0, n: int = 400) -> list[Array]:
 
 def errors_by_differences(
     shards: list[Array], k: int, *, scaled: bool = False, levels: int = 0, heard: slice = slice(None)
-) -> tuple[Array, Array, Array]:
+) -> tuple[Array, Array, Array, Array]:
     """The errors of all eigenvectors by differences: what the estimate is where a row counts a little more.
 
     Rows of sites that are not `heard` count as much as those that are.
@@ -58,26 +58,28 @@ def errors_by_differences(
     within = more * sum(np.var(part, axis=0, ddof=1) * len(part) for part in parts)
     between = more * sum(part.sum(axis=0) ** 2 for part in parts) * len(parts) / (len(parts) - 1)
     error, by_site = np.sqrt(within), np.sqrt(between)
-    return error[:-1].T, error[-1], by_site[:-1].T
+    return error[:-1].T, error[-1], by_site[:-1].T, by_site[-1]
 
 
 @pytest.mark.parametrize("scale", [None, "std"])
 def test_errors_are_how_far_rows_and_sites_move_the_result(scale: str | None) -> None:
     shards = two_thirds(n=120)
     found = simulate("krylov", shards, n_components=4, scale=scale, standard_errors=True)
-    loadings, variances, by_site = errors_by_differences(shards, 4, scaled=scale is not None)
+    loadings, variances, by_site, variances_by_site = errors_by_differences(shards, 4, scaled=scale is not None)
     np.testing.assert_allclose(found.loading_errors_, loadings, rtol=1e-5)
     np.testing.assert_allclose(found.variance_errors_, variances * 120 / 119, rtol=1e-5)
     np.testing.assert_allclose(found.site_loading_errors_, by_site, rtol=1e-5)
+    np.testing.assert_allclose(found.site_variance_errors_, variances_by_site * 120 / 119, rtol=1e-5)
 
 
 def test_where_the_server_has_all_of_the_covariance_no_eigenvalue_is_guessed() -> None:
     shards = two_thirds(n=120)
     found = simulate("covariance", shards, n_components=2, standard_errors=True)
-    loadings, variances, by_site = errors_by_differences(shards, 2)
+    loadings, variances, by_site, variances_by_site = errors_by_differences(shards, 2)
     np.testing.assert_allclose(found.loading_errors_, loadings, rtol=1e-5)
     np.testing.assert_allclose(found.variance_errors_, variances * 120 / 119, rtol=1e-5)
     np.testing.assert_allclose(found.site_loading_errors_, by_site, rtol=1e-5)
+    np.testing.assert_allclose(found.site_variance_errors_, variances_by_site * 120 / 119, rtol=1e-5)
     assert not any("taken for equal" in choice for choice in found.decisions)
 
 
@@ -103,10 +105,11 @@ def test_those_of_a_client_that_is_away_are_as_those_of_the_others() -> None:
         fraction=lambda now: [0, 1] if now == 2 else [0, 1, 2],
     )
     assert (found.history[-1].stage, found.history[-1].answered) == ("standard_errors", 2)
-    loadings, variances, by_site = errors_by_differences(shards, 2, heard=slice(2))
+    loadings, variances, by_site, variances_by_site = errors_by_differences(shards, 2, heard=slice(2))
     np.testing.assert_allclose(found.loading_errors_, loadings, rtol=1e-5)
     np.testing.assert_allclose(found.variance_errors_, variances * 120 / 119, rtol=1e-5)
     np.testing.assert_allclose(found.site_loading_errors_, by_site, rtol=1e-5)
+    np.testing.assert_allclose(found.site_variance_errors_, variances_by_site * 120 / 119, rtol=1e-5)
 
 
 def test_levels_move_the_roots_of_their_shares() -> None:
@@ -119,10 +122,11 @@ def test_levels_move_the_roots_of_their_shares() -> None:
     found = simulate("covariance", tables, n_components=8, scale="std", standard_errors=True, categorical="ward")
     assert [*found.feature_names_in_[-3:]] == ["ward=a", "ward=b", "ward=c"]
     recoded = [np.hstack([X, 1.0 * (ward[:, None] == ["a", "b", "c"])]) for X, ward in zip(shards, wards, strict=True)]
-    loadings, variances, by_site = errors_by_differences(recoded, 8, scaled=True, levels=3)
+    loadings, variances, by_site, variances_by_site = errors_by_differences(recoded, 8, scaled=True, levels=3)
     np.testing.assert_allclose(found.loading_errors_, loadings, rtol=1e-5)
     np.testing.assert_allclose(found.variance_errors_, variances * 120 / 119, rtol=1e-5)
     np.testing.assert_allclose(found.site_loading_errors_, by_site, rtol=1e-5)
+    np.testing.assert_allclose(found.site_variance_errors_, variances_by_site * 120 / 119, rtol=1e-5)
 
 
 def test_of_levels_without_a_scale_the_roots_are_left_out_and_it_is_said() -> None:

@@ -3,7 +3,7 @@
 With C = sum x x' over all rows in the frame, its eigenpairs (theta_l, v_l) and scores y_j = v_j'x,
 a row's part in what chance does to a component and to its variance is, to first order,
 
-    u_j = sum_(l != j) v_l y_l y_j / (theta_j - theta_l),    w_j = y_j^2 / theta_j,
+    u_j = sum_(l != j) v_l y_l y_j / (theta_j - theta_l),    w_j = y_j^2 / theta_j - 1 / n,
 
 with l over all d directions: the eigenvectors of C move by the error E of C in its own basis, v_l'E
 v_j over the gap, and E is a sum over rows (the influence function of Critchley 1985). So the
@@ -16,10 +16,10 @@ of column i, and
 
     u_j - 1/2 sum_(l != j) v_l (theta_j + theta_l) / (theta_j - theta_l) v_l' D v_j,    w_j - v_j' D v_j,
 
-D = diag(x^2) / n. A column of 0 and 1 made of words is divided by the root of its share p, which a
-row moves by x_i sqrt(p) / n: there D has (x_i / sqrt(p) + 1) / n, which like the others comes to 1
-over all rows. The parts of other scales, and of what stands for missing values, are left out, and
-the result says so.
+D = diag(x^2) / n. The shares 1 / n cancel there. A column of 0 and 1 made of words is divided by the
+root of its share p, which a row moves by x_i sqrt(p) / n: there D has (x_i / sqrt(p) + 1) / n, which
+like the others comes to 1 over all rows. The parts of other scales, and of what stands for missing
+values, are left out, and the result says so.
 
 Two errors follow. Rows are drawn anew at the same sites: the squares of each site's parts are about
 its own mean, as it is no accident that sites are unlike; a site with a single row has nothing to
@@ -79,6 +79,7 @@ class ErrorsState:
     """Orthonormal directions, their eigenvalues and that of others; sums over rows and sites.
 
     `share` is how much one row counts in the scale, 0 where that is not a deviation of these rows;
+    `each` is the share of a row in the number of rows, 0 where the scale takes it off already;
     `roots` what the columns made of words are divided by, 0 for others, and None where there are
     none or the scale does not count.
     """
@@ -88,6 +89,7 @@ class ErrorsState:
     following: float
     k: int
     share: float
+    each: float
     roots: Array | None = None
     rows: float = 0.0
     sites: int = 0
@@ -114,6 +116,7 @@ class Errors(Stage[ErrorsState]):
         "middles": MATRIX,
         "sizes": VALUES,
         "share": number(0.0, 1.0),
+        "each": number(0.0, 1.0),
         "roots": VECTOR,
     }
     by_row: ClassVar[bool] = True
@@ -130,10 +133,8 @@ class Errors(Stage[ErrorsState]):
         mean = left / max(model.d - len(values), 1)
         # Ritz values lie below eigenvalues, so the mean of what they leave may be above the last
         following = min(mean, float(values[-1]))
-        share = 0.0
-        if _scale_counts(model):
-            share = 1.0 / model.n
-        return ErrorsState(W, values, following, model.k, share, _roots(model))
+        share, each = (1.0 / model.n, 0.0) if _scale_counts(model) else (0.0, 1.0 / model.n)
+        return ErrorsState(W, values, following, model.k, share, each, _roots(model))
 
     def broadcast(self, state: ErrorsState) -> Arrays:
         k, values = state.k, state.values
@@ -154,6 +155,7 @@ class Errors(Stage[ErrorsState]):
             # one more than is wanted, by which the last is told apart from the next
             "sizes": np.maximum(values[: k + 1], least),
             "share": np.array(state.share),
+            "each": np.array(state.each),
         }
 
     @staticmethod
@@ -260,7 +262,7 @@ def _check(arrays: Arrays, d: int) -> None:
 def _sum(arrays: Arrays, data: LocalData) -> tuple[Arrays, Arrays]:
     """The sums of the parts of all rows, and of their squares."""
     W = arrays["W"].astype(np.float64)
-    sizes, share = arrays["sizes"], float(arrays["share"])
+    sizes, share, each = arrays["sizes"], float(arrays["share"]), float(arrays["each"])
     shape = (len(W), len(arrays["gaps"]))
     sums = {"loadings": np.zeros(shape), "variances": np.zeros(len(sizes))}
     squares = {"loadings": np.zeros(shape), "variances": np.zeros(len(sizes))}
@@ -277,7 +279,7 @@ def _sum(arrays: Arrays, data: LocalData) -> tuple[Arrays, Arrays]:
             sums["loadings"][:, j] += moved.sum(axis=0)
             squares["loadings"][:, j] += np.sum(moved**2, axis=0)
         of_scores = T[:, : len(sizes)] ** 2 * inverse
-        parts = of_scores - share * (D @ measured**2)
+        parts = of_scores - share * (D @ measured**2) - each
         sums["variances"] += parts.sum(axis=0)
         squares["variances"] += np.sum(parts**2, axis=0)
     return sums, squares

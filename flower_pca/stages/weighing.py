@@ -100,9 +100,13 @@ class _Answers:
 
     def squares(self, frame: Frame) -> Array:
         """t_i, the sum of squares of each client's rows in a frame."""
+        return np.asarray(self.columns(frame).sum(axis=1))
+
+    def columns(self, frame: Frame) -> Array:
+        """The same of each column, (N, d)."""
         clients = zip(self.n, self.mean, self.m2, self.seen, strict=True)
         moments = (Moments(int(n), mean, m2, seen) for n, mean, m2, seen in clients)
-        return np.array([rows.sums(frame)[1].sum() for rows in moments])
+        return np.array([rows.sums(frame)[1] for rows in moments])
 
     def total(self, weights: Array) -> Arrays:
         """Mean and squared deviations of all rows, those of client i counted w_i times."""
@@ -170,10 +174,7 @@ class MedianOpening(WeighingOpening):
 
     def _together(self, state: OpeningState, model: Model) -> tuple[Arrays, Weights]:
         answers = _Answers.of(state.said)
-        weights = np.ones(len(answers.n))
-        if self.share is not None:
-            weights = answers.n * cap(answers.n, self.share)
-        there = weights[:, None] * (answers.seen > 0.0)
+        weights, there = self._weights(answers), self._there(answers)
         total = answers.common
         total["mean"] = median(answers.mean, there)
         variances = median(answers.m2 / np.maximum(answers.seen, 1.0), there)
@@ -191,8 +192,21 @@ class MedianOpening(WeighingOpening):
         return total, Weights({} if self.share is None else by_client)
 
     def finish(self, state: OpeningState, model: Model) -> Model:
+        found = super().finish(state, model)
+        # Like the variances along components, the total is of medians of mean squares about the common centre.
+        answers = _Answers.of(state.said)
+        squares = median(answers.columns(found.frame) / answers.n[:, None], self._there(answers))
         # What all clients' products add up to is none of their medians.
-        return replace(super().finish(state, model), product=None)
+        return replace(found, product=None, trace=float(found.n * squares.sum()))
+
+    def _weights(self, answers: _Answers) -> Array:
+        if self.share is None:
+            return np.ones(len(answers.n))
+        return np.asarray(answers.n * cap(answers.n, self.share))
+
+    def _there(self, answers: _Answers) -> Array:
+        """What each client counts in the median of a column: nothing if it has no value there."""
+        return np.asarray(self._weights(answers)[:, None] * (answers.seen > 0.0))
 
 
 def cap(sizes: Array, share: float) -> Array:

@@ -468,21 +468,24 @@ class TripleClosing(PersonalClosing):
         own = {"V": fit.W[:, U.shape[1] :]}
         up, found = PersonalClosing.client(arrays, clean, own)
         V, noise, apart, structured, followed = found["V"], np.zeros(len(U)), False, False, False
-        squares = clean.squared_error(U[:, :0])
         if not few:
             W = np.hstack([U, V])
             T = clean.scores(W)
             noise = rows.noise(W, T)
             # in the end the threshold is the only rule
             fit = rows.judge(W, T, np.zeros_like(fit.far), cut * noise)
-            explained = squares - float(up["error"]) * data.n
+            explained = clean.squared_error(U[:, :0]) - float(up["error"]) * data.n
             apart = _is_apart(clean, U.shape[1], V.shape[1], explained)
+            # All figures are of the rows without the entries that are taken out now.
+            clean = rows.less(fit)
+            up |= {"Y": clean.matmat(U).astype(np.float64), "error": np.array(clean.squared_error(W) / data.n)}
+            found["variances"] = np.mean(clean.scores(V) ** 2, axis=0)
             structured, followed = rows.has_structure(fit, noise), rows.follows_far(fit, noise)
         up |= {
             "taken": fit.far.sum(axis=0),
             "noise": noise**2,
             "sums": rows.cleared(fit).sum(axis=0)[:, None],
-            "squares": np.array(squares),
+            "squares": np.array(clean.squared_error(U[:, :0])),
             "few": np.array(float(few)),
             "apart": np.array(float(apart)),
             "structured": np.array(float(structured)),

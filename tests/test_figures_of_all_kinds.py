@@ -1,0 +1,314 @@
+"""The figures beside components, for every algorithm: errors, counts for limits, shares, and what other matrices say.
+
+Each is held against an independent formula on the pooled rows, with numpy's LAPACK. A figure that an
+algorithm cannot know is absent, and the option that asks for it is refused.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+import pandas
+import pytest
+from builders import Array, framed, sine
+from cases import every
+from test_figures import STOPPED, cut_unevenly, rows_of_spectrum
+
+from flower_pca import ConfigError, PCAResult, make, registry, simulate, to_sklearn
+from flower_pca.analysis import likelihood
+from flower_pca.commands.results import as_json
+from flower_pca.core import compatible
+from flower_pca.results.personal import PersonalResult, TripleResult
+from flower_pca.results.robust import RobustResult
+from flower_pca.stages.histograms import Grid
+
+K = 3
+NAMES = [*registry.TABLE, "auto", *STOPPED]
+# Behind the wanted components all eigenvalues are the same, as errors of a narrow basis take them to be.
+FLAT = rows_of_spectrum(np.r_[7.0, 5.0, 3.5, np.ones(9)], seed=6)
+PARTS = cut_unevenly(FLAT)
+SITES = np.repeat(np.arange(len(PARTS)), [len(part) for part in PARTS])
+AGE = FLAT[:, 0] + np.random.default_rng(8).standard_normal(len(FLAT))
+TABLES = [pandas.DataFrame(part).assign(age=AGE[i == SITES]).rename(columns=str) for i, part in enumerate(PARTS)]
+ASKED: dict[str, dict[str, Any]] = {
+    "": {},
+    "standard_errors": {"standard_errors": True},
+    "monitor": {"monitor": True},
+    "explain": {"explain": ["age"]},
+}
+
+
+@functools.cache
+def run_with(name: str, option: str = "") -> PCAResult | None:
+    """The run with this option; None if the algorithm refuses the option."""
+    if option and compatible.missing(make(name), option):
+        with pytest.raises(ConfigError, match=compatible.WORDS[option]):
+            simulate(name, TABLES, n_components=K, **ASKED[option])
+        return None
+    return simulate(name, TABLES if option == "explain" else PARTS, n_components=K, seed=1, **ASKED[option])
+
+
+def scores(result: PCAResult) -> Array:
+    return np.asarray(framed(FLAT) @ result.components_.T)
+
+
+def angle_of(result: PCAResult) -> float:
+    """The sine of the angle to LAPACK's components."""
+    return sine(np.linalg.svd(framed(FLAT), full_matrices=False)[2][:K], result.components_)
+
+
+def by_site(parts: Array) -> tuple[Array, Array]:
+    """The errors by rows of the same sites, and by other sites, of what each row adds."""
+    sites = [parts[i == SITES] for i in range(len(PARTS))]
+    within = sum(len(own) * own.var(axis=0, ddof=1) for own in sites)
+    between = sum(own.sum(axis=0) ** 2 for own in sites) * len(sites) / (len(sites) - 1)
+    return np.sqrt(within), np.sqrt(between)
+
+
+@pytest.mark.slow
+@every("name", NAMES)
+def test_errors_of_variances_are_those_of_what_each_row_adds(name: str) -> None:
+    result = run_with(name, "standard_errors")
+    if result is None:
+        return
+    squares = scores(result) ** 2
+    found, sites = by_site((squares - squares.mean(axis=0)) / (len(FLAT) - 1))
+    np.testing.assert_allclose(result.variance_errors_, found, rtol=1e-6)
+    np.testing.assert_allclose(result.site_variance_errors_, sites, rtol=1e-6)
+
+
+@pytest.mark.slow
+@every("name", NAMES)
+def test_errors_of_loadings_are_those_of_how_each_row_turns_eigenvectors(name: str) -> None:
+    result = run_with(name, "standard_errors")
+    if result is None or angle_of(result) > 1e-5:
+        return
+    F = framed(FLAT)
+    values, V = np.linalg.eigh(F.T @ F)
+    T = F @ V
+    for j, component in enumerate(result.components_):
+        place = int(np.argmax(np.abs(V.T @ component)))
+        gaps = values[place] - values
+        gaps[place] = np.inf
+        found, sites = by_site(((T * T[:, [place]]) / gaps) @ V.T)
+        np.testing.assert_allclose(result.loading_errors_[j], found, rtol=1e-4)
+        np.testing.assert_allclose(result.site_loading_errors_[j], sites, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.slow
+@every("name", NAMES)
+def test_limits_are_of_rows_without_themselves_or_it_is_said_that_they_are_not(name: str) -> None:
+    result = run_with(name, "monitor")
+    if result is None:
+        return
+    counts = result.histograms_
+    assert counts is not None
+    distances = []
+    if result.histograms_of == "left out":
+        assert result.is_pooled
+        assert angle_of(result) < 0.1, "rows cannot be left out of components that are no eigenvectors"
+        for i, row in enumerate(FLAT):
+            others = np.delete(FLAT, i, axis=0)
+            _, s, V = np.linalg.svd(others - others.mean(axis=0), full_matrices=False)
+            y = row - others.mean(axis=0)
+            t = V[:K] @ y
+            distances.append([np.sum(t**2 / s[:K] ** 2) * (len(others) - 1), np.sum((y - t @ V[:K]) ** 2)])
+    else:
+        assert not result.is_pooled or angle_of(result) > 1e-3, "rows could have been left out"
+        Z, variances = result.axes
+        F = FLAT - result.mean_
+        T = F @ Z
+        rest = np.sum((F - T @ Z.T) ** 2, axis=1)
+        distances = np.column_stack([np.sum(T**2 / variances, axis=1), rest]).tolist()
+    t2, spe = np.array(distances).T
+    grid = Grid.of_columns(FLAT.shape[1])
+    rest = result.total_variance_ - float(result.axes[1].sum())
+    expected = np.array([grid.count(t2 / K), grid.count(spe / rest)])
+    # A row at the end of a bin may be counted in the next one.
+    most = 2 if result.histograms_of == "rows" else 5
+    assert np.abs(np.cumsum(expected - counts, axis=1)).max() <= most
+
+
+@pytest.mark.slow
+@every("name", NAMES)
+def test_the_share_between_sites_is_that_of_an_analysis_of_variance(name: str) -> None:
+    result = run_with(name)
+    assert result is not None
+    if result.site_share_ is None:
+        assert not result.is_pooled
+        assert as_json(result)["site_share"] is None
+        assert "between sites" not in result.table()
+        return
+    T = scores(result)
+    between = sum(
+        len(own) * (own.mean(axis=0) - T.mean(axis=0)) ** 2 for own in (T[i == SITES] for i in range(len(PARTS)))
+    )
+    np.testing.assert_allclose(result.site_share_, between / np.sum((T - T.mean(axis=0)) ** 2, axis=0), rtol=1e-6)
+
+
+@pytest.mark.slow
+@every("name", NAMES)
+def test_the_share_that_a_column_explains_is_that_of_least_squares(name: str) -> None:
+    result = run_with(name, "explain")
+    if result is None:
+        return
+    T = scores(result)
+    about, dummies = AGE - AGE.mean(), np.eye(len(PARTS))[SITES]
+    r = T.T @ about / np.sqrt(np.sum(T**2, axis=0) * np.sum(about**2))
+    np.testing.assert_allclose(result.explained_by_["age"], r**2, rtol=1e-6)
+
+    def left(columns: Array) -> Array:
+        return np.sum((T - columns @ np.linalg.lstsq(columns, T, rcond=None)[0]) ** 2, axis=0)
+
+    alone = left(np.column_stack([np.ones(len(T)), AGE]))
+    beyond = 1.0 - left(np.column_stack([dummies, AGE])) / alone
+    np.testing.assert_allclose(result.explained_by_["site beyond age"], beyond, rtol=1e-6)
+
+
+@every("name", NAMES)
+def test_what_was_not_asked_for_or_cannot_be_known_is_absent_everywhere(name: str) -> None:
+    result = run_with(name)
+    assert result is not None
+    figures = as_json(result)
+    for figure in ("variance_errors", "mse", "limits", "noise_thresholds"):
+        assert figures[figure] is None, figure
+    assert figures["explained_by"] == {}
+    assert "±" not in result.table()
+    assert (figures["residuals"] is None) == (not result.is_pooled) == ("residual" not in result.table())
+    assert (result.shrinkage_ is None) == (not result.is_pooled)
+    if result.sine_estimate_ is None:
+        assert figures["sine_estimate"] is None
+
+
+@pytest.mark.slow
+@every("name", NAMES)
+def test_scikit_learn_is_given_the_same_figures_or_none(name: str) -> None:
+    result = run_with(name)
+    assert result is not None
+    if result.cross_ is not None or not result.projects:
+        with pytest.raises(ConfigError, match="scikit-learn's PCA"):
+            to_sklearn(result)
+        return
+    there = to_sklearn(result)
+    for figure in ("explained_variance_", "explained_variance_ratio_", "singular_values_", "noise_variance_"):
+        np.testing.assert_allclose(getattr(there, figure), getattr(result, figure), rtol=1e-12)
+
+
+def figures_of(result: PCAResult, C: Array, n: int, tol: float) -> None:
+    """Hold what a result says of its components against this covariance of the rows that it is of."""
+    Z = result.components_.T
+    along, total = np.diag(Z.T @ C @ Z), float(np.trace(C))
+    Q = np.linalg.qr(Z)[0]
+    left = total - float(np.trace(Q.T @ C @ Q))
+    d, k = Z.shape
+    np.testing.assert_allclose(result.explained_variance_, along, rtol=tol)
+    np.testing.assert_allclose(result.total_variance_, total, rtol=tol)
+    np.testing.assert_allclose(result.explained_variance_ratio_, along / total, rtol=tol)
+    np.testing.assert_allclose(result.singular_values_, np.sqrt((n - 1) * along), rtol=tol)
+    np.testing.assert_allclose(result.left_out_variance_, left, atol=tol * total)
+    np.testing.assert_allclose(result.noise_variance_, left / (min(n, d) - k), atol=tol * total)
+
+
+def spoilt_parts(seed: int) -> list[Array]:
+    """Rows of three components and a little noise, in which a few entries are far off."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((120, K)) * [6.0, 4.0, 3.0] @ np.linalg.qr(rng.standard_normal((16, K)))[0].T
+    X += 0.05 * rng.standard_normal(X.shape)
+    far = rng.random(X.shape) < 0.03
+    return cut_unevenly(X + far * rng.choice([-30.0, 30.0], X.shape) + 1.0)
+
+
+FAR = {
+    "plain": {},
+    "deviations": {"scale": "std"},
+    "not centered": {"center": False},
+    "masks": {"mask": True},
+    "stopped": {"max_rounds": 5},
+}
+
+
+def own_parts(result: PCAResult, parts: list[Array], name: str) -> Array:
+    """L or S of all clients together, in the frame."""
+    whole = np.vstack([result.local[i][name] for i in range(len(parts))])
+    if name == "L":
+        whole = whole - result.mean_
+    return np.asarray(whole if result.scale_ is None else whole / result.scale_)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["dcf_pca", "consensus_rpca"])
+@every("option", FAR)
+def test_figures_of_a_robust_run_are_those_of_its_low_rank_part(name: str, option: str) -> None:
+    parts = spoilt_parts(11)
+    result = simulate(name, parts, n_components=K, seed=1, **FAR[option])
+    assert isinstance(result, RobustResult)
+    L, S = (own_parts(result, parts, part) for part in "LS")
+    figures_of(result, L.T @ L / (len(L) - 1), len(L), 1e-6)
+    np.testing.assert_allclose(result.removed_share_, np.mean(S != 0.0, axis=0), atol=1e-12)
+    X = np.vstack(parts) - result.mean_
+    off = np.abs((X if result.scale_ is None else X / result.scale_) - L)
+    far = off > result.threshold_ * min(10.0, result.cut_ or np.inf)
+    np.testing.assert_allclose(result.outlier_share_by_column_, far.mean(axis=0), atol=1e-12)
+    np.testing.assert_allclose(result.outlier_share_, far.mean(), atol=1e-12)
+    if result.clients_ is not None:
+        for i, (n, taken, outliers) in enumerate(result.clients_):
+            own = slice(sum(map(len, parts[:i])), sum(map(len, parts[: i + 1])))
+            assert n == len(parts[i])
+            np.testing.assert_allclose([taken, outliers], [np.mean(S[own] != 0.0), far[own].mean()], atol=1e-12)
+    else:
+        assert "mask" in option
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["per_pca(eta=0.1)", "exact_per_pca", "triple_pca"])
+@every("option", FAR)
+@pytest.mark.filterwarnings("ignore:theta is")
+def test_figures_of_a_personalized_run_are_those_of_the_rows_that_it_takes_apart(name: str, option: str) -> None:
+    parts = spoilt_parts(12)
+    given = {"max_rounds": 200, **FAR[option]}
+    result = simulate(make(name, local_components=1), parts, n_components=2, seed=1, **given)
+    assert isinstance(result, PersonalResult)
+    rows = [part - result.mean_ for part in parts]
+    if result.scale_ is not None:
+        rows = [part / result.scale_ for part in rows]
+    if isinstance(result, TripleResult):
+        S = own_parts(result, parts, "S")
+        rows = np.split(np.vstack(rows) - S, np.cumsum([len(part) for part in parts])[:-1])
+        np.testing.assert_allclose(result.removed_share_, np.mean(S != 0.0, axis=0), atol=1e-12)
+    whole = np.vstack(rows)
+    figures_of(result, whole.T @ whole / (len(whole) - 1), len(whole), 1e-6)
+    off = []
+    for i, part in enumerate(rows):
+        own = result.local[i]["components"]
+        W = np.vstack([result.components_, own])
+        off.append(np.mean(np.sum((part - part @ W.T @ W) ** 2, axis=1)))
+        np.testing.assert_allclose(result.local[i]["variances"], np.mean((part @ own.T) ** 2, axis=0), rtol=1e-6)
+    np.testing.assert_allclose(result.error_, np.mean(off), rtol=1e-6)
+    P = np.mean([own["components"].T @ own["components"] for own in result.local.values()], axis=0)
+    theta = 1.0 - float(np.linalg.eigvalsh(P)[-1])
+    np.testing.assert_allclose(result.theta_, theta, atol=1e-9)
+    assert np.isnan(result.theta_estimate_) or result.theta_estimate_ >= theta - 1e-9
+
+
+@pytest.mark.slow
+@every("option", ["plain", "deviations", "not centered"])
+@every("number", [3, 4, 7])
+def test_figures_of_median_pca_are_medians_over_the_clients(option: str, number: int) -> None:
+    X = rows_of_spectrum(np.r_[7.0, 5.0, 3.5, np.ones(9)], seed=7)
+    parts = [X[i::number] + 0.2 * i for i in range(number)]
+    result = simulate("median_pca", parts, n_components=K, seed=1, **FAR[option])
+    whole = [part - result.mean_ for part in parts]
+    if result.scale_ is not None:
+        whole = [part / result.scale_ for part in whole]
+    along = np.median([np.mean((rows @ result.components_.T) ** 2, axis=0) for rows in whole], axis=0)
+    n = len(X)
+    np.testing.assert_allclose(result.explained_variance_, along * n / (n - 1), rtol=1e-9)
+    total = np.median([np.mean(rows**2, axis=0) for rows in whole], axis=0).sum() * n / (n - 1)
+    np.testing.assert_allclose(result.total_variance_, total, rtol=1e-9)
+    np.testing.assert_allclose(result.explained_variance_ratio_, result.explained_variance_ / total, rtol=1e-9)
+    np.testing.assert_allclose(result.singular_values_, np.sqrt((n - 1) * result.explained_variance_), rtol=1e-9)
+    left = max(total - float(result.explained_variance_.sum()), 0.0)
+    np.testing.assert_allclose(result.left_out_variance_, left, atol=1e-9 * total)
+    assert likelihood.covariance(result).shape == (12, 12)

@@ -13,7 +13,7 @@ from results import assert_same_bits
 
 from flower_pca import strategies
 from flower_pca.clients import Rules, client_app
-from flower_pca.clients.books import folders
+from flower_pca.clients.storage import folders
 
 SHARDS = unequal(3)
 PLAIN = {"answers": "rows", "noise_seed": 0}

@@ -14,7 +14,7 @@ from test_report_kinds import COLUMNS, rows_with_far_entries, split, stepped
 from flower_pca import ConfigError, DataError, PCAResult, TrackingResult, simulate
 from flower_pca.analysis.monitor import Monitor
 from flower_pca.base import files
-from flower_pca.clients.books import folders
+from flower_pca.clients.storage import folders
 from flower_pca.commands import output
 
 

@@ -9,7 +9,7 @@ from dishonest import Node, RefusedError
 
 from flower_pca import cli
 from flower_pca.base import files
-from flower_pca.clients.books import erasure, folders, ledger
+from flower_pca.clients.storage import erasure, folders, ledger
 
 X = np.random.default_rng(3).standard_normal((60, 6))
 Z = {"Z": np.eye(6)[:, :2]}

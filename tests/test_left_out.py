@@ -13,8 +13,8 @@ from flwr.proto.node_pb2 import NodeInfo
 from flower_pca import Stream, client_half, wire
 from flower_pca.base.errors import NotEnoughNodes
 from flower_pca.clients import client_app
-from flower_pca.clients.books import folders
 from flower_pca.clients.policy.refusals import words_for_server
+from flower_pca.clients.storage import folders
 from flower_pca.masking import messages
 from flower_pca.strategies import PCAStrategy, TrackingStrategy
 from flower_pca.strategies.nodes import Patience

@@ -20,7 +20,7 @@ from test_personal_span import shards_of_all_ranks as degenerate
 from benchmarks import own_numbers
 from flower_pca import ExactPerPCA, PCAResult, PersonalResult, ProtocolError, registry, simulate
 from flower_pca.algorithms.personal import held_out
-from flower_pca.clients.books.folders import own_file
+from flower_pca.clients.storage.folders import own_file
 from flower_pca.rows import fixed, folds
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData

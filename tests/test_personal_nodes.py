@@ -16,7 +16,7 @@ from flwr.clientapp import ClientApp
 from flower_pca import NotEnoughNodes, PCAResult, PersonalResult, ProtocolError, simulate
 from flower_pca.analysis.groups import distances
 from flower_pca.clients import PCAClient
-from flower_pca.clients.books.folders import own_file
+from flower_pca.clients.storage.folders import own_file
 from flower_pca.strategies import ExactPerPCA, PCAStrategy
 from sims.personal.problems import Setting, halves
 

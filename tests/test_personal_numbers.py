@@ -12,7 +12,7 @@ from fake_grid import FakeGrid, app_of, in_a_run
 from results import own_counts
 
 from flower_pca import ExactPerPCA, PCAResult, PersonalResult, Ray, make, simulate
-from flower_pca.clients.books.folders import own_file
+from flower_pca.clients.storage.folders import own_file
 from flower_pca.comparison.ranks import alternatives
 from flower_pca.core.layer import Who, Work
 from flower_pca.layers import single as apart

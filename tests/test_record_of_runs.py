@@ -10,7 +10,7 @@ from fake_grid import FakeGrid, in_a_run
 
 from flower_pca import cli, strategies
 from flower_pca.clients import Rules, client_app
-from flower_pca.clients.books import record
+from flower_pca.clients.storage import record
 
 D = 6
 X = np.random.default_rng(3).standard_normal((60, D))

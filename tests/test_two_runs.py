@@ -9,7 +9,7 @@ from fake_grid import grid_of, in_a_run
 from spoilt import ROWS
 
 from flower_pca import ConfigError, strategies
-from flower_pca.clients.books import folders
+from flower_pca.clients.storage import folders
 from flower_pca.registry import ALGORITHMS
 
 SHARDS = unequal(3)

@@ -1,4 +1,4 @@
-"""Cache: what a process keeps ready for its next message, up to so much room. Whoever needs one gets it passed in."""
+"""Cache: what a process keeps ready for its next message, up to a capacity. Whoever needs one gets it passed in."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any
 
 
 class Cache:
-    """What was used last, up to so much room.
+    """What was used last, up to a capacity.
 
     Parameters
     ----------
-    room : int
+    capacity : int
         How much all that is kept may weigh.
     weigh : callable
         The weight of what is kept, in the same unit; 1 for each, if left out.
     """
 
-    def __init__(self, room: int, weigh: Callable[[Any], int] = lambda _: 1) -> None:
-        self._room, self._weigh, self._taken = room, weigh, 0
+    def __init__(self, capacity: int, weigh: Callable[[Any], int] = lambda _: 1) -> None:
+        self._capacity, self._weigh, self._taken = capacity, weigh, 0
         self._kept: OrderedDict[object, tuple[Any, int]] = OrderedDict()
 
     def get(self, key: object, make: Callable[[], Any]) -> Any:
@@ -28,8 +28,8 @@ class Cache:
             made = make()
             self._kept[key] = made, self._weigh(made)
             self._taken += self._kept[key][1]
-            # The newest stays, though it may be larger than all the room.
-            while len(self._kept) > 1 and self._taken > self._room:
+            # The newest stays, though it may be larger than the capacity.
+            while len(self._kept) > 1 and self._taken > self._capacity:
                 self._taken -= self._kept.popitem(last=False)[1][1]
         self._kept.move_to_end(key)
         return self._kept[key][0]

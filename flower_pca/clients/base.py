@@ -29,17 +29,17 @@ from flower_pca.base.cache import Cache
 from flower_pca.base.errors import ConfigError, ProtocolError, private
 from flower_pca.base.linalg import Array
 from flower_pca.clients import parties
-from flower_pca.clients.books import elsewhere, folders, marks
-from flower_pca.clients.books.folders import FileStore, Memory, StateStore
-from flower_pca.clients.books.ledger import Account
-from flower_pca.clients.books.record import RunRecord
-from flower_pca.clients.books.versions import ReleasedRows
 from flower_pca.clients.numpy_client import NumPyClient
 from flower_pca.clients.policy import covariates as covariate_rules
 from flower_pca.clients.policy import limits, noised, promises, small_cells
 from flower_pca.clients.policy.policy import Policy
 from flower_pca.clients.policy.refusals import RefusalError, naming, refusal
 from flower_pca.clients.policy.rules import Rules
+from flower_pca.clients.storage import elsewhere, folders, marks
+from flower_pca.clients.storage.folders import FileStore, Memory, StateStore
+from flower_pca.clients.storage.ledger import Account
+from flower_pca.clients.storage.record import RunRecord
+from flower_pca.clients.storage.versions import ReleasedRows
 from flower_pca.core.layer import Who
 from flower_pca.core.stage import Arrays
 from flower_pca.hints import faults

@@ -74,8 +74,8 @@ def _go(given: argparse.Namespace, keys: dict[str, Any]) -> int:
 
 def _let_go(given: argparse.Namespace, keys: dict[str, Any]) -> int:
     """Let the site go that has signed."""
-    from flower_pca.clients.books import folders, ledger
     from flower_pca.clients.policy.rules import Rules
+    from flower_pca.clients.storage import folders, ledger
     from flower_pca.masking import identity
 
     partition = keys.pop("partition-id", None)

@@ -245,8 +245,8 @@ def add_forget(commands: Any) -> None:
 
 def run_forget(given: argparse.Namespace) -> int:
     """Say what there is to erase; erase it, if that is confirmed."""
-    from flower_pca.clients.books.erasure import HOLDS, USUAL, Shelf
     from flower_pca.clients.policy.rules import Rules
+    from flower_pca.clients.storage.erasure import HOLDS, USUAL, Shelf
 
     if given.checkpoint is not None:
         return _checkpoint(given)

@@ -8,7 +8,7 @@ same:
   fixed point from the kinds (`Stage.bounds`);
 - masks cover as many numbers as the shapes have, so under masks no side may be open;
 - a node holds back what is its own (`clients.base`), and counts the numbers that leave it
-  (`clients.books`);
+  (`clients.storage`);
 - the audit reads an answer as what its kind says (`audit.view`).
 
 Whatever anybody has to know of a kind stands in its row of the table below, as a property. No other

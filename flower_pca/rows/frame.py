@@ -326,13 +326,13 @@ def about_mean(blocks: Iterable[Array], mean: Array, gap: Any = None, count: Arr
 
     A `count` is added to by how many values each column has.
     """
-    room: Array | None = None
+    buffer: Array | None = None
     for block in blocks:
-        if room is None:
+        if buffer is None:
             # All blocks have one size, only the last one is shorter. Columns stay columns in memory.
             columns = block.strides[0] < block.strides[1]
-            room = np.empty(block.shape, dtype=mean.dtype, order="F" if columns else "C")
-        part = np.subtract(block, mean, out=room[: len(block)], casting="same_kind")
+            buffer = np.empty(block.shape, dtype=mean.dtype, order="F" if columns else "C")
+        part = np.subtract(block, mean, out=buffer[: len(block)], casting="same_kind")
         if gap is not None:
             gaps = np.isnan(part)
             set_gaps(part, gap, gaps)

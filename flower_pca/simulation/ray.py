@@ -37,7 +37,7 @@ def run(config: PCAConfig, shards: Sequence[Any], public: Collection[int], condu
     """Run a PCAStrategy of a configuration over one virtual node per shard; own results of `public` ones come back."""
     assert conduct.engine is not None
     _require_ray()
-    from flower_pca.clients.books.folders import own_file
+    from flower_pca.clients.storage.folders import own_file
     from flower_pca.strategies import PCAStrategy
 
     def back(output: Path) -> dict[int, Arrays]:
@@ -73,7 +73,7 @@ def track(
             "The worker processes of Ray cannot read a stream that is an iterator of this process. Give a list or a "
             "function."
         )
-    from flower_pca.clients.books.folders import own_file
+    from flower_pca.clients.storage.folders import own_file
 
     def back(output: Path) -> None:
         for i, stream in enumerate(streams):

@@ -16,7 +16,7 @@ from scipy import sparse
 from flower_pca import strategies
 from flower_pca.base import files as base_files
 from flower_pca.clients import PCAClient, client_app
-from flower_pca.clients.books import ledger
+from flower_pca.clients.storage import ledger
 from flower_pca.dp.gaussian import epsilon_of, noise_of
 from flower_pca.names.table import Table
 

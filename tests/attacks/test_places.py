@@ -13,7 +13,7 @@ from dishonest import Node, RefusedError, arriving
 
 from flower_pca import ConfigError, DataError, Stream, assembly
 from flower_pca.base import files
-from flower_pca.clients.books.folders import FileStore
+from flower_pca.clients.storage.folders import FileStore
 from flower_pca.core.drive import OnRound, drive
 from flower_pca.results.record import Events
 from flower_pca.rows.local import LocalData

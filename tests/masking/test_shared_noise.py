@@ -11,7 +11,7 @@ from masked import Run, gone
 from scipy.stats import chi2, kstest
 
 from flower_pca import DP, MaskedSums, NotEnoughNodes, Outcome, PCAResult, ProtocolError, client_half, simulate
-from flower_pca.clients.books.folders import StateStore
+from flower_pca.clients.storage.folders import StateStore
 from flower_pca.dp import gaussian
 from flower_pca.layers import noise
 from flower_pca.masking import fixed

@@ -12,7 +12,7 @@ from scipy.stats import ks_2samp
 from flower_pca import DP, ConfigError, MaskedSums, strategies
 from flower_pca.algorithms.ssi import SSI
 from flower_pca.base.errors import DataError, ProtocolError
-from flower_pca.clients.books.folders import FileStore, StateStore
+from flower_pca.clients.storage.folders import FileStore, StateStore
 from flower_pca.core.kinds import ROWS, Part
 from flower_pca.core.stage import Reply
 from flower_pca.dp import drawing

@@ -23,8 +23,8 @@ from flwr.app import Context
 from flower_pca.base import files
 from flower_pca.base.errors import harmless
 from flower_pca.base.shown import shown_as_text
-from flower_pca.clients.books import folders
 from flower_pca.clients.policy.rules import Rules
+from flower_pca.clients.storage import folders
 from flower_pca.core.stage import Arrays, nbytes
 from flower_pca.layers import NOISE
 from flower_pca.masking import messages

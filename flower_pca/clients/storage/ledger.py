@@ -25,9 +25,9 @@ from flwr.app import Context
 from flower_pca import registry, wire
 from flower_pca.base import files, labels
 from flower_pca.base.errors import FlowerPCAError
-from flower_pca.clients.books import folders, marks
 from flower_pca.clients.policy.refusals import OPERATOR, RefusalError
 from flower_pca.clients.policy.rules import Rules
+from flower_pca.clients.storage import folders, marks
 from flower_pca.core.kinds import Message
 from flower_pca.core.stage import Arrays
 from flower_pca.layers import NOISE, noise
@@ -80,7 +80,7 @@ class Ledger:
     columns : int
         Columns of d numbers that have left the node.
     versions : int
-        Versions of the rows that were released, if the node keeps a copy of these: see `books.versions`.
+        Versions of the rows that were released, if the node keeps a copy of these: see `storage.versions`.
     reopened : bool
         Whether the operator has erased the copy, so that the rows given next are released.
     epoch : int
@@ -88,7 +88,7 @@ class Ledger:
     runs : dict
         Of the newest runs, which version they began with.
     marks : list of list of int
-        By what the node knows the table again: see `books.marks`.
+        By what the node knows the table again: see `storage.marks`.
     left : list of str
         The names of the keys of nodes that have left for good, in hex: see `leave`.
     """

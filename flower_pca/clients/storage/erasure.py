@@ -16,8 +16,8 @@ from typing import Final
 
 from flower_pca.base import files
 from flower_pca.base.errors import ConfigError
-from flower_pca.clients.books import folders, ledger, record
 from flower_pca.clients.policy.rules import Rules
+from flower_pca.clients.storage import folders, ledger, record
 
 # What a node keeps, and what is in it.
 HOLDS: Final = {

@@ -21,7 +21,7 @@ import numpy as np
 
 from flower_pca.base import files
 from flower_pca.base.linalg import Array
-from flower_pca.clients.books import folders
+from flower_pca.clients.storage import folders
 from flower_pca.rows.local import LocalData
 
 _KIND: Final = "key of the marks of tables"

@@ -36,12 +36,12 @@ from flower_pca.base import checks, files
 from flower_pca.base.errors import FlowerPCAError
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import brief
-from flower_pca.clients.books import folders, ledger
-from flower_pca.clients.books.ledger import Ledger, open_ledger
-from flower_pca.clients.books.marks import single
 from flower_pca.clients.policy import small_cells
 from flower_pca.clients.policy.refusals import RefusalError
 from flower_pca.clients.policy.rules import Rules
+from flower_pca.clients.storage import folders, ledger
+from flower_pca.clients.storage.ledger import Ledger, open_ledger
+from flower_pca.clients.storage.marks import single
 from flower_pca.names.table import Table
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData, View

@@ -19,7 +19,7 @@ from flwr.app import Context
 
 from flower_pca.base import files
 from flower_pca.base.errors import FlowerPCAError
-from flower_pca.clients.books import folders, ledger, marks
+from flower_pca.clients.storage import folders, ledger, marks
 from flower_pca.rows.local import LocalData
 from flower_pca.wire import records
 

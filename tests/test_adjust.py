@@ -220,7 +220,7 @@ def test_limits_from_theory_count_the_covariates_as_degrees_of_freedom():
     tables = people_of_sites(17)
     result = simulate("krylov", [table[:20] for table in tables], n_components=2, adjust="age,sex")
     free = 60 - 2 - 2  # rows less components, age and sex
-    limit = 2 * 59 / free * (1 + 1 / 60) * stats.f.ppf(0.99, 2, free) * np.mean(result.shrinkage_**2)
+    limit = 2 * (59 - 2) / free * (1 + 1 / 60) * stats.f.ppf(0.99, 2, free) * np.mean(result.shrinkage_**2)
     assert Monitor(result).limits(0.99).t2 == pytest.approx(limit, rel=1e-9)
 
 
@@ -322,7 +322,6 @@ def test_the_command_line_adjusts_and_scores_new_rows(tmp_path, capsys):
         ({"center": False}, "Leave center out"),
         ({"adjust": "site", "explain": "site"}, "Leave site out of explain"),
         ({"standard_errors": True}, "standard_errors with adjust"),
-        ({"monitor": True}, "monitor with adjust"),
     ],
 )
 def test_what_does_not_go_with_adjust_is_refused(settings, words):

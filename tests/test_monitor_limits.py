@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
+from fake_grid import grid_of, in_a_run
 from scipy import stats
 
 from flower_pca import ConfigError, PCAResult, simulate
 from flower_pca.analysis import quantiles, sites
 from flower_pca.analysis.monitor import Monitor
 from flower_pca.base import files
+from flower_pca.rows.adjusted import hat_root
 from flower_pca.stages.downdate import Downdate, neighbours
 from flower_pca.stages.histograms import Grid
+from flower_pca.strategies import PCAStrategy
 
 
 def rows_with_structure(n, d, seed=0, deviations=(9.0, 7.0, 5.0)):
@@ -61,6 +65,104 @@ def test_a_row_without_itself_is_scored_as_by_a_fit_to_all_other_rows(n, d, give
     assert np.abs(np.cumsum(own - result.histograms_, axis=1)).max() <= 0.05 * n
 
 
+def refitted_beside(X, A, k, *, scale=False, around=0):
+    """T2 and SPE of each row by least squares on A and LAPACK's SVD of all others, as `refitted` has them."""
+    found, removed = [], np.linalg.matrix_rank(A) - 1
+    for i, (x, a) in enumerate(zip(X, A, strict=True)):
+        out = np.s_[max(i - around, 0) : i + around + 1]
+        others, design = np.delete(X, out, axis=0), np.delete(A, out, axis=0)
+        slopes = np.linalg.lstsq(design, others, rcond=None)[0]
+        left = others - design @ slopes
+        deviation = left.std(axis=0) if scale else 1.0
+        _, s, V = np.linalg.svd(left / deviation, full_matrices=False)
+        y = (x - a @ slopes) / deviation
+        t = V[:k] @ y
+        found.append([np.sum(t**2 / s[:k] ** 2) * (len(others) - 1 - removed), np.sum((y - t @ V[:k]) ** 2)])
+    return np.array(found).T
+
+
+def with_covariates(n, d, *, sites=2, apart=0.0, seed=1):
+    """Rows that follow age and sex, some of far-out age, in tables of sites whose means lie apart."""
+    X, rng = rows_with_structure(n, d, seed), np.random.default_rng(seed)
+    age = rng.normal(50.0, 10.0, n)
+    age[:3] += [60.0, -70.0, 90.0]
+    sex, site = rng.integers(0, 2, n).astype(float), np.arange(n) * sites // n
+    X += np.outer(age, rng.standard_normal(d)) * 0.2 + np.outer(sex, rng.standard_normal(d)) + apart * site[:, None]
+    table = pd.DataFrame(X).add_prefix("x").assign(age=age, sex=sex)
+    return [table[site == i] for i in range(sites)], X, np.column_stack([age, sex]), np.eye(sites)[site]
+
+
+@pytest.mark.parametrize("by_site", [False, True])
+@pytest.mark.parametrize(
+    ("n", "d", "given", "close"),
+    [
+        (80, 30, {}, (4e-3, 2e-3)),
+        (100, 300, {}, (0.02, 4e-3)),
+        (100, 200, {"scale": "std"}, (0.03, 4e-3)),
+        (100, 30, {"mask": True}, (4e-3, 2e-3)),
+    ],
+)
+def test_an_adjusted_row_without_itself_is_scored_as_by_a_regression_and_a_fit_of_all_others(
+    n, d, given, close, by_site
+):
+    tables, X, A, site = with_covariates(n, d, apart=2.0 * by_site)
+    adjust = ("age", "sex", "site") if by_site else ("age", "sex")
+    result = simulate("krylov", tables, n_components=3, monitor=True, adjust=adjust, **given)
+    assert result.histograms_of == "left out"
+    design = np.column_stack([A, site if by_site else np.ones(n)])
+    expected = refitted_beside(X, design, 3, scale="scale" in given)
+    of_sites = [result.at_site(i) if by_site else result for i in range(2)]
+    scored = [Monitor(of).score(table, own=True) for of, table in zip(of_sites, tables, strict=True)]
+    t2, spe = np.concatenate([own.t2 for own in scored]), np.concatenate([own.spe for own in scored])
+    for found, by_hand, tolerance in zip((t2, spe), expected, close, strict=True):
+        off = np.abs(found / by_hand - 1.0)
+        assert np.median(off) < tolerance
+        assert off[:3].max() < 20 * tolerance  # rows of far-out age
+    grid, rest = Grid.of_columns(d), result.left_out_variance_ * (n - 1) / (n - 1 - result.adjusted_degrees_)
+    for counts, values in zip(result.histograms_, (t2 / 3.0, spe / rest), strict=True):
+        assert counts.sum() == n
+        assert np.abs(np.cumsum(counts - grid.count(values))).max() <= 2
+
+
+def test_adjusted_neighbours_are_left_out_together_as_by_a_fit_without_them():
+    tables, X, A, _ = with_covariates(100, 30, sites=1)
+    design = np.column_stack([A, np.ones(100)])
+    result = simulate("krylov", tables, n_components=3, adjust="age,sex", tol=1e-12)
+    data = result._data(tables[0])
+    _, s, V = np.linalg.svd(X - design @ np.linalg.lstsq(design, X, rcond=None)[0], full_matrices=False)
+    values = s[:4] ** 2
+    without = Downdate(
+        W=V[:4].T, values=values, k=3, mean_rest=float(np.mean(s[4:] ** 2)), n=100, centred=True, removed=2,
+        hat=hat_root(data, result.covariate_inverse_, 100),
+    )  # fmt: skip
+    t2, spe = (np.concatenate(a) for a in zip(*without.distances(data.dense(), 3), strict=True))
+    by_hand = refitted_beside(X, design, 3, around=3)
+    for found, expected, tolerance in ((t2, by_hand[0], 0.01), (spe, by_hand[1], 5e-3)):
+        assert np.median(np.abs(found / expected - 1.0)) < tolerance
+
+
+def test_a_row_that_its_covariates_fit_alone_is_counted_nowhere():
+    tables, _, _, _ = with_covariates(60, 10)
+    tables[1] = tables[1].assign(alone=0.0)
+    tables[0] = tables[0].assign(alone=(np.arange(30) == 4).astype(float))
+    result = simulate("krylov", tables, n_components=2, monitor=True, adjust="age,alone")
+    assert list(result.histograms_.sum(axis=1)) == [59.0, 59.0]
+    scored = Monitor(result).score(tables[0], own=True)
+    assert list(np.flatnonzero(np.isnan(scored.t2))) == list(np.flatnonzero(np.isnan(scored.spe))) == [4]
+
+
+@pytest.mark.parametrize("mask", [False, True])
+def test_nodes_count_adjusted_rows_as_a_loop_in_process_does(mask):
+    tables, _, _, _ = with_covariates(90, 12, sites=3)
+    asked = {"n_components": 2, "monitor": True, "adjust": "age,sex,site", "tol": 1e-12}
+    expected = simulate("krylov", tables, **asked)
+    with in_a_run():
+        result = PCAStrategy("krylov", mask=mask, min_nodes=3, **asked).fit(
+            grid_of(tables, covariates="age,sex", allow=["krylov", "monitor"])
+        )
+    np.testing.assert_array_equal(result.histograms_, expected.histograms_)
+
+
 def test_neighbours_are_left_out_together_as_by_a_fit_without_them():
     X = rows_with_structure(100, 60)
     Y = X - X.mean(axis=0)
@@ -80,9 +182,12 @@ def test_without_neighbours_both_formulas_are_the_same(centred):
     Y = X - X.mean(axis=0) if centred else X
     _, s, V = np.linalg.svd(Y, full_matrices=False)
     without = Downdate(W=V[:4].T, values=s[:4] ** 2, k=3, mean_rest=float(np.mean(s[4:] ** 2)), n=40, centred=centred)
-    alone = without._alone(Y)
+    lines = without._lines(0, len(Y))
+    alone = without._alone(Y, lines)
     for i in range(40):
-        np.testing.assert_allclose(np.ravel(without._with_neighbours(Y, i, i + 1, 0)), [a[i] for a in alone], rtol=1e-9)
+        np.testing.assert_allclose(
+            np.ravel(without._with_neighbours(Y, lines, i, i + 1, 0)), [a[i] for a in alone], rtol=1e-9
+        )
 
 
 def in_time(n, correlation, seed):

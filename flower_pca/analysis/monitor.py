@@ -42,6 +42,8 @@ from flower_pca.names.table import Table
 from flower_pca.results.facts import names_of
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.projection import shrinkage
+from flower_pca.rows.adjusted import hat_root
+from flower_pca.rows.covariates import SITE
 from flower_pca.stages import downdate, histograms
 
 LEVEL: Final = 0.99
@@ -141,6 +143,10 @@ class Monitor:
         # which a run has not whose clients keep their loadings
         self._result, _ = result, result.frame
         axes, variances = result.axes
+        # An unbiased variance counts what covariates and sites took.
+        self._free = max(result.n_samples_ - 1 - result.adjusted_degrees_, 1)
+        variances = variances * (max(result.n_samples_ - 1, 1) / self._free)
+        self._total = float(result.total_variance_) * (max(result.n_samples_ - 1, 1) / self._free)
         self._axis_variances = variances
         self._all = max(histograms.meaningful(variances), 1)
         self._k = min(self._all, n_components or self._all)
@@ -300,9 +306,12 @@ class Monitor:
                 "Rows of a run can be scored without themselves only if the components are eigenvectors of the "
                 "covariance of at least 3 rows. Leave out own=True."
             )
-        data, ddof = result._data(X), max(result.n_samples_ - 1, 1)
-        values = self._axis_variances[: self._all] * ddof
-        total, rows = result.total_variance_ * ddof, result.n_samples_ - int(result.centered)
+        data, removed = result._data(X), result.adjusted_degrees_
+        values, total = self._axis_variances[: self._all] * self._free, self._total * self._free
+        rows, hat = result.n_samples_ - int(result.centered) - removed, None
+        if result.covariate_inverse_ is not None:
+            by_site = SITE in result.config["adjust"]
+            hat = hat_root(data, result.covariate_inverse_, data.n if by_site else result.n_samples_)
         without = downdate.Downdate(
             W=np.ascontiguousarray(result.axes[0][:, : self._all], dtype=np.float64),
             values=np.asarray(values, dtype=np.float64),
@@ -311,6 +320,8 @@ class Monitor:
             n=result.n_samples_,
             centred=result.centered,
             rescaled=self._rescaled(),
+            hat=hat,
+            removed=removed,
         )
         around = downdate.neighbours(np.concatenate([without.scores(block) for block in data.dense()]))
         return without.distances(data.dense(), around)
@@ -338,12 +349,12 @@ class Monitor:
     @property
     def _rest(self) -> float:
         """The variance left out."""
-        return max(float(self._result.total_variance_ - self._variances.sum()), 0.0)
+        return max(self._total - float(self._variances.sum()), 0.0)
 
     @property
     def _floor(self) -> float:
         """What rounding leaves of a row, and more: where nothing is left out, SPE is beyond it for other reasons."""
-        return downdate.ROUNDING * float(self._result.total_variance_)
+        return downdate.ROUNDING * self._total
 
     def _theory(self, level: float, *, trained: bool) -> Limits:
         from scipy import special
@@ -368,21 +379,20 @@ class Monitor:
             factors = shrinkage(self._variances, self._rest, rows=rows, columns=columns)
         if trained:
             whose = "the run's own"
-            t2 = (n - 1) * (1.0 - 1.0 / about) * special.betaincinv(k / 2.0, free / 2.0, level)
+            t2 = self._free * (1.0 - 1.0 / about) * special.betaincinv(k / 2.0, free / 2.0, level)
         else:
             whose = "new"
-            t2 = k * (n - 1) / free * (1.0 + 1.0 / about) * special.fdtri(k, free, level)
+            t2 = k * self._free / free * (1.0 + 1.0 / about) * special.fdtri(k, free, level)
         if factors is not None:
             t2 *= float(np.mean(factors**2))
         spe, assumed = self._box(level, factors)
         if factors is not None and self._rest > self._floor:
-            left = self._result.total_variance_ - float(np.sum(factors**2 * self._variances))
+            left = self._total - float(np.sum(factors**2 * self._variances))
             spe *= (1.0 + 1.0 / about) * left / self._rest
-            spe *= (n - 1) / (n - 1 - removed)  # variances have the divisor n - 1, whatever was removed
         words = f"theory for {whose} rows of a normal law{assumed}"
         if not trained and n < _PER_COLUMN_BY_THEORY * self._result.n_features_in_:
             words += "; a guess, as rows are few for so many columns"
-            if self._result.adjust_ is None:
+            if not self._result.harmonized_by_:
                 words += ": for better limits, run with monitor"
         if self._result.harmonized_by_:
             words += "; new rows of a site of few rows lie beyond more often, as its location and scale are uncertain"

@@ -215,7 +215,6 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule(
         "categorical", "adjust", "left out, because levels are divided by the root of a share", "Code them as numbers."
     ),
-    Rule("monitor", "adjust", "False, because limits for new rows need the leverage of each row"),
     Rule(
         "scale",
         "adjust",

@@ -31,7 +31,7 @@ from flower_pca.results.projection import Projection, known_shrinkage, shrinkage
 from flower_pca.results.site import fields_at
 from flower_pca.rows.adjusted import of_site
 from flower_pca.rows.combat import SiteEffect, hints_of_few_rows
-from flower_pca.rows.covariates import ADJUSTED, SITE, Covariates
+from flower_pca.rows.covariates import ADJUSTED, INVERSE, SITE, Covariates
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.settings.budget import DP
@@ -140,6 +140,8 @@ class PCAResult:
     covariate_mean_, slopes_ : ndarray or None
         Their means, (q,), and how much each column changes with each of them, (q, d); None without covariates. "site"
         is none of the q.
+    covariate_inverse_ : ndarray of shape (q, q) or None
+        The pseudo-inverse of their products about their means, from which leverages of rows follow.
     adjusted_degrees_ : int
         How many degrees of freedom covariates and sites take.
     harmonized_by_ : str
@@ -210,6 +212,7 @@ class PCAResult:
     adjusted_by_: tuple[str, ...] = ()
     covariate_mean_: Array | None = None
     slopes_: Array | None = None
+    covariate_inverse_: Array | None = None
     adjusted_degrees_: int = 0
     harmonized_by_: str = ""
     kept_: tuple[str, ...] = ()
@@ -1012,6 +1015,7 @@ def fields_of(model: Model) -> dict[str, Any]:
         "explained_before_names_": before_names,
         "explained_before_shares_": before,
         **({} if adjusted is None else _of_covariates(adjusted)),
+        "covariate_inverse_": model.left.get(INVERSE),
         "adjusted_degrees_": int(model.left.get(ADJUSTED, 0)),
         "cross_": None if "cross" not in model.left else model.left["cross"][:k, :k] / ddof,
         "feature_names_in_": labels.array_of(names),

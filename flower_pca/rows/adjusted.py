@@ -108,6 +108,29 @@ def table(whole: Table, joint: Measured, names: tuple[str, ...] | None, frame: F
     return Table(Residuals(joint, d, move, fill), names)
 
 
+def hat_root(data: Any, inverse: Array, rows: int) -> Array:
+    """A root F of the hat matrix FF' of the regression that was removed, with a line for each row of a site.
+
+    Parameters
+    ----------
+    data
+        The rows of the site, in the frame of the run.
+    inverse : ndarray of shape (q, q)
+        The pseudo-inverse of the products of the covariates about their means, over the rows of all sites.
+    rows : int
+        The rows that the mean is of: those of the site if each site subtracts its own means, else those of all.
+    """
+    mean = np.full((data.n, 1), 1.0 / np.sqrt(rows))
+    known = data.frame.covariates
+    if known is None or not known.adjusted:
+        return mean
+    last = data.d + known.adjusted
+    A = np.concatenate([np.array(block[:, data.d : last], dtype=np.float64) for block in data.joint.blocks()])
+    A -= A.mean(axis=0) if known.within else known.mean
+    values, V = np.linalg.eigh(inverse)
+    return np.column_stack([mean, A @ (V * np.sqrt(np.maximum(values, 0.0)))])
+
+
 def of_site(data: Any) -> dict[str, Array]:
     """What a site needs to adjust or harmonize its rows as in the run, which never leaves it; {} if nothing."""
     covariates, joint = data.frame.covariates, data.joint

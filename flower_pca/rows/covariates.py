@@ -23,6 +23,7 @@ from flower_pca.rows.combat import SiteEffect
 
 NAME: Final = "covariates"  # of the covariates in a message
 ADJUSTED: Final = "adjusted"  # in a model: how many degrees of freedom the covariates take that are removed
+INVERSE: Final = "covariate_inverse"  # likewise: the pseudo-inverse of the products of these covariates
 SITE: Final = "site"  # in place of a covariate's name, the site that a row is from
 _TIED: Final = 1e-10  # of the first eigenvalue of the covariates' correlations, below which one is rounding
 _REMEDY: Final = "Install the same flower_pca everywhere."

@@ -25,7 +25,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.core.kinds import Ask, Kind, Part, index
 from flower_pca.core.model import Claim, Model
 from flower_pca.core.stage import Arrays, Merge, Stage, end_if
-from flower_pca.rows.covariates import ADJUSTED, independent, inverse
+from flower_pca.rows.covariates import ADJUSTED, INVERSE, independent, inverse
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.stages.opening import SITE_ROWS, SITE_SUMS, Opening, OpeningState, block_or_drawn
@@ -205,7 +205,7 @@ def finished(state: AdjustedState, features: Opening, model: Model) -> Model:
         frame=frame,
         claims={client: _claim(claim, state.said[client], means, lengths) for client, claim in found.claims.items()},
         sites=_sites(found.sites, state, means, slopes / frame.divisor),
-        left={**found.left, ADJUSTED: np.array(taken)},
+        left={**found.left, ADJUSTED: np.array(taken), INVERSE: inverse(squares)},
     )
 
 

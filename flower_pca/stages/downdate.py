@@ -19,18 +19,24 @@ with c = n / (n - 1) if the run is centred and 1 if not. If columns were divided
 the same rows, each entry x_i is first divided by its deviation without the row, which is
 sqrt((n - c x_i^2) / (n - 1)) in the frame. Columns that are made of words keep their scale.
 
+If a regression on covariates was removed, c = 1 / (1 - h) with the leverage h of the row in the
+regression on the mean and the covariates, and n - 2 is less by the degrees of freedom that the
+covariates take. A row with h = 1 is fitted by its own covariates alone, so nobody knows where it lies
+without itself. The leverages are the diagonal of the hat matrix H = F F', of which F has a line for each row. It is
+1 / sqrt(n) in each line if there are no covariates.
+
 Rows can belong together: they follow each other in time, or are of one person. Then a row's
 neighbours say much about it, and are left out with it. How many is told by the autocorrelation of the
 scores, over the rows of one node in their order: see `neighbours`. With J the rows at most b places
-from row i, R their residuals from W, RR' = YY', and U = [X_J W, Y] the rows in the basis of W and of
-their residuals, g the sum of the rows of U, and s the sum of the rows of J,
+from row i, R their residuals from W, RR' = YY', U = [X_J W, Y] the rows in the basis of W and of their
+residuals, and K = (I - F_J F_J')^-1 = I + F_J (I - F_J'F_J)^-1 F_J' of their lines of F,
 
-    M   = diag(theta_1, ..., theta_p, bar, ..., bar) - U'U - g g' / (n - |J|)
-    u   = u_i + g / (n - |J|)
+    M   = diag(theta_1, ..., theta_p, bar, ..., bar) - U'K U
+    u   = the line of K U for row i
     T2  = sum_j (u'q_j)^2 (n - |J| - 1) / mu_j
-    SPE = |x_i + s / (n - |J|)|^2 - sum_j (u'q_j)^2
+    SPE = (K X_J X_J' K)_ii - sum_j (u'q_j)^2
 
-which is the same for b = 0 and a run that is centred. One that is not has g = s = 0 there.
+which is the same for b = 0.
 """
 
 from __future__ import annotations
@@ -52,6 +58,7 @@ _DEPENDENT: Final = 0.2  # an autocorrelation at lag 1 from which rows belong to
 _DEVIATIONS: Final = 4.0  # which it must be above, too, of autocorrelations by chance
 _INDEPENDENT: Final = 0.15  # an autocorrelation below which they do no more
 _SAME: Final = 1e-10  # of the largest square, below which a residual is none
+_ALONE: Final = 1e-9  # 1 less the leverage of rows, below which their covariates alone fit them
 
 
 @dataclass(frozen=True)
@@ -74,6 +81,10 @@ class Downdate:
         Whether the mean of all rows was subtracted.
     rescaled : ndarray of shape (d,) or None
         The columns, that were divided by the deviation of all rows; None if no column was.
+    hat : ndarray of shape (rows, f) or None
+        The lines of F for the rows that are held against the components, if a regression on covariates was removed.
+    removed : int
+        How many degrees of freedom covariates and sites took.
     """
 
     W: Array
@@ -83,17 +94,25 @@ class Downdate:
     n: int
     centred: bool
     rescaled: Array | None = None
+    hat: Array | None = None
+    removed: int = 0
 
     def distances(self, blocks: Iterator[Array], around: int) -> Iterator[tuple[Array, Array]]:
-        """T2 and SPE of each row of the blocks without itself, and without as many rows before and after it."""
+        """T2 and SPE of each row of the blocks without itself, and without as many rows before and after it.
+
+        NaN of a row that cannot be left out, because its covariates alone fit it.
+        """
+        done = 0
         if not around:
             for block in blocks:
                 for rows in self._pieces(block, len(self.values) + 1):
-                    yield self._alone(rows)
+                    yield self._alone(rows, self._lines(done, len(rows)))
+                    done += len(rows)
             return
         most = min(self._at_once(len(self.values) + 2 * around + 1), _ROWS)
         for rows, first, last in _windows(blocks, around, most):
-            yield self._with_neighbours(rows, first, last, around)
+            yield self._with_neighbours(rows, self._lines(done - first, len(rows)), first, last, around)
+            done += last - first
 
     def scores(self, block: Array) -> Array:
         """The scores of rows along the components, from which `neighbours` follow, (rows, k)."""
@@ -107,34 +126,37 @@ class Downdate:
         for i in range(0, len(block), step):
             yield np.asarray(block[i : i + step], dtype=np.float64)
 
-    @property
-    def _factor(self) -> float:
-        """The factor c of a single row."""
-        return self.n / (self.n - 1) if self.centred else 1.0
+    def _lines(self, start: int, count: int) -> Array:
+        """The lines of F for so many rows."""
+        if self.hat is not None:
+            return self.hat[start : start + count]
+        return np.full((count, int(self.centred)), 1.0 / np.sqrt(self.n))
 
-    def _scaled(self, X: Array) -> Array:
+    def _scaled(self, X: Array, c: Array) -> Array:
         """Rows by the deviations of the columns without each of them."""
         if self.rescaled is None:
             return X
-        left = (self.n - self._factor * X**2) / (self.n - 1)
+        left = (self.n - c[:, None] * X**2) / (self.n - 1)
         # a column in which the other rows are all alike keeps its scale
         usable = self.rescaled & (left > ROUNDING)
         return np.where(usable, X / np.sqrt(np.where(usable, left, 1.0)), X)
 
-    def _alone(self, X: Array) -> tuple[Array, Array]:
+    def _alone(self, X: Array, F: Array) -> tuple[Array, Array]:
         """T2 and SPE of rows, each without itself."""
-        X, c = self._scaled(X), self._factor
+        c, known = _factors(F)
+        X = self._scaled(X, c)
         T = X @ self.W
         rest = X - T @ self.W.T
         u = np.column_stack([T, np.sqrt(np.einsum("ij,ij->i", rest, rest))])
-        M = np.diag(np.append(self.values, self.mean_rest)) - c * u[:, :, None] * u[:, None, :]
-        inside, t2 = self._along(M, u, self.n - 2)
+        M = np.diag(np.append(self.values, self.mean_rest)) - (c[:, None] * u)[:, :, None] * u[:, None, :]
+        inside, t2 = self._along(M, u, self.n - 2 - self.removed)
         squares = np.einsum("ij,ij->i", X, X)
-        return c**2 * t2, np.maximum(c**2 * (squares - inside), 0.0)
+        spe = np.maximum(c**2 * (squares - inside), 0.0)
+        return np.where(known, c**2 * t2, np.nan), np.where(known, spe, np.nan)
 
-    def _with_neighbours(self, X: Array, first: int, last: int, b: int) -> tuple[Array, Array]:
+    def _with_neighbours(self, X: Array, F: Array, first: int, last: int, b: int) -> tuple[Array, Array]:
         """T2 and SPE of the rows from `first` to before `last` of these, each without itself and its neighbours."""
-        X = self._scaled(X)
+        X = self._scaled(X, _factors(F)[0])
         T = X @ self.W
         rest = X - T @ self.W.T
         products, all_products = rest @ rest.T, X @ X.T
@@ -147,35 +169,40 @@ class Downdate:
             own = places[which] - starts[which]
             squares = all_products[J[:, :, None], J[:, None, :]]
             t2[which], spe[which] = self._of_groups(
-                T[J], products[J[:, :, None], J[:, None, :]], squares, own, int(size)
+                T[J], products[J[:, :, None], J[:, None, :]], squares, F[J], own, int(size)
             )
         return t2, spe
 
-    def _of_groups(self, T: Array, products: Array, squares: Array, own: Array, size: int) -> tuple[Array, Array]:
+    def _of_groups(
+        self, T: Array, products: Array, squares: Array, F: Array, own: Array, size: int
+    ) -> tuple[Array, Array]:
         """T2 and SPE of the row `own` of each group of so many rows, without the whole group.
 
         T are the rows along W, `products` the products of their residuals, `squares` those of the
-        rows themselves, (groups, size, ...) each.
+        rows themselves, F their lines of F, (groups, size, ...) each.
         """
         values, vectors = np.linalg.eigh(products)
         kept = values > _SAME * np.maximum(values[:, -1:], np.finfo(np.float64).tiny)
         Y = vectors * np.sqrt(np.where(kept, values, 0.0))[:, None, :]
         U = np.concatenate([T, Y], axis=2)
         groups, left = np.arange(len(U)), self.n - size
-        u = U[groups, own]
-        lengths = squares[groups, own, own]
-        M = -U.transpose(0, 2, 1) @ U
-        if self.centred:
-            g = U.sum(axis=1)
-            M -= g[:, :, None] * g[:, None, :] / left
-            u = u + g / left
-            lengths = lengths + 2.0 * squares[groups, own].sum(axis=1) / left + squares.sum(axis=(1, 2)) / left**2
+        across = F.transpose(0, 2, 1)
+        inner = np.eye(F.shape[2]) - across @ F
+        known = np.linalg.eigvalsh(inner).min(axis=1, initial=1.0) > _ALONE
+        inner[~known] = np.eye(F.shape[2])
+        inverse = np.linalg.inv(inner)
+        weights = np.einsum("gf,gfe->ge", F[groups, own], inverse)
+        g, crossed = across @ U, across @ squares
+        M = -U.transpose(0, 2, 1) @ U - g.transpose(0, 2, 1) @ inverse @ g
+        u = U[groups, own] + np.einsum("gf,gfr->gr", weights, g)
+        lengths = squares[groups, own, own] + 2.0 * np.einsum("gf,gf->g", weights, crossed[groups, :, own])
+        lengths += np.einsum("gf,gfe,ge->g", weights, crossed @ F, weights)
         p = len(self.values)
         M[:, range(p), range(p)] += self.values
         beyond = range(p, M.shape[1])
         M[:, beyond, beyond] += np.where(kept, self.mean_rest, 0.0)
-        inside, t2 = self._along(M, u, left - 1)
-        return t2, np.maximum(lengths - inside, 0.0)
+        inside, t2 = self._along(M, u, left - 1 - self.removed)
+        return np.where(known, t2, np.nan), np.where(known, np.maximum(lengths - inside, 0.0), np.nan)
 
     def _along(self, M: Array, u: Array, ddof: int) -> tuple[Array, Array]:
         """The squares of u along the k leading eigenvectors of M, and the same over variances with this divisor."""
@@ -189,6 +216,13 @@ class Downdate:
         far = np.where(squares > least, np.inf, 0.0)
         shares = np.divide(squares, mu, out=far, where=mu > least)
         return squares.sum(axis=1), shares.sum(axis=1) * ddof
+
+
+def _factors(F: Array) -> tuple[Array, Array]:
+    """The factor c of each row by its line of F, and whether the row can be left out; else c is 1."""
+    left = 1.0 - np.einsum("ij,ij->i", F, F)
+    known = left > _ALONE
+    return 1.0 / np.where(known, left, 1.0), known
 
 
 def neighbours(scores: Array) -> int:

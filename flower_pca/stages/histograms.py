@@ -32,10 +32,12 @@ from flower_pca.base import labels
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
-from flower_pca.core.kinds import BLOCK, FLAG, POSITIVE, VALUES, Ask, Kind, Part, number
+from flower_pca.core.kinds import BLOCK, FLAG, MATRIX, POSITIVE, VALUES, Ask, Kind, Part, number
 from flower_pca.core.model import Model
 from flower_pca.core.stage import MOST_ROWS, Arrays, Stage, end_if
 from flower_pca.names.coding import source_of
+from flower_pca.rows.adjusted import hat_root
+from flower_pca.rows.covariates import ADJUSTED, INVERSE
 from flower_pca.rows.local import LocalData
 from flower_pca.stages.downdate import ROUNDING, Downdate, neighbours
 
@@ -53,6 +55,7 @@ _COARSE: Final = 16  # bins of an octave
 _FINE: Final = 256  # bins of an octave near the average, with many columns
 _OCTAVES: Final = 20  # below and above the average
 _NEAR: Final = 2  # octaves below and above the average that have fine bins
+_SLACK: Final = 1e-6  # by which rounding may lift a leverage above 1
 _LEAST_ROWS: Final = 3  # with fewer, there are no components without one row and its mean
 
 
@@ -140,6 +143,10 @@ class HistogramsState:
         How many rows lie in each bin.
     neighbours : int
         How many rows were left out with their neighbours.
+    removed : int
+        How many degrees of freedom covariates and sites took, if a regression on covariates was removed.
+    inverse : ndarray of shape (q, q) or None
+        The pseudo-inverse of the products of the covariates then.
     """
 
     Z: Array
@@ -152,6 +159,8 @@ class HistogramsState:
     deviation: bool
     counts: Array | None = None
     neighbours: int = 0
+    removed: int = 0
+    inverse: Array | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,20 +185,23 @@ class Histograms(Stage[HistogramsState]):
         "rows": number(1.0, MOST_ROWS),
         "centred": FLAG,
         "deviation": FLAG,
+        "removed": number(0.0, MOST_ROWS),
+        "inverse": MATRIX,
     }
     by_row: ClassVar[bool] = True
 
     def start(self, model: Model) -> HistogramsState:
-        (axes, squares), ddof = model.axes, max(model.n - 1, 1)
+        removed = int(model.left.get(ADJUSTED, 0))
+        (axes, squares), ddof = model.axes, max(model.n - 1 - removed, 1)
         variances = squares / ddof
         k, total = meaningful(variances), model.trace / ddof
         rest = total - float(variances[:k].sum())
         Z, values, beyond = axes[:, :k], np.empty(0), 0.0
-        if "cross" not in model.left and model.sure and model.n >= _LEAST_ROWS:
+        if "cross" not in model.left and model.sure and model.n >= _LEAST_ROWS + removed:
             assert model.values is not None
             Z = model.columns
             values = np.where(model.values > ROUNDING * model.values[0], model.values, 0.0)
-            beyond = mean_rest(model.trace, values, model.n - int(model.center), model.d)
+            beyond = mean_rest(model.trace, values, model.n - int(model.center) - removed, model.d)
         return HistogramsState(
             Z=Z,
             variances=variances[:k],
@@ -199,10 +211,12 @@ class Histograms(Stage[HistogramsState]):
             rows=model.n,
             centred=model.center,
             deviation=model.scale == "std" and model.center,
+            removed=removed,
+            inverse=model.left.get(INVERSE),
         )
 
     def broadcast(self, state: HistogramsState) -> Arrays:
-        return {
+        sent = {
             "Z": state.Z,
             "variances": state.variances,
             "rest": np.array(state.rest),
@@ -212,6 +226,9 @@ class Histograms(Stage[HistogramsState]):
             "centred": np.array(float(state.centred)),
             "deviation": np.array(float(state.deviation)),
         }
+        if state.inverse is not None:
+            sent |= {"removed": np.array(float(state.removed)), "inverse": state.inverse}
+        return sent
 
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
@@ -228,8 +245,10 @@ class Histograms(Stage[HistogramsState]):
         with np.errstate(all="ignore"):
             pairs, around = _distances(arrays, data)
             for t2, spe in pairs:
+                if "inverse" in arrays:  # rows that cannot be left out
+                    t2, spe = t2[~np.isnan(t2)], spe[~np.isnan(t2)]
                 counts += grid.count(t2 / k), grid.count(spe / rest if rest > 0.0 else np.zeros_like(spe))
-        return {"counts": counts, "neighbours": np.array(float(data.n if around else 0))}, memory
+        return {"counts": counts, "neighbours": np.array(float(counts[0].sum() if around else 0))}, memory
 
     def bounds(self, state: HistogramsState, model: Model) -> Mapping[str, Array | float]:
         return {"counts": MOST_ROWS, "neighbours": MOST_ROWS}
@@ -287,15 +306,36 @@ def _distances(arrays: Arrays, data: LocalData) -> tuple[Iterator[tuple[Array, A
         n=int(arrays["rows"]),
         centred=bool(arrays["centred"]),
         rescaled=rescaled,
+        hat=_hat(arrays, data),
+        removed=int(arrays.get("removed", 0)),
     )
     around = neighbours(np.concatenate([without.scores(block) for block in data.dense()]))
     return without.distances(data.dense(), around), around
+
+
+def _hat(arrays: Arrays, data: LocalData) -> Array | None:
+    """What `Downdate` needs to know of covariates; None if no regression on these was removed."""
+    known = data.frame.covariates
+    if "inverse" not in arrays or known is None:
+        return None
+    rows = data.n if known.within else int(arrays["rows"])
+    hat = hat_root(data, arrays["inverse"].astype(np.float64), rows)
+    if not (np.einsum("ij,ij->i", hat, hat) <= 1.0 + _SLACK).all():
+        raise ProtocolError("By a message of monitor, rows have a leverage above 1. Check the sender.")
+    return hat
 
 
 def _check(arrays: Arrays, data: LocalData) -> None:
     """Refuse what numpy would lay over the rows: units of its own for every row would tell each by its place."""
     Z, variances, values = (arrays[name] for name in ("Z", "variances", "values"))
     d, rows = data.d, float(arrays["rows"])
+    known, inverse = data.frame.covariates, arrays.get("inverse")
+    q = 0 if known is None or not known.changes_rows else known.adjusted
+    if inverse is not None and inverse.shape != (q, q):
+        raise ProtocolError(
+            f"A message of monitor needs products of {labels.count(q, 'covariate')}, and it has the shape "
+            f"{inverse.shape}. Check the sender."
+        )
     alone = len(values) == 0 and variances.shape == Z.shape[1:]
     left_out = values.shape == Z.shape[1:] and 0 < len(variances) <= len(values) and rows >= max(_LEAST_ROWS, data.n)
     if Z.ndim != 2 or len(Z) != d or not (alone or left_out):

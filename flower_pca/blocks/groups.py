@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -40,6 +41,8 @@ class Groups(Stored):
         How many rows there are.
     single : bool
         Whether all columns are of single precision, so that the rows are.
+    start : int, default=0
+        The first row of the file that is one of them.
 
     Attributes
     ----------
@@ -47,8 +50,10 @@ class Groups(Stored):
         What the columns are called.
     """
 
-    def __init__(self, opened: Callable[[], Any], columns: Sequence[str], n: int, *, single: bool) -> None:
-        self._opened, self._columns = opened, tuple(columns)
+    def __init__(
+        self, opened: Callable[[], Any], columns: Sequence[str], n: int, *, single: bool, start: int = 0
+    ) -> None:
+        self._opened, self._columns, self._start = opened, tuple(columns), start
         self.names = tuple(labels.clean(column) for column in columns)
         self.shape = (n, len(self._columns))
         self.dtype = np.dtype(np.float32 if single and self._columns else np.float64)
@@ -69,7 +74,8 @@ class Groups(Stored):
 
     def pieces(self) -> Iterator[Array]:
         """Batches of rows."""
-        for batch in batches(self._opened(), self._columns, rows_of_a_piece(self.shape[1], self.dtype)):
+        of_a_piece, stop = rows_of_a_piece(self.shape[1], self.dtype), self._start + self.shape[0]
+        for batch in batches(self._opened(), self._columns, of_a_piece, self._start, stop):
             rows = np.empty((batch.num_rows, len(self._columns)), dtype=self.dtype)
             for j, column in enumerate(self._columns):
                 # Safe casts refuse whole numbers beyond 2^53, which only lose their last digits.
@@ -77,21 +83,57 @@ class Groups(Stored):
                 rows[:, j] = values.to_numpy(zero_copy_only=False)
             yield rows
 
+    def between(self, start: int, stop: int) -> Groups:
+        """The rows from `start` on and before `stop`."""
+        single = self.dtype == np.float32
+        return Groups(self._opened, self._columns, stop - start, single=single, start=self._start + start)
+
 
 def is_single(kinds: Any) -> bool:
     """Whether all of these types are of single precision at most."""
     return all(str(kind) in _SINGLE for kind in kinds)
 
 
-def batches(opened: Any, columns: Sequence[str], rows: int) -> Iterator[Any]:
-    """The record batches of a file, of a table or of a parquet file; the latter read these columns only."""
+def batches(opened: Any, columns: Sequence[str], rows: int, start: int = 0, stop: int | None = None) -> Iterator[Any]:
+    """The rows of a file, of a table or of a parquet file from `start` on and before `stop`, as record batches.
+
+    A parquet file reads these columns only. Groups without any of the rows are not read.
+    """
+    first = 0
+    for n, read in _groups(opened, columns, rows):
+        left = n if stop is None else min(stop - first, n)
+        seen = first
+        for batch in read() if max(start - first, 0) < left else ():
+            begin, end = max(start - seen, 0), min(first + left - seen, batch.num_rows)
+            if begin < end:
+                yield batch.slice(begin, end - begin)
+            seen += batch.num_rows
+        first += n
+
+
+def _groups(opened: Any, columns: Sequence[str], rows: int) -> Iterator[tuple[int, Callable[[], Iterator[Any]]]]:
+    """Each group of a file, or small ones together: how many rows they have, and what reads their batches."""
     if hasattr(opened, "iter_batches"):
-        yield from opened.iter_batches(batch_size=rows, columns=list(columns))
+        sizes = [opened.metadata.row_group(i).num_rows for i in range(opened.metadata.num_row_groups)]
+        # pyarrow keeps what it has read of the groups before in the same call.
+        while sizes:
+            together = max(int(np.searchsorted(np.cumsum(sizes), rows, side="right")), 1)
+            numbers = [*range(opened.metadata.num_row_groups - len(sizes), opened.metadata.num_row_groups)][:together]
+            yield (
+                sum(sizes[:together]),
+                partial(opened.iter_batches, batch_size=rows, row_groups=numbers, columns=list(columns)),
+            )
+            del sizes[:together]
     elif hasattr(opened, "get_batch"):
-        every = (opened.get_batch(i) for i in range(opened.num_record_batches))
-        yield from (batch.slice(i, rows) for batch in every for i in range(0, batch.num_rows, rows))
+        for batch in map(opened.get_batch, range(opened.num_record_batches)):
+            yield batch.num_rows, partial(_slices, batch, rows)
     else:
-        yield from opened.to_batches(max_chunksize=rows)
+        yield opened.num_rows, partial(opened.to_batches, max_chunksize=rows)
+
+
+def _slices(batch: Any, rows: int) -> Iterator[Any]:
+    """A record batch by so many rows at a time."""
+    return (batch.slice(i, rows) for i in range(0, batch.num_rows, rows))
 
 
 def number_of_rows(X: Any) -> int:

@@ -151,9 +151,14 @@ def parquet(
         import pyarrow.parquet as pq
     with reading(path, "a parquet file") as file:
         file.stat()  # pyarrow has its own words for a file that is not there, or is a folder
-        with file.open("rb"), pq.ParquetFile(file) as opened:
-            require_size(file, 8 * opened.metadata.num_rows * len(opened.schema_arrow.names))
-            return _grouped(file, opened, lambda: pq.ParquetFile(file), columns, beside, ids, gaps)
+
+        def opened() -> Any:
+            # What pyarrow reads in advance, it keeps until the last row group: in the end the whole file.
+            return pq.ParquetFile(file, memory_map=True, pre_buffer=False)
+
+        with file.open("rb"), opened() as first:
+            require_size(file, 8 * first.metadata.num_rows * len(first.schema_arrow.names))
+            return _grouped(file, first, opened, columns, beside, ids, gaps)
 
 
 def arrow(

@@ -15,6 +15,8 @@ from cases import every
 from flower_pca import simulate
 from flower_pca.base.errors import DataError
 from flower_pca.blocks import adapters, source
+from flower_pca.data import reading
+from flower_pca.data.sources import make
 from flower_pca.hints import faults
 from flower_pca.names.table import Table
 from flower_pca.rows.frame import Frame
@@ -292,3 +294,19 @@ def test_a_run_on_rows_in_a_file_holds_a_small_part_of_them(kind, tmp_path, monk
         assert tracemalloc.get_traced_memory()[1] < 0.25 * rows.nbytes
     finally:
         tracemalloc.stop()
+
+
+def test_a_pass_over_a_parquet_file_holds_a_few_of_its_row_groups(tmp_path, monkeypatch):
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as pq
+
+    monkeypatch.setattr(source, "_PIECE", 2**20)
+    monkeypatch.setattr(reading, "HELD", 2**20)
+    rows, of_a_group = np.random.default_rng(0).standard_normal((2**18, 8)), 2**13
+    table = pa.table({f"c{j}": rows[:, j] for j in range(8)})
+    pq.write_table(table, tmp_path / "rows.parquet", row_group_size=of_a_group)
+    del table
+    before = pa.total_allocated_bytes()
+    held = [pa.total_allocated_bytes() - before for _ in make(str(tmp_path / "rows.parquet")).values.pieces()]
+    assert len(held) > 8
+    assert max(held) < rows.nbytes / 4

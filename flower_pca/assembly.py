@@ -428,7 +428,7 @@ def standardizing(
 
     Parameters
     ----------
-    missing : str, default="error"
+    missing : {"error", "own_mean", "mean"}, default="error"
         See `PCAConfig`, as the next one.
     columns : sequence of str, str or None, default=None
         Names of the columns to use, in the order of the result.

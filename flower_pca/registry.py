@@ -273,9 +273,32 @@ def _usual(algorithm: type[Algorithm[Any]]) -> type[Stage[Any]]:
 
 
 def make(algorithm: str | Algorithm[Any], **parameters: Any) -> Algorithm[Any]:
-    """An algorithm from its name, a spec string such as "faps(inner_steps=5)", or an instance.
+    """Make an algorithm from its name, a spec string such as "faps(inner_steps=5)", or an instance.
 
     **parameters are set beside those of the spec; the algorithm must have them.
+
+    Parameters
+    ----------
+    algorithm : str or Algorithm
+        The name ("krylov"), the spec string ("krylov(tol=1e-8)") or the instance.
+    **parameters
+        Parameters of the algorithm, which are set beside those of the spec string.
+
+    Returns
+    -------
+    Algorithm
+        The algorithm with these parameters.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such algorithm, or if it has no such parameter.
+
+    Examples
+    --------
+    >>> from flower_pca import make
+    >>> make("ssi(tol=1e-8)", max_rounds=100).tol
+    1e-08
     """
     table = ChainMap(CHOOSERS, ALGORITHMS)
     made: Algorithm[Any] = _make("The algorithm", "faps(inner_steps=5)", table, Algorithm, algorithm, **parameters)

@@ -33,7 +33,7 @@ def test_the_first_component_of_scaled_columns_is_not_the_mean(name, three_hospi
     assert found.centered
     mean = found.mean_ / found.scale_
     assert abs(found.components_[0] @ mean) <= 0.7 * np.linalg.norm(mean)
-    assert not any("not centred" in hint for hint in found.hints)
+    assert not any("not centered" in hint for hint in found.hints)
 
 
 SHIFTED = [np.random.default_rng(i).standard_normal((60, 4)) * [3.0, 2.0, 1.0, 0.5] + 20.0 for i in range(3)]
@@ -47,7 +47,7 @@ SHIFTED = [np.random.default_rng(i).standard_normal((60, 4)) * [3.0, 2.0, 1.0, 0
 def test_a_run_whose_mean_outweighs_the_first_component_says_so(name, scale):
     algorithm = make(name, **FEW.get(name, {}))
     found = simulate(algorithm, SHIFTED, n_components=1, scale=scale, center=False)
-    assert "Rows were not centred, and their mean weighs " in found.hints[0]
+    assert "Rows were not centered, and their mean weighs " in found.hints[0]
     assert found.hints[0].endswith("of component 1, which then shows no differences between rows. Use center=True.")
     about_zero = [X - np.vstack(SHIFTED).mean(axis=0) for X in SHIFTED]
     assert simulate(algorithm, about_zero, n_components=1, scale=scale, center=False).hints == ()

@@ -1,11 +1,15 @@
 """The public face: its names, its docstrings, and what an edge device has to import for it."""
 
+import doctest
+import importlib
 import inspect
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from cases import every
 
 import flower_pca
 from flower_pca import registry
@@ -112,3 +116,40 @@ def test_every_public_method_has_a_docstring_of_its_own_or_of_its_base():
             if described and not member.startswith("_") and not inspect.getdoc(value):
                 bare.append(f"{name}: {member}")
     assert bare == []
+
+
+def public(name):
+    """A public object by its name, with that of its package if it is one of Flower's side."""
+    package, _, last = name.rpartition(".")
+    return getattr(importlib.import_module(f"flower_pca.{package}" if package else "flower_pca"), last)
+
+
+def flowers_side():
+    """The public names of the strategies and the clients."""
+    for package in ("strategies", "clients"):
+        yield from (f"{package}.{name}" for name in importlib.import_module(f"flower_pca.{package}").__all__)
+
+
+DESCRIBED = [*(name for name in NAMES if name != "__version__"), *flowers_side()]
+
+
+@pytest.mark.slow
+@every("name", DESCRIBED)
+def test_every_public_name_has_an_example_that_runs(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    thing = public(name)
+    examples = doctest.DocTestParser().get_doctest(inspect.getdoc(thing), {}, name, None, None)
+    assert examples.examples, name
+    said = []
+    doctest.DocTestRunner().run(examples, out=said.append)
+    assert said == [], "".join(said)
+
+
+@every("name", DESCRIBED)
+def test_the_defaults_in_docstrings_are_those_of_the_signature(name):
+    thing = public(name)
+    parameters = inspect.signature(thing).parameters if callable(thing) else {}
+    said = re.findall(r"^(\w[\w, ]*) : .*\bdefault=(.+)$", inspect.getdoc(thing), re.MULTILINE)
+    for names, default in said:
+        for one in names.split(", "):
+            assert eval(default) == parameters[one].default, f"{name}: {one}"

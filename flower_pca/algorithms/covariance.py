@@ -52,7 +52,9 @@ class CovarianceState:
 
 @dataclass(frozen=True, kw_only=True)
 class Covariance(Algorithm[CovarianceState]):
-    """Every client sends C_i = X_i'X_i once; the server adds them up and takes the eigenvectors.
+    """Compute the exact PCA of all rows from the sum of the clients' covariance matrices, in one round.
+
+    Every client sends C_i = X_i'X_i once. The server adds these matrices up and takes the eigenvectors.
 
     C_i travels as its diagonal and sqrt(2) times what is above it: a vector as long as C_i is in
     Frobenius norm. So with `dp` a row of norm R changes it by at most R^2, and one draw of noise of
@@ -71,6 +73,16 @@ class Covariance(Algorithm[CovarianceState]):
     ----------
     oversample : int, default=0
         Columns kept beyond the number of components.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca import Covariance, simulate
+    >>> rng = np.random.default_rng(0)
+    >>> sites = [rng.standard_normal((60, 6)) * [6, 5, 1, 1, 1, 1] for _ in range(3)]
+    >>> result = simulate(Covariance(), sites, n_components=2)
+    >>> print(result.explained_variance_ratio_.round(2))
+    [0.56 0.38]
     """
 
     name: ClassVar[str] = "covariance"

@@ -37,7 +37,10 @@ class DRSVDState:
 
 @dataclass(frozen=True, kw_only=True)
 class DRSVD(Algorithm[DRSVDState]):
-    """The range of Y = A A'A Omega (A: all rows stacked), an orthonormal Q of it, then the SVD of the small B = Q'A.
+    """Compute an approximate PCA in three rounds, by a randomized SVD.
+
+    Q is an orthonormal basis of the range of Y = A A'A Omega, where A has all rows stacked. The components follow from
+    the SVD of the small matrix B = Q'A.
 
     Round 1 sums G = A'A Omega. In round 2 a client factors its own part of Y = A orth(G) and sends
     only R_i; the server factors their stack and returns to each client its r x r part (TSQR:
@@ -56,6 +59,16 @@ class DRSVD(Algorithm[DRSVDState]):
         r; by default k + (d - k) // 4.
     oversample : int, default=0
         Columns kept beyond the number of components.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca import DRSVD, simulate
+    >>> rng = np.random.default_rng(0)
+    >>> sites = [rng.standard_normal((60, 6)) * [6, 5, 1, 1, 1, 1] for _ in range(3)]
+    >>> result = simulate(DRSVD(rank=4), sites, n_components=2)
+    >>> print(result.explained_variance_ratio_.round(2))
+    [0.56 0.38]
     """
 
     name: ClassVar[str] = "dr_svd"

@@ -216,7 +216,9 @@ class FAPSState:
 
 @dataclass(frozen=True, kw_only=True)
 class FAPS(Iterative[FAPSState]):
-    """Every client keeps a subspace X_i of its own and a low-rank multiplier; the server only sums.
+    """Compute the exact PCA of all rows without sending a product of any client's covariance.
+
+    Every client keeps a subspace X_i of its own and a low-rank multiplier. The server only sums.
 
     By the paper's rule a client, with beta_i = 0.15 ||C_i||_2 and W_i = -(I - X_i X_i')C_i X_i at
     the start, a round:
@@ -255,7 +257,7 @@ class FAPS(Iterative[FAPSState]):
         Subspace iterations of the inner problem.
     inner_tol : float or None, default=None
         If given, the inner iteration also ends when its subspace moves by at most this.
-    penalty : str, default="measured"
+    penalty : {"measured", "paper"}, default="measured"
         "measured" from the rows in every round, or "paper": the paper's rule.
     beta_0 : float, default=0.15
         Of the paper's penalties, the first one as a share of the largest eigenvalue of C_i.
@@ -273,6 +275,16 @@ class FAPS(Iterative[FAPSState]):
         The most rounds that the run may take.
     patience : int, default=200
         The run ends as stalled when its error has not fallen for so many rounds.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca import FAPS, simulate
+    >>> rng = np.random.default_rng(0)
+    >>> sites = [rng.standard_normal((60, 6)) * [6, 5, 1, 1, 1, 1] for _ in range(3)]
+    >>> result = simulate(FAPS(tol=1e-4), sites, n_components=2)
+    >>> print(result.explained_variance_ratio_.round(2))
+    [0.56 0.38]
     """
 
     name: ClassVar[str] = "faps"

@@ -185,7 +185,9 @@ class KrylovState:
 
 @dataclass(frozen=True, kw_only=True)
 class Krylov(Iterative[KrylovState]):
-    """One product C B a round, and nothing that was learnt is thrown away.
+    """Compute the exact PCA of all rows in the fewest rounds, by block Krylov iteration.
+
+    Each round sends one product C B, and the server keeps what earlier rounds have taught it.
 
     The server keeps Q = [Q_1 ... Q_j]. A round sends the newest block Q_j and receives S = sum C_i
     Q_j. The next block is Q_{j+1} = orth((I - QQ')S), so S = [Q, Q_{j+1}] h with a small matrix h.
@@ -207,14 +209,14 @@ class Krylov(Iterative[KrylovState]):
 
     Parameters
     ----------
-    oversample : default=2
+    oversample : int or "auto", default=2
         Columns iterated beyond the number of components; or "auto": 2 in the opening, then, from the number of columns,
         as many as 512 kB of a message hold, but with a node of few `max_columns`, `dp` or a channel.
     max_basis : int, default=40
         Blocks that the server keeps before it restarts from the better half of the Ritz vectors, or 16 if that is more
         than 600 columns, or 8 if that is more than 512 MB. If a fraction is asked for, there is no limit below 512 MB,
         and the basis has always room for twice the components found.
-    tol : default=None
+    tol : float, "auto" or None, default=None
         The largest residual, relative to the first eigenvalue, at which a run has converged; or "auto": 1e-6, or a
         twentieth of the sampling error of each component's eigenvalue, sqrt(2 / n) of it, if that is more. If it is
         left out, 1e-8 up to 20,000 columns, and "auto" above.
@@ -224,6 +226,16 @@ class Krylov(Iterative[KrylovState]):
         The most rounds that the run may take.
     patience : int, default=50
         The run ends as stalled when its error has not fallen for so many rounds.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca import Krylov, simulate
+    >>> rng = np.random.default_rng(0)
+    >>> sites = [rng.standard_normal((60, 6)) * [6, 5, 1, 1, 1, 1] for _ in range(3)]
+    >>> result = simulate(Krylov(tol=1e-10), sites, n_components=2)
+    >>> print(result.explained_variance_ratio_.round(2))
+    [0.56 0.38]
     """
 
     name: ClassVar[str] = "krylov"

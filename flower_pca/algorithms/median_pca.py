@@ -33,7 +33,9 @@ class MedianState(OneShotState):
 
 @dataclass(frozen=True, kw_only=True)
 class MedianPCA(Average):
-    """Leading eigenvectors of the geometric median of projections, argmin_M sum ||V_i V_i' - M||.
+    """Compute components that most clients agree on, although a few clients are wrong or dishonest.
+
+    They are leading eigenvectors of the geometric median of projections, argmin_M sum ||V_i V_i' - M||.
 
     V_i are the client's own top k eigenvectors. M is sum_i a_i V_i V_i', by Weiszfeld's steps,
     which take of N clients the matrix of ||V_i'V_j||_F^2, or M itself where d is less. Bad clients
@@ -54,6 +56,17 @@ class MedianPCA(Average):
     ----------
     oversample : int, default=0
         Columns that clients send beyond the number of components.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca import MedianPCA, simulate
+    >>> rng = np.random.default_rng(0)
+    >>> sites = [rng.standard_normal((200, 4)) * [6, 1, 1, 1] for _ in range(5)]
+    >>> sites[4] *= [1, 1, 1, 90]  # a site with a broken column
+    >>> result = simulate(MedianPCA(), sites, n_components=1)
+    >>> print(np.abs(result.components_).argmax())
+    0
     """
 
     name: ClassVar[str] = "median_pca"

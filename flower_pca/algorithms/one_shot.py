@@ -111,7 +111,9 @@ class Average(Algorithm[OneShotState]):
 
 @dataclass(frozen=True, kw_only=True)
 class UDA(Average):
-    """Unweighted distributed averaging: the leading eigenvectors of (1/N) sum V_i V_i', V_i the client's own top ones.
+    """Average the subspaces that the clients find alone, in one round.
+
+    The components are the leading eigenvectors of (1/N) sum V_i V_i', with V_i the client's own top components.
 
     Reference: Fan, Wang, Wang, Zhu, "Distributed estimation of principal eigenspaces", 2019.
     Cost: one local eigenproblem; p columns of d floats up; a d x Np SVD on the server.
@@ -121,6 +123,16 @@ class UDA(Average):
     ----------
     oversample : int, default=0
         Columns averaged beyond the number of components.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca import UDA, simulate
+    >>> rng = np.random.default_rng(0)
+    >>> sites = [rng.standard_normal((60, 6)) * [6, 5, 1, 1, 1, 1] for _ in range(3)]
+    >>> result = simulate(UDA(), sites, n_components=2)
+    >>> print(result.explained_variance_ratio_.round(2))
+    [0.56 0.38]
     """
 
     name: ClassVar[str] = "uda"
@@ -129,7 +141,9 @@ class UDA(Average):
 
 @dataclass(frozen=True, kw_only=True)
 class WDA(Average):
-    """Weighted distributed averaging: UDA with V_i S_i V_i', S_i leading eigenvalues of C_i / n_i.
+    """Average the subspaces that the clients find alone, weighted by their variances, in one round.
+
+    As UDA, with V_i S_i V_i' in place of V_i V_i', where S_i has the leading eigenvalues of C_i / n_i.
 
     Reference: Bhaskara and Wijewardena, "On distributed averaging for stochastic k-PCA", NeurIPS
     2019.
@@ -140,6 +154,16 @@ class WDA(Average):
     ----------
     oversample : int, default=0
         Columns averaged beyond the number of components.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca import WDA, simulate
+    >>> rng = np.random.default_rng(0)
+    >>> sites = [rng.standard_normal((60, 6)) * [6, 5, 1, 1, 1, 1] for _ in range(3)]
+    >>> result = simulate(WDA(), sites, n_components=2)
+    >>> print(result.explained_variance_ratio_.round(2))
+    [0.56 0.38]
     """
 
     name: ClassVar[str] = "wda"
@@ -149,7 +173,9 @@ class WDA(Average):
 
 @dataclass(frozen=True, kw_only=True)
 class DistPCA(Average):
-    """The leading left singular vectors of the clients' own top components, stacked; of more than wanted, if asked.
+    """Combine the components that the clients find alone, in one round; clients can send more than are wanted.
+
+    The result has the leading left singular vectors of the clients' own top components, stacked.
 
     With `local_components` left out it is UDA; with more (the shared and the own ones of
     personalised data, say) every client speaks of a larger space, and what is common to all of them
@@ -166,6 +192,16 @@ class DistPCA(Average):
         Components that every client sends; at least as many as are wanted.
     oversample : int, default=0
         Columns averaged beyond the number of components.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca import DistPCA, simulate
+    >>> rng = np.random.default_rng(0)
+    >>> sites = [rng.standard_normal((60, 6)) * [6, 5, 1, 1, 1, 1] for _ in range(3)]
+    >>> result = simulate(DistPCA(local_components=3), sites, n_components=2)
+    >>> print(result.explained_variance_ratio_.round(2))
+    [0.56 0.38]
     """
 
     name: ClassVar[str] = "dist_pca"

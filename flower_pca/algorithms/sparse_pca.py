@@ -39,7 +39,9 @@ class SparseState:
 
 @dataclass(frozen=True, kw_only=True)
 class SparsePCA(Iterative[SparseState]):
-    """x <- the largest entries of C x, for every component at once, each beside those before it.
+    """Compute components that use only a few columns each.
+
+    x <- the largest entries of C x, for every component at once, each beside those before it.
 
     Component j maximizes x'P C P x over unit vectors of at most `cardinality` entries that are not
     0, locally, where P takes out the span of the components before it: orthogonalized projection
@@ -74,6 +76,16 @@ class SparsePCA(Iterative[SparseState]):
     patience : int, default=50
         The run ends as stalled when its error has not fallen for so many rounds. The error is a component's residual in
         its own columns.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca import SparsePCA, simulate
+    >>> rng = np.random.default_rng(0)
+    >>> sites = [rng.standard_normal((60, 6)) * [6, 5, 1, 1, 1, 1] for _ in range(3)]
+    >>> result = simulate(SparsePCA(cardinality=2), sites, n_components=2)
+    >>> print((result.components_ != 0).sum(axis=1))
+    [2 2]
     """
 
     name: ClassVar[str] = "sparse_pca"

@@ -78,7 +78,7 @@ def audit(
         How many components.
     center : bool or None, default=None
         Whether to subtract the mean of all rows; the algorithm's own default if left out.
-    scale : str or None, default=None
+    scale : {"std", "max_abs", "genotype"} or None, default=None
         None, "std", "max_abs" or "genotype".
     seed : int, default=0
         Seed of everything random.

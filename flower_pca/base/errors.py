@@ -23,7 +23,7 @@ ASK_CLIENT: Final = "Ask the operator of that client which program it runs, beca
 
 
 class FlowerPCAError(Exception):
-    """Base class of every error that this package raises on purpose.
+    """Catch every error that this package raises on purpose, as their base class.
 
     Parameters
     ----------
@@ -48,6 +48,15 @@ class FlowerPCAError(Exception):
         What it says, which `base.options.in_words` puts into the words of an interface.
     private
         Whether it speaks of files or cells of this machine, so that no other is told what it says.
+
+    Examples
+    --------
+    >>> from flower_pca import FlowerPCAError, simulate
+    >>> try:
+    ...     simulate("krylof", [[[1.0, 2.0], [3.0, 5.0]]])
+    ... except FlowerPCAError as error:
+    ...     print(error.setting)
+    algorithm
     """
 
     private = False
@@ -59,19 +68,59 @@ class FlowerPCAError(Exception):
 
 
 class ConfigError(FlowerPCAError, ValueError):
-    """A parameter of the run is not valid."""
+    """Report a parameter of a run that is not valid.
+
+    Examples
+    --------
+    >>> from flower_pca import ConfigError, make
+    >>> try:
+    ...     make("krylov(tol=-1.0)")
+    ... except ConfigError as error:
+    ...     print(type(error).__name__)
+    ConfigError
+    """
 
 
 class DataError(FlowerPCAError, ValueError):
-    """The rows of a client, or the rows of all clients together, cannot be used as they are."""
+    """Report rows of a client, or rows of all clients together, that cannot be used as they are.
+
+    Examples
+    --------
+    >>> from flower_pca import DataError, simulate
+    >>> try:
+    ...     simulate("krylov", [[[1.0, float("nan")], [3.0, 5.0]]], n_components=1)
+    ... except DataError as error:
+    ...     print(type(error).__name__)
+    DataError
+    """
 
 
 class ProtocolError(FlowerPCAError, RuntimeError):
-    """A message or a file does not have the layout that its reader expects."""
+    """Report a message or a file that does not have the layout that its reader expects.
+
+    Examples
+    --------
+    >>> from flower_pca import ProtocolError, Scaling
+    >>> try:
+    ...     Scaling.from_record({})
+    ... except ProtocolError as error:
+    ...     print(type(error).__name__)
+    ProtocolError
+    """
 
 
 class NotEnoughNodes(FlowerPCAError, RuntimeError):  # noqa: N818
-    """Fewer clients answered than the run needs."""
+    """Report that fewer clients answered than the run needs.
+
+    Examples
+    --------
+    >>> from flower_pca import NotEnoughNodes, simulate
+    >>> try:
+    ...     simulate("krylov", [[[1.0, 2.0], [3.0, 5.0]]], n_components=1, min_nodes=2)
+    ... except NotEnoughNodes as error:
+    ...     print(type(error).__name__)
+    NotEnoughNodes
+    """
 
 
 def private() -> AbstractContextManager[None]:

@@ -14,7 +14,37 @@ from flower_pca.base.shown import brief
 
 @dataclass(frozen=True)
 class Round:
-    """One message to the clients and what came of it; `notes` are of clients that count."""
+    """Record one message to the clients, and what came of it.
+
+    Attributes
+    ----------
+    number : int
+        The number of the message in the run.
+    stage : str
+        The stage of the run that sent it, such as "opening".
+    asked, answered : int
+        How many clients were asked, and how many answered.
+    failures : dict
+        Why a client did not answer, by client.
+    bytes_down, bytes_up : int
+        What was sent to all clients together, and what all clients sent.
+    seconds : float
+        How long the message took.
+    metrics : dict
+        What was measured, such as the error.
+    notes : dict
+        What clients reported beside their answers, by client.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca import simulate
+    >>> rng = np.random.default_rng(0)
+    >>> sites = [rng.standard_normal((60, 6)) * [6, 5, 1, 1, 1, 1] for _ in range(3)]
+    >>> first = simulate("krylov", sites, n_components=2).history[0]
+    >>> first.stage, first.asked, first.answered
+    ('opening', 3, 3)
+    """
 
     number: int
     stage: str
@@ -57,7 +87,7 @@ class Earlier:
 
 @dataclass(frozen=True)
 class History:
-    """The rounds of a run, in order; of an endless one the newest, and what others came to.
+    """Hold the rounds of a run in order; of an endless run, the newest rounds and the totals of the others.
 
     Attributes
     ----------
@@ -67,6 +97,16 @@ class History:
         What those before them came to.
     limit : int or None
         How many are kept; None for all.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca import simulate
+    >>> rng = np.random.default_rng(0)
+    >>> sites = [rng.standard_normal((60, 6)) * [6, 5, 1, 1, 1, 1] for _ in range(3)]
+    >>> history = simulate("krylov", sites, n_components=2).history
+    >>> [message.stage for message in history]
+    ['opening', 'krylov']
     """
 
     rounds: tuple[Round, ...] = ()
@@ -160,7 +200,14 @@ def _figure(value: float) -> str:
 
 
 class Outcome(enum.StrEnum):
-    """The kinds of end a run can come to."""
+    """List the kinds of end that a run can come to.
+
+    Examples
+    --------
+    >>> from flower_pca import Outcome
+    >>> Outcome("converged") is Outcome.CONVERGED
+    True
+    """
 
     CONVERGED = "converged"
     STALLED = "stalled"
@@ -173,7 +220,25 @@ class Outcome(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Status:
-    """An outcome and the sentence that explains it."""
+    """Say how a run ended: an outcome, and the sentence that explains it.
+
+    Attributes
+    ----------
+    outcome : Outcome
+        The kind of end.
+    words : str
+        The sentence.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca import simulate
+    >>> rng = np.random.default_rng(0)
+    >>> sites = [rng.standard_normal((60, 6)) * [6, 5, 1, 1, 1, 1] for _ in range(3)]
+    >>> status = simulate("krylov", sites, n_components=2).status
+    >>> status.ok, status.outcome.value
+    (True, 'converged')
+    """
 
     outcome: Outcome
     words: str

@@ -27,7 +27,11 @@ def __getattr__(name: str) -> Any:
         stage = registry.public().get(name.removesuffix(_SUFFIX))
     if stage is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    members = {"algorithms": (stage.name,), "__doc__": f"Serves {stage.name} only.", "__module__": __name__}
+    members = {
+        "algorithms": (stage.name,),
+        "__doc__": f"Answer messages of {stage.name} only; `PCAClient` has the parameters.",
+        "__module__": __name__,
+    }
     globals()[name] = found = getattr(named, name, None) or type(name, (PCAClient,), members)
     return found
 

@@ -30,7 +30,7 @@ _CACHED: Final = 8  # nodes of one process that are kept ready
 def client_app(
     load: Load, *, rules: Given = None, hosts: Hosts | None = None, mods: Sequence[Any] = (), **keywords: Any
 ) -> ClientApp:
-    """A ClientApp that serves PCA.
+    """Make a ClientApp that serves PCA.
 
     Parameters
     ----------
@@ -45,6 +45,13 @@ def client_app(
         Flower's mods around these functions: see `register`.
     **keywords
         The same, rule by rule: in place of those in `rules`, if both are given. See `Rules`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca import clients
+    >>> rows = np.random.default_rng(0).standard_normal((60, 6))
+    >>> app = clients.client_app(lambda context: rows, min_rows=50)
     """
     app = ClientApp()
     # Flower's name of the functions that plain train and evaluate messages go to
@@ -91,6 +98,15 @@ def register(
     ------
     ConfigError
         If a mod is one that is known to change answers.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flwr.clientapp import ClientApp
+    >>> from flower_pca import clients
+    >>> app = ClientApp()  # your app, with its own @app.train()
+    >>> rows = np.random.default_rng(0).standard_normal((60, 6))
+    >>> clients.register(app, lambda context: rows, action="pca")
     """
     around = require_honest(app, mods)
     door = _Door(Ready(load, rules, keywords), hosts)

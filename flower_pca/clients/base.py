@@ -200,7 +200,7 @@ def about(data: LocalData | Stream, request: wire.Request, rules: Rules, site: s
 
 
 class PCAClient(NumPyClient):
-    """Answers a strategy of `flower_pca.strategies` from rows that never leave the node.
+    """Answer a strategy of `flower_pca.strategies` from rows that never leave the node.
 
     Parameters
     ----------
@@ -216,7 +216,11 @@ class PCAClient(NumPyClient):
 
     Examples
     --------
-    >>> app = ClientApp(client_fn=lambda context: PCAClient(load(context), context=context).to_client())
+    >>> import numpy as np
+    >>> from flwr.clientapp import ClientApp
+    >>> from flower_pca.clients import PCAClient
+    >>> rows = np.random.default_rng(0).standard_normal((60, 6))
+    >>> app = ClientApp(client_fn=lambda context: PCAClient(rows, context=context).to_client())
     """
 
     # those that the class is restricted to; empty: no restriction

@@ -6,114 +6,249 @@ from flower_pca.clients.base import PCAClient
 
 
 class KrylovClient(PCAClient):
-    """Serves krylov only."""
+    """Answer messages of krylov only; `PCAClient` has the parameters.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca.clients import KrylovClient
+    >>> client = KrylovClient(np.eye(60, 6))
+    """
 
     algorithms = ("krylov",)
 
 
 class SSIClient(PCAClient):
-    """Serves ssi only."""
+    """Answer messages of ssi only; `PCAClient` has the parameters.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca.clients import SSIClient
+    >>> client = SSIClient(np.eye(60, 6))
+    """
 
     algorithms = ("ssi",)
 
 
 class LocalPowerClient(PCAClient):
-    """Serves local_power only."""
+    """Answer messages of local_power only; `PCAClient` has the parameters.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca.clients import LocalPowerClient
+    >>> client = LocalPowerClient(np.eye(60, 6))
+    """
 
     algorithms = ("local_power",)
 
 
 class FAPSClient(PCAClient):
-    """Serves faps only."""
+    """Answer messages of faps only; `PCAClient` has the parameters.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca.clients import FAPSClient
+    >>> client = FAPSClient(np.eye(60, 6))
+    """
 
     algorithms = ("faps",)
 
 
 class UDAClient(PCAClient):
-    """Serves uda only."""
+    """Answer messages of uda only; `PCAClient` has the parameters.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca.clients import UDAClient
+    >>> client = UDAClient(np.eye(60, 6))
+    """
 
     algorithms = ("uda",)
 
 
 class WDAClient(PCAClient):
-    """Serves wda only."""
+    """Answer messages of wda only; `PCAClient` has the parameters.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca.clients import WDAClient
+    >>> client = WDAClient(np.eye(60, 6))
+    """
 
     algorithms = ("wda",)
 
 
 class DRSVDClient(PCAClient):
-    """Serves dr_svd only."""
+    """Answer messages of dr_svd only; `PCAClient` has the parameters.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca.clients import DRSVDClient
+    >>> client = DRSVDClient(np.eye(60, 6))
+    """
 
     algorithms = ("dr_svd",)
 
 
 class DistPCAClient(PCAClient):
-    """Serves dist_pca only."""
+    """Answer messages of dist_pca only; `PCAClient` has the parameters.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca.clients import DistPCAClient
+    >>> client = DistPCAClient(np.eye(60, 6))
+    """
 
     algorithms = ("dist_pca",)
 
 
 class FedOAPMClient(PCAClient):
-    """Serves fed_oapm only."""
+    """Answer messages of fed_oapm only; `PCAClient` has the parameters.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca.clients import FedOAPMClient
+    >>> client = FedOAPMClient(np.eye(60, 6))
+    """
 
     algorithms = ("fed_oapm",)
 
 
 class MedianPCAClient(PCAClient):
-    """Serves median_pca only."""
+    """Answer messages of median_pca only; `PCAClient` has the parameters.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca.clients import MedianPCAClient
+    >>> client = MedianPCAClient(np.eye(60, 6))
+    """
 
     algorithms = ("median_pca",)
 
 
 class CovarianceClient(PCAClient):
-    """Serves covariance only."""
+    """Answer messages of covariance only; `PCAClient` has the parameters.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca.clients import CovarianceClient
+    >>> client = CovarianceClient(np.eye(60, 6))
+    """
 
     algorithms = ("covariance",)
 
 
 class SparsePCAClient(PCAClient):
-    """Serves sparse_pca only."""
+    """Answer messages of sparse_pca only; `PCAClient` has the parameters.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca.clients import SparsePCAClient
+    >>> client = SparsePCAClient(np.eye(60, 6))
+    """
 
     algorithms = ("sparse_pca",)
 
 
 class DCFPCAClient(PCAClient):
-    """Serves dcf_pca only."""
+    """Answer messages of dcf_pca only; `PCAClient` has the parameters.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca.clients import DCFPCAClient
+    >>> client = DCFPCAClient(np.eye(60, 6))
+    """
 
     algorithms = ("dcf_pca",)
 
 
 class ConsensusRPCAClient(PCAClient):
-    """Serves consensus_rpca only."""
+    """Answer messages of consensus_rpca only; `PCAClient` has the parameters.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca.clients import ConsensusRPCAClient
+    >>> client = ConsensusRPCAClient(np.eye(60, 6))
+    """
 
     algorithms = ("consensus_rpca",)
 
 
 class PerPCAClient(PCAClient):
-    """Serves per_pca only."""
+    """Answer messages of per_pca only; `PCAClient` has the parameters.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca.clients import PerPCAClient
+    >>> client = PerPCAClient(np.eye(60, 6))
+    """
 
     algorithms = ("per_pca",)
 
 
 class ExactPerPCAClient(PCAClient):
-    """Serves exact_per_pca only."""
+    """Answer messages of exact_per_pca only; `PCAClient` has the parameters.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca.clients import ExactPerPCAClient
+    >>> client = ExactPerPCAClient(np.eye(60, 6))
+    """
 
     algorithms = ("exact_per_pca",)
 
 
 class TriplePCAClient(PCAClient):
-    """Serves triple_pca only."""
+    """Answer messages of triple_pca only; `PCAClient` has the parameters.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca.clients import TriplePCAClient
+    >>> client = TriplePCAClient(np.eye(60, 6))
+    """
 
     algorithms = ("triple_pca",)
 
 
 class STMissClient(PCAClient):
-    """Serves st_miss only, from a `Stream`."""
+    """Answer messages of st_miss only, from a `Stream`; `PCAClient` has the parameters.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca import Stream
+    >>> from flower_pca.clients import STMissClient
+    >>> client = STMissClient(Stream(np.eye(60, 6), batch=30))
+    """
 
     algorithms = ("st_miss",)
 
 
 class RobustTrackingClient(PCAClient):
-    """Serves robust_tracking only, from a `Stream`."""
+    """Answer messages of robust_tracking only, from a `Stream`; `PCAClient` has the parameters.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca import Stream
+    >>> from flower_pca.clients import RobustTrackingClient
+    >>> client = RobustTrackingClient(Stream(np.eye(60, 6), batch=30))
+    """
 
     algorithms = ("robust_tracking",)

@@ -10,7 +10,7 @@ from flower_pca.clients.numpy_client import NumPyClient
 
 
 class WithPCA(NumPyClient):
-    """Two clients as one: messages of PCA's strategies go to one of them, all others to the other.
+    """Join two clients into one: messages of PCA's strategies go to one, all others to the other.
 
     Parameters
     ----------
@@ -21,9 +21,12 @@ class WithPCA(NumPyClient):
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from flwr.client import NumPyClient
+    >>> from flower_pca.clients import PCAClient, WithPCA
+    >>> X = np.random.default_rng(0).standard_normal((60, 6))
     >>> def client_fn(context):
-    ...     X, y = load(context)
-    ...     return WithPCA(TrainingClient(X, y), PCAClient(X, context=context)).to_client()
+    ...     return WithPCA(NumPyClient(), PCAClient(X, context=context)).to_client()
     """
 
     def __init__(self, training: NumPyClient, pca: PCAClient) -> None:

@@ -110,13 +110,13 @@ def compare(
         One two-dimensional array per client.
     algorithms : sequence of str or Algorithm
         Names, spec strings or instances.
-    n_components : int, float or str, default=2
+    n_components : int, float, "signal" or "shared", default=2
         How many components, or the fraction of the total variance that they shall exceed.
     center : bool, default=True
         Whether to subtract the mean of all rows.
-    scale : str or None, default=None
+    scale : {"std", "max_abs", "genotype"} or None, default=None
         None, "std", "max_abs" or "genotype".
-    missing : str, default="error"
+    missing : {"error", "own_mean", "mean"}, default="error"
         "error", or "mean": NaN then becomes the mean of its column.
     seed : int, default=0
         Seed of everything random.
@@ -201,13 +201,13 @@ def slow(
         One two-dimensional array per client.
     algorithms : sequence of str or Algorithm
         Names, spec strings or instances.
-    n_components : int, float or str, default=2
+    n_components : int, float, "signal" or "shared", default=2
         As for `compare`, like the rest.
     center : bool, default=True
         Likewise.
-    scale : str or None, default=None
+    scale : {"std", "max_abs", "genotype"} or None, default=None
         Likewise.
-    missing : str, default="error"
+    missing : {"error", "own_mean", "mean"}, default="error"
         Likewise.
     tol : float or None, default=None
         Likewise.

@@ -45,7 +45,7 @@ class Algorithm(Stage[S]):
     Attributes
     ----------
     centers : bool
-        Whether rows are centred where the caller does not say.
+        Whether rows are centered where the caller does not say.
     by_power : bool
         Whether a round is a power step.
     ends_by_angle : bool

@@ -41,13 +41,13 @@ COMPONENTS: Final = 2  # If nobody says how many.
 
 @dataclass(frozen=True)
 class PCAConfig:
-    """What is asked.
+    """Hold all settings of a run; the same object serves simulations and deployments.
 
     Parameters
     ----------
     algorithm : Algorithm
         The algorithm, with its hyper-parameters: see `make`.
-    n_components : int, float or str, default=2
+    n_components : int, float, "signal" or "shared", default=2
         How many components, or the fraction of the total variance in (0, 1) that they shall exceed, which the short
         form takes as "95%" too; or "signal", for those above what noise alone would give; or "shared", for those that
         most clients have: see `stages.signal` and `algorithms.personal.shared`. Nodes serve these only if their `allow`
@@ -55,11 +55,11 @@ class PCAConfig:
     center : bool or None, default=None
         Whether to subtract the mean of all rows; if left out, where there is a scale, and else as the algorithm is used
         to.
-    scale : str or None, default=None
+    scale : {"std", "max_abs", "genotype"} or None, default=None
         None, "std" (unit variance), "max_abs" (each column divided by its largest absolute value), or "genotype":
         counts of an allele, 0 to 2, divided by sqrt(2 p (1 - p)) with its frequency p, which is half the mean of the
         column.
-    missing : str, default="error"
+    missing : {"error", "own_mean", "mean"}, default="error"
         "error", "own_mean" or "mean": NaN then stands for a missing value, in whose place comes the mean of those that
         its column has at the same client, or at all clients.
     columns : tuple of str or None, default=None
@@ -95,7 +95,7 @@ class PCAConfig:
         delta=1e-6, clip=10.0)".
     channel : Layer or None, default=None
         What the server hears the sums of the replies through; None for an ideal one. For krylov, ssi and fed_oapm.
-    wire : str, default="float64"
+    wire : {"float64", "float32", "float16", "auto"}, default="float64"
         With how many bits blocks and products travel: "float64"; "float32", for a `tol` of 1e-7 at least; "float16",
         column by column, for one of 1e-3; or "auto", the fewest of these that go with `tol`. With `dp` or a channel it
         is float64, and for algorithms in which rounding would build up in what clients keep.
@@ -106,7 +106,7 @@ class PCAConfig:
     adjust : tuple of str, default=()
         Columns that are no features, such as age, whose influence is removed from all features before the PCA, by least
         squares over the rows of all clients; "site" to remove each site's own means. Named as in `explain`.
-    harmonize : str or None, default=None
+    harmonize : {"combat"} or None, default=None
         "combat": location and scale of each column become those of all sites together, by ComBat, before the PCA; None
         to leave them.
     keep : tuple of str, default=()
@@ -123,15 +123,25 @@ class PCAConfig:
     highly_variable : HighlyVariable or None, default=None
         How many genes to take, chosen by one more message about all cells together, as scanpy's highly_variable_genes
         does. In short: "seurat(2000)" or "cell_ranger(2000)". For logarithms of counts: see `cells`.
-    partitioned_by : str, default="rows"
+    partitioned_by : {"rows", "columns"}, default="rows"
         "rows": clients hold the same columns of different people; or "columns": different columns of the same people,
-        each centred and scaled by its own client, whose loadings stay there, while everybody sees the scores; for
+        each centered and scaled by its own client, whose loadings stay there, while everybody sees the scores; for
         algorithms that need nothing but products, at nodes whose rules allow it.
 
     Raises
     ------
     ConfigError
         If a value is not valid, or does not go with the others.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca import Krylov, PCAConfig, simulate
+    >>> rng = np.random.default_rng(0)
+    >>> sites = [rng.standard_normal((60, 6)) * [6, 5, 1, 1, 1, 1] for _ in range(3)]
+    >>> config = PCAConfig(Krylov(), n_components=2, scale="std")
+    >>> simulate(config, sites).components_.shape
+    (2, 6)
     """
 
     algorithm: Algorithm[Any]

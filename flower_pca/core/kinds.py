@@ -357,7 +357,7 @@ _TABLE: Final = {
         rounded=True,
         reading=AttackReading.PRODUCT,
     ),
-    # The same of rows centred at the client's own mean, which is sent beside it as n and mean.
+    # The same of rows centered at the client's own mean, which is sent beside it as n and mean.
     "LOCAL_PRODUCT": Kind(
         "local product",
         "C Z for any block Z of the server's, about its own mean",

@@ -88,7 +88,7 @@ class Broadcast:
     arrays : Arrays
         What the stage asks of all clients.
     frame : Frame
-        How rows are to be centred and scaled.
+        How rows are to be centered and scaled.
     to : tuple of int
         The clients.
     personal : mapping

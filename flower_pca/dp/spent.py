@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Spent:
-    """What a run has cost in privacy.
+    """Say what a run has cost in privacy.
 
     Attributes
     ----------
@@ -26,6 +26,16 @@ class Spent:
         How many clients alone have all of that noise together: one, where it is not shared.
     frame_noise : float
         The deviation of the noise on each number of the message that measured mean, scale and count.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca import simulate
+    >>> rng = np.random.default_rng(0)
+    >>> sites = [rng.standard_normal((60, 6)) * [6, 5, 1, 1, 1, 1] for _ in range(3)]
+    >>> result = simulate("covariance", sites, n_components=2, dp="dp(epsilon=1.0, delta=1e-6, clip=20.0)")
+    >>> print(result.privacy)
+    epsilon 1, delta 1e-06; noise of deviation 1781 on each answer
     """
 
     epsilon: float

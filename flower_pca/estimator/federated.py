@@ -73,7 +73,7 @@ _FITTED: Final = (
 
 
 class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Principal component analysis of several clients' rows, as a scikit-learn transformer.
+    """Fit the PCA of several clients' rows, as a scikit-learn transformer.
 
     `fit` plays the server and all clients in this process, or on Flower's engine. The components
     are those of all rows together; what a client sends on the way there is a few small matrices. In
@@ -82,7 +82,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
 
     Parameters
     ----------
-    n_components : int, float, str or None, default=None
+    n_components : int, float, "signal", "mle" or None, default=None
         How many components; the fraction of the total variance in (0, 1) that they shall exceed; None for all there
         are, min(n_samples, n_features); "mle" for Minka's estimate, from the variances of them all; or a word for what
         the run itself counts: see `PCAConfig`.
@@ -91,10 +91,10 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         "faps(inner_steps=5)", or an instance.
     center : bool, default=True
         Whether to subtract the mean of all rows.
-    scale : str or None, default=None
+    scale : {"std", "max_abs", "genotype"} or None, default=None
         None, "std" (unit variance), "max_abs" (each column divided by its largest absolute value), or "genotype":
         counts of an allele divided by what their frequency implies, see `PCAConfig`.
-    missing : str, default="error"
+    missing : {"error", "own_mean", "mean"}, default="error"
         "error", "own_mean" or "mean": NaN is then a missing value, which becomes the mean of those that its column has
         at the same client, or at all clients.
     columns : sequence of str, str or None, default=None
@@ -129,9 +129,9 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     explained_variance_ratio_
         Its share of the total variance; with dp a guess: see `result_.certainty`.
     singular_values_
-        Singular values of all rows stacked, centred and scaled.
+        Singular values of all rows stacked, centered and scaled.
     mean_
-        Mean of all rows; zeros if not centred.
+        Mean of all rows; zeros if not centered.
     scale_
         What each column was divided by, or None.
     noise_variance_
@@ -146,6 +146,16 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         Names of the features, if they all are strings.
     result_
         The run's `PCAResult`: its status, residuals, history and pictures; always in float64.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca import FederatedPCA
+    >>> rng = np.random.default_rng(0)
+    >>> sites = [rng.standard_normal((60, 6)) * [6, 5, 1, 1, 1, 1] for _ in range(3)]
+    >>> pca = FederatedPCA(n_components=2).fit(sites)
+    >>> pca.transform(sites[0]).shape
+    (60, 2)
     """
 
     def __init__(
@@ -436,7 +446,7 @@ def _first(result: PCAResult, k: int) -> PCAResult:
 
 
 def to_sklearn(result: PCAResult) -> Any:
-    """A fitted scikit-learn PCA of a result; a Pipeline, if gaps are filled or columns scaled.
+    """Convert a result to a fitted scikit-learn PCA, or to a Pipeline if it fills gaps or scales columns.
 
     A SimpleImputer, a StandardScaler, or both then come before the PCA. Names of columns go to the
     first step.
@@ -446,6 +456,16 @@ def to_sklearn(result: PCAResult) -> Any:
     ConfigError
         If its `transform` is no projection, or not on orthonormal components, as scikit-learn's is; or if some of its
         components stay with others.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca import simulate, to_sklearn
+    >>> rng = np.random.default_rng(0)
+    >>> sites = [rng.standard_normal((60, 6)) * [6, 5, 1, 1, 1, 1] for _ in range(3)]
+    >>> pca = to_sklearn(simulate("krylov", sites, n_components=2))
+    >>> type(pca).__name__, pca.n_components_
+    ('PCA', 2)
     """
     result.require_projecting("scikit-learn's PCA", "Use the transform of the result.")
     if result.cross_ is not None:

@@ -45,7 +45,7 @@ def hints_of_sizes(sizes: Array, names: Sequence[str] | None) -> tuple[str, ...]
 
 
 def hints_of_mean(offset: float, first: float) -> tuple[str, ...]:
-    """A hint where rows were not centred, and their mean is over half of what component 1 explains.
+    """A hint where rows were not centered, and their mean is over half of what component 1 explains.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ def hints_of_mean(offset: float, first: float) -> tuple[str, ...]:
         weight = "more than all"
     else:
         weight = f"{offset / first:.0%}"
-    words = f"Rows were not centred, and their mean weighs {weight} of component 1, which then shows no differences"
+    words = f"Rows were not centered, and their mean weighs {weight} of component 1, which then shows no differences"
     return (f"{words} between rows. Use {option('center', True)}.",)
 
 

@@ -19,7 +19,7 @@ from flower_pca.core.stage import Arrays
 
 @dataclass(frozen=True, kw_only=True)
 class AirChannel(Layer):
-    """Analog transmission over the air: all send at once, and the receiver hears sum_k g_k x_k + W.
+    """Simulate analog transmission: all clients send at once, and the receiver hears sum_k g_k x_k + W.
 
     W has independent N(0, noise_std^2) entries, fresh in every message. Client k divides what it
     sends by the gain h_k that it believes its channel to have; the true one is h_k + e_k with e_k ~
@@ -40,6 +40,16 @@ class AirChannel(Layer):
         h_k, one number for all clients or one for each in the order of their keys.
     gain_error : float, default=0.0
         Standard deviation of the error in the gain that a client inverts.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca import AirChannel, simulate
+    >>> rng = np.random.default_rng(0)
+    >>> sites = [rng.standard_normal((60, 6)) * [6, 5, 1, 1, 1, 1] for _ in range(3)]
+    >>> result = simulate("fed_oapm", sites, n_components=2, center=False, channel=AirChannel(noise_std=1e-3))
+    >>> result.status.outcome.value
+    'converged'
     """
 
     name: ClassVar[str] = "air"

@@ -27,7 +27,7 @@ from flower_pca.names.origin import Origin
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Rows with all that is known of them: what a source of data gives, and what a client takes.
+    """Hold rows with all that is known of them, such as the names of their columns and their site.
 
     Nothing in a table changes. This is the only class that selects, reorders or drops rows and columns.
 
@@ -58,6 +58,14 @@ class Table:
     parts : tuple of Table
         The tables of the clients, if the source knows its clients; their rows, one table after the other, are those of
         this one.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca import Table
+    >>> table = Table(np.eye(3), names=("age", "bmi", "pulse"), site="north")
+    >>> table.values.shape, table.names
+    ((3, 3), ('age', 'bmi', 'pulse'))
     """
 
     values: Any
@@ -351,7 +359,7 @@ def cells(
     normalize: float | None = None,
     log: bool = False,
 ) -> Table:
-    """The cells of an AnnData object as rows that simulate, fit and transform take.
+    """Read the cells of an AnnData object as rows that simulate, fit and transform take.
 
     The names of genes become those of the columns, the names of cells the ids of the rows, and the columns of obs go
     beside. Normalizing needs one cell at a time, so each site does it alone, as scanpy's normalize_total and log1p do.

@@ -61,7 +61,7 @@ _KINDS: Final[dict[str, type[PCAResult]]] = {}
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class PCAResult:
-    """Principal components of the rows of all clients together.
+    """Hold the principal components of the rows of all clients together.
 
     Attributes
     ----------
@@ -71,7 +71,7 @@ class PCAResult:
     explained_variance_ : ndarray of shape (k,)
         Variance along each component, with divisor n - 1.
     mean_ : ndarray of shape (d,)
-        Mean of all rows; zeros if the run was not centred.
+        Mean of all rows; zeros if the run was not centered.
     scale_ : ndarray of shape (d,) or None
         What each column was divided by, or None.
     total_variance_ : float
@@ -95,7 +95,7 @@ class PCAResult:
     status, history
         Why the run ended; what happened in each round.
     algorithm, seed, centered
-        The algorithm's spec string, the seed, and whether the run was centred.
+        The algorithm's spec string, the seed, and whether the run was centered.
     answers : str
         "fixed" if every client answered from fixed statistics of its rows, else "rows".
     config : mapping
@@ -158,7 +158,7 @@ class PCAResult:
     feature_digest : str
         SHA-256 of the sorted names, which clients tell that keep the names to themselves; "" if none.
     site_names : mapping
-        Names of the clients that have contributed and have one, by key, as `own`; {} where none have.
+        Names of the clients that have contributed and have one, by key, as in `local`; {} where none have.
     left_out : mapping
         Clients whose rows are not in the result, by key, each with its `name` and `why`; {} if there are none.
     decisions : tuple of str
@@ -167,6 +167,18 @@ class PCAResult:
         Sentences about columns whose sizes make components say little else: an identifier, or other units.
     privacy : Spent or None
         What differential privacy has cost; None without it. Counts, means and variances then have noise.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca import simulate
+    >>> rng = np.random.default_rng(0)
+    >>> sites = [rng.standard_normal((60, 6)) * [6, 5, 1, 1, 1, 1] for _ in range(3)]
+    >>> result = simulate("krylov", sites, n_components=2)
+    >>> result.components_.shape, result.n_samples_
+    ((2, 6), 180)
+    >>> result.transform(sites[0]).shape
+    (60, 2)
     """
 
     # whether its components are all there is to say of a row
@@ -537,14 +549,14 @@ class PCAResult:
         Raises
         ------
         ConfigError
-            If the run has allowed for no gaps, and was not centred: it knows no means then.
+            If the run has allowed for no gaps, and was not centered: it knows no means then.
         """
         if self.fill_ is not None:
             return self
         if self.centered:
             return replace(self, fill_=self.mean_)
         raise ConfigError(
-            "The run was neither centred nor allowed for missing values, so it has no means to fill them with. Impute "
+            "The run was neither centered nor allowed for missing values, so it has no means to fill them with. Impute "
             "them first."
         )
 
@@ -685,7 +697,7 @@ class PCAResult:
         )
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the result, but for `own`, as an npz with a JSON header; returns the path."""
+        """Write the result, but for `local`, as an npz with a JSON header; returns the path."""
         arrays = saved.arrays_of(self)
         # scores are of persons
         return files.write(path, "result", saved.header(self), arrays, private="scores_" in arrays)
@@ -859,10 +871,10 @@ class PCAResult:
 
     @property
     def _frame_in_words(self) -> str:
-        centred = "centred" if self.centered else "not centred"
+        centered = "centered" if self.centered else "not centered"
         if self.scale_ is None:
-            return centred
-        return f"{centred}, scaled"
+            return centered
+        return f"{centered}, scaled"
 
     def _variances(self) -> list[Fact]:
         """What of the variance the components hold; with noise, bounds on it, and the noise."""

@@ -44,12 +44,13 @@ class Parts(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class PersonalResult(PCAResult):
-    """Shared components, in `components_`, and each client's own ones, in
-    `own[client]["components"]`.
+    """Hold shared components, and each client's own components.
 
-    A client is its position in `own`, or its name; or its own components themselves, as rows, as
+    The shared ones are in `components_`, and each client's own ones in `local[client]["components"]`.
+
+    A client is its position in `local`, or its name; or its own components themselves, as rows, as
     its node has written them. Own components are orthonormal rows, orthogonal to the shared ones, largest
-    variance first, each with its largest entry positive. `own[client]["variances"]` are the mean
+    variance first, each with its largest entry positive. `local[client]["variances"]` are the mean
     squares of the client's rows along them.
 
     Attributes
@@ -64,6 +65,17 @@ class PersonalResult(PCAResult):
     collected_ : ndarray of shape (N, r2, d)
         Own components of the clients that agreed to send them, in the order of the clients' keys; zero rows where a
         client has fewer. N = 0 if they were not asked for.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca import simulate
+    >>> rng = np.random.default_rng(0)
+    >>> scales = [[6, 4, 0.1, 0.1], [6, 0.1, 4, 0.1], [6, 0.1, 0.1, 4]]  # one shared direction, and one of each site
+    >>> sites = [rng.standard_normal((60, 4)) * scale for scale in scales]
+    >>> result = simulate("exact_per_pca(local_components=1)", sites, n_components=1)
+    >>> result.components_.shape, result.local[0]["components"].shape
+    ((1, 4), (1, 4))
     """
 
     complete: ClassVar[bool] = False
@@ -256,9 +268,11 @@ def _count(name: str, left: Mapping[str, Array], what: str) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class TripleResult(PersonalResult):
-    """Rows = shared + own + sparse part + noise: a `PersonalResult` of all but the sparse part.
+    """Hold shared components, each client's own components, and which entries were taken out.
 
-    `own` has L and S of each client beside its components: L + S are its rows, up to the threshold,
+    Rows are the sum of shared, own and sparse parts and noise. This is a `PersonalResult` of all but the sparse part.
+
+    `local` has L and S of each client beside its components: L + S are its rows, up to the threshold,
     in their units.
 
     Attributes
@@ -269,6 +283,18 @@ class TripleResult(PersonalResult):
         The deviation of each column's noise in the frame, the root mean square over the clients.
     removed_share_ : ndarray of shape (d,)
         The share of each column's entries that were taken out, of all clients together.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca import simulate
+    >>> rng = np.random.default_rng(0)
+    >>> scales = [[6, 4, 0.1, 0.1], [6, 0.1, 4, 0.1], [6, 0.1, 0.1, 4]]  # one shared direction, and one of each site
+    >>> sites = [rng.standard_normal((60, 4)) * scale for scale in scales]
+    >>> sites[0][3, 2] = 100.0  # a typing error
+    >>> result = simulate("triple_pca(local_components=1)", sites, n_components=1)
+    >>> print(np.argwhere(result.local[0]["S"] > 50))  # its row and column
+    [[3 2]]
     """
 
     closing: ClassVar[str] = "triple"

@@ -180,7 +180,7 @@ class Packet(ABC):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Projection(Packet):
-    """The map from rows to their coordinates along components.
+    """Map rows to their scores along the components.
 
     Attributes
     ----------
@@ -201,6 +201,17 @@ class Projection(Packet):
         Names of the columns; None where columns go by position.
     feature_digest : str
         SHA-256 of the sorted names, where clients keep the names to themselves; "" if there are none.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca import Projection, simulate
+    >>> rng = np.random.default_rng(0)
+    >>> sites = [rng.standard_normal((60, 6)) * [6, 5, 1, 1, 1, 1] for _ in range(3)]
+    >>> result = simulate("krylov", sites, n_components=2)
+    >>> projection = Projection(components_=result.components_, mean_=result.mean_)
+    >>> projection.transform(sites[0]).shape
+    (60, 2)
     """
 
     kind: ClassVar[str] = "projection"
@@ -274,7 +285,7 @@ class Projection(Packet):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Scaling(Packet):
-    """What subtracting the mean and dividing by the deviation of all rows together takes.
+    """Hold the means and deviations of all rows together, with which a node standardizes its own rows.
 
     Attributes
     ----------
@@ -299,6 +310,14 @@ class Scaling(Packet):
         Names of the clients that have contributed and have one, by key; {} where none have.
     left_out : mapping
         Clients whose rows are not in the result, by key, each with its `name` and `why`; {} if there are none.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca import Scaling
+    >>> scaling = Scaling(mean_=np.array([50.0, 25.0]), scale_=np.array([10.0, 5.0]), n_samples_=200)
+    >>> print(scaling.transform([[60.0, 20.0]]))
+    [[ 1. -1.]]
     """
 
     kind: ClassVar[str] = "scaling"

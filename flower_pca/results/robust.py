@@ -30,10 +30,12 @@ class MedianResult(PCAResult):
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class RobustResult(PCAResult):
-    """Rows = low-rank part + sparse part: the components, variances and total variance are those of
-    the low-rank part.
+    """Hold the PCA of the low-rank part of rows, and which entries were taken out as the sparse part.
 
-    `own` has V, L and S of each public client: L + S are its rows (up to `threshold_` in each
+    Rows are the sum of a low-rank part and a sparse part. Components, variances and total variance are those of the
+    low-rank part.
+
+    `local` has V, L and S of each public client: L + S are its rows (up to `threshold_` in each
     entry), in their units.
 
     Attributes
@@ -64,9 +66,21 @@ class RobustResult(PCAResult):
     attempts_ : int
         Attempts that the run has made.
     undetermined_columns_ : ndarray
-        Columns of which too few entries are clean to say what their low-rank part is. `own` has such rows of a client,
-        "undetermined", and those of them that are bad as a whole, "bad_rows". They add nothing to the variances, which
-        are as if they were like the others.
+        Columns of which too few entries are clean to say what their low-rank part is. `local` has such rows of a
+        client, "undetermined", and those of them that are bad as a whole, "bad_rows". They add nothing to the
+        variances, which are as if they were like the others.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca import simulate
+    >>> rng = np.random.default_rng(0)
+    >>> mixing = rng.standard_normal((2, 6))
+    >>> sites = [rng.standard_normal((60, 2)) @ mixing for _ in range(3)]
+    >>> sites[0][3, 4] = 100.0  # a typing error
+    >>> result = simulate("consensus_rpca(gamma=0.7)", sites, n_components=2)
+    >>> print(result.removed_share_.argmax())  # the column of the error
+    4
     """
 
     complete: ClassVar[bool] = False

@@ -46,7 +46,7 @@ _STANDS_OUT: Final = 3.0  # times the most that noise alone leaves in one direct
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TrackingResult:
-    """The subspace after each step.
+    """Hold the subspace after each step, and what was measured in the step.
 
     Attributes
     ----------
@@ -101,6 +101,16 @@ class TrackingResult:
         Names of the clients that have contributed and have one, by key; {} where none have.
     left_out : mapping
         Clients whose rows are not in the result, by key, each with its `name` and `why`; {} if there are none.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca import track
+    >>> rng = np.random.default_rng(0)
+    >>> streams = [rng.standard_normal((90, 6)) * [6, 5, 1, 1, 1, 1] for _ in range(3)]
+    >>> result = track("st_miss", streams, batch=30, n_components=2)
+    >>> result.components_.shape, result.rows_.tolist()
+    ((3, 2, 6), [90, 90, 90])
     """
 
     components_: Array

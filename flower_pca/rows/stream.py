@@ -92,7 +92,9 @@ class StepRows:
 
 
 class Stream:
-    """The rows of one client as they arrive: batch t is what the client works on in step t. NaN is a missing entry.
+    """Hold the rows of one client as they arrive: batch t is what the client works on in step t.
+
+    NaN stands for a missing value.
 
     Parameters
     ----------
@@ -111,6 +113,15 @@ class Stream:
         Rows below which a batch counts as none.
     who : str, default="the client"
         The client's name in messages about its data.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca import Stream, track
+    >>> rng = np.random.default_rng(0)
+    >>> streams = [Stream(rng.standard_normal((90, 6)), batch=30) for _ in range(3)]
+    >>> track("st_miss", streams, n_components=2).rows_.tolist()
+    [90, 90, 90]
     """
 
     WHO: ClassVar[str] = "the client"

@@ -21,7 +21,9 @@ _SECURITY: Final = 20
 
 @dataclass(frozen=True, kw_only=True)
 class MaskedSums:
-    """Settings of masked sums; `mask=True` stands for the defaults.
+    """Set how masks hide the answers of single clients, so that the server sees only sums.
+
+    `mask=True` stands for the defaults.
 
     Parameters
     ----------
@@ -39,6 +41,16 @@ class MaskedSums:
         Whether a client adds a mask of its own to those that it shares with others. Without them a sum takes one
         message while nobody drops out, not two; but a server that lies about drop-outs could unmask an upload, and one
         that is only curious, an upload that comes late. Nodes have to agree, by `single_masks`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca import MaskedSums, simulate
+    >>> rng = np.random.default_rng(0)
+    >>> sites = [rng.standard_normal((60, 6)) * [6, 5, 1, 1, 1, 1] for _ in range(3)]
+    >>> result = simulate("krylov", sites, n_components=2, mask=MaskedSums(threshold=0.6))
+    >>> print(result.explained_variance_ratio_.round(2))
+    [0.56 0.38]
     """
 
     threshold: float = 0.5

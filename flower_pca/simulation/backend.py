@@ -145,11 +145,13 @@ _MOST: Final = 64
 
 @dataclass(frozen=True, kw_only=True)
 class Ray:
-    """Flower's simulation engine; "ray" stands for the defaults.
+    """Run a simulation on Flower's simulation engine, with these settings.
+
+    `backend="ray"` stands for the defaults.
 
     Parameters
     ----------
-    clients_per_node : int or str, default="auto"
+    clients_per_node : int or "auto", default="auto"
         How many clients a virtual node hosts. The engine handles every message on its own, so that one for many clients
         costs little more than one for one: all of a node's get one message, and their answers come back together. 1 for
         a message per client, as in a deployment; "auto" for several nodes for each core.
@@ -159,11 +161,18 @@ class Ray:
         The cluster to use. If left out, that of this process, or a new one on this machine. Rows go through Ray's
         object store where its machines do not share the folder for temporary files; those that are memory-mapped from
         files which all machines see stay where they are.
-    entry : str, default="auto"
+    entry : {"auto", "run_simulation", "flwr_run"}, default="auto"
         How the engine is started. "run_simulation" calls the function of this name, which Flower calls deprecated.
         "flwr_run" starts a SuperLink for the time of the simulation and gives it an app by the command `flwr run`: the
         server is then another process, so `on_round` is not called. "auto" takes run_simulation as long as Flower has
         it.
+
+    Examples
+    --------
+    >>> from flower_pca import Ray
+    >>> backend = Ray(clients_per_node=20)  # then simulate(..., backend=backend)
+    >>> backend.clients_per_node
+    20
     """
 
     clients_per_node: int | str = "auto"

@@ -18,7 +18,7 @@ from flower_pca.names.table import Table
 
 
 def from_frame(frame: Any, *, by: Any) -> list[Table]:
-    """The rows of each site of one table, with the names of its columns and of the sites.
+    """Split one table into the rows of each site, with the names of its columns and of the sites.
 
     Parameters
     ----------
@@ -39,6 +39,14 @@ def from_frame(frame: Any, *, by: Any) -> list[Table]:
         If `by` is none of these.
     DataError
         If a row has no site, or the table has no row or no other column.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from flower_pca import from_frame
+    >>> table = pd.DataFrame({"age": [61, 48, 73, 55], "bmi": [24.1, 22.0, 27.9, 25.3], "ward": ["a", "b", "a", "b"]})
+    >>> [(part.site, part.values.shape) for part in from_frame(table, by="ward")]
+    [('a', (2, 2)), ('b', (2, 2))]
     """
     # a lazy one of polars
     if hasattr(frame, "collect_schema") and hasattr(frame, "collect"):

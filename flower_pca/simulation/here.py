@@ -56,7 +56,7 @@ def simulate(
     backend: str | Ray = "in_process",
     **settings: Unpack[SimulationOptions],
 ) -> PCAResult:
-    """Principal components of the rows of all shards together, by a federated algorithm.
+    """Compute the PCA of the rows of all shards together, by a federated algorithm in this process.
 
     Parameters
     ----------
@@ -68,8 +68,8 @@ def simulate(
         With partitioned_by="columns" their rows are matched instead, by the index of a data frame or the ids of a file
         where these are given.
     hide_local : collection of int, default=()
-        Clients, by position, whose own results are not handed over in `own` of the result.
-    answers : str, default="rows"
+        Clients, by position, whose own results are not handed over in `local` of the result.
+    answers : {"rows", "fixed"}, default="rows"
         "rows": clients multiply rows, or X'X where that takes fewer operations; "fixed": they answer as nodes in a
         deployment do, with the same bits. See `Rules`.
     init : PCAResult, path or array-like, or None, default=None
@@ -81,7 +81,7 @@ def simulate(
     on_round : callable or None, default=None
         Called with the run after every round. Rounds are logged to "flower_pca" at INFO as well, and a notebook shows a
         bar.
-    backend : str or Ray, default="in_process"
+    backend : {"in_process", "ray"} or Ray, default="in_process"
         "in_process", a plain loop without Flower; or "ray", Flower's simulation engine, with virtual nodes that host
         many clients; or Ray(clients_per_node=1) for settings of it. The components are the same to the last bit.
     **settings
@@ -104,6 +104,18 @@ def simulate(
         If a shard cannot be used; the message names the client.
     NotEnoughNodes
         If fewer clients are present, or answer, than the run needs.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca import simulate
+    >>> rng = np.random.default_rng(0)
+    >>> sites = [rng.standard_normal((60, 6)) * [6, 5, 1, 1, 1, 1] for _ in range(3)]
+    >>> result = simulate("auto", sites, n_components=2)
+    >>> print(result.explained_variance_ratio_.round(2))
+    [0.56 0.38]
+    >>> result.transform(sites[0]).shape
+    (60, 2)
     """
     _require_order("simulate", "shards", algorithm, shards, (Algorithm, PCAConfig))
     conduct = SimulationSettings(
@@ -300,7 +312,7 @@ def track(
     backend: str | Ray = "in_process",
     **settings: Unpack[TrackingOptions],
 ) -> TrackingResult:
-    """The subspace of the rows of all streams together, followed over time.
+    """Follow the subspace of the rows of all streams together over time.
 
     Parameters
     ----------
@@ -321,11 +333,11 @@ def track(
     on_step : callable or None, default=None
         Called with the `StepRecord` of every step as soon as it is over, before the checkpoint is written: a run that
         goes on from there may tell its newest step once more.
-    backend : str or Ray, default="in_process"
+    backend : {"in_process", "ray"} or Ray, default="in_process"
         "in_process", a plain loop without Flower; or "ray", Flower's simulation engine, with virtual nodes that host
         many clients; or Ray(clients_per_node=1) for settings of it. The components are the same to the last bit.
     **settings
-        What is asked: n_components, steps, start, columns, seed, mask, channel. See `assembly.tracking`.
+        What is asked: n_components, steps, init, columns, seed, mask, channel. See `assembly.tracking`.
 
     Returns
     -------
@@ -338,6 +350,16 @@ def track(
         If a parameter is not valid.
     DataError
         If a batch cannot be used; the message names the client and the step.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca import track
+    >>> rng = np.random.default_rng(0)
+    >>> streams = [rng.standard_normal((90, 6)) * [6, 5, 1, 1, 1, 1] for _ in range(3)]
+    >>> result = track("st_miss", streams, batch=30, n_components=2)
+    >>> result.components_.shape  # one basis for each of three steps
+    (3, 2, 6)
     """
     _require_order("track", "streams", tracker, streams, (Tracker,))
     checks.parameters("track", settings, TrackingOptions.__annotations__)

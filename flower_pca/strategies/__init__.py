@@ -59,7 +59,10 @@ def _describe(strategy: Any, stage: type[Stage[Any]]) -> None:
     strategy.__init__.__signature__ = signature.replace(parameters=[this, *own, *common])
     strategy.__doc__ = (
         f"{strategy.__doc__}\n\nThe other keywords are those of `{base.__name__}`. "
-        f"The algorithm:\n\n{inspect.getdoc(stage)}"
+        f"The algorithm:\n\n{inspect.getdoc(stage)}\n\n"
+        f"As a strategy, which `fit(grid)` runs in your ServerApp:\n\n"
+        f">>> from flower_pca import strategies\n"
+        f">>> strategy = strategies.{strategy.__name__}(n_components=2)"
     )
 
 

@@ -525,9 +525,19 @@ def _in_order(run: Driven) -> bool:
 
 
 def arrays_of(result: PCAResult | TrackingResult | Scaling) -> ArrayRecord:
-    """A result as Flower's arrays: components, explained_variance, mean and, under a scale, scale; of columns, scores.
+    """Convert a result to Flower's arrays: components, explained_variance, mean and, under a scale, scale; of columns,
+    scores.
 
     Of a run of steps: components and values of each, and changes. Of a scaling: mean and scale.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca import simulate
+    >>> from flower_pca.strategies import arrays_of
+    >>> rows = np.random.default_rng(0).standard_normal((60, 6))
+    >>> sorted(arrays_of(simulate("krylov", [rows], n_components=2)))
+    ['components', 'explained_variance', 'mean']
     """
     if isinstance(result, Scaling):
         return records.with_names({"mean": result.mean_, "scale": result.scale_})

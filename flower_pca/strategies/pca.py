@@ -39,7 +39,7 @@ class ScalingKeywords(NodeKeywords, AskedScaling, total=False):
 
 
 class Standardize(FlowerStrategy[Scaling]):
-    """Federated scaling as a Flower Strategy: one message, or two under masks.
+    """Measure the mean and deviation of each column over all nodes: one message, or two under masks.
 
     The result is a `Scaling`: `to_record` sends it to the nodes with the messages of a later step,
     where `Scaling.from_record(record).transform(rows)` standardizes their rows.
@@ -52,10 +52,16 @@ class Standardize(FlowerStrategy[Scaling]):
 
     Examples
     --------
+    >>> from flwr.app import ArrayRecord, ConfigRecord
+    >>> from flwr.serverapp import ServerApp
+    >>> from flwr.serverapp.strategy import FedAvg
+    >>> from flower_pca.strategies import Standardize
+    >>> app = ServerApp()
     >>> @app.main()
     ... def main(grid, context):
     ...     scaling = Standardize().fit(grid)
-    ...     FedAvg().start(grid, arrays, train_config=ConfigRecord({"lr": 0.1, **scaling.to_record()}))
+    ...     train_config = ConfigRecord({"lr": 0.1, **scaling.to_record()})
+    ...     FedAvg().start(grid, ArrayRecord([]), train_config=train_config)
     """
 
     @with_signature(ScalingKeywords, {**NODE_DEFAULTS, **defaults(assembly.standardizing)})
@@ -88,7 +94,7 @@ PCA_DEFAULTS: Final = {**NODE_DEFAULTS, **defaults(PCAConfig), **_OWN}
 
 
 class PCAStrategy(FlowerStrategy[PCAResult]):
-    """Federated PCA as a Flower Strategy.
+    """Run a federated PCA over the nodes of a Flower grid, as a Flower Strategy.
 
     Parameters
     ----------
@@ -127,11 +133,12 @@ class PCAStrategy(FlowerStrategy[PCAResult]):
 
     Examples
     --------
+    >>> from flwr.serverapp import ServerApp
+    >>> from flower_pca.strategies import PCAStrategy
+    >>> app = ServerApp()
     >>> @app.main()
     ... def main(grid, context):
-    ...     result = PCAStrategy("krylov", n_components=5).start(grid)  # Flower's own Result
-    ...     components = result.arrays["components"].numpy()
-    ...     result = PCAStrategy("krylov", n_components=5).fit(grid)  # the same as of `simulate`
+    ...     result = PCAStrategy("krylov", n_components=5).fit(grid)  # as `simulate` returns it
     ...     result.save("/tmp/components.npz")
     """
 
@@ -194,7 +201,9 @@ STEP_DEFAULTS: Final = {**NODE_DEFAULTS, **defaults(assembly.tracking), **_OF_ST
 
 
 class TrackingStrategy(FlowerStrategy[TrackingResult]):
-    """A subspace followed over time, as a Flower Strategy. Nodes serve a `Stream`.
+    """Follow a subspace over time over the nodes of a Flower grid, as a Flower Strategy.
+
+    Nodes serve a `Stream`.
 
     Parameters
     ----------
@@ -209,10 +218,13 @@ class TrackingStrategy(FlowerStrategy[TrackingResult]):
     **keywords
         These two; how nodes are waited for and asked, min_nodes (2 if left out), node_timeout, round_timeout, action,
         hosted, max_rows (of a step) and checkpoint: see `PCAStrategy`; and what is asked, n_components (2 if left out),
-        steps, start, columns, seed, mask, channel: see `assembly.tracking`.
+        steps, init, columns, seed, mask, channel: see `assembly.tracking`.
 
     Examples
     --------
+    >>> from flwr.serverapp import ServerApp
+    >>> from flower_pca.strategies import TrackingStrategy
+    >>> app = ServerApp()
     >>> @app.main()
     ... def main(grid, context):
     ...     result = TrackingStrategy("st_miss", n_components=5, steps=24, interval=3600).fit(grid)

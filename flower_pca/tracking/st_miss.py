@@ -21,7 +21,9 @@ from flower_pca.tracking.tracker import Tracker
 
 @dataclass(frozen=True, kw_only=True)
 class STMiss(Tracker):
-    """P_j = the r leading left singular vectors of batch j, completed with the basis before it.
+    """Follow the subspace of rows that keep arriving, with missing values.
+
+    P_j = the r leading left singular vectors of batch j, completed with the basis before it.
 
     With the observed entries Om_t of row y_t and the rest T_t, and P = P_{j-1}, a client takes
       a_t = argmin ||(y_t - P a) on Om_t||,  l_t = y_t on Om_t and P a_t on T_t,
@@ -46,6 +48,17 @@ class STMiss(Tracker):
         See `Tracker`, as for all that follow.
     solver, products, first_products, qr_every, tol, oversample, keep
         What a step asks for, and what is kept.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca import STMiss, track
+    >>> rng = np.random.default_rng(0)
+    >>> streams = [rng.standard_normal((90, 6)) * [6, 5, 1, 1, 1, 1] for _ in range(3)]
+    >>> streams[0][::7, 2] = np.nan
+    >>> result = track(STMiss(), streams, batch=30, n_components=2)
+    >>> result.components_.shape  # one basis for each of three steps
+    (3, 2, 6)
     """
 
     name: ClassVar[str] = "st_miss"
@@ -149,7 +162,9 @@ _BALL: Final = 1.0 / 15.0  # of the smallest outlier: xi
 
 @dataclass(frozen=True, kw_only=True)
 class RobustTracking(Tracker):
-    """STMiss on rows of which a sparse, unknown part is corrupted: y_t = l_t + g_t where observed.
+    """Follow the subspace of rows that keep arriving, with missing values and single values that are far off.
+
+    STMiss on rows of which a sparse, unknown part is corrupted: y_t = l_t + g_t where observed.
 
     With P = P_{j-1}, Psi = I - PP' and the smallest outlier s_min a client takes, for every row,
       s = argmin ||s on Om||_1 subject to ||Psi y - Psi s|| <= s_min / 15      (projected modified-CS),
@@ -178,6 +193,17 @@ class RobustTracking(Tracker):
         See `Tracker`, as for all that follow.
     solver, products, first_products, qr_every, tol, oversample, keep
         What a step asks for, and what is kept.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca import RobustTracking, track
+    >>> rng = np.random.default_rng(0)
+    >>> streams = [rng.standard_normal((90, 2)) @ rng.standard_normal((2, 12)) for _ in range(3)]
+    >>> streams[0][50, 5] += 200.0
+    >>> result = track(RobustTracking(smallest_outlier=50.0), streams, batch=30, n_components=2)
+    >>> result.components_.shape  # one basis for each of three steps
+    (3, 2, 12)
     """
 
     name: ClassVar[str] = "robust_tracking"

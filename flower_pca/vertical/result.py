@@ -64,10 +64,10 @@ O = TypeVar("O", bound=Array | None)
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ColumnsResult(PCAResult):
-    """Principal components of a table with columns at different parties, by left singular vectors.
+    """Hold the principal components of a table whose columns are at different parties.
 
     `components_`, `mean_`, `scale_` and `fill_` are of the columns of the parties whose own result
-    is at hand, in `own`, side by side in the order of the parties; `own[party]["components"]` are a
+    is at hand, in `local`, side by side in the order of the parties; `local[party]["components"]` are a
     party's loadings as rows. Each component's largest score, not its largest loading, is positive.
 
     Attributes
@@ -81,6 +81,15 @@ class ColumnsResult(PCAResult):
     spans_ : mapping
         Of each party whose loadings are at hand: the first of its columns in `components_`, and the next after its
         last.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca import simulate
+    >>> people = np.random.default_rng(0).standard_normal((60, 6)) * [6, 5, 1, 1, 1, 1]
+    >>> result = simulate("krylov", [people[:, :2], people[:, 2:]], n_components=2, partitioned_by="columns")
+    >>> result.scores_.shape, result.parties_
+    ((60, 2), 2)
     """
 
     scores_: Array

@@ -38,7 +38,7 @@ _LARGEST: Final = {np.dtype(np.float64): 1e139, np.dtype(np.float32): 1e37}
 class PartyColumns(LocalData):
     """The framed columns of a party as rows (d_p x n), with people in the order of their ids.
 
-    It has no other frame: what a run asks of it is asked of columns that their party has centred
+    It has no other frame: what a run asks of it is asked of columns that their party has centered
     and scaled itself.
 
     Parameters

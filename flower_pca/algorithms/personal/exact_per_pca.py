@@ -227,7 +227,9 @@ class ExactState(PersonalState):
 
 @dataclass(frozen=True, kw_only=True)
 class ExactPerPCA(Personalized[ExactState]):
-    """Each client solves for V_i exactly; the server maximises what is linear in U.
+    """Compute shared components and each client's own components in few rounds.
+
+    Each client solves for V_i exactly, and the server maximizes what is linear in U.
 
     A client:    V_i = top r2 eigenvectors of (I - UU')S_i(I - UU')
                  sends Z_i = (I - V_iV_i')S_iU and f_i = tr U'S_iU + tr V_i'S_iV_i
@@ -250,17 +252,17 @@ class ExactPerPCA(Personalized[ExactState]):
 
     Parameters
     ----------
-    local_components : int, NumbersByClient or str, default=1
+    local_components : int, mapping or "auto", default=1
         r2, the own components of each client; fewer where its rows have not that rank. Or a mapping from clients, by
         position or name of their site, to such numbers; "others" are all that it does not name. Or "auto": each client
         chooses, up to 10, from rows that it holds out in turn; see `held_out`.
-    weights : str, default="equal"
+    weights : {"equal", "samples"}, default="equal"
         "equal" (every client counts the same) or "samples" (w_i = n_i).
     init, start_rounds, given
         See `Personalized`.
     collect : bool, default=False
         Whether to ask for the own components at the end, which only nodes that agree will send.
-    acceleration : str, default="lbfgs"
+    acceleration : {"lbfgs", "none"}, default="lbfgs"
         "lbfgs", a quasi-Newton step from ten rounds before, or "none", the plain one.
     local_steps : int, default=0
         If above 0, so many warm power steps for V_i instead of the exact solution.
@@ -277,6 +279,19 @@ class ExactPerPCA(Personalized[ExactState]):
         The most rounds that the run may take.
     patience : int, default=50
         The run ends as stalled when its error has not fallen for so many rounds.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca import ExactPerPCA, simulate
+    >>> rng = np.random.default_rng(0)
+    >>> scales = [[6, 4, 0.1, 0.1], [6, 0.1, 4, 0.1], [6, 0.1, 0.1, 4]]  # one shared direction, and one of each site
+    >>> sites = [rng.standard_normal((60, 4)) * scale for scale in scales]
+    >>> result = simulate(ExactPerPCA(local_components=1), sites, n_components=1)
+    >>> print(np.abs(result.components_).round(1))
+    [[1. 0. 0. 0.]]
+    >>> print([np.abs(result.local[site]["components"]).argmax().item() for site in range(3)])
+    [1, 2, 3]
     """
 
     name: ClassVar[str] = "exact_per_pca"

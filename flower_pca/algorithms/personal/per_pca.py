@@ -50,7 +50,9 @@ class PerState(PersonalState):
 
 @dataclass(frozen=True, kw_only=True)
 class PerPCA(Personalized[PerState]):
-    """Algorithm 2 of the paper: clients take a gradient step on U and V_i; the server averages U_i.
+    """Compute shared components and each client's own components, by the gradient steps of the paper.
+
+    This is Algorithm 2 of the paper: clients take a gradient step on U and V_i, and the server averages U_i.
 
     A client:    V_i <- GR((I - UU')V_i), W = [U, V_i], G = S_iW
       choice 1:  G <- G - W(W'G + G'W)/2, U_i = U + eta G_U, V_i <- GR(V_i + eta G_V)
@@ -69,19 +71,19 @@ class PerPCA(Personalized[PerState]):
 
     Parameters
     ----------
-    local_components : int, NumbersByClient or str, default=1
+    local_components : int, mapping or "auto", default=1
         r2, the own components of each client; fewer where its rows have not that rank. Or a mapping from clients, by
         position or name of their site, to such numbers; "others" are all that it does not name. Or "auto": each client
         chooses, up to 10, from rows that it holds out in turn; see `held_out`.
-    weights : str, default="equal"
+    weights : {"equal", "samples"}, default="equal"
         "equal" (every client counts the same) or "samples" (w_i = n_i).
     init, start_rounds, given
         See `Personalized`.
     collect : bool, default=False
         Whether to ask for the own components at the end, which only nodes that agree will send.
-    choice : int, default=1
+    choice : {1, 2}, default=1
         1 or 2.
-    retraction : str, default="polar"
+    retraction : {"polar", "qr"}, default="polar"
         "polar" or, with choice 1, "qr".
     step : float or None, default=None
         The step in multiples of 1 / max_i ||S_i||_2. Left out, it begins at 0.5 and, with choice 1, doubles after every
@@ -99,6 +101,19 @@ class PerPCA(Personalized[PerState]):
         The most rounds that the run may take.
     patience : int, default=50
         The run ends as stalled when its error has not fallen for so many rounds.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca import PerPCA, simulate
+    >>> rng = np.random.default_rng(0)
+    >>> scales = [[6, 4, 0.1, 0.1], [6, 0.1, 4, 0.1], [6, 0.1, 0.1, 4]]  # one shared direction, and one of each site
+    >>> sites = [rng.standard_normal((60, 4)) * scale for scale in scales]
+    >>> result = simulate(PerPCA(local_components=1), sites, n_components=1)
+    >>> print(np.abs(result.components_).round(1))
+    [[1. 0. 0. 0.]]
+    >>> print([np.abs(result.local[site]["components"]).argmax().item() for site in range(3)])
+    [1, 2, 3]
     """
 
     name: ClassVar[str] = "per_pca"

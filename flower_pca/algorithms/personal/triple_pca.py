@@ -242,7 +242,9 @@ INNER: Final[Mapping[str, Ask]] = {"cut": CUT, "inner": STEPS}
 
 @dataclass(frozen=True, kw_only=True)
 class TriplePCA(ExactPerPCA):
-    """Rows are shared, own and sparse parts and noise: `ExactPerPCA` on rows less what is far.
+    """Compute shared and own components of rows in which single values are far off.
+
+    Rows are the sum of shared, own and sparse parts and noise: `ExactPerPCA` on rows less what is far off.
 
     A client:    L_i = T_i[U, V_i]', S_i = X_i - L_i where that is beyond the threshold, else 0; the step of
                  `ExactPerPCA` on X_i - S_i, whose coordinates along [U, V_i] are the next T_i
@@ -251,7 +253,7 @@ class TriplePCA(ExactPerPCA):
     begins at the size of the rows, where L_i has no more than medians, and falls with the residuals: nobody has to know
     the noise. f_i is how much less the clipped residuals are than those from the medians. S_i is divided by the mean
     square of a row without what is far from the medians: whatever a client holds, it has no more say than another, and
-    one with fewer than 2(r1 + r2) rows has none. Uncentred unless asked for:
+    one with fewer than 2(r1 + r2) rows has none. Uncentered unless asked for:
     far entries would move the mean, which is one shared component more. Gaps count as far.
 
     Reference: the model is that of Shi, Fattahi and Kontar, "Triple component matrix factorization:
@@ -264,7 +266,7 @@ class TriplePCA(ExactPerPCA):
 
     Parameters
     ----------
-    local_components : int, NumbersByClient or str, default=1
+    local_components : int, mapping or "auto", default=1
         r2, the own components of each client; fewer where its rows have not that rank. Or a mapping from clients, by
         position or name of their site, to such numbers; "others" are all that it does not name.
     threshold : float, default=4.0
@@ -283,6 +285,19 @@ class TriplePCA(ExactPerPCA):
         The most rounds that the run may take.
     patience : int, default=50
         The run ends as stalled when its error has not fallen for so many rounds.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca import TriplePCA, simulate
+    >>> rng = np.random.default_rng(0)
+    >>> scales = [[6, 4, 0.1, 0.1], [6, 0.1, 4, 0.1], [6, 0.1, 0.1, 4]]  # one shared direction, and one of each site
+    >>> sites = [rng.standard_normal((60, 4)) * scale for scale in scales]
+    >>> result = simulate(TriplePCA(local_components=1), sites, n_components=1)
+    >>> print(np.abs(result.components_).round(1))
+    [[1. 0. 0. 0.]]
+    >>> print([np.abs(result.local[site]["components"]).argmax().item() for site in range(3)])
+    [1, 2, 3]
     """
 
     name: ClassVar[str] = "triple_pca"

@@ -139,7 +139,7 @@ _NOTHING: Final = 1e-6
 
 @dataclass(frozen=True, kw_only=True)
 class Robust(Iterative[S]):
-    """A low-rank part among far entries. Uncentred unless asked for: these would move the mean."""
+    """A low-rank part among far entries. Uncentered unless asked for: these would move the mean."""
 
     quantity: ClassVar[str] = "change of the basis in a round relative to its norm"
     centers: ClassVar[bool] = False

@@ -290,7 +290,10 @@ _EPS: Final = 32.0
 
 @dataclass(frozen=True, kw_only=True)
 class ConsensusRPCA(Robust[ConsensusState]):
-    """Rows = V_i U' + S_i, U common, S_i sparse, recovered exactly: sums only, no step size, a proof.
+    """Compute the PCA of rows in which single values are far off, and find these values.
+
+    Rows = V_i U' + S_i, with U common and S_i sparse. The method needs only sums and no step size, and it proves its
+    result.
 
     min over U, V_i, S_i of sum 1/2 ||V_i U' + S_i - X_i||^2 + rho/2 ||V_i||^2 + lambda ||S_i||_1,
     plus rho/2 ||U||^2, but that an entry further than 10 lambda from VU' costs no more than one at
@@ -328,7 +331,7 @@ class ConsensusRPCA(Robust[ConsensusState]):
         By which lambda falls in a round of the first attempt: 0.7 does for easy problems.
     ridge : float, default=0.3
         rho / (lambda sqrt(max(n, d))).
-    noise : float or str, default="auto"
+    noise : float or "auto", default="auto"
         Deviation of dense noise, in the frame: "auto" to have it estimated, 0.0 for none.
     restarts : int, default=4
         Attempts after the first, if its proof fails.
@@ -346,6 +349,18 @@ class ConsensusRPCA(Robust[ConsensusState]):
         Of all attempts together.
     patience : int, default=300
         Rounds at the end of an attempt before it is proven even if its basis is not at rest.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca import ConsensusRPCA, simulate
+    >>> rng = np.random.default_rng(0)
+    >>> mixing = rng.standard_normal((2, 6))
+    >>> sites = [rng.standard_normal((60, 2)) @ mixing for _ in range(3)]
+    >>> sites[0][3, 4] = 100.0  # a typing error
+    >>> result = simulate(ConsensusRPCA(gamma=0.7), sites, n_components=2)
+    >>> print(result.removed_share_.argmax())  # the column of the error
+    4
     """
 
     name: ClassVar[str] = "consensus_rpca"

@@ -55,7 +55,10 @@ class DCFState:
 
 @dataclass(frozen=True, kw_only=True)
 class DCFPCA(Robust[DCFState]):
-    """Rows = V_i U' + S_i, U common, S_i sparse: every client takes gradient steps on its own U_i, the server averages.
+    """Compute the PCA of rows in which single values are far off, by the gradient steps of the paper.
+
+    Rows = V_i U' + S_i, with U common and S_i sparse. Every client takes gradient steps on its own U_i, and the server
+    averages.
 
     min over U, V_i, S_i of sum 1/2 ||V_i U' + S_i - X_i||^2 + rho/2 ||V_i||^2 + lambda ||S_i||_1,
     plus rho/2 ||U||^2.
@@ -81,7 +84,7 @@ class DCFPCA(Robust[DCFState]):
         Gradient steps of a client in a round, K.
     eta : float or None, default=None
         The step; 0.05 if left out, 1.0 for "scaled".
-    step : str, default="paper"
+    step : {"paper", "scaled"}, default="paper"
         "paper" or "scaled".
     anneal : bool or None, default=None
         Whether the step falls as 1 / sqrt(t + 1). It does if left out, but not for "scaled".
@@ -97,7 +100,7 @@ class DCFPCA(Robust[DCFState]):
         The size of an ordinary entry, if it is known: clients do not count their entries then.
     oversample : int, default=0
         Columns that the algorithm iterates beyond `n_components`.
-    tol : float, default=0.001
+    tol : float, default=1e-3
         The run has converged when its error is at most this.
     min_rounds : int, default=0
         The fewest rounds before the run may end.
@@ -105,6 +108,16 @@ class DCFPCA(Robust[DCFState]):
         The most rounds that the run may take.
     patience : int, default=50
         The run ends as stalled when its error has not fallen for so many rounds.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from flower_pca import DCFPCA, simulate
+    >>> rng = np.random.default_rng(0)
+    >>> sites = [rng.standard_normal((60, 6)) * [6, 5, 1, 1, 1, 1] for _ in range(3)]
+    >>> result = simulate(DCFPCA(step="scaled", max_rounds=5), sites, n_components=2)
+    >>> print(result.rounds)
+    5
     """
 
     name: ClassVar[str] = "dcf_pca"

@@ -104,7 +104,7 @@ class WithoutRows(Set[str]):
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """What a node allows, and where it keeps what it keeps.
+    """State what a node allows, and where it keeps its files.
 
     Parameters
     ----------
@@ -245,6 +245,13 @@ class Rules:
     ------
     ConfigError
         If a rule is not one, or does not make sense beside the others.
+
+    Examples
+    --------
+    >>> from flower_pca.clients import Rules
+    >>> rules = Rules(allow=("krylov", "covariance"), min_rows=50)
+    >>> rules.min_rows
+    50
     """
 
     allow: Collection[str] | None = None

@@ -281,7 +281,7 @@ def test_what_a_change_is_of_is_said_by_column_and_by_client(track_command, tmp_
     assert "SPE" in alarm["cause"]["reasons"]
     assert ", most in column 4, " in err
     assert ", at client " in err
-    assert "Step 24: by SPE, as rows have left the subspace" in " ".join(result.findings())
+    assert "Step 24: by SPE, as rows have left the subspace" in " ".join(result.summary().findings)
     flower_pca(capsys, *track_command, "--out", tmp_path / "plain", "--events", tmp_path / "plain.jsonl")
     assert all(event["cause"] is None for event in events(tmp_path / "plain.jsonl"))
 

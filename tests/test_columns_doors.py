@@ -170,4 +170,4 @@ def test_a_report_and_pictures_where_loadings_stay_with_their_parties(tmp_path):
     result.plot("overview", tmp_path / "o.svg")
     page = report.write(result, tmp_path / "r.html", title="x").read_text()
     assert "the columns of 2 clients" in page
-    assert "90 x the columns of 2 clients" in repr(result)
+    assert "90 rows x the columns of 2 clients" in repr(result)

@@ -276,7 +276,7 @@ def test_a_result_of_other_components_has_no_figures_of_eigenvectors(name: str) 
     result = simulate(make(name, **few), evenly(ROWS["falling"], 3), n_components=2, seed=1)
     assert result.residuals_ is None
     assert result.sine_estimate_ is None
-    found = {fact.key: fact.value for fact in result.facts() if fact.key}
+    found = {fact.key: fact.value for fact in result.summary().facts if fact.key}
     assert found["residuals"] is None
     assert found["sine_estimate"] is None
     assert "residual" not in result.table()

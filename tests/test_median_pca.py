@@ -194,7 +194,7 @@ def test_the_result_says_that_it_is_none_of_all_rows_together(tmp_path):
     shards = [drawn_by(np.random.default_rng(i)) for i in range(4)]
     result = simulate(MedianPCA(), shards, n_components=K, reconstruction_error=True, monitor=True)
     assert not result.is_pooled
-    assert "the median client's variance" in " ".join(result.findings())
+    assert "the median client's variance" in " ".join(result.summary().findings)
     again = type(result).load(result.save(tmp_path / "result.npz"))
     assert type(again) is type(result)
     assert result.mse_ > 0.0

@@ -349,11 +349,11 @@ def test_it_is_said_if_new_rows_lie_much_nearer_to_the_middle(tmp_path, capsys):
     wide, narrow = (simulate("krylov", [rows_with_structure(n, d)], n_components=3) for n, d in ((60, 300), (900, 12)))
     assert min(narrow.shrinkage_) > 0.95
     assert not narrow.shrinkage_hint
-    assert "new rows" not in narrow.listing()[0]
-    assert wide.shrinkage_hint in [remark.words for remark in wide.remarks()]
+    assert "new rows" not in narrow.summary().components.heads
+    assert wide.shrinkage_hint in [remark.words for remark in wide.summary().remarks]
     shrunk = f"by {1.0 - wide.shrinkage_[2]:.0%} along component 3"
     assert shrunk in wide.shrinkage_hint
-    heads, lines = wide.listing()
+    heads, lines = wide.summary().components
     assert [line[heads.index("new rows")] for line in lines] == [f"{f:.2f}" for f in wide.shrinkage_]
     path, rows = wide.save(tmp_path / "result.npz"), tmp_path / "new.npy"
     np.save(rows, rows_with_structure(20, 300, seed=8))

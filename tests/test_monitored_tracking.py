@@ -71,7 +71,7 @@ def test_a_change_has_a_reason_and_columns(change, reason, column):
         assert int(np.argmax(np.abs(Q[:, 1]))) in cause["columns"]
     else:
         assert cause["columns"][0] == column
-    assert f"Step {AT + 1}: by " in " ".join(result.findings())
+    assert f"Step {AT + 1}: by " in " ".join(result.summary().findings)
     if change is not louder:
         assert not track(STMiss(detect=True), changing_sites(change), n_components=R).changes_.size
 

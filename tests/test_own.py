@@ -135,7 +135,7 @@ def test_the_class_of_a_result_is_saved_and_read_back(tmp_path):
         assert (back.none_, back.words) == (None, ["a"])
     plain = simulate("ssi", SHARDS, n_components=2)
     assert type(PCAResult.load(plain.save(tmp_path / "p.npz"))) is PCAResult
-    assert repr(result).startswith("KeptResult(2 components of 90 x 5 by keeper")
+    assert repr(result).startswith("KeptResult(2 components of 90 rows x 5 columns by keeper")
 
 
 def test_a_result_whose_annotations_cannot_be_read_is_refused_by_name(tmp_path):

@@ -144,7 +144,7 @@ def test_a_saved_result_keeps_the_numbers(tmp_path: Path) -> None:
 
 def test_the_report_and_the_alternatives_take_unequal_numbers() -> None:
     result = run_unequal(MAPPED, NAMED)
-    shown = {fact.key: fact.text for fact in result.facts()}
+    shown = {fact.key: fact.text for fact in result.summary().facts}
     assert shown["own_components_of_a_client"] == "0 to 3"
     errors = alternatives(result, SHARDS)
     for i, (X, r) in enumerate(zip(SHARDS, TRUE, strict=True)):

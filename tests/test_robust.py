@@ -279,7 +279,7 @@ def test_a_table_of_what_was_made_of_noise_says_what_its_shares_are_of() -> None
     noise = np.random.default_rng(0).standard_normal((180, 12))
     result = simulate("consensus_rpca", np.split(noise, 3), n_components=2)
     assert result.status.outcome is Outcome.STALLED
-    assert result.listing().heads[2] == "share of low-rank part"
+    assert result.summary().components.heads[2] == "share of low-rank part"
     assert plots.figure(result, "scree").axes[0].get_ylabel() == "share of the variance of the low-rank part"
 
 

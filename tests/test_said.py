@@ -59,7 +59,7 @@ def test_under_noise_every_table_has_the_same_bounds(noisy_result, tmp_path, cap
     assert figures["bounds_together"] == known.together.tolist()
     assert figures["noise_alone"] == known.floor
     assert "of about" in repr(noisy_result)
-    assert "of about" in course.summary(noisy_result)
+    assert "of about" in noisy_result.summary().title
 
 
 @pytest.mark.slow
@@ -96,7 +96,7 @@ def test_one_thing_is_not_several():
     result = simulate("uda", [SHARDS[0][:, :1]], n_components=1)
     assert labels.count(1, "message") == "1 message"
     assert labels.count(2000, "message") == "2,000 messages"
-    assert "PCAResult(1 component of 300 x 1 by uda" in repr(result)
+    assert "PCAResult(1 component of 300 rows x 1 column by uda" in repr(result)
     assert "300 rows x 1 column by uda" in result._repr_html_()
 
 

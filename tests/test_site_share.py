@@ -125,7 +125,7 @@ def test_table_json_file_and_hint_have_the_share(tmp_path):
     assert "the 3 sites" in hint
     assert "between sites" in result.table().splitlines()[0]
     assert f"{result.site_share_[0]:.1%}" in result.table().splitlines()[1]
-    figures = {fact.key: fact.value for fact in result.facts() if fact.key}
+    figures = {fact.key: fact.value for fact in result.summary().facts if fact.key}
     assert json.loads(json.dumps(figures["site_share"])) == result.site_share_.tolist()
     again = PCAResult.load(result.save(tmp_path / "result.npz"))
     assert np.array_equal(again.site_share_, result.site_share_)

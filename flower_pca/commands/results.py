@@ -49,7 +49,7 @@ def run_show(given: argparse.Namespace) -> int:
         lines = [result.table(), _traffic(result), *_sites(result), f"{result.status}\n"]
         sys.stdout.write("\n".join(lines))
     elif isinstance(result, TrackingResult):
-        common.print_json(facts.in_json(result.facts()))
+        common.print_json(facts.in_json(result.summary().facts))
     elif given.json:
         common.print_json(as_json(result, rotation))
     else:
@@ -63,16 +63,16 @@ def run_show(given: argparse.Namespace) -> int:
 
 def print_result(result: PCAResult, *, verbose: bool) -> None:
     """The table of variances, and a few lines about the run; `verbose`: also why it ended and chose as it did."""
-    bad = [remark.words for remark in facts.of_kind(result.remarks(), "bad")]
-    sys.stdout.write("".join(f"{common.Wording().of(words)}\n" for words in bad))
-    heads, cells = result.listing(digits=6)
+    summary = result.summary(digits=6)
+    sys.stdout.write("".join(f"{common.Wording().of(words)}\n" for words in summary.of_tone("bad")))
+    heads, cells = summary.components
     common.table(heads, cells, text=(len(heads) - 1,))
     clients = labels.count(facts.clients(result.history), "client")
     lines = [
-        f"{result.size} at {clients}, by {result.algorithm}",
+        f"{summary.size} at {clients}, by {result.algorithm}",
         _traffic(result),
         *_sites(result),
-        *(f"{fact.words}: {fact.text}" for fact in result.facts() if fact.words in _LINES),
+        *(f"{fact.words}: {fact.text}" for fact in summary.facts if fact.words in _LINES),
         *(remark.words for remark in facts.of_left_out(result.left_out)),
         *_limits(result),
         *([] if result.privacy is None else [f"privacy: {result.privacy}", str(result.certainty)]),
@@ -114,7 +114,7 @@ def _limits(result: PCAResult) -> list[str]:
 def as_json(result: PCAResult, rotation: Rotation | None = None) -> dict[str, Any]:
     """The figures of a result, as plain values; its arrays of d numbers stay in the file, but for a rotation's."""
     figures = {
-        **facts.in_json(result.facts()),
+        **facts.in_json(result.summary().facts),
         "limits": None if result.histograms_ is None else asdict(Monitor(result).limits()),
     }
     if rotation is not None:

@@ -173,15 +173,5 @@ def figure(result: PCAResult | TrackingResult) -> style.Figure:
     for j, row in enumerate(shown):
         variances.one(axes[1 + j], row, names, f"Weights in component {j + 1}", reach=reach)
     along(axes[-1], result)
-    drawn.suptitle(summary(result), x=0.012, ha="left", fontsize=12, fontweight="bold", color=style.INK)
+    drawn.suptitle(result.summary().title, x=0.012, ha="left", fontsize=12, fontweight="bold", color=style.INK)
     return drawn
-
-
-def summary(result: PCAResult | TrackingResult) -> str:
-    """One line: what was found, by what, and how it ended."""
-    if isinstance(result, TrackingResult):
-        return tracking.summary(result)
-    what = f"{labels.count(result.n_components_, 'component')} of {result.dimensions}"
-    outcome = result.status.outcome.value.replace("_", " ")
-    ended = f"{outcome} after {labels.count(len(result.history), 'message')}"
-    return f"{what}  ·  {result.algorithm}  ·  {ended}"

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 
-from flower_pca.base import labels
 from flower_pca.base.linalg import Array
 from flower_pca.plots import style
 from flower_pca.results.steps import TrackingResult
@@ -46,14 +45,8 @@ def overview(result: TrackingResult) -> style.Figure:
     drawn = style.figure((5.0 * len(panels), 4.2))
     for ax, panel in zip(drawn.subplots(1, len(panels)), panels, strict=True):
         panel(ax, result)
-    drawn.suptitle(summary(result), x=0.012, ha="left", fontsize=12, fontweight="bold", color=style.INK)
+    drawn.suptitle(result.summary().title, x=0.012, ha="left", fontsize=12, fontweight="bold", color=style.INK)
     return drawn
-
-
-def summary(result: TrackingResult) -> str:
-    """One line: what was followed, by what."""
-    size = f"{labels.count(result.n_components_, 'component')} of {labels.count(result.n_features_in_, 'column')}"
-    return f"{labels.count(result.totals_['steps'], 'step')}  ·  {size}  ·  {result.algorithm}"
 
 
 def alone(panel: Callable[[style.Axes, TrackingResult], None]) -> Callable[[style.Figure, TrackingResult], None]:

@@ -183,6 +183,7 @@ def _ending(newest: StepRecord | None, error: BaseException | None) -> str:
 def _parts(record: StepRecord, alarms: Sequence[str]) -> list[str]:
     """The newest step and its clients, and what a report has of all steps that are kept."""
     result = record.result_so_far()
+    summary = result.summary()
     newest = [("rows of this step", f"{record.rows:,}"), *zip(_CLIENTS[2:4], _shares(record), strict=True)]
     shown = {"statistic": ".3g", "level": ".3g", "subspace_change": ".1e", "residual": ".1e"}
     newest += [(name, html.figure(getattr(record, name), form, "none")) for name, form in shown.items()]
@@ -191,7 +192,7 @@ def _parts(record: StepRecord, alarms: Sequence[str]) -> list[str]:
         html.section("Alarms", *(html.paragraph(words, "ended") for words in alarms)),
         html.section("Pictures", page.pictures(result, None)),
         _clients(record),
-        html.section("All steps", html.facts(result.facts()), html.paragraph(" ".join(result.findings()), "said")),
+        html.section("All steps", html.facts(summary.facts), html.paragraph(" ".join(summary.findings), "said")),
         *pages.of_steps(result),
     ]
 

@@ -1,7 +1,6 @@
 """The page of a run: what was found, in words and pictures, then the clients, and folded how the run went.
 
-What there is to say of a result it says itself, in `facts`, `findings` and `remarks`; the tables are
-those of `pages`. Here they are put together.
+A result says in its `summary` what there is to say; the tables are those of `pages`. Here they are put together.
 """
 
 from __future__ import annotations
@@ -17,8 +16,9 @@ from flower_pca.analysis.outliers import with_parts
 from flower_pca.analysis.rotation import Rotation
 from flower_pca.base import errors, files
 from flower_pca.base.version import __version__
-from flower_pca.plots import course, style
+from flower_pca.plots import style
 from flower_pca.report import html, pages
+from flower_pca.results.facts import Summary
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.robust import RobustResult
 from flower_pca.results.site import knows_sites
@@ -60,19 +60,19 @@ def write(
         rows = None
     if isinstance(result, RobustResult) and rows is not None:
         result = with_parts(result, rows)  # once, for all tables and pictures
-    remarks = result.remarks()
+    summary = result.summary()
     every = _names(result, rows)
     parts = [
-        html.remarks(remarks, "bad"),
-        html.paragraph(" ".join(result.findings()), "lead"),
-        html.remarks(remarks, "warn"),
+        html.remarks(summary.remarks, "bad"),
+        html.paragraph(" ".join(summary.findings), "lead"),
+        html.remarks(summary.remarks, "warn"),
         *pages.words(result, rows),
         pages.named_sites(result),
         html.section("What was found", pictures(result, rows, [what for what in every if what not in _COURSE])),
-        html.facts(fact for fact in result.facts() if not fact.run),
+        html.facts(fact for fact in summary.facts if not fact.run),
         *pages.of(result, rows),
         *pages.of_rotation(rotation),
-        html.fold("How the run went", *_course(result, rows, [what for what in every if what in _COURSE])),
+        html.fold("How the run went", *_course(result, summary, rows, [what for what in every if what in _COURSE])),
         f"<footer>flower_pca {__version__} &middot; {result.algorithm} &middot; seed {result.seed}</footer>\n",
     ]
     with files.replacing(path, private=True) as file:  # it shows scores of rows
@@ -103,12 +103,12 @@ def pictures(result: plots.Result, shards: Sequence[Any] | None, chosen: Sequenc
     return ""
 
 
-def _course(result: plots.Result, shards: Sequence[Any] | None, chosen: Sequence[str]) -> list[str]:
+def _course(result: plots.Result, summary: Summary, shards: Sequence[Any] | None, chosen: Sequence[str]) -> list[str]:
     """How the run went: why it ended, what it chose, what was sent, and who was left out."""
     return [
-        html.paragraph(course.summary(result), "how"),
-        html.remarks(result.remarks(), "good", "plain"),
-        html.facts(fact for fact in result.facts() if fact.run),
+        html.paragraph(summary.title, "how"),
+        html.remarks(summary.remarks, "good", "plain"),
+        html.facts(fact for fact in summary.facts if fact.run),
         pictures(result, shards, chosen) if chosen else "",
         pages.messages(result.history),
         pages.failures(result.history, {key: out.name for key, out in result.left_out.items()} | {**result.site_names}),

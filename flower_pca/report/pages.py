@@ -181,7 +181,7 @@ def of(result: Result, shards: Shards) -> list[str]:
     """The tables of what was found, and of the clients."""
     if isinstance(result, TrackingResult):
         return of_steps(result)
-    heads, lines = result.listing()
+    heads, lines = result.summary().components
     return [html.table("Components", heads, lines, words=[len(heads) - 1]), *_clients(result, shards)]
 
 
@@ -200,7 +200,7 @@ def of_rotation(rotation: Rotation | None) -> list[str]:
 
 def of_steps(result: TrackingResult) -> list[str]:
     """The last basis, and a line for each step."""
-    heads, basis = result.listing()
+    heads, basis = result.summary().components
     changes = set(result.changes_.tolist())
     figures = zip(result.rows_, result.subspace_change_, result.residuals_, result.outliers_, strict=True)
     rows = [

@@ -1,14 +1,12 @@
-"""What can be said of a result, once: texts, JSON, pages, notebooks and pictures read it from here.
+"""The summary of a result, from which texts, JSON, pages, notebooks and pictures are made.
 
-Every kind of result has `facts`, figures under the names that JSON has and the words that a reader
-has; `findings`, sentences on what was found; `remarks`, sentences on how far that may be relied on,
-each in a tone; and a `listing` of its components. What a family of algorithms adds stands in its
-own result.
+Every kind of result has a method `summary`. What a family of algorithms adds stands in its own result.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
@@ -59,21 +57,47 @@ class Listing(NamedTuple):
     lines: list[list[str]]
 
 
+@dataclass(frozen=True)
+class Summary:
+    """What a result says about itself. `print` shows it as text.
+
+    Attributes
+    ----------
+    title : str
+        The result in one line.
+    size : str
+        The size of the table, such as "110 rows x 10 columns".
+    facts : sequence of Fact
+        Figures, under the names that JSON has and the words that a reader has.
+    findings : sequence of str
+        Sentences on what was found.
+    remarks : sequence of Remark
+        Sentences on how far the result may be relied on, each in a tone.
+    components : Listing
+        The components as a table.
+    """
+
+    title: str
+    size: str
+    facts: Sequence[Fact]
+    findings: Sequence[str]
+    remarks: Sequence[Remark]
+    components: Listing
+
+    def __str__(self) -> str:
+        table, others = labels.in_columns(*self.components), self.of_tone("warn", "good", "plain")
+        return "\n".join([self.title, *self.of_tone("bad"), *self.findings, table, *others])
+
+    def of_tone(self, *tones: Tone) -> list[str]:
+        """The remarks of these tones, as words."""
+        return [remark.words for remark in of_kind(self.remarks, *tones)]
+
+
 class AnyResult(Protocol):
     """A result, as those who tell of it see it."""
 
-    @property
-    def title(self) -> str:
-        """What it is, in a line."""
-
-    def facts(self) -> list[Fact]:
-        """Figures."""
-
-    def remarks(self) -> list[Remark]:
-        """How far it may be relied on."""
-
-    def listing(self, *, digits: int = 4) -> Listing:
-        """The components."""
+    def summary(self, *, digits: int = 4) -> Summary:
+        """What the result says about itself."""
 
 
 def plain(key: str, value: Any) -> Fact:
@@ -186,21 +210,22 @@ def weights(row: Array, names: Sequence[str]) -> list[dict[str, Any]]:
 
 def in_text(result: AnyResult, *more: str) -> str:
     """The components as plain text; before them the bad news, after them what else to say."""
-    heads, lines = result.listing()
-    bad = [remark.words for remark in of_kind(result.remarks(), "bad")]
+    summary = result.summary()
+    bad = summary.of_tone("bad")
     others = [words for words in more if words not in bad]
-    return "\n".join([*bad, labels.in_columns(heads, lines), *others])
+    return "\n".join([*bad, labels.in_columns(*summary.components), *others])
 
 
 def in_html(result: AnyResult) -> str:
     """The components as a notebook shows them, in its own colours, with all remarks."""
-    (heads, lines), remarks = result.listing(), result.remarks()
+    summary = result.summary()
+    heads, lines = summary.components
     body = "".join(_row("td", line) for line in lines[:_MOST])
-    short = "".join(f"<p><b>{escape(remark.words)}</b></p>" for remark in of_kind(remarks, "bad"))
-    others = [remark.words for remark in remarks if remark.tone != "bad"]
+    short = "".join(f"<p><b>{escape(words)}</b></p>" for words in summary.of_tone("bad"))
+    others = summary.of_tone("warn", "good", "plain")
     if len(lines) > _MOST:
         others.insert(0, f"and {labels.count(len(lines) - _MOST, 'more component')}")
-    title = f"<p><b>{type(result).__name__}</b>: {escape(result.title)}</p>"
+    title = f"<p><b>{type(result).__name__}</b>: {escape(summary.title)}</p>"
     table = f"<table><thead>{_row('th', heads)}</thead><tbody>{body}</tbody></table>"
     rest = "".join(f"<p>{escape(words)}</p>" for words in others)
     return f"<div>{short}{title}{table}{rest}</div>"

@@ -24,7 +24,7 @@ from flower_pca.hints.sizes import hints_of_mean, hints_of_sizes
 from flower_pca.hints.variants import hints_of_constants, hints_of_linkage, hints_of_strands
 from flower_pca.names.table import cells
 from flower_pca.results import drawn, facts, saved
-from flower_pca.results.facts import Fact, Listing, Remark
+from flower_pca.results.facts import Fact, Listing, Remark, Summary
 from flower_pca.results.left_out import LeftOut, plain_left_out
 from flower_pca.results.matching import in_order, match
 from flower_pca.results.projection import Projection, known_shrinkage, shrinkage
@@ -730,31 +730,47 @@ class PCAResult:
         """
         return drawn.draw(self, what, path, shards=shards)
 
-    @property
-    def dimensions(self) -> str:
-        """How many rows and columns it is of: "110 x 10"."""
-        return f"{self._rows} x {self.n_features_in_:,}"
+    def summary(self, *, digits: int = 4) -> Summary:
+        """Say in words, figures and a table what was found, and how far it may be relied on.
+
+        Parameters
+        ----------
+        digits : int, default=4
+            Digits of the variances in the table.
+
+        Returns
+        -------
+        Summary
+            `print` shows it. Its `facts`, `findings`, `remarks` and `components` are for programs.
+        """
+        return Summary(
+            self._title,
+            self._size,
+            facts=self._facts(),
+            findings=self._findings(),
+            remarks=self._remarks(),
+            components=self._listing(digits),
+        )
 
     @property
-    def size(self) -> str:
-        """Likewise in words: "110 rows x 10 columns"."""
+    def _title(self) -> str:
+        """The result in one line."""
+        what = f"{labels.count(self.n_components_, 'component')} of {self._size} by {self.algorithm}"
+        outcome = self.status.outcome.value.replace("_", " ")
+        return f"{what}, {outcome} after {labels.count(len(self.history), 'message')}"
+
+    @property
+    def _size(self) -> str:
         return f"{self._rows} rows x {self._columns}"
 
-    @property
-    def title(self) -> str:
-        """What it is, in a line."""
-        messages = labels.count(len(self.history), "message")
-        return f"{self.size} by {self.algorithm}, {messages}, {self.status.outcome.value}"
-
-    def facts(self) -> list[Fact]:
-        """Figures, under the names that JSON has and the words that a reader has."""
+    def _facts(self) -> list[Fact]:
         return [
             facts.plain("kind", type(self).__name__),
             facts.plain("algorithm", self.algorithm),
             facts.plain("outcome", self.status.outcome.value),
             facts.plain("status", self.status.words),
             Fact("n_samples", "rows", self.n_samples_, self._rows),
-            Fact("n_features", "features", self.n_features_in_, self.dimensions.partition(" x ")[2]),
+            Fact("n_features", "features", self.n_features_in_, self._features),
             facts.plain("feature_names", facts.plain_names(self)),
             facts.plain("site_names", {str(key): name for key, name in self.site_names.items()}),
             facts.plain("left_out", plain_left_out(self.left_out)),
@@ -771,8 +787,8 @@ class PCAResult:
             facts.plain("seed", self.seed),
         ]
 
-    def findings(self) -> list[str]:
-        """Sentences on what was found: how much the components hold, and of which columns."""
+    def _findings(self) -> list[str]:
+        """How much of the variance the components hold, and which columns they consist of."""
         clients = labels.count(facts.clients(self.history), "client")
         said = [f"{self._rows} rows of {self._columns} at {clients}."]
         known, k, ratio = self.certainty, self.n_components_, self.explained_variance_ratio_
@@ -789,8 +805,8 @@ class PCAResult:
                 said.append(f"Component {j + 1}{shares[j]}: {facts.columns_of(weights, names)}.")
         return said
 
-    def remarks(self) -> list[Remark]:
-        """Sentences on how far it may be relied on, what was chosen, and how columns look."""
+    def _remarks(self) -> list[Remark]:
+        """How far the result may be relied on, what the run has chosen, and how columns look."""
         said = [
             *facts.of_status(self.status),
             *(Remark(choice) for choice in self.decisions),
@@ -802,7 +818,7 @@ class PCAResult:
             return said
         return [_of_noise(self.certainty), *said]
 
-    def listing(self, *, digits: int = 4) -> Listing:
+    def _listing(self, digits: int) -> Listing:
         """Heads, and a line of cells for each component, with so many digits of its variance.
 
         Where there is noise on the variances, shares are said as bounds, and how much of a variance
@@ -851,9 +867,7 @@ class PCAResult:
         return facts.in_text(self, _of_noise(self.certainty).words, *out)
 
     def __repr__(self) -> str:
-        what = f"{labels.count(self.n_components_, 'component')} of {self.dimensions}"
-        messages = labels.count(len(self.history), "message")
-        return f"{type(self).__name__}({what} by {self.algorithm}, {messages}, {self.status.outcome.value})"
+        return f"{type(self).__name__}({self._title})"
 
     def _repr_html_(self) -> str:
         return facts.in_html(self)
@@ -868,6 +882,10 @@ class PCAResult:
     @property
     def _columns(self) -> str:
         return labels.count(self.n_features_in_, "column")
+
+    @property
+    def _features(self) -> str:
+        return f"{self.n_features_in_:,}"
 
     @property
     def _frame_in_words(self) -> str:

@@ -168,14 +168,14 @@ class PersonalResult(PCAResult):
             return f"{most}"
         return f"{least} to {most}"
 
-    def facts(self) -> list[Fact]:
+    def _facts(self) -> list[Fact]:
         """Figures, and whether shared and own components can be told apart."""
         own, error, theta = "own components of a client", "error with own components", float(self.theta_)
         measured = Fact("theta", "theta", theta, f"{theta:.3g}")
         if np.isnan(theta):
             measured = Fact("theta", "theta", None, "not measured")
         return [
-            *super().facts(),
+            *super()._facts(),
             Fact("own_components_of_a_client", own, self.local_components, self.own_in_words),
             measured,
             Fact("error_with_own_components", error, self.error_, f"{self.error_:.4g}"),
@@ -315,10 +315,10 @@ class TripleResult(PersonalResult):
         hints = [*common["hints"], *_count("few", left, few), *_count("apart", left, apart)]
         return {**common, **found, "hints": tuple(hints)}
 
-    def facts(self) -> list[Fact]:
+    def _facts(self) -> list[Fact]:
         """Figures of a personalized run, and how many entries were taken out."""
         taken = float(self.removed_share_.mean())
-        return [*super().facts(), Fact("share_of_entries_taken_out", "entries taken out", taken, f"{taken:.2%}")]
+        return [*super()._facts(), Fact("share_of_entries_taken_out", "entries taken out", taken, f"{taken:.2%}")]
 
     def transform(self, X: Any, *, client: int | str | Array | None = None) -> Array:
         """Coordinates of rows along the shared components, and then a client's, as if far entries were missing."""

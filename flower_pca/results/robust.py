@@ -121,9 +121,9 @@ class RobustResult(PCAResult):
             "undetermined_columns_": np.asarray(left.get("columns", np.zeros(0, dtype=np.int64))),
         }
 
-    def facts(self) -> list[Fact]:
+    def _facts(self) -> list[Fact]:
         """Figures, without a share of the variance: the low-rank part has no more components."""
-        plain = [fact for fact in super().facts() if fact.words != "variance explained"]
+        plain = [fact for fact in super()._facts() if fact.words != "variance explained"]
         taken, far = float(self.removed_share_.mean()), self.outlier_share_
         return [
             *plain,

@@ -18,7 +18,7 @@ from flower_pca.base.history import History, Outcome, Status
 from flower_pca.base.linalg import Array
 from flower_pca.core.model import Model
 from flower_pca.results import drawn, facts, saved
-from flower_pca.results.facts import Fact, Listing, Remark
+from flower_pca.results.facts import Fact, Listing, Summary
 from flower_pca.results.left_out import LeftOut, plain_left_out
 from flower_pca.results.matching import arrange
 from flower_pca.rows import gaps
@@ -273,14 +273,35 @@ class TrackingResult:
         """
         return drawn.draw(self, what, path)
 
+    def summary(self, *, digits: int = 4) -> Summary:
+        """Say in words, figures and a table what was found, and how far it may be relied on.
+
+        Parameters
+        ----------
+        digits : int, default=4
+            Digits of the mean squares in the table.
+
+        Returns
+        -------
+        Summary
+            `print` shows it. Its `facts`, `findings`, `remarks` and `components` are for programs.
+        """
+        return Summary(
+            self._title,
+            f"{self.totals_['rows']:,} rows x {labels.count(self.n_features_in_, 'column')}",
+            facts=self._facts(),
+            findings=self._findings(),
+            remarks=[*facts.of_status(self.status), *facts.of_left_out(self.left_out)],
+            components=self._listing(digits),
+        )
+
     @property
-    def title(self) -> str:
-        """What it is, in a line."""
+    def _title(self) -> str:
+        """The result in one line."""
         size = f"{labels.count(self.n_components_, 'component')} of {labels.count(self.n_features_in_, 'column')}"
         return f"{labels.count(self.totals_['steps'], 'step')}, {size} by {self.algorithm}"
 
-    def facts(self) -> list[Fact]:
-        """Figures, under the names that JSON has and the words that a reader has."""
+    def _facts(self) -> list[Fact]:
         names, totals = facts.names_of(self), self.totals_
         series = ("rows", "subspace_change", "residuals", "deficient", "outliers", "changes")
         return [
@@ -307,8 +328,8 @@ class TrackingResult:
             facts.plain("seed", self.seed),
         ]
 
-    def findings(self) -> list[str]:
-        """Sentences on what was found: where the subspace changed, and the last basis' columns."""
+    def _findings(self) -> list[str]:
+        """Where the subspace changed, and which columns the last basis consists of."""
         names, totals = facts.names_of(self), self.totals_
         rows = labels.count(totals["rows"], "row")
         steps = labels.count(totals["steps"], "step")
@@ -322,11 +343,7 @@ class TrackingResult:
             said.append(f"Component {j} of the last step: {facts.columns_of(row, names)}.")
         return said
 
-    def remarks(self) -> list[Remark]:
-        """Why the run ended, and what its figures say against it."""
-        return [*facts.of_status(self.status), *facts.of_left_out(self.left_out)]
-
-    def listing(self, *, digits: int = 4) -> Listing:
+    def _listing(self, digits: int) -> Listing:
         """The basis of the last step: a line of cells for each component."""
         checks.integer("digits", digits, least=1, most=17)
         names = facts.names_of(self)
@@ -347,13 +364,13 @@ class TrackingResult:
         ]
         for step in self.changes_:
             lines[step - self.first_] += "  yes"
-        shown = self.listing().lines
+        shown = self._listing(4).lines
         last = [f"component {j} of the last step: {words}" for j, _, words in shown]
         out = [remark.words for remark in facts.of_left_out(self.left_out)]
         return "\n".join([head, *lines, *last, *out])
 
     def __repr__(self) -> str:
-        return f"TrackingResult({self.title}, {labels.count(self.history.count, 'message')})"
+        return f"TrackingResult({self._title}, {labels.count(self.history.count, 'message')})"
 
     def _repr_html_(self) -> str:
         return f"<div><pre>{escape(self.table())}</pre><p>{escape(str(self.status))}</p></div>"

@@ -258,11 +258,10 @@ class ColumnsResult(PCAResult):
         return f"the columns of {labels.count(self.parties_, 'client')}"
 
     @property
-    def dimensions(self) -> str:
-        """How many rows and columns it is of; where parties keep theirs, whose they are."""
+    def _features(self) -> str:
         if self.whole:
-            return super().dimensions
-        return f"{self._rows} x {self._columns}"
+            return super()._features
+        return self._columns
 
     def table(self) -> str:
         """Variances as plain text, with the heaviest columns where the loadings of all parties are at hand."""

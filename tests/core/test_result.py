@@ -219,9 +219,21 @@ def test_table_and_repr_say_what_was_found():
     assert named.table().splitlines()[1][56:] == ", ".join(
         f"{result.components_[0, j]:+.2f} {'abcdefg'[j]}" for j in heaviest
     )
-    assert repr(result) == (
-        f"PCAResult(2 components of 90 x 7 by krylov(tol=1e-12), {len(result.history)} messages, converged)"
+    title = result.summary().title
+    assert title == (
+        f"2 components of 90 rows x 7 columns by krylov(tol=1e-12), converged after {len(result.history)} messages"
     )
+    assert repr(result) == f"PCAResult({title})"
+
+
+def test_a_printed_summary_has_title_findings_and_table():
+    result = run_exactly(k=2)
+    summary = result.summary(digits=6)
+    said = str(summary).splitlines()
+    assert said[0] == summary.title
+    assert said[1] == summary.findings[0]
+    assert f"{result.explained_variance_[0]:.6g}" in str(summary)
+    assert said[-1] == summary.of_tone("good")[-1]
 
 
 @every(

@@ -260,9 +260,8 @@ def _clear(sheet: Sheet, lines: TextIO, places: Sequence[int], names: Sequence[s
     """The cells with the decimals that the numbers of these columns show; an error where they may be thousands."""
     marks, looked, whole = Marks(), 0, not _has_marks(sheet, lines)
     for line, record in sheet.rows(lines):
-        for j in places:
-            if not sheet.words or record[j].strip() not in sheet.words[j]:
-                marks.add(line, j, record[j])
+        gaps = sheet.words
+        marks.add(line, [(j, record[j]) for j in places if not gaps or record[j].strip() not in gaps[j]])
         looked += len(places)
         # The first number with a mark may stand far below.
         if looked > _MARKED and (whole or marks.clear):

@@ -48,6 +48,7 @@ _WORDS: Final = {**{word.lower(): np.nan for word in GAPS}, "true": 1.0, "false"
 _BLANKS: Final = str.maketrans({"\u00a0": " ", "\u202f": " ", "\u2009": " ", "\u2019": "'"})
 _BETWEEN: Final = (".", ",", "'", " ")  # what may stand between thousands
 _SEPARATORS: Final = (",", ";", "\t", "|")
+_CUTS: Final = frozenset(_SEPARATORS)
 SAMPLE: Final = 200  # lines by which the separator is found
 _NUMBERS: Final = {  # how a number is written, and what that says of its marks
     # Thousands begin with no zero: 0.125 has decimals, whatever else the file says.
@@ -102,8 +103,8 @@ class Cells:
         number = cell
         if self.gaps and cell.strip() in self.gaps:
             return np.nan
-        if self.thousands:
-            number = self._without_thousands(number)
+        if self.thousands and self.thousands in (plain := cell.strip().translate(_BLANKS)):
+            number = self._without_thousands(plain)
         if self.decimal == ",":
             if "." in number:  # instead of the comma
                 raise ValueError(cell)
@@ -120,22 +121,25 @@ class Cells:
         return found
 
     def _without_thousands(self, cell: str) -> str:
-        """The number without what stands between thousands, which must be there every three digits or not at all."""
-        plain = cell.strip().translate(_BLANKS)
-        if self.thousands not in plain:
-            return cell
+        """The number without what stands between thousands, which must be there every three digits."""
         between, before = re.escape(self.thousands), re.escape(self.decimal)
-        if not re.fullmatch(rf"[-+]?\d{{1,3}}({between}\d{{3}})+({before}\d*)?", plain):
+        if not re.fullmatch(rf"[-+]?\d{{1,3}}({between}\d{{3}})+({before}\d*)?", cell):
             raise ValueError(cell)
-        return plain.replace(self.thousands, "")
+        return cell.replace(self.thousands, "")
 
     def number(self, cell: str) -> bool:
         """Whether it is a number or a gap."""
-        try:
-            self.value(cell)
-        except ValueError:
-            return False
-        return True
+        return not self.words([cell])
+
+    def words(self, cells: Iterable[str]) -> list[str]:
+        """Those of these cells that are no numbers."""
+        found = []
+        for cell in cells:
+            try:
+                self.value(cell)
+            except ValueError:
+                found.append(cell)
+        return found
 
     def plain(self, cells: Sequence[str]) -> Array:
         """Labels as numbers where all of them are, else as text; so are codes such as 007, which no number says."""
@@ -206,11 +210,12 @@ def _fit(records: Sequence[Sequence[str]], sep: str, decimal: str | None) -> tup
     every = [cell for record in records for cell in record if cell.strip()]
     most, odd = 0, len(every)
     for mark in decimal or ".,":
-        numbers = Cells(sep, mark)
-        words = [cell for cell in every if not numbers.number(cell)]
+        words = Cells(sep, mark).words(every)
         if len(every) - len(words) >= most:
             most = len(every) - len(words)
-            odd = sum(any(s in cell for s in _SEPARATORS) for cell in words)
+            odd = len([cell for cell in words if not _CUTS.isdisjoint(cell)])
+        if not words:
+            break
     size = max(len(every), 1)
     # A table without any number still beats the pair (0, 0) that the search starts from.
     return most / size + 1e-9, -odd / size
@@ -237,21 +242,21 @@ class Marks:
         """What the cells of these records show."""
         marks = cls()
         for line, record in enumerate(records):
-            for j, cell in enumerate(record):
-                marks.add(line, j, cell)
+            marks.add(line, enumerate(record))
         return marks
 
-    def add(self, line: int, place: int, cell: str) -> None:
-        """Look at a cell."""
-        digits = cell.strip().translate(_BLANKS).lstrip("+-")
-        if not digits or (not digits[0].isdigit() and digits[0] not in ".,"):
-            return
-        # In their order: 1.008, which may be either, is written as decimals are, too.
-        for kind, written in _NUMBERS.items():
-            if written.fullmatch(digits):
-                self.first.setdefault(kind, (cell.strip(), line, place))
-                self.columns[kind].add(place)
-                return
+    def add(self, line: int, cells: Iterable[tuple[int, str]]) -> None:
+        """Look at cells of a line, each with its place."""
+        for place, cell in cells:
+            digits = cell.strip().translate(_BLANKS).lstrip("+-")
+            if not digits or (not digits[0].isdigit() and digits[0] not in ".,"):
+                continue
+            # In their order: 1.008, which may be either, is written as decimals are, too.
+            for kind, written in _NUMBERS.items():
+                if written.fullmatch(digits):
+                    self.first.setdefault(kind, (cell.strip(), line, place))
+                    self.columns[kind].add(place)
+                    break
 
     def __contains__(self, kind: str) -> bool:
         return kind in self.first

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 
 import numpy as np
@@ -9,13 +10,13 @@ import pytest
 from fake_grid import LIKE_SIMULATED, FakeGrid
 from results import assert_same_bits
 
-from flower_pca import simulate
+from flower_pca import ConfigError, simulate
 from flower_pca.clients import client_app, register
 from flower_pca.strategies import PCAStrategy
 
 pytest.importorskip("flwr")
 from flwr.clientapp import ClientApp
-from flwr.clientapp.mod import LocalDpMod, arrays_size_mod, message_size_mod
+from flwr.clientapp.mod import LocalDpMod, arrays_size_mod, fixedclipping_mod, message_size_mod
 
 pytestmark = pytest.mark.usefixtures("lines")
 SHARDS = [np.random.default_rng(i).standard_normal((30 + i, 5)) * np.arange(5, 0, -1) for i in range(3)]
@@ -44,6 +45,38 @@ def test_mods_that_look_at_messages_change_nothing(mod, around, lines):
     for way, counted in (("Incoming", result.history.bytes_down), ("Outgoing", result.history.bytes_up)):
         seen = [int(size) for line in lines for size in re.findall(f"{way} message size: (\\d+) bytes", line)]
         assert mod is not message_size_mod or sum(seen) == counted
+
+
+class Quiet(LocalDpMod):
+    """A subclass of the user's own."""
+
+
+@functools.wraps(fixedclipping_mod)
+def decorated(message, context, call_next):
+    return fixedclipping_mod(message, context, call_next)
+
+
+@pytest.mark.parametrize(
+    ("mod", "named"),
+    [
+        (NOISE, "LocalDpMod"),
+        (Quiet(1.0, 1.0, 1.0, 1e-5), "LocalDpMod"),
+        (NOISE.__call__, "LocalDpMod"),
+        (functools.partial(NOISE), "LocalDpMod"),
+        (functools.partial(functools.partial(fixedclipping_mod)), "fixedclipping_mod"),
+        (decorated, "fixedclipping_mod"),
+        (functools.partial(decorated), "fixedclipping_mod"),
+    ],
+)
+def test_mods_that_change_answers_are_refused_in_whatever_they_are_wrapped(mod, named):
+    with pytest.raises(ConfigError, match=rf"^{named} changes answers"):
+        client_app(rows_of_node, mods=[mod])
+    with pytest.raises(ConfigError, match=rf"^{named} changes answers"):
+        register(ClientApp(mods=[mod]), rows_of_node)
+
+
+def test_a_partial_of_a_mod_that_looks_on_is_taken(lines):
+    client_app(rows_of_node, mods=[functools.partial(message_size_mod)])
 
 
 def test_noise_on_a_function_of_ones_own_leaves_ours_alone():

@@ -7,7 +7,9 @@ by: no answer of ours is one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import inspect
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from flwr.clientapp import ClientApp
@@ -33,10 +35,20 @@ def require_honest(app: ClientApp, mods: Sequence[Any]) -> list[Any]:
     """
     # Flower has no public name for the mods of a whole app.
     for mod in (*getattr(app, "_mods", ()), *mods):
-        name = getattr(mod, "__name__", type(mod).__name__)
-        if name in _SPOIL:
-            raise ConfigError(
-                f"{name} changes answers, which the mods around PCA have to leave as they are. {_SPOIL[name]}: "
-                "@app.train(mods=[...])."
-            )
+        for name in _names_of(mod):
+            if name in _SPOIL:
+                raise ConfigError(
+                    f"{name} changes answers, which the mods around PCA have to leave as they are. {_SPOIL[name]}: "
+                    "@app.train(mods=[...])."
+                )
     return list(mods)
+
+
+def _names_of(mod: Any) -> Iterator[str]:
+    """The names of a mod: its own, those of its base classes, and those of what a partial or a decorator wraps."""
+    while isinstance(mod, functools.partial):
+        mod = mod.func
+    function = getattr(inspect.unwrap(mod), "__func__", inspect.unwrap(mod))  # of a bound method
+    yield getattr(function, "__name__", "")
+    owner = getattr(mod, "__self__", mod)
+    yield from (kind.__name__ for kind in type(owner).__mro__)

@@ -19,7 +19,7 @@ from flwr.serverapp import Grid
 
 from flower_pca import registry, run_config
 from flower_pca.base import checks
-from flower_pca.base.errors import ConfigError, FlowerPCAError
+from flower_pca.base.errors import ConfigError
 from flower_pca.base.options import Sentence, in_words, option
 from flower_pca.base.shown import shown
 from flower_pca.hosting import EACH
@@ -36,7 +36,7 @@ _WATCHED: Final = ("events", "live")
 
 
 class _InRunConfigWords(logging.Filter):
-    """Has Flower's logger print sentences of this package in the words of a run-config, and errors as their sentence.
+    """Has Flower's logger print sentences of this package in the words of a run-config.
 
     Parameters
     ----------
@@ -49,10 +49,7 @@ class _InRunConfigWords(logging.Filter):
         self._written = run_config.advising(algorithm)
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Change the words; of an error of this package, take the traceback away."""
-        error = record.exc_info[1] if record.exc_info else None
-        if isinstance(error, FlowerPCAError):
-            record.msg, record.args, record.exc_info, record.exc_text = "%s", (error.words,), None, None
+        """Change the words."""
         if isinstance(record.args, tuple):
             record.args = tuple([self._said(value) for value in record.args])
         return True

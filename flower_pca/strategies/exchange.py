@@ -22,7 +22,27 @@ from typing import Any, Final
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-log: Final = logging.getLogger("flwr").log
+from flower_pca.base.errors import FlowerPCAError
+
+_logger: Final = logging.getLogger("flwr")
+log: Final = _logger.log
+
+
+class _SentenceAlone(logging.Filter):
+    """Has Flower's logger print an error of this package as its sentence alone.
+
+    Flower logs the error that ends a ServerApp with a traceback of some 40 lines, its own for the most part.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Take the traceback of such an error away."""
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, FlowerPCAError):
+            record.msg, record.args, record.exc_info, record.exc_text = "%s", (error.words,), None, None
+        return True
+
+
+_logger.addFilter(_SentenceAlone())
 
 
 # seconds between two looks, growing while nothing arrives

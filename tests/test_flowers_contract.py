@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import logging
 import re
@@ -12,7 +13,15 @@ from builders import pooled, unequal
 from fake_grid import LIKE_SIMULATED, FakeGrid, config_of, grid_of
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.serverapp.strategy import FedAvg, Result, Strategy
+from flwr.serverapp.strategy import (
+    DifferentialPrivacyClientSideAdaptiveClipping,
+    DifferentialPrivacyClientSideFixedClipping,
+    DifferentialPrivacyServerSideAdaptiveClipping,
+    DifferentialPrivacyServerSideFixedClipping,
+    FedAvg,
+    Result,
+    Strategy,
+)
 
 from flower_pca import ConfigError, NotEnoughNodes, simulate, strategies
 from flower_pca.clients import PCAClient, register
@@ -20,6 +29,8 @@ from flower_pca.strategies import Krylov, PCAStrategy, Standardize, arrays_of
 
 pytestmark = pytest.mark.usefixtures("lines")
 SHARDS = unequal()
+FIXED = (DifferentialPrivacyClientSideFixedClipping, DifferentialPrivacyServerSideFixedClipping)
+ADAPTIVE = (DifferentialPrivacyClientSideAdaptiveClipping, DifferentialPrivacyServerSideAdaptiveClipping)
 
 
 def named_arrays(arrays):
@@ -287,8 +298,105 @@ def test_a_hook_that_returns_one_thing_instead_of_two_is_named():
         Single(n_components=2).start(grid_of(SHARDS))
 
 
+@pytest.mark.parametrize(
+    ("hook", "returned", "sentence"),
+    [
+        ("configure_train", lambda own: (own, 1), "configure_train has returned a list .* as a message"),
+        ("configure_train", lambda own: 3, "configure_train has returned 3 as a message"),
+        ("configure_evaluate", lambda own: [None], "configure_evaluate has returned None as a message"),
+        ("aggregate_train", lambda own: ([np.eye(2)], own[1]), "aggregate_train has returned a list .* is no record"),
+        ("aggregate_train", lambda own: (own[0], 0.5), r"aggregate_train has returned 0\.5, which is no record"),
+    ],
+)
+def test_a_hook_that_returns_things_of_another_kind_is_named(hook, returned, sentence):
+    def odd(self, *given):
+        return returned(getattr(Krylov, hook)(self, *given))
+
+    with pytest.raises(ConfigError, match=rf"^Odd\.{sentence}"):
+        type("Odd", (Krylov,), {hook: odd})(n_components=2).start(grid_of(SHARDS))
+
+
+def test_functions_of_the_caller_are_looked_at_before_the_first_message():
+    class Stop:
+        def __call__(self, server_round, result, *, patience=3):
+            return server_round == patience
+
+    class Records(dict):
+        def stop(self, number, result):
+            return number == 3
+
+    for stop in (Stop(), Records().stop, functools.partial(Stop(), patience=3), lambda *given: given[0] == 3):
+        result = strategies.SSI(n_components=2).start(grid_of(SHARDS), should_stop=stop)
+        assert max(result.train_metrics_clientapp) == 3
+    for name, wrong in (
+        ("should_stop", lambda server_round: True),
+        ("should_stop", lambda *, server_round, result: True),
+        ("evaluate_fn", lambda arrays: None),
+    ):
+        grid = grid_of(SHARDS)
+        with pytest.raises(ConfigError, match=rf"^{name} cannot be called as Flower does, by {name}\(server_round, "):
+            Krylov(n_components=2).start(grid, **{name: wrong})
+        assert grid.sent == []
+
+
+class MyPrivacy(DifferentialPrivacyServerSideFixedClipping):
+    """A subclass of the user's own."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "keywords"),
+    [
+        *((kind, {"clipping_norm": 1.0}) for kind in FIXED),
+        *((kind, {}) for kind in ADAPTIVE),
+        (MyPrivacy, {"clipping_norm": 1.0}),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_flowers_wrappers_for_differential_privacy_are_refused_before_the_first_message(kind, keywords):
+    grid = grid_of(SHARDS)
+    wrapper = kind(Krylov(n_components=2), noise_multiplier=0.1, num_sampled_clients=5, **keywords)
+    with pytest.raises(ConfigError, match=r"^DifferentialPrivacy\w+ clips .* Start the strategy within it\..* dp="):
+        wrapper.start(grid, ArrayRecord(), num_rounds=3)
+    assert grid.sent == []
+
+
+class Logging(Strategy):
+    """A wrapper of the user's own, which hands everything on."""
+
+    def __init__(self, strategy):
+        self.strategy, self.calls = strategy, []
+
+    def configure_train(self, *given):
+        self.calls.append(given[0])
+        return self.strategy.configure_train(*given)
+
+    def aggregate_train(self, *given):
+        return self.strategy.aggregate_train(*given)
+
+    def configure_evaluate(self, *given):
+        return self.strategy.configure_evaluate(*given)
+
+    def aggregate_evaluate(self, *given):
+        return self.strategy.aggregate_evaluate(*given)
+
+    def summary(self):
+        self.strategy.summary()
+
+
+def test_a_wrapper_of_ones_own_that_hands_everything_on_works():
+    wrapper = Logging(Krylov(n_components=2, reconstruction_error=True))
+    result = wrapper.start(grid_of(SHARDS), ArrayRecord(), num_rounds=6)
+    plain = Krylov(n_components=2, reconstruction_error=True).start(grid_of(SHARDS))
+    np.testing.assert_array_equal(result.arrays["components"].numpy(), plain.arrays["components"].numpy())
+    assert result.evaluate_metrics_clientapp == plain.evaluate_metrics_clientapp
+    assert wrapper.calls == [1, 2, 3, 4, 5, 6]
+
+
 def test_what_start_gets_in_a_wrong_kind_is_named():
     for given, sentence in (
+        ({"timeout": "10"}, "timeout must be a finite number"),
+        ({"train_config": 3}, "train_config is 3 and no ConfigRecord of Flower"),
+        ({"evaluate_config": ["batch"]}, "evaluate_config is a list .* and no ConfigRecord of Flower"),
         ({"num_rounds": "3"}, "num_rounds must be a whole number"),
         ({"num_rounds": -1}, "num_rounds must be a whole number"),
         ({"should_stop": True}, "should_stop is True and no function"),

@@ -10,6 +10,7 @@ own, in which nothing is trained.
 
 from __future__ import annotations
 
+import inspect
 import os
 import time
 from abc import abstractmethod
@@ -31,6 +32,7 @@ from flower_pca.base import checks, labels
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.history import Round
 from flower_pca.base.linalg import fix_signs
+from flower_pca.base.options import option
 from flower_pca.base.shown import shown
 from flower_pca.core.drive import Driven, OnRound, Watcher, drive
 from flower_pca.core.model import Model
@@ -51,6 +53,7 @@ from flower_pca.wire.records import ArrayRecord, ConfigRecord, MetricRecord
 
 # of a round's figures: whether the components after it have their order
 IN_ORDER: Final = "in_order"
+_BUDGET: Final = "dp(epsilon=1.0, delta=1e-6, clip=10.0)"
 HOOKS: Final = ("configure_train", "aggregate_train", "configure_evaluate", "aggregate_evaluate")
 
 EvaluateFn: TypeAlias = Callable[[int, ArrayRecord], MetricRecord | None]
@@ -180,12 +183,17 @@ class FlowerStrategy(Strategy, Generic[R]):
         began = time.monotonic()
         checks.integer("num_rounds", num_rounds, remedy="Use 0 to leave it to the algorithm.")
         init = _start_of(initial_arrays)
-        for name, function in (("evaluate_fn", evaluate_fn), ("should_stop", should_stop)):
-            if function is not None and not callable(function):
-                raise ConfigError(f"{name} is {shown(function)} and no function. Give a function, or leave it out.")
+        _require_callable("evaluate_fn", evaluate_fn, "server_round, arrays")
+        _require_callable("should_stop", should_stop, "server_round, result")
+        for name, given in (("train_config", train_config), ("evaluate_config", evaluate_config)):
+            if given is not None and not isinstance(given, Mapping):
+                raise ConfigError(f"{name} is {shown(given)} and no ConfigRecord of Flower. Give one, or leave it out.")
         growing = GrowingResult(evaluate_fn, should_stop)
         made = self._begin(num_rounds=num_rounds, init=init)
-        waits = self._waits if timeout is None else replace(self._waits, round_timeout=timeout)
+        waits = self._waits
+        if timeout is not None:
+            checks.number("timeout", timeout, least=0.1, remedy="Give seconds.")
+            waits = replace(waits, round_timeout=timeout)
         configs: dict[str, Mapping[str, Any]] = {"train": train_config or {}, wire.EVALUATE: evaluate_config or {}}
         if init is not None and initial_arrays is not None:
             growing.arrays = initial_arrays
@@ -298,8 +306,8 @@ class FlowerStrategy(Strategy, Generic[R]):
         nodes.begin(message)
         self._driven, self._nodes, self._message = True, nodes, message
         number, grid = message.number + 1, nodes.grid
-        asked = self._require_returned("configure_train", self.configure_train(number, growing.arrays, train, grid))
-        self._require_ours(asked := list(asked))
+        asked = self._require_messages("configure_train", self.configure_train(number, growing.arrays, train, grid))
+        self._require_ours(asked)
         replies = nodes.deliver(asked)
         arrays, figures = self._require_two(
             self._require_returned("aggregate_train", self.aggregate_train(number, replies))
@@ -307,7 +315,7 @@ class FlowerStrategy(Strategy, Generic[R]):
         self._require_taken("aggregate_train", wire.kind(message.stage) == "train")
         if arrays is not None:
             growing.arrays, growing.changed = arrays, arrays is not self._returned
-        asked = self._require_returned(
+        asked = self._require_messages(
             "configure_evaluate", self.configure_evaluate(number, growing.arrays, evaluate, grid)
         )
         replies = nodes.deliver(asked)
@@ -324,10 +332,29 @@ class FlowerStrategy(Strategy, Generic[R]):
             )
         return returned
 
+    def _require_messages(self, hook: str, returned: Iterable[Message] | None) -> list[Message]:
+        """Require of a hook that what it returns are messages."""
+        messages = self._require_returned(hook, returned)
+        asked: list[Any] = list(messages) if isinstance(messages, Iterable) else [messages]
+        for message in asked:
+            if not isinstance(message, Message):
+                raise ConfigError(
+                    f"{type(self).__name__}.{hook} has returned {shown(message)} as a message. Return messages alone, "
+                    f"as super().{hook}(...) does."
+                )
+        return asked
+
     def _require_two(self, returned: Any) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Require of `aggregate_train` that it returns arrays and figures: one record could be taken apart too."""
         if isinstance(returned, tuple | list) and len(returned) == 2:
-            return returned[0], returned[1]
+            arrays, figures = returned
+            if isinstance(arrays, ArrayRecord | None) and isinstance(figures, Mapping | None):
+                return arrays, cast(MetricRecord | None, figures)
+            name, found = type(self).__name__, arrays if figures is None or isinstance(figures, Mapping) else figures
+            raise ConfigError(
+                f"{name}.aggregate_train has returned {shown(found)}, which is no record. Return arrays as an "
+                "ArrayRecord and figures as a MetricRecord; None in place of one that you leave out."
+            )
         raise ConfigError(
             f"{type(self).__name__}.aggregate_train has returned {shown(returned)} instead of two things, arrays and "
             "figures. Return both, as super().aggregate_train(...) does; None in place of one that you leave out."
@@ -354,6 +381,7 @@ class FlowerStrategy(Strategy, Generic[R]):
 
     def _configure(self, config: ConfigRecord, grid: Grid, kind: str) -> list[Message]:
         if self._nodes is None:
+            _require_unwrapped()
             self._nodes = _nodes(grid, self._begin(), self._waits)
             self._watching = self._watchers(self._nodes)
         nodes = self._nodes
@@ -464,6 +492,38 @@ def _nodes(grid: Grid, run: AnyRun, waits: Waits, configs: Mapping[str, Mapping[
     from flower_pca.strategies.hosting import Hosts
 
     return Hosts(grid, run, waits, dict(configs or {}))
+
+
+def _require_callable(name: str, function: Any, parameters: str) -> None:
+    """Require of what a caller gives as a function that it can be called as Flower does, before the first message."""
+    if function is None:
+        return
+    if not callable(function):
+        raise ConfigError(f"{name} is {shown(function)} and no function. Give a function, or leave it out.")
+    try:
+        inspect.signature(function).bind(*parameters.split(", "))
+    except ValueError:  # some functions in C do not tell what they take
+        return
+    except TypeError as error:
+        raise ConfigError(
+            f"{name} cannot be called as Flower does, by {name}({parameters}): {error}. Give it these two parameters."
+        ) from None
+
+
+def _require_unwrapped() -> None:
+    """Refuse a loop of Flower's that drives the strategy through a wrapper which clips answers and adds noise.
+
+    A wrapper does not tell the strategy within of itself, so it is looked for among the callers.
+    """
+    frame = inspect.currentframe()
+    while frame is not None:
+        for kind in type(frame.f_locals.get("self")).__mro__:
+            if kind.__module__.startswith("flwr.") and kind.__name__.startswith("DifferentialPrivacy"):
+                raise ConfigError(
+                    f"{kind.__name__} clips the arrays of answers or adds noise to them, and PCA cannot use arrays so "
+                    f"changed. Start the strategy within it. For noise, give the strategy {option('dp', _BUDGET)}."
+                )
+        frame = frame.f_back
 
 
 def _start_of(arrays: ArrayRecord | None) -> Components | None:

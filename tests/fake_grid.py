@@ -55,6 +55,16 @@ def in_a_run() -> Iterator[list[str]]:
             setattr(TaskIdentity, name, value)
 
 
+def logged_by_flower(error):
+    """What Flower logs of a ServerApp that has ended with this error."""
+    with in_a_run() as lines:
+        logger = logging.getLogger("flwr")
+        formatter = logging.Formatter("%(message)s")
+        logger.handlers[0].emit = lambda record: lines.append(formatter.format(record))
+        logger.error("%s raised an exception", "ServerApp", exc_info=error)
+    return lines
+
+
 class FakeGrid(Grid):
     """Nodes with random ids; replies come shuffled, half of those that are ready at a time.
 

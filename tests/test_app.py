@@ -12,7 +12,7 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 import pytest
 from cases import every
-from fake_grid import FakeGrid, in_a_run, is_pca_of
+from fake_grid import FakeGrid, in_a_run, is_pca_of, logged_by_flower
 from pages import text
 from people import PEOPLE, frames, parties_written, tables_in_rows
 from test_ailing_machines import fill
@@ -302,16 +302,6 @@ def test_a_failed_run_is_logged_as_its_sentence_alone(app_run, tmp_path):
         logger.error("%s raised an exception", "ServerApp", exc_info=RuntimeError("of another kind"))
     assert lines[0] == str(caught.value)
     assert lines[1].startswith("ServerApp raised an exception\n")
-
-
-def logged_by_flower(error):
-    """What Flower logs of a ServerApp that has ended with this error."""
-    with in_a_run() as lines:
-        logger = logging.getLogger("flwr")
-        formatter = logging.Formatter("%(message)s")
-        logger.handlers[0].emit = lambda record: lines.append(formatter.format(record))
-        logger.error("%s raised an exception", "ServerApp", exc_info=error)
-    return lines
 
 
 @every(

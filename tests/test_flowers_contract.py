@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import functools
 import inspect
-import logging
 import re
 
 import numpy as np
 import pytest
 from builders import pooled, unequal
-from fake_grid import LIKE_SIMULATED, FakeGrid, config_of, grid_of
+from fake_grid import LIKE_SIMULATED, FakeGrid, config_of, grid_of, logged_by_flower
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import (
@@ -541,27 +540,14 @@ def test_the_log_has_flowers_own_lines(lines):
     assert [line.strip() for line in whole] == [line.strip() for line in str(result).splitlines()]
 
 
-def logged_by_flower(error):
-    """What Flower prints of an error that has ended a ServerApp."""
-    logger, lines = logging.getLogger("flwr"), []
-    formatter = logging.Formatter("%(message)s")
-    logger.handlers[0].emit = lambda record: lines.append(formatter.format(record))
-    logger.error("%s raised an exception", "ServerApp", exc_info=error)
-    return "\n".join(lines)
-
-
 def test_an_error_that_ends_a_serverapp_of_ones_own_is_printed_as_its_sentence_alone():
     for wrong in (lambda: Krylov(n_component=2), lambda: Krylov(n_components=20).start(grid_of(SHARDS))):
         with pytest.raises((ConfigError, NotEnoughNodes)) as caught:
             wrong()
-        assert logged_by_flower(caught.value) == str(caught.value)
-    assert "Traceback" in logged_by_flower(raised(KeyError("of somebody else's")))
-
-
-def raised(error):
-    with pytest.raises(type(error)) as caught:
-        raise error
-    return caught.value
+        assert logged_by_flower(caught.value) == [str(caught.value)]
+    with pytest.raises(KeyError) as caught:
+        {}["of somebody else's"]
+    assert "Traceback" in logged_by_flower(caught.value)[0]
 
 
 NATURAL = {

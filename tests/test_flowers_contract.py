@@ -171,7 +171,8 @@ def test_a_subclass_chooses_the_nodes_that_count():
     np.testing.assert_allclose(result.components_, simulate("krylov", others, n_components=2).components_, atol=1e-10)
     assert grid.counts[strategy.refused] == 0
     why = {r.failures[str(strategy.refused)] for r in result.history if str(strategy.refused) in r.failures}
-    assert why == {"the strategy's own hooks have not asked it, or have not counted its reply"}
+    assert why == {"the strategy's own configure_train has not asked it"}
+    assert [out.why for out in result.left_out.values()] == list(why)
 
 
 def test_a_subclass_drops_a_reply():
@@ -185,6 +186,183 @@ def test_a_subclass_drops_a_reply():
     strategy = Dropping(n_components=2)
     strategy.dropped = grid.node(0)
     assert strategy.fit(grid).n_samples_ == sum(map(len, SHARDS[1:]))
+
+
+class Logging(Strategy):
+    """A wrapper of the user's own, which hands everything on."""
+
+    def __init__(self, strategy):
+        self.strategy, self.calls = strategy, []
+
+    def configure_train(self, *given):
+        self.calls.append(given[0])
+        return self.strategy.configure_train(*given)
+
+    def aggregate_train(self, *given):
+        return self.strategy.aggregate_train(*given)
+
+    def configure_evaluate(self, *given):
+        return self.strategy.configure_evaluate(*given)
+
+    def aggregate_evaluate(self, *given):
+        return self.strategy.aggregate_evaluate(*given)
+
+    def summary(self):
+        self.strategy.summary()
+
+
+def sampling(kind, size):
+    """The strategy with a hook that takes so many of the messages of each round at random, as Flower's users do."""
+
+    def configure_train(self, server_round, arrays, config, grid):
+        messages = list(kind.configure_train(self, server_round, arrays, config, grid))
+        rng = np.random.default_rng(server_round)
+        return [messages[i] for i in sorted(rng.permutation(len(messages))[:size])]
+
+    return type("Sampling", (kind,), {"configure_train": configure_train})
+
+
+@pytest.mark.parametrize("name", ["Krylov", "Covariance", "DRSVD", "ExactPerPCA"])
+@pytest.mark.parametrize("size", [2, 4])
+def test_nodes_that_a_hook_samples_out_are_asked_in_the_next_round_if_all_are_needed(name, size):
+    kind = getattr(strategies, name)
+    result = sampling(kind, size)(n_components=2).fit(grid_of(SHARDS))
+    plain = kind(n_components=2).fit(grid_of(SHARDS))
+    assert (result.left_out, result.n_samples_) == ({}, sum(map(len, SHARDS)))
+    np.testing.assert_allclose(result.mean_, pooled(SHARDS).mean, rtol=0, atol=1e-12)
+    if name != "ExactPerPCA":  # whose rounds may go to some nodes only
+        assert result.angle_to(plain.components_) < 1e-7
+        assert result.status.outcome == plain.status.outcome
+
+
+@pytest.mark.parametrize("name", ["SSI", "LocalPower", "FAPS"])
+def test_an_algorithm_of_many_rounds_goes_on_with_the_nodes_that_a_hook_samples(name):
+    kind = getattr(strategies, name)
+    grid = grid_of(SHARDS)
+    result = sampling(kind, 3)(n_components=2, max_rounds=12).fit(grid)
+    plain = kind(n_components=2, max_rounds=12, fraction=0.6).fit(grid_of(SHARDS))
+    assert (result.left_out, result.n_samples_) == ({}, sum(map(len, SHARDS)))
+    np.testing.assert_allclose(result.mean_, pooled(SHARDS).mean, rtol=0, atol=1e-12)
+    assert result.angle_to(pooled(SHARDS).signed(2)) < 2 * plain.angle_to(pooled(SHARDS).signed(2))
+    rounds = [record for record in result.history if record.stage == kind.name]
+    assert {(record.asked, record.answered, len(record.failures)) for record in rounds} == {(3, 3, 0)}
+    assert min(grid.counts.values()) > 2
+
+
+def test_a_hook_that_leaves_a_node_out_of_all_rounds_but_the_opening_gives_the_pca_of_the_others():
+    class Later(strategies.SSI):
+        refused = None
+
+        def configure_train(self, server_round, arrays, config, grid):
+            messages = super().configure_train(server_round, arrays, config, grid)
+            return [m for m in messages if not arrays or m.metadata.dst_node_id != self.refused]
+
+    grid = grid_of(SHARDS)
+    strategy = Later(n_components=2)
+    strategy.refused = grid.node(1)
+    result = strategy.fit(grid)
+    others = [X for i, X in enumerate(SHARDS) if i != 1]
+    assert result.n_samples_ == sum(map(len, others))
+    assert result.angle_to(pooled(others).signed(2)) < 1e-5
+    assert [out.why for out in result.left_out.values()] == ["the strategy's own configure_train has not asked it"]
+
+
+class Sampled(Logging):
+    """A wrapper of the user's own that samples: Flower's loop has no replies of the nodes that it leaves out."""
+
+    def configure_train(self, server_round, *given):
+        messages = list(super().configure_train(server_round, *given))
+        rng = np.random.default_rng(server_round)
+        return [messages[i] for i in sorted(rng.permutation(len(messages))[:3])]
+
+
+@pytest.mark.parametrize("name", ["Krylov", "SSI"])
+def test_nodes_that_a_wrapper_samples_out_are_not_taken_for_silent_ones(name):
+    strategy = getattr(strategies, name)(n_components=2)
+    result = Sampled(strategy).start(grid_of(SHARDS), ArrayRecord(), num_rounds=30)
+    np.testing.assert_allclose(result.arrays["mean"].numpy(), pooled(SHARDS).mean, rtol=0, atol=1e-12)
+    components = result.arrays["components"].numpy()
+    assert np.linalg.svd(components @ pooled(SHARDS).signed(2).T, compute_uv=False)[-1] > 0.99
+
+
+def test_a_hook_that_asks_nobody_is_named():
+    class Idle(Krylov):
+        def configure_train(self, server_round, arrays, config, grid):
+            return []
+
+    with pytest.raises(NotEnoughNodes, match=r"the first because: the strategy's own configure_train has not asked it"):
+        Idle(n_components=2).start(grid_of(SHARDS))
+
+
+@pytest.mark.parametrize("mask", [False, True])
+@pytest.mark.parametrize(
+    ("hook", "returned", "why"),
+    [
+        ("configure_evaluate", [], "configure_evaluate has not asked for it"),
+        ("aggregate_evaluate", None, "aggregate_evaluate has not handed the replies on"),
+        ("aggregate_evaluate", MetricRecord({"mine": 1.0}), "aggregate_evaluate has not handed the replies on"),
+    ],
+)
+def test_a_hook_that_skips_the_closing_evaluation_leaves_its_figure_out(hook, returned, why, mask):
+    kind = type("Skips", (Krylov,), {hook: lambda self, *given: returned})
+    grid = grid_of(SHARDS)
+    strategy = kind(n_components=2, reconstruction_error=True, mask=mask)
+    result = strategy.fit(grid)
+    plain = Krylov(n_components=2).fit(grid_of(SHARDS))
+    np.testing.assert_allclose(result.components_, plain.components_, rtol=0, atol=1e-7)
+    assert result.mse_ is None
+    assert [hint for hint in result.hints if hint.startswith(f"The reconstruction error was not measured: Skips.{why}")]
+    assert "mse" not in {name for m in strategy.start(grid).evaluate_metrics_clientapp.values() for name in m}
+
+
+def test_an_evaluation_skipped_in_the_midst_of_others_leaves_theirs():
+    class Skips(Krylov):
+        def configure_evaluate(self, server_round, arrays, config, grid):
+            return []
+
+    given = {"n_components": 2, "reconstruction_error": True, "standard_errors": True, "checkpoint": None}
+    result = Skips(**given).fit(grid_of(SHARDS))
+    plain = Krylov(**given).fit(grid_of(SHARDS))
+    assert result.mse_ is None
+    np.testing.assert_array_equal(result.components_, plain.components_)
+    assert result.history.count == plain.history.count - 1
+
+
+def test_an_evaluation_under_masks_is_one_for_hooks_configurations_and_figures():
+    strategy, grid = Loud(n_components=2, reconstruction_error=True, mask=True), grid_of(SHARDS)
+    given = {"train_config": ConfigRecord({"fast": 1}), "evaluate_config": ConfigRecord({"batch": 3})}
+    result = strategy.start(grid, **given)
+    last = max(result.train_metrics_clientapp)
+    trained = {number for name, number, count, _ in strategy.calls if name == "configure_train" and count}
+    evaluated = {number for name, number, count, _ in strategy.calls if name == "configure_evaluate" and count}
+    assert (trained, evaluated) == (set(range(1, last + 1)), {last + 1, last + 2})
+    told = {(c["server-round"] > last, c.get("fast"), c.get("batch")) for c in map(config_of, grid.sent)}
+    assert told == {(False, 1, None), (True, None, 3)}
+    plain = Krylov(n_components=2, reconstruction_error=True, mask=True).start(grid_of(SHARDS), **given)
+    reference = simulate("krylov", SHARDS, n_components=2, reconstruction_error=True).mse_
+    for found in (result, plain):
+        assert list(found.evaluate_metrics_clientapp) == [last + 2]
+        assert found.evaluate_metrics_clientapp[last + 2]["mse"] == pytest.approx(reference, rel=1e-9)
+        assert not any("mse" in figures for figures in found.train_metrics_clientapp.values())
+
+
+def test_messages_of_ones_own_beside_those_of_training_may_go_to_the_same_nodes():
+    class Both(Krylov):
+        def configure_train(self, server_round, arrays, config, grid):
+            messages = list(super().configure_train(server_round, arrays, config, grid))
+            own = RecordDict({"arrays": ArrayRecord(), "config": ConfigRecord({"server-round": server_round})})
+            return messages + [Message(own, m.metadata.dst_node_id, "train.mine") for m in messages]
+
+    app = ClientApp()
+    register(app, lambda context: SHARDS[context.node_config["partition-id"]], action="default", **LIKE_SIMULATED)
+
+    @app.train("mine")
+    def mine(message, context):
+        return Message(RecordDict({"metrics": MetricRecord({"load": 0.5})}), reply_to=message)
+
+    result = Both(n_components=2).fit(FakeGrid(app, len(SHARDS)))
+    plain = Krylov(n_components=2).fit(grid_of(SHARDS))
+    np.testing.assert_array_equal(result.components_, plain.components_)
 
 
 def test_arrays_that_a_hook_returns_are_those_of_the_result():
@@ -357,29 +535,6 @@ def test_flowers_wrappers_for_differential_privacy_are_refused_before_the_first_
     with pytest.raises(ConfigError, match=r"^DifferentialPrivacy\w+ clips .* Start the strategy within it\..* dp="):
         wrapper.start(grid, ArrayRecord(), num_rounds=3)
     assert grid.sent == []
-
-
-class Logging(Strategy):
-    """A wrapper of the user's own, which hands everything on."""
-
-    def __init__(self, strategy):
-        self.strategy, self.calls = strategy, []
-
-    def configure_train(self, *given):
-        self.calls.append(given[0])
-        return self.strategy.configure_train(*given)
-
-    def aggregate_train(self, *given):
-        return self.strategy.aggregate_train(*given)
-
-    def configure_evaluate(self, *given):
-        return self.strategy.configure_evaluate(*given)
-
-    def aggregate_evaluate(self, *given):
-        return self.strategy.aggregate_evaluate(*given)
-
-    def summary(self):
-        self.strategy.summary()
 
 
 def test_a_wrapper_of_ones_own_that_hands_everything_on_works():

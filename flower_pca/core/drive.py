@@ -80,6 +80,9 @@ class Driven(Protocol):
     def readmit(self, clients: Iterable[int]) -> None:
         """Ask these again although they were left out: they have been started anew."""
 
+    def skip(self) -> None:
+        """Go on without the pending message of a stage after the closing one, whose figure is then missing."""
+
     def result(self) -> Result:
         """The result of a finished run."""
 
@@ -130,6 +133,10 @@ class WrappedRun(Driven):
     def readmit(self, clients: Iterable[int]) -> None:
         """Ask these again although they were left out: they have been started anew."""
         self.within.readmit(clients)
+
+    def skip(self) -> None:
+        """Go on without the pending message of a stage after the closing one, whose figure is then missing."""
+        self.within.skip()
 
     def result(self) -> Result:
         """The result of a finished run, with all messages."""
@@ -221,7 +228,7 @@ class OnRound(Watcher):
             self.function(run)
 
 
-Step: TypeAlias = Callable[[Broadcast], object]
+Step: TypeAlias = Callable[[Broadcast], bool]
 
 
 def rounds(run: Driven, transport: Transport, step: Step | None = None) -> Iterator[Broadcast]:
@@ -239,8 +246,8 @@ def rounds(run: Driven, transport: Transport, step: Step | None = None) -> Itera
     while (message := run.pending(transport.present())) is not None:
         if step is None:
             run.advance(transport.ask(message))
-        else:
-            step(message)
+        elif not step(message):
+            continue
         yield message
 
 

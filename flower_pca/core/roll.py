@@ -34,6 +34,10 @@ Who has answered decides what the answers amount to (`Attendance`):
 | ANYONE, SAMPLE  | one client at least           | COMPLETE; `whole` if by all members and nobody else               |
 | any             | fewer than the least          | AGAIN; the third time in a row, an error                          |
 
+Who is there, but was not asked because the caller has chosen so, is no failure. A round that may go
+to some only is COMPLETE without them. Any other one is AGAIN, for as long as the caller asks some of
+them within three messages.
+
 The least are min_nodes, or all of those asked where a sample is smaller.
 
 A run is lost, too, when nobody that a message is for can be reached. A run without an opening asks
@@ -115,6 +119,10 @@ class Roll:
         Clients that have answered the newest round, if they are not the members.
     times : int
         Rounds in a row that just these have answered.
+    heard : frozenset of int
+        Clients that have answered since the caller first left some out of a round that may go to some only.
+    chosen : bool
+        Whether all that are missing in the newest round were left out by the caller.
     loss : bool
         Whether the run has to go back to the opening, for it has lost a client that it depends on.
     silent : int
@@ -139,6 +147,8 @@ class Roll:
     whole: bool = True
     others: frozenset[int] = _NOBODY
     times: int = 0
+    heard: frozenset[int] = _NOBODY
+    chosen: bool = False
     loss: bool = False
     silent: int = 0
     why: str = ""
@@ -201,13 +211,22 @@ class Roll:
         return replace(self, banned=self.banned.difference(clients))
 
     def take(
-        self, call: Call, came: frozenset[int], *, to: Iterable[int], spare: bool = False
+        self,
+        call: Call,
+        came: frozenset[int],
+        *,
+        to: Iterable[int],
+        spare: bool = False,
+        unasked: frozenset[int] = _NOBODY,
+        sampling: bool = False,
     ) -> tuple[Roll, Attendance]:
         """After a message answered by these clients, those before too, and what that comes to.
 
         `to` are those that it was sent to. `spare`: who has not answered an opening is no worse
         off than before.
         """
+        if unasked and not sampling and (waiting := self._waiting(call, came, to=to, unasked=unasked)):
+            return waiting, Attendance.AGAIN
         second = bool(self.awaited)
         if call is Call.MEMBERS and self.members - came:
             if second or self.summed or self.members & self.banned:
@@ -222,12 +241,26 @@ class Roll:
             # where nobody has answered, all are asked again, and the silence counts
             if came and missing and not self.summed:
                 return replace(roll, came=came, awaited=missing), Attendance.AGAIN
-        least = min(self.min_nodes, len(came.union(to)))
+        least = min(self.min_nodes, len(came.union(to) - unasked))
         if len(came) < max(least, 1):
             return roll._unheard(len(came), least), Attendance.AGAIN
-        return roll.complete(call, came, spare=spare), Attendance.COMPLETE
+        return roll.complete(call, came, spare=spare, unasked=unasked), Attendance.COMPLETE
 
-    def complete(self, call: Call, came: frozenset[int], *, spare: bool = False) -> Roll:
+    def _waiting(self, call: Call, came: frozenset[int], *, to: Iterable[int], unasked: frozenset[int]) -> Roll | None:
+        """Waiting for clients that the caller has not asked yet; None if it has asked none of them for three rounds."""
+        roll = self
+        if call in (Call.OPENING, Call.OPENED) and not self.awaited:
+            first = frozenset(to) if call is Call.OPENING else self.addressees
+            roll = replace(self, addressees=first - self.banned)
+        awaited = (self.awaited or frozenset(to)) - came - self.banned
+        silent = 0 if came > self.came else self.silent + 1
+        if self.summed or not came or not awaited & unasked or silent >= _MOST_SILENT:
+            return None
+        return replace(roll, came=came, awaited=awaited, silent=silent)
+
+    def complete(
+        self, call: Call, came: frozenset[int], *, spare: bool = False, unasked: frozenset[int] = _NOBODY
+    ) -> Roll:
         """After a message that nobody is waited for any more."""
         members, unfit, contributors = self.members, self.unfit, self.contributors | came
         if self.everyone and (gone := (self.members | self.addressees) - came):
@@ -236,16 +269,24 @@ class Roll:
             members = contributors = came
             unfit = _NOBODY if spare else self.addressees - came
         whole = came == members or not self.opens
+        heard, chosen = _NOBODY, False
+        if call not in (Call.OPENING, Call.OPENED) and (unasked or self.heard):
+            heard, chosen = self.heard | came, unasked >= members - came
         others, times = (_NOBODY, 0) if whole else (came, 1)
         if others and others == self.others:
             times = self.times + 1
         same = (members, unfit, whole) == (self.members, self.unfit, self.whole) and contributors == self.contributors
-        same = same and (others, times) == (self.others, self.times)
+        same = same and (others, times, heard, chosen) == (self.others, self.times, self.heard, self.chosen)
         if same and not self.came and not self.silent:
             return self  # as after most messages
         after = replace(self, members=members, unfit=unfit, contributors=contributors, whole=whole)
-        after = replace(after, others=others, times=times)
+        after = replace(after, others=others, times=times, heard=heard, chosen=chosen)
         return replace(after, came=_NOBODY, awaited=_NOBODY, silent=0)
+
+    @property
+    def samples(self) -> bool:
+        """Whether rounds go to some of the members on purpose, and to each of them sooner or later."""
+        return self.fraction < 1.0 or (self.chosen and self.heard >= self.members)
 
     @property
     def has_settled(self) -> bool:
@@ -253,7 +294,7 @@ class Roll:
 
         A message for all comes to others each time if a fraction is sampled.
         """
-        return self.fraction == 1.0 and self.times >= _SETTLED
+        return not self.samples and self.times >= _SETTLED
 
     def lose(self) -> Roll:
         """The run depends on a client that it has lost."""
@@ -273,7 +314,7 @@ class Roll:
         joined = now - self.unfit - self.members
         gone = self.members - now
         # a sampled round leaves members out on purpose
-        missed = self.fraction == 1.0 and not counted
+        missed = not self.samples and not counted
         return bool(joined) or (not self.whole and (bool(gone) or missed))
 
     def to_json(self) -> dict[str, Any]:

@@ -175,7 +175,12 @@ class Run:
             self.roll = self.roll.fail(got.banned, got.why)
         # asked once only, it gets a chance by the next opening
         spare = now.model.summed and now.model.restarts == 0
-        self.roll, attendance = self.roll.take(call, got.answered, to=sent.to, spare=spare)
+        unasked, sampling = got.unasked, now.samples
+        if unasked and sampling:
+            got = got.of_sample()
+        self.roll, attendance = self.roll.take(
+            call, got.answered, to=sent.to, spare=spare, unasked=unasked, sampling=sampling
+        )
         if attendance is Attendance.AGAIN:
             self._total = got.total
         else:
@@ -198,6 +203,11 @@ class Run:
     def readmit(self, clients: Iterable[int]) -> None:
         """Ask these again although they were left out: they have been started anew."""
         self.roll = self.roll.readmit(clients)
+
+    def skip(self) -> None:
+        """Go on without the pending message of a stage after the closing one, whose figure is then missing."""
+        self.standing, self.roll = self.standing.skip(), self.roll.reopen()
+        self._total = self._sent = None
 
     def result(self) -> Result:
         """The result of a finished run: of the class that the algorithm names."""

@@ -97,6 +97,8 @@ class Broadcast:
         What the layers of the run say to all of them, by the layer's name: see `core.layer`.
     size : callable
         What arrays take as they travel.
+    serves : str
+        The stage that it is sent for, if that is not its own: of a message of masks the one that they cover.
     """
 
     stage: str
@@ -107,8 +109,14 @@ class Broadcast:
     personal: Mapping[int, Arrays] = field(default_factory=dict)
     layers: Mapping[str, Arrays] = field(default_factory=dict)
     size: Callable[[Mapping[str, Array]], int] = field(default=nbytes, compare=False)
+    serves: str = ""
 
     __repr__ = brief
+
+    @property
+    def purpose(self) -> str:
+        """The stage that it is sent for."""
+        return self.serves or self.stage
 
     def arrays_for(self, client: int) -> Arrays:
         """What the stage asks of one client."""
@@ -173,11 +181,15 @@ class Sum:
 
 @dataclass(frozen=True)
 class Failure:
-    """A client without a usable answer, and why, in a short text that steers no terminal; `lasting` if for good."""
+    """A client without a usable answer, and why, in a short text that steers no terminal; `lasting` if for good.
+
+    `unasked`: the caller has chosen not to ask it, which is no fault of the client.
+    """
 
     client: int
     reason: str
     lasting: bool = False
+    unasked: bool = False
     traffic: Traffic | None = None
 
     def __post_init__(self) -> None:

@@ -287,6 +287,13 @@ class Standing:
         return replace(self, stages=(*self.stages[: self.place], algorithm, *self.stages[self.place + 1 :]))
 
     @property
+    def samples(self) -> bool:
+        """Whether each round may go to other clients than the one before, which need not be all that are there."""
+        if self.role is not Role.ALGORITHM or self.stage.fixed_set:
+            return False
+        return isinstance(self.stage, Iterative) or not self.opens
+
+    @property
     def gains_by_opening(self) -> bool:
         """Whether the algorithm is under way, and loses nothing by another opening."""
         algorithm = self.algorithm
@@ -359,6 +366,12 @@ class Standing:
         if index < len(self.stages):
             return replace(self, index=index, state=self.stages[index].start(self.model), last=False)
         return replace(self, index=index, last=False)
+
+    def skip(self) -> Standing:
+        """At the next stage, without what this one would find: it comes after the closing stage."""
+        if self.role is not Role.AFTER:
+            raise RuntimeError(f"the run cannot go on without {self.stage.name}")
+        return self._at_next()
 
     def restart(self, roll: Roll, *, whole: bool) -> Standing:
         """Back at the opening, with what the algorithm makes of all that is known."""

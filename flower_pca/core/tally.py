@@ -9,7 +9,7 @@ reason, never an exception: the others go on. The sum and the failures make a `R
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from flower_pca.base.errors import ProtocolError
@@ -34,7 +34,7 @@ from flower_pca.names.columns import Heading
 
 @dataclass(frozen=True)
 class Reduction:
-    """The answers to one message: their reduction, who gave them, who failed, why, for good."""
+    """The answers to one message: their reduction, who gave them, who failed, why, for good, or was not asked."""
 
     total: Any
     answered: frozenset[int]
@@ -45,11 +45,17 @@ class Reduction:
     heading: Heading | None = None
     declined: str = ""
     notes: dict[str, str] = field(default_factory=dict)
+    unasked: frozenset[int] = frozenset()
 
     @property
     def why(self) -> str:
         """The first failure."""
         return next(iter(self.failures.values()), "")
+
+    def of_sample(self) -> Reduction:
+        """Likewise, of a round that may go to some clients only: those that were not asked have not failed."""
+        failures = {client: why for client, why in self.failures.items() if int(client) not in self.unasked}
+        return replace(self, failures=failures)
 
     def record(self, sent: Broadcast, *, seconds: float, metrics: dict[str, float]) -> Round:
         """The entry of the history."""
@@ -57,7 +63,7 @@ class Reduction:
         return Round(
             number=sent.number,
             stage=sent.stage,
-            asked=len(sent.to),
+            asked=len(sent.to) - len(self.unasked),
             answered=self.count,
             failures=self.failures,
             bytes_down=down,
@@ -121,6 +127,7 @@ class Tally:
         self._failures: dict[str, str] = {}
         self._notes: dict[str, str] = {}
         self._banned: set[int] = set()
+        self._unasked: set[int] = set()
         self._meter, self._declined = Meter(), ""
 
     def resume(self, total: Any, answered: frozenset[int]) -> None:
@@ -157,6 +164,7 @@ class Tally:
             self._heading or best.heading,
             self._declined,
             self._notes,
+            frozenset(self._unasked),
         )
 
     def _add(self, reply: Sum) -> None:
@@ -227,6 +235,8 @@ class Tally:
         self._failures[str(failure.client)] = failure.reason
         if failure.lasting:
             self._banned.add(failure.client)
+        if failure.unasked:
+            self._unasked.add(failure.client)
 
     def _vote(self) -> _SameColumns:
         """The answers that speak of most clients' columns; the others are left out for good."""

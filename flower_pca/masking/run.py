@@ -121,6 +121,7 @@ class Masked(WrappedRun):
         common, personal = self._compose(carried, to)
         common = {"mask.step": np.array(int(self._phase)), "mask.setup": self._setup, **common}
         message = Broadcast(messages.STAGE, self._history.count, common, carried.frame.bare, to, personal)
+        message = replace(message, serves=carried.stage)
         if self._phase == Phase.UPLOAD:
             # set-ups and unmaskings ask for no answer made of rows, and so for no noise
             message = replace(message, frame=carried.frame, layers=carried.layers, size=carried.size)
@@ -149,6 +150,11 @@ class Masked(WrappedRun):
         record = got.record(sent, label, seconds=time.perf_counter() - self._began, metrics=metrics)
         self._history, self._sent = self._history.add(record), None
         return record
+
+    def skip(self) -> None:
+        """Go on without the pending message of a stage after the closing one: a sum that is half taken is given up."""
+        self._run.skip()
+        self._carried = self._sent = self._group = None
 
     def _watch(self, got: Acceptance) -> None:
         """Mark the run where a client lost what it kept; one that missed a sum has it still."""

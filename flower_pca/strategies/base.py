@@ -14,7 +14,7 @@ import inspect
 import os
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from logging import INFO, WARNING
@@ -45,7 +45,7 @@ from flower_pca.results.start import Components, Start
 from flower_pca.results.steps import TrackingResult
 from flower_pca.stages.opening import SITE_DEVIATIONS, SITE_KEYS, SITE_MEANS, SITE_ROWS
 from flower_pca.strategies.exchange import log
-from flower_pca.strategies.nodes import Nodes, StoppedError
+from flower_pca.strategies.nodes import Nodes, StoppedError, is_ours, kind_of
 from flower_pca.strategies.waits import Waits, take_fixed
 from flower_pca.vertical.result import ColumnsResult
 from flower_pca.wire import records
@@ -254,7 +254,7 @@ class FlowerStrategy(Strategy, Generic[R]):
         done = self._aggregate(replies, wire.EVALUATE)
         if done is None:
             return None
-        return records.figures(done[1].metrics)
+        return records.figures(done[1].metrics) if done[1].metrics else None
 
     def summary(self) -> None:
         """Log what the run is about to do."""
@@ -285,7 +285,7 @@ class FlowerStrategy(Strategy, Generic[R]):
         result = replace(result, **nodes.of_sites())
         if isinstance(result, PCAResult):
             units: list[str] = _other_units(nodes.run.standing.model, nodes.site_names)
-            result = replace(result, hints=(*result.hints, *units, *nodes.hints))
+            result = replace(result, hints=(*result.hints, *units, *nodes.hints, *nodes.remarks))
             result = result.with_keys(nodes.lasting_keys).with_names(nodes.lasting_keys)
             result = replace(result, hints=without_repeats(result.hints))
         if result.status is not None:
@@ -301,27 +301,34 @@ class FlowerStrategy(Strategy, Generic[R]):
 
     def _step(
         self, nodes: Nodes, growing: GrowingResult, train: ConfigRecord, evaluate: ConfigRecord, message: Broadcast
-    ) -> None:
-        """One round of the run, through the hooks as Flower's own loop calls them."""
+    ) -> bool:
+        """One round of the run, through the hooks as Flower's own loop calls them; whether the run has advanced."""
         nodes.begin(message)
         self._driven, self._nodes, self._message = True, nodes, message
         number, grid = message.number + 1, nodes.grid
         asked = self._require_messages("configure_train", self.configure_train(number, growing.arrays, train, grid))
         self._require_ours(asked)
+        evaluates = nodes.purpose == wire.EVALUATE
         replies = nodes.deliver(asked)
         arrays, figures = self._require_two(
             self._require_returned("aggregate_train", self.aggregate_train(number, replies))
         )
-        self._require_taken("aggregate_train", wire.kind(message.stage) == "train")
+        self._require_taken(due=not evaluates)
         if arrays is not None:
             growing.arrays, growing.changed = arrays, arrays is not self._returned
         asked = self._require_messages(
             "configure_evaluate", self.configure_evaluate(number, growing.arrays, evaluate, grid)
         )
-        replies = nodes.deliver(asked)
-        errors = self.aggregate_evaluate(number, replies)
-        self._require_taken("aggregate_evaluate", True)
-        growing.told = figures, errors
+        replies, why = nodes.deliver(asked), ""
+        if evaluates and not any(map(is_ours, asked)):
+            self._message, why = None, "configure_evaluate has not asked for it"
+        growing.told = figures, self.aggregate_evaluate(number, replies)
+        if self._message is not None:
+            self._message, why = None, "aggregate_evaluate has not handed the replies on to super().aggregate_evaluate"
+        if why:
+            nodes.remarks.append(f"The reconstruction error was not measured: {type(self).__name__}.{why}.")
+            nodes.run.skip()
+        return not why
 
     def _require_returned(self, hook: str, returned: T | None) -> T:
         """Require of a hook that it returns something: a forgotten `return` is the commonest fault of one."""
@@ -360,23 +367,21 @@ class FlowerStrategy(Strategy, Generic[R]):
             "figures. Return both, as super().aggregate_train(...) does; None in place of one that you leave out."
         )
 
-    def _require_ours(self, asked: Iterable[Message]) -> None:
+    def _require_ours(self, asked: Sequence[Message]) -> None:
         """Require of `configure_train` that it hands on messages of the run, beside which it may send its own."""
-        configs = [config for message in asked for config in message.content.config_records.values()]
-        if configs and not any(map(wire.is_request, configs)):
+        if asked and not any(map(is_ours, asked)):
             name = type(self).__name__
             raise ConfigError(
                 f"{name}.configure_train has returned messages of its own only, which ask for no step of the run. Call "
                 f"super().configure_train(server_round, arrays, config, grid) in it, and return its messages too."
             )
 
-    def _require_taken(self, hook: str, due: bool) -> None:
-        """Require of a hook that the answers to the message have reached the run: else it would ask for ever."""
+    def _require_taken(self, *, due: bool) -> None:
+        """Require that the answers to a message of training have reached the run: else it would ask for ever."""
         if due and self._message is not None:
-            name = type(self).__name__
             raise ConfigError(
-                f"{name}.{hook} has not handed the replies on, so the run cannot go on. Call super().{hook}("
-                f"server_round, replies) in it, and return what that returns."
+                f"{type(self).__name__}.aggregate_train has not handed the replies on, so the run cannot go on. Call "
+                "super().aggregate_train(server_round, replies) in it, and return what that returns."
             )
 
     def _configure(self, config: ConfigRecord, grid: Grid, kind: str) -> list[Message]:
@@ -388,23 +393,31 @@ class FlowerStrategy(Strategy, Generic[R]):
         nodes.grid = grid
         if self._message is None and not self._driven:
             self._message = nodes.run.pending(nodes.present())
-        if self._message is None or wire.kind(self._message.stage) != kind:
+        if self._message is None or wire.kind(self._message.purpose) != kind:
             return []
+        nodes.purpose = kind
         nodes.configs[kind] = dict(config)
         nodes.log_sample(self._message)
-        return list(map(nodes.composer(self._message), nodes.carriers(self._message)))
+        return nodes.compose(self._message)
 
     def _aggregate(self, replies: Iterable[Message], kind: str) -> tuple[Driven, Round] | None:
         nodes, message = self._nodes, self._message
-        if nodes is None or message is None or wire.kind(message.stage) != kind:
+        if nodes is None or message is None or wire.kind(message.purpose) != kind:
             return None
-        came = {reply.metadata.src_node_id: reply for reply in replies}
+        came = dict[int, Message]()
+        for reply in replies:
+            node = reply.metadata.src_node_id
+            # A hook may have asked the node for something of its own beside.
+            if node not in came or (reply.has_content() and wire.is_reply(reply.content, kind_of(reply))):
+                came[node] = reply
         answers = list[Reply | Sum | Failure]()
         for carrier in nodes.carriers(message):
-            if self._driven and carrier not in came:
+            if carrier in came:
+                answers += nodes.counted(carrier, came[carrier], message)
+            elif self._driven:
                 answers += nodes.missing(carrier, message)
             else:
-                answers += nodes.counted(carrier, came.get(carrier, "no answer"), message)
+                answers += nodes.missing_in_loop(carrier, message)
         self._message = None
         record = nodes.run.advance(nodes.in_order(answers))
         if not self._driven:
@@ -458,8 +471,9 @@ class GrowingResult(Watcher):
                 trained[number] = figures
             if errors is not None:
                 metrics[number] = errors
-        elif record.stage == wire.EVALUATE:
-            metrics[number] = records.figures(record.metrics)
+        elif self.nodes is not None and self.nodes.purpose == wire.EVALUATE:
+            if record.metrics:  # of the last message alone, if masks make several of it
+                metrics[number] = records.figures(record.metrics)
         else:
             trained[number] = _figures_of(run, record)
         if self.evaluate_fn is None and self.should_stop is None:

@@ -104,7 +104,8 @@ _POLL: Final = 0.2  # seconds between two looks for nodes
 # Flower's codes of errors where no answer will come, for want of a node
 EXPIRED, _GONE, _CRASHED = (3, 4), 5, 8
 _MUTE: Final = "it has answered no message of this run, and its own log says whether its processes begin"
-_UNASKED: Final = "the strategy's own hooks have not asked it, or have not counted its reply"
+_UNASKED: Final = "the strategy's own configure_train has not asked it"
+_UNCOUNTED: Final = "the strategy's own aggregate_train has not counted its reply"
 _UNKNOWN: Final = 2**63  # a node's key before its first answer: after all partition ids
 
 
@@ -157,6 +158,10 @@ class Nodes:
     stopped: bool = False  # whether the caller wants no further message to be sent
     connected: int = 0  # how many clients could be reached before the newest message
     _unanswered: dict[int, str] = field(default_factory=dict)  # why a node that was asked has not answered
+    _asked: set[int] = field(default_factory=set)  # nodes that a hook has let have our message
+    _composed: dict[int, Message] = field(default_factory=dict)  # for a loop of Flower's, which sends them
+    purpose: str = "train"  # of the message under way: Flower's word for the stage that it is sent for
+    remarks: list[str] = field(default_factory=list)  # what readers of the result should know of hooks
     _step: int = -1  # the tracker's step that was begun last
     _began: float = 0.0
 
@@ -239,6 +244,7 @@ class Nodes:
         """
         if self.stopped:
             raise StoppedError
+        self.purpose = wire.kind(message.purpose)
         number = message.number + 1
         log(INFO, "")
         if number <= self.num_rounds:
@@ -249,12 +255,13 @@ class Nodes:
     def log_sample(self, message: Broadcast) -> None:
         """Log how many nodes are asked, likewise."""
         asked = len(self.carriers(message))
-        log(INFO, "configure_%s: Sampled %d nodes (out of %d)", wire.kind(message.stage), asked, self.connected)
+        log(INFO, "configure_%s: Sampled %d nodes (out of %d)", wire.kind(message.purpose), asked, self.connected)
 
     def deliver(self, messages: Iterable[Message]) -> list[Message]:
         """Send messages that a hook has returned, and return the replies that have come."""
         given = list(messages)
         self._unanswered = {}
+        self._asked = {message.metadata.dst_node_id for message in given if is_ours(message)}
         for message in given:
             self._sizes[message.metadata.dst_node_id] = records.size_of(message.content)
         if not given:
@@ -269,8 +276,24 @@ class Nodes:
         return came
 
     def missing(self, node: int, message: Broadcast) -> Iterable[Reply | Sum | Failure]:
-        """What stands for the answers of a node whose reply a hook was not given."""
-        return self.counted(node, self._unanswered.get(node, _UNASKED), message)
+        """What stands for the answers of a node whose reply a hook was not given, or has not handed on."""
+        otherwise = _UNCOUNTED if node in self._asked else _UNASKED
+        return self.counted(node, self._unanswered.get(node, otherwise), message)
+
+    def compose(self, message: Broadcast) -> list[Message]:
+        """The messages of a round, for hooks to hand on."""
+        made = list(map(self.composer(message), self.carriers(message)))
+        self._composed = {each.metadata.dst_node_id: each for each in made}
+        return made
+
+    def missing_in_loop(self, node: int, message: Broadcast) -> Iterable[Reply | Sum | Failure]:
+        """What stands for the answers of a node of which a loop of Flower's has no reply.
+
+        Flower gives a message an identity when it is sent. If it has done so with others, then somebody around the
+        strategy has not let this one be sent.
+        """
+        sent = {to for to, each in self._composed.items() if each.metadata.message_id}
+        return self.counted(node, _UNASKED if sent and node not in sent else "no answer", message)
 
     def in_order(self, answers: Iterable[Reply | Sum | Failure]) -> list[Reply | Sum | Failure]:
         """In the order of the nodes' keys."""
@@ -304,8 +327,8 @@ class Nodes:
         DataError
             If their sum is one of more rows than they may have.
         """
-        kind, failures = wire.kind(record.stage), len(record.failures)
-        log(INFO, "aggregate_%s: Received %d results and %d failures", kind, record.answered, failures)
+        failures = len(record.failures)
+        log(INFO, "aggregate_%s: Received %d results and %d failures", self.purpose, record.answered, failures)
         log(INFO, "\t└──> %s: %s", record.stage, record.words)
         for node, reason in record.failures.items():
             log(WARNING, "\t%s %s%s was left out: %s", self.noun, node, self._known_as(int(node)), reason)
@@ -365,7 +388,7 @@ class Nodes:
 
     def terms(self, message: Broadcast) -> dict[str, Any]:
         """What nodes are told beside a message itself."""
-        extra = self.configs.get(wire.kind(message.stage), {})
+        extra = self.configs.get(wire.kind(message.purpose), {})
         standing = self.run.standing
         asks: dict[str, Any] = {"asks_names": standing.model.heading is None, "alternative": standing.alternative}
         return {"algorithm": standing.service, "run": self.name, "extra": extra, **asks}
@@ -390,9 +413,11 @@ class Nodes:
 
         Some errors mean that nobody is there to answer: that is silence.
         """
+        if reply == _UNASKED:
+            return Failure(node, _UNASKED, unasked=True)
         self._layouts.pop(node, None)  # it may come back with another app
         if isinstance(reply, str):
-            if reply == _UNASKED:
+            if reply == _UNCOUNTED:
                 return self._fail(node, reply)
             return self._fail(node, self._silence(node, reply), silent=True)
         error = reply.error
@@ -522,6 +547,11 @@ class Nodes:
         """Whether the message under way is of the work of a run with an opening: a failure there costs the others."""
         standing = self.run.standing
         return standing.opens and not standing.opening
+
+
+def is_ours(message: Message) -> bool:
+    """Whether a message to a node asks for a step of a run of this package."""
+    return any(map(wire.is_request, message.content.config_records.values()))
 
 
 def kind_of(message: Message) -> str:

@@ -758,12 +758,21 @@ TWELVE = [np.random.default_rng(i).standard_normal((30, 12)) for i in range(3)]
 
 @pytest.mark.parametrize("mask", [False, True])
 def test_a_start_of_other_columns_is_named_and_not_the_rows_alone(mask):
-    with pytest.raises(NotEnoughNodes) as caught:
-        Krylov(n_components=2, mask=mask).start(grid_of(TWELVE), SHORT_START)
-    assert (
+    grid = grid_of(TWELVE)
+    with pytest.raises(ConfigError) as caught:
+        Krylov(n_components=2, mask=mask).start(grid, SHORT_START)
+    assert str(caught.value) == (
         "The run starts from components of 5 columns, but the rows have 12. If 12 is right, start from a result of 12 "
-        "columns, or leave the start out." in str(caught.value)
+        "columns, or leave the start out."
     )
+    assert set(grid.counts.values()) == {3 if mask else 1}  # masks are set up by two messages
+
+
+def test_a_start_that_one_node_does_not_fit_leaves_that_node_out():
+    result = Krylov(n_components=2).fit(grid_of([*TWELVE, TWELVE[0][:, :5]]))
+    start = arrays_of(result)
+    again = Krylov(n_components=2).start(grid_of([*TWELVE, TWELVE[0][:, :5]]), start)
+    np.testing.assert_allclose(again.arrays["mean"].numpy(), pooled(TWELVE).mean, rtol=0, atol=1e-12)
 
 
 def test_an_action_that_no_app_has_is_named_with_what_to_write():

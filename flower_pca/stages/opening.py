@@ -445,10 +445,18 @@ def eps_of(total: Arrays) -> float:
     return float(np.finfo(np.float32 if total["single"] > 0 else np.float64).eps)
 
 
+_OTHER_START: Final = "The run starts from components of "
+
+
+def blames_start(refusal: str) -> bool:
+    """Whether a client has refused an opening because the components that the run starts from do not fit its rows."""
+    return refusal.startswith(_OTHER_START)
+
+
 def start_of_other_columns(start: int, d: int) -> str:
     """What is said if the components that a run starts from do not fit the rows. Either may be the mistake."""
     return (
-        f"The run starts from components of {labels.count(start, 'column')}, but the rows have {d}. If {d} is right, "
+        f"{_OTHER_START}{labels.count(start, 'column')}, but the rows have {d}. If {d} is right, "
         f"start from a result of {labels.count(d, 'column')}, or leave the start out."
     )
 

@@ -32,13 +32,14 @@ from flwr.serverapp import Grid
 
 from flower_pca import wire
 from flower_pca.base import labels
-from flower_pca.base.errors import DataError, NotEnoughNodes, ProtocolError, harmless
+from flower_pca.base.errors import ConfigError, DataError, NotEnoughNodes, ProtocolError, harmless
 from flower_pca.base.history import Round
 from flower_pca.base.options import option
 from flower_pca.core.drive import Driven
 from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Sum, Traffic, carried
 from flower_pca.masking import messages
 from flower_pca.results.left_out import parted
+from flower_pca.stages.opening import blames_start
 from flower_pca.strategies.exchange import exchange, log, reach
 from flower_pca.strategies.waits import Waits
 from flower_pca.wire import records
@@ -159,6 +160,7 @@ class Nodes:
     connected: int = 0  # how many clients could be reached before the newest message
     _unanswered: dict[int, str] = field(default_factory=dict)  # why a node that was asked has not answered
     _asked: set[int] = field(default_factory=set)  # nodes that a hook has let have our message
+    _misfits: set[int] = field(default_factory=set)  # nodes whose columns are not those that the run starts from
     _composed: dict[int, Message] = field(default_factory=dict)  # for a loop of Flower's, which sends them
     purpose: str = "train"  # of the message under way: Flower's word for the stage that it is sent for
     remarks: list[str] = field(default_factory=list)  # what readers of the result should know of hooks
@@ -467,6 +469,11 @@ class Nodes:
         if answer.site:
             self.sites[node] = answer.site
         if answer.refusal is not None:
+            if blames_start(answer.refusal):
+                self._misfits.add(node)
+                # Whoever is awaited may be the only one that does not fit.
+                if self._misfits.issuperset(message.to) and not self.run.roll.awaited:
+                    raise ConfigError(answer.refusal)
             why = f"{answer.site}: {answer.refusal}" if answer.site else answer.refusal
             return self.refuse(node, why, lasting=answer.lasting)
         if why := self._too_many_rows(answer.arrays):

@@ -765,7 +765,7 @@ def test_a_start_of_other_columns_is_named_and_not_the_rows_alone(mask):
         "The run starts from components of 5 columns, but the rows have 12. If 12 is right, start from a result of 12 "
         "columns, or leave the start out."
     )
-    assert set(grid.counts.values()) == {3 if mask else 1}  # masks are set up by two messages
+    assert set(grid.counts.values()) == {5 if mask else 1}  # masks are set up, and columns counted, before that
 
 
 def test_a_start_that_one_node_does_not_fit_leaves_that_node_out():
@@ -776,19 +776,40 @@ def test_a_start_that_one_node_does_not_fit_leaves_that_node_out():
 
 
 def test_an_action_that_no_app_has_is_named_with_what_to_write():
-    app = ClientApp()
-    register(app, lambda c: TWELVE[c.node_config["partition-id"]], action="pca")
-    for action, sentence in (
+    load = lambda c: TWELVE[c.node_config["partition-id"]]  # noqa: E731
+
+    def app_with(*actions, mods=()):
+        app = ClientApp(mods=list(mods))
+        for action in actions:
+            register(app, load, action=action)
+
+        @app.train("mine")
+        def train(message, context):
+            raise AssertionError("nobody asks for it")
+
+        return app
+
+    def logging_round(message, context, call_next):
+        assert message.content["config"]["server-round"] > 0
+        return call_next(message, context)
+
+    nothing = r"has no function of flower_pca\. Write clients\.register\(app, load, action="
+    for actions, action, sentence in (
+        (["pca"], "pcaa", r"has PCA under the action 'pca', not 'pcaa'\. Give the strategy action='pca'\."),
+        (["pca"], None, r"has PCA under the action 'pca'\. Give the strategy action='pca'\."),
         (
-            "pcaa",
-            r"no function for the action 'pcaa'. Write clients.register\(app, load, action='pcaa'\) there, or give",
+            ["wide", "pca"],
+            "a",
+            r"has PCA under the actions 'wide' and 'pca', and 'a' is none of them\. .* action='wide'\.",
         ),
-        (None, "PCA under an action only, or not at all. Give the strategy the action"),
+        (["default"], "pca", r"has PCA without an action\. Leave action='pca' out of the strategy\."),
+        ([], "pca", rf"{nothing}'pca'\) there, and give the strategy action='pca'\."),
+        ([], None, rf"{nothing}'pca'\) there, and give the strategy action='pca'\."),
     ):
-        grid = FakeGrid(app, 3)
-        with pytest.raises(NotEnoughNodes, match=sentence):
+        grid = FakeGrid(app_with(*actions, mods=[logging_round]), 3)
+        with pytest.raises(ConfigError, match=rf"^No node has a function for this run: its ClientApp {sentence}$"):
             Krylov(n_components=2, action=action).fit(grid)
-        assert set(grid.counts.values()) == {1}  # it is of no use to ask again
+        assert sorted(grid.counts.values()) == [1, 1, 2]  # one is asked for its actions, and nobody once more
     older = ClientApp(client_fn=lambda c: PCAClient(TWELVE[c.node_config["partition-id"]]).to_client())
-    with pytest.raises(NotEnoughNodes, match=r"has a client_fn, which knows no actions\. Leave action='pca' out"):
+    with pytest.raises(ConfigError, match=r"has a client_fn, which knows no actions\. Leave action='pca' out"):
         Krylov(n_components=2, action="pca").fit(FakeGrid(older, 3))

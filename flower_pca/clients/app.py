@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
+from weakref import WeakKeyDictionary
 
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
@@ -122,6 +123,24 @@ def register(
     @app.query(action, mods=around)
     def query(message: Message, context: Context) -> Message:
         return door.introduce(message, context)
+
+    _list_action(app, action)
+
+
+# the actions of PCA in each app, for a server that asks for another one
+_ACTIONS: Final[WeakKeyDictionary[ClientApp, list[str]]] = WeakKeyDictionary()
+
+
+def _list_action(app: ClientApp, action: str) -> None:
+    """Have the app say that it has PCA under this action. Flower itself only says which action it does not have."""
+    if app in _ACTIONS:
+        _ACTIONS[app].append(action)
+        return
+    actions = _ACTIONS[app] = [action]
+
+    @app.query(wire.DIRECTORY)
+    def directory(message: Message, context: Context) -> Message:
+        return Message(wire.write_actions(actions), reply_to=message)
 
 
 class _Door:

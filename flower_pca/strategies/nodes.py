@@ -161,6 +161,8 @@ class Nodes:
     _unanswered: dict[int, str] = field(default_factory=dict)  # why a node that was asked has not answered
     _asked: set[int] = field(default_factory=set)  # nodes that a hook has let have our message
     _misfits: set[int] = field(default_factory=set)  # nodes whose columns are not those that the run starts from
+    _strangers: dict[int, str] = field(default_factory=dict)  # nodes without a function for this run, and what to do
+    _actions: list[str] | None = None  # under which the first of them has PCA, once it was asked
     _composed: dict[int, Message] = field(default_factory=dict)  # for a loop of Flower's, which sends them
     purpose: str = "train"  # of the message under way: Flower's word for the stage that it is sent for
     remarks: list[str] = field(default_factory=list)  # what readers of the result should know of hooks
@@ -183,6 +185,8 @@ class Nodes:
             self.run.readmit(self._patience.back(connected))
             nodes = sorted(connected.keys() - self.run.roll.banned, key=self.order)
             late, crowd = time.monotonic() >= deadline, len(connected) >= least
+            if not nodes and connected and self._strangers.keys() >= connected.keys():
+                raise ConfigError(f"No node has a function for this run: {next(iter(self._strangers.values()))}.")
             if len(nodes) >= least or (crowd and (late or not nodes)):
                 return nodes
             if late:
@@ -432,26 +436,46 @@ class Nodes:
                 node, self._silence(node, waited, "the process of its ClientApp may have died"), silent=True
             )
         lines = (error.reason or "").strip().splitlines() or ["no reason given"]
-        if unanswerable := self._without_function(lines[-1]):
+        if unanswerable := self._without_function(node, lines[-1]):
+            self._strangers[node] = unanswerable
             return Failure(node, unanswerable, lasting=True)
         return self._fail(node, f"error {error.code}: {harmless(lines[-1])}", silent=error.code == _GONE)
 
-    def _without_function(self, error: str) -> str | None:
+    def _without_function(self, node: int, error: str) -> str | None:
         """What to do about a ClientApp that has no function for the messages of this run; None if that is not it."""
         action = self.waits.action
-        if "function registered with name" in error:
-            if action is None:
-                return (
-                    "its ClientApp has PCA under an action only, or not at all. Give the strategy the action that "
-                    'clients.register(app, load, action=...) has there, which is "pca" if it is left out'
-                )
-            return (
-                f"its ClientApp has no function for the action {action!r}. Write clients.register(app, load, "
-                f"action={action!r}) there, or give the strategy the action that it has"
-            )
         if action is not None and "Invalid message type" in error:
             return f"its ClientApp has a client_fn, which knows no actions. Leave action={action!r} out of the strategy"
-        return None
+        if "function registered with name" not in error:
+            return None
+        if self._actions is None:
+            self._actions = self._ask_for_actions(node)
+        if not self._actions:
+            wanted = repr(action or "pca")
+            return (
+                f"its ClientApp has no function of flower_pca. Write clients.register(app, load, action={wanted}) "
+                f"there, and give the strategy action={wanted}"
+            )
+        if "default" in self._actions:
+            return f"its ClientApp has PCA without an action. Leave action={action!r} out of the strategy"
+        there, first = labels.series([repr(each) for each in self._actions]), repr(self._actions[0])
+        if len(self._actions) > 1:
+            found = f"has PCA under the actions {there}" + (f", and {action!r} is none of them" if action else "")
+        else:
+            found = f"has PCA under the action {there}" + (f", not {action!r}" if action else "")
+        return f"its ClientApp {found}. Give the strategy action={first}"
+
+    def _ask_for_actions(self, node: int) -> list[str]:
+        """Under which actions a node's app has PCA; nothing if it has none, or does not say."""
+        content = wire.write_directory_query(self.run.history.count + 1)
+
+        def compose(node: int) -> Message:
+            return Message(content, node, f"query.{wire.DIRECTORY}", ttl=self.waits.round_timeout)
+
+        for _, reply in exchange(self.grid, [node], compose, timeout=self.waits.round_timeout):
+            if not isinstance(reply, str) and not reply.has_error():
+                return wire.read_actions(reply.content)
+        return []
 
     def _silence(self, node: int, why: str, otherwise: str = "") -> str:
         """What is said of a silent node: one that has never spoken may not even begin."""

@@ -30,7 +30,11 @@ from flower_pca.wire.layouts import layout_of_reply as layout_of_reply
 from flower_pca.wire.layouts import layout_of_request as layout_of_request
 from flower_pca.wire.packets import read_packed as read_packed
 from flower_pca.wire.packets import write_packed as write_packed
+from flower_pca.wire.properties import DIRECTORY as DIRECTORY
+from flower_pca.wire.properties import read_actions as read_actions
 from flower_pca.wire.properties import read_properties as read_properties
+from flower_pca.wire.properties import write_actions as write_actions
+from flower_pca.wire.properties import write_directory_query as write_directory_query
 from flower_pca.wire.properties import write_properties as write_properties
 from flower_pca.wire.properties import write_query as write_query
 from flower_pca.wire.records import SPOKEN as SPOKEN

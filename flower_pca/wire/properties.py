@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from flwr.app import RecordDict
 
+from flower_pca.base.errors import harmless
 from flower_pca.wire import records
+from flower_pca.wire.layouts import CONFIG, SERVER_ROUND
 
 _PROPERTIES: Final = "getpropertiesres.properties"
+# Flower's name of the function that says under which actions an app has PCA
+DIRECTORY: Final = "flower_pca"
+_ACTIONS: Final = "actions"
 
 
 def write_properties(properties: Mapping[str, Any]) -> RecordDict:
@@ -20,6 +25,22 @@ def write_properties(properties: Mapping[str, Any]) -> RecordDict:
 def read_properties(content: RecordDict) -> Mapping[str, Any]:
     """What a node says of itself; nothing if it does not."""
     return records.values_in(content, _PROPERTIES)
+
+
+def write_actions(actions: Sequence[str]) -> RecordDict:
+    """The records of what an app says of the actions under which it has PCA."""
+    return records.content({CONFIG: {_ACTIONS: list(actions)}})
+
+
+def read_actions(content: RecordDict) -> list[str]:
+    """Under which actions an app has PCA; nothing if it does not say."""
+    actions = records.values_in(content, CONFIG).get(_ACTIONS, [])
+    return [harmless(str(action)) for action in actions] if isinstance(actions, list) else []
+
+
+def write_directory_query(server_round: int) -> RecordDict:
+    """What an app is asked for its actions. Mods may look for the round."""
+    return records.content({CONFIG: {SERVER_ROUND: server_round}})
 
 
 def write_query() -> RecordDict:

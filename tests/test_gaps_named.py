@@ -130,6 +130,27 @@ def test_the_commands_say_so_and_fill(name, result_file, tmp_path, capsys):
         np.testing.assert_allclose(np.array(scores, dtype=float), found)
 
 
+@pytest.mark.parametrize("name", ["transform", "score"])
+def test_numbers_and_words_that_stand_for_a_missing_value_are_filled(name, result_file, tmp_path, capsys):
+    """A column of sites and one of ids stand beside the rows, which are read again for these."""
+    lines = [",".join([*NAMES, "site", "patient_id"])]
+    lines += [f"{','.join(map(repr, map(float, row)))},bonn,P{i}" for i, row in enumerate(ROWS)]
+    plain, coded = tmp_path / "plain.csv", tmp_path / "coded.csv"
+    for file, word, number in ((plain, "", ""), (coded, "?", "-999")):
+        cells = [line.split(",") for line in lines]
+        cells[3][1], cells[5][0] = word, number
+        file.write_text("\n".join(map(",".join, cells)) + "\n")
+    found = []
+    for file, options in ((plain, []), (coded, ["--gaps", "?", "--gaps", "age=-999"])):
+        words = [name, result_file, file, "-o", tmp_path / "out.csv"]
+        code, _, err = flower_pca(capsys, *words, *options)
+        assert (code, "2 missing values" in err) == (2, True)
+        assert flower_pca(capsys, *words, *options, "--missing", "mean")[0] == 0
+        found.append((tmp_path / "out.csv").read_text().replace(file.name, "rows.csv"))
+    assert "P4" in found[0]
+    assert found[0] == found[1]
+
+
 def test_the_fill_of_a_run_that_allowed_for_gaps_stays():
     gaps = simulate("krylov", [Table(ROWS, NAMES)], n_components=2, center=False, missing="mean")
     assert gaps.with_imputation().fill_ is gaps.fill_

@@ -89,13 +89,18 @@ def arguments_of_columns(added: argparse.ArgumentParser) -> None:
     """--columns and --drop."""
     text = "names of the columns to use, with commas between them (default: all)"
     added.add_argument("--columns", metavar="NAMES", help=text)
+    _argument_of_gaps(added)
+    text = 'columns to leave out, whatever they hold: names or patterns with commas between them, such as "name,lab_*"'
+    added.add_argument("--drop", type=names, action="extend", default=[], metavar="COLUMNS", help=text)
+
+
+def _argument_of_gaps(added: argparse.ArgumentParser) -> None:
+    """--gaps."""
     text = (
         'what stands for a missing value beside empty cells and NA, such as --gaps=".,?,-999", or in one column '
         "only, such as --gaps age=999; then --missing says what becomes of it"
     )
     added.add_argument("--gaps", type=names, action="extend", metavar="VALUES", help=text)
-    text = 'columns to leave out, whatever they hold: names or patterns with commas between them, such as "name,lab_*"'
-    added.add_argument("--drop", type=names, action="extend", default=[], metavar="COLUMNS", help=text)
 
 
 def arguments_of_data(added: argparse.ArgumentParser, *, counts: bool = True, gaps: bool = True) -> None:
@@ -126,11 +131,12 @@ def arguments_of_data(added: argparse.ArgumentParser, *, counts: bool = True, ga
     added.add_argument("--max-rounds", type=int, metavar="R", help="rounds that a run takes at most")
 
 
-def argument_of_gaps(added: argparse.ArgumentParser) -> None:
-    """--missing, of new rows."""
+def arguments_of_missing_values(added: argparse.ArgumentParser) -> None:
+    """--missing and --gaps, of new rows."""
     text = 'what NaN and empty cells are: an error, or the "mean" of their column in the run (default: an error, unless'
     text += " the run has allowed for them)"
     added.add_argument("--missing", choices=("error", "mean"), default="error", help=text)
+    _argument_of_gaps(added)
 
 
 def argument_of_rotation(added: argparse.ArgumentParser) -> None:

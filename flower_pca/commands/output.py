@@ -137,7 +137,7 @@ def _require_beside(path: str, own: Array, result: PersonalResult) -> None:
 _SCORES: Final = "scores.csv"
 
 
-def row_labels(data: str, features: Sequence[str] | None) -> dict[str, list[str]]:
+def row_labels(data: str, features: Sequence[str] | None, gaps: Any = None) -> dict[str, list[str]]:
     """What tells rows from one another beside their numbers: whose each is, its file and its site,
     where it is known.
 
@@ -146,15 +146,15 @@ def row_labels(data: str, features: Sequence[str] | None) -> dict[str, list[str]
     """
     from flower_pca.data import sources
 
-    spare = columns_beside(data, features)
-    table = sources.table_with(data, features)
+    spare = columns_beside(data, features, gaps)
+    table = sources.table_with(data, features, gaps=gaps)
     called = {
         "id": [name for name in spare if is_called_identifier(name)],
         "site": [name for name in spare if name.casefold() == "site"],
     }
     names = {label: found[0] for label, found in called.items() if found}
     with suppress(ConfigError):  # of files whose columns cannot go beside the rows
-        table = sources.table_with(data, features, beside=tuple(names.values()))
+        table = sources.table_with(data, features, beside=tuple(names.values()), gaps=gaps)
     there = {label: table.beside[name] for label, name in names.items() if name in table.beside}
     columns = {label: list(map(ids.as_text, cells.tolist())) for label, cells in there.items()}
     if table.ids is not None:
@@ -166,7 +166,7 @@ def row_labels(data: str, features: Sequence[str] | None) -> dict[str, list[str]
     return {label: columns[label] for label in ("id", "file", "site") if label in columns}
 
 
-def columns_beside(data: str, features: Sequence[str] | None) -> list[str]:
+def columns_beside(data: str, features: Sequence[str] | None, gaps: Any = None) -> list[str]:
     """The names of columns that are none of a result's; of a folder those in its first file."""
     from flower_pca.data import sources
 
@@ -175,7 +175,7 @@ def columns_beside(data: str, features: Sequence[str] | None) -> list[str]:
     if Path(data).expanduser().is_dir():
         data = str(sources.files_of(data, "*")[1][0])
     known = {"", *map(str, features)}
-    return [name for name in sources.table_with(data, features).columns if name not in known]
+    return [name for name in sources.table_with(data, features, gaps=gaps).columns if name not in known]
 
 
 def write_table(path: Path, head: Sequence[str], rows: Iterable[Sequence[object]], *, private: bool = True) -> None:

@@ -141,7 +141,7 @@ def add_report(commands: Any) -> None:
         help="the rows of the run, a path or a spec as for run; a folder is one of a file per site",
     )
     rows.argument_of_sites(parser)
-    common.argument_of_gaps(parser)
+    common.arguments_of_missing_values(parser)
     common.argument_of_rotation(parser)
     parser.add_argument("-o", "--out", type=Path, metavar="FILE", help="the page (default: report.html beside RESULT)")
 

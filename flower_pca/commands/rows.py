@@ -43,7 +43,7 @@ def add_transform(commands: Any) -> None:
         action="store_true",
         help="where new rows lie among the rows of the run: scores divided by the factors by which they shrink",
     )
-    common.argument_of_gaps(parser)
+    common.arguments_of_missing_values(parser)
     parser.add_argument(
         "-o", "--out", type=Path, required=True, metavar="FILE", help="a .npy, a .csv or, for PLINK, an .eigenvec file"
     )
@@ -72,17 +72,18 @@ def run_transform(given: argparse.Namespace) -> int:
     wanted = labels.tuple_of(result.feature_names_in_)
     if isinstance(result, PCAResult):
         wanted = result.columns_needed_
-    scores, site = _scores(given, result, sources.make(given.data, wanted))
+    gaps = common.gaps_of(given)
+    scores, site = _scores(given, result, sources.make(given.data, wanted, gaps=gaps))
     n, k = scores.shape
     if kind == ".npy":
         with files.replacing(path, private=True) as file:
             np.save(file, scores)
     elif kind == ".eigenvec":
-        plink.write_covariates(path, sources.table_with(given.data, wanted), scores)
+        plink.write_covariates(path, sources.table_with(given.data, wanted, gaps=gaps), scores)
     else:
         names = [f"component_{j + 1}" for j in range(result.n_components_)]
         names += [f"own_{j + 1}" for j in range(k - len(names))]
-        beside = output.row_labels(given.data, wanted)
+        beside = output.row_labels(given.data, wanted, gaps)
         numbers = ([f"{value:.17g}" for value in row] for row in scores.tolist())
         lines = ([*texts, *row] for *texts, row in zip(*beside.values(), numbers, strict=True))
         output.write_table(path, [*beside, *names], lines)
@@ -218,7 +219,7 @@ def add_score(commands: Any) -> None:
     _arguments_of_limits(parser)
     parser.add_argument("--components", type=int, metavar="K", help="use the first K components (default: all)")
     parser.add_argument("--top", type=int, default=3, metavar="N", help="columns to name for each row (default: 3)")
-    common.argument_of_gaps(parser)
+    common.arguments_of_missing_values(parser)
     parser.add_argument("-o", "--out", type=Path, metavar="FILE", help="a .csv file for the scores of all rows")
     parser.add_argument("--picture", type=Path, metavar="FILE", help="an .svg or .png file for a picture of all rows")
     parser.add_argument(
@@ -317,13 +318,13 @@ def sites_of(given: argparse.Namespace, result: PCAResult) -> tuple[dict[Any, An
     require_whole_rows(given.data, result)
     needed, found = None if given.partition is None else partition.column(given.partition), ""
     beside = () if needed is None else (needed,)
-    table = _with_ids(given.data, result, beside)
+    table = _with_ids(given, result, beside)
     if given.partition is None and len(table.parts) < 2:
         found = _column_of_sites(given.data, table, result)
         if not found:
             (part,) = partition.deal(table, "contiguous", 1)
             return {Path(table.source).stem or common.title(given.data): part}, ""
-        table = _with_ids(given.data, result, (found,))
+        table = _with_ids(given, result, (found,))
     parts = partition.deal(table, f"by_column({found!r})" if found else given.partition)
     numbered = enumerate(parts)
     return {getattr(part, "site", "") or i: part for i, part in numbered}, found
@@ -338,18 +339,18 @@ def require_whole_rows(data: str, result: PCAResult) -> None:
         )
 
 
-def _with_ids(data: str, result: PCAResult, beside: Sequence[str]) -> Any:
+def _with_ids(given: argparse.Namespace, result: PCAResult, beside: Sequence[str]) -> Any:
     """The rows with these columns beside them; and whose they are, where a column is called so."""
     from flower_pca.data import sources
 
-    features = None
+    data, features, gaps = given.data, None, common.gaps_of(given)
     if result.columns_needed_ is not None:
         features = [*result.columns_needed_]
-    table = sources.table_with(data, features, beside=beside)
-    called = [name for name in output.columns_beside(data, features) if is_called_identifier(name)]
+    table = sources.table_with(data, features, beside=beside, gaps=gaps)
+    called = [name for name in output.columns_beside(data, features, gaps) if is_called_identifier(name)]
     with suppress(ConfigError):  # of files whose columns cannot go beside the rows
         for name in called[:1]:
-            return sources.table_with(data, features, beside=(*beside, name)).with_ids(name)
+            return sources.table_with(data, features, beside=(*beside, name), gaps=gaps).with_ids(name)
     return table
 
 

@@ -268,6 +268,68 @@ def test_a_column_that_is_constant_at_one_site_keeps_its_scale_there():
     np.testing.assert_allclose(result.local[1]["site_location"], own.location, atol=1e-12)
 
 
+def test_a_run_over_flower_tells_of_constant_columns_in_the_same_words(tmp_path):
+    tables = only(scanners_of_sites(8), ())
+    tables[1]["x03"] = 0.1
+    sentence = "Column x03 is constant at {}, so harmonizing has moved the rows there without changing their scale. "
+    named = dict(zip(("bonn", "jena", "ulm"), tables, strict=True))
+    assert (
+        sentence.format("jena") + "Check the file."
+        in simulate("krylov", named, n_components=2, harmonize="combat").hints
+    )
+    masked = simulate("krylov", named, n_components=2, harmonize="combat", mask=True)
+    assert [hint for hint in masked.hints if hint.startswith("Column x03 is constant at client 1 (jena), so harm")]
+    for mask in (False, True):
+        with in_a_run() as lines:
+            strategy = PCAStrategy("krylov", n_components=2, harmonize="combat", mask=mask, min_nodes=3)
+            result = strategy.fit(grid_of(tables, output_dir=tmp_path / str(mask), memory_dir=tmp_path / f"m{mask}"))
+        told = [hint for hint in result.hints if "is constant at" in hint]
+        assert [hint.startswith(sentence.partition("{")[0]) for hint in told] == ([] if mask else [True])
+        # under masks nobody but the node can know
+        assert sum(line.startswith("Of this node's rows: Column x03 is constant at this node") for line in lines) == 1
+
+
+def test_a_constant_column_without_a_name_is_called_by_its_place():
+    arrays = [table.to_numpy().copy() for table in only(scanners_of_sites(8), ())]
+    arrays[2][:, [3, 5]] = 0.1
+    for mask in (False, True):
+        result = simulate("krylov", arrays, n_components=2, harmonize="combat", mask=mask)
+        assert [hint for hint in result.hints if hint.startswith("Columns 3, 5 are constant at client 2, so harm")]
+
+
+@pytest.mark.parametrize("answers", ["rows", "fixed"])
+def test_outlying_sites_are_named_by_their_rows_before_they_are_harmonized(answers):
+    rng = np.random.default_rng(13)
+    W = rng.standard_normal((12, 12))
+    tables = [rng.standard_normal((300, 12)) @ W + rng.normal(0.0, 0.3, 12) for _ in range(7)]
+    tables[2][:, 4] *= 18.0  # other units
+    tables[4][:, 6] *= -1.0
+    tables[5][:] = tables[5][0]
+    plain = simulate("krylov", tables, n_components=2)
+    result = simulate("krylov", tables, n_components=2, harmonize="combat", answers=answers)
+    for place, words in ((2, "standard deviation of column 4"), (4, "sign may be turned"), (5, "All rows of client 5")):
+        for found in (plain, result):
+            assert [hint for hint in found.hints if words in hint and f"client {place}" in hint], (place, found.hints)
+    alike = [rng.standard_normal((300, 12)) @ W * (1.0 + 0.2 * i) + 0.5 * i for i in range(5)]
+    assert not simulate("krylov", alike, n_components=2, harmonize="combat").hints
+
+
+def test_a_harmonized_run_over_flower_names_sites_with_other_units():
+    rng = np.random.default_rng(14)
+    tables = [
+        pd.DataFrame(rng.normal([100, 75, 130], [15, 12, 15], size=(80, 3)), columns=["glucose", "weight", "systolic"])
+        for _ in range(6)
+    ]
+    for i in (1, 4):
+        tables[i]["glucose"] /= 18.016
+    with in_a_run():
+        strategy = PCAStrategy("krylov", n_components=2, harmonize="combat", min_nodes=6)
+        result = strategy.fit(grid_of(tables))
+    assert [hint.partition(" had other")[0] for hint in result.hints if "had other units" in hint] == [
+        f"Glucose looks as if client {i}" for i in (1, 4)
+    ]
+
+
 def _standardized(tables, i):
     pooled = np.vstack(tables)
     within = np.vstack([table - table.mean() for table in tables])

@@ -113,7 +113,7 @@ def test_the_shares_of_a_site_that_left_are_those_of_the_others():
 
 
 def test_the_server_keeps_nothing_of_very_many_sites(monkeypatch):
-    monkeypatch.setattr(opening, "_SUMMED", 3 * COLUMNS - 1)
+    monkeypatch.setattr(opening, "SUMMED", 3 * COLUMNS - 1)
     assert simulate("krylov", scanners(6), n_components=2).site_share_ is None
     assert simulate("krylov", scanners(6)[:2], n_components=2).site_share_ is not None
 

@@ -52,7 +52,7 @@ from flower_pca.masking.messages import SpentError
 from flower_pca.names import coding
 from flower_pca.names.columns import enumeration, missing_columns, not_named, some_only
 from flower_pca.names.table import Table
-from flower_pca.rows.adjusted import of_site
+from flower_pca.rows.adjusted import SITE_SCALE, hints_of_constant_columns, of_site
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
@@ -442,10 +442,12 @@ class PCAClient(NumPyClient):
             own = {**own, **of_site(data)}
         if own:
             header = {"algorithm": request.algorithm, "run": request.run, **parties.names_of(data)}
+            place = folders.own_place(self._own_file, request.algorithm)
             with folders.lock(self._own_file):
-                files.write(
-                    folders.own_place(self._own_file, request.algorithm), "own result", header, own, private=True
-                )
+                if SITE_SCALE in own and not folders.is_of_run(place, request.run):  # once in a run
+                    for hint in hints_of_constant_columns(data):
+                        logging.getLogger("flwr").warning("Of this node's rows: %s", hint)
+                files.write(place, "own result", header, own, private=True)
 
     def _settle(self, context: Context | None) -> None:
         """Find out from the context who the node is, and where it keeps what it keeps."""

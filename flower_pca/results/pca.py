@@ -30,12 +30,13 @@ from flower_pca.results.matching import in_order, match
 from flower_pca.results.projection import Projection, known_shrinkage, shrinkage
 from flower_pca.results.site import fields_at
 from flower_pca.rows.adjusted import of_site
-from flower_pca.rows.combat import SiteEffect, hints_of_few_rows
+from flower_pca.rows.combat import SiteEffect, hints_of_constant_columns, hints_of_few_rows
 from flower_pca.rows.covariates import ADJUSTED, INVERSE, SITE, Covariates
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.settings.budget import DP
 from flower_pca.stages import outlying_sites
+from flower_pca.stages.harmonized_opening import CONSTANT
 from flower_pca.stages.opening import OUTLYING, SITE_KEYS, SITE_ROWS
 from flower_pca.stages.site_share import (
     BY_COLUMNS,
@@ -1005,8 +1006,10 @@ def fields_of(model: Model) -> dict[str, Any]:
     if OUTLYING in model.sites:
         outlying = outlying_sites.hints_of(model.sites[OUTLYING], model.sites[SITE_KEYS], names)
     few: list[str] = []
+    if CONSTANT in model.sites:
+        few = hints_of_constant_columns(model.sites[CONSTANT], model.sites[SITE_KEYS], names)
     if model.frame.covariates is not None and model.frame.covariates.sigma is not None and SITE_ROWS in model.sites:
-        few = hints_of_few_rows(model.sites[SITE_ROWS], model.sites[SITE_KEYS])
+        few += hints_of_few_rows(model.sites[SITE_ROWS], model.sites[SITE_KEYS])
     site_share = model.left.get(SITE_SHARE)
     sites = None if site_share is None else number_of_sites(model)
     explained, adjusted = model.left.get(BY_COLUMNS), model.frame.covariates

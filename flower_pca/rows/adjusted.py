@@ -14,9 +14,8 @@ import numpy as np
 from flower_pca.base import labels
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
-from flower_pca.names.columns import enumeration
 from flower_pca.names.table import Table
-from flower_pca.rows import moves
+from flower_pca.rows import combat, moves
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.measured import Measured
 from flower_pca.rows.moves import Moves
@@ -149,12 +148,5 @@ def hints_of_constant_columns(data: Any) -> list[str]:
     if covariates is None or joint is None or covariates.sigma is None:
         return []
     effect = moves.effect(joint.in_frame(Frame()), data.d, covariates)
-    pairs = zip(labels.column_names(data.names, data.d), effect.constant, strict=True)
-    columns = [name for name, same in pairs if same]
-    if not columns:
-        return []
-    noun, verb = ("Column", "is") if len(columns) == 1 else ("Columns", "are")
-    return [
-        f"{noun} {enumeration(columns)} {verb} constant at {data.who}, so harmonizing has moved the rows there without "
-        "changing their scale. Check the file."
-    ]
+    places = np.flatnonzero(effect.constant)
+    return [combat.of_constant_columns(places, joint.names, data.who)] if len(places) else []

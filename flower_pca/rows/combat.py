@@ -14,6 +14,7 @@ A row x with covariates a becomes (S - g*) / sqrt(delta*) sigma + grand + slopes
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,6 +22,7 @@ import numpy as np
 
 from flower_pca.base import labels
 from flower_pca.base.linalg import Array
+from flower_pca.names.columns import enumeration
 
 LEAST_ROWS: Final = 3  # of a site: with fewer, its variances say nothing
 FEW_ROWS: Final = 10  # of a site: with fewer, its location and scale are uncertain
@@ -78,6 +80,32 @@ def hints_of_few_rows(rows: Array, keys: Array) -> list[str]:
         f"{labels.series(few)} {verb} fewer than {FEW_ROWS} rows, so location and scale are uncertain there. Leave "
         "them out, or wait until they have more rows."
     ]
+
+
+def hints_of_constant_columns(pairs: Array, keys: Array, names: Sequence[str] | None) -> list[str]:
+    """A hint about each site with columns that are constant there.
+
+    Parameters
+    ----------
+    pairs : ndarray of shape (m, 2)
+        The place of a site, and that of a column; sites in order.
+    keys : ndarray
+        The keys of all sites.
+    names : sequence of str, optional
+        The names of the columns, if they have any.
+    """
+    sites = np.unique(pairs[:, 0])
+    return [of_constant_columns(pairs[pairs[:, 0] == i, 1], names, f"client {keys[i]}") for i in sites]
+
+
+def of_constant_columns(places: Array, names: Sequence[str] | None, who: str) -> str:
+    """A sentence about columns that are constant at a site, whose scale is left as it is there."""
+    columns = [str(j) if names is None else names[j] for j in places.tolist()]
+    noun, verb = ("Column", "is") if len(columns) == 1 else ("Columns", "are")
+    return (
+        f"{noun} {enumeration(columns)} {verb} constant at {who}, so harmonizing has moved the rows there without "
+        "changing their scale. Check the file."
+    )
 
 
 def has_settled(location: Array, scale: Array, new_location: Array, new_scale: Array) -> bool:

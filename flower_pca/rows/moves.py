@@ -93,8 +93,25 @@ def effect(joint: Joint, d: int, covariates: Covariates) -> SiteEffect:
     units[d:last] = np.eye(len(slopes))
     moments, product = joint.local_product(units)
     means, product = np.asarray(moments.mean, dtype=np.float64), product.astype(np.float64)
-    left = moments.m2[:d] - 2.0 * np.einsum("dq,qd->d", product[:d], slopes)
-    left += np.einsum("qd,qr,rd->d", slopes, product[d:last], slopes)
-    left = np.where(left > 1e-14 * moments.m2[:d], left, 0.0)
+    left = squares_left(moments.m2[:d], product[:d], product[d:last], slopes)
     location = (means[:d] - covariates.grand - means[d:last] @ slopes) / covariates.sigma
     return combat.effect(joint.n, location, left / covariates.sigma**2 / (joint.n - 1))
+
+
+def squares_left(squares: Array, products: Array, covariates: Array, slopes: Array) -> Array:
+    """What slopes leave of the squares of columns about the means of a site, (d,); 0 if that is rounding.
+
+    Parameters
+    ----------
+    squares : ndarray of shape (d,)
+        The squares.
+    products : ndarray of shape (d, q)
+        The products of columns and covariates.
+    covariates : ndarray of shape (q, q)
+        The products of the covariates.
+    slopes : ndarray of shape (q, d)
+        The slopes.
+    """
+    left = squares - 2.0 * np.einsum("dq,qd->d", products, slopes)
+    left = left + np.einsum("qd,qr,rd->d", slopes, covariates, slopes)
+    return np.where(left > 1e-14 * squares, left, 0.0)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -34,21 +34,35 @@ from flower_pca.rows.combat import LEAST_ROWS
 from flower_pca.rows.covariates import ADJUSTED, Covariates, inverse
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
+from flower_pca.rows.moves import squares_left
+from flower_pca.stages import outlying_sites
 from flower_pca.stages.adjusted_opening import COVARIATES
-from flower_pca.stages.opening import OUTLYING, SITE_SUMS, Opening, OpeningState
+from flower_pca.stages.opening import (
+    OUTLYING,
+    SITE_DEVIATIONS,
+    SITE_KEYS,
+    SITE_MEANS,
+    SITE_SUMS,
+    SUMMED,
+    Opening,
+    OpeningState,
+)
 from flower_pca.stages.summed_opening import SummedOpening, SummedState
 
 _MOST: Final = 2**16  # covariates
 _CONSTANT: Final = 1e-12  # of a column's squares about the mean of all, below which those within sites are rounding
 _LEAST_COLUMNS: Final = 3  # with fewer there is no distribution over columns to draw a site towards
 _NUMBERS: Final = ("slopes", "grand", "sigma")  # of the second message
+_SAID: Final = "said"  # beside the sums of the first message: what each site has sent
+CONSTANT: Final = "constant_columns"  # in a model: the place of a site and that of a column that is constant there
 
 
 @dataclass(frozen=True)
 class HarmonizedState:
     """What is known of all sites: who has answered the first message, and the numbers that follow from it.
 
-    Beside it the state of the opening that follows, and whether that is over.
+    Beside it the state of the opening that follows, whether that is over, and what each site has sent first, of which
+    sites that lie far from the others and constant columns are known.
     """
 
     features: OpeningState
@@ -56,6 +70,7 @@ class HarmonizedState:
     columns: tuple[str, ...] = ()
     came: tuple[int, ...] = ()
     over: bool = False
+    said: dict[int, dict[str, Array]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -155,7 +170,7 @@ class _Harmonized(Stage[Any]):
     def finish(self, state: Any, model: Model) -> Model:
         found: Model = self._inner.finish(state.features, model)
         # The means of the rows of a site have made them alike, so they say nothing of what is left between sites.
-        sites = {name: a for name, a in found.sites.items() if name not in (SITE_SUMS, OUTLYING)}
+        sites = {name: a for name, a in found.sites.items() if name != SITE_SUMS}
         left = {**found.left, ADJUSTED: np.array(len(state.came) - 1)}
         return replace(found, frame=replace(found.frame, covariates=state.covariates), sites=sites, left=left)
 
@@ -188,6 +203,48 @@ class HarmonizedOpening(_Harmonized):
     def start(self, model: Model) -> HarmonizedState:
         assert model.covariates is not None
         return HarmonizedState(self._inner.start(model), model.covariates, model.wanted or ())
+
+    def merging(self, state: HarmonizedState) -> Merge:
+        if state.covariates.sigma is not None:
+            return self._inner.merging(state.features)
+
+        def merge(total: dict[str, Any] | None, client: int, reply: Arrays) -> dict[str, Any]:
+            before = None if total is None else {name: a for name, a in total.items() if name != _SAID}
+            said = {} if total is None else total[_SAID]
+            both = add(before, client, reply)
+            if (len(said) + 1) * len(reply["sums"]) <= SUMMED:
+                said[client] = reply
+            return {**both, _SAID: said}
+
+        return merge
+
+    def server(self, state: HarmonizedState, total: Any, answered: frozenset[int]) -> HarmonizedState:
+        new: HarmonizedState = super().server(state, total, answered)
+        if state.covariates.sigma is not None:
+            return new
+        said = {client: own for client, own in total[_SAID].items() if client in answered}
+        return replace(new, said=said if len(said) == len(answered) else {})
+
+    def finish(self, state: HarmonizedState, model: Model) -> Model:
+        found = super().finish(state, model)
+        if not state.said or SITE_KEYS not in found.sites:
+            return found
+        sites = [state.said[client] for client in state.came]
+        known, q = state.covariates, state.covariates.adjusted
+        slopes = np.zeros((0, found.d)) if known.slopes is None else known.slopes
+        left = [
+            squares_left(
+                np.asarray(own["squares"]),
+                own.get("covariate_products", np.zeros((found.d, q))),
+                own.get("covariate_squares", np.zeros((q, q))),
+                slopes,
+            )
+            for own in sites
+        ]
+        told = {**found.sites, CONSTANT: np.argwhere(np.array(left) <= 0.0)}
+        if SITE_MEANS in told:
+            told |= _as_they_were(sites, told[OUTLYING])
+        return replace(found, sites=told)
 
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
@@ -226,6 +283,20 @@ class HarmonizedSummedOpening(_Harmonized):
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
         return _Harmonized._client(SummedOpening, arrays, data)
+
+
+def _as_they_were(sites: list[dict[str, Array]], harmonized: Array) -> Arrays:
+    """Means and deviations of sites before they were harmonized, and which of them lie far from most sites by these.
+
+    Location and scale of the harmonized rows are alike, so these tell of correlations only.
+    """
+    rows = np.array([float(own["n"]) for own in sites])
+    means = np.array([own["sums"] for own in sites]) / rows[:, None]
+    deviations = np.sqrt(np.array([own["squares"] for own in sites]) / rows[:, None])
+    far = outlying_sites.as_array(outlying_sites.find(rows, means, deviations))
+    turned = [one for one in harmonized if one[1] == outlying_sites.OutlyingKind.CORRELATIONS]
+    new = [one for one in turned if one[0] not in far[:, 0]]
+    return {SITE_MEANS: means, SITE_DEVIATIONS: deviations, OUTLYING: np.array([*far, *new]).reshape(-1, 4)}
 
 
 def _of_inner(inner: type[Any], arrays: Arrays) -> Arrays:

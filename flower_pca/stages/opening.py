@@ -193,7 +193,7 @@ SITE_KEYS, SITE_ROWS, SITE_MEANS, SITE_DEVIATIONS = "site_keys", "site_rows", "s
 SITE_SUMS: Final = "site_sums"  # of the rows of each client, in the frame
 OUTLYING: Final = "outlying_sites"  # a line for each site that lies far from most: its place, kind, column and how far
 _COMPARED: Final = 2**15  # the most numbers by which the server compares columns of clients with each other
-_SUMMED: Final = 2**20  # the most numbers that the server keeps to measure differences between clients by
+SUMMED: Final = 2**20  # the most numbers that the server keeps to measure differences between clients by
 SAID: Final = ("n", "eps", "mean", "m2", "count")  # of that
 _TO_COMPARE: Final = (*SAID, "product")  # of that, of so few clients that their columns are compared
 _TO_SUM: Final = ("n", "mean", "count")  # of that, of so many that only the sums of their rows are of use
@@ -362,7 +362,7 @@ def _with_saying(
     if said is None:
         return None
     numbers = (len(said) + 1) * len(reply["mean"])
-    if numbers > _SUMMED and not judged:
+    if numbers > SUMMED and not judged:
         return None
     names: tuple[str, ...] = _TO_COMPARE
     if numbers > _COMPARED:
@@ -380,7 +380,7 @@ def _sites(state: OpeningState, frame: Frame) -> Arrays:
     deviations of their columns.
     """
     keys = sorted(state.said)
-    if len(keys) < 2 or len(keys) * len(state.said[keys[0]]["mean"]) > _SUMMED:
+    if len(keys) < 2 or len(keys) * len(state.said[keys[0]]["mean"]) > SUMMED:
         return {}
     sites = [state.said[key] for key in keys]
     rows = np.array([int(site["n"]) for site in sites])

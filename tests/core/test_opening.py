@@ -238,7 +238,7 @@ def kept_of(clients, *, judged):
 @pytest.mark.parametrize("judged", [False, True])
 def test_the_server_keeps_of_many_clients_only_what_it_uses(judged, monkeypatch):
     monkeypatch.setattr(opening, "_COMPARED", 2 * 8)
-    monkeypatch.setattr(opening, "_SUMMED", 3 * 8)
+    monkeypatch.setattr(opening, "SUMMED", 3 * 8)
     claims = {"n", "eps", "mean", "m2"}
     assert kept_of(2, judged=judged) == [{*claims, "product"}] * 2
     assert kept_of(3, judged=judged) == [claims if judged else {"n", "mean"}] * 3

@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,15 +109,21 @@ def own_file(folder: str | os.PathLike[str], key: int) -> Path:
 
 def own_place(path: Path, algorithm: str) -> Path:
     """Where it is left if that file may be there already: beside one of another algorithm, in place of its own."""
-    if not path.exists():
-        return path
-    try:
-        header, _ = files.read(path, "own result", private=True)
-    except DataError:
-        header = {}
-    if header.get("algorithm") == algorithm:
+    if not path.exists() or _header_of_own(path).get("algorithm") == algorithm:
         return path
     return path.with_name(f"{path.stem}-{algorithm}{path.suffix}")
+
+
+def is_of_run(place: Path, run: Any) -> bool:
+    """Whether what is left there is of this run."""
+    return place.exists() and bool(_header_of_own(place).get("run") == run)
+
+
+def _header_of_own(path: Path) -> Mapping[str, Any]:
+    try:
+        return files.read(path, "own result", private=True)[0]
+    except DataError:
+        return {}
 
 
 def key_of(context: Context) -> int:

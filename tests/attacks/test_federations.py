@@ -173,3 +173,14 @@ def test_a_ledger_that_is_gone_beside_released_rows_is_damage(tmp_path):
     for key in (0, 4):
         with pytest.raises(RefusedError, match="is missing, but the rows that it has released are still there"):
             Node(key, X, **rules).ask("ssi", {"Z": ONE})
+
+
+def test_a_key_of_marks_that_is_gone_beside_ledgers_is_damage(tmp_path):
+    """Else the same rows have a second budget under another partition-id; and no other folder makes the key anew."""
+    rules = {"profile": "private"}
+    Node(0, X, memory_dir=tmp_path / "one", **rules).ask("ssi", {"Z": ONE}, layers={"dp": ASKED})
+    (tmp_path / "one" / "flower_pca-marks.npz").unlink()
+    Node(0, 0.3 * SHARDS[1], memory_dir=tmp_path / "other", **rules).ask("ssi", {"Z": ONE}, layers={"dp": ASKED})
+    for key in (0, 4):
+        with pytest.raises(RefusedError, match=r"marks\.npz of this node is missing"):
+            Node(key, X, memory_dir=tmp_path / "one", **rules).ask("ssi", {"Z": ONE}, layers={"dp": ASKED})

@@ -184,6 +184,7 @@ def open_ledger(path: Path) -> Iterator[Ledger]:
 
 def same_rows(path: Path, data: LocalData) -> list[Path]:
     """The other ledgers of the folder that know these rows or their file; this one knows them from now on."""
+    _require_key(path.parent)
     with open_ledger(path) as book:
         mine = marks.marks_of(data, path.parent, book.marks)
         book.marks = marks.added(mine, book.marks)
@@ -201,6 +202,18 @@ def _require_ledgers(folder: Path) -> None:
                 f"{gone.name} of this node is missing, but the rows that it has released are still there. Its operator "
                 "has to put the ledger back, or to run flower-pca forget --what rows --what ledger."
             )
+
+
+def _require_key(folder: Path) -> None:
+    """Refuse ledgers whose marks cannot be read any more: the same rows would have every budget anew under another id."""
+    known = [path.name for path in sorted(folder.glob(folders.LEDGER.format("*"))) if _read(path).marks]
+    # In this order, as a key is there before any marks are.
+    if known and not marks.has_key(folder):
+        raise RefusalError(
+            f"{marks.KEY} of this node is missing, and without it {', '.join(known)} cannot be compared with the rows "
+            "of the node. Its operator has to put the file back, or to run flower-pca forget --what ledger for each "
+            "of these."
+        )
 
 
 def marks_in(path: Path) -> list[list[int]]:

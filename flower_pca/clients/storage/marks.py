@@ -25,7 +25,7 @@ from flower_pca.clients.storage import folders
 from flower_pca.rows.local import LocalData
 
 _KIND: Final = "key of the marks of tables"
-_KEY: Final = "flower_pca-marks.npz"
+KEY: Final = "flower_pca-marks.npz"
 _FEW: Final = 64  # digests of rows that are kept of a table
 _TABLES: Final = 8  # of the tables of a ledger, the newest of which are kept beside the first
 # Of the digests kept, as many as two tables have in common of which one in three rows is the same.
@@ -54,7 +54,8 @@ def known_in(folder: Path, data: LocalData, before: list[list[int]]) -> bool:
     """Whether a ledger of another folder, with these marks, is of the same file, or of the very same rows."""
     table = data.all_columns
     place = table.measured.once(PLACE, lambda: 0)
-    whole = _whole(table, _key(folder)) if before else 0
+    # A key that is lost there is not made anew from here: its own node has to see that it is lost.
+    whole = _whole(table, _key(folder)) if before and has_key(folder) else 0
     return any((place and place == known[0]) or whole == known[1] for known in before)
 
 
@@ -123,9 +124,14 @@ def _mix(x: Array) -> Array:
     return np.asarray(x ^ (x >> np.uint64(31)))
 
 
+def has_key(folder: Path) -> bool:
+    """Whether the folder has a key, without which the marks in its ledgers say nothing."""
+    return (folder / KEY).exists()
+
+
 def _key(folder: Path) -> bytes:
     """The key of the folder, which is made with its first ledger."""
-    path = folder / _KEY
+    path = folder / KEY
     with folders.lock(path):
         try:
             header, _ = files.read(path, _KIND, private=True)

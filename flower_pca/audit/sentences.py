@@ -9,7 +9,7 @@ from typing import Final
 from flower_pca import registry
 from flower_pca.audit.served import comparing, has_noise, kinds, peaks, why_not
 from flower_pca.base import labels
-from flower_pca.clients.policy import promises
+from flower_pca.clients.policy import promises, small_cells
 from flower_pca.clients.policy.rules import TELLS, Rules, everything
 from flower_pca.core.kinds import KINDS, Kind
 
@@ -36,7 +36,7 @@ class Line:
             gone = f"at most {labels.count(losses, 'member')}"
         else:
             gone = "nobody"
-        named["until"] = _UNTIL[rules.on_small_change]
+        named |= {"until": _UNTIL[rules.on_small_change], "most_codes": f"{small_cells.MOST}"}
         return self.words.format_map({**vars(rules), **named, "groups": groups_of, "gone": gone})
 
 
@@ -254,9 +254,10 @@ LASTING: Final = (
     Line(
         ("min_rows", "allow_sparse_columns"),
         lambda r: r.min_rows > 1 and r.allow_sparse_columns is not True and r.max_epsilon is None,
-        "Nothing of columns in which fewer than {min_rows} rows, yet some, have a value, or another than most. If a "
-        "combination of columns of codes is of that kind, nothing of the one whose name comes last, whichever columns "
-        "a run asks for. A stream's are exempt, and what allow_sparse_columns names: {allow_sparse_columns}.",
+        "Nothing of columns in which fewer than {min_rows} rows, yet some, have a value, or another than most. In "
+        "a table of up to {most_codes} columns of codes, if a combination of these is of that kind, nothing of the one "
+        "whose name comes last, whichever columns a run asks for. A stream's are exempt, and what allow_sparse_columns "
+        "names: {allow_sparse_columns}.",
     ),
     Line(
         ("allow_sparse_columns",),
@@ -285,8 +286,8 @@ LASTING: Final = (
         ("min_rows",),
         lambda r: not has_noise(r),
         "A person who differs from all others in a combination of columns of measurements, such as a total that is the "
-        "sum of its parts for all others; and how many people have two codes at once, as C holds the cross table of "
-        "every two columns.",
+        "sum of its parts for all others, or of codes if there are more than {most_codes} columns of them; and how "
+        "many people have two codes at once, as C holds the cross table of every two columns.",
         left_open=True,
     ),
     Line(

@@ -199,6 +199,68 @@ def test_pairs_are_found_as_by_hand():
     assert 20 < found < 180
 
 
+GAPS = {  # how many rows have a gap in one of two columns only, and whether that tells of fewer than 20 rows
+    "one has no gap in the other": (1, True),
+    "nineteen have none": (19, True),
+    "twenty have none": (20, False),
+    "all have both": (0, False),
+}
+
+
+def sum_of_gaps(node, names, column, width):
+    """The sum of the rows with a gap in a column, by the products with two fills of it."""
+    fills = (np.zeros(len(names)), np.eye(len(names))[names.index(column)])
+    frames = (Frame(mean=np.zeros(len(names)), fill=fill, names=names) for fill in fills)
+    one, other = (node.ask("ssi", {"Z": np.eye(len(names))}, frame, run=f"{fill}") for fill, frame in enumerate(frames))
+    return (other["Y"] - one["Y"])[names.index(column), :width]
+
+
+@pytest.mark.parametrize("how", GAPS)
+def test_a_person_in_whom_the_gaps_of_two_columns_differ_is_not_told(how):
+    """If the server chooses what stands for gaps; two such sums differ by whoever has one gap only."""
+    count, tells = GAPS[how]
+    rows = pd.DataFrame(X[:, :4].copy(), columns=["age", "bmi", "chol", "hb"])
+    rows.loc[HALF > 0, "chol"] = np.nan
+    rows.loc[but_for(count, HALF) > 0, "hb"] = np.nan
+    node = Node(0, rows, min_rows=20, missing="mean")
+    names = ("age", "bmi", "chol")
+    told = sum_of_gaps(node, names, "chol", 2)
+    np.testing.assert_allclose(told, X[HALF > 0, :2].sum(axis=0))
+    others = ("age", "bmi", "hb")
+    if tells:
+        with pytest.raises(RefusedError, match="A column of this node"):
+            sum_of_gaps(node, others, "hb", 2)
+        filled = Node(0, rows, min_rows=20).ask("ssi", {"Z": np.eye(3)}, Frame(own=True, names=others))["Y"]
+        assert filled.shape == (3, 3)
+        return
+    np.testing.assert_allclose(sum_of_gaps(node, others, "hb", 2), X[but_for(count, HALF) > 0, :2].sum(axis=0))
+
+
+def test_gaps_of_the_people_who_have_a_code_but_for_one_are_not_told(caplog):
+    rows = pd.DataFrame(X[:, :2], columns=["age", "bmi"]).assign(
+        dia=HALF, hb=np.where(but_for(1, HALF) > 0, np.nan, X[:, 2])
+    )
+    node = Node(0, rows, min_rows=20, missing="mean")
+    with pytest.raises(RefusedError, match="A column of this node"):
+        sum_of_gaps(node, ("age", "bmi", "hb"), "hb", 2)
+    assert "dia with the gaps of hb" in caplog.text
+
+
+def test_a_table_of_very_many_codes_says_that_combinations_are_not_looked_at(caplog):
+    """Columns by themselves are; and one column less is a table whose combinations are looked at."""
+    rng = np.random.default_rng(4)
+    rows = (rng.random((N, small_cells.MOST + 1)) < 0.5) * 1.0
+    rows[:, 1] = but_for(1, rows[:, 0])
+    names = tuple(f"{i:04d}" for i in range(small_cells.MOST + 1))
+    rules = Rules(min_rows=20)
+    assert small_cells.find(LocalData(Table(rows[:, :-1], names[:-1])), rules) == {"0001": "0000 with 0001"}
+    assert "not looked at" not in caplog.text
+    assert small_cells.find(LocalData(Table(rows, names)), rules) == {}
+    assert "This node has 2001 columns of codes. Combinations of columns are not looked at" in caplog.text
+    rows, names = np.column_stack([rows, first(1)]), (*names, "rare")
+    assert small_cells.find(LocalData(Table(rows, names)), rules) == {"rare": "rare"}
+
+
 def test_a_person_in_whom_two_codes_differ_is_not_told_under_masks(tmp_path):
     """Of 60 with diabetes 59 take insulin, at one site of three."""
     parts = [np.column_stack([X[:, :4], HALF, HALF]) for _ in "123"]

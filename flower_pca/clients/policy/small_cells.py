@@ -13,8 +13,12 @@ What is looked at is all columns of the table, whichever a run asks for: of two 
 column of a pair, the difference of the answers is that person too. So of a pair or a larger
 combination the column whose name comes last is in no run, and all others may be.
 
+If the server may choose what stands for missing values (`missing="mean"` of the node), it learns the
+sum of the rows with a gap in a column. So the gaps of a column then count as a column of codes.
+
 Nothing here looks at combinations of columns with many different values, such as a total that is
-the sum of its parts in all rows but one.
+the sum of its parts in all rows but one; nor at any combination in a table with more than `MOST`
+columns of codes, such as genotypes.
 """
 
 from __future__ import annotations
@@ -41,6 +45,7 @@ from flower_pca.rows.local import LocalData
 _KIND: Final = "small cells of a node's columns"
 _RUNS: Final = 32  # choices of columns of which the newest are kept
 _CHUNK: Final = 64  # columns that are looked at at a time
+MOST: Final = 2000  # columns of codes of which combinations are looked at: 500 rows take 3 seconds, 20,000 a minute
 _CODES: Final = 12  # different values of a column that is taken for one of codes
 _SAMPLE: Final = 256  # rows that most columns of measurements are told from codes by
 _STARTS: Final = 64  # rows, or groups of equal rows, from which a combination is looked for
@@ -48,6 +53,10 @@ _STEPS: Final = 20
 _WHOLE: Final = 4  # the largest coefficient of a combination that somebody would try
 _TERMS: Final = 6  # and the most columns
 _EXACT: Final = 1e-9  # by which a share may miss 1
+_TOO_MANY: Final = (
+    "This node has %d columns of codes. Combinations of columns are not looked at if there are more than %d, so people "
+    "who differ from all others in a combination only can be told. Leave columns out of the file, or use noise."
+)
 _NEAR: Final = 1e-6  # by which a coefficient may miss a whole number
 
 
@@ -71,12 +80,20 @@ def find(data: LocalData, rules: Rules, kept: Path | None = None) -> dict[str, s
 
     def look() -> dict[str, str]:
         names = labels.column_names(data.names, data.d)
-        found: dict[int, tuple[int, ...]] = {i: (i,) for i in _rare(data, rules.min_rows) if names[i] not in allowed}
-        codes = [i for i in _coded(data) if names[i] not in allowed and i not in found]
+        found = {names[i]: names[i] for i in _rare(data, rules.min_rows) if names[i] not in allowed}
+        kinds = [_coded(data), _with_gaps(data) if rules.missing == "mean" else []]
+        codes, gaps = ([i for i in kind if names[i] not in allowed | found.keys()] for kind in kinds)
         if data.names is not None:
             codes.sort(key=data.names.__getitem__)
-        found |= _combined(data, codes, rules.min_rows)
-        return {names[i]: " with ".join(names[j] for j in some) for i, some in found.items()}
+            gaps.sort(key=data.names.__getitem__)
+        places = [*codes, *gaps]
+        if len(places) > MOST:
+            logging.getLogger("flwr").warning(_TOO_MANY, len(places), MOST)
+            return found
+        words = [*(names[i] for i in codes), *(f"the gaps of {names[i]}" for i in gaps)]
+        for some in _combined(data, codes, gaps, rules.min_rows):
+            found[names[places[some[-1]]]] = " with ".join(words[i] for i in some)
+        return found
 
     def remembered() -> dict[str, str]:
         if kept is None:
@@ -184,49 +201,64 @@ def _coded(data: LocalData) -> list[int]:
     return found
 
 
-def _combined(data: LocalData, places: list[int], least: int) -> dict[int, tuple[int, ...]]:
-    """The places of columns of codes of which a combination has one value in all rows but few, by that of the last."""
-    if len(places) < 2:
-        return {}
+def _with_gaps(data: LocalData) -> list[int]:
+    """The places of the columns with missing values."""
+    if not data.missing:
+        return []
+    seen = np.broadcast_to(np.asarray(data.observed().seen), data.d)
+    return np.flatnonzero(seen < data.n).tolist()
+
+
+def _combined(data: LocalData, places: list[int], gaps: list[int], least: int) -> Iterator[tuple[int, ...]]:
+    """Combinations that have one value in all rows but few, of columns of codes, and after them of others' gaps."""
+    if len(places) + len(gaps) < 2:
+        return
     codes = _columns(data, places).astype(np.float64)
     # Whatever stands for a missing value is the same in all rows.
-    gaps = np.isnan(codes)
-    codes[gaps] = np.broadcast_to(np.nanmean(codes, axis=0), codes.shape)[gaps]
-    found: dict[int, tuple[int, ...]] = {}
-    left = [*range(len(places))]
+    there = np.isnan(codes)
+    codes[there] = np.broadcast_to(np.nanmean(codes, axis=0), codes.shape)[there]
+    codes = np.column_stack([codes, np.isnan(_columns(data, gaps))])
+    last: set[int] = set()
+    left = [*range(codes.shape[1])]
     more: list[tuple[int, ...]] = [*_pairs(codes, least)]
     # Without the last column of a combination there may be another one among those that are left.
     while True:
         for some in more:
-            if not found.keys() & set(some):
-                found[some[-1]] = some
-        left = [i for i in left if i not in found]
+            if not last & set(some):
+                last.add(some[-1])
+                yield some
+        left = [i for i in left if i not in last]
         more = [tuple(left[i] for i in some) for some in _larger(codes[:, left], least)]
         if not more:
-            break
-    return {places[last]: tuple(places[i] for i in some) for last, some in found.items()}
+            return
 
 
 def _pairs(codes: Array, least: int) -> Iterator[tuple[int, int]]:
     """Pairs of columns whose values lie on a line in all rows but few."""
-    d = codes.shape[1]
     inverse = [np.unique(column, return_inverse=True) for column in codes.T]
-    two = np.array([len(values) == 2 for values, _ in inverse])
-    second = np.column_stack([places == 1 for _, places in inverse]).astype(np.float32)
-    both = np.rint(second.T @ second)  # rows in which both have their second value
-    ones = np.diag(both)
-    differ = ones[:, None] + ones - 2.0 * both
-    few = ((differ > 0) & (differ < least)) | ((differ < len(codes)) & (differ > len(codes) - least))
-    for i, j in itertools.combinations(range(d), 2):
-        if two[i] and two[j]:
-            if few[i, j]:
-                yield i, j
-            continue
+    for i, j in np.argwhere(np.triu(_alike(inverse, least), 1)).tolist():
         (first, a), (others, b) = inverse[i], inverse[j]
         cells, counts = np.unique(a * len(others) + b, return_counts=True)
         points = np.column_stack([first[cells // len(others)], others[cells % len(others)]])
         if _off_a_line(points, counts, least):
             yield i, j
+
+
+def _alike(inverse: list[tuple[Array, Array]], least: int) -> Array:
+    """Which columns can lie on a line with which, all rows but few.
+
+    The rows with the most frequent value of one column then are, but for few, those with some value
+    of the other. A column whose most frequent value few rows have can be so with any.
+    """
+    marks = np.column_stack([places == k for values, places in inverse for k in range(len(values))])
+    sizes = marks.sum(axis=0)
+    starts = np.cumsum([0, *(len(values) for values, _ in inverse)])
+    often = np.array([a + np.argmax(sizes[a:b]) for a, b in itertools.pairwise(starts)])
+    marks = marks.astype(np.float32)
+    differ = sizes[often][:, None] + sizes - 2.0 * np.rint(marks[:, often].T @ marks)
+    near = np.minimum.reduceat(differ, starts[:-1], axis=1) < least
+    near[sizes[often] < least] = True
+    return near
 
 
 def _off_a_line(points: Array, counts: Array, least: int) -> bool:

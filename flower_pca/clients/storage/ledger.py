@@ -205,7 +205,7 @@ def _require_ledgers(folder: Path) -> None:
 
 
 def _require_key(folder: Path) -> None:
-    """Refuse ledgers whose marks cannot be read any more: the same rows would have every budget anew under another id."""
+    """Refuse ledgers whose marks cannot be read any more: the same rows would have a second budget under another id."""
     known = [path.name for path in sorted(folder.glob(folders.LEDGER.format("*"))) if _read(path).marks]
     # In this order, as a key is there before any marks are.
     if known and not marks.has_key(folder):

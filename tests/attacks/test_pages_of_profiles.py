@@ -380,6 +380,16 @@ def a_person_in_a_combination_of_columns(foe):
     ]
     told = np.sum(np.array(foe.product(foe.nodes(codes))), axis=tuple(range(foe.profile != "masked")))
     assert round(told[-2, -1]) == sum(np.count_nonzero(shard[:, -2:].all(axis=1)) for shard in codes)
+    gaps = [shard - shard.mean(axis=0) for shard in SHARDS]
+    for i, shard in enumerate(gaps):
+        shard[50:, -2], shard[: 50 - (i == 0), -1] = np.nan, np.nan
+    means = np.array([np.nanmean(shard, axis=0) for shard in gaps])
+    told = np.sum(
+        np.array(foe.product(foe.nodes(gaps), frame=Frame(own=True))), axis=tuple(range(foe.profile != "masked"))
+    )
+    person = gaps[0][49, -2:] - means[0, -2:]
+    apart = sum(len(shard) * np.prod(own[-2:]) for shard, own in zip(gaps, means, strict=True))
+    assert error_of(told[-2, -1] - apart, np.prod(person)) < 1e-6
 
 
 def combinations_of_one_node(foe):

@@ -52,10 +52,10 @@ def people(rows, first=0):
     return pd.DataFrame(rows, columns=list(NAMES)).assign(patient=np.arange(first, first + len(rows)))
 
 
-def product(rows, folder, **more):
+def product(rows, folder, frame=None, **more):
     """What a node answers that has just been started with these rows."""
     node = Node(0, rows, memory_dir=folder, **{**LOT, **more})
-    return node.ask("ssi", {"Z": ALL}, run=f"run {next(RUNS)}")["Y"]
+    return node.ask("ssi", {"Z": ALL}, frame, run=f"run {next(RUNS)}")["Y"]
 
 
 def second_moments(rows):
@@ -220,6 +220,20 @@ def test_a_lot_has_to_be_what_a_table_has_to_be(tmp_path):
     assert np.array_equal(product(people(np.vstack([coded, lot])), tmp_path, **rules), before)
     lot[:, 4] = 0.0
     assert error_of(product(people(np.vstack([coded, lot])), tmp_path, **rules) - before, second_moments(lot)) < 1e-9
+
+
+def test_a_lot_in_which_one_has_a_gap_is_not_added_if_the_server_chooses_what_fills_gaps(tmp_path):
+    """Two fills tell the sum of the rows with a gap: of the people in both versions, and so of those who came."""
+    rules = {**IDS, "min_rows": 20, "min_change": 20}
+    gaps = X.copy()
+    gaps[:30, 4] = np.nan
+    for missing, gap, added in (("mean", 1, False), ("mean", 20, True), ("own_mean", 1, True)):
+        folder = tmp_path / f"{missing} {gap}"
+        lot = RNG.standard_normal((40, D))
+        lot[:gap, 4] = np.nan
+        for rows in (gaps, np.vstack([gaps, lot])):
+            product(people(rows), folder, Frame(own=True), missing=missing, **rules)
+        assert ledger(folder)["versions"] == 1 + added
 
 
 def test_ids_are_those_of_the_column_that_the_operator_names(tmp_path):

@@ -12,7 +12,7 @@ from flwr.app import Context
 from flower_pca import registry, wire
 from flower_pca.base import labels
 from flower_pca.base.errors import ConfigError
-from flower_pca.clients.policy import limits
+from flower_pca.clients.policy import limits, small_cells
 from flower_pca.clients.policy.refusals import OPERATOR, RefusalError
 from flower_pca.clients.policy.rules import Rules, everything
 from flower_pca.core.stage import Arrays
@@ -190,9 +190,7 @@ class Policy:
             raise RefusalError(
                 f'This node fills missing values with its own means only, and the run asks for missing="mean". {remedy}'
             )
-        gaps = data.n - np.asarray(data.observed().seen)
-        # Answers to two fills differ by the sum of the rows with a gap, and these may be one.
-        if np.any((gaps > 0) & (gaps < self._rules.min_rows)):
+        if small_cells.has_few_gaps(data, self._rules.min_rows):
             raise RefusalError(
                 f"A column of this node has fewer than {self._rules.min_rows} gaps (its min_rows), too few to be "
                 f"filled with the means of all nodes. {remedy}"

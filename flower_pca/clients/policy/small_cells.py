@@ -45,7 +45,7 @@ from flower_pca.rows.local import LocalData
 _KIND: Final = "small cells of a node's columns"
 _RUNS: Final = 32  # choices of columns of which the newest are kept
 _CHUNK: Final = 64  # columns that are looked at at a time
-MOST: Final = 2000  # columns of codes of which combinations are looked at: 500 rows take 3 seconds, 20,000 a minute
+MOST: Final = 2000  # columns of codes of which combinations are looked at: 500 rows take 3 s, 20,000 take 120 s
 _CODES: Final = 12  # different values of a column that is taken for one of codes
 _SAMPLE: Final = 256  # rows that most columns of measurements are told from codes by
 _STARTS: Final = 64  # rows, or groups of equal rows, from which a combination is looked for
@@ -199,6 +199,15 @@ def _coded(data: LocalData) -> list[int]:
             if len(np.unique(column[:_SAMPLE])) <= _CODES and 1 < len(np.unique(column)) <= _CODES:
                 found.append(start + j)
     return found
+
+
+def has_few_gaps(data: LocalData, least: int) -> bool:
+    """Whether a column lacks the values of some rows, but of fewer than so many.
+
+    If the server chooses what stands for them, the sum of these rows is told.
+    """
+    gaps = data.n - np.asarray(data.observed().seen)
+    return bool(np.any((gaps > 0) & (gaps < least)))
 
 
 def _with_gaps(data: LocalData) -> list[int]:

@@ -305,7 +305,7 @@ def _lot(rules: Rules, given: LocalData, version: Version) -> Array | None:
         return None
     added = Table(given.plain()[places], given.names, given.table.words, coded=given.table.coded)
     lot = LocalData(added, who=checks.NODE, missing=True)
-    if small_cells.find(lot, rules):
+    if small_cells.find(lot, rules) or (rules.missing == "mean" and small_cells.has_few_gaps(lot, rules.min_rows)):
         return None
     return places
 

@@ -193,9 +193,9 @@ class PCAConfig:
             plain["max_share"] = float(share)
         if self.columns is not None:
             plain["columns"] = names_in(self.columns)
-        for setting in _COVARIATES:
-            plain[setting] = _named(setting, getattr(self, setting))
-        if (beside := {name for setting in _COVARIATES for name in plain[setting]} - {SITE}) and "columns" in plain:
+        for setting in COVARIATES:
+            plain[setting] = named_covariates(setting, getattr(self, setting))
+        if (beside := {name for setting in COVARIATES for name in plain[setting]} - {SITE}) and "columns" in plain:
             plain["columns"] = tuple(name for name in plain["columns"] if name not in beside)
         if self.dp is not None and self.dp.public_ranges:
             plain["columns"] = self._columns_with_ranges(self.dp.public_ranges, plain.get("columns"))
@@ -305,7 +305,7 @@ class PCAConfig:
         def spread(names: tuple[str, ...]) -> tuple[str, ...]:
             return tuple(dict.fromkeys(made for name in names for made in categorical.get(name, (name,))))
 
-        changed: dict[str, Any] = {setting: spread(getattr(self, setting)) for setting in _COVARIATES}
+        changed: dict[str, Any] = {setting: spread(getattr(self, setting)) for setting in COVARIATES}
         return replace(self, **changed)
 
     @property
@@ -355,7 +355,7 @@ class PCAConfig:
         values["dp"] = self.dp and repr(replace(self.dp, noise_seed=None))
         if self.columns is not None:
             values["columns"] = list(self.columns)
-        values |= {setting: list(getattr(self, setting)) for setting in _COVARIATES}
+        values |= {setting: list(getattr(self, setting)) for setting in COVARIATES}
         if self.categorical is not None:
             values["categorical"] = plain_levels(self.categorical)
         return values
@@ -366,10 +366,10 @@ class PCAConfig:
         compatible.check_options({**self.options, "checkpoint": str(path)})
 
 
-_COVARIATES: Final = ("explain", "adjust", "keep")  # settings that name columns which are no features
+COVARIATES: Final = ("explain", "adjust", "keep")  # settings that name columns which are no features
 
 
-def _named(setting: str, given: Any) -> tuple[str, ...]:
+def named_covariates(setting: str, given: Any) -> tuple[str, ...]:
     """The names of columns that a setting lists, in a text with commas between them or one by one."""
     if not given:
         return ()

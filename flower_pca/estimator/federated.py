@@ -15,7 +15,7 @@ import os
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -35,13 +35,16 @@ from flower_pca.base.linalg import Array
 from flower_pca.base.options import option
 from flower_pca.base.shown import shown
 from flower_pca.core.algorithm import Algorithm
+from flower_pca.core.config import COVARIATES, named_covariates
 from flower_pca.estimator import tables
+from flower_pca.names.coding import source_of
 from flower_pca.names.columns import enumeration
 from flower_pca.names.levels import AsGiven, Coding, read_levels
 from flower_pca.names.table import Table
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.projection import known_shrinkage
 from flower_pca.results.start import Start
+from flower_pca.rows.covariates import SITE
 from flower_pca.settings.budget import DP
 from flower_pca.settings.counting import COUNTING
 from flower_pca.settings.masks import MaskedSums
@@ -52,6 +55,10 @@ _PASSED_ON: Final = (
     "scale",
     "missing",
     "categorical",
+    "explain",
+    "adjust",
+    "harmonize",
+    "keep",
     "tol",
     "max_rounds",
     "mask",
@@ -102,6 +109,12 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     categorical : sequence of str, mapping or str, or None, default=None
         Names of columns of words in data frames, or a mapping to the levels of each. A column of words stands for a
         column for each of its levels, `ward=surgery`, weighted as of a `PCAConfig`: `components_` has those.
+    explain, adjust, keep : sequence of str or str, default=()
+        Names of columns in data frames that are no features, such as age: to explain components by them, to remove
+        their influence from all features, and to keep it if sites are harmonized; "site" in `adjust` removes the means
+        of each site. See `PCAConfig`. `transform` needs the columns of `adjust` and `keep`, too.
+    harmonize : {"combat"} or None, default=None
+        "combat" gives each column the location and scale of all sites before the PCA; None leaves them.
     whiten : bool, default=False
         Whether `transform` divides the scores by the standard deviations of the components.
     tol : float or None, default=None
@@ -123,7 +136,8 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     Attributes
     ----------
     components_
-        Components as rows, (n_components_, n_features_in_), orthonormal, signs fixed.
+        Components as rows, (n_components_, n_features_in_), orthonormal, signs fixed. They have no weights of the
+        columns that `explain`, `adjust` and `keep` name.
     explained_variance_
         Variance along each component, with divisor n - 1.
     explained_variance_ratio_
@@ -141,9 +155,9 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     n_samples_
         Rows of all clients together.
     n_features_in_
-        The number of features; a column of words is one.
+        The number of columns of X in use; a column of words is one, and so is one of `explain`, `adjust` or `keep`.
     feature_names_in_
-        Names of the features, if they all are strings.
+        Their names, if they all are strings.
     result_
         The run's `PCAResult`: its status, residuals, history and pictures; always in float64.
 
@@ -158,6 +172,11 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     (60, 2)
     """
 
+    # To scikit-learn's routing of metadata, all that takes the site of each row asks for it.
+    __metadata_request__fit: ClassVar = {"sites": True}
+    __metadata_request__transform: ClassVar = {"sites": True}
+    __metadata_request__score: ClassVar = {"sites": True}
+
     def __init__(
         self,
         n_components: int | float | str | None = None,
@@ -168,6 +187,10 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         missing: str = "error",
         columns: Sequence[str] | str | None = None,
         categorical: AsGiven | None = None,
+        explain: Sequence[str] | str = (),
+        adjust: Sequence[str] | str = (),
+        harmonize: str | None = None,
+        keep: Sequence[str] | str = (),
         whiten: bool = False,
         tol: float | None = None,
         max_rounds: int | None = None,
@@ -187,6 +210,10 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         self.missing = missing
         self.columns = columns
         self.categorical = categorical
+        self.explain = explain
+        self.adjust = adjust
+        self.harmonize = harmonize
+        self.keep = keep
         self.whiten = whiten
         self.tol = tol
         self.max_rounds = max_rounds
@@ -215,8 +242,8 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         y : default=None
             Not used.
         sites : default=None
-            For a single table, the client of each row, (n_samples,); left out, all rows are one client's. To
-            scikit-learn's routing of metadata it is one: `set_fit_request(sites=True)`.
+            For a single table, the client of each row, (n_samples,); left out, all rows are one client's. A
+            pipeline with scikit-learn's routing of metadata passes it on.
         """
         shards = tables.shards(self, X, sites)
         self.result_ = self._run(shards)
@@ -228,25 +255,41 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
             warnings.warn(str(self.result_.status), ConvergenceWarning, stacklevel=2)
         return self
 
-    def transform(self, X: Any) -> Array:
+    def fit_transform(self, X: Any, y: Any = None, sites: Any = None) -> Array:
+        """Find the components of all rows; returns their coordinates, (n_samples, n_components_).
+
+        Parameters
+        ----------
+        X, sites : array-like
+            The rows, and the site of each, as `fit` takes them.
+        y : default=None
+            Not used.
+        """
+        return np.asarray(self.fit(X, y, sites).transform(X, sites))
+
+    def transform(self, X: Any, sites: Any = None) -> Array:
         """Coordinates of rows along the components, (n_samples, n_components_).
 
         Parameters
         ----------
         X : array-like
             Rows, (n_samples, n_features_in_), dense or sparse; or several such tables, whose scores come stacked.
+        sites : array-like, optional
+            For a single table, the site of each row, (n_samples,). It is needed if the means of each site were removed
+            or sites were harmonized, because rows of a site are then scored by what is known of this site. Several
+            tables are of sites by name, or by their place in a list.
         """
-        return self._each(X, self._scores)
+        return self._each(X, sites, self._scores)
 
-    def project(self, X: Any) -> Array:
+    def project(self, X: Any, sites: Any = None) -> Array:
         """Where new rows lie among the fitted rows, (n_samples, n_components_): see `PCAResult.project`.
 
         Parameters
         ----------
-        X : array-like
-            Rows as `transform` takes them.
+        X, sites : array-like
+            Rows, and the site of each, as `transform` takes them.
         """
-        scores = self.transform(X)
+        scores = self._each(X, sites, self._scores)
         return np.asarray(scores / known_shrinkage(self.result_.shrinkage_))
 
     def inverse_transform(self, X: Any) -> Array:
@@ -262,24 +305,24 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         along = scores * self._deviations() if self.whiten else scores
         return self.result_.inverse_transform(along).astype(scores.dtype, copy=False)
 
-    def score_samples(self, X: Any) -> Array:
+    def score_samples(self, X: Any, sites: Any = None) -> Array:
         """The logarithm of the density at each row under probabilistic PCA, (n_samples,), in the data's own units.
 
         Parameters
         ----------
-        X : array-like
-            Rows, (n_samples, n_features_in_), dense or sparse; or several such tables.
+        X, sites : array-like
+            Rows, and the site of each, as `transform` takes them.
 
         Raises
         ------
         DataError
             If the rows of `fit` had no variance in some direction, so that there is no density.
         """
-        return self._each(X, lambda table: likelihood.log_likelihood(self.result_, self._with_names(table)))
+        return self._each(X, sites, likelihood.log_likelihood)
 
-    def score(self, X: Any, y: Any = None) -> float:
+    def score(self, X: Any, y: Any = None, sites: Any = None) -> float:
         """The mean of `score_samples` over the rows: a search compares components by it."""
-        return float(np.mean(self.score_samples(X)))
+        return float(np.mean(self.score_samples(X, sites)))
 
     def get_covariance(self) -> Array:
         """The covariance of rows under probabilistic PCA, (n_features_in_, n_features_in_), in the data's own units."""
@@ -297,6 +340,12 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         if self.categorical is None:
             return None
         return Coding(read_levels(self.categorical) or ())
+
+    @property
+    def _covariates(self) -> tuple[str, ...]:
+        """The columns that are no features, as they stand in a table."""
+        named = [name for setting in COVARIATES for name in named_covariates(setting, getattr(self, setting))]
+        return tuple(dict.fromkeys(source_of(name) or name for name in named if name != SITE))
 
     @property
     def _n_features_out(self) -> int:
@@ -326,16 +375,33 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         )
         return components_to_keep(result, self.n_components)
 
-    def _each(self, X: Any, work: Callable[[Any], Array]) -> Array:
-        """What `work` makes of a table, or stacked of several ones."""
+    def _each(self, X: Any, sites: Any, work: Callable[[PCAResult, Table], Array]) -> Array:
+        """What `work` makes of a table, or stacked of several ones, by the result for the rows of each site."""
         check_is_fitted(self)
-        several = tables.several(X)
-        if several is None:
-            return work(X)
-        return np.concatenate([work(table) for table in several[0]])
+        result, several = self.result_, tables.several(X)
+        if several is not None:
+            every, whose = several
+            return np.concatenate(
+                [work(self._at(whose.get(i, i)), self._with_names(table)) for i, table in enumerate(every)]
+            )
+        rows = self._with_names(X)
+        if not result.is_by_site:
+            return work(result, rows)
+        if sites is None:
+            raise ConfigError(
+                "The rows of each site were adjusted or harmonized by themselves, so new rows need their site. Give "
+                "the site of each row, as in transform(X, sites=X['ward']), or a mapping from sites to tables."
+            )
+        names, place = tables.sites_of(rows, sites)
+        found = np.concatenate([work(self._at(name), rows[place == i]) for i, name in enumerate(names)])
+        return np.asarray(found[np.argsort(np.argsort(place, kind="stable"), kind="stable")])
 
-    def _scores(self, X: Any) -> Array:
-        scores = self.result_.transform(self._with_names(X))
+    def _at(self, site: str | int) -> PCAResult:
+        """The result for rows of a site by its name or place; the same for all whose rows are treated alike."""
+        return self.result_.at_site(site) if self.result_.is_by_site else self.result_
+
+    def _scores(self, result: PCAResult, rows: Table) -> Array:
+        scores = result.transform(rows)
         if self.whiten:
             return (scores / self._deviations()).astype(scores.dtype)
         return scores
@@ -372,6 +438,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
 
 
 _LIKELIEST: Final = "mle"
+_SHARES: Final = ("site_share_", "explained_shares_", "explained_before_shares_")  # with a number for each component
 
 
 def _differs(name: str, value: object) -> bool:
@@ -433,11 +500,13 @@ def _first(result: PCAResult, k: int) -> PCAResult:
     cross = result.cross_
     if cross is not None:
         cross = cross[:k, :k]
+    shares: dict[str, Any] = {name: a[..., :k] for name in _SHARES if (a := getattr(result, name)) is not None}
     return replace(
         result,
         components_=result.components_[:k],
         cross_=cross,
         explained_variance_=result.explained_variance_[:k],
+        **shares,
         residuals_=residuals,
         left_out_variance_=result.left_out_variance_ + beyond,
         sine_estimate_=sine,

@@ -23,6 +23,7 @@ from flower_pca.base.options import option
 from flower_pca.base.shown import shown
 from flower_pca.blocks.adapters import is_stored, of
 from flower_pca.blocks.source import whole
+from flower_pca.core.config import COVARIATES
 from flower_pca.names.annotated import is_annotated
 from flower_pca.names.coding import Coding
 from flower_pca.names.columns import Columns, Heading, names_in, no_numbers, usual_place
@@ -48,7 +49,7 @@ def shards(estimator: Any, X: Any, sites: Any) -> list[Table]:
         every = enumerate(tables if estimator.columns is not None else align(tables, whose))
         parts = [_note_names(estimator, table, first=i == 0, who=whose.get(i, f"client {i}")) for i, table in every]
     names = getattr(estimator, "feature_names_in_", None)
-    if estimator._coding is not None:
+    if _has_columns_by_name(estimator):
         return [replace(part, site=whose.get(i, part.site)) for i, part in enumerate(parts)]
     texts = None
     if names is not None:
@@ -64,7 +65,10 @@ def asked_columns(estimator: Any, shards: Sequence[Table]) -> tuple[tuple[str, .
     """
     coding: Coding | None = estimator._coding
     if coding is None:
-        return shards[0].names, shards[0].shape[1]
+        if not estimator._covariates:
+            return shards[0].names, shards[0].shape[1]
+        features = tuple(name for name in estimator.feature_names_in_ if name not in estimator._covariates)
+        return features, len(features)
     names = tuple(estimator.feature_names_in_)
     found = coding.union([coding.values_at(rows, rows.site or f"client {i}") for i, rows in enumerate(shards)])
     return names, max(len(found.spread(names)) - len(found.words), 1)
@@ -107,6 +111,12 @@ def dealt(rows: Any, sites: Any) -> tuple[list[Any], dict[int, str]]:
     """The rows of each client, in the order of the sites' names, and these names."""
     if sites is None:
         return [rows], {}
+    names, place = sites_of(rows, sites)
+    return [rows[place == i] for i in range(len(names))], dict(enumerate(names))
+
+
+def sites_of(rows: Any, sites: Any) -> tuple[list[str], Any]:
+    """The names of the sites that rows are of, in order, and of each row the place of its site among these."""
     if isinstance(sites, str):
         raise ConfigError(
             f"sites is {shown(sites)}, and it must hold the site of each row. Give the column itself, as in "
@@ -122,9 +132,8 @@ def dealt(rows: Any, sites: Any) -> tuple[list[Any], dict[int, str]]:
         )
     kinds = {type(label) for label in whose.tolist()}
     # Labels of several kinds have no order among themselves.
-    names, client = np.unique(whose if len(kinds) == 1 else whose.astype(str), return_inverse=True)
-    parts = [rows[client == i] for i in range(len(names))]
-    return parts, {i: str(name) for i, name in enumerate(names)}
+    names, place = np.unique(whose if len(kinds) == 1 else whose.astype(str), return_inverse=True)
+    return [str(name) for name in names], place
 
 
 def labels(table: Any) -> list[Any] | None:
@@ -173,8 +182,8 @@ def check(estimator: Any, X: Any, *, reset: bool, who: str) -> Any:
         What scikit-learn says; a DataError where more is known, such as the name of the column.
     """
     X, columns = _as_table(X), names_in(estimator.columns)
-    if estimator._coding is not None:
-        return _with_words(estimator, estimator._coding, X, columns, reset=reset, who=who)
+    if _has_columns_by_name(estimator):
+        return _with_words(estimator, X, columns, reset=reset, who=who)
     if columns is not None and reset and labels(X) is None:
         raise ConfigError(
             f"{option('columns')} chooses columns by their names, and X, {shown(X)}, has none. "
@@ -223,19 +232,27 @@ def without_cells(X: Any, who: str) -> Iterator[None]:
         raise
 
 
-def _with_words(
-    estimator: Any, coding: Coding, X: Any, columns: tuple[str, ...] | None, *, reset: bool, who: str
-) -> Table:
+def _has_columns_by_name(estimator: Any) -> bool:
+    """Whether columns of words are coded, or columns are no features, so that the run looks for them by name."""
+    return estimator._coding is not None or bool(estimator._covariates)
+
+
+def _with_words(estimator: Any, X: Any, columns: tuple[str, ...] | None, *, reset: bool, who: str) -> Table:
     """The rows with what stands in their columns of words, which the run codes, and checks as it does all rows."""
+    coding: Coding | None = estimator._coding
+    words: tuple[str, ...] = estimator._covariates
+    if coding is not None:
+        words = (*coding.words, *words)
     if labels(X) is None:
+        setting = coding.field if coding is not None else next(s for s in COVARIATES if getattr(estimator, s))
         raise ConfigError(
-            f"{option(coding.field)} is about columns with names, and X, {shown(X)}, has none. "
-            f"Give data frames, or leave {option(coding.field)} out.",
-            setting=coding.field,
+            f"{option(setting)} is about columns with names, and X, {shown(X)}, has none. "
+            f"Give data frames, or leave {option(setting)} out.",
+            setting=setting,
         )
     X = pick(X, None, who=who)
     if reset:
-        names = dict.fromkeys(clean(name) for name in (*(columns or labels(X) or ()), *coding.words))
+        names = dict.fromkeys(clean(name) for name in (*(columns or labels(X) or ()), *words))
         estimator.feature_names_in_ = np.array(list(names), dtype=object)
         estimator.n_features_in_ = len(names)
     return Table.of(X, who=who)

@@ -15,12 +15,14 @@ import numpy as np
 
 from flower_pca import registry
 from flower_pca.base.bits import Bits, system_bits
-from flower_pca.base.errors import ProtocolError
-from flower_pca.base.linalg import Array
+from flower_pca.base.errors import DataError, ProtocolError
+from flower_pca.base.linalg import Array, random_block
+from flower_pca.base.options import option
 from flower_pca.base.shown import shown
 from flower_pca.core.kinds import require_finite
 from flower_pca.core.layer import NOBODY, Layer, Sayings, Who, Work
 from flower_pca.core.stage import KEY, Arrays, Stage
+from flower_pca.layers import NOISE
 from flower_pca.masking import messages
 from flower_pca.masking.dither import DitherSource, system_dither
 from flower_pca.masking.messages import Demands
@@ -103,7 +105,9 @@ def _answer(work: Work, says: Sayings, fixed: Source | None, dither: DitherSourc
         work = replace(work, memory={**work.memory, KEY: _key(work, dither)})
     for layer in on:
         work = layer.read(says[layer.name], work)
-    if fixed is None:
+    if isinstance(work.data, LocalData) and not work.data.n and NOISE not in says:
+        up, after = _without_any_row(work)
+    elif fixed is None:
         up, after = work.stage.client(work.arrays, work.data, work.memory)
     else:
         up, after = _without_rows(work, fixed, by_row=any(layer.by_row for layer in on))
@@ -135,6 +139,28 @@ def _without_rows(work: Work, fixed: Source, *, by_row: bool) -> tuple[Arrays, A
     return up, after
 
 
+def _without_any_row(work: Work) -> tuple[Arrays, Arrays]:
+    """What a site without rows adds to a masked sum: zeros, beside which nothing of it is seen.
+
+    Under masks all clients must agree on whether they keep something. So the site keeps what the stage makes of two
+    rows that it has drawn, of which it sends nothing.
+    """
+    if not work.masked:
+        raise DataError(f"The data of {work.data.who} has no rows. Leave it out, or run with masks.")
+    if work.stage.needs_rows:
+        raise DataError(
+            f"The data of {work.data.who} has no rows, and {option('harmonize')} compares the rows of every site. Run "
+            "without this site."
+        )
+    parts = work.stage.parts(work.arrays, work.data.d)
+    zeros = {name: np.zeros([side or 0 for side in part.shape]) for name, part in parts.items()}
+    after: Arrays = {}
+    if registry.owners(work.stage.name):
+        drawn = LocalData(random_block(2, work.data.d, 0), who=work.data.who)
+        _, after = work.stage.client(work.arrays, drawn, work.memory)
+    return zeros, after
+
+
 def _layers_of(says: Mapping[str, Arrays]) -> list[type[Layer]]:
     """The layers that a message names, in the order of the table."""
     unknown = [name for name in says if name not in registry.LAYERS]
@@ -158,4 +184,6 @@ def stage_of(name: str) -> type[Stage[Any]]:
 
 def own_results(stage: str, memory: Arrays, data: Any) -> Arrays:
     """What a client's memory after this stage amounts to as its own result; mostly nothing."""
+    if not data.n:
+        return {}
     return registry.STAGES[stage].own_results(memory, data)

@@ -89,7 +89,9 @@ def node_rows(data: Any, rules: Rules) -> LocalData | Stream:
         rows = coding.of_node(rows, tuple(dict.fromkeys(words)), least=rules.min_rows, who=checks.NODE)
     rows = rows.quiet()
     # The message says whether NaN may stand for a missing value.
-    made = LocalData(replace(rows, site=rows.site if rules.share_names else ""), who=checks.NODE, missing=True)
+    made = LocalData(
+        replace(rows, site=rows.site if rules.share_names else ""), who=checks.NODE, missing=True, empty=True
+    )
     made.measured.once(marks.PLACE, lambda: place)
     return made
 
@@ -126,6 +128,12 @@ def notice(data: LocalData | Stream, loaded: Any) -> None:
         The same as they were read, with the lines that they are on.
     """
     if not isinstance(data, LocalData):
+        return
+    if not data.n:
+        logging.getLogger("flwr").warning(
+            "This node has no rows. Under masks it adds zeros to the sums, and nobody else is told its name. Runs "
+            "without masks leave it out."
+        )
         return
     said = hints_of_identifiers(find_identifiers([data], data.names), data.names)
     whole = loaded
@@ -349,6 +357,8 @@ class PCAClient(NumPyClient):
             limits.check_sizes(request, d, getattr(data, "n", None))
         if self._rules.max_epsilon is not None:
             return data  # Noise covers few rows and rare columns, and a refusal would tell of single rows.
+        if isinstance(data, LocalData) and not data.n:
+            return data  # There is nobody in them that few rows would tell of.
         if isinstance(data, LocalData) and data.table_length < self._rules.min_rows:
             raise RefusalError(
                 f"This node has fewer than {self._rules.min_rows} rows, its min_rows. Ask again when it has more."

@@ -256,6 +256,8 @@ class Stage(ABC, Generic[S]):
         Whether the client half needs no more of its data than `n`, `d`, `matmat` and `gram`.
     remembers : bool
         Whether an answer is no good where what the client keeps is new, so that it cannot be so every time.
+    needs_rows : bool
+        Whether a site without rows cannot add zeros to a masked sum, as it is compared with the others.
     measured : bool
         Whether the components are all there is to say of a row, and the closing message measures them.
     orthonormal : bool
@@ -296,6 +298,7 @@ class Stage(ABC, Generic[S]):
     draws: ClassVar[bool] = False
     products_only: ClassVar[bool] = False
     remembers: ClassVar[bool] = False
+    needs_rows: ClassVar[bool] = False
     measured: ClassVar[bool] = True
     orthonormal: ClassVar[bool] = True
     pooled: ClassVar[bool] = True

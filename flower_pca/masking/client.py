@@ -232,7 +232,7 @@ def _admit(arrays: Arrays, data: LocalData | Stream, secrets: Secrets, demands: 
     require(named, "The upload that is asked for belongs to no stage of an algorithm.")
     parts = shares.open_shares(secrets, number, peers, keys, arrays["mask.shares"])
     deposits = rows(parts, secrets.kinds * SEED)
-    if demands.measured and coverage.told(data):
+    if demands.least_values is not None and coverage.told(data):
         secrets = _about_columns(arrays, data, secrets, peers, demands)
         _require_measured(secrets, peers, demands, coverage.names_of(data))
     return replace(secrets, holders=arrays["mask.peers"], deposits=deposits, vouched=vouched)
@@ -240,7 +240,8 @@ def _admit(arrays: Arrays, data: LocalData | Stream, secrets: Secrets, demands: 
 
 def _about_columns(arrays: Arrays, data: LocalData, secrets: Secrets, peers: list[int], demands: Demands) -> Secrets:
     """The secrets with what peers have written of their columns, which comes with the first upload, and this client."""
-    own = np.frombuffer(coverage.text(data, demands.least_values or 1), dtype=np.uint8)
+    assert demands.least_values is not None
+    own = np.frombuffer(coverage.text(data, demands.least_values), dtype=np.uint8)
     known = secrets.columns[:-1]
     if int(secrets.number) == 0:
         known = coverage.unseal(secrets, arrays, peers, coverage.table_of(data).d)
@@ -251,10 +252,12 @@ def _about_columns(arrays: Arrays, data: LocalData, secrets: Secrets, peers: lis
 def _require_measured(
     secrets: Secrets, present: list[int], demands: Demands, names: tuple[str, ...] | None = None
 ) -> None:
-    """Ask whether enough of these peers have measured each of the columns that the node is asked for."""
+    """Ask whether enough of these peers have rows, and have measured each of the columns that the node is asked for."""
     written = dict(zip(secrets.peers.tolist(), secrets.columns[:-1], strict=True))
     said = np.array([written[peer] for peer in present], dtype=np.uint8)
-    coverage.check(secrets.columns[-1], said, demands.min_peers, names)
+    coverage.require_rows(secrets.columns[-1], said, demands.min_peers)
+    if demands.measured:
+        coverage.check(secrets.columns[-1], said, demands.min_peers, names)
 
 
 def _upload(arrays: Arrays, secrets: Secrets, y: Array, newest: bytes) -> tuple[Arrays, Secrets]:

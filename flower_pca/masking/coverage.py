@@ -3,8 +3,9 @@
 A sum hides a client among those that have values in a column. If the column is empty at all others,
 or the same in all of their rows, then the products with it are those of one client. No client can
 see that by itself, and what a server says of the others may be wrong. So with the shares of a set-up
-goes a letter to every peer with one byte for each column, and a client whose operator relies on
-masks answers only for columns that enough of those in a sum have measured.
+goes a letter to every peer with one byte for each column. A client answers only if enough of those
+in a sum have rows at all, and one whose operator relies on masks only for columns that enough of
+them have measured.
 
 | byte      | the client's values in the column                         |
 | --------- | --------------------------------------------------------- |
@@ -125,6 +126,20 @@ def unseal(secrets: Secrets, arrays: Mapping[str, Array], peers: list[int], d: i
             # A letter about other columns says nothing of those that are asked for.
             require(len(found[peer]) == _NAMES + d, f"A peer's letter about its columns is not about {d} columns.")
     return rows(list(found.values()), _NAMES + d)
+
+
+def require_rows(own: Array, said: Array, others: int) -> None:
+    """Refuse a sum in which, as they have written, so few clients have rows that these would hide nobody.
+
+    A client that has written nothing may have rows.
+    """
+    every = np.concatenate([own[None], said])
+    without = (every[:, _NAMES:] == _EMPTY).all(axis=1) & every[:, :_NAMES].any(axis=1)
+    if len(every) - int(without.sum()) <= others:
+        raise ProtocolError(
+            f"Fewer than {labels.count(others + 1, 'site')} of this masked sum have rows, so the sum would tell what a "
+            "single site has. Wait until more sites have rows."
+        )
 
 
 def check(own: Array, said: Array, others: int, names: Sequence[str] | None = None) -> None:

@@ -201,13 +201,13 @@ class Table:
         """Where the columns of these names are among all that hold numbers."""
         return Columns(self.names or (), self.source or who).places(names, self.words)
 
-    def stored(self, who: str) -> Table:
+    def stored(self, who: str, *, empty: bool = False) -> Table:
         """The same as a client holds it: rows as blocks, and columns that have names in the sorted order of these.
 
         Raises
         ------
         DataError
-            If there is no row or no column, or if not all columns have a name of their own.
+            If there is no row, unless it may be `empty`, or no column, or if not all columns have a name of their own.
         """
         rows, names = adapters.of(self.values, who), self.names
         if names is not None:
@@ -219,11 +219,16 @@ class Table:
                 )
             if names != columns.in_order:
                 rows, names = adapters.picked(rows, columns.places(columns.in_order)), columns.in_order
-        if rows.shape[0] == 0 or (rows.shape[1] == 0 and not self.texts):
+        lacking = ""
+        if rows.shape[0] == 0 and not empty:
+            lacking = "rows"
+        elif rows.shape[1] == 0 and not self.texts:
+            lacking = "columns"
+        if lacking:
             what = f"The data of {who}"
             if self.source:
                 what += f", {self.source},"
-            raise DataError(f"{what} has no {'rows' if rows.shape[0] == 0 else 'columns'}. Leave it out.")
+            raise DataError(f"{what} has no {lacking}. Leave it out.")
         return replace(self, values=rows, names=names, beside={}, parts=())
 
     @functools.cached_property

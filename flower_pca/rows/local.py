@@ -180,10 +180,10 @@ class LocalData(Operator):
     # The table that the rows are made of, if the frame has covariates: features, then covariates, as they are stored.
     joint: LocalData | None = None
 
-    def __init__(self, X: Any, *, who: str = "the client", missing: bool = False) -> None:
+    def __init__(self, X: Any, *, who: str = "the client", missing: bool = False, empty: bool = False) -> None:
         given = Table.of(X, who=who)
         called = f"{who} ({given.site})" if given.site else who
-        self._hold(given.stored(called), called, missing=missing)
+        self._hold(given.stored(called, empty=empty), called, missing=missing)
 
     def _hold(self, table: Table, who: str, *, missing: bool) -> None:
         self.who = who
@@ -265,7 +265,7 @@ class LocalData(Operator):
         if whole is None:
             return self
         grown = object.__new__(LocalData)
-        grown._hold(replace(whole.stored(self.who), site=self.site), self.who, missing=True)
+        grown._hold(replace(whole.stored(self.who, empty=True), site=self.site), self.who, missing=True)
         return grown
 
     def in_frame(self, frame: Frame, *, once: bool = False, copy: bool = False) -> LocalData:
@@ -304,7 +304,7 @@ class LocalData(Operator):
             move = moves.of(joint.in_frame(Frame(own=frame.own)), d, covariates) if moved else None
             table = adjusted.table(joint.table, joint.measured, names, frame, move)
             made = object.__new__(LocalData)
-            made._hold(replace(table.stored(joint.who), site=joint.site), joint.who, missing=True)
+            made._hold(replace(table.stored(joint.who, empty=True), site=joint.site), joint.who, missing=True)
             return frame, made if names is None else made.arrange(names)
 
         _, rows = joint.measured.newest("features", lambda found: found[0].same(frame), make)

@@ -280,7 +280,7 @@ class Measured:
             return self._counted().mean
         if self.missing:
             return self._means_there[0]
-        return self.once("mean", lambda: column_sums(self.stored(), self.d) / self.n)
+        return self.once("mean", lambda: column_sums(self.stored(), self.d) / max(self.n, 1))
 
     @property
     def _means_there(self) -> tuple[Array, Array]:
@@ -308,7 +308,7 @@ class Measured:
                 return 0
             # What is not finite shows in the sums of columns, which are known with the mean at no
             # cost.
-            mean = column_sums(self.stored(), self.d) / self.n
+            mean = column_sums(self.stored(), self.d) / max(self.n, 1)
             # A sum may overflow though no entry does: what is not finite here is looked at entry by
             # entry.
             if np.isfinite(mean).all():

@@ -158,7 +158,7 @@ def simulate(
         clients = [client.arrange(config.columns) for client in clients]  # Hints are about features.
     if (config.variants or config.highly_variable) is not None and result.feature_names_in_ is not None:
         clients = [client.arrange(tuple(result.feature_names_in_)) for client in clients]
-    result = with_hints(result, clients, _frame(result, config))
+    result = with_hints(result, [client for client in clients if client.n], _frame(result, config))
     watch.end(result)
     return result
 
@@ -209,7 +209,7 @@ def _in_process(
             if arrays := client_half.own_results(stage, there.memories[i], clients[i].in_frame(frame)):
                 own[i] = arrays
     if config.harmonize is not None or (config.covariates is not None and config.covariates.within):
-        for i in public:
+        for i in [i for i in public if clients[i].n]:
             rows = clients[i].in_frame(result.frame)
             own[i] = {**own.get(i, {}), **of_site(rows)}
             if config.mask is not None:  # else the run itself tells of them
@@ -241,7 +241,7 @@ def _require_clients(config: PCAConfig, sites: Sequence[Table]) -> list[LocalDat
     """The clients, if what is asked can be had of them."""
     # Of missing values the opening of a harmonized run speaks itself, because nothing may take their place.
     missing = config.missing != "error" or config.harmonize is not None
-    clients = rows_of(sites, missing=missing, columns=config.columns_and_covariates)
+    clients = rows_of(sites, missing=missing, columns=config.columns_and_covariates, empty=config.mask is not None)
     rows = sum([client.n for client in clients])
     d = clients[0].d
     if config.covariates is not None:

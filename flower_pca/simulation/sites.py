@@ -64,13 +64,15 @@ def clients_of(shards: Any, *, missing: bool, columns: tuple[str, ...] | None = 
     return rows_of(sites_of(shards), missing=missing, columns=columns)
 
 
-def rows_of(sites: Sequence[Table], *, missing: bool, columns: tuple[str, ...] | None = None) -> list[LocalData]:
-    """What the clients with these shards see of them, likewise."""
+def rows_of(
+    sites: Sequence[Table], *, missing: bool, columns: tuple[str, ...] | None = None, empty: bool = False
+) -> list[LocalData]:
+    """What the clients with these shards see of them, likewise; whether some may be without rows, says `empty`."""
     found = enumerate(sites)
     if columns is None:
-        clients = [LocalData(X.whole(f"client {i}"), who=f"client {i}", missing=missing) for i, X in found]
+        clients = [LocalData(X.whole(f"client {i}"), who=f"client {i}", missing=missing, empty=empty) for i, X in found]
     else:  # values may be missing in columns that are left out
-        clients = [LocalData(X, who=f"client {i}", missing=True).arrange(columns) for i, X in found]
+        clients = [LocalData(X, who=f"client {i}", missing=True, empty=empty).arrange(columns) for i, X in found]
         if not missing:
             for client in clients:
                 client.require_whole()

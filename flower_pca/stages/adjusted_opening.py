@@ -22,7 +22,7 @@ from flower_pca.base import labels
 from flower_pca.base.errors import DataError, ProtocolError
 from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
-from flower_pca.core.kinds import Ask, Kind, Part, index
+from flower_pca.core.kinds import COUNT, Ask, Kind, Part, index
 from flower_pca.core.model import Claim, Model
 from flower_pca.core.stage import Arrays, Merge, Stage, end_if
 from flower_pca.rows.covariates import ADJUSTED, INVERSE, independent, inverse
@@ -39,6 +39,7 @@ _EXPLAINED: Final = 1e-12  # of a column's squares, below which covariates expla
 _SLACK: Final = 1e-3
 _LEAST: Final = 1e-150  # beside squares of 0, as a bound of 0 stands for one that is not known
 _MEANS, _CROSS, _SQUARES = "covariate_means", "covariate_products", "covariate_squares"
+_SITES = "sites"  # with rows
 
 
 @dataclass(frozen=True)
@@ -275,7 +276,7 @@ class AdjustedSums(Stage[AdjustedSumsState]):
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
         q = int(arrays["covariates"])
-        found = dict(SummedOpening.parts(arrays, d))
+        found = {**SummedOpening.parts(arrays, d), _SITES: COUNT}
         if q and "covariate_reference" in arrays:
             return {**found, **_parts(len(arrays["reference"]), q)}
         if q:
@@ -290,6 +291,7 @@ class AdjustedSums(Stage[AdjustedSumsState]):
         within = data.frame.covariates is not None and data.frame.covariates.within
         if within:
             up["sums"] = np.zeros(data.d)
+        up[_SITES] = np.array(1)
         if not own:
             return up, {}
         n, means = float(data.n), own[_MEANS]
@@ -305,7 +307,7 @@ class AdjustedSums(Stage[AdjustedSumsState]):
         }, {}
 
     def bounds(self, state: AdjustedSumsState, model: Model) -> Mapping[str, Array | float]:
-        known = dict(self._features.bounds(state.features, model))
+        known = {**self._features.bounds(state.features, model), _SITES: 1.0}
         if not state.covariates:
             return known
         if state.squares is None:
@@ -334,7 +336,7 @@ class AdjustedSums(Stage[AdjustedSumsState]):
                 _CROSS: total[_CROSS] - np.outer(of_features, off),
                 _SQUARES: total[_SQUARES] - n * np.outer(off, off),
             }
-        return replace(state, features=features, total=own, sites=len(answered))
+        return replace(state, features=features, total=own, sites=round(float(total[_SITES])))
 
     def status(self, state: AdjustedSumsState) -> Status | None:
         return end_if(state.total is not None)

@@ -28,7 +28,7 @@ import numpy as np
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
-from flower_pca.core.kinds import BLOCK, FLAG, ROWS, Ask, Kind, Part
+from flower_pca.core.kinds import BLOCK, COUNT, FLAG, ROWS, Ask, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.core.stage import MOST_ROWS, Arrays, Stage, end_if
 from flower_pca.rows import covariates, moves
@@ -93,7 +93,7 @@ class Explained(Stage[ExplainedState]):
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
         k, q = arrays["Z"].shape[1], len(arrays["places"])
-        found = {"n": ROWS, **dict.fromkeys(("means", "within", "between"), Part((k,), EXPLAINED))}
+        found = {"n": ROWS, "sites": COUNT, **dict.fromkeys(("means", "within", "between"), Part((k,), EXPLAINED))}
         if q:
             shapes = ((q,), (q, q), (q, k), (q, q), (q, k))
             found |= {name: Part(shape, EXPLAINED) for name, shape in zip(_OF_COLUMNS, shapes, strict=True)}
@@ -119,6 +119,7 @@ class Explained(Stage[ExplainedState]):
         most = 2.0 * np.maximum(state.values, NOTHING * float(state.values[0]))
         known: dict[str, Array | float] = {
             "n": MOST_ROWS,
+            "sites": 1.0,
             "means": np.sqrt(most * model.n),
             "within": most,
             "between": most,
@@ -135,7 +136,7 @@ class Explained(Stage[ExplainedState]):
             raise ProtocolError("An answer has negative sums of squares. Check the client.")
 
     def server(self, state: ExplainedState, total: Arrays, answered: frozenset[int]) -> ExplainedState:
-        return replace(state, total=dict(total), sites=len(answered))
+        return replace(state, total=dict(total), sites=round(float(total["sites"])))
 
     def status(self, state: ExplainedState) -> Status | None:
         return end_if(state.total is not None)
@@ -181,6 +182,7 @@ def _answer(Z: Array, places: Array, data: Any, known: Covariates | None) -> dic
     scores, columns = slice(0, k), slice(k, k + q)
     found = {
         "n": np.array(data.n),
+        "sites": np.array(1),
         "means": sums[scores],
         "within": np.maximum(np.diagonal(G)[scores], 0.0),
         "between": sums[scores] ** 2 / data.n,

@@ -263,6 +263,7 @@ class HarmonizedSummedOpening(_Harmonized):
     """
 
     name: ClassVar[str] = "harmonized_summed_opening"
+    needs_rows: ClassVar[bool] = True
     State: ClassVar[type] = HarmonizedSumsState
     asks: ClassVar[Mapping[str, Ask]] = {**HarmonizedOpening.asks, **SummedOpening.asks}
 

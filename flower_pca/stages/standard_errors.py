@@ -46,7 +46,7 @@ from flower_pca.base import labels, linalg
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
-from flower_pca.core.kinds import BLOCK, MATRIX, ROWS, VALUES, VECTOR, Ask, Kind, Part, number
+from flower_pca.core.kinds import BLOCK, COUNT, MATRIX, ROWS, VALUES, VECTOR, Ask, Kind, Part, number
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Stage, end_if
 from flower_pca.rows.local import LocalData
@@ -163,13 +163,13 @@ class Errors(Stage[ErrorsState]):
         loadings = Part((len(arrays["W"]), len(arrays["gaps"])), ERRORS)
         variances = Part(arrays["sizes"].shape, ERRORS)
         sums = dict.fromkeys(("loadings", "site_loadings"), loadings)
-        return {"n": ROWS, **sums, **dict.fromkeys(("variances", "site_variances"), variances)}
+        return {"n": ROWS, "sites": COUNT, **sums, **dict.fromkeys(("variances", "site_variances"), variances)}
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
         _check(arrays, data.d)
         sums, squares = _sum(arrays, data)
-        up = {"n": np.array(data.n), **squares}
+        up = {"n": np.array(data.n), "sites": np.array(1), **squares}
         for within, between in zip(_WITHIN, _BETWEEN, strict=True):
             up[between] = sums[within] ** 2
             if data.n > 1:  # of one row there is no mean to take off
@@ -180,7 +180,7 @@ class Errors(Stage[ErrorsState]):
     def bounds(self, state: ErrorsState, model: Model) -> Mapping[str, Array | float]:
         # Where eigenvalues are close they may be of any size.
         usual = super().bounds(state, model)
-        return {**usual, **dict.fromkeys((*_WITHIN, *_BETWEEN), 0.0)}
+        return {**usual, "sites": 1.0, **dict.fromkeys((*_WITHIN, *_BETWEEN), 0.0)}
 
     def inspect(self, state: ErrorsState, reply: Arrays) -> None:
         if any((reply[name] < 0.0).any() for name in (*_WITHIN, *_BETWEEN)):
@@ -192,7 +192,7 @@ class Errors(Stage[ErrorsState]):
         return replace(
             state,
             rows=float(total["n"]),
-            sites=len(answered),
+            sites=round(float(total["sites"])),
             loadings=sums["loadings"],
             variances=sums["variances"],
             site_loadings=sums["site_loadings"],

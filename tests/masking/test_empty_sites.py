@@ -1,0 +1,151 @@
+"""A site without rows in a masked run: its zeros change nothing, and it hides nobody."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas
+import pytest
+from builders import Array, rotation
+from cases import every
+from fake_grid import grid_of, in_a_run
+
+from flower_pca import DataError, NotEnoughNodes, PCAResult, make, registry, simulate
+from flower_pca.core import compatible
+from flower_pca.data import sources
+from flower_pca.strategies import PCAStrategy
+
+D = 8
+MASKED = [name for name in [*registry.TABLE, "auto"] if not compatible.missing(make(name), "mask")]
+FIGURES = ("explained_variance_", "total_variance_", "left_out_variance_", "mean_", "site_share_", "sites_")
+
+
+def three_sites() -> list[Array]:
+    rng = np.random.default_rng(3)
+    rows = [
+        rng.standard_normal((n, D)) * 0.6 ** np.arange(D) @ rotation(D, 3) + 0.2 * i for i, n in enumerate((30, 25, 40))
+    ]
+    return [np.asarray(part) for part in rows]
+
+
+def as_tables(shards: list[Array]) -> list[pandas.DataFrame]:
+    rng = np.random.default_rng(4)
+    names = [f"x{j}" for j in range(D)]
+    return [pandas.DataFrame(part, columns=names).assign(age=rng.normal(50.0, 9.0, len(part))) for part in shards]
+
+
+def with_an_empty_one(shards: list[Any], place: int) -> list[Any]:
+    return [*shards[:place], shards[0][:0], *shards[place:]]
+
+
+def assert_same(found: PCAResult, expected: PCAResult, tol: float = 1e-6) -> None:
+    assert found.n_samples_ == expected.n_samples_
+    np.testing.assert_allclose(found.components_, expected.components_, atol=tol)
+    for name in (*FIGURES, "variance_errors_", "site_variance_errors_", "histograms_", "explained_shares_"):
+        one, other = getattr(found, name), getattr(expected, name)
+        assert (one is None) == (other is None), name
+        if one is not None:
+            np.testing.assert_allclose(one, other, rtol=tol, atol=tol, err_msg=name)
+
+
+@pytest.mark.slow
+@every("name", MASKED)
+@pytest.mark.filterwarnings("ignore:theta is")
+def test_the_result_is_that_of_the_other_sites(name: str) -> None:
+    iterative = compatible.ITERATES.holds(make(name))
+    given: dict[str, Any] = {"n_components": 2, "mask": True, "seed": 1, **({"max_rounds": 40} if iterative else {})}
+    shards = three_sites()
+    expected = simulate(name, shards, **given)
+    found = simulate(name, with_an_empty_one(shards, 1), **given)
+    assert len(found.history) == len(expected.history)
+    assert found.status.outcome == expected.status.outcome
+    assert_same(found, expected, 1e-5)
+
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "deviations": {"scale": "std"},
+    "not centered": {"center": False},
+    "gaps": {"missing": "mean"},
+    "own means in gaps": {"missing": "own_mean"},
+    "explained": {"explain": ["age", "site"]},
+    "without the site": {"adjust": ["age", "site"]},
+    "a signal": {"n_components": "signal"},
+    "errors": {"standard_errors": True},
+    "limits": {"monitor": True},
+    "an error": {"reconstruction_error": True},
+    "few bits": {"wire": "float32", "tol": 1e-6},
+}
+
+
+@pytest.mark.slow
+@every("answers", ["rows", "fixed"])
+@every("place", [0, 2, 3])
+@pytest.mark.parametrize("option", OPTIONS)
+def test_it_is_so_with_every_option(option: str, answers: str, place: int) -> None:
+    shards: list[Any] = three_sites()
+    if "missing" in OPTIONS[option]:
+        for part in shards:
+            part[::7, 2] = np.nan
+    if {"explain", "adjust"} & {*OPTIONS[option]}:
+        shards = as_tables(shards)
+    given = {"n_components": 2, "mask": True, "seed": 1, "answers": answers, **OPTIONS[option]}
+    assert_same(simulate("krylov", with_an_empty_one(shards, place), **given), simulate("krylov", shards, **given))
+
+
+def test_a_budget_covers_it() -> None:
+    shards = [part / 4.0 for part in three_sites()]
+    given = {"n_components": 2, "mask": True, "dp": "dp(epsilon=50.0, delta=1e-6, clip=2.0, noise_seed=1)", "seed": 1}
+    found = simulate("covariance", with_an_empty_one(shards, 3), **given)
+    assert abs(found.n_samples_ - 95) < 30
+
+
+def test_sites_cannot_be_harmonized_with_none() -> None:
+    shards = as_tables(three_sites())
+    with pytest.raises(DataError, match=r"^The data of client 1 has no rows, and harmonize compares"):
+        simulate("krylov", with_an_empty_one(shards, 1), n_components=2, mask=True, harmonize="combat")
+
+
+def test_without_masks_it_is_named() -> None:
+    with pytest.raises(DataError, match=r"^The data of client 1 has no rows. Leave it out"):
+        simulate("krylov", with_an_empty_one(three_sites(), 1), n_components=2)
+
+
+def files_without_rows(folder: Path) -> list[str]:
+    names = ",".join(f"x{j}" for j in range(D))
+    (folder / "a.csv").write_text(f"{names}\n")
+    as_tables(three_sites())[0].drop(columns="age")[:0].to_parquet(folder / "b.parquet")
+    return [str(folder / "a.csv"), str(folder / "b.parquet")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mask", [False, True])
+@pytest.mark.parametrize("answers", ["rows", "fixed"])
+def test_nodes_may_have_files_without_rows(tmp_path: Path, mask: bool, answers: str) -> None:
+    tables = [table.drop(columns="age") for table in as_tables(three_sites())]
+    expected = simulate("krylov", tables, n_components=2, mask=mask)
+    for file in files_without_rows(tmp_path):
+        nodes = [*tables, sources.make(file)]
+        with in_a_run() as lines:
+            found = PCAStrategy("krylov", n_components=2, mask=mask, min_nodes=3).fit(grid_of(nodes, answers=answers))
+        assert_same(found, expected)
+        if mask:
+            assert not found.left_out
+            # Only the log of its own node says so: nodes that multiply rows are those of a simulation.
+            assert any("This node has no rows" in line for line in lines) == (answers == "fixed")
+        else:
+            (out,) = found.left_out.values()
+            assert out.why.startswith("The data of this node has no rows. Leave it out")
+
+
+def test_an_empty_site_hides_nobody(tmp_path: Path) -> None:
+    """Two sites and an empty one are two sites: nodes that ask for two others refuse."""
+    tables = [table.drop(columns="age") for table in as_tables(three_sites())]
+    nodes = [*tables[:2], sources.make(files_without_rows(tmp_path)[0])]
+    for min_peers, named in ((1, nodes[1:]), (2, nodes)):
+        with (
+            in_a_run(),
+            pytest.raises(NotEnoughNodes, match=f"Fewer than {min_peers + 1} sites of this masked sum have r"),
+        ):
+            PCAStrategy("krylov", n_components=2, mask=True, min_nodes=2).fit(grid_of(named, min_peers=min_peers))

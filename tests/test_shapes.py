@@ -149,15 +149,15 @@ def large_site(seed, n=3000):
     return ward_of(seed, n)
 
 
-def said_of_large(sites, columns=COLUMNS):
+def said_of_large(sites, columns=COLUMNS, most=2**14):
     """What a look says that may look at few entries, so that it takes a sample."""
+    assert sum(rows.size for rows in sites) > most
     clients = [LocalData(Table(rows, columns, site=f"site{i}"), missing=True) for i, rows in enumerate(sites)]
-    return " ".join(faults.find(clients, most=2**10))
+    return " ".join(faults.find(clients, most=most))
 
 
 @pytest.mark.parametrize("what", ["sum", "mean", "sum above mean"])
-def test_a_line_of_totals_below_many_rows_is_named_by_sums(what, monkeypatch):
-    monkeypatch.setattr(faults, "_SAMPLED", 2**11)
+def test_a_line_of_totals_below_many_rows_is_named_by_sums(what):
     sites = [large_site(seed) for seed in range(3)]
     X = sites[1]
     lines = {"sum": [X.sum(axis=0)], "mean": [X.mean(axis=0)], "sum above mean": [X.sum(axis=0), X.mean(axis=0)]}[what]
@@ -167,12 +167,11 @@ def test_a_line_of_totals_below_many_rows_is_named_by_sums(what, monkeypatch):
     assert f"Row 3000 (from 0 on) is the {kind} of the lines above it, and no row of its own" in said
 
 
-def test_codes_and_units_among_many_rows_are_named_by_a_sample(monkeypatch):
-    monkeypatch.setattr(faults, "_SAMPLED", 2**12)
+def test_codes_and_units_among_many_rows_are_named_by_a_sample():
     sites = [large_site(seed) for seed in range(3)]
     sites[0][::5, 3] = -999
     sites[2][:, 1] = np.round(sites[2][:, 1] * 2.20462, 1)
-    said = said_of_large(sites)
+    said = said_of_large(sites, most=2**15)
     assert "Column glucose holds -999 at least" in said
     assert "Column weight looks as if site2 had other units" in said
 
@@ -183,8 +182,7 @@ def test_nothing_is_said_of_many_ordinary_rows(seed):
 
 
 def test_a_run_names_a_line_of_totals_below_more_rows_than_are_looked_at_in_full(monkeypatch):
-    monkeypatch.setattr(faults, "CHEAP", 2**12)
-    monkeypatch.setattr(faults, "_SAMPLED", 2**11)
+    monkeypatch.setattr(faults, "CHEAP", 2**13)
     rows = large_site(0)
     table = Table(np.r_[rows, rows.sum(axis=0)[None]], COLUMNS)
     hints = " ".join(simulate("krylov", [table], n_components=1).hints)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 import numpy as np
 
@@ -30,10 +30,6 @@ from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 from flower_pca.simulation.backend import Shards
 from flower_pca.simulation.sites import clients_of
-
-if TYPE_CHECKING:
-    pass
-
 
 # Each of these matrices then takes 200 MB.
 _WIDEST: Final = 5000  # columns, of which square matrices are formed

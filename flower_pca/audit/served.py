@@ -158,11 +158,6 @@ def peaks(rules: Rules) -> bool:
     return "peak" in parts and not rules.masked_only and not has_noise(rules)
 
 
-def algorithms(rules: Rules) -> list[str]:
-    """What is served of all that a node can be asked for by name."""
-    return [name for name in everything() if not why_not(rules, name)]
-
-
 def comparing(rules: Rules) -> list[str]:
-    """The algorithms that compare rows, but for the budget's, whose noise covers that."""
-    return [name for name in algorithms(rules) if registry.STAGES[name].by_row]
+    """The algorithms that are served and compare rows, but for the budget's, whose noise covers that."""
+    return [name for name in everything() if registry.STAGES[name].by_row and not why_not(rules, name)]

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from flower_pca.base import labels
 from flower_pca.base.linalg import Array
-from flower_pca.base.options import option, reading
+from flower_pca.base.options import option
+from flower_pca.hints.sentences import capital
+from flower_pca.hints.sites import LEAST, MANY, Look
 
-# values from which something can be said, and different ones from which a column measures
-_LEAST: Final = 5
-_MANY: Final = 10
 _FILLS: Final = 1e9  # the smallest size of a fill value: of -2^31, 2^63, 1e20
 _FAR: Final = 1000.0  # times the spread of all other values that a fill value lies away
 _POINT: Final = (10.0, 100.0, 0.1, 0.01)  # how far a point is shifted, by typing
@@ -32,27 +31,27 @@ _CODES: Final = re.compile(
 )
 
 
-def fills(look: Any) -> Iterator[str]:
+def fills(look: Look) -> Iterator[str]:
     """Values beyond a thousand times the spread of all others, such as 1e20 or -2^31, which programs write for gaps."""
     large = np.maximum(np.abs(look.low), np.abs(look.high)) >= _FILLS
     for j in np.flatnonzero(large).tolist():
         values = np.sort(look.values(j))
         for value in (values[0], values[-1]):
             rest = values[values != value]
-            if abs(value) < _FILLS or len(rest) < _MANY or len(np.unique(rest)) < _MANY:
+            if abs(value) < _FILLS or len(rest) < MANY or len(np.unique(rest)) < MANY:
                 continue
             away = min(abs(rest[0] - value), abs(rest[-1] - value))
             if away > _FAR * max(rest[-1] - rest[0], 1e-3 * np.abs(rest).max()):
                 yield look.no_measurement(j, float(value), "a thousand times further from all others than they spread")
 
 
-def shifted_points(look: Any) -> Iterator[str]:
+def shifted_points(look: Look) -> Iterator[str]:
     """A single value ten times too large or too small in a column whose others lie close together."""
     for j in np.flatnonzero((look.low > 0.0) & (look.high > look.low)).tolist():
         values = np.sort(look.values(j))
         for end in (0, -1):
             value, rest = values[end], values[1:] if end == 0 else values[:-1]
-            if len(rest) < 4 * _MANY or len(np.unique(rest)) < _MANY or rest[-1] > _TIGHT * rest[0]:
+            if len(rest) < 4 * MANY or len(np.unique(rest)) < MANY or rest[-1] > _TIGHT * rest[0]:
                 continue
             far = value - rest[-1] > rest[-1] - rest[0]
             if end == 0:  # Children among adults are no slips, so the others have to be closer together here.
@@ -79,12 +78,12 @@ def turned_signs(sites: Sequence[str], levels: Array, seen: Array, columns: Sequ
             span = usual[2] - usual[0]
             apart = ((there[:, 0] > 0).all() and here[2] < 0) or ((there[:, 2] < 0).all() and here[0] > 0)
             if apart and span > 0 and abs(here[1] + usual[1]) < 0.25 * span + 2 * span / np.sqrt(seen[i, j]):
-                yield f"{_capital(columns[j])} looks as if its sign were turned at {sites[i]}. Turn it back."
+                yield f"{capital(columns[j])} looks as if its sign were turned at {sites[i]}. Turn it back."
 
 
 def swapped(sites: Sequence[str], levels: Array, seen: Array, columns: Sequence[str]) -> Iterator[str]:
     """Two columns that lie at one site where the other one lies at all others."""
-    if len(sites) < 3 or not (seen >= _LEAST).all() or np.isnan(levels).any():
+    if len(sites) < 3 or not (seen >= LEAST).all() or np.isnan(levels).any():
         return
     for i, site in enumerate(sites):
         others = np.delete(levels, i, axis=0)
@@ -101,7 +100,7 @@ def swapped(sites: Sequence[str], levels: Array, seen: Array, columns: Sequence[
         }
         for a, b in sorted(on):
             if a < b and (b, a) in on:
-                both = f"{_capital(columns[a])} and {columns[b]}"
+                both = f"{capital(columns[a])} and {columns[b]}"
                 yield f"{both} look as if they were swapped at {site}. Check that file."
 
 
@@ -110,11 +109,11 @@ def _alike(here: Array, low: float, high: float, middle: float) -> bool:
     return bool(abs(here[1] - middle) < 0.5 * span and 0.4 * span < here[2] - here[0] < 1.6 * span)
 
 
-def other_codes(look: Any) -> Iterator[str]:
+def other_codes(look: Look) -> Iterator[str]:
     """A column of two kinds that one site codes by other numbers than all others: by 1 and 2 instead of 0 and 1."""
     if len(look.sites) < 2:
         return
-    for j in np.flatnonzero((look.different == 2).all(axis=0) & (look.seen >= _LEAST).all(axis=0)).tolist():
+    for j in np.flatnonzero((look.different == 2).all(axis=0) & (look.seen >= LEAST).all(axis=0)).tolist():
         pairs = [tuple(np.unique(values[: seen[j], j])) for values, seen in zip(look.in_order, look.seen, strict=True)]
         kinds = sorted(set(pairs), key=pairs.count)
         whole = all(value == int(value) for pair in kinds for value in pair)
@@ -127,7 +126,7 @@ def other_codes(look: Any) -> Iterator[str]:
             )
 
 
-def codes(look: Any) -> Iterator[str]:
+def codes(look: Look) -> Iterator[str]:
     """Numbers that name something and measure nothing, by what their column is called: post codes, phone numbers."""
     for j, column in enumerate(look.columns):
         name = column.removeprefix("column ")
@@ -138,13 +137,13 @@ def codes(look: Any) -> Iterator[str]:
 _LISTED: Final = option("columns", ["..."])
 
 
-def dates(look: Any) -> Iterator[str]:
+def dates(look: Look) -> Iterator[str]:
     """Days and times as numbers, by their shape: 05012024, 240105, milliseconds since 1970."""
     for j in np.flatnonzero((look.low >= 10100) & (look.high > look.low)).tolist():
         if not look.is_whole(j):
             continue
         values = look.values(j)
-        if len(np.unique(values)) < _MANY:
+        if len(np.unique(values)) < MANY:
             continue
         if values.min() >= 9.4e11 and values.max() <= 2.2e12:
             yield f"{look.title(j)} holds times in milliseconds since 1970, as numbers. {_OUT}"
@@ -163,18 +162,18 @@ def dates(look: Any) -> Iterator[str]:
 _OUT: Final = f"Leave it out: name the others with {_LISTED}."
 
 
-def lines_of_statistics(look: Any) -> Iterator[str]:
+def lines_of_statistics(look: Look) -> Iterator[str]:
     """Lines at the end that are the mean, the deviation, the least and the largest value of those above."""
     for site in look.sites:
         for m in _ENDS:
             above, below = site.rows[:-m], site.rows[-m:]
-            if len(above) < _LEAST:
+            if len(above) < LEAST:
                 continue
             said = [_statistic(line, above) for line in below]
             if all(said) and len(set(said)) > 1:
                 first, last = site.place(len(above)), site.place(len(site.rows) - 1)
                 yield (
-                    f"{_capital(first)} to {last} are the {labels.series(said)} of the lines above them, and no rows. "
+                    f"{capital(first)} to {last} are the {labels.series(said)} of the lines above them, and no rows. "
                     "Take them out."
                 )
                 break
@@ -202,18 +201,18 @@ def _statistic(line: Array, above: Array) -> str:
     return next((name for name, expected in known.items() if (np.abs(values - expected) <= slack).all()), "")
 
 
-def totals_anywhere(look: Any) -> Iterator[str]:
+def totals_anywhere(look: Look) -> Iterator[str]:
     """A line that is the sum of the lines before it, back to the one before of this kind, or of all other lines."""
     for site in look.sites:
         rows = np.where(np.isnan(site.rows), 0.0, site.rows)
-        if len(rows) < _LEAST or rows.shape[1] < 2:
+        if len(rows) < LEAST or rows.shape[1] < 2:
             continue
-        measures = np.array([len(np.unique(column[:200])) > _LEAST for column in rows.T])
+        measures = np.array([len(np.unique(column[:200])) > LEAST for column in rows.T])
         if measures.sum() < 2:
             continue
         found = _subtotals(rows[:, measures])
         if found:
-            first = _capital(site.place(found[0]))
+            first = capital(site.place(found[0]))
             more = f", and so are {len(found) - 1} more of theirs" if len(found) > 1 else ""
             yield f"{first} is the sum of other lines{more}. Take it out: it is no row of its own."
 
@@ -239,24 +238,14 @@ def _subtotals(rows: Array) -> list[int]:
     return [i for i in found if i < n - 1]
 
 
-def repeated(look: Any) -> Iterator[str]:
+def repeated(look: Look) -> Iterator[str]:
     """One row that is there many times, where rows are hardly alike by accident."""
     for site, different in zip(look.sites, look.different, strict=True):
         marks, first, counts = np.unique(site.marks, return_index=True, return_counts=True)
         most = int(counts.max())
-        if most < _OFTEN or most >= 0.05 * len(site.rows) or (different > _MANY).sum() < 2:
+        if most < _OFTEN or most >= 0.05 * len(site.rows) or (different > MANY).sum() < 2:
             continue
         # All other rows are there once or twice.
-        if np.partition(counts, -2)[-2] <= 2 and len(marks) > 4 * _MANY:
+        if np.partition(counts, -2)[-2] <= 2 and len(marks) > 4 * MANY:
             row = int(first[np.argmax(counts)])
-            yield f"{_capital(site.place(row))} is there {most} times. Take out all but one, unless they differ."
-
-
-def _capital(text: str) -> str:
-    return f"{text[0].upper()}{text[1:]}"
-
-
-def gaps_of(value: float) -> str:
-    """What reads this value as a gap."""
-    plain = int(value) if abs(value) < 2**53 and value == int(value) else value
-    return reading("gaps", [plain])
+            yield f"{capital(site.place(row))} is there {most} times. Take out all but one, unless they differ."

@@ -37,8 +37,8 @@ from flower_pca.base.shown import shown
 from flower_pca.core.drive import Driven, OnRound, Watcher, drive
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Broadcast, Failure, Reply, Sum
-from flower_pca.hints import faults
 from flower_pca.hints.repeats import without_repeats
+from flower_pca.hints.units import units_by_moments
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.projection import Scaling
 from flower_pca.results.start import Components, Start
@@ -584,7 +584,7 @@ def _other_units(model: Model, names: Mapping[int, str]) -> list[str]:
     sites = [labels.client_name(names, int(key)) for key in model.sites[SITE_KEYS][enough]]
     columns = model.feature_names or [f"column {j}" for j in range(model.d)]
     rows, means, deviations = (model.sites[name][enough] for name in (SITE_ROWS, SITE_MEANS, SITE_DEVIATIONS))
-    return faults.of_moments(sites, rows, means, deviations, columns)
+    return units_by_moments(sites, rows, means, deviations, columns)
 
 
 def _figures_of(run: Driven, record: Round) -> MetricRecord:

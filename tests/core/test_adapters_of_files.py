@@ -277,11 +277,11 @@ def test_no_package_is_imported_to_recognise_an_object():
 def test_a_run_on_rows_in_a_file_holds_a_small_part_of_them(kind, tmp_path, monkeypatch):
     monkeypatch.setattr(source, "_PIECE", 2**17)
     monkeypatch.setattr(source, "_BLOCK", 2**12)
-    monkeypatch.setattr(faults, "CHEAP", 0)  # the look for faults takes a copy of few rows, and these are few
-    monkeypatch.setattr(faults, "BARE", 0)
-    monkeypatch.setattr(faults, "_SAMPLED", 2**12)
+    monkeypatch.setattr(faults, "CHEAP", 2**15)  # the look for faults takes a copy of few rows, and these are few
+    monkeypatch.setattr(faults, "BARE", 2**15)
     rows = np.tile(ROWS, (400, 1))
     rows += np.random.default_rng(2).standard_normal(rows.shape)
+    assert rows.size > 2**15
     given = KINDS_OF_ROWS[kind](rows, tmp_path)
 
     def run():

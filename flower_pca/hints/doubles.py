@@ -1,0 +1,63 @@
+"""Rows that are there twice: at two sites, or at one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
+
+from flower_pca.base import labels
+from flower_pca.base.linalg import Array
+from flower_pca.hints.sites import FEW, MANY, Look, Site
+
+
+def doubles(look: Look) -> Iterator[str]:
+    """The same rows at two sites, or twice at one."""
+    sites = look.sites
+    every = [site.marks for site in sites]
+    whose = np.repeat(np.arange(len(sites)), list(map(len, every)))
+    marks = np.concatenate(every)
+    # Stable, as a pair has to name its first site first.
+    order = np.argsort(marks, kind="stable")
+    ordered = marks[order]
+    again = np.flatnonzero(ordered[1:] == ordered[:-1])
+    if not len(again):
+        return
+    looked_at = zip(sites, look.different, strict=True)
+    telling = [_tells_rows_apart(site, different) for site, different in looked_at]
+    owners = whose[order]
+    pairs = Counter(zip(owners[again].tolist(), owners[again + 1].tolist(), strict=True))
+    for (i, j), count in pairs.items():
+        one, other = sites[i], sites[j]
+        if i != j and np.array_equal(one.marks, other.marks) and len(np.unique(one.marks)) > FEW:
+            yield f"{other.who} holds the same rows as {one.who}. Leave one of them out."
+        elif telling[i] and telling[j] and count >= max(FEW, 0.05 * min(len(one.rows), len(other.rows))):
+            row = int(np.flatnonzero(np.isin(other.marks, one.marks))[0])
+            where = f"of {other.who} are rows of {one.who} as well, and are"
+            if i == j:
+                _, first = np.unique(one.marks, return_index=True)
+                row = int(np.setdiff1d(np.arange(len(one.marks)), first)[0])
+                where = f"of {other.who} are"
+            yield f"{labels.count(count, 'row')} {where} there twice: the first is {other.place(row)}. Take them out."
+
+
+def _tells_rows_apart(site: Site, different: Array) -> bool:
+    """Whether two rows of a site are hardly alike by accident, by how values come again.
+
+    Rows that are there twice are looked at once: they would make every value come again.
+    """
+    measures = np.flatnonzero(different > MANY)
+    if len(measures) < 2:
+        return False
+    _, once = np.unique(site.marks, return_index=True)
+    # The logarithm of how many pairs of rows independent columns make alike by accident.
+    again = 2.0 * np.log(max(len(once), 2))
+    for j in measures[:64]:
+        values = site.rows[once, j]
+        _, counts = np.unique(values[~np.isnan(values)], return_counts=True)
+        # of pairs of two rows, and one pair more, as none may have been alike yet
+        alike = np.sum(counts * (counts - 1.0)) / 2.0 + 1.0
+        pairs = counts.sum() * (counts.sum() - 1.0) / 2.0 + 1.0
+        again += float(np.log(alike / pairs))
+    return bool(again < np.log(0.01))

@@ -1,0 +1,196 @@
+"""Columns that lie at one site where those of the others would lie in another unit."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import numpy as np
+
+from flower_pca.base import labels
+from flower_pca.base.linalg import Array
+from flower_pca.hints.sentences import capital, shorten
+from flower_pca.hints.sites import LEAST, Look
+
+SITES: Final = 30  # beyond them one site hardly changes the median of all
+# columns beyond which they are wave lengths, genes or pixels, and some look odd by accident
+WIDE: Final = 500
+_CELSIUS: Final = 60.0  # degrees at most of what is measured in either scale
+# of the spread: how far a median may lie from that of the other sites in another unit
+_APART: Final = 0.25
+_TENTH: Final = 1.2816  # deviations from the mean to nine tenths of normal values
+# what chance adds to both, times the root of n: a deviation of the median, and of the spread, of
+# normal values
+_APART_BY_CHANCE: Final = 0.49
+_WIDER_BY_CHANCE: Final = 0.89
+_WIDER: Final = 1.6  # how far a spread may differ from theirs
+# between nine tenths of the smaller and a tenth of the larger: no other people, whatever the unit
+# is
+_FAR: Final = 10.0
+_GLUCOSE: Final = "as between mg/dl and mmol/l of glucose, or umol/l of bilirubin"
+_UNITS: Final = (  # a factor and what is added: how one unit becomes another
+    (10.0, 0.0, "a factor of 10"),
+    (100.0, 0.0, "a factor of 100"),
+    (1000.0, 0.0, "a factor of 1000"),
+    (18.016, 0.0, _GLUCOSE),
+    (38.67, 0.0, "as between mg/dl and mmol/l of cholesterol"),
+    (88.5, 0.0, "as between mg/dl and umol/l of creatinine, or mmol/l of triglycerides"),
+    (17.1, 0.0, _GLUCOSE),
+    (59.48, 0.0, "as between mg/dl and umol/l of uric acid"),
+    (6.006, 0.0, "as between mg/dl and mmol/l of urea"),
+    (2.20462, 0.0, "as between pounds and kilograms"),
+    (2.54, 0.0, "as between inches and centimetres"),
+    (7.50062, 0.0, "as between mmHg and kPa"),
+    (1.8, 32.0, "as between Fahrenheit and Celsius"),
+    (1.0, 273.15, "as between Kelvin and Celsius"),
+)
+
+
+def units(look: Look) -> Iterator[str]:
+    """Columns that lie at one site where those of all the others would lie in another unit."""
+    measured = [i for i, values in enumerate(look.in_order) if len(values) >= LEAST]
+    if len(measured) < 2:
+        return
+    seen = look.seen[measured]
+    shares = np.multiply.outer([0.1, 0.5, 0.9], np.maximum(seen - 1, 0))
+    places = np.rint(shares).astype(int)
+    numbered = enumerate(measured)
+    levels = np.stack([np.take_along_axis(look.in_order[i], places[:, k], axis=0) for k, i in numbered])
+    several = look.different[measured] > LEAST
+    whose = [look.sites[i].who for i in measured]
+    yield from _odd_units(whose, levels, seen * several, look.columns, middle="median")
+
+
+def units_by_moments(
+    sites: Sequence[str], rows: Array, means: Array, deviations: Array, columns: Sequence[str]
+) -> list[str]:
+    """Columns that lie at one site where those of the others would lie in another unit, by means and deviations alone.
+
+    For who does not see the rows: a tenth and nine tenths are taken to lie as those of normal
+    values do.
+    """
+    if len(sites) < 2 or len(columns) > WIDE:
+        return []
+    # a site without values of a column, or with a single one, is no other to compare by
+    deviations = np.where(deviations > 0.0, deviations, np.nan)
+    tenths = np.array([-_TENTH, 0.0, _TENTH])
+    levels = means[:, None] + tenths[:, None] * deviations[:, None]
+    with warnings.catch_warnings():  # where no other site has values there is no median of theirs
+        warnings.simplefilter("ignore", RuntimeWarning)
+        seen = rows[:, None] * (deviations > 0.0)
+        return shorten(list(_odd_units(sites, levels, seen, columns, middle="mean")))
+
+
+def _odd_units(
+    sites: Sequence[str], levels: Array, seen: Array, columns: Sequence[str], *, middle: str
+) -> Iterator[str]:
+    """Of the levels of all sites (sites x 3 x d), of one in another unit; `seen`: of how many values, 0 for few."""
+    alone = _alone(levels) & (seen > 0)
+    # of the one and of all others, relative to the root of one value's
+    others_seen = np.maximum(seen.sum(axis=0) - seen, 1)
+    error = np.sqrt(1.0 / np.maximum(seen, 1) + 1.0 / others_seen)
+    yield from _two_units(sites, levels, seen, columns, middle=middle)
+    others, looked = "the other sites", np.flatnonzero(alone.any(axis=1)).tolist()
+    if len(sites) == 2:  # either may be the odd one: one sentence is enough
+        others, looked = sites[1], [i for i in looked if i == 0]
+    for i in looked:
+        usual = _of_others(levels, i)
+        steady = usual[2] > usual[0]
+        columns_alone = np.flatnonzero(alone[i] & steady).tolist()
+        units = {j: _unit(levels[i, :, j], usual[:, j], error[i, j]) for j in columns_alone}
+        odd = {j: words for j, words in units.items() if words}
+        if len(odd) > max(2, len(columns) // 4) and len(set(odd.values())) > 1:
+            continue  # other people, who differ in most of what is measured
+        for j, words in odd.items():
+            here = levels[i, 1, j]
+            there = usual[1, j]
+            place = f"its {middle} is {here:.4g}, against {there:.4g} at {others}, {words}"
+            yield f"{capital(columns[j])} looks as if {sites[i]} had other units: {place}. Convert it."
+
+
+def _two_units(
+    sites: Sequence[str], levels: Array, seen: Array, columns: Sequence[str], *, middle: str
+) -> Iterator[str]:
+    """Columns in which half of four sites or more lie where the other half would lie in another known unit."""
+    if not 4 <= len(levels) <= SITES:
+        return
+    pairs = _pairs_apart(levels)
+    for j in range(levels.shape[2]):
+        here = np.flatnonzero(seen[:, j] > 0)
+        order = here[np.argsort(levels[here, 1, j], kind="stable")]
+        low, high = order[: len(order) // 2], order[len(order) // 2 :]
+        if len(low) < 2 or len(low) != len(high) or not pairs[np.ix_(low, high)][:, :, j].all():
+            continue
+        if pairs[np.ix_(low, low)][:, :, j].any() or pairs[np.ix_(high, high)][:, :, j].any():
+            continue
+        below, above = (np.nanmedian(levels[side][:, :, j], axis=0) for side in (low, high))
+        error = float(np.sqrt(sum(1.0 / seen[side, j].sum() for side in (low, high))))
+        words = _unit(above, below, error)
+        if above[2] > above[0] and below[2] > below[0] and words and "about" not in words:
+            names = [labels.series([sites[i] for i in sorted(side)]) for side in (low, high)]
+            yield (
+                f"{capital(columns[j])} looks as if {names[0]} had other units than {names[1]}: its {middle} is "
+                f"{below[1]:.4g} there and {above[1]:.4g} here, {words}. Convert one half."
+            )
+
+
+def _alone(levels: Array) -> Array:
+    """Which columns lie at a site apart from most sites, which lie together, sites x d.
+
+    The sites that lie apart are fewer than half, so the median over all sites is that of the others:
+    two sites in other units do not hide each other.
+    """
+    usual = np.nanmedian(levels, axis=0)
+    apart = (levels[:, 0] > usual[2]) | (levels[:, 2] < usual[0])
+    here = ~np.isnan(levels[:, 1])
+    if len(levels) > SITES:
+        return np.asarray(apart & (2 * apart.sum(axis=0) < here.sum(axis=0)))
+    if len(levels) == 2:
+        return np.asarray(_pairs_apart(levels).any(axis=0) & here.all(axis=0) & np.ones_like(apart))
+    pairs = _pairs_apart(levels)
+    most = here & ~apart
+    # the others lie together, and each odd site lies apart from all of them
+    together = ~(pairs & most[:, None] & most[None, :]).any(axis=(0, 1))
+    from_all = (pairs | ~most[None, :]).all(axis=1)
+    few = (2 * apart.sum(axis=0) < here.sum(axis=0)) & (here.sum(axis=0) > 2)
+    return np.asarray(apart & from_all & together & few)
+
+
+def _pairs_apart(levels: Array) -> Array:
+    """Which columns of two sites lie apart, sites x sites x d: a tenth of the one above nine tenths of the other."""
+    above = levels[:, None, 0] > levels[None, :, 2]
+    return np.asarray(above | above.swapaxes(0, 1))
+
+
+def _of_others(levels: Array, i: int) -> Array:
+    """The levels of the sites but one; of many sites those of all, which one does not change."""
+    if len(levels) <= SITES:
+        levels = np.delete(levels, i, axis=0)
+    return np.asarray(np.nanmedian(levels, axis=0))
+
+
+def _unit(here: Array, usual: Array, error: float) -> str:
+    """Which unit makes the one of the other, in words; "" for none.
+
+    Both are of few values, whose median and spread are off by chance: by `error`, relative to the
+    spread of one.
+    """
+    best, words = _APART + _APART_BY_CHANCE * error, ""
+    wider = _WIDER * np.exp(_WIDER_BY_CHANCE * error)
+    for factor, shift, what in _UNITS:
+        for to, since in ((here, usual), (usual, here)):
+            as_to = since * factor + shift
+            span = as_to[2] - as_to[0]
+            off = abs(to[1] - as_to[1]) / span
+            wide = (to[2] - to[0]) / span
+            if shift:
+                likely = abs(since[1]) < _CELSIUS
+            else:
+                likely = min(here[0], usual[0]) > 0.0
+            if likely and off < best and 1.0 / wider < wide < wider:
+                best, words = off, what
+    low, high = sorted((here, usual), key=lambda levels: float(levels[1]))
+    if not words and low[0] > 0.0 and high[0] > _FAR * low[2]:
+        return f"a factor of about {high[1] / low[1]:.0f}"
+    return words

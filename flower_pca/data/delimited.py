@@ -26,19 +26,11 @@ from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 from flower_pca.blocks import source
 from flower_pca.blocks.source import Stored
-from flower_pca.data.dialect import (
-    SAMPLE,
-    Cells,
-    Marks,
-    check_marks,
-    find_separator,
-    option,
-    require_clear,
-    separator_above,
-    text_of,
-)
+from flower_pca.data.dialect import SAMPLE, Cells, Marks, check_marks, find_separator, separator_above
+from flower_pca.data.first_line import require_clear
 from flower_pca.data.gaps import Gaps, emptied
 from flower_pca.data.reading import HELD, Unchanged, chosen, reading, with_ids
+from flower_pca.data.text import option, text_of
 from flower_pca.names.columns import among, no_numbers
 from flower_pca.names.origin import Origin
 from flower_pca.names.table import Table

@@ -1,46 +1,27 @@
-"""How a text file is written: its encoding, what stands between its cells, what number a cell is,
-and its first line.
-
-Text may have a byte-order mark, the encoding that is given, or UTF-8. What cannot be decoded is
-named by its line and its byte, with the option that may read it.
+"""How a text file is written: what stands between its cells, and what number a cell is.
 
 Each file has its own dialect, so that a German one may lie among others: what nobody has said of it
 is found in it. The separator is the one by which all lines have as many cells, and most of these
 are numbers. Of points and commas in numbers it is asked which can only stand before decimals (3,5)
 or between thousands (1.234.567): where a file has 1.008, and nothing else in it says which of both
 that is, it is refused until somebody says so.
-
-A first line of numbers is a row as the others, or names that happen to be numbers: wave numbers,
-times and years look like values, and a row too many turns the components without a word. So a line
-is refused whose numbers are unlike those below: far from them in all columns, or going up, going
-down or in equal steps, as hardly a line below does. What is rare among n rows is the first one's by
-accident about once in n.
 """
 
 from __future__ import annotations
 
-import codecs
 import csv as tables
-import gzip
-import io
-import itertools
 import re
-import zipfile
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Final
 
 import numpy as np
 
-from flower_pca.base import labels
-from flower_pca.base.errors import ConfigError, DataError
+from flower_pca.base.errors import ConfigError
 from flower_pca.base.labels import GAPS
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import shown
-from flower_pca.data.reading import ending, stem
 
 # among numbers they are no levels, and may be written in any case
 _WORDS: Final = {**{word.lower(): np.nan for word in GAPS}, "true": 1.0, "false": 0.0}
@@ -285,223 +266,3 @@ class Marks:
         if sep == "," and not self.columns["either, by a point"] & self.columns["whole"]:
             return None
         return self.first.get("either, by a point")
-
-
-_LINES, _CELLS = 200, 2**18  # that are looked at, at most
-_FEWEST: Final = 5  # lines below from which something can be said
-# lines below among which something that happens to few columns by accident would be seen
-_MANY: Final = 100
-_RARE: Final = 0.01  # of the lines below
-_FAR: Final = 5.0  # spreads of a column
-
-
-def require_clear(file: Path, first: Sequence[str], below: Iterable[Sequence[str]], cells: Cells) -> None:
-    """Refuse a first line that may be names or values: years, codes, unlike numbers."""
-    # pandas writes its index below an empty cell.
-    index = len(first) > 1 and not first[0].strip()
-    codes = first[index:]
-    if len(codes) < 2 or not all(code.strip() and cells.number(code) for code in codes):
-        return
-    most = max(min(_LINES, _CELLS // len(first)), _FEWEST)
-    second, *more = itertools.islice(below, most)
-    beside: Sequence[str] = second
-    got = ""
-    if index:  # below an index, whole numbers count columns or say nothing
-        beside, got = (), "an empty cell and "
-    what = _whole(codes, beside)
-    if not what:
-        alike = [line for line in (second, *more) if len(line) == len(first)]
-        lines = [line[index:] for line in alike]
-        what = _unlike(_numbers([codes], cells)[0], _numbers(lines, cells))
-    if what:
-        got += what
-        raise DataError(
-            f"The first line of {file} may be names or values: it has {got}. Write csv(path={str(file)!r}, "
-            "header=True) or header=False; of a folder, folder(..., header=True).",
-            place=str(file),
-        )
-
-
-def _whole(codes: Sequence[str], second: Sequence[str]) -> str:
-    """Different whole numbers that count columns, as pandas does, or stand above broken ones."""
-    if len(set(codes)) != len(codes) or not all(re.fullmatch(r"\s*\d+\s*", code) for code in codes):
-        return ""
-    counted = [int(code) for code in codes] == list(range(len(codes)))
-    if counted or any(map(_broken, second)):
-        return "different whole numbers"
-    return ""
-
-
-def _broken(cell: str) -> bool:
-    return re.fullmatch(r"\s*[-+]?\d+\s*", cell) is None and Cells(",").number(cell)
-
-
-def _unlike(first: Array, rows: Array) -> str:
-    """In what a line is unlike the rows below it, in words; "" where it is like them."""
-    n, d = rows.shape
-    if n < _FEWEST or not np.isfinite(first).all():
-        return ""
-    for words, has, fewest in (("go up", _up, 5), ("go down", _down, 5), ("go in equal steps", _even, 3)):
-        if n >= _MANY:
-            fewest = 3
-        if d >= fewest and has(first[None])[0] and has(rows).mean() <= _RARE:
-            return f"numbers that {words}, unlike those of the lines below"
-    low, high = np.fmin.reduce(rows), np.fmax.reduce(rows)
-    spread = high - low
-    varies = spread > 0.0
-    beyond = np.maximum(low - first, first - high)
-    far = beyond[varies] > _FAR * spread[varies]
-    if varies.sum() >= 2 and far.all():
-        return "numbers far from those of the lines below"
-    return ""
-
-
-def _up(rows: Array) -> Array:
-    return np.asarray((np.diff(rows) > 0.0).all(axis=1))
-
-
-def _down(rows: Array) -> Array:
-    return _up(-rows)
-
-
-def _even(rows: Array) -> Array:
-    steps = np.diff(rows)
-    first = steps[:, :1]
-    even = np.abs(steps - first) <= 1e-6 * np.abs(first)
-    return np.asarray((steps[:, 0] != 0.0) & even.all(axis=1))
-
-
-def _numbers(lines: Sequence[Sequence[str]], cells: Cells) -> Array:
-    """The cells as numbers; NaN of gaps, and of those that are none."""
-    number, value = cells.number, cells.value
-    values = [[value(cell) if number(cell) else np.nan for cell in line] for line in lines]
-    return np.array(values, dtype=np.float64).reshape(len(lines), -1)
-
-
-_MARKS: Final = {  # the longer ones first: that of UTF-16 begins that of UTF-32
-    codecs.BOM_UTF8: "utf-8-sig",
-    codecs.BOM_UTF32_LE: "utf-32",
-    codecs.BOM_UTF32_BE: "utf-32",
-    codecs.BOM_UTF16_LE: "utf-16",
-    codecs.BOM_UTF16_BE: "utf-16",
-}
-# what to try next
-_OTHER: Final = {"utf-16": "utf-8", "utf-32": "utf-8", "latin-1": "cp1252"}
-_LOOK: Final = 4096  # bytes that are looked at for what a file is
-_PACKED: Final = {b"\x1f\x8b": "gzip", b"PK\x03\x04": "zip", b"BZh": "bzip2", b"\xfd7zXZ": "xz"}
-
-
-@contextmanager
-def text_of(file: Path, encoding: str | None) -> Iterator[TextIO]:
-    """The file, opened as text; errors about bytes say where they are, and what to do."""
-    usual = "utf-8"
-    if encoding is not None:
-        usual = _codec(encoding)
-    with bytes_of(file) as raw:
-        start = raw.read(_LOOK)
-    marked = (name for mark, name in _MARKS.items() if start.startswith(mark))
-    used = next(marked, usual)
-    _require_text(file, start, used, given=encoding is not None)
-    try:
-        # The csv module wants ends of lines as they are: a cell in quotes may have some.
-        with bytes_of(file) as raw, io.TextIOWrapper(raw, encoding=used, newline="") as lines:
-            yield lines
-    except UnicodeError as error:
-        got = _place(file, used) or f"bytes that are none ({getattr(error, 'reason', error)})"
-        remedy = f"{option(file, encoding=_OTHER.get(used, 'latin-1'))}, or the encoding that it has."
-        raise DataError(
-            f"The data file {file} is not text in {_words(used)}: it has {got}. {remedy}", place=str(file)
-        ) from error
-
-
-@contextmanager
-def bytes_of(file: Path) -> Iterator[Any]:
-    """The bytes of a text file, also of one that is packed by gzip or zip."""
-    kind = ending(file)
-    if kind.endswith(".gz"):
-        with gzip.open(file, "rb") as raw:
-            yield raw
-    elif kind.endswith(".zip"):
-        with zipfile.ZipFile(file) as archive:
-            # macOS packs a folder of its own beside what it is given.
-            inside = [name for name in archive.namelist() if not name.endswith("/") and not name.startswith("__MACOSX")]
-            if len(inside) != 1:
-                raise DataError(
-                    f"{file} holds {labels.count(len(inside), 'file')}. Unpack it, or pack one table into a zip file."
-                )
-            if archive.getinfo(inside[0]).flag_bits & 1:
-                raise DataError(f"{file} is encrypted. Unpack it with its password first.")
-            with archive.open(inside[0]) as raw:
-                yield raw
-    else:
-        with file.open("rb") as raw:
-            yield raw
-
-
-def option(file: Path, **options: Any) -> str:
-    """How to read the file with these options, alone or in a folder."""
-    given = ", ".join(f"{name}={value!r}" for name, value in options.items())
-    of_this = ", ".join(f"{name}={ {stem(file): value}!r}" for name, value in options.items())
-    return f"Write csv(path={str(file)!r}, {given}); of a folder, folder(..., {of_this})"
-
-
-def _codec(encoding: object) -> str:
-    try:
-        if not isinstance(encoding, str):
-            raise LookupError(encoding)
-        found = codecs.lookup(encoding)
-        # Python has hex and zip under such names as well, which make no text.
-        if not found._is_text_encoding:
-            raise LookupError(encoding)
-    except (LookupError, ValueError) as error:
-        raise ConfigError(
-            f"encoding is {shown(encoding)}, and it must be the name of an encoding, such as 'utf-8', 'latin-1' or "
-            "'utf-16'. Write encoding='latin-1'.",
-            setting="encoding",
-            value=encoding,
-        ) from error
-    return {"iso8859-1": "latin-1"}.get(found.name, found.name)
-
-
-def _require_text(file: Path, start: bytes, used: str, *, given: bool) -> None:
-    """Refuse a packed file, or one with zeros between its letters, as UTF-16 has without a mark."""
-    marked = (name for mark, name in _PACKED.items() if start.startswith(mark))
-    packed = next(marked, None)
-    if packed is not None:
-        raise DataError(f"The data file {file} is packed by {packed}. Unpack it.", place=str(file))
-    # There zeros belong to letters.
-    if "16" in used or "32" in used or b"\0" not in start:
-        return
-    remedy = "Mend the line, or name the source by a spec that reads this kind of file."
-    # UTF-16 has a zero in every other byte of Latin letters; a few are a damaged line.
-    if not given and 4 * start.count(0) >= len(start):
-        order = "utf-16-be"
-        # Latin letters have their zero second
-        if start[1::2].count(0) >= start[::2].count(0):
-            order = "utf-16-le"
-        remedy = f"{option(file, encoding=order)} if it is in UTF-16."
-    line = start[: start.index(0)].count(b"\n") + 1
-    raise DataError(
-        f"The data file {file} has a zero byte in line {line}, so it is not text. {remedy}", place=str(file)
-    )
-
-
-def _place(file: Path, used: str) -> str:
-    """The first byte that is none of this encoding, and its line; "" where lines cannot be told before decoding."""
-    if "16" in used or "32" in used:
-        return ""
-    with bytes_of(file) as raw:
-        for number, line in enumerate(raw, 1):
-            try:
-                # The mark counts as a letter here, so that bytes of the first line keep their places.
-                line.decode(used.removesuffix("-sig"))
-            except UnicodeError as error:
-                at = getattr(error, "start", 0)
-                return f"the byte 0x{line[at]:02x} in line {number} (byte {at + 1} of it)"
-    return ""
-
-
-def _words(used: str) -> str:
-    if used.startswith("utf"):
-        return used.removesuffix("-sig").upper()
-    return used

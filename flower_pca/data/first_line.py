@@ -1,0 +1,111 @@
+"""The first line of a text file, where it is all numbers: a row as the others, or names.
+
+Wave numbers, times and years are names that look like values, and a row too many turns the
+components without a word. So a line is refused whose numbers are unlike those below: far from them
+in all columns, or going up, going down or in equal steps, as hardly a line below does. What is rare
+among n rows is the first one's by accident about once in n.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from flower_pca.base.errors import DataError
+from flower_pca.base.linalg import Array
+from flower_pca.data.dialect import Cells
+
+_LINES, _CELLS = 200, 2**18  # that are looked at, at most
+_FEWEST: Final = 5  # lines below from which something can be said
+# lines below among which something that happens to few columns by accident would be seen
+_MANY: Final = 100
+_RARE: Final = 0.01  # of the lines below
+_FAR: Final = 5.0  # spreads of a column
+
+
+def require_clear(file: Path, first: Sequence[str], below: Iterable[Sequence[str]], cells: Cells) -> None:
+    """Refuse a first line that may be names or values: years, codes, unlike numbers."""
+    # pandas writes its index below an empty cell.
+    index = len(first) > 1 and not first[0].strip()
+    codes = first[index:]
+    if len(codes) < 2 or not all(code.strip() and cells.number(code) for code in codes):
+        return
+    most = max(min(_LINES, _CELLS // len(first)), _FEWEST)
+    second, *more = itertools.islice(below, most)
+    beside: Sequence[str] = second
+    got = ""
+    if index:  # below an index, whole numbers count columns or say nothing
+        beside, got = (), "an empty cell and "
+    what = _whole(codes, beside)
+    if not what:
+        alike = [line for line in (second, *more) if len(line) == len(first)]
+        lines = [line[index:] for line in alike]
+        what = _unlike(_numbers([codes], cells)[0], _numbers(lines, cells))
+    if what:
+        got += what
+        raise DataError(
+            f"The first line of {file} may be names or values: it has {got}. Write csv(path={str(file)!r}, "
+            "header=True) or header=False; of a folder, folder(..., header=True).",
+            place=str(file),
+        )
+
+
+def _whole(codes: Sequence[str], second: Sequence[str]) -> str:
+    """Different whole numbers that count columns, as pandas does, or stand above broken ones."""
+    if len(set(codes)) != len(codes) or not all(re.fullmatch(r"\s*\d+\s*", code) for code in codes):
+        return ""
+    counted = [int(code) for code in codes] == list(range(len(codes)))
+    if counted or any(map(_broken, second)):
+        return "different whole numbers"
+    return ""
+
+
+def _broken(cell: str) -> bool:
+    return re.fullmatch(r"\s*[-+]?\d+\s*", cell) is None and Cells(",").number(cell)
+
+
+def _unlike(first: Array, rows: Array) -> str:
+    """In what a line is unlike the rows below it, in words; "" where it is like them."""
+    n, d = rows.shape
+    if n < _FEWEST or not np.isfinite(first).all():
+        return ""
+    for words, has, fewest in (("go up", _up, 5), ("go down", _down, 5), ("go in equal steps", _even, 3)):
+        if n >= _MANY:
+            fewest = 3
+        if d >= fewest and has(first[None])[0] and has(rows).mean() <= _RARE:
+            return f"numbers that {words}, unlike those of the lines below"
+    low, high = np.fmin.reduce(rows), np.fmax.reduce(rows)
+    spread = high - low
+    varies = spread > 0.0
+    beyond = np.maximum(low - first, first - high)
+    far = beyond[varies] > _FAR * spread[varies]
+    if varies.sum() >= 2 and far.all():
+        return "numbers far from those of the lines below"
+    return ""
+
+
+def _up(rows: Array) -> Array:
+    return np.asarray((np.diff(rows) > 0.0).all(axis=1))
+
+
+def _down(rows: Array) -> Array:
+    return _up(-rows)
+
+
+def _even(rows: Array) -> Array:
+    steps = np.diff(rows)
+    first = steps[:, :1]
+    even = np.abs(steps - first) <= 1e-6 * np.abs(first)
+    return np.asarray((steps[:, 0] != 0.0) & even.all(axis=1))
+
+
+def _numbers(lines: Sequence[Sequence[str]], cells: Cells) -> Array:
+    """The cells as numbers; NaN of gaps, and of those that are none."""
+    number, value = cells.number, cells.value
+    values = [[value(cell) if number(cell) else np.nan for cell in line] for line in lines]
+    return np.array(values, dtype=np.float64).reshape(len(lines), -1)

@@ -1,0 +1,149 @@
+"""Text files: their encoding, and those that are packed.
+
+Text may have a byte-order mark, the encoding that is given, or UTF-8. What cannot be decoded is
+named by its line and its byte, with the option that may read it.
+"""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import io
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+from flower_pca.base import labels
+from flower_pca.base.errors import ConfigError, DataError
+from flower_pca.base.shown import shown
+from flower_pca.data.reading import ending, stem
+
+_MARKS: Final = {  # the longer ones first: that of UTF-16 begins that of UTF-32
+    codecs.BOM_UTF8: "utf-8-sig",
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+# what to try next
+_OTHER: Final = {"utf-16": "utf-8", "utf-32": "utf-8", "latin-1": "cp1252"}
+_LOOK: Final = 4096  # bytes that are looked at for what a file is
+_PACKED: Final = {b"\x1f\x8b": "gzip", b"PK\x03\x04": "zip", b"BZh": "bzip2", b"\xfd7zXZ": "xz"}
+
+
+@contextmanager
+def text_of(file: Path, encoding: str | None) -> Iterator[TextIO]:
+    """The file, opened as text; errors about bytes say where they are, and what to do."""
+    usual = "utf-8"
+    if encoding is not None:
+        usual = _codec(encoding)
+    with bytes_of(file) as raw:
+        start = raw.read(_LOOK)
+    marked = (name for mark, name in _MARKS.items() if start.startswith(mark))
+    used = next(marked, usual)
+    _require_text(file, start, used, given=encoding is not None)
+    try:
+        # The csv module wants ends of lines as they are: a cell in quotes may have some.
+        with bytes_of(file) as raw, io.TextIOWrapper(raw, encoding=used, newline="") as lines:
+            yield lines
+    except UnicodeError as error:
+        got = _place(file, used) or f"bytes that are none ({getattr(error, 'reason', error)})"
+        remedy = f"{option(file, encoding=_OTHER.get(used, 'latin-1'))}, or the encoding that it has."
+        raise DataError(
+            f"The data file {file} is not text in {_words(used)}: it has {got}. {remedy}", place=str(file)
+        ) from error
+
+
+@contextmanager
+def bytes_of(file: Path) -> Iterator[Any]:
+    """The bytes of a text file, also of one that is packed by gzip or zip."""
+    kind = ending(file)
+    if kind.endswith(".gz"):
+        with gzip.open(file, "rb") as raw:
+            yield raw
+    elif kind.endswith(".zip"):
+        with zipfile.ZipFile(file) as archive:
+            # macOS packs a folder of its own beside what it is given.
+            inside = [name for name in archive.namelist() if not name.endswith("/") and not name.startswith("__MACOSX")]
+            if len(inside) != 1:
+                raise DataError(
+                    f"{file} holds {labels.count(len(inside), 'file')}. Unpack it, or pack one table into a zip file."
+                )
+            if archive.getinfo(inside[0]).flag_bits & 1:
+                raise DataError(f"{file} is encrypted. Unpack it with its password first.")
+            with archive.open(inside[0]) as raw:
+                yield raw
+    else:
+        with file.open("rb") as raw:
+            yield raw
+
+
+def option(file: Path, **options: Any) -> str:
+    """How to read the file with these options, alone or in a folder."""
+    given = ", ".join(f"{name}={value!r}" for name, value in options.items())
+    of_this = ", ".join(f"{name}={ {stem(file): value}!r}" for name, value in options.items())
+    return f"Write csv(path={str(file)!r}, {given}); of a folder, folder(..., {of_this})"
+
+
+def _codec(encoding: object) -> str:
+    try:
+        if not isinstance(encoding, str):
+            raise LookupError(encoding)
+        found = codecs.lookup(encoding)
+        # Python has hex and zip under such names as well, which make no text.
+        if not found._is_text_encoding:
+            raise LookupError(encoding)
+    except (LookupError, ValueError) as error:
+        raise ConfigError(
+            f"encoding is {shown(encoding)}, and it must be the name of an encoding, such as 'utf-8', 'latin-1' or "
+            "'utf-16'. Write encoding='latin-1'.",
+            setting="encoding",
+            value=encoding,
+        ) from error
+    return {"iso8859-1": "latin-1"}.get(found.name, found.name)
+
+
+def _require_text(file: Path, start: bytes, used: str, *, given: bool) -> None:
+    """Refuse a packed file, or one with zeros between its letters, as UTF-16 has without a mark."""
+    marked = (name for mark, name in _PACKED.items() if start.startswith(mark))
+    packed = next(marked, None)
+    if packed is not None:
+        raise DataError(f"The data file {file} is packed by {packed}. Unpack it.", place=str(file))
+    # There zeros belong to letters.
+    if "16" in used or "32" in used or b"\0" not in start:
+        return
+    remedy = "Mend the line, or name the source by a spec that reads this kind of file."
+    # UTF-16 has a zero in every other byte of Latin letters; a few are a damaged line.
+    if not given and 4 * start.count(0) >= len(start):
+        order = "utf-16-be"
+        # Latin letters have their zero second
+        if start[1::2].count(0) >= start[::2].count(0):
+            order = "utf-16-le"
+        remedy = f"{option(file, encoding=order)} if it is in UTF-16."
+    line = start[: start.index(0)].count(b"\n") + 1
+    raise DataError(
+        f"The data file {file} has a zero byte in line {line}, so it is not text. {remedy}", place=str(file)
+    )
+
+
+def _place(file: Path, used: str) -> str:
+    """The first byte that is none of this encoding, and its line; "" where lines cannot be told before decoding."""
+    if "16" in used or "32" in used:
+        return ""
+    with bytes_of(file) as raw:
+        for number, line in enumerate(raw, 1):
+            try:
+                # The mark counts as a letter here, so that bytes of the first line keep their places.
+                line.decode(used.removesuffix("-sig"))
+            except UnicodeError as error:
+                at = getattr(error, "start", 0)
+                return f"the byte 0x{line[at]:02x} in line {number} (byte {at + 1} of it)"
+    return ""
+
+
+def _words(used: str) -> str:
+    if used.startswith("utf"):
+        return used.removesuffix("-sig").upper()
+    return used

@@ -120,6 +120,21 @@ def test_flowers_own_loop_counts_rounds_as_start_does():
     np.testing.assert_allclose(result.arrays["mean"].numpy(), mean, rtol=0, atol=1e-12)
 
 
+def test_flowers_own_loop_begins_with_initial_arrays_and_may_run_once_more():
+    earlier = arrays_of(simulate("ssi", SHARDS, n_components=2))
+    strategy = strategies.SSI(n_components=2)
+    cold = Strategy.start(strategy, grid_of(SHARDS), ArrayRecord(), num_rounds=40)
+    warm = Strategy.start(strategies.SSI(n_components=2), grid_of(SHARDS), earlier, num_rounds=40)
+    ours = strategies.SSI(n_components=2).start(grid_of(SHARDS), earlier)
+    assert max(warm.train_metrics_clientapp) < max(cold.train_metrics_clientapp) / 2
+    assert warm.train_metrics_clientapp == ours.train_metrics_clientapp
+    again = Strategy.start(strategy, grid_of(SHARDS), ArrayRecord(), num_rounds=40)
+    assert again.train_metrics_clientapp == cold.train_metrics_clientapp
+    assert_arrays_equal(again.arrays, cold.arrays)
+    with pytest.raises(ConfigError, match=r"^The run starts from components of 5 columns, but the rows have 10\."):
+        Strategy.start(strategies.SSI(n_components=2), grid_of(SHARDS), SHORT_START, num_rounds=4)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("given", [{}, {"mask": True}, {"scale": "std", "fraction": 1.0}])
 def test_fit_calls_the_hooks_too_and_gives_the_same_bits(given, tmp_path):
@@ -791,7 +806,9 @@ def test_an_action_that_no_app_has_is_named_with_what_to_write():
 
     def logging_round(message, context, call_next):
         assert message.content["config"]["server-round"] > 0
-        return call_next(message, context)
+        reply = call_next(message, context)
+        assert reply.content["metrics"]["num-examples"] == 0
+        return reply
 
     nothing = r"has no function of flower_pca\. Write clients\.register\(app, load, action="
     for actions, action, sentence in (
@@ -807,7 +824,10 @@ def test_an_action_that_no_app_has_is_named_with_what_to_write():
         ([], None, rf"{nothing}'pca'\) there, and give the strategy action='pca'\."),
     ):
         grid = FakeGrid(app_with(*actions, mods=[logging_round]), 3)
-        with pytest.raises(ConfigError, match=rf"^No node has a function for this run: its ClientApp {sentence}$"):
+        with pytest.raises(
+            ConfigError,
+            match=rf"^3 of 3 nodes have no function for this run, the first because its ClientApp {sentence}$",
+        ):
             Krylov(n_components=2, action=action).fit(grid)
         assert sorted(grid.counts.values()) == [1, 1, 2]  # one is asked for its actions, and nobody once more
     older = ClientApp(client_fn=lambda c: PCAClient(TWELVE[c.node_config["partition-id"]]).to_client())

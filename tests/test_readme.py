@@ -137,6 +137,20 @@ def test_the_app_before_fedavg_finds_what_simulate_finds(tmp_path, monkeypatch):
     assert result.components_.tobytes() == expected.components_.tobytes()
 
 
+@pytest.mark.slow
+def test_the_app_for_flower_users_trains_on_its_components_and_its_strategy_samples(capsys):
+    names = namespace_of_page("docs/flower.md")
+    grid = FakeGrid(names["client_app"], 5)
+    with in_a_run():
+        names["server_app"](grid, Context(1, 0, {}, RecordDict(), {}))
+        accuracy = float(capsys.readouterr().out)
+        sampled = names["Sampled"](n_components=3, action="pca", max_rounds=5)
+        result = sampled.fit(FakeGrid(names["client_app"], 5))
+    assert accuracy > 0.9
+    assert result.n_samples_ == 5 * 60
+    assert {record.answered for record in result.history if record.stage == "ssi"} == {3}
+
+
 def test_the_data_page_names_every_source_and_partition():
     for name in [*sources.SOURCES, *partition.PARTITIONS]:
         assert re.search(rf"^\|.*`{name}[(`]", text("docs/data.md"), re.MULTILINE), name

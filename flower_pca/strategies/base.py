@@ -220,7 +220,9 @@ class FlowerStrategy(Strategy, Generic[R]):
     ) -> Iterable[Message]:
         """The messages of the coming round; none of an evaluation, or once the run has ended."""
         self._trained = 0
-        messages = self._configure(config, grid, "train")
+        if server_round == 1 and not self._driven and self._nodes is not None and self._nodes.run.is_finished:
+            self._nodes = None  # a loop of Flower's begins once more
+        messages = self._configure(arrays, config, grid, "train")
         if messages:
             self._trained = server_round
         return messages
@@ -231,7 +233,7 @@ class FlowerStrategy(Strategy, Generic[R]):
         """The messages of the closing evaluation; none before it, nor in a round in which something was trained."""
         if self._trained == server_round:
             return []
-        return self._configure(config, grid, wire.EVALUATE)
+        return self._configure(arrays, config, grid, wire.EVALUATE)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -384,10 +386,10 @@ class FlowerStrategy(Strategy, Generic[R]):
                 "super().aggregate_train(server_round, replies) in it, and return what that returns."
             )
 
-    def _configure(self, config: ConfigRecord, grid: Grid, kind: str) -> list[Message]:
+    def _configure(self, arrays: ArrayRecord, config: ConfigRecord, grid: Grid, kind: str) -> list[Message]:
         if self._nodes is None:
             _require_unwrapped()
-            self._nodes = _nodes(grid, self._begin(), self._waits)
+            self._nodes = _nodes(grid, self._begin(init=_start_of(arrays)), self._waits)
             self._watching = self._watchers(self._nodes)
         nodes = self._nodes
         nodes.grid = grid

@@ -102,6 +102,7 @@ class Patience:
 
 
 _POLL: Final = 0.2  # seconds between two looks for nodes
+_NO_FUNCTION: Final = "function registered with name"  # in Flower's error of a ClientApp
 # Flower's codes of errors where no answer will come, for want of a node
 EXPIRED, _GONE, _CRASHED = (3, 4), 5, 8
 _MUTE: Final = "it has answered no message of this run, and its own log says whether its processes begin"
@@ -185,8 +186,11 @@ class Nodes:
             self.run.readmit(self._patience.back(connected))
             nodes = sorted(connected.keys() - self.run.roll.banned, key=self.order)
             late, crowd = time.monotonic() >= deadline, len(connected) >= least
-            if not nodes and connected and self._strangers.keys() >= connected.keys():
-                raise ConfigError(f"No node has a function for this run: {next(iter(self._strangers.values()))}.")
+            if crowd and len(nodes) < least and self._strangers.keys() >= connected.keys() - set(nodes):
+                raise ConfigError(
+                    f"{len(self._strangers)} of {labels.count(len(connected), 'node')} have no function for this run, "
+                    f"the first because {next(iter(self._strangers.values()))}."
+                )
             if len(nodes) >= least or (crowd and (late or not nodes)):
                 return nodes
             if late:
@@ -446,10 +450,12 @@ class Nodes:
         action = self.waits.action
         if action is not None and "Invalid message type" in error:
             return f"its ClientApp has a client_fn, which knows no actions. Leave action={action!r} out of the strategy"
-        if "function registered with name" not in error:
+        if _NO_FUNCTION not in error:
             return None
         if self._actions is None:
             self._actions = self._ask_for_actions(node)
+        if self._actions is None:
+            return f"its ClientApp has no function {self.waits.message_type('train')!r}. Look at its clients.register"
         if not self._actions:
             wanted = repr(action or "pca")
             return (
@@ -465,17 +471,21 @@ class Nodes:
             found = f"has PCA under the action {there}" + (f", not {action!r}" if action else "")
         return f"its ClientApp {found}. Give the strategy action={first}"
 
-    def _ask_for_actions(self, node: int) -> list[str]:
-        """Under which actions a node's app has PCA; nothing if it has none, or does not say."""
+    def _ask_for_actions(self, node: int) -> list[str] | None:
+        """Under which actions a node's app has PCA; None if it does not say."""
         content = wire.write_directory_query(self.run.history.count + 1)
 
         def compose(node: int) -> Message:
             return Message(content, node, f"query.{wire.DIRECTORY}", ttl=self.waits.round_timeout)
 
         for _, reply in exchange(self.grid, [node], compose, timeout=self.waits.round_timeout):
-            if not isinstance(reply, str) and not reply.has_error():
+            if isinstance(reply, str):
+                return None
+            if not reply.has_error():
                 return wire.read_actions(reply.content)
-        return []
+            if _NO_FUNCTION in (reply.error.reason or ""):
+                return []
+        return None
 
     def _silence(self, node: int, why: str, otherwise: str = "") -> str:
         """What is said of a silent node: one that has never spoken may not even begin."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from flwr.app import RecordDict
+from flwr.app import ArrayRecord, MetricRecord, RecordDict
 
 from flower_pca.base.errors import harmless
 from flower_pca.wire import records
-from flower_pca.wire.layouts import CONFIG, SERVER_ROUND
+from flower_pca.wire.layouts import ARRAYS, CONFIG, METRICS, NUM_EXAMPLES, SERVER_ROUND
 
 _PROPERTIES: Final = "getpropertiesres.properties"
 # Flower's name of the function that says under which actions an app has PCA
@@ -28,8 +28,11 @@ def read_properties(content: RecordDict) -> Mapping[str, Any]:
 
 
 def write_actions(actions: Sequence[str]) -> RecordDict:
-    """The records of what an app says of the actions under which it has PCA."""
-    return records.content({CONFIG: {_ACTIONS: list(actions)}})
+    """The records of what an app says of the actions under which it has PCA, beside those that mods may look for."""
+    content = records.content({CONFIG: {_ACTIONS: list(actions)}})
+    content.array_records[ARRAYS] = ArrayRecord()
+    content.metric_records[METRICS] = MetricRecord({NUM_EXAMPLES: 0})
+    return content
 
 
 def read_actions(content: RecordDict) -> list[str]:
@@ -39,8 +42,10 @@ def read_actions(content: RecordDict) -> list[str]:
 
 
 def write_directory_query(server_round: int) -> RecordDict:
-    """What an app is asked for its actions. Mods may look for the round."""
-    return records.content({CONFIG: {SERVER_ROUND: server_round}})
+    """What an app is asked for its actions, in the records that mods may look for."""
+    content = records.content({CONFIG: {SERVER_ROUND: server_round}})
+    content.array_records[ARRAYS] = ArrayRecord()
+    return content
 
 
 def write_query() -> RecordDict:

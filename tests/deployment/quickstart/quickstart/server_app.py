@@ -1,6 +1,7 @@
 """The server: PCA by a strategy with overridden hooks, then FedAvg on the scores."""
 
 import json
+import random
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ app = ServerApp()
 
 
 class LoggedKrylov(Krylov):
-    """Keeps what each round has come to, and tells the nodes a rate that falls."""
+    """Keeps what each round has come to, tells the nodes a rate that falls, and samples two nodes for each round."""
 
     def __init__(self, **keywords):
         super().__init__(**keywords)
@@ -22,7 +23,8 @@ class LoggedKrylov(Krylov):
 
     def configure_train(self, server_round, arrays, config, grid):
         config["rate"] = 1.0 / server_round
-        return super().configure_train(server_round, arrays, config, grid)
+        messages = list(super().configure_train(server_round, arrays, config, grid))
+        return random.Random(server_round).sample(messages, min(2, len(messages)))
 
     def aggregate_train(self, server_round, replies):
         arrays, metrics = super().aggregate_train(server_round, replies)
@@ -31,10 +33,19 @@ class LoggedKrylov(Krylov):
             metrics = MetricRecord({**metrics, "replies": len(list(replies))})
         return arrays, metrics
 
+    def aggregate_evaluate(self, server_round, replies):
+        metrics = super().aggregate_evaluate(server_round, replies)
+        if metrics is not None:
+            self.errors = {"round": server_round, "replies": len(list(replies)), **metrics}
+        return metrics
+
 
 @app.main()
 def pca_and_training(grid, context):
-    strategy = LoggedKrylov(n_components=2, min_available_nodes=2, fraction_evaluate=0.0, action="pca")
+    config = context.run_config
+    strategy = LoggedKrylov(
+        n_components=config["n-components"], min_available_nodes=2, reconstruction_error=True, action=config["action"]
+    )
     found = strategy.fit(grid)
     weights = ArrayRecord({"weights": Array(np.zeros(3))})
     trained = FedAvg(min_available_nodes=2).start(
@@ -46,5 +57,10 @@ def pca_and_training(grid, context):
     )
     figures = {n: m["accuracy"] for n, m in trained.evaluate_metrics_clientapp.items()}
     said = {"components": found.components_.tolist(), "mean": found.mean_.tolist(), "rounds": strategy.rounds}
-    said |= {"accuracy": figures, "weights": trained.arrays["weights"].numpy().tolist()}
+    said |= {
+        "errors": strategy.errors,
+        "rows": found.n_samples_,
+        "accuracy": figures,
+        "weights": trained.arrays["weights"].numpy().tolist(),
+    }
     Path(context.run_config["output"]).write_text(json.dumps(said))

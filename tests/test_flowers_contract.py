@@ -9,7 +9,7 @@ import re
 import numpy as np
 import pytest
 from builders import pooled, unequal
-from fake_grid import LIKE_SIMULATED, FakeGrid, config_of, grid_of, logged_by_flower
+from fake_grid import LIKE_SIMULATED, FakeGrid, config_of, grid_of, hosts_of, logged_by_flower
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import (
@@ -590,8 +590,6 @@ def test_a_parameter_of_another_strategy_of_flowers_is_refused_without_a_list_of
 
 
 def test_hooks_of_a_strategy_whose_nodes_host_clients():
-    from fake_grid import hosts_of
-
     strategy = Loud(n_components=2, hosted="stacked")
     result = strategy.fit(hosts_of(SHARDS, each=2))
     np.testing.assert_array_equal(
@@ -830,6 +828,8 @@ def test_an_action_that_no_app_has_is_named_with_what_to_write():
         ):
             Krylov(n_components=2, action=action).fit(grid)
         assert sorted(grid.counts.values()) == [1, 1, 2]  # one is asked for its actions, and nobody once more
+    with pytest.raises(ConfigError, match=r"^3 of 3 nodes have no function .* has PCA without an action\."):
+        Krylov(n_components=2, action="pca", hosted="stacked").fit(hosts_of(SHARDS, each=2))
     older = ClientApp(client_fn=lambda c: PCAClient(TWELVE[c.node_config["partition-id"]]).to_client())
     with pytest.raises(ConfigError, match=r"has a client_fn, which knows no actions\. Leave action='pca' out"):
         Krylov(n_components=2, action="pca").fit(FakeGrid(older, 3))

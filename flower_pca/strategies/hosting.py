@@ -112,12 +112,16 @@ class Hosts(Nodes):
             for client in clients:
                 self._claim(client, node, connected)
             self._hosts[node] = clients
+        if nodes and self._strangers.keys() >= connected.keys():
+            raise self._unserved(len(connected))
 
     def _miss(self, node: int, reply: Message | str) -> None:
         """A node has not said which clients it hosts: asked again, but not after two silences."""
         why, waited = str(reply), True
         if not isinstance(reply, str):
             why, waited = f"error {reply.error.code}", reply.error.code in EXPIRED
+            if unanswerable := self._without_function(node, reply.error.reason or ""):
+                self._strangers[node] = why = unanswerable
         self._unknown[node] = why
         if waited and self._meetings.fail(node, silent=True, counts=False):
             self._silent.add(node)

@@ -187,10 +187,7 @@ class Nodes:
             nodes = sorted(connected.keys() - self.run.roll.banned, key=self.order)
             late, crowd = time.monotonic() >= deadline, len(connected) >= least
             if crowd and len(nodes) < least and self._strangers.keys() >= connected.keys() - set(nodes):
-                raise ConfigError(
-                    f"{len(self._strangers)} of {labels.count(len(connected), 'node')} have no function for this run, "
-                    f"the first because {next(iter(self._strangers.values()))}."
-                )
+                raise self._unserved(len(connected))
             if len(nodes) >= least or (crowd and (late or not nodes)):
                 return nodes
             if late:
@@ -444,6 +441,13 @@ class Nodes:
             self._strangers[node] = unanswerable
             return Failure(node, unanswerable, lasting=True)
         return self._fail(node, f"error {error.code}: {harmless(lines[-1])}", silent=error.code == _GONE)
+
+    def _unserved(self, connected: int) -> ConfigError:
+        """The error of a run that the apps of too many nodes know nothing of."""
+        return ConfigError(
+            f"{len(self._strangers)} of {labels.count(connected, 'node')} have no function for this run, the first "
+            f"because {next(iter(self._strangers.values()))}."
+        )
 
     def _without_function(self, node: int, error: str) -> str | None:
         """What to do about a ClientApp that has no function for the messages of this run; None if that is not it."""

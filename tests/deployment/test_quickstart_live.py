@@ -12,7 +12,7 @@ from pages import ROOT
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("federation")]
 
 
-def quickstart(federation, config):
+def run_of_quickstart(federation, config):
     """Run the app with this run-config: its status, and the log."""
     federation.present(0, 1, 2)
     app = str(ROOT / "tests/deployment/quickstart")
@@ -24,7 +24,7 @@ def quickstart(federation, config):
 
 def test_pca_and_training_in_one_run_over_flowers_transport(federation, tmp_path):
     output = tmp_path / "said.json"
-    status, log = quickstart(federation, f'output="{output}"')
+    status, log = run_of_quickstart(federation, f'output="{output}"')
     assert status == "finished:completed", log
     said = json.loads(output.read_text())
     turned = np.array(said["components"]) @ leading(federation.shards).T
@@ -38,7 +38,7 @@ def test_pca_and_training_in_one_run_over_flowers_transport(federation, tmp_path
 
 
 def test_the_sentence_of_a_failed_run_of_an_app_of_ones_own_stands_last_and_alone(federation):
-    status, log = quickstart(federation, 'action="pcaa"')
+    status, log = run_of_quickstart(federation, 'action="pcaa"')
     assert status == "finished:failed", log
     assert "Traceback" not in log
     *_, sentence, code = (line for line in log.splitlines() if "ERROR" in line)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 from typing import Final
 
 import numpy as np
@@ -169,8 +170,9 @@ def lines_of_statistics(look: Look) -> Iterator[str]:
             above, below = site.rows[:-m], site.rows[-m:]
             if len(above) < LEAST:
                 continue
-            said = [_statistic(line, above) for line in below]
-            if all(said) and len(set(said)) > 1:
+            # Most tables have no such lines, and their first one is no statistic.
+            said = [*takewhile(bool, (_statistic(line, above) for line in below))]
+            if len(said) == m and len(set(said)) > 1:
                 first, last = site.place(len(above)), site.place(len(site.rows) - 1)
                 yield (
                     f"{capital(first)} to {last} are the {labels.series(said)} of the lines above them, and no rows. "

@@ -114,37 +114,28 @@ _CALLED: Final[Mapping[str, str]] = {
 _NOT_BASIC: Final = (
     "mask", "dp", "wire", "partitioned_by", "monitor", "standard_errors", "signal", "shared", "max_share",
 )  # fmt: skip
+_PROPERTIES: Final[Mapping[tuple[str, ...], tuple[Property, ...]]] = {
+    ("mask",): (ADDITIVE,),
+    ("channel",): (OVER_AIR,),
+    ("dp",): (BOUNDED,),
+    ("partitioned_by",): (PRODUCTS, ORTHONORMAL),
+    ("fraction",): (CHANGING_CLIENTS,),
+    ("mask", "fraction"): (FORGETTING, UNCACHED),
+    ("monitor",): (MEASURED,),
+    ("standard_errors",): (MEASURED, ORTHONORMAL, POOLED),
+    ("explain",): (NONE_OF_ITS_OWN, MEASURED, ORTHONORMAL, POOLED),
+    ("adjust",): (ROWS_LESS_A_MEAN,),
+    ("harmonize",): (ROWS_LESS_A_MEAN, NONE_OF_ITS_OWN, POOLED),
+    ("signal",): (MEASURED, ORTHONORMAL, POOLED),
+    ("shared",): (SHARING,),
+    ("wire",): (TOLERANT,),
+    ("init",): (ITERATES, MEASURED),
+    ("max_share",): (SHAREABLE,),
+}
 # What options need of an algorithm; of two, where both are on.
-NEEDS: Final[tuple[tuple[tuple[str, ...], Property], ...]] = (
+NEEDS: Final = (
     *(((option,), RICH) for option in _NOT_BASIC),
-    (("mask",), ADDITIVE),
-    (("channel",), OVER_AIR),
-    (("dp",), BOUNDED),
-    (("partitioned_by",), PRODUCTS),
-    (("partitioned_by",), ORTHONORMAL),
-    (("fraction",), CHANGING_CLIENTS),
-    (("mask", "fraction"), FORGETTING),
-    (("mask", "fraction"), UNCACHED),
-    (("monitor",), MEASURED),
-    (("standard_errors",), MEASURED),
-    (("standard_errors",), ORTHONORMAL),
-    (("standard_errors",), POOLED),
-    (("explain",), NONE_OF_ITS_OWN),
-    (("explain",), MEASURED),
-    (("explain",), ORTHONORMAL),
-    (("explain",), POOLED),
-    (("adjust",), ROWS_LESS_A_MEAN),
-    (("harmonize",), ROWS_LESS_A_MEAN),
-    (("harmonize",), NONE_OF_ITS_OWN),
-    (("harmonize",), POOLED),
-    (("signal",), MEASURED),
-    (("signal",), ORTHONORMAL),
-    (("signal",), POOLED),
-    (("shared",), SHARING),
-    (("wire",), TOLERANT),
-    (("init",), ITERATES),
-    (("init",), MEASURED),
-    (("max_share",), SHAREABLE),
+    *((options, wanted) for options, properties in _PROPERTIES.items() for wanted in properties),
 )
 
 

@@ -175,6 +175,7 @@ def run(config: PCAConfig, *, judged: bool = True, init: Start | None = None) ->
     of their rows. With a `start`, its components are the block of the opening.
     """
     if init is not None:
+        starts.refuse_setting(config.algorithm, init)
         check(config, init=type(init).__name__)
     if config.variants is not None or config.highly_variable is not None:
         return _of_chosen(config, judged=judged)

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from flower_pca.names.table import Table
 
 _EPILOG = """\
-It takes the options of `flower-pca run`, tries the run, writes nothing, and says what the run would say. Without
---missing it looks into files with gaps as --missing mean does; with --harmonize and --dp, gaps are an error.
+It takes the options of `flower-pca run`, tries the run, writes nothing, and says what the run would say. Missing
+values without --missing and columns of words are errors, as for the run. The rest is looked into all the same.
 
 exit codes: 0 nothing was found; 1 hints; 2 a file cannot be used as it is, or the run would end in an error
 
@@ -63,6 +63,7 @@ def run(given: argparse.Namespace) -> int:
             read.leave_out(getattr(shard, "site", "") or f"client {i}", error)
     groups = [[site] for site in sites] if given.partitioned_by == "columns" else [sites]
     hints = [hint for group in groups for hint in _hints(group)]
+    read.refused += _of_gaps(given, read.shards)
     if sites and not read.errors:
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always", UserWarning)
@@ -70,7 +71,7 @@ def run(given: argparse.Namespace) -> int:
         hints += common.warned(said)
     found += hints
     wording = common.Wording(given.data, drops=True)
-    errors = [wording.of(error) for error in read.errors]
+    errors = [wording.of(error) for error in (*read.errors, *read.refused)]
     found = [*dict.fromkeys(map(wording.of, found))]
     if given.json:
         common.print_json({"sites": len(sites), "left_out": read.left_out, "errors": errors, "hints": found})
@@ -115,6 +116,18 @@ def _config(given: argparse.Namespace, *, n_components: int) -> PCAConfig:
     return runs.config_of(argparse.Namespace(**{**vars(given), **usual, "components": components}))
 
 
+def _of_gaps(given: argparse.Namespace, shards: Sequence[Any]) -> list[str]:
+    """What the run says of missing values if it is not told what stands for them."""
+    if given.missing is not None or _missing(given) == "error":  # The trial run finds them.
+        return []
+    for i, shard in enumerate(shards):
+        try:
+            LocalData(shard, who=f"client {i}")
+        except FlowerPCAError as error:
+            return [error.words]
+    return []
+
+
 def _missing(given: argparse.Namespace) -> str:
     """What stands for missing values if nobody has said so: what goes with the other options."""
     if given.harmonize is not None or given.dp is not None:
@@ -132,12 +145,15 @@ class _Read:
         The rows of each site.
     errors : list of str
         What is wrong with files, whether or not something of them can be used.
+    refused : list of str
+        What the run would refuse although the rest of the files can be looked into without it.
     left_out : list of str
         The sites that are not among the shards.
     """
 
     shards: list[Any] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
 
     def leave_out(self, site: str, error: FlowerPCAError) -> None:
@@ -157,14 +173,14 @@ def _read(given: argparse.Namespace) -> _Read:
         return _Read(common.clients_of(given))
     except FlowerPCAError as error:
         try:
-            shards, only_few = _without_words(given)
-            return _Read(shards, [] if only_few else [error.words])
+            shards, few = _without_words(given)
+            return _Read(shards, [] if few else [error.words], few)
         except FlowerPCAError:
             return _Read([], [error.words])
 
 
-def _without_words(given: argparse.Namespace) -> tuple[list[Any], bool]:
-    """The rows of each site less the columns that hold no numbers, and whether all of these hold few words."""
+def _without_words(given: argparse.Namespace) -> tuple[list[Any], list[str]]:
+    """The rows of each site without its columns of words, and the error about these if all hold few words."""
     from flower_pca.data import partition, sources
 
     beside: tuple[str, ...] = ()
@@ -173,12 +189,12 @@ def _without_words(given: argparse.Namespace) -> tuple[list[Any], bool]:
     columns = names_in(given.columns)
     table = sources.table(given.data, beside=beside, columns=columns, drop=given.drop, gaps=common.gaps_of(given))
     if not table.words:
-        return [], False
-    only_few = _warn_of_words(given.data, {given.data: table})
+        return [], []
+    few = _of_few_words(given.data, {given.data: table})
     if not table.names:
-        return [], False
+        return [], []
     left_out = [*given.drop, *map(escape, table.words)]
-    return common.clients_of(argparse.Namespace(**{**vars(given), "drop": left_out})), only_few
+    return common.clients_of(argparse.Namespace(**{**vars(given), "drop": left_out})), few
 
 
 def _of_files(given: argparse.Namespace) -> _Read:
@@ -200,8 +216,8 @@ def _of_files(given: argparse.Namespace) -> _Read:
     dropped = {file: matching(table.columns, given.drop) for file, table in tables.items()}
     tables = {file: table.without(dropped[file]) for file, table in tables.items()}
     without = {file: table for file, table in tables.items() if table.words}
-    # Columns of few words are of use, so there a hint is enough.
-    if not _warn_of_words(given.data, {str(file): table for file, table in tables.items()}):
+    read.refused += _of_few_words(given.data, {str(file): table for file, table in tables.items()})
+    if not read.refused:
         read.errors += [no_numbers(file, table.words).words for file, table in without.items()]
     # what is no number at one site is left out of all, so that the rest can be compared
     unfit = {name for table in tables.values() for name in table.words}
@@ -220,8 +236,8 @@ def _of_files(given: argparse.Namespace) -> _Read:
     return read
 
 
-def _warn_of_words(data: str, tables: Mapping[str, Table]) -> bool:
-    """Name the columns of words that a run can use; and whether these are all columns that hold no numbers."""
+def _of_few_words(data: str, tables: Mapping[str, Table]) -> list[str]:
+    """The error about columns of words that a run can use. If other columns hold no numbers either, it is a hint."""
     from flower_pca.data import sources
 
     cells: dict[str, list[Any]] = {}
@@ -234,10 +250,13 @@ def _warn_of_words(data: str, tables: Mapping[str, Table]) -> bool:
             continue
         for name, found in sources.table(spec, words=there).texts.items():
             cells.setdefault(name, []).extend(found.tolist())
-    for hint in hints_of_words(cells, data):
-        warnings.warn(Sentence(hint), stacklevel=2)
+    found = hints_of_words(cells, data)
     numbers = {name for table in tables.values() for name in table.names or ()}
-    return all_named and bool(cells) and len(columns_of_few(cells)) == len(cells) and not numbers & cells.keys()
+    if all_named and len(columns_of_few(cells)) == len(cells) and not numbers & cells.keys():
+        return found
+    for hint in found:
+        warnings.warn(Sentence(hint), stacklevel=2)
+    return []
 
 
 def _hints(sites: Sequence[LocalData]) -> list[str]:

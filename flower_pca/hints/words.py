@@ -16,10 +16,12 @@ def hints_of_words(cells: Mapping[str, Sequence[Any]], where: str) -> list[str]:
     if not usable:
         return []
     named = shlex.quote(",".join(usable))
-    words = f"With --{levels.Coding.field} {named} each of these becomes a column of its own."
+    many = len(usable) > 1
+    which = f"{'Columns' if many else 'Column'} {enumeration(usable)} of {where} {'hold' if many else 'holds'} words."
+    words = f"Add --{levels.Coding.field} {named} to make a column of each word"
     if len(usable) == len(cells):
-        words = f"{words[:-1]}; --drop {named} leaves them out. A run needs one of both."
-    return [f"Few words stand in {enumeration(usable)} of {where}. {words}"]
+        return [f"{which} {words}, or --drop {named} to leave {'them' if many else 'it'} out."]
+    return [f"{which} {words}."]
 
 
 def columns_of_few(cells: Mapping[str, Sequence[Any]]) -> list[str]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -21,7 +22,7 @@ from flower_pca.base.errors import ConfigError
 from flower_pca.base.history import Outcome
 from flower_pca.base.linalg import Array
 from flower_pca.base.options import option
-from flower_pca.base.shown import brief
+from flower_pca.base.shown import brief, shown
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.model import EarlierRun, Model
 from flower_pca.results.pca import PCAResult
@@ -152,6 +153,22 @@ def components_of(init: Start) -> Components:
     if rows.ndim != 2 or 0 in rows.shape or not np.isfinite(rows).all():
         raise _refusal("they must be a matrix of finite numbers", rows)
     return Components(rows, getattr(found, "scale_", None), getattr(found, "feature_names_in_", None))
+
+
+def refuse_setting(algorithm: Algorithm[Any], init: Start) -> None:
+    """Refuse a word that the algorithm's own `init` takes: the `init` of a run takes components to begin with."""
+    if not isinstance(init, str):
+        return
+    try:
+        replace(algorithm, init=init)  # type: ignore[call-arg]
+    except (ConfigError, TypeError):  # The algorithm has no such setting, or it takes no such word.
+        return
+    raise ConfigError(
+        f"init takes an earlier result, its file, or components to begin with, and {shown(init)} is a setting of "
+        f"{algorithm.name}. Write \"{algorithm.name}(init='{init}')\" for the algorithm instead.",
+        setting="init",
+        value=init,
+    )
 
 
 def _loaded(init: Start) -> Any:

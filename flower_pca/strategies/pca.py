@@ -173,6 +173,7 @@ class PCAStrategy(FlowerStrategy[PCAResult]):
         super().__init__(waits, checkpoint)
         self._start: Start | None = None
         if init is not None:
+            starts.refuse_setting(config.algorithm, init)
             self._start = starts.components_of(init)
         self._check_run()
 

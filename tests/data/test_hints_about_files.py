@@ -263,7 +263,7 @@ def write_folder(folder, fault=None, whose="jena"):
 def test_a_fault_is_named_with_its_file_and_line_or_column(case, tmp_path, capsys):
     *whose, fault, said = FAULTS[case]
     folder = write_folder(tmp_path / "sites", fault, *whose)
-    code, out, err = flower_pca(capsys, "check", folder)
+    code, out, err = flower_pca(capsys, "check", folder, "--missing", "mean")
     assert re.search(said, out), out
     assert not err
     assert code == (2 if said.startswith("error") else 1)
@@ -294,7 +294,7 @@ def test_no_fault_hides_another(tmp_path, capsys):
             lines += [f"{totals_line(rows[:, :7])},,", f"{mean(rows[:, :7])},,"]
         (folder / f"{site}.csv").write_text("\n".join(lines) + "\n")
     (folder / "essen (1).csv").write_text((folder / "essen.csv").read_text())
-    code, out, _ = flower_pca(capsys, "check", folder)
+    code, out, _ = flower_pca(capsys, "check", folder, "--missing", "mean")
     assert code == 1
     for said in (
         r"Line 42 of .*kiel\.csv is the sum of the lines above it",
@@ -364,10 +364,10 @@ CLEAN = {
 @pytest.mark.parametrize("case", CLEAN)
 def test_nothing_is_said_of_clean_files(case, tmp_path, capsys):
     folder = write_folder(tmp_path / "sites", CLEAN[case], "all" if case == "one column" else "jena")
-    code, out, err = flower_pca(capsys, "check", folder)
+    code, out, err = flower_pca(capsys, "check", folder, "--missing", "mean")
     assert (code, err) == (0, "")
     assert re.fullmatch(r"0 errors and 0 hints about \d+ rows at 3 sites\n", out)
-    assert flower_pca(capsys, "check", folder, "--json")[1].count("hint") == 1
+    assert flower_pca(capsys, "check", folder, "--missing", "mean", "--json")[1].count("hint") == 1
 
 
 READY = [
@@ -433,12 +433,13 @@ def test_columns_of_words_are_named_and_the_others_looked_into(tmp_path, capsys)
         *SITES
     ]
     assert all("--drop ward,name" in error for error in errors)
-    assert f"hint: Few words stand in ward of {folder}. With --categorical ward each of these becomes" in hints[0]
+    column = f"Column ward of {folder} holds words. Add --categorical ward to make a column of each word"
+    assert hints[0] == f"hint: {column}."
     assert any("holds 999" in hint for hint in hints[1:])
     assert out.splitlines()[-1].endswith("about 120 rows at 3 sites")
     # the same of a file by itself, and of the other columns as if there were no words
     _, out, _ = flower_pca(capsys, "check", folder / "jena.csv")
-    assert "Few words stand in ward" in out
+    assert "jena.csv holds words. Add --categorical ward" in out
     assert "holds 999" in out
     assert out.splitlines()[-1] == "1 error and 2 hints about 40 rows at 1 site"
     dropped = flower_pca(capsys, "check", folder, "--drop", "ward,name")[1].splitlines()
@@ -535,3 +536,23 @@ def test_two_halves_in_two_units_are_said_as_two_halves():
 def test_groups_of_sites_that_differ_by_no_unit_are_not_named(bad):
     assert about_units(six_frames(*bad, change=lambda values: values + 150.0)) == []
     assert about_units(six_frames()) == []
+
+
+@pytest.mark.slow
+def test_check_says_what_a_run_would_say_of_gaps_and_words(tmp_path, capsys):
+    """Files with a gap and a column of few words, as a run without --missing and --categorical refuses them."""
+
+    def lines(site):
+        rows = [row.rpartition(",")[0] for row in with_wards(site)]
+        return [",".join(["", *row.split(",")[1:]]) if i == 7 else row for i, row in enumerate(rows)]
+
+    folder = write_folder(tmp_path / "sites", lines, "all")
+    refusal = flower_pca(capsys, "run", folder, "--drop", "ward", "--out", tmp_path / "out")[2]
+    code, out, _ = flower_pca(capsys, "check", folder)
+    assert code == 2
+    errors = [line.removeprefix("error: ") for line in out.splitlines() if line.startswith("error: ")]
+    assert errors[0].startswith(f"Column ward of {folder} holds words. Add --categorical ward")
+    assert f"flower-pca: {errors[1]}\n" == refusal
+    assert "missing value (NaN)" in errors[1]
+    assert flower_pca(capsys, "check", folder, "--drop", "ward")[0] == 2
+    assert "0 errors" in flower_pca(capsys, "check", folder, "--drop", "ward", "--missing", "mean")[1]

@@ -223,7 +223,7 @@ OF_PARTIES = [
         'The picture "loadings" needs a result with loadings. Ask each party for its own.',
     ),
 ]
-FILLED = [Refused({"center": False}, "^The run was neither centred nor allowed for missing values")]
+FILLED = [Refused({"center": False}, "^The run was neither centered nor allowed for missing values")]
 OF_ROBUST = [
     Refused({"use": use}, f"{what} needs a result that projects rows, and a RobustResult does more than that. {remedy}")
     for use, what, remedy in (

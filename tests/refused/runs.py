@@ -279,6 +279,11 @@ SIMULATE = [
         strangers(of={0: 1, 1: 1}), "has no number for Trier. Give one, or a number for all other clients by 'others'."
     ),
     Refused(
+        {"algorithm": "dcf_pca", "init": "random"},
+        "^init takes an earlier result, its file, or components to begin with, and 'random' is a setting of dcf_pca. "
+        "Write \"dcf_pca(init='random')\" for the algorithm instead.$",
+    ),
+    Refused(
         {"algorithm": "uda", "init": np.eye(8)[:2]},
         "The algorithm with a start must be one that iterates: krylov, .* Got uda. Use krylov",
     ),

@@ -112,7 +112,7 @@ def _load(name: str) -> Any:
 def _names() -> list[str]:
     """All names that can be had: constants and acronyms, then classes, then functions, sorted."""
     every = ["__version__", *_HOME, *importlib.import_module("flower_pca.registry").public()]
-    # for `from flower_pca import *`
+    # The names that `from flower_pca import *` brings.
     if not importlib.import_module("flower_pca.base.errors").is_installed("scikit-learn"):
         every = [name for name in every if _HOME.get(name) != "flower_pca.estimator"]
     return sorted(every, key=lambda name: (not name.isupper(), not name[0].isupper(), name))

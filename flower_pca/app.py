@@ -43,7 +43,7 @@ server_app = ServerApp()
 @server_app.main()
 def main(grid: Grid, context: Context) -> None:
     """Run the strategy that the run-config describes, and save its result as result.npz."""
-    from flower_pca.strategies.app import run  # which no node needs
+    from flower_pca.strategies.app import run  # Imported here because no node needs it.
 
     run(grid, context)
 

@@ -123,7 +123,7 @@ def check(config: PCAConfig, **beside: Any) -> PCAConfig:
         return config
     algorithm = config.algorithm
     if _has_ranges(config):
-        # where columns are known auto takes its algorithm now: that is the one that has to suit
+        # If the columns are known, `auto` takes its algorithm now, and that algorithm has to suit.
         algorithm, _ = _beforehand(config)
     compatible.check(algorithm, on, registry.ALGORITHMS)
     return config

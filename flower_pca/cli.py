@@ -16,7 +16,7 @@ from flower_pca.base.errors import FlowerPCAError, NotEnoughNodes
 from flower_pca.base.version import __version__
 from flower_pca.commands import algorithms, check, common, leave, results, rows, run, track, trust
 
-_COMMANDS: Final = (  # in the order of the help
+_COMMANDS: Final = (  # The order is that of the help.
     check.add,
     run.add,
     algorithms.add_compare,

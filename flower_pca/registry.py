@@ -76,7 +76,7 @@ def classes(places: Mapping[str, str]) -> LazyTable[Any]:
     return LazyTable({name: partial(load, place) for name, place in places.items()})
 
 
-_RESULT: Final = "results.pca:PCAResult"  # which clients have no use for
+_RESULT: Final = "results.pca:PCAResult"  # Clients have no use for results.
 _OPENING: Final = "stages.opening:Opening"
 
 
@@ -189,7 +189,7 @@ OPENING_ONLY: Final[MutableMapping[str, type[Stage[Any]]]] = classes(_ALONE)
 # Of one of the algorithms: no message is of a chooser.
 CHOOSERS: Final[MutableMapping[str, type[Algorithm[Any]]]] = classes({"auto": "algorithms.covariance:Auto"})
 STAGES: Final[MutableMapping[str, type[Stage[Any]]]] = classes(_PLACES)
-# in the order in which a client reads a message; it seals its answer in the other
+# The order is that in which a client reads a message. It seals its answer in the other order.
 LAYERS: Final[Mapping[str, type[Layer]]] = classes(
     {
         WIRE: "layers.precision:Precision",
@@ -220,7 +220,7 @@ def register(
         If the closing stage would turn components that are not orthonormal, or a name of its arrays has a dot.
     """
     if dotted := [name for name in algorithm.asks if "." in name]:
-        # as names of a layer, of the frame or of masks would be
+        # Such names would look like those of a layer, of the frame or of masks.
         raise ConfigError(f"The arrays of {algorithm.name} have names with a dot: {', '.join(dotted)}. Rename them.")
     closing = closing or _usual(algorithm)
     if issubclass(closing, RayleighRitz) and not algorithm.orthonormal:
@@ -241,7 +241,7 @@ def public() -> Mapping[str, type[Stage[Any]]]:
 
 
 def _class_name(stage: str) -> str:
-    # so that names are listed without an import
+    # Names of listed stages need no import.
     if stage in _PLACES:
         return _PLACES[stage].partition(":")[2]
     return STAGES[stage].__name__
@@ -261,7 +261,7 @@ def entry(algorithm: type[Any]) -> Entry:
     """The line of an algorithm, or of the nearest class above it that has one: an instance need not be listed."""
     for kind in algorithm.__mro__:
         found = TABLE.get(getattr(kind, "name", ""))
-        # by class too: one that is not listed has inherited the name of another
+        # The class is compared too, because an unlisted class may have inherited the name of another one.
         if found is not None and found.algorithm is kind:
             return found
     return Entry(algorithm, _usual(algorithm))

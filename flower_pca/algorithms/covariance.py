@@ -132,7 +132,7 @@ class Covariance(Algorithm[CovarianceState]):
         width = state.width
         if not isinstance(model.n_components, int):
             width = fraction_rank(values, model.trace, model.n_components) or model.d
-        # with the one that follows, for the gap
+        # One eigenvector more than is kept, because it tells the gap.
         Z = V[:, : max(width, state.width) + 1]
         # With the product at hand the closing stage sends no message.
         return replace(model, basis=Z, product=state.C @ Z, covariance=state.C)
@@ -165,7 +165,7 @@ def unpack(vector: Array) -> Array:
     return C
 
 
-_DIGITS: Final = 16  # of double precision
+_DIGITS: Final = 16  # Digits that double precision has.
 _SINGLE: Final = 1e-10  # between the roundings of double and of single precision
 # How many times the numbers covariance may take that Krylov is expected to, as one message takes seconds over a real
 # transport, and many rounds take as many. The expectation is right to about a tenth.

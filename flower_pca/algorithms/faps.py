@@ -388,7 +388,7 @@ class FAPS(Iterative[FAPSState]):
         Z = linalg.orth(total["Y"])
         # Where the sum is short of rank, Z is filled up with columns that are no movement.
         moved = state.movement.add(state.Z, linalg.spanning(total["Y"]))
-        sines = (*state.sines, moved.newest)[-2 * _EVERY :]  # as many as the guard looks at
+        sines = (*state.sines, moved.newest)[-2 * _EVERY :]  # Only as many as the guard looks at.
         measure = moved.newest
         if state.papers:
             # steps get shorter as penalties grow, wherever they lead
@@ -416,7 +416,7 @@ class FAPS(Iterative[FAPSState]):
 
     def verify(self, model: Model) -> Status | None:
         status = super().verify(model)
-        if status is not model.status:  # which has its remedy
+        if status is not model.status:  # The new status has its remedy.
             status = self._with_remedy(status)
         if status is None or self.penalty != "paper":
             return status
@@ -462,7 +462,7 @@ def pace(last: float, following: float | None, *, penalty: float) -> float:
     """
     if following is None or following >= last:
         return last / penalty
-    # of rows that span no more, rounding
+    # If the rows span no more directions, what follows is rounding.
     following = max(following, float(np.finfo(float).eps) * last)
     gained, ratio = (last - following) / penalty, last / following
     return float(np.log1p(gained) / np.log(ratio))

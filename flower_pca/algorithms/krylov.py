@@ -252,10 +252,10 @@ class Krylov(Iterative[KrylovState]):
     def __post_init__(self) -> None:
         checks.integer("max_basis of krylov", self.max_basis, least=4, remedy="Use 40.")
         if self.tol is None or self.tol == AUTO:
-            _ = replace(self, tol=_FINEST)  # whose other parameters are checked
+            _ = replace(self, tol=_FINEST)  # Checks the other parameters as well.
             return
         if self.oversample == AUTO:
-            _ = self.narrow  # whose other parameters are checked
+            _ = self.narrow  # Checks the other parameters as well.
         elif isinstance(got := self.oversample, str):
             raise ConfigError(
                 f'oversample of krylov is {shown(got)}, and it must be a whole number or "{AUTO}". Use 2.',
@@ -410,7 +410,7 @@ class Krylov(Iterative[KrylovState]):
         T = np.block([[state.T, inside[: state.size]], [inside[: state.size].T, inside[state.size :]]])
         some = state.k
         if Q.shape[1] + S.shape[1] > room:
-            some = room // 2  # if the basis is cut below
+            some = room // 2  # What stays if the basis is cut below.
         # A fraction needs the length of the converged run; a warm start has to see what hides
         # behind the first k.
         behind = state.warm or state.fraction is not None

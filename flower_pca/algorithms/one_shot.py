@@ -23,7 +23,7 @@ from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Merge, Stack, stack
 from flower_pca.rows.local import LocalData
 
-_SKEW: Final = 1e-3  # by which single-precision eigenvectors may miss orthonormality
+_SKEW: Final = 1e-3  # Single-precision eigenvectors may miss orthonormality by this much.
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Average(Algorithm[OneShotState]):
     """What the averages share: clients send local eigenpairs, the server an SVD of their stack."""
 
     asks: ClassVar[Mapping[str, Ask]] = {"rank": ROW_WIDTH, "weighted": FLAG}
-    weighted: ClassVar[bool] = False  # by the local eigenvalues
+    weighted: ClassVar[bool] = False  # Whether eigenvectors are weighted by the local eigenvalues.
 
     def start(self, model: Model) -> OneShotState:
         width = model.columns.shape[1]

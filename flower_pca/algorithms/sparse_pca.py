@@ -19,7 +19,7 @@ from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays
 from flower_pca.rows.local import LocalData
 
-# of the first variance: what is left of a component's product is rounding
+# Below this share of the first variance, what is left of a component's product is rounding.
 _NOTHING = 1e-12
 
 

@@ -27,7 +27,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.results import facts
 from flower_pca.results.pca import PCAResult
 
-_LEAST_GAP: Final = 0.05  # of a variance, to the next one: with less, which is which cannot be told
+_LEAST_GAP: Final = 0.05  # If the next variance is nearer than this share, nobody can tell which component is which.
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,7 +21,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.results.pca import PCAResult
 
 _ROUNDING: Final = float(np.finfo(np.float64).eps)
-# of an eigenvalue, or variance, for each column, relative to the largest
+# An eigenvalue or variance below this share of the largest, for each column, counts as 0.
 _RELATIVE_ZERO: Final = 100.0 * _ROUNDING
 
 
@@ -66,7 +66,7 @@ def evidence(values: Array, k: int, n: int) -> float:
     m = d * k - k * (k + 1) / 2.0
     upper = np.arange(d)[None, :] > np.arange(k)[:, None]
     apart = (values[:k, None] - values) * (1.0 / model - 1.0 / model[:k, None])
-    # of a tie, no direction is likelier than another
+    # If two eigenvalues are equal, no direction is likelier than another.
     factors = np.where(apart > _ROUNDING**2, apart * n, 1.0)[upper]
     curvature = float(np.log(factors).sum())
     leading = float(np.log(values[:k]).sum())

@@ -48,10 +48,10 @@ from flower_pca.stages import downdate, histograms
 
 LEVEL: Final = 0.99
 SOURCES: Final = ("clients", "theory")
-_FEW_ROWS: Final = 90  # with fewer, a limit beyond the counted rows is a guess, of whatever rows
+_FEW_ROWS: Final = 90  # With fewer rows, a limit beyond the counted rows is a guess.
 # rows for each column: with fewer, rows that components were fitted to say little about new ones
 _PER_COLUMN: Final = 10
-_PER_COLUMN_BY_THEORY: Final = 5  # and limits from theory are a guess
+_PER_COLUMN_BY_THEORY: Final = 5  # With fewer rows for each column, limits from theory are a guess.
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ class Monitor:
             )
         if n_components is not None:
             checks.integer("n_components of a Monitor", n_components, least=1, most=result.n_components_)
-        # which a run has not whose clients keep their loadings
+        # Fails if the clients of the run keep their loadings.
         self._result, _ = result, result.frame
         axes, variances = result.axes
         # An unbiased variance counts what covariates and sites took.

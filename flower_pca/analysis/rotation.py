@@ -53,10 +53,10 @@ from flower_pca.results.pca import PCAResult
 from flower_pca.results.steps import TrackingResult
 
 SWEEPS: Final = 300  # over all planes, at most
-_STILL: Final = 1e-12  # of a plane's squares: a slope that is no more than rounding
-# of promax at most: beyond, the target is a few entries, and 0 elsewhere
+_STILL: Final = 1e-12  # A slope below this share of a plane's squares is rounding.
+# The largest power of promax. With a larger one, the target is a few entries, and 0 elsewhere.
 _POWER: Final = 16.0
-_FLAT: Final = 1e-13  # of the largest variance: what rounding leaves of none
+_FLAT: Final = 1e-13  # Below this share of the largest variance, nothing but rounding is left.
 _PAIRS: Final = 3  # correlations of scores that a sentence names
 _DIVISORS: Final = {
     "std": "their deviations",

@@ -231,7 +231,7 @@ def _leak(
         message=message.number + 1,
         stage=message.stage,
         client=client,
-        # and the diagonal, which the opening has told beside the products
+        # The diagonal counts too, because the opening has told it beside the products.
         numbers=min(numbers(d, sure[0].shape[1]) + d, d * (d + 1) // 2),
         unknowns=d * (d + 1) // 2,
         minimum_norm=_apart(minimum_norm(*found), C),

@@ -392,7 +392,7 @@ def telling(rules: Rules) -> Disclosures:
     every = everything()
     refused = {name: why for name in every if (why := why_not(rules, name))}
     contents = {name: kinds(rules, name) for name in every if name not in refused}
-    # which have an opening in common
+    # These runs have an opening in common.
     runs = [found for name, found in contents.items() if name in registry.ALGORITHMS]
     if len(runs) > 1:
         common = frozenset.intersection(*runs)

@@ -61,9 +61,9 @@ def kinds_asked_of(name: str, *, masked: bool = False, noised: bool = False) -> 
     for stage in _stages(name, masked, noised):
         for arrays, parts in _answers(stage):
             if masked and limits.bare(stage.name, arrays):
-                continue  # which a node refuses under masks
+                continue  # A node refuses this under masks.
             if name in registry.OPENING_ONLY and _brings_a_block(stage, arrays):
-                continue  # likewise without an algorithm
+                continue  # A node refuses this too if it has no algorithm.
             found |= {(part.kind, part.own) for part in parts.values() if 0 not in part.shape}
     return frozenset(found)
 
@@ -125,7 +125,7 @@ def _answers(stage: type[Stage[Any]]) -> Iterator[tuple[dict[str, Array], Mappin
             if not asked.needed:
                 values.append(None)
             open_choices += [{**decided, asked.name: value} for value in values]
-        except KeyError:  # of an array that this message would have to bring
+        except KeyError:  # This message would have to bring an array that is not there.
             continue
         else:
             yield {name: a for name, a in decided.items() if a is not None}, parts

@@ -11,7 +11,7 @@ import numpy as np
 
 from flower_pca.base.linalg import Array
 
-Bits: TypeAlias = Callable[[int], Array]  # so many random 64-bit numbers
+Bits: TypeAlias = Callable[[int], Array]  # From a number of words to so many random 64-bit numbers.
 
 
 def system_bits(size: int) -> Array:

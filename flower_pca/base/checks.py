@@ -17,7 +17,7 @@ from flower_pca.base.options import OPTIONS, filling, option
 from flower_pca.base.shown import shown
 
 _LONGEST_PATH: Final = 4095  # characters, as Linux has it: a longer text is no path
-NODE: Final = "this node"  # whose rows a sentence of a node is about
+NODE: Final = "this node"  # Whose rows a sentence of a node is about.
 
 
 def refused(what: str, rule: str, got: str, remedy: str) -> ConfigError:
@@ -172,7 +172,7 @@ def finite(
     for values in blocks:
         # one cheap pass: what is not finite reaches the sum,
         with np.errstate(over="ignore", invalid="ignore"):
-            # which may also overflow
+            # The sum may also overflow.
             usual = values.dtype.kind != "f" or np.isfinite(values.sum(dtype=np.float64))
         if not usual:
             if missing:

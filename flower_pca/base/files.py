@@ -40,7 +40,7 @@ from flower_pca.base.linalg import Array
 # none on Windows
 fcntl: Any = importlib.import_module("fcntl") if importlib.util.find_spec("fcntl") else None
 
-# at the end of the name of a file: what stands for it while it is replaced
+# The end of the name of the file that stands in for a file while it is replaced.
 _LOCK: Final = ".lock"
 # what systems say of a link that is not to be followed
 _LINK: Final = (errno.ELOOP, errno.EMLINK)
@@ -52,7 +52,7 @@ _HEAD: Final = 2  # numbers before a line: the step, and the mark of the run
 def opener(path: str, flags: int) -> int:
     """For `open`: a file for its owner only; where others may write, none but one's own."""
     exposed = _is_exposed(Path(path).absolute().parent)
-    # of a pipe nobody waits for the other end
+    # Nobody waits for the other end of a pipe.
     if exposed:
         safely = os.O_NOFOLLOW | os.O_NONBLOCK
     else:
@@ -109,7 +109,7 @@ def lock(path: Path, *, wait: bool = True) -> Iterator[None]:
     finally:
         if not wait or not path.exists():
             lock.unlink(missing_ok=True)
-        os.close(handle)  # which ends the lock
+        os.close(handle)  # Closing the file ends the lock.
 
 
 def _take_lock(path: Path, lock: Path, *, wait: bool) -> int:
@@ -252,10 +252,10 @@ def _open_for_writing(path: str, flags: int) -> int:
 
 
 HEADER: Final = "header.json"
-# by kind
+# The function that loads each kind of file.
 _LOADERS = {"result": "PCAResult.load", "tracking result": "TrackingResult.load"}
 _PLAIN: Final[dict[Any, tuple[type, ...]]] = {bool: (bool,), int: (int,), float: (int, float), str: (str,)}
-# in the metadata of a dataclass's field: whoever packs the dataclass packs this by other means
+# The key in a dataclass's field: whoever packs the dataclass packs this field by other means.
 APART = "apart"
 
 
@@ -265,7 +265,7 @@ def naming(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno is None:  # as of numpy, which says how much it has written
+        if error.errno is None:  # numpy raises such an error, which says how much it has written.
             raise OSError(errno.EIO, str(error), str(path)) from error
         error.filename = str(path)
         raise
@@ -284,7 +284,7 @@ def replacing(path: str | os.PathLike[str], *, private: bool = False) -> Iterato
         try:
             with os.fdopen(handle, "wb") as file:
                 yield file
-                if not private:  # as mkstemp's are; ours are mostly ordinary files
+                if not private:  # mkstemp makes files private, but ours are mostly ordinary files.
                     umask = os.umask(0)  # nobody can ask for it without setting it
                     os.umask(umask)
                     place = file.fileno() if os.chmod in os.supports_fd else temporary
@@ -486,7 +486,7 @@ def _types_of(kind: type) -> dict[str, Any]:
 def unpack(kind: Any, value: Any, arrays: dict[str, Array]) -> Any:
     """The value of this type that `pack` took apart."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    # of an alias, as newer NDArrays are
+    # Newer NDArrays are aliases.
     origin = typing.get_origin(getattr(origin, "__value__", None)) or origin
     if origin in (typing.Union, types.UnionType):
         kinds = [option for option in arguments if option is not types.NoneType]

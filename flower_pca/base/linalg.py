@@ -28,7 +28,7 @@ _PLAIN: Final = 1e-4
 # deviation of products of columns from those of orthonormal ones whose square is rounding
 _LITTLE: Final = 1e-7
 _ENTRIES: Final = 2**20  # entries that are copied at a time, of a large matrix
-_COLUMNS: Final = 4096  # of blocks that stand side by side, before their factor takes their place
+_COLUMNS: Final = 4096  # Columns of blocks that stand side by side before their factor takes their place.
 # squares from which, and up to whose inverse, none that counts has vanished or gone beyond
 _SAFE: Final = 1e-200
 _AT_ONCE: Final = 32  # reflections of a QR that LAPACK applies together
@@ -391,11 +391,11 @@ class Power:
         return Power(self.U, product, U)
 
 
-_HALF: Final = 1e-9  # of all weights, by which half of them may be missed
+_HALF: Final = 1e-9  # Half of the weights may be missed by this share of all of them.
 _STEPS: Final = 1000
 # the change of all coefficients together at which they have settled
 _STILL: Final = 1e-12
-_APART: Final = 1e-12  # of a length, the least distance that is divided by
+_APART: Final = 1e-12  # The least distance that is divided by, as a share of a length.
 
 
 def median(values: Array, weights: Array) -> Array:

@@ -71,7 +71,7 @@ def bind(text: object, table: Mapping[str, Callable[..., T]], *, what: str, rule
     """
     name, first, values = _read(text, what, rule)
     if name not in table:
-        # else the names are not what the choice is between
+        # Without such a table, the names are not what the choice is between.
         if len(set(table.values())) > 1:
             rule = f"one of {', '.join(table)}"
         raise checks.refused(what, rule, shown(name), checks.did_you_mean(name, table))

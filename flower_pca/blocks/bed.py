@@ -20,11 +20,11 @@ HEAD: Final = b"\x6c\x1b\x01"  # how a file with one variant after another begin
 EACH: Final = 4  # people in a byte
 _LOOKED_UP: Final = 2**15  # bytes that are decoded at a time, so that their places stay in the processor's cache
 _PIECE: Final = 2**22  # bytes of the file in a piece
-_ENTRIES: Final = 2**18  # of a block of columns
-_PEOPLE: Final = 2**12  # of a block of columns, whose products may be added up in single precision
-_OTHER: Final = 256  # where the lines of a table begin that count the second allele
+_ENTRIES: Final = 2**18  # Entries in a block of columns.
+_PEOPLE: Final = 2**12  # People in a block of columns, whose products may be added up in single precision.
+_OTHER: Final = 256  # From here on, the lines of a table count the second allele.
 _GONE: Final = 0b01010101  # a byte of missing values
-_BITS: Final = 20  # of a tally: people of a block count at most 16 each
+_BITS: Final = 20  # Bits of a tally, because people of a block count at most 16 each.
 # What the four codes stand for: two copies of the first allele, a missing value, one copy, no copy.
 _COPIES: Final = np.array([2.0, np.nan, 1.0, 0.0])
 

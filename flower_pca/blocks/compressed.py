@@ -99,7 +99,7 @@ def canonical(S: Any) -> Any:
         S = S.astype(np.float64)
     if not S.has_canonical_format:
         # Moments count stored entries, so a place that is stored twice would count twice.
-        S = S.copy()  # which is the caller's
+        S = S.copy()  # The caller keeps its own array.
         S.sum_duplicates()
     return S
 

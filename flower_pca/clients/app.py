@@ -21,7 +21,7 @@ from flower_pca.wire.records import Content, put_values, values_in
 Load: TypeAlias = Callable[[Context], Any]
 Given: TypeAlias = Rules | Callable[[Context], Rules] | None
 Hosts: TypeAlias = Callable[[Context], Sequence[int]]
-Returned: TypeAlias = tuple[Any, int, wire.Config]  # by a client's fit or evaluate
+Returned: TypeAlias = tuple[Any, int, wire.Config]  # What a client's fit or evaluate returns.
 
 # record of a node's state: its log has what there is to say of its rows
 _HINTS: Final = "flower-pca.hints"
@@ -192,7 +192,7 @@ class _Door:
 
     def _host(self, content: Content, kind: str, context: Context, hosted: Sequence[int]) -> Content:
         """The answers of the clients that a node hosts."""
-        from flower_pca.hosting import node  # which no other node needs
+        from flower_pca.hosting import node  # Imported here because no other node needs it.
 
         try:
             return node.serve(content, kind, context, hosted, self._ready.answer)
@@ -268,7 +268,7 @@ class Ready:
     def _discreet(self, context: Context) -> bool:
         try:
             return self._rules_of(context).discreet
-        except Exception:  # which is what the refusal is about
+        except Exception:  # The refusal is about whatever went wrong.
             return True
 
 

@@ -63,7 +63,7 @@ from flower_pca.wire import records
 # stages; masks hide which one they carry
 _MAY_BE_OF_COLUMNS: Final = frozenset((*BOTH, messages.STAGE))
 _BEGAN: Final = "flower_pca.rows"  # record of a node's state: a mark of the rows that each run began with
-_RUNS: Final = 16  # of which the newest are kept
+_RUNS: Final = 16  # The newest runs that are kept.
 # What this process keeps of rows that it reads anew with every message, as Flower's simulation engine has it.
 STATISTICS: Final = Cache(8)
 _OURS: Final = f"The columns of {checks.NODE}"
@@ -231,7 +231,7 @@ class PCAClient(NumPyClient):
     >>> app = ClientApp(client_fn=lambda context: PCAClient(rows, context=context).to_client())
     """
 
-    # those that the class is restricted to; empty: no restriction
+    # The algorithms that the class is restricted to. An empty tuple restricts nothing.
     algorithms: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
@@ -320,7 +320,7 @@ class PCAClient(NumPyClient):
             frame = self._policy.frame_of(request, rows)
             if frame.covariates is not None and frame.covariates.names:
                 frame = frame.with_names((rows.names or ())[: -len(frame.covariates.names)])
-            elif frame.names is not None:  # which may name a column of words for those made of it
+            elif frame.names is not None:  # The frame may name a column of words for the columns made of it.
                 frame = frame.with_names(rows.names, frame.split)
             data = self._lots.in_frame(rows, frame)
         with nullcontext() if self._store is None else self._store.alone(request.run):
@@ -379,7 +379,7 @@ class PCAClient(NumPyClient):
         if context is None or rules.keeps_rows or rules.answers != "fixed" or not at_rest:
             return
         assert isinstance(rows, LocalData)
-        whole = rows.all_columns  # as a run may go on with some of the columns that it began with
+        whole = rows.all_columns  # A run may go on with some of the columns that it began with.
         mark = f"{whole.fingerprint():x} {whole.n} {whole.names}"
         known = {key: str(value) for key, value in records.values_in(context.state, _BEGAN).items()}
         if self._began is not None:
@@ -534,7 +534,7 @@ def _examples(request: wire.Request, data: LocalData | Stream, up: Arrays) -> in
         return 0
     if NOISE in request.layers:  # how many there are is told with noise only
         return 1
-    # of a stream, of this step
+    # The data of this step, if the node has a stream.
     if isinstance(data, LocalData):
         return data.table_length
     return int(up["rows"])

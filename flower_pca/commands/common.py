@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from flower_pca.results.pca import PCAResult
     from flower_pca.results.steps import TrackingResult
 
-_NEAR: Final = 0.75  # of two names, by difflib: a letter more, less or otherwise in a short name
+_NEAR: Final = 0.75  # Two names of this similarity by difflib differ by a letter or so, if they are short.
 EVERY = 5.0  # seconds between two lines about a run, where there is no terminal
 
 
@@ -417,7 +417,7 @@ def any_result_of(path: str, *, missing: str = "error") -> PCAResult | TrackingR
     """The result in a file, of a run of steps too; `missing`: new rows' gaps."""
     from flower_pca.results.steps import TrackingResult
 
-    with suppress(FileNotFoundError):  # of which the other reader speaks
+    with suppress(FileNotFoundError):  # The other reader reports a missing file.
         if files.kind(path) == "tracking result":
             return TrackingResult.load(path)
     return result_of(path, missing=missing)
@@ -471,7 +471,7 @@ def _number(text: str) -> int | float | str:
         return int(text)
     with suppress(TypeError, ValueError):
         number = float(checks.share(text))
-        return text if "%" in text else number  # which is named as it was given
+        return text if "%" in text else number  # The error names the value as it was given.
     words = " or ".join(COUNTING)
     what = f"it must be a number, a share such as 0.95 or 95%, or {words}, not {text!r}"
     raise argparse.ArgumentTypeError(what)

@@ -153,7 +153,7 @@ def row_labels(data: str, features: Sequence[str] | None, gaps: Any = None) -> d
         "site": [name for name in spare if name.casefold() == "site"],
     }
     names = {label: found[0] for label, found in called.items() if found}
-    with suppress(ConfigError):  # of files whose columns cannot go beside the rows
+    with suppress(ConfigError):  # The columns of some files cannot go beside the rows.
         table = sources.table_with(data, features, beside=tuple(names.values()), gaps=gaps)
     there = {label: table.beside[name] for label, name in names.items() if name in table.beside}
     columns = {label: list(map(ids.as_text, cells.tolist())) for label, cells in there.items()}

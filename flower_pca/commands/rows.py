@@ -163,7 +163,7 @@ def _part(given: argparse.Namespace) -> Projection | None:
     """What a party of a run over columns projects by, where its own file is given; else None."""
     from flower_pca.vertical.result import ColumnsResult
 
-    with suppress(FileNotFoundError):  # of which another reader speaks
+    with suppress(FileNotFoundError):  # Another reader reports a missing file.
         if files.kind(given.result) == "own result":
             return ColumnsResult.part(given.result)
     return None
@@ -348,7 +348,7 @@ def _with_ids(given: argparse.Namespace, result: PCAResult, beside: Sequence[str
         features = [*result.columns_needed_]
     table = sources.table_with(data, features, beside=beside, gaps=gaps)
     called = [name for name in output.columns_beside(data, features, gaps) if is_called_identifier(name)]
-    with suppress(ConfigError):  # of files whose columns cannot go beside the rows
+    with suppress(ConfigError):  # The columns of some files cannot go beside the rows.
         for name in called[:1]:
             return sources.table_with(data, features, beside=(*beside, name), gaps=gaps).with_ids(name)
     return table
@@ -385,7 +385,7 @@ def _file(path: Path, endings: Sequence[str]) -> Path:
 
 
 _PLACE: Final = ("id", "file")
-_Places = Mapping[Any, Sequence[tuple[str, str]]]  # of the rows of each site
+_Places = Mapping[Any, Sequence[tuple[str, str]]]  # From a site to the places of its rows.
 
 
 def _write(path: Path, places: _Places, scored: Mapping[Any, RowScores], found: Sequence[Anomaly]) -> None:

@@ -19,7 +19,7 @@ from flower_pca.base.errors import ConfigError
 from flower_pca.base.shown import shown
 from flower_pca.commands import common, output
 
-# as a SuperNode reads its --node-config
+# The pairs of a SuperNode's --node-config.
 _PAIR: Final = re.compile(r"""(\S+?)=('[^']*'|"[^"]*"|\S+)""")
 
 

@@ -399,7 +399,7 @@ def ritz_round(
     the server knows at no cost.
     """
     values, Z, CZ, residuals = linalg.rayleigh_ritz(block, Y)
-    # of noise alone, whose first Ritz value may be no more than 0
+    # The first Ritz value of noise alone may be 0 or less.
     with np.errstate(over="ignore"):
         largest = max(float(values[0]), np.finfo(float).tiny)
         error = float(residuals[:k].max() / largest)

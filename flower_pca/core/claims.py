@@ -30,7 +30,7 @@ from flower_pca.core.model import Claim, Model
 from flower_pca.core.stage import MARGIN, Arrays, Stage
 from flower_pca.rows.frame import Frame, Moments
 
-_SLACK: Final = 1e-3  # by which sums in single precision may be off
+_SLACK: Final = 1e-3  # Sums in single precision may be off by this share.
 # Numbers with 16 bits may be off by this share of the largest number of their column: float16 has no
 # step finer than 2^-24, and the largest number of a column is at least 2^14 there.
 _COARSE: Final = 2.0**-38
@@ -132,7 +132,7 @@ class Judge:
         known = self.model.claims.get(client)
         if known is None:
             own = Claim(int(MARGIN * self.model.n), MARGIN * self.model.trace)
-            # of an unknown number of rows the fewest, by which bounds of eigenvalues are divided
+            # Bounds of eigenvalues are divided by the number of rows, so the fewest count if the number is unknown.
             least = 1
             rows = f"{MARGIN:g} times all rows together"
         else:
@@ -171,7 +171,8 @@ class Judge:
         if part.of in parts:
             return 1.0
         Z = part.block(sent)
-        # by id: the message that is being answered keeps its arrays alive for as long as this judge
+        # The id is safe as a key, because the message that is being answered keeps its arrays alive as long as this
+        # judge.
         if id(Z) not in self._known:
             self._known[id(Z)] = linalg.column_norms(Z)
         return self._known[id(Z)]

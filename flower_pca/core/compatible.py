@@ -320,7 +320,7 @@ def check(stage: Stage[Any], on: On, listed: Listed) -> None:
             where = " and ".join([_called(option) for option in options])
             best = (name for name, kind in listed.items() if not missing(kind(), *on))
             have = {name: kind for name, kind in listed.items() if _variant(kind, wanted)}
-            # those that suit all other options come first: others would be refused for one of them
+            # Algorithms that suit all other options come first, because the others would be refused for one of them.
             fit = {name: kind for name, kind in have.items() if set(missing(kind(), *on)) <= {wanted}}
             require(f"The algorithm {where}", stage, wanted, best, fit or have)
     check_options(on)

@@ -255,7 +255,7 @@ class PCAConfig:
     def options(self) -> dict[str, Any]:
         """The fields that hang together with others, where not as usual, by name."""
         on = {name: value for name in _OPTIONS if (value := getattr(self, name)) != _FIELDS[name]}
-        if isinstance(self.n_components, int):  # which goes with everything
+        if isinstance(self.n_components, int):  # A number goes with everything.
             on.pop("n_components", None)
         if self.wire == "auto":  # takes what goes with the rest
             del on["wire"]
@@ -337,7 +337,7 @@ class PCAConfig:
         """Whether the mean is subtracted, by what is asked or by what the algorithm is used to."""
         if self.adjust:
             return True
-        if self.center is None:  # who divides by deviations has them from the mean
+        if self.center is None:  # Deviations are from the mean, so scaled columns are centered.
             return self.algorithm.centers or self.scale is not None or self.categorical is not None
         return bool(self.center)
 

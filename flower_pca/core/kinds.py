@@ -50,7 +50,7 @@ from flower_pca.base.errors import DataError, ProtocolError
 from flower_pca.base.linalg import Array
 
 MOST_STEPS: Final = 10_000  # products in a message at most, whatever loops it asks for
-# of numbers that may be divided by, but for 0 itself, which stands for none
+# The smallest number that may be divided by. Zero itself stands for none.
 SMALLEST: Final = 1e-150
 _SHAPES: Final = ("one number", "a vector", "a matrix")
 _SHOWN: Final = 50  # characters of a number that is refused
@@ -124,7 +124,7 @@ class Ask:
             return "floating-point numbers", f"{a.dtype}"
         if self.filled and not a.shape[-1]:
             return "of at least one column", f"shape {a.shape}"
-        if a.ndim and a.dtype.kind == "b":  # which numpy adds up in a way of its own
+        if a.ndim and a.dtype.kind == "b":  # numpy adds booleans up in a way of its own.
             return "numbers", "true and false"
         if self.divides and not ((a == 0.0) | (a >= SMALLEST)).all():
             return f"0 or at least {SMALLEST:g}", f"{a}"[:_SHOWN]
@@ -154,8 +154,8 @@ STEPS: Final = Ask(least=0, whole=True, repeats=True)
 ROUNDS: Final = replace(STEPS, least=1)
 SEED: Final = Ask(least=0, most=2**64 - 1, whole=True)
 FLAG: Final = Ask(least=0, most=1, whole=True)
-OWN_WIDTH: Final = replace(WIDTH, own=True)  # of own components
-# of what is no more than the rows are many
+OWN_WIDTH: Final = replace(WIDTH, own=True)  # The width of a node's own components.
+# The width of arrays that have at most as many columns as there are rows.
 ROW_WIDTH: Final = replace(WIDTH, of_rows=True)
 POSITIVE: Final = Ask(divides=True)  # a number that is divided by, or 0 for none
 
@@ -173,7 +173,7 @@ def index(most: int, *, least: int = 0) -> Ask:
 Shape: TypeAlias = tuple[int | None, ...]
 
 _LARGEST: Final = 1e140  # beyond which sums of squares overflow
-_ORDINARY: Final = 1e270  # of a sum of squares, below which no entry is near that
+_ORDINARY: Final = 1e270  # No entry is near the limit if the sum of squares is below this.
 _MOST_ROWS: Final = 10**12
 
 
@@ -202,7 +202,7 @@ class Reach:
     lengths: Callable[[], Array | float]
 
 
-Size: TypeAlias = Callable[[Array], Array]  # of an array, what is held against a bound
+Size: TypeAlias = Callable[[Array], Array]  # From an array to the size that is held against a bound.
 Bound: TypeAlias = Callable[[Reach], Array | float]
 
 
@@ -504,7 +504,7 @@ def fault(arrays: Mapping[str, Array], parts: Mapping[str, Part]) -> tuple[str, 
         # vdot warns of nothing.
         if a.ndim and a.dtype == np.float64 and a.flags.forc and np.vdot(flat := a.ravel("K"), flat) < _ORDINARY:
             continue
-        # or NaN
+        # The largest entry may also be NaN.
         largest = abs(float(a)) if a.ndim == 0 else max(float(a.max(initial=0.0)), -float(a.min(initial=0.0)))
         if not math.isfinite(largest):
             return name, "finite", f"{int(a.size - np.isfinite(a).sum())} NaN or infinite entries"

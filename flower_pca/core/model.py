@@ -20,15 +20,15 @@ from flower_pca.rows.covariates import Covariates
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.split import Split
 
-_ROUNDING: Final = 1e-12  # of a share of the variance
-_TIED: Final = 1e-12  # of the first eigenvalue, a gap that is none
+_ROUNDING: Final = 1e-12  # A share of the variance may be off by this much.
+_TIED: Final = 1e-12  # A gap below this share of the first eigenvalue counts as none.
 # multiples of eps times the first eigenvalue that an eigenvalue of zero may come out as
 _NOTHING: Final = 64.0
 # How large the tangent of the angle between a Ritz vector and the eigenvector that it looks for may be. At 1 and 3
 # some of 700 runs on tied eigenvalues were wrong about the gap, at 5 none. At 10 four rounds of ssi, with three further
 # columns, could not tell a gap of 17 %.
 _ASIDE: Final = 5.0
-_ROUGH: Final = 1e-6  # of what components leave, which is no more exact under masks
+_ROUGH: Final = 1e-6  # Under masks, what components leave is no more exact than this share.
 _SAME: Final = 1e-9  # the relative difference up to which two sums are of the same rows
 # the sine up to which components are found although their eigenvalues are next to nothing
 _SURE: Final = 0.1

@@ -187,7 +187,8 @@ class Roll:
         fit = tuple(client for client in here if client not in self.unfit)
         if call is Call.SAMPLE and fit:
             size = max(1, round(self.fraction * len(fit)))
-            # in random orders, each of which goes round until all were taken alike
+            # The samples are drawn from random orders, each of which is used until every client was taken equally
+            # often.
             samples = len(fit) // math.gcd(len(fit), size)
             # drawn from seed and number alone, so that a run that goes on asks the same clients
             order = np.random.default_rng([self.seed, number // samples]).permutation(len(fit))
@@ -235,10 +236,10 @@ class Roll:
         roll = self
         if call in (Call.OPENING, Call.OPENED) and not second:
             first = frozenset(to) if call is Call.OPENING else self.addressees
-            # not of those turned away: who is unfit is asked by the next opening, and they are not
+            # Clients that were turned away are not asked again: the next opening asks whoever is unfit.
             roll = replace(self, addressees=first - self.banned)
             missing = roll.addressees - came
-            # where nobody has answered, all are asked again, and the silence counts
+            # If nobody has answered, all are asked again, and the silence counts.
             if came and missing and not self.summed:
                 return replace(roll, came=came, awaited=missing), Attendance.AGAIN
         least = min(self.min_nodes, len(came.union(to) - unasked))
@@ -278,7 +279,7 @@ class Roll:
         same = (members, unfit, whole) == (self.members, self.unfit, self.whole) and contributors == self.contributors
         same = same and (others, times, heard, chosen) == (self.others, self.times, self.heard, self.chosen)
         if same and not self.came and not self.silent:
-            return self  # as after most messages
+            return self  # Most messages change nothing here.
         after = replace(self, members=members, unfit=unfit, contributors=contributors, whole=whole)
         after = replace(after, others=others, times=times, heard=heard, chosen=chosen)
         return replace(after, came=_NOBODY, awaited=_NOBODY, silent=0)
@@ -310,7 +311,8 @@ class Roll:
         `counted`: a member that was away has counted by its last answer.
         """
         now = frozenset(here)
-        # who failed the newest opening is no newcomer, or each end would lead back to an opening
+        # A client that failed the newest opening does not count as new, because each end would then lead back to an
+        # opening.
         joined = now - self.unfit - self.members
         gone = self.members - now
         # a sampled round leaves members out on purpose

@@ -45,7 +45,7 @@ from flower_pca.core.standing import NEWEST, Standing, in_brief
 from flower_pca.core.tally import Tally
 from flower_pca.names.columns import Heading
 
-LAYOUT: Final = 15  # of checkpoints; grows with every change of what is kept
+LAYOUT: Final = 15  # The version of checkpoints, which grows with every change of what is kept.
 _IDENTITY: Final = ("n_components", "center", "scale", "missing", "seed")
 
 
@@ -100,7 +100,7 @@ class Run:
         self._model = model
         self.history, self._began = History(limit=None if roll.opens else NEWEST), 0.0
         self._sent: Broadcast | None = None
-        self._total: Any = None  # of a message that some clients are asked once more
+        self._total: Any = None  # The sum of a message for which some clients are asked once more.
 
     @property
     def algorithm(self) -> Any:
@@ -144,7 +144,7 @@ class Run:
                 self._sent, self._began = self._message(to), time.perf_counter()
                 return self._sent
             elif self.roll.awaited and now.opening:
-                # those that failed it are not there to be asked again
+                # Clients that failed the message cannot be asked again.
                 came = self.roll.came
                 self.roll = self.roll.complete(now.call(fraction=fraction), came)
                 self._complete(self._total, came)
@@ -191,7 +191,7 @@ class Run:
                 self._complete(got.total, got.answered)
                 # before the stage is left, as they are of its state
                 metrics = now.stage.metrics(self.standing.state)
-                # who has answered last may go
+                # The last client to answer may go.
                 if (status := self.standing.over) is not None:
                     self.standing = self.standing.leave(status, (), self.roll, self.layers)
             except np.linalg.LinAlgError as error:

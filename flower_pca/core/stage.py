@@ -40,12 +40,12 @@ Stack: TypeAlias = dict[int, Arrays]
 # merge(total, client, answer); total is None before the first
 Merge: TypeAlias = Callable[[Any, int, Arrays], Any]
 
-# of a stage that draws, in the memory that its client half is given
+# The key of a drawing stage in the memory of its client half.
 KEY: Final = "key"
 
 # a bound on the rows of a client: in fixed point, sums of so many are exact
 MOST_ROWS: Final = 2.0**32
-MARGIN: Final = 2.0**10  # of a bound above what entries mostly are
+MARGIN: Final = 2.0**10  # How far a bound may lie above what entries mostly are.
 
 S = TypeVar("S")
 
@@ -425,7 +425,7 @@ def add(total: Arrays | None, client: int, reply: Arrays) -> Arrays:
         return {name: np.array(a, dtype=np.float64) for name, a in reply.items()}
     for name, a in reply.items():
         # all shapes before the first sum: a refused answer must not be in the total by half
-        if a.shape != total[name].shape:  # of a side that only clients know
+        if a.shape != total[name].shape:  # The shape has a side that only clients know.
             raise ProtocolError(
                 f"{name} of an answer has the shape {a.shape}, and those of the clients before have "
                 f"{total[name].shape}. Align the features first."

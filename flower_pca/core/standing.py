@@ -45,8 +45,8 @@ from flower_pca.core.stage import AsksAllClients, Stage, add
 from flower_pca.names.columns import Heading
 
 MAX_RESTARTS: Final = 5  # returns to the opening because the set of clients changed
-_EARLY: Final = 3  # of these, restarts up to which a run begins anew before it has ended
-# that change without the model and the state, in a checkpoint
+_EARLY: Final = 3  # The restarts among these after which a run begins anew before it has ended.
+# The parts of a checkpoint that change without the model and the state.
 _PLACE: Final = {"index": int, "halfway": bool, "last": bool, "disturbed": bool, "changed": bool}
 _DISTURBED: Final = ", but maybe elsewhere than undisturbed: clients had lost what they keep of the run. Run it again"
 _ANEW: Final = ", of which some are lost: under masks the run began anew after clients had changed. Give it more rounds"
@@ -376,7 +376,7 @@ class Standing:
     def restart(self, roll: Roll, *, whole: bool) -> Standing:
         """Back at the opening, with what the algorithm makes of all that is known."""
         known = self._unsent(self.model_now(whole=whole))
-        # with nothing, or with a block that is asked for again
+        # Either nothing is known, or a block is asked for again.
         begun = known.basis is None or not known.d
         return self.reopen(known.basis if begun else self.algorithm.restart(known), roll)
 
@@ -389,7 +389,7 @@ class Standing:
             model = replace(model, rounds=algorithm.rounds(self.state))
         if model.restarts >= MAX_RESTARTS:
             tried = model.status is not None and model.status.outcome is Outcome.CLIENTS_CHANGED
-            tried = tried or self.role is Role.BEFORE  # which would be left out
+            tried = tried or self.role is Role.BEFORE  # The stage before the algorithm would be left out.
             if algorithm.fixed_set or model.basis is None or tried:
                 raise NotEnoughNodes(
                     f"The set of clients changed for the {model.restarts + 1}th time{roll.because}. Use ssi, "
@@ -468,7 +468,7 @@ class Standing:
 
 
 NEWEST: Final = 1000  # messages that a run without an end keeps
-_MESSAGES: Final = 64  # of them in a checkpoint, which is written with every message
+_MESSAGES: Final = 64  # The most messages in a checkpoint, which is written with every message.
 
 
 def in_brief(history: History) -> list[dict[str, Any]]:

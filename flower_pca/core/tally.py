@@ -112,7 +112,7 @@ class Tally:
             self._judge = Judge(stage, state, model)
         self._merge = stage.merging(state)
         self._common: Mapping[str, Part] = {}
-        # by how many columns an answer speaks of, where nobody knows yet
+        # The parts by the number of columns in an answer, as long as nobody knows that number.
         self._parts: dict[int, Mapping[str, Part]] = {}
         if not sent.personal:
             self._common = stage.parts(sent.arrays, self._d)
@@ -123,7 +123,7 @@ class Tally:
         # clients that have answered it already
         self._before: frozenset[int] = frozenset()
         self._answered: set[int] = set()
-        self._summed: set[int] = set()  # of them those whose answers are in a sum, and stay in it
+        self._summed: set[int] = set()  # The clients whose answers are in a sum, and stay in it.
         self._failures: dict[str, str] = {}
         self._notes: dict[str, str] = {}
         self._banned: set[int] = set()

@@ -104,7 +104,7 @@ class Sheet:
             if not record:
                 before = reader.line_num
                 continue
-            # of a record over several lines the first
+            # A record over several lines counts by its first line.
             line, before = before + 1, reader.line_num
             # A line of separators is a row where one with values follows; at the end it is Excel's.
             waiting.append((self.above + line, self.above + before, record))
@@ -189,7 +189,7 @@ def csv(
         names = [labels.clean(cell) for cell in first] if sheet.header else [str(j + 1) for j in range(len(first))]
         beside = with_ids(beside, ids)
         features, apart, words = chosen(file, names, columns, beside) if first else ((), (), {})
-        place = {name: j for j, name in reversed([*enumerate(names)])}  # of a name that is there twice the first
+        place = {name: j for j, name in reversed([*enumerate(names)])}  # If a name occurs twice, the first one counts.
         sheet.words = [without.words(name) for name in names]
         if decimal is None and thousands not in (".", ","):
             sheet.cells = _clear(sheet, lines, [place[name] for name in features], names, thousands)
@@ -228,7 +228,7 @@ def _sheet(
     above = separator_above("".join(sample[:1]))
     between = sep or above or find_separator(sample, decimal)
     point = decimal or {".": ",", ",": "."}.get(thousands or "")
-    if point is None:  # until all numbers have been looked at: see `_clear`
+    if point is None:  # The point is known once all numbers have been looked at: see `_clear`.
         point = Marks.of(tables.reader(sample, delimiter=between)).decimal
     return Sheet(file, encoding, Cells.of(between, point, thousands), above=int(bool(above)))
 

@@ -25,7 +25,7 @@ from flower_pca.base.shown import shown
 
 # among numbers they are no levels, and may be written in any case
 _WORDS: Final = {**{word.lower(): np.nan for word in GAPS}, "true": 1.0, "false": 0.0}
-# as they stand in thousands
+# Blanks that separate thousands.
 _BLANKS: Final = str.maketrans({"\u00a0": " ", "\u202f": " ", "\u2009": " ", "\u2019": "'"})
 _BETWEEN: Final = (".", ",", "'", " ")  # what may stand between thousands
 _SEPARATORS: Final = (",", ";", "\t", "|")
@@ -97,7 +97,7 @@ class Cells:
             if word in _WORDS:
                 return _WORDS[word]
             raise
-        if "_" in cell:  # which only Python reads
+        if "_" in cell:  # Only Python reads underscores in numbers.
             raise ValueError(cell)
         return found
 

@@ -20,7 +20,7 @@ from flower_pca.data.reading import Unchanged, chosen, held, reading, require_me
 from flower_pca.names.columns import Columns, no_numbers
 from flower_pca.names.table import Table
 
-# of arrays that name the columns of the others
+# Arrays with these names hold the names of the columns.
 _NAMES: Final = ("feature_names", "columns")
 
 
@@ -197,7 +197,7 @@ def _grouped(
     schema = getattr(opened, "schema_arrow", None) or opened.schema
     names = [labels.clean(name) for name in schema.names]
     features, apart, words = chosen(file, names, columns, with_ids(beside, ids))
-    # as the file has it
+    # The name as the file spells it.
     spelt = {name: schema.names[names.index(name)] for name in (*features, *apart) if name}
     kinds = {name: schema.field(spelt[name]).type for name in features}
     bad = {name: f"{kind} in column {name}" for name, kind in kinds.items() if not is_number(kind)}

@@ -20,11 +20,11 @@ from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 from flower_pca.data.dialect import Cells
 
-_LINES, _CELLS = 200, 2**18  # that are looked at, at most
+_LINES, _CELLS = 200, 2**18  # The most lines and cells that are looked at.
 _FEWEST: Final = 5  # lines below from which something can be said
 # lines below among which something that happens to few columns by accident would be seen
 _MANY: Final = 100
-_RARE: Final = 0.01  # of the lines below
+_RARE: Final = 0.01  # A share of the lines below.
 _FAR: Final = 5.0  # spreads of a column
 
 

@@ -46,7 +46,7 @@ from flower_pca.rows.stream import UNTOLD, Stream
 _DIGEST: Final = 8  # bytes by which a file is known
 _REMEMBERED: Final = 2**15  # files that have gone which a ledger knows at least
 
-State = tuple[int, int]  # of a file: its size, and the time of its change in ns
+State = tuple[int, int]  # The size of a file, and the time of its change in nanoseconds.
 
 
 @dataclass(frozen=True)

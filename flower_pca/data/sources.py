@@ -211,16 +211,16 @@ def parties(
         return [replace(whole, values=whole.rows[:, part[0] : part[-1] + 1], parts=()).bare() for part in parts]
 
 
-DRAWN: Final = (synthetic, geometric, arithmetic)  # from a seed: they read no file
+DRAWN: Final = (synthetic, geometric, arithmetic)  # These are drawn from a seed, and read no file.
 
 _OTHERS: Final = {  # endings of files that are no source, and what to do with them
     **dict.fromkeys((".gz", ".zip", ".bz2", ".xz", ".zst", ".7z", ".tar"), "Unpack it first."),
     **dict.fromkeys((".pgen", ".bgen", ".vcf", ".bcf", ".vcf.gz"), "Write it as .bed first: plink2 --make-bed."),
     ".dat": "Rename it to .txt if it is a table of text.",
 }
-# of files that may hold a table, so that a site may be meant
+# The endings of files that may hold a table, so that a site may be meant.
 _UNREAD: Final = (*_OTHERS, ".orc", ".rds", ".rdata", ".sqlite", ".db", ".json", ".jsonl", ".avro", ".mat", ".por")
-_WORDS: Final = ("readme", "license", "licence", "notes")  # which such files are called that hold no table
+_WORDS: Final = ("readme", "license", "licence", "notes")  # Files with these names hold no table.
 
 _OF_FILES: Final = (
     *(npy, npz, sparse, csv, parquet, arrow, h5, zarr, h5ad, excel, spss, stata, sas, mtx, bed, svmlight),
@@ -338,7 +338,7 @@ def table_with(spec: str, needed: Sequence[str] | None, *, beside: Sequence[str]
     # the columns of words that columns such as ward=surgery are made of
     words = tuple(dict.fromkeys(filter(None, map(source_of, names))))
     if words:
-        with suppress(ConfigError):  # of a file without such columns, which has those that are needed
+        with suppress(ConfigError):  # A file without such columns still has the columns that are needed.
             return _of_all_or(spec, [name for name in names if not source_of(name)], beside, gaps, words)
     return _of_all_or(spec, names, beside, gaps)
 
@@ -396,7 +396,7 @@ def _source(spec: str) -> partial[Table]:
         if "(" not in spec and spec not in SOURCES and not Path(spec).expanduser().exists():
             raise not_found(spec)
         if "(" not in spec and spec not in SOURCES:
-            with reading(spec, "a table") as file:  # which refuses a pipe or a device
+            with reading(spec, "a table") as file:  # The reader refuses a pipe or a device.
                 raise ConfigError(f"The name of {file} does not say what kind of file it is. End it in {_endings()}.")
     rule = f"a name, a folder, a path that ends in {_endings()}, or a spec such as \"npz(path='x.npz', key='X')\""
     return partial(specs.bind(spec, SOURCES, what="The data source", rule=rule))

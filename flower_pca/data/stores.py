@@ -21,7 +21,7 @@ from flower_pca.names import annotated
 from flower_pca.names.columns import Columns, enumeration
 from flower_pca.names.table import Table
 
-_NAMES: Final = ("feature_names", "columns")  # of arrays that name the columns of the others
+_NAMES: Final = ("feature_names", "columns")  # Arrays with these names hold the names of the columns.
 
 
 def h5(*, path: str, key: str = "X", beside: Sequence[str] = (), ids: str | None = None, gaps: Any = None) -> Table:

@@ -160,7 +160,7 @@ def _total_noise(frame: Frame, deviation: float, reach: float, d: int) -> float:
         squares = float(np.linalg.norm(columns))
     if frame.mean is not None:
         mean = float(np.linalg.norm(frame.mean * columns))
-    # on a number of the moments, times reach squared
+    # The deviation of the noise on a number of the moments, divided by reach squared.
     unit = deviation * np.sqrt(3.0 if sums else 2.0)
     return float(unit * np.hypot(squares, 2.0 * mean / reach))
 

@@ -40,7 +40,7 @@ FINER: Final = 10  # bits by which a step is finer than the deviation of the noi
 _WHOLE: Final = 2.0**62
 _DRAWN: Final = 2**16  # numbers that are drawn at a time
 _RARE: Final = 2.0**-20  # below it a uniform number of 64 bits has too few digits
-_NEVER: Final = 2.0**-193  # in place of a uniform number of 0
+_NEVER: Final = 2.0**-193  # Stands for a uniform random number of 0.
 _LEAST: Final = -1022  # exponent of a step; below it a float has fewer digits
 
 

@@ -410,7 +410,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         """Rows that have been checked, with the names of their columns."""
         names = self.result_.feature_names_in_
         rows = tables.check(self, X, reset=False, who="X")
-        if isinstance(rows, Table):  # with words
+        if isinstance(rows, Table):  # The table has columns of words.
             return rows
         return Table(rows, names=None if names is None else tuple(names))
 
@@ -431,7 +431,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         try:
             return int(check_random_state(self.random_state).randint(2**31 - 1))
         except ValueError:
-            # without scikit-learn's own words, which quote what was given
+            # scikit-learn's own message would quote the data.
             raise ConfigError(
                 f"random_state must be a whole number, None, or a numpy RandomState. Got {shown(self.random_state)}."
             ) from None

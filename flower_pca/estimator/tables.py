@@ -162,7 +162,7 @@ def pick(table: Any, names: Sequence[str] | None, *, who: str) -> Any:
             return table
         return table.pick(names, who)
     if 0 < sum(isinstance(label, str) for label in known) < len(known):
-        Table.of(table, who=who)  # which says so
+        Table.of(table, who=who)  # This line raises the error that says so.
     if texts != known:
         table = table.set_axis(texts, axis=1)
     if names is None or list(names) == texts:
@@ -262,7 +262,7 @@ def _note_names(estimator: Any, table: Any, *, first: bool, who: str) -> Any:
     try:
         return check(estimator, table, reset=first, who=who)
     except ValueError as error:
-        if not isinstance(error, DataError):  # which names it
+        if not isinstance(error, DataError):  # A DataError names the row already.
             error.add_note(f"in the table of {who}")
         raise
 

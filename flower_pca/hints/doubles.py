@@ -56,7 +56,7 @@ def _tells_rows_apart(site: Site, different: Array) -> bool:
     for j in measures[:64]:
         values = site.rows[once, j]
         _, counts = np.unique(values[~np.isnan(values)], return_counts=True)
-        # of pairs of two rows, and one pair more, as none may have been alike yet
+        # Pairs of two equal rows, and one pair more, because there may have been none yet.
         alike = np.sum(counts * (counts - 1.0)) / 2.0 + 1.0
         pairs = counts.sum() * (counts.sum() - 1.0) / 2.0 + 1.0
         again += float(np.log(alike / pairs))

@@ -34,8 +34,8 @@ from flower_pca.names.table import Table
 from flower_pca.rows.local import LocalData
 
 MOST: Final = 2**26  # entries of all sites that are looked at in full
-CHEAP: Final = 2**21  # likewise, where nobody has asked for a look
-BARE: Final = 2**18  # likewise, of arrays without names, as programs hand them over again and again
+CHEAP: Final = 2**21  # The same, if nobody has asked for a look.
+BARE: Final = 2**18  # The same, for arrays without names, which programs pass over and over again.
 _SAMPLED: Final = 8  # A sample of more has so many times fewer entries, because it is copied some ten times.
 _LISTED: Final = option("columns", ["..."])
 _TIME: Final = re.compile(
@@ -85,7 +85,7 @@ def _of_sample(clients: Sequence[LocalData], names: Sequence[str] | None, most: 
     sampled = most // _SAMPLED
     share = min(sampled / entries, 1.0)
     if sum(min(client.n, 4 * ENDS) * client.d for client in clients) > 2 * sampled:
-        return []  # so many sites that a few rows of each are too many
+        return []  # With so many sites, a few rows of each are too many.
     sites = [Site.sampled(client, f"client {i}", int(client.n * share)) for i, client in enumerate(clients)]
     look = Look.at(sites, names, sampled=True)
     with np.errstate(all="ignore"), warnings.catch_warnings():

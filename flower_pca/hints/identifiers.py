@@ -20,7 +20,7 @@ from flower_pca.base.options import option
 _FEWEST: Final = 20
 _LOOK: Final = 64  # rows of each client that tell most columns from an identifier
 _OUT: Final = f"Leave it out if it numbers the rows: name the others with {option('columns', ['...'])}."
-_LAST_WORDS: Final = {  # of a name that says so by itself
+_LAST_WORDS: Final = {  # Last words of a name that say so by themselves.
     *("id", "ids", "idx", "index", "key", "mrn", "pid", "uid", "uuid", "identifier", "pseudonym", "unnamed"),
     *("recordid", "patientid", "patid", "patnr", "patientennummer", "fallnr", "fallnummer", "kennung"),
 }

@@ -13,9 +13,10 @@ from flower_pca.hints.sites import LEAST, MANY, Look
 # codes below are measurements as well: they have to be there twice, or to be alone in being
 # negative
 _OFTEN: Final = 900.0
-_NEARER: Final = 0.25  # of the spread of the others, which only one negative value that is there again is away from
+# A share of the others' spread: a single negative value that is repeated lies further away than this.
+_NEARER: Final = 0.25
 _REPEATED: Final = [sign * digit * (10.0**k - 1) / 9 for digit in (7, 8, 9) for k in range(2, 7) for sign in (1, -1)]
-# that files write for a gap
+# Codes that files use for missing values.
 _CODES: Final = np.array([*np.rint(_REPEATED), -1.0, -9.0, 99.9, 999.9, -99.9, -32768.0, 2.0**31 - 1])
 
 
@@ -50,7 +51,7 @@ def _is_far(code: float, rest: Array, *, again: bool) -> bool:
     else:  # nearer only as the one negative value, if it is a large one or there again
         lonely = again and gap > max(_NEARER * spread, 1.0)
         far = alone and (large or lonely)
-    # of few kinds -1 is one of them
+    # In a column of few different values, -1 may be one of them.
     return bool(far) and (code != -1.0 or len(np.unique(rest)) >= MANY)
 
 

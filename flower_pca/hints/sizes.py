@@ -15,8 +15,8 @@ from flower_pca.base.linalg import Array
 from flower_pca.base.options import option
 from flower_pca.hints.identifiers import label, numbers_rows
 
-_ALONE: Final = 0.99  # of the total variance: then one column is the first component
-# of what component 1 explains: above, it is the mean more than anything else
+_ALONE: Final = 0.99  # Above this share of the total variance, one column is the first component.
+# Above this share of what component 1 explains, component 1 is mostly the mean.
 _MEAN: Final = 0.5
 # a deviation over that of the lower quarter, from which columns differ by their units
 _APART: Final = 100.0

@@ -17,7 +17,7 @@ SITES: Final = 30  # beyond them one site hardly changes the median of all
 # columns beyond which they are wave lengths, genes or pixels, and some look odd by accident
 WIDE: Final = 500
 _CELSIUS: Final = 60.0  # degrees at most of what is measured in either scale
-# of the spread: how far a median may lie from that of the other sites in another unit
+# A share of the spread: how far a median may lie from the median of the other sites in another unit.
 _APART: Final = 0.25
 _TENTH: Final = 1.2816  # deviations from the mean to nine tenths of normal values
 # what chance adds to both, times the root of n: a deviation of the median, and of the spread, of
@@ -76,7 +76,7 @@ def units_by_moments(
     deviations = np.where(deviations > 0.0, deviations, np.nan)
     tenths = np.array([-_TENTH, 0.0, _TENTH])
     levels = means[:, None] + tenths[:, None] * deviations[:, None]
-    with warnings.catch_warnings():  # where no other site has values there is no median of theirs
+    with warnings.catch_warnings():  # If no other site has values, they have no median.
         warnings.simplefilter("ignore", RuntimeWarning)
         seen = rows[:, None] * (deviations > 0.0)
         return shorten(list(_odd_units(sites, levels, seen, columns, middle="mean")))
@@ -87,7 +87,7 @@ def _odd_units(
 ) -> Iterator[str]:
     """Of the levels of all sites (sites x 3 x d), of one in another unit; `seen`: of how many values, 0 for few."""
     alone = _alone(levels) & (seen > 0)
-    # of the one and of all others, relative to the root of one value's
+    # The standard error of the difference between one site and all others, relative to that of a single value.
     others_seen = np.maximum(seen.sum(axis=0) - seen, 1)
     error = np.sqrt(1.0 / np.maximum(seen, 1) + 1.0 / others_seen)
     yield from _two_units(sites, levels, seen, columns, middle=middle)

@@ -12,7 +12,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.names import variants
 from flower_pca.names.columns import enumeration
 
-_SHARE: Final = 0.5  # of the squares of a component's loadings
+_SHARE: Final = 0.5  # A share of the squares of a component's loadings.
 _TIMES: Final = 2.0  # what a chromosome has of them, over its share of the variants
 _LISTED: Final = 3
 _ONE_COPY: Final = 0.4

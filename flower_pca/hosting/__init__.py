@@ -2,5 +2,5 @@
 
 from typing import Final
 
-# of a run-config: how many clients a virtual node hosts
+# The key of a run-config that says how many clients a virtual node hosts.
 EACH: Final = "clients-per-node"

@@ -127,7 +127,7 @@ def write_reply(kind: str, answers: Iterable[Delivery]) -> Content:
 
 def read_reply(content: Content, kind: str, clients: Sequence[int]) -> dict[int, wire.Answer | ProtocolError]:
     """The answers of these clients in a node's reply, by client; or what is wrong with them."""
-    if wire.is_reply(content, kind):  # of the node itself, which says why there is none
+    if wire.is_reply(content, kind):  # The reply is from the node itself, and says why there is none.
         return dict.fromkeys(clients, _read(lambda: wire.read_reply(content, kind)))
     found: dict[int, wire.Answer | ProtocolError] = {}
     lacking: ProtocolError = LACKING
@@ -180,7 +180,7 @@ def _json(values: Mapping[str, Any], name: str, kind: type[Any], *, who: str = _
 def _list_of(values: Mapping[str, Any], name: str, kind: type[Any], *, who: str = _ANSWER) -> list[Any]:
     """A list among the values of another machine, if all in it are of this kind."""
     found = values.get(name)
-    # by its very type: to isinstance True is an int
+    # The types are compared, because isinstance takes True for an int.
     if not isinstance(found, list) or any(type(item) is not kind for item in found):
         raise ProtocolError(f"{who} has no list of {kind.__name__} under {name}. {_remedy(who)}")
     return found

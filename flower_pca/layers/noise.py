@@ -33,12 +33,12 @@ from flower_pca.layers import NOISE
 from flower_pca.rows.local import LocalData
 from flower_pca.settings.budget import DP
 
-# of what a message says that asks for noise
+# The keys of a message that asks for noise.
 _CLIP, _NOISE, _BUDGET, _AMONG = "clip", "noise", "budget", "among"
 _SAID: Final = frozenset((_CLIP, _NOISE, _BUDGET, _AMONG))
-_SPENT: Final = "dp.spent"  # in a client's memory
+_SPENT: Final = "dp.spent"  # The key in a client's memory.
 _SENDER: Final = "Check the sender."
-# by which an orthonormal block, or a budget added up, may pass its bound
+# An orthonormal block, or a budget that is added up, may pass its bound by this much.
 _ROUNDING: Final = 1e-9
 
 

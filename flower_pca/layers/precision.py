@@ -32,14 +32,14 @@ from flower_pca.layers import EXPONENTS, WIRE
 from flower_pca.rows.frame import Frame
 from flower_pca.settings.bits import FLOORS
 
-_BITS: Final = "bits"  # of what it says to the clients
+_BITS: Final = "bits"  # The key of what the layer says to the clients.
 _TYPES: Final[dict[int, Any]] = {32: np.dtype(np.float32), 16: np.dtype(np.float16)}
 # exponent of the largest entry of a column: what is 2^-29 of it still has all digits of float16
 _HIGH: Final = 15
 # what rounding to so few bits changes, of a number and on average
 _ROUNDING: Final = {32: 2.0**-25, 16: 2.0**-12}
 _SMALL: Final = 16  # numbers, below which packing does not pay
-_SHARE: Final = 0.1  # of the tolerance, that the mean's rounding may take
+_SHARE: Final = 0.1  # The share of the tolerance that the rounding of the mean may take.
 
 
 def round_to(a: Array, bits: int) -> Array:
@@ -92,7 +92,7 @@ class Precision(Layer):
         if work.masked or bits == 64:  # fixed point has a rounding of its own
             return up
         parts = work.stage.parts(work.arrays, work.data.d)
-        if {"mean", "m2"} <= up.keys():  # of an opening
+        if {"mean", "m2"} <= up.keys():  # The message is an opening.
             up = _moments(up, bits)
         rounded = {name: round_to(a, bits) for name, a in up.items() if parts[name].kind.rounded}
         return {**up, **rounded}

@@ -48,12 +48,12 @@ def text(arrays: Arrays, setup: bytes, run: str, mine: bytes) -> bytes:
 def check_vouchers(arrays: Arrays, secrets: Secrets, peers: list[int], demands: Demands) -> Array:
     """The peers that have signed the same group, those before included; each of these must have."""
     before = set(secrets.vouched.tolist())
-    # those that come in later as well: a server may say that one was away in the first sum
+    # Clients that come in later count as well, because a server may say that one was away in the first sum.
     new = [peer for peer in peers if peer not in before]
     if demands.identity is not None and new:
         named = dict(zip(secrets.peers.tolist(), texts(secrets.names), strict=True))
         came = texts(arrays.get("mask.agreed", np.empty(0)))
-        # where none has come at all, the first peer is refused by its name
+        # If no signature has come at all, the first peer is refused by its name.
         signatures: Mapping[int, bytes] = dict(zip(peers, came, strict=bool(came)))
         newcomers = {peer: named[peer] for peer in new}
         demands.identity.check_agreed(secrets.agreed.tobytes(), newcomers, signatures)

@@ -105,7 +105,7 @@ def _tight(run: Run, message: Broadcast, parts: Mapping[str, Part]) -> dict[str,
     for name, part in parts.items():
         if part.kind.product:
             bounds[name] = _TIGHT * run.standing.model.trace
-            if not part.kind.own_block:  # whose columns are of length 1
+            if not part.kind.own_block:  # The columns of other blocks have length 1.
                 block = np.asarray(part.block(message.arrays), dtype=np.float64)
                 bounds[name] *= float(linalg.column_norms(block).max(initial=0.0)) or 1.0
     return bounds
@@ -245,7 +245,7 @@ def _check(
             f"Client {reply.client} has lost its secrets for this masked sum, or holds those of an older set-up. "
             "Wait: the run begins a new set-up."
         )
-    # who does not sign sends none
+    # A client that does not sign sends no signature.
     width = SIGNATURE if reply.arrays.get("mask.signature", raw(b"")).size else 0
     shapes: dict[str, Shape] = {
         "mask.exchange": (KEY,),
@@ -254,7 +254,7 @@ def _check(
         "mask.past": (DIGEST,),
         "mask.signature": (width,),
     }
-    # who was not asked may have no position in the group, and is refused for that below
+    # A client that was not asked may have no position in the group, and is refused for that below.
     if group is not None and reply.client in sent.addressees:
         shapes = {**group.answer_shapes(phase, reply.client, length)}
         # Who tells its peers nothing of its columns writes no letters.

@@ -95,7 +95,8 @@ def answer(
             fixed.check_noise(arrays, _parts(name, arrays, data.d), noise, summed)
         counted = counting(own, past, name)
         up, own = _ask_stage(stage, name, arrays, data, counted, summed)
-        # with what layers say: who was asked for less noise must not cancel with the others
+        # The layers' words are included, because a client that was asked for less noise must not cancel with the
+        # others.
         every = {**arrays, **flat(layers)} if layers else arrays
         said = messages.statement(every, _frame(data, noisy=NOISE in layers))
         newest = course(past, said, name)
@@ -136,7 +137,7 @@ def _ask_stage(
         return stage(name, Message(messages.plain(arrays)), data, own, summed=summed)
     except DataError as error:
         raise messages.SpentError(str(error), own) from error
-    except (ArithmeticError, ValueError) as error:  # of LAPACK, on what rows and message make
+    except (ArithmeticError, ValueError) as error:  # LAPACK may fail on what rows and message make.
         words = (
             f"The answer under masks cannot be computed from this node's rows ({type(error).__name__}), so this node "
             "sent nothing. Run flower-pca check on its rows."
@@ -174,10 +175,10 @@ def _shares(arrays: Arrays, data: LocalData | Stream, secrets: Secrets, demands:
     exchange, mine = primitives.private(seed), primitives.public(seed)
     keys, needed = texts(arrays["mask.exchanges"]), int(arrays["mask.needed"])
     group = len(peers) + 1
-    # else a server could play all the peers by one key
+    # Without this check, a server could play all the peers by one key.
     others = len({*keys, mine}) == group == len(keys) + 1 and position not in peers
     require(others and group > 1, "The clients of this set-up are fewer than two, or one is named twice.")
-    # of half of them or less a server could make two sets, and be given either share of a peer
+    # If half of them or fewer were enough, a server could make two sets, and be given either share of a peer.
     require(
         2 * needed > group >= needed, "This set-up needs as survivors half of its clients or fewer, or more than all."
     )

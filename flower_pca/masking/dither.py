@@ -15,10 +15,10 @@ import numpy as np
 from flower_pca.base.bits import Bits, seeded_bits
 from flower_pca.base.linalg import Array
 
-# from a digest of what is asked to bits of the answer's noise
+# From a digest of a request to random bits for the noise of its answer.
 DitherSource: TypeAlias = Callable[[bytes], Bits]
 
-_UNIT: Final = np.float32(2.0**-32)  # of a random number of 32 bits
+_UNIT: Final = np.float32(2.0**-32)  # The unit of a random number of 32 bits.
 _TURN: Final = np.float32(2.0 * np.pi * 2.0**-32)
 
 

@@ -32,11 +32,11 @@ from flower_pca.masking.dither import normals, own_bits
 from flower_pca.masking.messages import SpentError
 from flower_pca.masking.secrets import Secrets
 
-MOST_CLIENTS: Final = 2**13  # whose wide words add up below the limit
+MOST_CLIENTS: Final = 2**13  # The wide words of so many clients add up below the limit.
 # bits of a sum; two more would fit, but then noise would look like one
 _LIMIT: Final = 61
 _WORDS, _BITS, _FRACTION = 4, 48, 96
-# that four words can hold
+# The largest number that four words can hold.
 _WIDEST: Final = np.array(2.0 ** (_WORDS * _BITS - _FRACTION - 1))
 _AT_ONCE: Final = 2**12  # numbers, which stay near the processor
 _GRAIN: Final = 2.0  # steps, the deviation of each client's noise
@@ -151,7 +151,7 @@ def _words(name: str, a: Array, bound: Array, clients: int, bits: Bits) -> Array
     a = np.asarray(a, dtype=np.float64)
     wide = not bound.all()
     limit = _WIDEST if wide else bound
-    if not (np.abs(a) <= limit).all():  # nor is NaN
+    if not (np.abs(a) <= limit).all():  # The comparison fails for NaN too.
         raise DataError(
             f"{name} of this client has an entry that is not finite or exceeds {float(np.max(limit)):.3g}, the bound "
             "of the masks, so this client sent nothing. Scale the data, or give MaskedSums a larger bound."
@@ -197,7 +197,7 @@ def _spread(rest: Array, grain: Array, clients: int) -> Array:
     words[-1] += grain
     most = MOST_CLIENTS // (2 * clients)  # half of the room that so few clients leave
     for high, low in itertools.pairwise(words):
-        # of no seed, in simulations either: what is moved cancels among the client's own words
+        # These numbers need no seed, even in simulations, because what is moved cancels among the client's own words.
         drawn = system_bits(len(low)) % np.uint64(2 * most + 1)
         moved = drawn.astype(np.int64) - most
         high -= moved
@@ -217,7 +217,7 @@ def _values(words: Array, shape: tuple[int, ...], bound: Array, clients: int) ->
         steps = words.astype(np.float64)
         return np.asarray(np.ldexp(steps, -_exponents(bound, clients)))
     parts = words.reshape(_WORDS, -1)
-    # of Python's own integers, as four words are longer than any number of numpy's
+    # Python's integers are used, because four words are longer than any integer of numpy.
     whole = [0] * parts.shape[1]
     for part in parts:
         limbs = zip(whole, part, strict=True)

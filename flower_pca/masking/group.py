@@ -52,7 +52,7 @@ class MaskingGroup:
         self.position = {client: i for i, client in enumerate(self.clients)}
         self._neighbours = graph(len(answers), masks.degree(len(answers)))
         self._needed = masks.quorum(len(self._neighbours[0]) + 1)
-        # of each peer, that a client holds for a sum
+        # How many shares of each peer a client holds for a sum.
         self._shares = 1 + bool(masks.self_masks)
         self._letter = primitives.seal_size(self._shares)  # bytes of one
         # what the columns of its clients' rows are, which letters are about
@@ -67,11 +67,11 @@ class MaskingGroup:
         self._next = {i: PublicKey(key) for i, key in enumerate(keys)}
         self._now: dict[int, PublicKey] = {}
         self._peers: dict[int, list[int]] = {}
-        # of each one's peers: survivors, and who is not
+        # For each client, its peers that have survived, and its peers that have not.
         self._fates: dict[int, tuple[list[int], list[int]]] = {}
         self._uploads: dict[int, Array] = {}
         self._course = b""
-        # of what was asked before, if it was not the same of all
+        # Whether clients were asked different things before.
         self._afresh = bool(strays(answers))
 
     @property

@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.hashes import SHA384
 from flower_pca.base.errors import ConfigError, ProtocolError
 from flower_pca.base.shown import path_text, shown
 
-_CURVES: Final = (ec.SECP256R1, ec.SECP384R1, ec.SECP521R1)  # those that OpenSSH has
+_CURVES: Final = (ec.SECP256R1, ec.SECP384R1, ec.SECP521R1)  # The curves that OpenSSH has.
 _RULE: Final = "ECDSA, on the curve P-256, P-384 or P-521"
 _MAKE: Final = "Make one with ssh-keygen -t ecdsa -b 384 -N '' -f FILE."
 # bytes of each of the two numbers of a signature, on the largest curve

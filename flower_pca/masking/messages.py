@@ -42,7 +42,7 @@ from flower_pca.core.stage import Arrays
 from flower_pca.rows.frame import Frame
 from flower_pca.tracking import batch
 
-# for types alone, as every run imports this file, and cryptography is for masks alone
+# Imported for types alone: every run imports this file, and only masks need cryptography.
 if TYPE_CHECKING:
     from flower_pca.masking.identity import Identity
 
@@ -99,8 +99,8 @@ def _of_stage(own: Arrays) -> Arrays:
     return {name: a for name, a in own.items() if name.partition(".")[0] not in layers}
 
 
-STAGE: Final = "masked"  # of every message of a masked run, whatever stage it carries
-# of all that is not the stage's own, in messages and in a client's memory
+STAGE: Final = "masked"  # The stage that every message of a masked run names, whatever stage it carries.
+# The prefix of everything that is not the stage's own, in messages and in a client's memory.
 PREFIX: Final = "mask."
 BOUND: Final = "mask.bound."
 ASK_SERVER: Final = "This node sent nothing in return. Ask the operator of the server why."
@@ -229,7 +229,7 @@ def statement(arrays: Mapping[str, Array], frame: Frame) -> bytes:
     total = sha256()
     for name, given in sorted(content.items()):
         a = np.asarray(given)
-        # which is all of it that travels
+        # Nothing but this order travels.
         by_columns = a.flags.f_contiguous and not a.flags.c_contiguous
         about = f"{name} {a.dtype.str} {a.shape} {by_columns}"
         total.update(sha256(about.encode()).digest())

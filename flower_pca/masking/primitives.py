@@ -27,7 +27,7 @@ SEED: Final = 16  # bytes of a secret, and of a share of it
 _PRIME: Final = 2**128 - 159  # the largest that bytes of this number can tell
 KEY: Final = 32  # bytes of a public key, and of a derived one
 _ONCE: Final = bytes(12)  # a key seals a single message, so the nonce may be constant
-_START: Final = bytes(16)  # likewise counter and nonce of a mask
+_START: Final = bytes(16)  # The counter and nonce with which a mask begins.
 
 
 def fresh() -> bytes:
@@ -72,7 +72,7 @@ def stream(key: bytes, count: int) -> Array:
 def streams(keys: Iterable[bytes], count: int) -> Iterator[Array]:
     """The masks of these keys one after another, each in the place of the one before."""
     nothing, place = bytes(8 * count), bytearray(8 * count)
-    # of one byte order, so that masks of different machines cancel
+    # The byte order is fixed, so that masks of different machines cancel.
     mask = np.frombuffer(place, dtype="<u8")
     for key in keys:
         Cipher(ChaCha20(key, _START), mode=None).encryptor().update_into(nothing, place)

@@ -39,7 +39,7 @@ from flower_pca.masking.messages import NOTHING, Phase
 from flower_pca.names.columns import Heading
 from flower_pca.settings.masks import MaskedSums
 
-# in the history
+# The names of the phases in the history.
 _LABELS: Final = {Phase.KEYS: "mask.keys", Phase.SHARES: "mask.shares", Phase.UNMASK: "mask.sum"}
 
 
@@ -66,11 +66,11 @@ class Masked(WrappedRun):
         self._sent: Broadcast | None = None  # the message of the protocol
         # clients that have answered all of this sum so far
         self._taking_part: tuple[int, ...] = ()
-        self._dropped: dict[int, Failure] = {}  # those that have not
+        self._dropped: dict[int, Failure] = {}  # Clients that have not answered.
         # clients in the sum before, by the same set-up
         self._heard: frozenset[int] = frozenset()
         self._heading = Heading(0)  # the columns of who takes part
-        self._layout = Layout()  # of what uploads are made
+        self._layout = Layout()  # How uploads are laid out.
         # clients that keep something for the algorithm under way
         self._keepers: frozenset[int] = frozenset()
         # clients that have answered the algorithm at all
@@ -189,7 +189,7 @@ class Masked(WrappedRun):
         """A sum: with the keys that are there, if they are those of all that are asked."""
         require_sum(self._run, message)
         self._taking_part, self._dropped = message.to, {}
-        # then few are no sign that others have dropped out
+        # In a sample, few clients are no sign that others have dropped out.
         group, sampled = self._group, self.roll.fraction < 1.0
         if group is not None and group.ready.issuperset(message.to) and not (sampled and group.lacks(message.to)):
             self._ask(group)
@@ -256,7 +256,7 @@ class Masked(WrappedRun):
             sums = self._layout.sums(group.total(answers))
             came.append(Sum(uploaded, self._carried.number, sums, self._declined))
         except ProtocolError as error:
-            # who has spoilt it nobody can tell: the run asks all again, by new keys
+            # Nobody can tell who has spoilt the sum, so the run asks all clients again, by new keys.
             self._dropped |= {client: Failure(client, str(error)) for client in uploaded}
             self._group = None
             self._run.write_off(str(error))

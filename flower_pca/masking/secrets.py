@@ -110,7 +110,7 @@ class Secrets:
 _FIELDS: Final = tuple(f.name for f in fields(Secrets))
 
 
-_NAMES: Final = tuple(f"{messages.PREFIX}{name}" for name in _FIELDS)  # in a memory
+_NAMES: Final = tuple(f"{messages.PREFIX}{name}" for name in _FIELDS)  # The names in a client's memory.
 
 
 _found: Final = itemgetter(*_NAMES)

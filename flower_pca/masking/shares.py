@@ -36,7 +36,7 @@ def deal(secrets: Secrets, number: int, seeds: bytes, peers: list[int]) -> tuple
     for peer in peers:
         context = messages.envelope(setup, number, position, peer)
         lock = primitives.derive(common[peer][:KEY], context)
-        # with the key in use: should the server name another in its place, the receiver sees it
+        # The seal has the key in use, so the receiver sees it if the server names another one.
         sealed.append(primitives.seal(lock, own[peer] + key, context))
     size = primitives.seal_size(secrets.kinds)
     return rows(sealed, size), seeds + own[position], key

@@ -39,7 +39,7 @@ def fields_of(
 
 def _rows_of(X: Any, who: str, layer: str | None) -> Any:
     """The matrix of an AnnData object, or one of its layers."""
-    layers = [name for name in getattr(X, "layers", ()) if name is not None]  # which newer versions call X
+    layers = [name for name in getattr(X, "layers", ()) if name is not None]  # Newer versions call this layer X.
     if layer is not None:
         if layer not in layers:
             raise no_layer(f"The AnnData object of {who}", layer, layers)

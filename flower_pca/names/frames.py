@@ -23,7 +23,7 @@ def read(frame: Any, who: str) -> dict[str, Any]:
     if any(texts) and not all(texts):
         got = f"{names[texts.index(True)]!r} and {names[texts.index(False)]!r}"
         raise DataError(f"Some names of the columns of {who} are texts, and others are not: {got}. Rename the others.")
-    # else one would give several columns
+    # Otherwise one name would give several columns.
     unique = Columns(tuple(clean(text_of_label(name)) for name in names), who).names
     if (whole := _of_one_kind(frame)) is not None:
         return {"values": whole, "names": unique, "ids": _index(frame)}

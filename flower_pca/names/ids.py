@@ -19,7 +19,7 @@ from flower_pca.base.errors import DataError, private
 from flower_pca.base.labels import clean, double
 from flower_pca.base.linalg import Array
 
-# of scrypt: 16 MB, and a twentieth of a second or so, for each guess
+# The cost of scrypt: 16 MB and about a twentieth of a second for each guess.
 _SLOW: Final = 2**14
 _LISTED: Final = 5
 
@@ -100,7 +100,7 @@ def as_text(value: Any) -> str:
 
 
 def _text(value: Any) -> str:
-    if type(value) is int:  # as most indices are, which runs over rows do not look at
+    if type(value) is int:  # Most indices are integers, and runs over rows do not look at them.
         return str(value)
     if value is None or value != value:
         return ""

@@ -43,13 +43,13 @@ from flower_pca.names.table import Table
 AsGiven: TypeAlias = "str | Sequence[str] | Mapping[str, Sequence[str] | None]"
 Levels: TypeAlias = tuple[
     tuple[str, tuple[str, ...] | None], ...
-]  # of each column of words; None: those that there are
+]  # The levels of each column of words. None stands for those that there are.
 
 OTHER: Final = "other"
 SIGN: Final = "="
 # what two spellings of a level may differ by: not the minus of -1 or of Rh-, nor the hyphen of 1-2
 _BETWEEN: Final = re.compile(r"(?<=[^\W\d_])[\s_-]+(?=\w)|(?<=\w)[\s_-]+(?=[^\W\d_])")
-_NUMBER: Final = re.compile(r"[-+\d.,'eE\s]+")  # in whatever dialect
+_NUMBER: Final = re.compile(r"[-+\d.,'eE\s]+")  # Matches numbers of every dialect.
 _EXAMPLE: Final = (
     f"Write {option('categorical', ['ward'])}, or {option('categorical', {'ward': ['surgery', 'medicine']})}."
 )
@@ -179,7 +179,7 @@ class Coding:
     Columns of words that a run does not name come after those that it names.
     """
 
-    field: ClassVar[str] = "categorical"  # of a configuration, which asks for it
+    field: ClassVar[str] = "categorical"  # The field of a configuration that asks for levels.
 
     value: Levels
 

@@ -87,7 +87,7 @@ def _wrong(name: object, ends: Sequence[object]) -> ConfigError:
             f"Each range of a column needs the name of the column, not {with_article(type(name).__name__)}. {_HOW}"
         )
     got = "..".join(end.strip() if isinstance(end, str) else shown(end) for end in ends) or "nothing"
-    if len(ends) > 2:  # which may be a row of data
+    if len(ends) > 2:  # Such a text may be a row of data.
         got = f"{len(ends)} values"
     return ConfigError(
         f"The range of column {shorten(name, 60)} must be two numbers, the lower first. Got {got}. {_HOW}"

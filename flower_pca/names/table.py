@@ -110,7 +110,7 @@ class Table:
         # a lazy frame of polars
         if hasattr(X, "collect_schema") and hasattr(X, "collect"):
             X = X.collect()
-        # of pandas, polars and their like
+        # The object is a frame of pandas, polars or a similar library.
         if hasattr(X, "columns") and hasattr(X, "to_numpy"):
             return cls(**frames.read(X, who), site=site)
         if annotated.is_annotated(X):

@@ -16,7 +16,7 @@ from flower_pca.plots import style
 _SIZE: Final = (6.4, 4.4)
 _POINTS: Final = 6000  # rows that a cloud shows; more hide one another
 _VECTOR: Final = 600  # points up to which an SVG holds each as a shape
-_LOWEST: Final = 1e-3  # of a limit: rows that are nearer are drawn there
+_LOWEST: Final = 1e-3  # A share of a limit. Rows below it are drawn at this height.
 
 
 def spe_against_t2(scored: Mapping[Any, RowScores], limits: Limits, path: str | os.PathLike[str]) -> Path:

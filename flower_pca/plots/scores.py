@@ -19,7 +19,7 @@ from flower_pca.results.site import for_place
 _POINTS: Final = 6000  # rows that a cloud shows; more hide one another
 _VECTOR: Final = 600  # points up to which an SVG holds each as a shape
 _ARROWS: Final = 6  # columns that have an arrow among the scores
-# of the rows lie nearer to the middle, along either axis, than the longest arrow ends
+# This share of the rows lies nearer to the middle, along either axis, than the end of the longest arrow.
 _ARROW: Final = 0.9
 _PANELS_BY_COLUMN: Final = 4  # columns that rows are coloured by
 _PANELS: Final = (3, 4)  # clients down and across, where they are too many for colours

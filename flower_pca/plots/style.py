@@ -52,7 +52,7 @@ FLOOR: Final = 1e-17  # what an error of zero is drawn at
 _FORMATS: Final = ("svg", "png")
 _TICKED: Final = 12  # bars up to which every one has its number
 _NAME: Final = 18  # characters of a name beside an axis
-# of a key: its letters, its marks, and what lies between
+# The letters of a key, its marks, and the space between.
 _SMALL, _HANDLE, _PAD = 9, 1.1, 0.4
 _SHEET: Final = "\n".join(
     ["@media screen and (prefers-color-scheme: dark) {"]
@@ -89,7 +89,7 @@ def write(drawn: Figure, file: IO[bytes], kind: str) -> None:
     with matplotlib.rc_context(settings):
         if (layout := drawn.get_layout_engine()) is not None:
             layout.execute(drawn)
-            # else savefig draws everything once more, for the layout's sake
+            # Otherwise savefig draws everything once more, only for the layout.
             drawn.set_layout_engine(None)
         if kind != "svg":
             drawn.savefig(file, format=kind)

@@ -19,7 +19,7 @@ from flower_pca.results.steps import TrackingResult
 
 PANELS: Final = 6  # components that have bars of their own
 BARS: Final = 8  # columns that have one in each
-_FARTHEST: Final = 1.2  # where whiskers end that are longer
+_FARTHEST: Final = 1.2  # Longer whiskers end here.
 
 
 def bars(drawn: style.Figure, result: PCAResult) -> None:

@@ -15,7 +15,7 @@ from typing import Final
 
 from flower_pca.results.facts import Fact, Remark, Tone
 
-# by the tone of a remark
+# The class of a box by the tone of its remark.
 _BOXES: Final = {"bad": "ended bad", "warn": "ended", "good": "ended ok", "plain": "how"}
 SHOWN: Final = 40  # rows of a table; the whole of it is in the result
 

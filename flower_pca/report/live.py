@@ -96,7 +96,7 @@ class Live:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # of a full disk the error that is under way tells
+        # If the disk is full, the error that is already under way says so.
         unwritable = () if error is None else (OSError,)
         with suppress(*unwritable):
             self._write(_ending(self._newest, error), None, well=error is None)
@@ -202,7 +202,7 @@ def _clients(record: StepRecord) -> str:
         return html.paragraph("What single clients have had is seen in sums only.", "said")
     rows = [
         [own.site or f"client {key}", f"{own.rows:,}", *_shares(own), html.figure(own.residual, ".1e", "none")]
-        # those without rows first, as a table shows the first and the last of many
+        # Clients without rows come first, because a table of many shows the first and the last.
         for key, own in sorted(record.clients.items(), key=lambda client: (client[1].rows > 0, client[0]))
     ]
     return html.table(f"Clients in step {record.step}", _CLIENTS, rows, words=[0])

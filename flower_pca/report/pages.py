@@ -207,7 +207,7 @@ def of_steps(result: TrackingResult) -> list[str]:
         [f"{j}", f"{n:,}", f"{moved:.1e}", f"{left:.1e}", f"{far:,}", "yes" if j in changes else ""]
         for j, (n, moved, left, far) in enumerate(figures, result.first_)
     ]
-    if not result.first_:  # which has none before it
+    if not result.first_:  # The first step has no step before it.
         rows[0][2:4] = ["", ""]
     return [
         html.table("Basis of the last step", heads, basis, words=[2]),

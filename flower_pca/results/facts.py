@@ -24,8 +24,8 @@ FOUND: Final = 3  # components that there is a sentence on each of
 _WEIGHTS: Final = 10  # columns that JSON has of each component
 _MOST: Final = 20  # components that a notebook lists
 _NAMED: Final = 4  # columns that a sentence on a component names
-_SHARE: Final = 0.5  # of the largest weight, from which a column is named
-_ALONE: Final = 0.8  # of a component, from which one column is it
+_SHARE: Final = 0.5  # A column is named if its weight is at least this share of the largest one.
+_ALONE: Final = 0.8  # A column is the component if it has at least this share of its squares.
 INTERVAL: Final = 1.96  # errors to either side, which hold 95 % of estimates
 
 

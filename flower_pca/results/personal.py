@@ -254,7 +254,7 @@ class PersonalResult(PCAResult):
         return np.vstack([self.components_, self.own_components(client)]).T
 
 
-_STEPS: Final = 30  # that a newcomer's own components are found in
+_STEPS: Final = 30  # Steps in which a newcomer's own components are found.
 
 
 def _count(name: str, left: Mapping[str, Array], what: str) -> list[str]:

@@ -35,7 +35,7 @@ from flower_pca.tracking.batch import COUNTS
 from flower_pca.tracking.panel import SPE
 from flower_pca.tracking.state import Step, TrackState
 
-# of all rows, and of a client's own
+# The figures of all rows, and of a client's own.
 _FIGURES: Final = ("rows", "missing_share", "outlier_share", "residual")
 
 
@@ -203,7 +203,7 @@ def _shares(counts: Mapping[str, float], d: int) -> dict[str, Any]:
     """Rows, and shares of their entries."""
     rows, missing = int(counts["rows"]), counts["missing"]
     seen, energy, residual = rows * d - missing, counts["energy"], None
-    # but of a client that tells nonsense
+    # A client that reports nonsense has no such figure.
     if seen and energy and 0.0 <= counts["misfit"] / energy < np.inf:
         residual = float(np.sqrt(counts["misfit"] / energy))
     shares = (missing / (rows * d) if rows else None, counts["outliers"] / seen if seen else None, residual)
@@ -235,7 +235,7 @@ def _words(number: int, step: Step, cause: Cause | None, names: Sequence[str], s
     return f"{said}; {in_words(cause, names, sites)}"
 
 
-_BEGIN: Final = b'{"time"'  # of a line
+_BEGIN: Final = b'{"time"'  # How each line begins.
 # alike to the last bit in a step that is told again, masks or none
 _SAME: Final = ("rows", "missing_share")
 

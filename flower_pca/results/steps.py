@@ -33,7 +33,7 @@ _REASONS: Final = {
 }
 _ARRAYS = ("components_", "values_", "rows_", "residuals_", "deficient_", "outliers_", "missing_", "changes_")
 _HEADER = ("statistics_", "levels_", "first_", "totals_", "algorithm", "seed", "causes_")
-# of the squares of a component: what one column has of it that is by itself
+# A column is a component by itself if it has at least this share of the component's squares.
 _ALONE: Final = 0.98
 _OUTWEIGHS: Final = 10.0  # times the next component: how much more that one is
 _MANY: Final = 1e6  # times: rounding tells no more of how many
@@ -437,13 +437,13 @@ def _stuck(left: Mapping[str, Array], names: Sequence[str]) -> list[str]:
     """A wild column takes a component for itself: the rows leave nothing of it, and everything else is next to it."""
     basis = left["bases"][-1]
     values = left["values"][-1]
-    # of the step's rows, as values are
+    # The figure is for all rows of the step, as values are.
     rest = float(left["beyond"][-1]) * float(left["rows"][-1])
     said = []
     for j, (weights, following) in enumerate(zip(basis.T, [*values[1:], rest], strict=True)):
         column = int(np.argmax(np.abs(weights)))
         by_itself = weights[column] ** 2 > _ALONE and len(values) > 1
-        # not so of what nobody knows, NaN
+        # NaN stands for what nobody knows, and compares as false.
         if by_itself and values[j] > _OUTWEIGHS * following:
             said.append(
                 f"component {j + 1} is {names[column]} alone, {_times(values[j], following)} the next: a sensor "
@@ -467,7 +467,7 @@ def _narrow(left: Mapping[str, Array]) -> list[str]:
     known = np.isfinite(misfit) & np.isfinite(beyond) & (rows > r)
     if d <= r + 1 or known.sum() < _LEAST:
         return []
-    # of noise, in each of the other directions
+    # The noise in each of the other directions.
     outside = misfit[known] - beyond[known]
     rest = np.maximum(outside, 0.0) / (d - r - 1)
     spread = 1.0 + np.sqrt((d - r) / rows[known])

@@ -59,7 +59,7 @@ def product(source: ByColumns, Z: Array, frame: Frame) -> Array:
 def _framed(source: ByColumns, frame: Frame) -> Iterator[tuple[slice, slice, Array]]:
     """Blocks of columns less their mean, with what stands for a missing value; they are not scaled."""
     gap: Any = None if frame.fill is None else frame.fill - frame.centre
-    if gap is not None and not np.any(gap):  # as the mean itself is the fill, mostly
+    if gap is not None and not np.any(gap):  # The fill is mostly the mean itself, which leaves no gap.
         gap = 0.0
     for columns, rows, entries in source.column_blocks():
         if frame.mean is not None:

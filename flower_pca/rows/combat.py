@@ -24,8 +24,8 @@ from flower_pca.base import labels
 from flower_pca.base.linalg import Array
 from flower_pca.names.columns import enumeration
 
-LEAST_ROWS: Final = 3  # of a site: with fewer, its variances say nothing
-FEW_ROWS: Final = 10  # of a site: with fewer, its location and scale are uncertain
+LEAST_ROWS: Final = 3  # With fewer rows, the variances of a site say nothing.
+FEW_ROWS: Final = 10  # With fewer rows, the location and scale of a site are uncertain.
 _SETTLED: Final = 1e-13  # a relative change by which nothing changes any more
 _MOST: Final = 10_000  # repetitions, of which 16 were needed at most
 

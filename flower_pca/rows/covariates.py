@@ -21,11 +21,11 @@ from flower_pca.base.shown import brief
 from flower_pca.names.coding import source_of
 from flower_pca.rows.combat import SiteEffect
 
-NAME: Final = "covariates"  # of the covariates in a message
-ADJUSTED: Final = "adjusted"  # in a model: how many degrees of freedom the covariates take that are removed
+NAME: Final = "covariates"  # The name of the covariates in a message.
+ADJUSTED: Final = "adjusted"  # The key in a model of the degrees of freedom that removed covariates take.
 INVERSE: Final = "covariate_inverse"  # likewise: the pseudo-inverse of the products of these covariates
-SITE: Final = "site"  # in place of a covariate's name, the site that a row is from
-_TIED: Final = 1e-10  # of the first eigenvalue of the covariates' correlations, below which one is rounding
+SITE: Final = "site"  # Stands for the site of a row where a covariate's name may stand.
+_TIED: Final = 1e-10  # An eigenvalue below this share of the first one of the covariates' correlations is rounding.
 _REMEDY: Final = "Install the same flower_pca everywhere."
 
 

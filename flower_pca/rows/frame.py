@@ -438,7 +438,7 @@ class Spread:
         gram = sums.total()
         gram -= np.dot((n * rest)[:, None], rest[None])
         squares = squares - n * rest**2
-        if dtype == np.float64:  # whose products are as good
+        if dtype == np.float64:  # Products in double precision are as good.
             squares = np.diagonal(gram)
         moments = Moments(n, mean + rest, np.maximum(squares, 0.0))
         return cls(moments, mean, rest, gram)

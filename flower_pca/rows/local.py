@@ -171,7 +171,7 @@ class LocalData(Operator):
     """
 
     answers: ClassVar[str] = "rows"
-    FILE: ClassVar[str] = ""  # at the end of the name of a file about these rows
+    FILE: ClassVar[str] = ""  # The end of the name of a file about these rows.
 
     table: Table
     measured: Measured
@@ -374,7 +374,7 @@ class LocalData(Operator):
         """X'(XZ). `reuse`: how many such products a run makes, which decides whether X'X pays."""
         Z = np.ascontiguousarray(Z, dtype=np.float64 if self.sparse else self.dtype)
         if self._gram_pays(Z.shape[1], reuse):
-            # which one frame fills in one way: X'X is of this frame alone
+            # One frame fills gaps in one way, so X'X belongs to this frame alone.
             if self.missing:
                 return np.asarray(self.gram() @ Z, dtype=self.dtype)
             return np.asarray(self.measured.spread().times(Z, self.frame), dtype=self.dtype)

@@ -193,7 +193,7 @@ class Measured:
         largest = np.zeros(self.d)
         for block in self.stored():
             if self.sparse:
-                # which passes over missing values
+                # fmax passes over missing values.
                 np.fmax.at(largest, block.indices, np.abs(block.data))
                 continue
             low = np.fmin.reduce(block, axis=0)

@@ -40,11 +40,11 @@ Product: TypeAlias = Callable[[Array], Array]  # S'(SZ) of a block Z
 # what answers come from; with the product of rows without C
 Source: TypeAlias = "tuple[Statistics, Product | None]"
 
-# of a column's squares: below it the deviations are formed before they are multiplied
+# Below this share of a column's squares, the deviations are formed before they are multiplied.
 _CANCELS: Final = 2.0**-20
 # A gigabyte.
 _LARGEST: Final = 2**27  # entries of C or R
-_COLUMNS: Final = 64  # of sparse rows that are multiplied at a time
+_COLUMNS: Final = 64  # Sparse columns that are multiplied at a time.
 _FILE: Final = "statistics of the rows"
 
 
@@ -345,7 +345,7 @@ _ARRAYS: Final = ("mean", "seen", "peak", "gaps", "m2", "rest", "scatter", "fact
 def _read(path: Path, mark: list[Any]) -> Statistics | None:
     try:
         header, arrays = files.read(path, _FILE, private=True)
-    except (FileNotFoundError, DataError):  # of another version: they are measured anew
+    except (FileNotFoundError, DataError):  # A file of another version is measured anew.
         return None
     if header.get("rows") != mark:
         return None

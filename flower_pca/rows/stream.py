@@ -19,7 +19,7 @@ from flower_pca.names.table import Table
 from flower_pca.rows.gaps import rows_with_gaps
 
 NO_CURSOR = np.zeros(0, dtype=np.uint8)
-# of a batch's rows and columns: columns of a product for which there is memory
+# From a batch's numbers of rows and columns to the columns of a product for which there is memory.
 Widest = Callable[[int, int], int]
 # steps to come of a function, which cannot say how many, until it has no rows any more
 UNTOLD: Final = 2**20
@@ -144,7 +144,7 @@ class Stream:
         self.completed: dict[int, Completion] = {}
         self._position, self._newest, self._next = -1, None, None
         self.site = ""
-        # of an array that is cut into batches
+        # The names of an array that is cut into batches.
         self._names: tuple[str, ...] | None = None
         self._words: Mapping[str, str] = {}  # columns of it that hold no numbers
         self._heading: Heading | None = None
@@ -305,7 +305,7 @@ class Stream:
         who = f"{self.who} at step {step}"
         given = Table.of(rows, who=who).quiet()
         batch = self._by_name(rows_with_gaps(given.values, who, missing), given, who)
-        # without one entry it is an outage
+        # A batch without a single value is an outage.
         if all(np.isnan(row).all() for row in batch):
             return None
         return batch

@@ -22,10 +22,10 @@ from flower_pca.base.linalg import Array
 _ENTRY: Final = 26  # bits of an entry of the rows
 
 
-_BLOCK: Final = 52  # of an entry of the block
+_BLOCK: Final = 52  # Bits of an entry of the block.
 
 
-_SUM: Final = 61  # of a sum of products; one more for what is carried
+_SUM: Final = 61  # Bits of a sum of products. One more is for the carry.
 
 
 class WholeRows:

@@ -14,7 +14,7 @@ from flower_pca.base.errors import DataError
 from flower_pca.base.labels import count
 from flower_pca.base.linalg import Array
 
-_BINS: Final = 20  # of means, within which dispersions are compared
+_BINS: Final = 20  # Bins of means, within which dispersions are compared.
 _NORMAL: Final = 0.6744897501960817  # the median of |z| of a standard normal z
 _TINY: Final = 1e-12  # stands for a mean of 0
 

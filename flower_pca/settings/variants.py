@@ -15,7 +15,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.names import variants as names_of_variants
 
 _OFF: Final = 1e-6  # how far rounding under masks may put a mean outside 0 to 2
-_ROUNDING: Final = 1e-9  # of a frequency or share: what is just at a limit stays
+_ROUNDING: Final = 1e-9  # A frequency or share that is just at a limit stays.
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -137,7 +137,7 @@ def _line(reached: float, words: str) -> str:
     return f'<div style="font-family: monospace">{bar} {escape(words)}</div>'
 
 
-# of each worker in a round, so that none waits long for the last of the others
+# Turns of each worker in a round, so that no worker waits long for the last of the others.
 _TURNS: Final = 4
 # The most clients of a node, whose answers are in memory together.
 _MOST: Final = 64
@@ -290,7 +290,7 @@ class InProcess:
         self._bits = bits
         self._seed = seed
         self._source = source
-        self._number = 0  # of the coming message
+        self._number = 0  # The number of the coming message.
 
     def present(self) -> Iterable[int]:
         """The clients that can be reached now."""

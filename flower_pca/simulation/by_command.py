@@ -213,7 +213,7 @@ def main(grid: Grid, context: Context) -> None:
     place = Path(folder) / _RETURNED
     written = place.with_suffix(".part")
     written.write_bytes(cloudpickle.dumps((found, raised)))  # type: ignore[no-untyped-call]
-    written.replace(place)  # in one step, so that nobody reads half of it
+    written.replace(place)  # The file is replaced in one step, so that nobody reads half of it.
 
 
 class _AsOrdered(ClientApp):

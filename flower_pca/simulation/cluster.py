@@ -14,7 +14,7 @@ from flower_pca.base.errors import ConfigError, NotEnoughNodes
 from flower_pca.simulation.backend import Ray
 
 _PATIENCE: Final = 10.0  # seconds for a cluster to answer
-# of HTTP/2, and settings
+# The beginning of HTTP/2, with its settings.
 _HELLO: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
 _SETTINGS: Final = 4  # the kind of frame that answers it
 _ADDRESS: Final = re.compile(r"(?:ray://)?\[?(?P<host>[^\[\]/]+?)\]?:(?P<port>\d+)")
@@ -48,7 +48,7 @@ def session(engine: Ray) -> Iterator[None]:
     try:
         yield
     finally:
-        ray.shutdown()  # as Flower's engine does at its end
+        ray.shutdown()  # Flower's engine does so at its end.
 
 
 def require_cluster(address: str) -> None:

@@ -118,7 +118,7 @@ def _column(frame: Any, by: Any) -> tuple[Any, Array]:
     names = list(getattr(frame, "columns", ()))
     if by in names:
         if names.count(by) > 1:
-            Columns(tuple(map(str, names)), "the table")  # which says so
+            Columns(tuple(map(str, names)), "the table")  # This line raises the error about the names.
         return _Others(frame, [name for name in names if name != by]), np.asarray(frame[by].to_numpy())
     if by is not None and by in getattr(getattr(frame, "index", None), "names", ()):
         return frame, np.asarray(frame.index.get_level_values(by).to_numpy())

@@ -38,7 +38,7 @@ from flower_pca.simulation.backend import InProcess, Ray, Shards, SimulationSett
 from flower_pca.simulation.sites import clients_with_results, common_order, rows_of, sites_of, with_hints
 from flower_pca.tracking.tracker import Tracker
 
-# of an algorithm: its own values if left out
+# The parameters of an iterative algorithm. It has its own defaults.
 _OWN: Final = ("tol", "min_rounds", "max_rounds", "patience")
 _LOG: Final = logging.getLogger("flower_pca")
 
@@ -255,7 +255,7 @@ def _require_clients(config: PCAConfig, sites: Sequence[Table]) -> list[LocalDat
             f"local_components of {algorithm.name}", algorithm.by_client, [client.site for client in clients]
         )
     if config.dp is not None:
-        # of what a budget leaves to be seen, before any of it is spent
+        # Tells what a budget leaves to be seen, before any of it is spent.
         seen = assembly.outlook(config, rows=rows, columns=d, clients=len(clients))
         assert seen is not None
         seen.require()

@@ -35,9 +35,9 @@ COVARIATES: Final = Kind(
     "covariates", "how each of its columns goes with covariates that its rules name, in sums over rows", bound=None
 )
 _MOST: Final = 2**16  # covariates
-_EXPLAINED: Final = 1e-12  # of a column's squares, below which covariates explain all of it
+_EXPLAINED: Final = 1e-12  # Below this share of a column's squares, covariates explain all of it.
 _SLACK: Final = 1e-3
-_LEAST: Final = 1e-150  # beside squares of 0, as a bound of 0 stands for one that is not known
+_LEAST: Final = 1e-150  # Stands beside squares of 0, because a bound of 0 means that the bound is unknown.
 _MEANS, _CROSS, _SQUARES = "covariate_means", "covariate_products", "covariate_squares"
 _SITES = "sites"  # with rows
 
@@ -95,7 +95,7 @@ class AdjustedOpening(Stage[AdjustedState]):
 
     width: int
     judged: bool = True
-    bits: int = 64  # with which products travel
+    bits: int = 64  # The bits with which products travel.
 
     @property
     def _features(self) -> Opening:
@@ -116,7 +116,7 @@ class AdjustedOpening(Stage[AdjustedState]):
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
         up, _ = Opening.client(arrays, data, {})
         if data.frame.covariates is not None and data.frame.covariates.within:
-            up["mean"] = np.zeros(data.d)  # which is what rounding leaves of the site's own mean
+            up["mean"] = np.zeros(data.d)  # Zeros replace what rounding leaves of the site's mean.
         return {**up, **_own_sums(arrays, data)}, {}
 
     def inspect(self, state: AdjustedState, reply: Arrays) -> None:

@@ -88,7 +88,8 @@ class Agreed(ContinuedRun):
             self._run.advance(replies)
             return self.history[-1]
         record = self._first.advance(self._without_headings(replies))
-        # at once, as a checkpoint has the columns agreed on, and none of the names they come from
+        # The step is over at once, because a checkpoint has the columns agreed on, and no longer the names they come
+        # from.
         if self._first.is_finished:
             self._rest()
         return record

@@ -49,15 +49,15 @@ import numpy as np
 
 from flower_pca.base.linalg import Array
 
-ROUNDING: Final = 1e-12  # of the first variance, or of the total one: what is less has come of rounding
-_NUMBERS: Final = 2**20  # of the matrices that are decomposed at once
-_ROWS: Final = 256  # of which all products are made at once
+ROUNDING: Final = 1e-12  # A smaller share of the first variance, or of the total one, is rounding.
+_NUMBERS: Final = 2**20  # The most numbers in matrices that are decomposed at once.
+_ROWS: Final = 256  # Rows whose products are all made at once.
 _MOST_NEIGHBOURS: Final = 50
 _OF_ROWS: Final = 8  # no more neighbours before a row than this part of the rows
 _DEPENDENT: Final = 0.2  # an autocorrelation at lag 1 from which rows belong together
-_DEVIATIONS: Final = 4.0  # which it must be above, too, of autocorrelations by chance
+_DEVIATIONS: Final = 4.0  # How far an autocorrelation must lie above those that arise by chance.
 _INDEPENDENT: Final = 0.15  # an autocorrelation below which they do no more
-_SAME: Final = 1e-10  # of the largest square, below which a residual is none
+_SAME: Final = 1e-10  # A residual below this share of the largest square counts as none.
 _ALONE: Final = 1e-9  # 1 less the leverage of rows, below which their covariates alone fit them
 
 
@@ -163,7 +163,7 @@ class Downdate:
         t2, spe = np.empty(last - first), np.empty(last - first)
         places = np.arange(first, last)
         starts, ends = np.maximum(places - b, 0), np.minimum(places + b + 1, len(X))
-        for size in np.unique(ends - starts):  # but for the first and last rows, all have as many neighbours
+        for size in np.unique(ends - starts):  # Except for the first and last rows, all have as many neighbours.
             which = np.flatnonzero(ends - starts == size)
             J = starts[which, None] + np.arange(size)
             own = places[which] - starts[which]

@@ -50,9 +50,10 @@ from flower_pca.stages.opening import (
 from flower_pca.stages.summed_opening import SummedOpening, SummedState
 
 _MOST: Final = 2**16  # covariates
-_CONSTANT: Final = 1e-12  # of a column's squares about the mean of all, below which those within sites are rounding
-_LEAST_COLUMNS: Final = 3  # with fewer there is no distribution over columns to draw a site towards
-_NUMBERS: Final = ("slopes", "grand", "sigma")  # of the second message
+# Below this share of a column's squares about the overall mean, squares within sites are rounding.
+_CONSTANT: Final = 1e-12
+_LEAST_COLUMNS: Final = 3  # With fewer columns, there is no distribution that a site can be drawn towards.
+_NUMBERS: Final = ("slopes", "grand", "sigma")  # The arrays of the second message.
 _SAID: Final = "said"  # beside the sums of the first message: what each site has sent
 CONSTANT: Final = "constant_columns"  # in a model: the place of a site and that of a column that is constant there
 
@@ -194,7 +195,7 @@ class HarmonizedOpening(_Harmonized):
 
     width: int
     judged: bool = True
-    bits: int = 64  # with which products travel
+    bits: int = 64  # The bits with which products travel.
 
     @property
     def _inner(self) -> Opening:

@@ -50,13 +50,13 @@ NEIGHBOURS: Final = Kind(
 )
 FEW: Final = 100  # columns up to which all bins are of the same width
 LEFT_OUT: Final = "left out"  # what counts are of: rows that each had no part in the components
-ROWS: Final = "rows"  # or the rows that the components were fitted to
+ROWS: Final = "rows"  # The other possibility: the rows that the components were fitted to.
 _COARSE: Final = 16  # bins of an octave
 _FINE: Final = 256  # bins of an octave near the average, with many columns
 _OCTAVES: Final = 20  # below and above the average
 _NEAR: Final = 2  # octaves below and above the average that have fine bins
 _SLACK: Final = 1e-6  # by which rounding may lift a leverage above 1
-_LEAST_ROWS: Final = 3  # with fewer, there are no components without one row and its mean
+_LEAST_ROWS: Final = 3  # With fewer rows, there are no components without one row and its mean.
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ import numpy as np
 from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
 
-_SAME: Final = 1e-8  # of the largest square, below which a direction is another's
+_SAME: Final = 1e-8  # Below this share of the largest square, two directions are the same.
 
 
 @dataclass(frozen=True)

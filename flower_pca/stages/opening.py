@@ -34,12 +34,12 @@ from flower_pca.rows.local import LocalData
 from flower_pca.stages import outlying_sites
 
 _CONSTANT: Final = 8.0  # a deviation within so many roundings of the mean is none
-_ALIKE: Final = 64.0  # likewise, where it is so in all columns
-_LEAST: Final = 1e-290  # of squares: what is smaller has lost its digits, or soon will
-_LEAST_SINGLE: Final = 1e-36  # likewise, in single precision
+_ALIKE: Final = 64.0  # The same, if it is so in all columns.
+_LEAST: Final = 1e-290  # Smaller squares have lost digits, or soon will.
+_LEAST_SINGLE: Final = 1e-36  # The same, in single precision.
 _SINGLE: Final = 1e-10  # between the two precisions
-_LARGEST: Final = 1e139  # of sums of squares
-_LARGEST_SINGLE: Final = 1e37  # likewise, in single precision
+_LARGEST: Final = 1e139  # The largest sums of squares.
+_LARGEST_SINGLE: Final = 1e37  # The same, in single precision.
 _TOO_SMALL: Final = "below 1e-145, which is too small for"
 _NAMED: Final = 10  # columns that a message names
 
@@ -55,7 +55,7 @@ def require_size(data: Any, squares: Array) -> None:
         largest = _LARGEST_SINGLE
     else:
         largest = _LARGEST
-    if float(squares.sum(dtype=np.float64)) <= largest:  # which NaN is not
+    if float(squares.sum(dtype=np.float64)) <= largest:  # The comparison fails for NaN.
         return
     # another pass over the rows, so only where they are refused
     peak, names = data.peak(), getattr(data, "names", None)
@@ -102,7 +102,7 @@ def require_variance(squares: Array, mean: Array, n: int, eps: float) -> None:
 _STD: Final = option("scale", "std")
 _OR_STD: Final = f", or use {_STD}."
 _OFF: Final = 1e-6  # how far rounding under masks may put a mean outside 0 to 2
-_COLUMNS: Final = "<columns>"  # in a sentence, whose names follow
+_COLUMNS: Final = "<columns>"  # Stands in a sentence for the names that follow.
 
 
 def scale_of(
@@ -149,7 +149,7 @@ def _with_shares(kind: str | None, total: Arrays, names: list[str], shared: Coll
     """The same, with some columns divided by roots of shares; one that no row has stays."""
     means = total["mean"]
     by_share = np.array([name in shared for name in names])
-    # of all columns at once: means below 0 are of others, and their roots are not used
+    # All columns are computed at once. Roots of negative means are not used.
     roots = np.sqrt(np.abs(means))
     divisor = np.where(by_share & (means > 0.0), roots, 1.0)
     others = {name: a[~by_share] if np.shape(a) == means.shape else a for name, a in total.items()}
@@ -186,17 +186,19 @@ _KEEP: Final = 1e3
 # products are never computed in less
 _COARSEST: Final = float(np.finfo(np.float32).eps)
 _CLIENT: Final = "Check the client."
-# beside the merged arrays: what each client has said of itself
+# The key of what each client has said of itself, beside the merged arrays.
 _SAYINGS: Final = "said"
-# of single clients, in the model
+# The keys of single clients' figures in the model.
 SITE_KEYS, SITE_ROWS, SITE_MEANS, SITE_DEVIATIONS = "site_keys", "site_rows", "site_means", "site_deviations"
-SITE_SUMS: Final = "site_sums"  # of the rows of each client, in the frame
+SITE_SUMS: Final = "site_sums"  # The sums of each client's rows, in the frame.
 OUTLYING: Final = "outlying_sites"  # a line for each site that lies far from most: its place, kind, column and how far
 _COMPARED: Final = 2**15  # the most numbers by which the server compares columns of clients with each other
 SUMMED: Final = 2**20  # the most numbers that the server keeps to measure differences between clients by
-SAID: Final = ("n", "eps", "mean", "m2", "count")  # of that
-_TO_COMPARE: Final = (*SAID, "product")  # of that, of so few clients that their columns are compared
-_TO_SUM: Final = ("n", "mean", "count")  # of that, of so many that only the sums of their rows are of use
+SAID: Final = ("n", "eps", "mean", "m2", "count")  # The parts of what a client says that aid the others.
+# The parts that are kept if there are so few clients that their columns are compared.
+_TO_COMPARE: Final = (*SAID, "product")
+# The parts that are kept if there are so many clients that only the sums of their rows are of use.
+_TO_SUM: Final = ("n", "mean", "count")
 
 
 @dataclass(frozen=True)
@@ -242,7 +244,7 @@ class Opening(Stage[OpeningState]):
 
     width: int
     judged: bool = True
-    bits: int = 64  # with which products travel
+    bits: int = 64  # The bits with which products travel.
 
     def start(self, model: Model) -> OpeningState:
         gaps = model.missing != "error"
@@ -293,7 +295,7 @@ class Opening(Stage[OpeningState]):
         if "count" in reply and not ((reply["count"] >= 0) & (reply["count"] <= reply["n"])).all():
             raise ProtocolError(f"An answer counts more values than rows, or fewer than none. {_CLIENT}")
         eps = float(reply["eps"])
-        # by eps the bounds on its answers grow: no client may name one larger than products have
+        # Bounds on a client's answers grow with eps, so no client may name an eps larger than products have.
         if not 0.0 < eps <= _COARSEST:
             raise ProtocolError(
                 f"An answer says that its numbers have the precision {eps}, and only values above 0 and up to "
@@ -322,7 +324,7 @@ class Opening(Stage[OpeningState]):
         total = state.total
         n, d = int(total["n"]), len(total["mean"])
         frame = frame_of(total, model)
-        off = total["mean"] - frame.centre  # of the rows in the frame, the mean
+        off = total["mean"] - frame.centre  # The mean of the rows in the frame.
         squares = total["m2"] + n * off**2
         require_variance(squares, np.abs(frame.centre), n, float(total["eps"]))
         block = _block(state, d)
@@ -417,7 +419,7 @@ def _outlying(state: OpeningState, sites: Sequence[Arrays], found: Arrays) -> Ar
     """The sites that lie far from most others, a line each."""
     block, products = None, None
     complete = all("product" in site and "count" not in site for site in sites)
-    if complete and sites[0]["product"].size:  # with missing values, products have zeros for them
+    if complete and sites[0]["product"].size:  # With missing values, products have zeros in their place.
         block = _block(state, found[SITE_MEANS].shape[1])
         products = np.array([site["product"] for site in sites], dtype=np.float64)
     means, deviations = found[SITE_MEANS], found[SITE_DEVIATIONS]
@@ -503,7 +505,7 @@ def _both(state: OpeningState, a: Arrays | None, b: Arrays) -> Arrays:
         # no value has no mean
         seen = (a["count"] > 0) & (b["count"] > 0)
         e = np.where(seen, e, 0.0)
-    # as floats, since the product of two numbers of rows may be beyond 64 bits
+    # The numbers are floats, because the product of two numbers of rows may be beyond 64 bits.
     weighted = float(a["n"]) * float(b["n"]) / both.n * e
     along = e @ _block(state, len(e))
     between = np.dot(weighted[:, None], along[None])

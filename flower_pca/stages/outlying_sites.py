@@ -17,7 +17,7 @@ import numpy as np
 
 from flower_pca.base.linalg import Array
 
-FEWEST_ROWS: Final = 20  # of a site that is compared
+FEWEST_ROWS: Final = 20  # The fewest rows of a site that is compared.
 _FEWEST_SITES: Final = 3
 _FAR: Final = 3.0  # deviations within a site, from which a mean is far from the usual one
 _WIDE: Final = 7.0  # ratio of deviations, from which a column is spread otherwise
@@ -26,11 +26,11 @@ _CELL: Final = 70.0  # deviations by which one single cell may lie off, so that 
 _SEVERAL: Final = 3  # columns spread otherwise, some more and some less, as swapped columns are
 _SWAPPED: Final = 1.5  # ratio of deviations, from which each of these is
 _ACCIDENT: Final = 0.01  # probability of constant rows
-_TURNED: Final = 0.5  # of the size of a column's usual covariances, from which they differ
+_TURNED: Final = 0.5  # A share of the size of a column's usual covariances.
 # Multiples of the usual difference between sites, or of that by chance, whichever is larger.
 _SURE_OF_MEAN, _SURE_OF_SPREAD, _SURE_OF_COVARIANCES = 6.0, 5.0, 4.0
-_MAD: Final = 1.4826  # by which the median absolute deviation of normal values is one deviation
-_ROUNDING: Final = 64.0 * np.finfo(float).eps  # of the mean, up to which a deviation is none
+_MAD: Final = 1.4826  # The median absolute deviation of normal values, times this, is one deviation.
+_ROUNDING: Final = 64.0 * np.finfo(float).eps  # A deviation up to this share of the mean counts as none.
 _LOOK: Final = "Look at the units and the columns of its file."
 _NAMED: Final = 3  # sites that have a sentence each
 
@@ -115,7 +115,7 @@ def find(
     if block is not None and products is not None:
         scores[OutlyingKind.CORRELATIONS] = _turned(n, ratio, deviations, block, products[enough])
     still = deviations[:, varies] == 0.0
-    # by how often each column is constant at the other sites, as rare entries are
+    # How likely it is that each column is constant by accident, as columns of rare entries are at the other sites.
     by_accident = np.prod((still.sum(axis=0) - still + 1.0) / (len(enough) + 1.0), axis=1)
     constant = still.all(axis=1) & (by_accident < _ACCIDENT)
     found = []

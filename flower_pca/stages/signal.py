@@ -74,24 +74,24 @@ from flower_pca.stages.factors import Known, Span, Whole, give_back, weighed_bas
 from flower_pca.stages.lanczos import Lanczos, join
 
 SIGNAL: Final = "signal"  # the number of components that asks for it
-THRESHOLDS: Final = "noise_thresholds"  # in the model, as sums of squares
+THRESHOLDS: Final = "noise_thresholds"  # The key in the model, for sums of squares.
 DRAWS: Final = 20
 DEVIATIONS: Final = 3.0
 ROOM: Final = 2**16  # numbers of a message that may be of several ranks
 MOST: Final = 2**20  # numbers of a message at all
 WIDE: Final = 1000  # columns of a block that nodes take of any rows
-_RANKS: Final = 2  # of a message by products, but for the first, which is of one
-_PASSING: Final = 1.4  # where a component a fifth above noise lies, if noise lies between -1 and 1
-_ENOUGH: Final = 0.34  # of it, that the last product has to bring out of a random block
+_RANKS: Final = 2  # Ranks in each message by products. The first message has one.
+_PASSING: Final = 1.4  # A component a fifth above noise lies here, if noise lies between -1 and 1.
+_ENOUGH: Final = 0.34  # The share that the last product has to bring out of a random block.
 _MOST_RANKS: Final = 1000
 _MOST_DRAWS: Final = 1000
-_ROUNDED: Final = 2.0**-50  # for each column, of the largest eigenvalue: what is smaller is rounding
+_ROUNDED: Final = 2.0**-50  # A smaller share of the largest eigenvalue, for each column, is rounding.
 _MARGIN: Final = 1.1  # above the threshold of tables that a component itself was taken out of
-_ALONE: Final = 0.5  # of a direction, in one column
+_ALONE: Final = 0.5  # The share of a direction in one column.
 _OF_ONE_ROW: Final = 3.0  # times what one row holds at most, so that no row is most of the component
-_MOST_LOST: Final = 0.9  # of noise, that its largest direction has
+_MOST_LOST: Final = 0.9  # The share of the noise that its largest direction has.
 _ABOVE: Final = 1.0 + 1e-9  # times the threshold, as of columns that are orthogonal no flip changes anything
-_SIGNS, _TABLES = "signs", "sign_tables"  # in a client's memory, its key, and which tables it is for
+_SIGNS, _TABLES = "signs", "sign_tables"  # The keys in a client's memory of its signs, and of the tables they are for.
 
 FLIPPED: Final = Kind(
     "flipped",
@@ -126,7 +126,7 @@ class SignalState:
     """
 
     n: int
-    sources: Array  # by which sign of a row each column goes
+    sources: Array  # The sign of which row each column takes.
     weights: Array
     W: Array
     first: int = 0
@@ -253,7 +253,7 @@ class Signal(Stage[SignalState]):
         V = np.ascontiguousarray(state.V[:, : k + wide - 1])
         Y = _covariance(state).product(V)
         values = state.values[: V.shape[1]]
-        if state.CV is not None:  # those that do not count were looked for beside the others
+        if state.CV is not None:  # The components that do not count were looked for beside the others.
             values = np.sum(V * Y, axis=0)
         left = {**model.left, THRESHOLDS: state.thresholds}
         messages = labels.count(state.messages, "message")
@@ -530,7 +530,7 @@ def _with_search(state: SignalState, search: Lanczos, squares: Array, beside: Ar
     """With what a search tells of C: `beside` are eigenvalues beside those that count."""
     if state.V is None or state.CV is None:
         values, V, CV, _ = linalg.rayleigh_ritz(search.Q[0], search.Y[0])
-        # so many that directions of the next ranks are there
+        # So many are kept that the directions of the next ranks are there.
         return replace(state, values=values[:-_RANKS], V=V, CV=CV, diagonal=squares[0])
     block, image = search.Q[0], search.Y[0]
     values, V, CV = join(state.V, state.CV, block, image)

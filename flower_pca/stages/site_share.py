@@ -20,16 +20,16 @@ from flower_pca.names.coding import source_of
 from flower_pca.rows.covariates import SITE
 from flower_pca.stages.opening import SITE_ROWS, SITE_SUMS
 
-SITE_SHARE: Final = "site_share"  # by which name the model keeps the shares, (k,)
+SITE_SHARE: Final = "site_share"  # The name under which the model keeps the shares, (k,).
 # Likewise of `stages.explained`: the shares of columns, last that of the site beyond them; and the number of sites.
 BY_COLUMNS, SITES = "explained_by", "explained_sites"
 # The same shares of the rows as they were before sites were harmonized.
 SITE_SHARE_BEFORE, BY_COLUMNS_BEFORE = "site_share_before", "explained_by_before"
 BEYOND: Final = "site beyond "  # begins the name of the share of the site beyond columns
-_LEVEL: Final = 0.001  # of the F test, over all components together
-_LEAST: Final = 0.1  # of a component's variance, from which a difference between sites matters
-NOTHING: Final = 64.0 * np.finfo(float).eps  # of the first sum of squares, up to which one is rounding
-_ROUNDING: Final = 1e-9  # by which rounding may lift a share above 1
+_LEVEL: Final = 0.001  # The level of the F test over all components together.
+_LEAST: Final = 0.1  # A difference between sites matters from this share of a component's variance on.
+NOTHING: Final = 64.0 * np.finfo(float).eps  # A sum of squares up to this share of the first one is rounding.
+_ROUNDING: Final = 1e-9  # Rounding may lift a share above 1 by this much.
 
 
 def with_site_share(model: Model) -> Model:
@@ -53,7 +53,7 @@ def with_site_share(model: Model) -> Model:
     mean = rows @ means / n
     between = rows @ (means - mean) ** 2
     within_frame = model.values[: model.k] - n * mean**2
-    varies = within_frame > NOTHING * float(model.values[0])  # else the share would be one of rounding
+    varies = within_frame > NOTHING * float(model.values[0])  # Otherwise the share would be one of rounding.
     share = np.where(varies, between / np.where(varies, within_frame, 1.0), 0.0)
     if (share > 1.0 + _ROUNDING).any():  # the rows of the opening are not those of the last message
         return model

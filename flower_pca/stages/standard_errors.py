@@ -54,11 +54,11 @@ from flower_pca.rows.local import LocalData
 ERRORS: Final = Kind(
     "standard_errors", "sums of squares of how far its rows move components of the server's", bound=None
 )
-# in the model
+# The keys of the errors in the model.
 LEFT: Final = ("loading_errors", "variance_errors", "site_loading_errors", "site_variance_errors")
 _WITHIN: Final = ("loadings", "variances")
 _BETWEEN: Final = ("site_loadings", "site_variances")
-_TIED: Final = 1e-12  # of the first eigenvalue, a gap that is none
+_TIED: Final = 1e-12  # A gap below this share of the first eigenvalue counts as none.
 # errors of their difference that variances are apart where it is told which is which
 _APART: Final = 2.0
 # times the errors by row, from which sites differ by more than their rows explain
@@ -70,7 +70,7 @@ _MANY_ROWS: Final = 300
 _USUAL: Final = 4.0  # a kurtosis that hardly matters: 95 % intervals still hold 93 %
 # directions of C that are sent: all where auto takes covariance; nodes take no thousand
 _WIDEST: Final = 512
-# of the trace, so little may be left that nobody asks how it is spread
+# If so small a share of the trace is left, nobody asks how it is spread.
 _ALL: Final = 1e-9
 
 
@@ -143,7 +143,7 @@ class Errors(Stage[ErrorsState]):
         others = np.append(values, state.following)
         gaps = own - others
         tied = np.abs(gaps) < least
-        # of tied ones either may be any mixture: errors beyond all others, and no division by 0
+        # Tied components may be any mixture, so their errors are beyond all others. This also avoids a division by 0.
         inverse = 1.0 / np.where(tied, np.copysign(least, gaps), gaps)
         inverse[range(k), range(k)] = 0.0
         roots: Arrays = {} if state.roots is None else {"roots": state.roots}
@@ -172,7 +172,7 @@ class Errors(Stage[ErrorsState]):
         up = {"n": np.array(data.n), "sites": np.array(1), **squares}
         for within, between in zip(_WITHIN, _BETWEEN, strict=True):
             up[between] = sums[within] ** 2
-            if data.n > 1:  # of one row there is no mean to take off
+            if data.n > 1:  # A single row has no mean to subtract.
                 spread = np.maximum(up[within] - up[between] / data.n, 0.0)
                 up[within] = spread * (data.n / (data.n - 1))
         return up, memory
@@ -207,7 +207,7 @@ class Errors(Stage[ErrorsState]):
         assert state.variances is not None
         assert state.site_loadings is not None
         assert state.site_variances is not None
-        more = model.n / state.rows  # where some have not answered
+        more = model.n / state.rows  # Some clients may not have answered.
         sizes = state.values[: state.k + 1] / max(model.n - 1, 1)
         loadings = np.sqrt(more * state.loadings.T)
         variances = np.sqrt(more * state.variances) * sizes
@@ -220,7 +220,7 @@ class Errors(Stage[ErrorsState]):
             found += [site_loadings, site_variances[: state.k]]
             said += _unlike(loadings, site_loadings, state.sites)
         said += _too_small(state, model)
-        # of one site there are no errors by site
+        # A single site has no errors by site.
         left = {**model.left, **dict(zip(LEFT, found, strict=False))}
         decisions = {**model.decisions, "standard_errors": _meaning(state, model)}
         status = model.status and replace(model.status, words="; ".join([model.status.words, *said]))

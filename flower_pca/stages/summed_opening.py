@@ -165,9 +165,9 @@ def _onto(public: Frame, mean: Array) -> Frame:
     return replace(public, mean=own, fill=own)
 
 
-# beside squares of 0, as a bound of 0 stands for one that is not known
+# Stands beside squares of 0, because a bound of 0 means that the bound is unknown.
 _LEAST: Final = 1e-150
-_SLACK: Final = 1e-13  # of the raw squares: what rounding may hide of the centred ones
+_SLACK: Final = 1e-13  # Rounding may hide this share of the raw squares in the centered ones.
 
 
 @dataclass(frozen=True)

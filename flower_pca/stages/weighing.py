@@ -22,11 +22,11 @@ from flower_pca.core.stage import Arrays, Merge
 from flower_pca.rows.frame import Frame, Moments
 from flower_pca.stages.opening import Opening, OpeningState, block_of, frame_of
 
-# beside the first one's means, which say how many columns there are
+# Lies beside the first answer's means, which say how many columns there are.
 _ANSWERS: Final = "answers"
 _STEPS: Final = 1000
 _STILL: Final = 1e-13  # the change of a weight at which all have settled
-_ALL: Final = 1e-9  # by which N times a share may be below 1
+_ALL: Final = 1e-9  # N times a share may be below 1 by this much.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +51,8 @@ class WeighingOpening(Opening):
 
     def server(self, state: OpeningState, total: dict[str, Any], answered: frozenset[int]) -> OpeningState:
         answers = {i: reply for i, reply in total[_ANSWERS].items() if i in answered}
-        # not None, as the stage is over; what they come to hangs on the model, which `finish` has
+        # The total is not None, because the stage is over. What the answers come to depends on the model, which
+        # `finish` has.
         return replace(state, said=answers, total={})
 
     def finish(self, state: OpeningState, model: Model) -> Model:
@@ -159,7 +160,7 @@ class CappedOpening(WeighingOpening):
         left = np.maximum(1.0 - rows, np.finfo(float).tiny)
         most = squares / squares.sum() / left
         by_client = dict(zip(answers.clients, weights.tolist(), strict=True))
-        # where all count alike no answer is scaled, and the sums are those of a plain run
+        # If all clients count alike, no answer is scaled, and the sums are those of a plain run.
         less = (weights < (1.0 - _ALL) * weights.max()).any()
         return total, Weights(by_client if less else {}, float(most.max()))
 

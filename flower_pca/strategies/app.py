@@ -90,7 +90,7 @@ def _run(grid: Grid, context: Context) -> None:
                     value=config[what],
                 )
         result = PCAStrategy(**settings).fit(grid)
-    if (folder / "result.npz").exists():  # of a run that has ended meanwhile
+    if (folder / "result.npz").exists():  # Another run has ended meanwhile.
         folder = _free(wanted)
         folder.mkdir(parents=True, exist_ok=True)
     with saved.rescue(result):

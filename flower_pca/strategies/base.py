@@ -51,7 +51,7 @@ from flower_pca.vertical.result import ColumnsResult
 from flower_pca.wire import records
 from flower_pca.wire.records import ArrayRecord, ConfigRecord, MetricRecord
 
-# of a round's figures: whether the components after it have their order
+# The key of a round's figures that says whether the components after it have their order.
 IN_ORDER: Final = "in_order"
 _BUDGET: Final = "dp(epsilon=1.0, delta=1e-6, clip=10.0)"
 HOOKS: Final = ("configure_train", "aggregate_train", "configure_evaluate", "aggregate_evaluate")
@@ -80,10 +80,10 @@ class FlowerStrategy(Strategy, Generic[R]):
         if checkpoint is not None:
             self._checkpoint = Path(checkpoint)
         self._ready: AnyRun | None = None  # the first to be driven
-        self._nodes: Nodes | None = None  # of the steps that a caller takes by hand
+        self._nodes: Nodes | None = None  # The nodes of the steps that a caller takes by hand.
         self._message: Broadcast | None = None
-        self._watching: list[Watcher] = []  # likewise
-        self._returned: ArrayRecord | None = None  # by the last `aggregate_train`
+        self._watching: list[Watcher] = []  # The watchers of the steps that a caller takes by hand.
+        self._returned: ArrayRecord | None = None  # What the last `aggregate_train` returned.
         self._driven = False  # whether `fit` or `start` calls the hooks, and not a loop of Flower's
         self._trained = 0  # the round of Flower's loop that the newest message of training was in
 
@@ -575,7 +575,7 @@ def _arrays_so_far(run: Driven) -> ArrayRecord | None:
     return records.with_names(arrays)
 
 
-_FEWEST_ROWS: Final = 20  # of a site whose mean is compared
+_FEWEST_ROWS: Final = 20  # The fewest rows of a site whose mean is compared.
 
 
 def _other_units(model: Model, names: Mapping[int, str]) -> list[str]:

@@ -117,7 +117,7 @@ class _Exchange:
         self.arrived: dict[int, Message | str] = {}
         self._grid, self._timeout = grid, timeout
         self._sent: dict[str, int] = {}
-        self._due: dict[int, float] = {}  # until when a node may answer
+        self._due: dict[int, float] = {}  # Until when each node may answer.
 
     @property
     def cut_off(self) -> bool:
@@ -168,7 +168,7 @@ class _Exchange:
     def _take(self, replies: Iterable[Message]) -> None:
         for reply in replies:
             node = self._sent.pop(reply.metadata.reply_to_message_id, None)
-            # else it was given up before
+            # Otherwise the node was given up before.
             if node is not None and self._due.pop(node, None) is not None:
                 self.arrived[node] = reply
 
@@ -179,7 +179,7 @@ class _CallThread:
     def __init__(self) -> None:
         self._calls: SimpleQueue[Callable[[], Iterable[Any]] | None] = SimpleQueue()
         self._returned: SimpleQueue[list[Any] | BaseException] = SimpleQueue()
-        # of the call that is under way
+        # What follows the call that is under way.
         self._then: Callable[[Iterable[Any]], None] | None = None
         self.heard = time.monotonic()  # when a call has last returned
         # A call may hang for minutes, and the end of the process shall not wait for it.
@@ -228,5 +228,5 @@ class _CallThread:
         while (call := self._calls.get()) is not None:
             try:
                 self._returned.put(list(call()))
-            except BaseException as error:  # for whoever has asked for the call
+            except BaseException as error:  # The error goes to whoever has asked for the call.
                 self._returned.put(error)

@@ -34,7 +34,7 @@ class Hosts(Nodes):
     _homes: dict[int, int] = field(default_factory=dict)  # the node of each client
     # nodes that have not said which clients they host, and why
     _unknown: dict[int, str] = field(default_factory=dict)
-    _silent: set[int] = field(default_factory=set)  # those of them that are not asked again
+    _silent: set[int] = field(default_factory=set)  # Clients that are not asked again.
     _meetings: Patience = field(default_factory=Patience)
 
     def reachable(self, *, within: float) -> dict[int, str]:

@@ -55,12 +55,12 @@ class Patience:
     # nodes that have said anything: an answer, a refusal, an error
     speakers: set[int] = field(default_factory=set)
     _silences: dict[int, int] = field(default_factory=dict)
-    _failures: dict[int, int] = field(default_factory=dict)  # at the work of a run
+    _failures: dict[int, int] = field(default_factory=dict)  # Nodes at the work of a run.
     # when those that are connected were started
     _since: Mapping[int, str] = field(default_factory=dict)
     # when those that are left out were started
     _left: dict[int, str] = field(default_factory=dict)
-    # those of them that have been disconnected since
+    # Nodes that have been disconnected since.
     _away: set[int] = field(default_factory=set)
 
     def fail(self, node: int, *, silent: bool, counts: bool) -> bool:
@@ -144,18 +144,18 @@ class Nodes:
     waits: Waits
     configs: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     checkpoint: Path | None = None
-    num_rounds: int = 0  # at most so many, for the log; 0 if the caller has not said
-    # of the run: nodes tell its memory from another's
+    num_rounds: int = 0  # The most rounds, for the log. 0 if the caller has not said.
+    # The name of the run, by which nodes tell its memory from another's.
     name: str = field(default_factory=lambda: uuid.uuid4().hex)
     keys: dict[int, int] = field(default_factory=dict)
     # names of nodes, of those that tell theirs
     sites: dict[int, str] = field(default_factory=dict)
     # nodes that have said that they keep something of the run
     _keepers: set[int] = field(default_factory=set)
-    # those that were registered with a name
+    # Nodes that were registered with a name.
     _called: dict[int, str] = field(default_factory=dict)
     _patience: Patience = field(default_factory=Patience)
-    _layouts: dict[int, tuple[str, ...]] = field(default_factory=dict)  # of nodes that have answered
+    _layouts: dict[int, tuple[str, ...]] = field(default_factory=dict)  # The columns of nodes that have answered.
     _sizes: dict[int, int] = field(default_factory=dict)  # the bytes of the newest message to each node
     stopped: bool = False  # whether the caller wants no further message to be sent
     connected: int = 0  # how many clients could be reached before the newest message
@@ -402,7 +402,7 @@ class Nodes:
 
     def read(self, node: int, reply: Message | str, message: Broadcast) -> Reply | Failure:
         """A node's answer to a message; `reply` may be why there is none."""
-        # until it says its own, so that one that never does is not waited for
+        # The key holds until the node says its own, so that nobody waits for a node that never does.
         self.keys.setdefault(node, _UNKNOWN)
         if isinstance(reply, str) or reply.has_error():
             return self.no_answer(node, reply)

@@ -71,7 +71,7 @@ def take_fixed(keywords: Any) -> None:
         If one of them has a value that the strategy could not keep to.
     """
     if not keywords.get("reconstruction_error") and keywords.get("fraction_evaluate") == 0.0:
-        keywords.pop("fraction_evaluate")  # as the run has no evaluation
+        keywords.pop("fraction_evaluate")  # The run has no evaluation.
     for name, (values, sentence) in _FIXED.items():
         if name in keywords and keywords.pop(name) not in values:
             raise ConfigError(sentence)

@@ -26,7 +26,7 @@ from flower_pca.rows.stream import NO_CURSOR, Completion, Stream, Widest
 # once a batch is completed
 _MEASURED: Final = ("rows", "misfit", "energy", "deficient", "outliers", "missing")
 COUNTS = ("rows", "left", "misfit", "energy", "deficient", "outliers", "missing")
-# with a message that asks for `columns`
+# The sums that come with a message that asks for `columns`.
 BY_COLUMN: Final = ("column_seen", "column_sums", "column_squares")
 
 
@@ -163,7 +163,7 @@ def require_columns(columns: int, own: int, who: str) -> None:
 def _answer(arrays: Arrays, memory: Arrays, widest: Widest | None) -> Arrays:
     """L'(L B), or (I - PP')L'(L (I - PP')B), and counts."""
     if "Y" not in memory:
-        # without rows of its own a client may not know how long they are
+        # A client without rows may not know how long they are.
         d, width = shape_of(arrays)
         if d is None or width is None:
             S = np.zeros((0, int(arrays["width"])))

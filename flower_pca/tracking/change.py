@@ -54,11 +54,11 @@ _MANY: Final = 30  # steps from which a tail is fitted
 # MADs over the median: an alarm before that, and up to where a step counts
 _FAR, _COUNTED = 8.0, 6.0
 _NEWEST: Final = 600  # steps that are kept of them
-_FORGET: Final = 0.995  # by which a step's weight falls with every step after it
-_SHARES: Final = (0.5, 0.25, 0.1)  # of the steps, above which an exponential is fitted
+_FORGET: Final = 0.995  # A step's weight falls by this factor with every later step.
+_SHARES: Final = (0.5, 0.25, 0.1)  # Shares of the steps above which an exponential is fitted.
 # mean excess at least, in logarithms: data without noise has none
 _FLATTEST: Final = 0.02
-_NOTHING: Final = 1e-10  # of the mean square of a row: what does not count as outside
+_NOTHING: Final = 1e-10  # Below this share of the mean square of a row, nothing counts as outside.
 _OLDER: Final = 3  # bases that a batch is held against
 # times the least that batches have outside: one of them was wild by itself
 _WILD: Final = 30.0

@@ -44,16 +44,16 @@ from flower_pca.tracking.solver import Solver
 SPE, COLUMN, T2 = 1, 2, 4  # what a change is of, to be added up
 REASONS: Final = {SPE: "SPE", COLUMN: "column", T2: "T2"}
 NAMED: Final = 5  # columns of one kind that are named, and sites
-FIGURES: Final = NAMED * (len(REASONS) + 1)  # of a step: columns by kind, and sites; -1 for none
+FIGURES: Final = NAMED * (len(REASONS) + 1)  # The figures of a step: columns by kind, and sites. -1 stands for none.
 _BEFORE: Final = 3  # steps that a batch is compared with, the one before included
 _LEAST: Final = {"up": np.log(4.0), "down": np.log(10.0), "lost": np.log(4.0), "louder": np.log(4.0)}
 _OF: Final = {"up": COLUMN, "down": COLUMN, "lost": T2, "louder": T2}
 _SHARED: Final = 5.0  # statistics that share the rate of alarms
-_EXACT: Final = 1e-12  # of the mean square of a column: what rounding leaves of a variance that is 0
-_PART: Final = 0.5  # of the largest: what is named beside it
-_WORTH: Final = np.log(1.5)  # by which the figures of a site have to move to be named
-_RETURNS: Final = 2  # of a column to a variance that it has had, from which on it is known to come and go
-_FORGET: Final = 0.02  # by which the logarithms between which a column has been move inwards with a step
+_EXACT: Final = 1e-12  # Rounding leaves this share of a column's mean square in a variance that is 0.
+_PART: Final = 0.5  # What has this share of the largest figure is named beside it.
+_WORTH: Final = np.log(1.5)  # The figures of a site have to move by this much for it to be named.
+_RETURNS: Final = 2  # From so many returns to an earlier variance on, a column is known to come and go.
+_FORGET: Final = 0.02  # The logarithms between which a column has been move inwards by this share with a step.
 _TINY: Final = float(np.finfo(float).tiny)
 
 

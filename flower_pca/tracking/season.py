@@ -106,7 +106,7 @@ class Season:
         """Whether in these steps those of the phase of the last are loud, and few others."""
         known = {j: value for j, value in self._known.items() if first <= j <= last}
         loud = {j for j, value in known.items() if value > (float(np.median(self.values)) + level) / 2.0}
-        # with no value, as nobody had rows in a step, nothing speaks against the period
+        # If nobody had rows in a step, nothing speaks against the period.
         same = {j for j in known if (last - j) % period == 0}
         others = known.keys() - same
         return len(same) >= _LEAST and same <= loud and len(others & loud) <= _LOUD * len(others)

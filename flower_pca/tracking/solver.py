@@ -151,7 +151,7 @@ class Solver:
             return self.power.block, values
         assert self.Z is not None
         assert self.CZ is not None
-        # where there is no C z, it tells nothing
+        # Without C z, this tells nothing.
         full = values > _NULL * max(float(values[0]), _TINY)
         Z = self.CZ / np.where(full, values, 1.0)
         if not full.all():
@@ -253,7 +253,7 @@ def beside(P: Array, p: int, seed: int) -> Array:
     try:
         C = np.linalg.cholesky(columns.T @ columns)
         columns = columns @ np.linalg.inv(C).T
-        # of sqrt(d / 3): nothing cancelled, all is exact
+        # Nothing cancelled below sqrt(d / 3), so all is exact.
         if C.diagonal().min(initial=np.inf) > 0.3 * np.sqrt(len(P)):
             return np.asarray(columns)
     except np.linalg.LinAlgError:

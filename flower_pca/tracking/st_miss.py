@@ -90,7 +90,7 @@ def complete(arrays: Arrays, Y: Array, gone: Array, P: Array, found: Array | Non
     )
 
 
-_PENALTY: Final = 50.0  # of the ADMM, for rows whose largest projected entry is 1
+_PENALTY: Final = 50.0  # The penalty of the ADMM, for rows whose largest projected entry is 1.
 # change of s and of its dual at which a row is done, relative to the norm of its projection
 _CLOSE: Final = 1e-4
 _STEPS: Final = 400
@@ -156,8 +156,8 @@ def _norms(E: Array) -> Array:
 _VIDEO: Final = 1.8
 # By the paper s is off by at most 7 xi, 7 / 15 of the smallest outlier: less than this half, so
 # that the support is exact.
-_SUPPORT: Final = 1.0 / 2.0  # of the smallest outlier: what |s| has to exceed
-_BALL: Final = 1.0 / 15.0  # of the smallest outlier: xi
+_SUPPORT: Final = 1.0 / 2.0  # A share of the smallest outlier, which |s| has to exceed.
+_BALL: Final = 1.0 / 15.0  # A share of the smallest outlier, which is xi.
 
 
 @dataclass(frozen=True, kw_only=True)

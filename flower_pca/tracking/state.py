@@ -21,10 +21,10 @@ from flower_pca.tracking.panel import SPE, Batch, Finding, Panel, look
 from flower_pca.tracking.season import Season
 from flower_pca.tracking.solver import Solver
 
-FIGURES: Final = (  # of a step, by name
+FIGURES: Final = (  # The figures of a step, by name.
     "rows", "residual", "deficient", "outliers", "missing", "statistic", "level", "changed", "misfit", "beyond",
 )  # fmt: skip
-_TOTALS: Final = ("rows", "deficient", "outliers", "changed")  # those that are added up
+_TOTALS: Final = ("rows", "deficient", "outliers", "changed")  # The figures that are added up.
 _SAME: Final = 3  # steps between two statistics that tell of one change
 # products of the power method on what lies outside the old subspace
 _PROBES: Final = 15

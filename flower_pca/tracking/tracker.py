@@ -30,7 +30,7 @@ from flower_pca.tracking.solver import Solver, beside
 from flower_pca.tracking.state import TrackState, left_over, moment, monitor, probe_on, skip, step_of
 
 SOLVERS: Final = ("krylov", "power")
-# of the settings that are whole numbers
+# The least value of each setting that is a whole number.
 _LEAST: Final = {
     "reuse": 0,
     "oversample": 0,
@@ -216,7 +216,7 @@ class Tracker(Stage[TrackState]):
 
     @property
     def additive(self) -> bool:
-        return True  # where nothing but sums can be had, nothing has to be add_aligned
+        return True  # If nothing but sums can be had, nothing needs add_aligned.
 
     def server(self, state: TrackState, total: Any, answered: frozenset[int]) -> TrackState:
         if state.closing:
@@ -316,7 +316,7 @@ class Tracker(Stage[TrackState]):
         return self.products
 
     def _after_product(self, state: TrackState, solver: Solver) -> TrackState:
-        # of all entries of the rows
+        # The squares of all entries of the rows.
         squares = state.sums["misfit"] + (0.0 if state.P is None else solver.inside)
         found = solver.find(tol=self.tol, products=self._limit(state), squares=squares)
         if found is None:

@@ -31,7 +31,7 @@ from flower_pca.stages.opening import in_brief
 
 _CONSTANT: Final = 8.0  # a deviation within so many roundings of the mean is none
 _LEAST: Final = 1e-145  # the square of what is smaller has lost its digits
-# of sums of squares
+# The largest sums of squares.
 _LARGEST: Final = {np.dtype(np.float64): 1e139, np.dtype(np.float32): 1e37}
 
 
@@ -49,7 +49,7 @@ class PartyColumns(LocalData):
         How its columns are prepared.
     """
 
-    FILE: ClassVar[str] = "-columns"  # beside that of the party's rows
+    FILE: ClassVar[str] = "-columns"  # The end of the name of the file beside that of the party's rows.
 
     def __init__(self, data: LocalData, split: Split) -> None:
         self.data, self.split = data, split

@@ -18,7 +18,7 @@ from flower_pca.wire.kinds import EVALUATE, Config, verb
 from flower_pca.wire.layouts import ARRAYS, CLIENT_FN, CONFIG, LOSS, MESSAGE_API, METRICS, NUM_EXAMPLES, layout_of_reply
 from flower_pca.wire.records import SPOKEN, VERSION, by_name, check_spoken, read_arrays, value_of
 
-NO_KEY: Final = -1  # of a client without a partition-id
+NO_KEY: Final = -1  # The key of a client without a partition-id.
 # what a node is called; why it would not serve what may be asked instead later
 SITE, DECLINES = "site", "declines"
 # whether a node had kept something of the run; whether it does now
@@ -152,7 +152,7 @@ def read_answer(
     kind: str, metrics: Mapping[str, Any], num_examples: int, parameters: Callable[[], Sequence[Array]]
 ) -> Answer:
     """A client's answer in what its fit or evaluate has returned."""
-    # of a refusal too: it may be why
+    # A refusal is checked too, because the version may be the reason for it.
     check_spoken(_ANSWER, metrics, "another client", newest=VERSION)
     number = value_of(_ANSWER, metrics, "number", int)
     key = value_of(_ANSWER, metrics, "key", int)

@@ -20,7 +20,7 @@ def pack(arrays: Arrays, layers: Mapping[str, Arrays]) -> Arrays:
 
 def unpack(arrays: Arrays) -> Arrays:
     """The same arrays in double precision again."""
-    if EXPONENTS not in ",".join(arrays):  # which no other name has within it
+    if EXPONENTS not in ",".join(arrays):  # No other name has this text within it.
         return arrays
     from flower_pca.layers import precision
 

@@ -26,8 +26,8 @@ from flower_pca.core.stage import Arrays
 
 # what both are called in requests and answers
 LAYOUT_KEY, VERSION_KEY = "flower_pca", "flower_pca.version"
-LAYOUT: Final = 3  # of the messages; both sides must speak the same one
-# of this package, x.y; both sides must have the same one
+LAYOUT: Final = 3  # The version of the messages. Both sides must speak the same one.
+# The version of this package, x.y. Both sides must have the same one.
 VERSION: Final = ".".join(__version__.split(".")[:2])
 SPOKEN: Final[dict[str, Any]] = {LAYOUT_KEY: LAYOUT, VERSION_KEY: VERSION}
 _NAMES: Final = 10_000  # characters of the names of all arrays of a message, at most
@@ -152,7 +152,7 @@ def word_of(who: str, config: Mapping[str, Any], name: str) -> str:
     return text
 
 
-Content: TypeAlias = RecordDict  # of a message, or of a context's state
+Content: TypeAlias = RecordDict  # The content of a message, or of a context's state.
 
 
 def with_names(arrays: Mapping[str, Array]) -> ArrayRecord:

@@ -172,7 +172,7 @@ def read_request(parameters: Sequence[Array], config: Mapping[str, Any]) -> Requ
     mean, scale, fill = (parts.get(part) for part in ("mean", "scale", "fill"))
     frame = Frame(mean, scale, fill, own=own, names=names, split=columns, covariates=beside)
     layers: dict[str, Arrays] = {}
-    if "." in "".join(arrays):  # as in the names of layers' arrays alone
+    if "." in "".join(arrays):  # Only the names of layers' arrays have a dot.
         arrays, layers = split(arrays, NAMED)
         # refused now, before anything is done for an answer that could not be sent
         packing.bits(layers)

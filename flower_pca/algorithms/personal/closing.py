@@ -138,7 +138,7 @@ class PersonalClosing(Stage[ClosingState]):
         probed = float(state.total["probed"])
         values, U, Y, residuals = linalg.rayleigh_ritz(state.U, state.total["Y"])
         overlap = np.nan
-        # of one among several it would be 0, and say nothing of the others
+        # The sum over one client among several would be 0, and would say nothing about the others.
         if probed >= min(2.0, clients):
             overlap = float(np.sum(state.left["b"] * state.total["Vb"])) / probed
         collected = state.collected

@@ -18,7 +18,7 @@ _OVER: Final = 5
 _STEPS: Final = 200
 # residual, relative to the first eigenvalue, at which subspace iteration ends
 _SETTLED: Final = 1e-10
-_ROUNDING: Final = 1e-9  # of a direction, below which nothing of it is left beside U
+_ROUNDING: Final = 1e-9  # If less of a direction is left beside U, it is rounding.
 
 WHOLE: Final = np.empty((0, 0))  # the span of rows that have no fewer directions than are asked for
 

@@ -46,9 +46,9 @@ from flower_pca.core.model import Model
 from flower_pca.core.stage import MOST_ROWS, Arrays, Merge
 from flower_pca.rows.local import LocalData
 
-_ROUNDS: Final = 10  # in which the objective is to have hardly risen
+_ROUNDS: Final = 10  # The run may end if the objective has hardly risen in so many rounds.
 _LATEST: Final = 4  # curvatures that are to agree
-_AGREED: Final = 0.2  # of the newest one
+_AGREED: Final = 0.2  # A share of the newest gain.
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ _PAIRS: Final = 10
 # the least cosine between a step and what the gradient lost along it
 _BENT: Final = 1e-10
 _LONGEST: Final = 1.0  # tangent of the largest angle by which a step turns the subspace
-# of the plain step's largest curvature, below which there is none
+# A curvature below this share of the plain step's largest one counts as none.
 _VANISHED: Final = 1e-12
 # singular value of ten steps of length one, below which a direction is no step of its own
 _ALIKE: Final = 1e-2
@@ -189,7 +189,7 @@ class Secants:
             fallen.append(((pair.y @ Q) / roots / length).ravel())
         left, sizes, right = np.linalg.svd(np.stack(steps, axis=1), full_matrices=False)
         apart = sizes > _ALIKE
-        # where they are not, rounding may leave a size of 0
+        # Where sizes are not apart, rounding may leave a size of 0.
         H = -(left.T @ np.stack(fallen, axis=1) @ right.T / np.where(apart, sizes, 1.0))[np.ix_(apart, apart)]
         return float(np.linalg.eigvalsh((H + H.T) / 2.0)[-1])
 

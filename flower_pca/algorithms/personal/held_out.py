@@ -31,15 +31,15 @@ from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.local import LocalData
 
 _CLEAR: Final = 2.0  # times the noise
-_ROUNDS: Final = 8  # in which the noise of columns and the number of directions settle
-_SETTLED: Final = 0.05  # of each column's noise, by which the last of these moves it
+_ROUNDS: Final = 8  # Rounds in which the noise of columns and the number of directions settle.
+_SETTLED: Final = 0.05  # The noise has settled if the last round moves that of every column by at most this share.
 # columns, of which as many are regressed on the others at most
 _REGRESSED: Final = 4096
 # columns for each row, of which as many are: a quarter of the rows is left to tell noise by
 _ENOUGH: Final = 0.75
-# of a column's variance: others of which it is a sum leave it that noise
+# A share of each column's variance, which stays as noise in columns that are sums of others.
 _RIDGE: Final = 1e-9
-_ALONE: Final = 0.05  # of a column, at least, that directions are taken to leave free
+_ALONE: Final = 0.05  # Directions are taken to leave at least this share of a column free.
 
 
 def clear(along: Array, noise: Array) -> Array:
@@ -111,7 +111,7 @@ def _guess(parts: Sequence[FixedData]) -> Array:
     C = folds.Together(parts).gram() / n
     S = C * scale * scale[:, None] + _RIDGE * np.eye(d)
     constant = np.diag(1.0 * (scale == 0.0))
-    # of each column, after its regression on all others
+    # What is left of each column after its regression on all others.
     left = variances / np.diag(np.linalg.inv(S + constant))
     # The regressions have fitted d of the n freedoms, and leave less than there is.
     return np.asarray(left * n / (n - d))
@@ -172,13 +172,13 @@ def _cut(parts: Sequence[Array]) -> Array:
 
 AUTO: Final = "auto"
 ASKS: Final[Mapping[str, Ask]] = {"own": OWN_WIDTH.by_client, AUTO: FLAG}
-CHOSEN: Final = "chosen"  # in a client's memory, and in its last answer
-SHARED: Final = "shared_block"  # in the model: where a count of the shared ones lets the algorithm begin
+CHOSEN: Final = "chosen"  # The key of the number in a client's memory, and in its last answer.
+SHARED: Final = "shared_block"  # The key in the model, if a count of the shared components lets the algorithm begin.
 MOST: Final = 10  # own components that a client takes by itself
 FEW: Final = 1  # what one with too few rows to hold some out takes
 # sine of the angle from the U that a number was chosen beside, at which it is chosen anew
 _MOVED: Final = 0.01
-_TIMES: Final = 20  # that it is, at most, so that a run comes to its end
+_TIMES: Final = 20  # The most times, so that a run comes to its end.
 
 
 def number(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[int, Arrays]:

@@ -28,7 +28,7 @@ _STEP: Final = 0.5  # the first step, in multiples of 1 / max_i ||S_i||_2
 _LONGEST: Final = 16.0
 # what becomes of it after a round that has raised the objective, and after another
 _LONGER, _SHORTER = 2.0, 0.25
-# and of the longest step, after a fall from a peak that is none
+# By this factor the longest step falls too, after a peak that was none.
 _LOWER: Final = 0.5
 
 

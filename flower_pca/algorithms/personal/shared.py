@@ -37,7 +37,7 @@ CUT: Final = 0.75
 MOST: Final = 10  # shared components that are looked for
 FEWEST: Final = 3  # clients, of which any two have much in common by chance
 _ROUNDS: Final = 6
-_KEPT: Final = "clear"  # in a client's memory, its E
+_KEPT: Final = "clear"  # The key of a client's E in its memory.
 _SETTLED: Final = 0.1  # residuals of those that count, and of the next
 
 

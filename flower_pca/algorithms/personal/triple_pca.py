@@ -44,11 +44,11 @@ from flower_pca.core.model import Model
 from flower_pca.core.stage import MARGIN, Arrays
 from flower_pca.rows.local import LocalData
 
-# of the threshold, within which a far entry is one no more: else it might come and go for ever
+# A far entry stays far until it falls below this share of the threshold. Otherwise it might come and go for ever.
 _BACK: Final = 0.5
-_LEAST: Final = 1e-6  # of the size of a column, below which L is no better known
+_LEAST: Final = 1e-6  # L is known no better than to this share of the size of a column.
 _ENOUGH: Final = 2  # rows a component
-_ROUNDING: Final = 1e-9  # of what components explain
+_ROUNDING: Final = 1e-9  # A smaller share of what components explain is rounding.
 _PROJECTED: Final = 100  # steps at most of a projection of new rows
 _SETTLED: Final = 1e-10  # change of L relative to L, at which it ends
 # With 25 to 80 rows a client, most runs with a shared sine above .1 left 1.2 times as much in one direction as
@@ -344,7 +344,7 @@ class TriplePCA(ExactPerPCA):
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
         common = ExactPerPCA.parts(arrays, d)
-        if "f" in common:  # of rows of size one
+        if "f" in common:  # f is for rows of size one.
             return {**common, "f": NUMBER}
         return common
 
@@ -457,7 +457,7 @@ class TripleClosing(PersonalClosing):
         wide = len(arrays["U"])
         return {
             **PersonalClosing.parts(arrays, d),
-            "Y": Part(arrays["U"].shape, Kind.ESTIMATE),  # of rows that nobody has made a claim on
+            "Y": Part(arrays["U"].shape, Kind.ESTIMATE),  # Nobody has made a claim about these rows yet.
             "taken": Part((wide,), Kind.COUNT),
             "noise": Part((wide,), Kind.MEAN_SQUARES),
             "sums": Part((wide, 1), Kind.ESTIMATE),
@@ -487,7 +487,7 @@ class TripleClosing(PersonalClosing):
             W = np.hstack([U, V])
             T = clean.scores(W)
             noise = rows.noise(W, T)
-            # in the end the threshold is the only rule
+            # At the end, the threshold is the only rule.
             fit = rows.judge(W, T, np.zeros_like(fit.far), cut * noise)
             explained = clean.squared_error(U[:, :0]) - float(up["error"]) * data.n
             apart = _is_apart(clean, U.shape[1], V.shape[1], explained)
@@ -540,7 +540,7 @@ class TripleClosing(PersonalClosing):
             "structured": np.array([total["structured"], total["followed"], clients - few]),
             "noise": np.sqrt(total["noise"] / max(clients - few, 1.0)),
         }
-        # of the rows' mean what is far has no part
+        # Far entries have no part in the mean of the rows.
         offset = 0.0
         if not model.center:
             offset = float(np.sum(total["sums"] ** 2)) / model.n

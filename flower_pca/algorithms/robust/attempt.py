@@ -104,14 +104,14 @@ class Problem:
 
 # thresholds beyond which an entry pulls no more, where there is no noise
 FAR: Final = 10.0
-MOST_NOISE: Final = 0.4  # of an ordinary entry, in what hidden entries are off by
+MOST_NOISE: Final = 0.4  # The largest error at hidden entries, as a share of an ordinary entry.
 _NEAR, _WIDE = 3.0, 2.0  # the same with noise, and thresholds over noise
-_SOFTER: Final = 0.1  # of the ridge, with noise
+_SOFTER: Final = 0.1  # The share of the ridge that is left if there is noise.
 _BACK: Final = 10  # rounds in which s_h would fall with lam
 _STAYS: Final = 0.8
 # when noise is estimated anew, and when it may end
 _EVERY, _AT_FIRST, _FALLS, _AT_LEAST = 5, 15, 0.9, 16
-# of the noise over an ordinary entry: where a basis counts as at rest
+# A basis counts as at rest below this share of the noise over an ordinary entry.
 _ROUGH: Final = 1e-3
 # thresholds times sqrt(n) + sqrt(d) below which a singular value is none
 _SPECTRUM: Final = 10.0
@@ -121,17 +121,17 @@ _RARE, _FEWER = 0.1, 2  # the share of entries beyond lam up to which so many st
 _LOOKING: Final = 2  # columns of the block that looks for structure in what is left
 # square of the largest singular value of what is left, over that of independent entries
 _STRUCTURE: Final = 1.8
-# of the noise over an ordinary entry: where a basis is at rest beside structure that stays
+# The same, for a basis that is at rest beside structure that stays.
 _CORRELATED: Final = 0.02
-# of what hidden entries are off by, at most, where all columns tell more than a few do
+# All columns tell more than a few do if they leave at most this share of the error at hidden entries.
 _BETTER: Final = 0.9
-# of all squares that are left, in one direction: a component or a block leaves more there
+# A component or a block leaves more than this share of all remaining squares in one direction.
 _MOST_LEFT: Final = 0.2
-# of that structure, over _EVERY rounds: what a basis on its way leaves falls faster
+# A basis on its way leaves less than this share of the structure after _EVERY rounds.
 _STAYS_LEFT: Final = 0.97
 # the threshold of columns found anew over an ordinary entry, and where these are found out
 _HIGH, _LOW = 10.0, 0.1
-_SLOWLY, _FAST = 0.93, 0.8  # by which it falls until then, and from there
+_SLOWLY, _FAST = 0.93, 0.8  # The threshold falls by the first factor until then, and by the second from there.
 # times tol: hidden entries nearer than that say nothing of structure
 _AT_REST: Final = 10.0
 

@@ -36,7 +36,7 @@ from flower_pca.rows.local import LocalData
 
 # shares, and how many entries there should be at least
 _LEAST, _MOST_HIDDEN, _WANTED = 0.02, 0.1, 100.0
-# of the largest entry of a row: what is smaller does not change what is hidden
+# An entry below this part of the largest one of its row does not change what is hidden.
 _PARTS: Final = 2.0**20
 _MIX: Final = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 _NONE: Final = np.zeros(0, dtype=np.int64)
@@ -133,7 +133,7 @@ NORMAL: Final = 1.4826
 # From a stream that data may be drawn from too, a start could be the truth.
 _STREAM: Final = 2**62
 _MOST: Final = 0.5  # share of a client's entries
-# of the squares of ordinary entries, below which a low-rank part is none
+# A low-rank part below this share of the squares of ordinary entries counts as none.
 _NOTHING: Final = 1e-6
 
 
@@ -221,7 +221,7 @@ def root_mean_square(model: Model) -> float:
     return float(np.sqrt(model.trace / (model.n * model.d)))
 
 
-# of the message that counts entries by size
+# What the message that counts entries by size asks for.
 COUNTING: Final[Mapping[str, Ask]] = {"top": index(1100, least=-1100)}
 
 

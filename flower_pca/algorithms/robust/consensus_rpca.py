@@ -51,7 +51,7 @@ from flower_pca.core.model import Model
 from flower_pca.core.stage import MARGIN, MOST_ROWS, Arrays, Merge, add
 from flower_pca.rows.local import LocalData
 
-# of the first threshold: from here on far entries stand out even where V is rough
+# From this share of the first threshold on, far entries stand out even if V is rough.
 _LOW: Final = 0.1
 # entries of the rows that are taken at once: they and their residuals stay in a processor's own
 # memory
@@ -230,7 +230,7 @@ class Task:
                 X = (X / unit).astype(X.dtype, copy=False)
             if V is not None:
                 first = V[start:stop] / unit
-            elif lam >= beginning:  # at the start of an attempt
+            elif lam >= beginning:  # An attempt begins.
                 first = np.zeros((len(X), U.shape[1]))
             else:  # late: the threshold's fall is made up for
                 first = huber.recover(X, U, start=beginning, lam=lam, rho=rho, cut=cut, out=out)
@@ -282,7 +282,7 @@ def row_sizes(X: Array, gaps: Array) -> Array:
     return np.asarray(np.where(size > 0.0, size, 1.0))
 
 
-# of sigma: where the threshold ends if there is no noise, or at tol
+# Without noise, the threshold ends at this multiple of sigma, or at tol.
 _FLOOR: Final = 1e-6
 # multiples of the data's eps below which no residual can be told from rounding
 _EPS: Final = 32.0
@@ -520,7 +520,7 @@ class ConsensusRPCA(Robust[ConsensusState]):
         best = state.book.best
         attempt = best.attempt if state.verdict is not None and best is not None else state.attempt
         if attempt is None:
-            # nor anything known yet
+            # Nothing is known yet.
             nothing = {name: np.zeros(()) for name in ("lam", "rho", "sigma")}
             return replace(model, left={"U": state.first, **nothing})
         ended = best is not None and attempt is best.attempt

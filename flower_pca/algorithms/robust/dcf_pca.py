@@ -240,7 +240,7 @@ class DCFPCA(Robust[DCFState]):
         step = np.linalg.norm(U - state.U)
         size = np.linalg.norm(U)
         moved = float(step) / (float(size) or 1.0)
-        # of a step, as a share of the way to the minimum
+        # The length of a step, as a share of the way to the minimum.
         reach = float(total["reach"] / total["weight"])
         error = np.inf
         if reach > 0.0:

@@ -18,12 +18,13 @@ import numpy as np
 from flower_pca.algorithms.robust.sizes import TINY
 from flower_pca.base.linalg import Array
 
-_PATH: Final = 0.8  # by which the threshold falls where no V is known to start from
+_PATH: Final = 0.8  # The threshold falls by this factor if no V is known to start from.
 _LONGEST: Final = 162  # thresholds: down to where what is left of `start` is rounding
-_STEPS: Final = 3  # on each threshold of that path
-_FINAL: Final = 200  # at most, on the last one
+_STEPS: Final = 3  # Steps on each threshold of that path.
+_FINAL: Final = 200  # The most steps on the last threshold.
 _SETTLED: Final = 1e-9  # relative change of V at which it is found
-_ROUNDING: Final = 10.0  # or so many roundings of the rows: in single precision V does not come to rest
+# So many roundings of the rows end the steps too, because V does not come to rest in single precision.
+_ROUNDING: Final = 10.0
 EPS: Final = float(np.finfo(np.float64).eps)
 # times a threshold: a V that was found for more has lost its way, and is found anew
 LATE: Final = 2.0

@@ -135,7 +135,7 @@ _FEW_ROWS, _FEW_COLUMNS = 0.3, 0.25
 # share of columns that are named without a search of their own, which takes as long for one
 _SINGLE: Final = 0.002
 _SHOWN: Final = 10  # columns
-_SLACK, _DEVIATIONS = 0.05, 3.0  # by which fewer hidden entries may be clean
+_SLACK, _DEVIATIONS = 0.05, 3.0  # Fewer hidden entries may be clean, by this share and so many deviations.
 # Of an ordinary entry: what hidden entries may be off by where structure is let pass. Residuals of
 # real rows, small and correlated, look alike in whatever attempt; but so does a block of far
 # entries that was taken for low rank, and that leaves much more than this.

@@ -23,10 +23,10 @@ import numpy as np
 from flower_pca.base.linalg import Array
 from flower_pca.rows.local import LocalData
 
-TINY: Final = float(np.finfo(np.float64).tiny)  # in place of 0, where it is divided by
+TINY: Final = float(np.finfo(np.float64).tiny)  # Stands for 0 as a divisor.
 _FINE: Final = 32  # bins of an octave
 _FINE_OCTAVES: Final = 60
-# of them above the root mean square: no median is more than half of one above it
+# So many bins lie above the root mean square, because no median is more than half of one above it.
 _ABOVE: Final = 4
 # the first is for what is below all others, the last has no end
 FINE_BINS: Final = _FINE * _FINE_OCTAVES + 1

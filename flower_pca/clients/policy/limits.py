@@ -36,10 +36,10 @@ from flower_pca.tracking.batch import require_columns
 # columns that may be asked for at any node; more, up to d, where rows are longer
 WIDEST: Final = 1000
 SPARE: Final = 10**8  # bytes that a node has beside its rows taken twice
-LARGEST: Final = 1e150  # of entries: squares do not overflow
-# of the entries of a block: its product with rows of usual size does not overflow
+LARGEST: Final = 1e150  # Squares of entries up to this size do not overflow.
+# The product of a block's entries up to this size with rows of usual size does not overflow.
 LONGEST: Final = 1e60
-# of one width at a time; of a node's own components, and under masks
+# Blocks of one width at a time; the second number is for a node's own components, and under masks.
 _BLOCKS: Final = {False: 4, True: 7}
 # matrices as large as C_i at a time, where it is packed; and where it is masked
 _SQUARES: Final = {False: 4, True: 7}
@@ -312,7 +312,7 @@ def bare(stage: str, arrays: Arrays) -> bool:
     """
     if stage not in registry.STAGES or not adds_up(stage):
         return True
-    # which sides are open is the same for all numbers of columns
+    # The open sides are the same for all numbers of columns.
     parts = registry.STAGES[stage].parts(Message(messages.plain(arrays)), 1)
     return not parts or any(part.open or part.kind.single for part in parts.values())
 

@@ -25,8 +25,8 @@ from flower_pca.rows.stream import Stream
 from flower_pca.wire import records
 
 _ANSWERED: Final = "flower_pca.answered"
-_ROUNDING: Final = 1e-9  # of budgets that are added up
-_LOUDEST: Final = 256.0  # of a run's budget in a node's eyes: epsilon of about 200
+_ROUNDING: Final = 1e-9  # Budgets that are added up may be off by this much.
+_LOUDEST: Final = 256.0  # The largest budget that a node believes a run has, an epsilon of about 200.
 
 
 class Policy:
@@ -69,7 +69,7 @@ class Policy:
         # Else another algorithm's stage would be answered under the name of one that is served.
         if not named & owners:
             algorithms |= owners
-        by_name = stage in registry.EXTRA_STAGES  # which is served only if the operator has named it
+        by_name = stage in registry.EXTRA_STAGES  # Such a stage is served only if the operator has named it.
         if named <= set(registry.OPENING_ONLY) and not by_name and limits.tells_products(stage, request):
             got = f"{stage} with one" if "opening" in stage else stage
             raise RefusalError(
@@ -77,7 +77,7 @@ class Policy:
                 f"{got}. Check the sender."
             )
         if inner is not None:
-            limits.check_arrays(request)  # which `bare` makes the parts of an answer from
+            limits.check_arrays(request)  # `bare` makes the parts of an answer from these arrays.
             if limits.bare(stage, request.arrays):
                 raise RefusalError(
                     f"A masked {stage} with these arrays would show a node's own results. Check the sender."

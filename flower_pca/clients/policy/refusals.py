@@ -14,7 +14,7 @@ from flower_pca.base.errors import DataError, FlowerPCAError, ProtocolError, har
 from flower_pca.layers import NOISE
 from flower_pca.masking import messages
 
-OPERATOR: Final = "Ask the node's operator."  # who alone can change what a rule forbids
+OPERATOR: Final = "Ask the node's operator."  # The operator alone can change what a rule forbids.
 
 
 class RefusalError(FlowerPCAError):
@@ -97,7 +97,7 @@ def naming(request: wire.Request) -> Iterator[None]:
     """
     try:
         yield
-    except (FlowerPCAError, OSError, MemoryError):  # of the machine and its files no message is the cause
+    except (FlowerPCAError, OSError, MemoryError):  # No message is the cause of trouble with the machine and its files.
         raise
     except Exception as error:  # whatever a message makes of numpy, scipy or Python: it shall not end the node
         logging.getLogger("flwr").error(

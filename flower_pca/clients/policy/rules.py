@@ -34,8 +34,8 @@ from flower_pca.rows.covariates import SITE
 if TYPE_CHECKING:
     from flower_pca.masking.identity import Identity
 
-ANY: Final = "any"  # of ways to prepare columns, and of runs over rows beside
-# of the numbers that are whole
+ANY: Final = "any"  # Stands for any way to prepare columns, and for runs over any rows.
+# The least value of each rule that is a whole number.
 _LEAST: Final = {
     "min_rows": 1,
     "min_peers": 1,
@@ -62,12 +62,12 @@ _UNSIGNED: Final = (
     "masked_only without trusted_keys: a server can take part in sums as another node, and one invented peer is enough "
     "to unmask what this node sends. Give trusted_keys against a server that is not honest."
 )
-# of data, as it stands in the names of files
+# The name of the data, as it stands in the names of files.
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
-TELLS: Final = "tells"  # in a rule's metadata: what is told under it, for all that is written about rules
+TELLS: Final = "tells"  # The key in a rule's metadata that says what is told under the rule, for all texts about rules.
 _OF_RUNS: Final = ("categorical",)  # rules that nodes take from a run whose own rows they have
 _COVARIATES: Final = ("explain", "adjust", "keep")  # settings of a run that name covariates
-_NEAR: Final = 0.8  # of two names, by difflib: one is then a misspelt other
+_NEAR: Final = 0.8  # If two names are this similar by difflib, one is a misspelling of the other.
 
 
 def everything() -> tuple[str, ...]:
@@ -294,7 +294,7 @@ class Rules:
     gap_values: float | Mapping[str, float] | str | None = None
     noise_seed: int | None = None
     allow_noise: bool = True
-    # of keywords: what they leave out is then the profile's
+    # What the keywords leave out is taken from the profile.
     profile: str = field(default="", init=False)
 
     __repr__ = brief
@@ -551,7 +551,8 @@ class Rules:
         """What the node signs its keys with and whose keys it believes. The files are read once, when first needed."""
         if self.sign_key is None and self.trusted_keys is None:
             return None
-        from flower_pca.masking.identity import Identity  # with cryptography, which no other client needs
+        # Imported here because it needs cryptography, which no other client needs.
+        from flower_pca.masking.identity import Identity
 
         with private():
             return Identity.load(self.sign_key, self.trusted_keys)

@@ -51,13 +51,13 @@ _SAMPLE: Final = 256  # rows that most columns of measurements are told from cod
 _STARTS: Final = 64  # rows, or groups of equal rows, from which a combination is looked for
 _STEPS: Final = 20
 _WHOLE: Final = 4  # the largest coefficient of a combination that somebody would try
-_TERMS: Final = 6  # and the most columns
-_EXACT: Final = 1e-9  # by which a share may miss 1
+_TERMS: Final = 6  # The most terms, and the most columns.
+_EXACT: Final = 1e-9  # A share may miss 1 by this much.
 _TOO_MANY: Final = (
     "This node has %d columns of codes. Combinations of columns are not looked at if there are more than %d, so people "
     "who differ from all others in a combination only can be told. Leave columns out of the file, or use noise."
 )
-_NEAR: Final = 1e-6  # by which a coefficient may miss a whole number
+_NEAR: Final = 1e-6  # A coefficient may miss a whole number by this much.
 
 
 def find(data: LocalData, rules: Rules, kept: Path | None = None) -> dict[str, str]:

@@ -23,7 +23,7 @@ from flower_pca.clients.storage import folders, ledger, marks
 from flower_pca.rows.local import LocalData
 from flower_pca.wire import records
 
-_LIST: Final = "folders.txt"  # in the user's home: a folder with ledgers on each line
+_LIST: Final = "folders.txt"  # A file in the user's home, with a folder of ledgers on each line.
 _LOOKED: Final = "flower_pca.elsewhere"  # record of a node's state: whether the run has looked into other folders
 _MOST: Final = 200  # folders that are looked at
 

@@ -30,7 +30,7 @@ from flower_pca.base.shown import brief
 from flower_pca.core.stage import Arrays
 from flower_pca.wire import records
 
-# of a run, between its rounds; in memory_dir
+# What a node keeps of a run between its rounds, in memory_dir.
 MEMORY: Final = "flower_pca-{}-run-{}.npz"
 # what was told, of whichever rows; in memory_dir, or in HOME
 LEDGER: Final = "flower_pca-ledger-{}.npz"
@@ -38,12 +38,12 @@ LEDGER: Final = "flower_pca-ledger-{}.npz"
 ROWS: Final = "flower_pca-rows-{}.npz"
 # the statistics of the rows that answers come from; in memory_dir
 FIXED: Final = "flower_pca-fixed-{}.npz"
-# which columns of its rows tell of few people; in memory_dir
+# Which columns of the rows tell of few people, in memory_dir.
 CELLS: Final = "flower_pca-cells-{}.npz"
 # a digest of the rows that each of the newest runs began with; in memory_dir
 BEGAN: Final = "flower_pca-began-{}.npz"
 _BEGAN: Final = "rows that runs began with"
-# in the home of the node's user: where a ledger is without memory_dir
+# The folder in the home of the node's user that has the ledger if there is no memory_dir.
 HOME: Final = ".flower_pca"
 # what an algorithm gives the node itself; in output_dir
 OWN: Final = "flower_pca-own-{}.npz"
@@ -93,7 +93,7 @@ def began(path: Path) -> dict[str, str]:
     try:
         return {str(run): str(mark) for run, mark in files.read(path, _BEGAN, private=True)[0]["runs"].items()}
     except (FileNotFoundError, DataError, KeyError, AttributeError):
-        return {}  # as a node without this folder has it
+        return {}  # A node without this folder has no such files.
 
 
 def note_began(path: Path, runs: dict[str, str]) -> None:
@@ -204,7 +204,7 @@ def _place(folder: str | os.PathLike[str] | None, name: str, *keys: object) -> P
 _ARRAYS: Final = "flower_pca.memory"
 _HEADER: Final = "flower_pca.memory.of"
 _PARTS: Final = ("before", "after")
-MOST_RUNS: Final = 16  # whose memory a node keeps in its folder
+MOST_RUNS: Final = 16  # The most runs whose memory a node keeps in its folder.
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ from flower_pca.masking.messages import Admit, Demands
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
 
-_ROUNDING: Final = 1e-9  # of budgets that are added up
+_ROUNDING: Final = 1e-9  # Budgets that are added up may be off by this much.
 _KIND: Final = "ledger of a node"
 
 
@@ -271,7 +271,7 @@ def _read(path: Path) -> Ledger:
         KeyError,
         TypeError,
         ValueError,
-    ) as error:  # to take it for none would forget what was told
+    ) as error:  # To take the ledger for an empty one would forget what was told.
         raise RefusalError(
             f"{path.name} of this node was not written by this node, or is damaged. Its operator has to look at it, "
             "or to run flower-pca forget --what ledger."

@@ -27,10 +27,10 @@ from flower_pca.rows.local import LocalData
 _KIND: Final = "key of the marks of tables"
 KEY: Final = "flower_pca-marks.npz"
 _FEW: Final = 64  # digests of rows that are kept of a table
-_TABLES: Final = 8  # of the tables of a ledger, the newest of which are kept beside the first
+_TABLES: Final = 8  # The newest tables of a ledger that are kept beside the first.
 # Of the digests kept, as many as two tables have in common of which one in three rows is the same.
 _SHARED: Final = 1 / 4
-PLACE: Final = "place"  # in what is measured of rows: a digest of the path of their file
+PLACE: Final = "place"  # The key of a digest of the path of the file that the rows are from.
 
 
 def marks_of(data: LocalData, folder: Path, before: list[list[int]]) -> list[int]:

@@ -44,7 +44,7 @@ FIELDS: Final = (
     "bytes_sent",
     "ended",
 )
-_FILE: Final = "flower_pca-record-{}-{}.csv"  # of which data, in which month
+_FILE: Final = "flower_pca-record-{}-{}.csv"  # The name has a digest of the data, and the month.
 _MOST: Final = 5000  # runs of a month that have a line of their own
 _REST: Final = "more runs of this month"
 

@@ -204,7 +204,7 @@ class ReleasedRows:
             if self._unwritten:
                 self._release(book)
             began = book.runs.pop(named, self._number)
-            book.runs[named] = began  # at the end, as the newest
+            book.runs[named] = began  # The newest run stands at the end.
             book.runs = dict(list(book.runs.items())[-_RUNS:])
         if began != self._number:
             raise _other_version()
@@ -224,7 +224,7 @@ class ReleasedRows:
             self._number, self._unwritten = book.versions + 1, True
             return
         if whole_digest(given, version.key) == version.whole and version.data.n == given.n:
-            version = replace(version, data=given)  # as it is given: it may be memory-mapped
+            version = replace(version, data=given)  # The data stays as given, because it may be memory-mapped.
         elif (lot := _lot(rules, given, version)) is not None:
             version = version.with_lot(given, lot)
             # Rows are written before the ledger has their number: a stop between both does no harm.

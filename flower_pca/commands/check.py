@@ -250,11 +250,11 @@ def _of_few_words(data: str, tables: Mapping[str, Table]) -> list[str]:
             continue
         for name, found in sources.table(spec, words=there).texts.items():
             cells.setdefault(name, []).extend(found.tolist())
-    found = hints_of_words(cells, data)
+    advice = hints_of_words(cells, data)
     numbers = {name for table in tables.values() for name in table.names or ()}
     if all_named and len(columns_of_few(cells)) == len(cells) and not numbers & cells.keys():
-        return found
-    for hint in found:
+        return advice
+    for hint in advice:
         warnings.warn(Sentence(hint), stacklevel=2)
     return []
 

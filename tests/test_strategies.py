@@ -20,8 +20,9 @@ from questions import NAMED, SHORT
 from results import assert_same_bits
 
 from flower_pca import clients, registry, simulate, strategies, wire
+from flower_pca.core import tally
 from flower_pca.stages.ritz import RayleighRitz
-from flower_pca.strategies import PCAStrategy, TrackingStrategy, arrays_of, pca
+from flower_pca.strategies import PCAStrategy, TrackingStrategy, arrays_of, nodes, pca
 from flower_pca.strategies.exchange import exchange
 from flower_pca.strategies.nodes import Nodes
 
@@ -110,6 +111,42 @@ def test_more_nodes_than_the_window(name, monkeypatch):
         assert peaks["uda"] > WINDOW
     else:
         assert WINDOW - 2 <= peaks[name] <= WINDOW + 2
+
+
+def test_the_server_holds_no_block_that_is_sent_and_no_reply_that_is_read(monkeypatch):
+    """Large blocks fill its memory: the bytes of a request, of a reply, and an answer that has been merged."""
+    grid, requests, read, held = grid_of(SHARDS), [], [], []
+    original, merge = Nodes.read, tally.Tally._check_in
+
+    def keep(self, *given):
+        answer = original(self, *given)
+        read.extend(map(weakref.ref, answer.arrays.values()))
+        return answer
+
+    def alive(references, *but):
+        """How many of these objects are in memory, but for some."""
+        found = [reference() for reference in references]
+        return sum(each is not None and not any(each is other for other in but) for each in found)
+
+    def look(self, reply, position):
+        if self._sent.stage == "ssi":
+            held.append((alive(requests), len(grid.held), alive(read, *reply.arrays.values())))
+        merge(self, reply, position)
+
+    def pull():
+        if grid.sent and config_of(grid.sent[-1])["stage"] == "ssi" and len(grid.sent) % len(SHARDS) == 0:
+            requests.extend(weakref.ref(message.content) for message in grid.sent)
+            grid.sent.clear()
+
+    monkeypatch.setattr(Nodes, "read", keep)
+    monkeypatch.setattr(tally.Tally, "_check_in", look)
+    monkeypatch.setattr(nodes, "_LARGE", 0)
+    grid.on_pull = pull
+    grid.delay = lambda message: 20 * [grid.node(i) for i in range(len(SHARDS))].index(message.metadata.dst_node_id)
+    gc.collect()
+    strategies.SSI(n_components=2, max_rounds=3).fit(grid)
+    assert len(held) >= 2 * len(SHARDS)
+    assert set(held) == {(0, 0, 0)}
 
 
 @pytest.mark.slow

@@ -69,7 +69,8 @@ def _reflect(Y: Array) -> tuple[Array, Array, Array]:
 
 
 def _basis(reflected: Array, tau: Array, signs: Array, dtype: np.dtype[Any]) -> Array:
-    Q, *_ = _lapack().dorgqr(reflected[:, : len(tau)], tau, lwork=_AT_ONCE * len(tau))
+    # Q takes the place of the reflections.
+    Q, *_ = _lapack().dorgqr(reflected[:, : len(tau)], tau, lwork=_AT_ONCE * len(tau), overwrite_a=True)
     return np.asarray(np.multiply(Q, signs, order="C").astype(_precision(dtype), copy=False))
 
 

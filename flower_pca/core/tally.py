@@ -147,6 +147,7 @@ class Tally:
             else:
                 self._meter.count(reply, 0)
                 self._leave_out(reply)
+            del reply  # it is merged, and need not be in memory while the next one is awaited
         best = self._vote()
         total = best.total
         answered = (self._answered - self._banned) | self._summed

@@ -17,6 +17,7 @@ says since when.
 
 from __future__ import annotations
 
+import gc
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -109,6 +110,7 @@ _MUTE: Final = "it has answered no message of this run, and its own log says whe
 _UNASKED: Final = "the strategy's own configure_train has not asked it"
 _UNCOUNTED: Final = "the strategy's own aggregate_train has not counted its reply"
 _UNKNOWN: Final = 2**63  # a node's key before its first answer: after all partition ids
+_LARGE: Final = 2**24  # bytes of a message and its reply, from which on their memory is taken back at once
 
 
 class StoppedError(Exception):
@@ -219,13 +221,19 @@ class Nodes:
 
     def answers(self, node: int, reply: Message | str, message: Broadcast) -> Iterable[Reply | Sum | Failure]:
         """What a node says for its client, or clients; `reply` may be why there is nothing."""
-        yield self.read(node, reply, message)
+        return (self.read(node, reply, message),)
 
     def counted(self, node: int, reply: Message | str, message: Broadcast) -> Iterator[Reply | Sum | Failure]:
         """The answers of a node. The first of them says how many bytes its message and its reply took."""
         up = 0 if isinstance(reply, str) or not reply.has_content() else records.size_of(reply.content)
         traffic = Traffic(self._sizes.pop(node, 0), up)
-        for answer in self.answers(node, reply, message):
+        answers = self.answers(node, reply, message)
+        del reply
+        if traffic.down + traffic.up > _LARGE:
+            # Flower's records refer to themselves, so their bytes stay until Python looks for such circles. It may take
+            # many messages until it does so by itself.
+            gc.collect()
+        for answer in answers:
             yield carried(answer, traffic)
             traffic = Traffic()
 
@@ -235,11 +243,20 @@ class Nodes:
         self.begin(message)
         self.log_sample(message)
         ordered = exchange(self.grid, self.carriers(message), self.composer(message), timeout=timeout)
-        answers = (answer for node, reply in ordered for answer in self.counted(node, reply, message))
+        answers = self._read_in_turn(ordered, message)
         if all(node in self.keys for node in message.to):
             yield from answers
         else:  # keys come with the first answer, so these wait for one another
             yield from self.in_order(answers)
+
+    def _read_in_turn(
+        self, replies: Iterable[tuple[int, Message | str]], message: Broadcast
+    ) -> Iterator[Reply | Sum | Failure]:
+        """The answers in these replies. No reply is held while an answer in it is merged, or the next one awaited."""
+        for node, reply in replies:
+            answers = self.counted(node, reply, message)
+            del reply
+            yield from answers
 
     def begin(self, message: Broadcast) -> None:
         """Log that a round begins, as Flower's own strategies do. A closing round may follow those of `num_rounds`.
@@ -378,12 +395,17 @@ class Nodes:
         if message.personal:
             return lambda node: write(node, layouts=self._layouts_of(node))
         common: dict[Sequence[str], Content] = {}
+        left = set(self.carriers(message))
 
         def shared(node: int) -> Content:
             layouts = self._layouts_of(node)
             if layouts not in common:
                 common[layouts] = write(message.to[0], layouts=layouts)
-            return common[layouts]
+            content = common[layouts]
+            left.discard(node)
+            if not left:
+                common.clear()  # large blocks, which nobody is sent any more
+            return content
 
         return shared
 

@@ -330,6 +330,34 @@ def test_a_hook_that_skips_the_closing_evaluation_leaves_its_figure_out(hook, re
     assert "mse" not in {name for m in strategy.start(grid).evaluate_metrics_clientapp.values() for name in m}
 
 
+@pytest.mark.parametrize("size", [2, 4])
+def test_a_hook_that_samples_nodes_for_the_closing_evaluation_gets_the_figure_of_all(size):
+    def configure_evaluate(self, *given):
+        return list(Krylov.configure_evaluate(self, *given))[:size]
+
+    kind = type("Few", (Krylov,), {"configure_evaluate": configure_evaluate})
+    result = kind(n_components=2, reconstruction_error=True).fit(grid_of(SHARDS))
+    plain = Krylov(n_components=2, reconstruction_error=True).fit(grid_of(SHARDS))
+    assert result.mse_ == pytest.approx(plain.mse_, rel=1e-12)
+
+
+def test_a_hook_that_leaves_a_node_out_of_the_closing_evaluation_gets_the_figure_of_the_others():
+    class Without(Krylov):
+        refused = None
+
+        def configure_evaluate(self, *given):
+            return [m for m in super().configure_evaluate(*given) if m.metadata.dst_node_id != self.refused]
+
+    grid = grid_of(SHARDS)
+    strategy = Without(n_components=2, reconstruction_error=True)
+    strategy.refused = grid.node(1)
+    result = strategy.fit(grid)
+    others = np.vstack([X for i, X in enumerate(SHARDS) if i != 1]) - result.mean_
+    rest = others - others @ result.components_.T @ result.components_
+    assert result.mse_ == pytest.approx(np.sum(rest**2) / len(rest))
+    assert result.n_samples_ == sum(map(len, SHARDS))
+
+
 def test_an_evaluation_skipped_in_the_midst_of_others_leaves_theirs():
     class Skips(Krylov):
         def configure_evaluate(self, server_round, arrays, config, grid):

@@ -322,7 +322,8 @@ class FlowerStrategy(Strategy, Generic[R]):
             "configure_evaluate", self.configure_evaluate(number, growing.arrays, evaluate, grid)
         )
         replies, why = nodes.deliver(asked), ""
-        if evaluates and not any(map(is_ours, asked)):
+        # Some nodes may have answered already, and the hook does not ask the others.
+        if evaluates and not any(map(is_ours, asked)) and not nodes.run.roll.awaited:
             self._message, why = None, "configure_evaluate has not asked for it"
         growing.told = figures, self.aggregate_evaluate(number, replies)
         if self._message is not None:

@@ -107,8 +107,9 @@ _NO_FUNCTION: Final = "function registered with name"  # in Flower's error of a 
 # Flower's codes of errors where no answer will come, for want of a node
 EXPIRED, _GONE, _CRASHED = (3, 4), 5, 8
 _MUTE: Final = "it has answered no message of this run, and its own log says whether its processes begin"
-_UNASKED: Final = "the strategy's own configure_train has not asked it"
-_UNCOUNTED: Final = "the strategy's own aggregate_train has not counted its reply"
+# what hooks of a subclass have done with a node, by Flower's word for the stage
+_UNASKED: Final = {kind: f"the strategy's own configure_{kind} has not asked it" for kind in ("train", wire.EVALUATE)}
+_UNCOUNTED: Final = {kind: f"the strategy's own aggregate_{kind} has not counted its reply" for kind in _UNASKED}
 _UNKNOWN: Final = 2**63  # a node's key before its first answer: after all partition ids
 _LARGE: Final = 2**24  # bytes of a message and its reply, from which on their memory is taken back at once
 
@@ -302,7 +303,7 @@ class Nodes:
     def missing(self, node: int, message: Broadcast) -> Iterable[Reply | Sum | Failure]:
         """What stands for the answers of a node whose reply a hook was not given, or has not handed on."""
         otherwise = _UNCOUNTED if node in self._asked else _UNASKED
-        return self.counted(node, self._unanswered.get(node, otherwise), message)
+        return self.counted(node, self._unanswered.get(node, otherwise[self.purpose]), message)
 
     def compose(self, message: Broadcast) -> list[Message]:
         """The messages of a round, for hooks to hand on."""
@@ -317,7 +318,8 @@ class Nodes:
         strategy has not let this one be sent.
         """
         sent = {to for to, each in self._composed.items() if each.metadata.message_id}
-        return self.counted(node, _UNASKED if sent and node not in sent else "no answer", message)
+        why = _UNASKED[self.purpose] if sent and node not in sent else "no answer"
+        return self.counted(node, why, message)
 
     def in_order(self, answers: Iterable[Reply | Sum | Failure]) -> list[Reply | Sum | Failure]:
         """In the order of the nodes' keys."""
@@ -442,11 +444,11 @@ class Nodes:
 
         Some errors mean that nobody is there to answer: that is silence.
         """
-        if reply == _UNASKED:
-            return Failure(node, _UNASKED, unasked=True)
+        if isinstance(reply, str) and reply in _UNASKED.values():
+            return Failure(node, reply, unasked=True)
         self._layouts.pop(node, None)  # it may come back with another app
         if isinstance(reply, str):
-            if reply == _UNCOUNTED:
+            if reply in _UNCOUNTED.values():
                 return self._fail(node, reply)
             return self._fail(node, self._silence(node, reply), silent=True)
         error = reply.error

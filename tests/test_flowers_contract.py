@@ -22,7 +22,7 @@ from flwr.serverapp.strategy import (
     Strategy,
 )
 
-from flower_pca import ConfigError, NotEnoughNodes, simulate, strategies
+from flower_pca import ConfigError, NotEnoughNodes, registry, simulate, strategies
 from flower_pca.clients import PCAClient, register
 from flower_pca.strategies import Krylov, PCAStrategy, Standardize, arrays_of
 
@@ -237,15 +237,22 @@ def sampling(kind, size):
     return type("Sampling", (kind,), {"configure_train": configure_train})
 
 
-@pytest.mark.parametrize("name", ["Krylov", "Covariance", "DRSVD", "ExactPerPCA"])
+# of their strategies the rounds of the algorithm may go to some nodes only
+SAMPLING = ("ConsensusRPCA", "DCFPCA", "ExactPerPCA", "FAPS", "FedOAPM", "LocalPower", "PerPCA", "SSI", "TriplePCA")
+TRACKERS = ("RobustTracking", "STMiss")
+
+
+@pytest.mark.parametrize("name", sorted(set(registry.public()) - set(TRACKERS)))
 @pytest.mark.parametrize("size", [2, 4])
 def test_nodes_that_a_hook_samples_out_are_asked_in_the_next_round_if_all_are_needed(name, size):
-    kind = getattr(strategies, name)
-    result = sampling(kind, size)(n_components=2).fit(grid_of(SHARDS))
-    plain = kind(n_components=2).fit(grid_of(SHARDS))
+    kind, given = getattr(strategies, name), {"n_components": 2}
+    if name in SAMPLING:
+        given["max_rounds"] = 3
+    result = sampling(kind, size)(**given).fit(grid_of(SHARDS))
+    plain = kind(**given).fit(grid_of(SHARDS))
     assert (result.left_out, result.n_samples_) == ({}, sum(map(len, SHARDS)))
-    np.testing.assert_allclose(result.mean_, pooled(SHARDS).mean, rtol=0, atol=1e-12)
-    if name != "ExactPerPCA":  # whose rounds may go to some nodes only
+    np.testing.assert_allclose(result.mean_, plain.mean_, rtol=0, atol=1e-12)
+    if name not in SAMPLING:
         assert result.angle_to(plain.components_) < 1e-7
         assert result.status.outcome == plain.status.outcome
 
@@ -773,6 +780,14 @@ def test_no_evaluation_is_what_flower_calls_a_fraction_of_none():
         ConfigError, match=r"fraction_evaluate can only be 1.0. .* leave out reconstruction_error=True\.$"
     ):
         Krylov(fraction_evaluate=0.0, reconstruction_error=True)
+
+
+def test_a_number_of_nodes_is_refused_under_the_name_that_was_written():
+    assert Krylov(min_train_nodes=3, min_evaluate_nodes=0).config.min_nodes == 3
+    assert Krylov(fraction_evaluate=0.0, min_evaluate_nodes=0).config == Krylov().config
+    for name, value in (("min_train_nodes", 0), ("min_available_nodes", 2.5), ("min_evaluate_nodes", -1)):
+        with pytest.raises(ConfigError, match=rf"^{name} must be a whole number of at least 1\."):
+            Krylov(**{name: value})
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,13 @@ class Waits:
     @classmethod
     def of(cls, keywords: Mapping[str, Any], *, min_nodes: int = 2, interval: float = 0.0) -> Waits:
         """Those among the keywords of a strategy; `min_nodes` is how many nodes there have to be if none says it."""
-        least = [keywords[name] for name in _FLOWERS if keywords.get(name) is not None]
+        # None of an evaluation's nodes is what a Flower user says of a run without an evaluation.
+        said = {name: keywords[name] for name in _FLOWERS if keywords.get(name) is not None}
+        if said.get("min_evaluate_nodes") == 0:
+            del said["min_evaluate_nodes"]
+        for name, value in said.items():
+            checks.integer(name, value, least=1)
+        least = list(said.values())
         given = keywords.get("min_nodes")
         if least and given is not None:
             raise ConfigError(

@@ -149,6 +149,48 @@ def test_where_rounds_are_sampled_a_member_may_miss_one():
     assert roll.has_changed((0, 1), counted=False)
 
 
+@pytest.mark.parametrize("call", [*OPENINGS, Call.MEMBERS, Call.ANYONE])
+def test_clients_that_were_not_asked_are_waited_for_as_long_as_some_of_them_are_asked(call):
+    roll = Roll(addressees=some(0, 1, 2, 3)) if call in OPENINGS else opened_roll()
+    everybody = frozenset(range(4)) if call in OPENINGS else roll.members
+    came = some(0)
+    roll, verdict = roll.take(call, came, to=everybody, unasked=everybody - came)
+    assert (verdict, roll.awaited) == (AGAIN, everybody - came)
+    for _ in range(2):  # nobody is asked
+        roll, verdict = roll.take(call, came, to=roll.awaited, unasked=roll.awaited)
+        assert (verdict, roll.awaited, roll.banned & everybody) == (AGAIN, everybody - came, some())
+    later, verdict = roll.take(call, came | some(1), to=roll.awaited, unasked=everybody - some(0, 1))
+    assert (verdict, later.awaited, later.silent) == (AGAIN, everybody - some(0, 1), 0)
+    whole, verdict = later.take(call, everybody, to=later.awaited)
+    assert (verdict, whole.awaited, whole.silent) == (COMPLETE, some(), 0)
+    assert whole.members == everybody
+    without, verdict = roll.take(call, came, to=roll.awaited, unasked=roll.awaited)
+    assert verdict is (LOST if call is Call.MEMBERS else COMPLETE)
+    assert without.unfit == (everybody - came if call in OPENINGS else roll.unfit)
+
+
+def test_a_caller_that_leaves_members_out_samples_once_each_has_answered():
+    roll = opened_roll()
+    for i in range(4):
+        roll, verdict = roll.take(Call.ANYONE, some(0, 1), to=[0, 1, 2], unasked=some(2), sampling=True)
+        assert (verdict, roll.samples, roll.has_settled) == (COMPLETE, False, i == 3)
+    assert roll.has_changed((0, 1, 2), counted=False)
+    roll, _ = roll.take(Call.ANYONE, some(1, 2), to=[0, 1, 2], unasked=some(0), sampling=True)
+    assert roll.samples
+    assert not roll.has_changed((0, 1, 2), counted=False)
+    assert roll.has_changed((0, 1), counted=False)  # a member is gone
+    failed, _ = roll.take(Call.ANYONE, some(1), to=[0, 1, 2], unasked=some(0), sampling=True)
+    assert failed.has_changed((0, 1, 2), counted=False)  # as 2 was asked, and has not answered
+    again, _ = roll.reopen().take(Call.OPENING, some(0, 1, 2), to=[0, 1, 2])
+    assert (again.samples, again.heard) == (False, some())
+    none, verdict = roll.take(Call.ANYONE, some(), to=[0, 1, 2], unasked=some(0, 1, 2), sampling=True)
+    assert (verdict, none.silent) == (AGAIN, 1)
+    fewer, verdict = opened_roll(min_nodes=2).take(
+        Call.ANYONE, some(1), to=[0, 1, 2], unasked=some(0, 2), sampling=True
+    )
+    assert (verdict, fewer.members) == (COMPLETE, some(0, 1, 2))  # it is enough that those asked have answered
+
+
 def test_without_an_opening_everybody_is_asked_every_time_and_every_round_is_whole():
     roll = Roll(opens=False).fail(some(2), "wrong")
     assert roll.audience(Call.ANYONE, roll.present(range(4)), number=0) == (0, 1, 3)

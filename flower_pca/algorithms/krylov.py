@@ -403,14 +403,14 @@ class Krylov(Iterative[KrylovState]):
         return np.hstack([known, noise / np.sqrt(model.d)])
 
     def _absorb(self, state: KrylovState, S: Array, *, rounds: int) -> KrylovState:
-        room = self._room(state)
-        basis = state.Q.add(state.block, room)
+        widest = self._widest_basis(state)
+        basis = state.Q.add(state.block, widest)
         Q = basis.columns
         inside = Q.T @ S
         T = np.block([[state.T, inside[: state.size]], [inside[: state.size].T, inside[state.size :]]])
         some = state.k
-        if Q.shape[1] + S.shape[1] > room:
-            some = room // 2  # What stays if the basis is cut below.
+        if Q.shape[1] + S.shape[1] > widest:
+            some = widest // 2  # What stays if the basis is cut below.
         # A fraction needs the length of the converged run; a warm start has to see what hides
         # behind the first k.
         behind = state.warm or state.fraction is not None
@@ -432,8 +432,8 @@ class Krylov(Iterative[KrylovState]):
             bound = state.progress.tol * max(float(values[0]), 0.0)
             small = state.beside_tol(residuals, values) <= bound
             state = replace(state, converged=int(np.argmin(np.append(small, False))))
-            room = self._room(state)
-            some = room // 2
+            widest = self._widest_basis(state)
+            some = widest // 2
         k, error = self._judge(state, values, residuals)
         if error <= state.progress.tol * first and not self._certain(state, values, k):
             error = np.inf
@@ -445,14 +445,14 @@ class Krylov(Iterative[KrylovState]):
             state = state.widened(self._fresh(state, state.k + 2))
         # Ritz vectors of T are all at hand only before a cut.
         hides = state.warm and state.fraction is None and state.hides(values, W)
-        if state.size + state.block.shape[1] > room:
+        if state.size + state.block.shape[1] > widest:
             state = state.cut(values[:some], W[:, :some])
         gain = float(values[:k].sum())
         progress = state.progress.step(error / first, gain=gain, rounds=rounds)
         progress = replace(progress, sure=not hides)
         return replace(state, progress=progress, k=k, errors=(*state.errors, progress.error))
 
-    def _room(self, state: KrylovState) -> int:
+    def _widest_basis(self, state: KrylovState) -> int:
         """The most columns that the basis may have, in whole blocks."""
         d, k = len(state.block), state.k
         width, bytes_allow = k + self.oversample, _BYTES // (8 * d)

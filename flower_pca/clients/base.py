@@ -311,7 +311,7 @@ class PCAClient(NumPyClient):
         self._admit(request)
         rows = self._enough_rows(request)
         data = rows
-        self._lots.hold(self._rules, request.run)
+        self._lots.begin_run(self._rules, request.run)
         self._require_same_rows(request, rows)
         self._account.know(rows)
         if self._rules.keeps_ledger and self._context is not None and isinstance(rows, LocalData):

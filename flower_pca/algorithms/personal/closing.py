@@ -120,7 +120,7 @@ class PersonalClosing(Stage[ClosingState]):
         if not state.left["collect"]:
             return replace(state, total=total)
         replies = [{**reply} for reply in total.values()]
-        collected = _room(state, len(replies))
+        collected = _unfilled(state, len(replies))
         for rows, reply in zip(collected, replies, strict=True):
             V = reply.pop("V")
             rows[: V.shape[1]] = V.T
@@ -143,7 +143,7 @@ class PersonalClosing(Stage[ClosingState]):
             overlap = float(np.sum(state.left["b"] * state.total["Vb"])) / probed
         collected = state.collected
         if collected is None:
-            collected = _room(state, 0)
+            collected = _unfilled(state, 0)
         error = np.asarray(state.total["error"] / clients)
         left = {**state.left, "theta": np.array(1.0 - overlap), "error": error, "collected": collected}
         decisions = model.decisions
@@ -162,8 +162,8 @@ class PersonalClosing(Stage[ClosingState]):
         )
 
 
-def _room(state: ClosingState, clients: int) -> Array:
-    """Room for the own components of so many clients."""
+def _unfilled(state: ClosingState, clients: int) -> Array:
+    """An array for the own components of so many clients, still of zeros."""
     return np.zeros((clients, int(np.max(state.left["own"])), len(state.U)))
 
 

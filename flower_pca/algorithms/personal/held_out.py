@@ -186,7 +186,7 @@ def number(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[int, Arrays
     components = int(arrays["own"])
     if AUTO not in arrays:
         return components, {}
-    require_room(components)
+    require_all_numbers(components)
     if data.n < folds.FEWEST:
         return min(FEW, components), {CHOSEN: np.array(-1)}
     U = arrays["U"]
@@ -202,7 +202,7 @@ def number(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[int, Arrays
     return int(choice[CHOSEN]), choice
 
 
-def require_room(own: int, *, full: bool = False) -> None:
+def require_all_numbers(own: int, *, full: bool = False) -> None:
     """Refuse to choose from fewer numbers than there are: two sums would tell of those that have chosen larger ones.
 
     `full` says that there are no more columns.
@@ -220,7 +220,7 @@ def leading(arrays: Arrays, data: LocalData) -> int:
     if AUTO not in arrays:
         return most
     shared = most - int(arrays["own"])
-    require_room(int(arrays["own"]), full=most >= data.d)
+    require_all_numbers(int(arrays["own"]), full=most >= data.d)
     if data.n < folds.FEWEST:
         return min(shared + FEW, most)
     return max(count(data, most)[0], shared)

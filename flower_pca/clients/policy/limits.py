@@ -248,7 +248,7 @@ def check_sizes(request: wire.Request, d: int | None, n: int | None = None) -> N
     else:
         known = rows_for_memory(n, request)
     demand.check_sizes(d, known)
-    if known is not None and d is not None and demand.takes_squares and not has_room(request.stage, known, d):
+    if known is not None and d is not None and demand.takes_squares and not fits_memory(request.stage, known, d):
         raise ProtocolError(
             f"{demand.stage} forms a matrix of {d} x {d} columns, for which this node has too little memory. Ask for "
             "krylov, or for fewer columns."
@@ -266,7 +266,7 @@ def widest_of(request: wire.Request) -> Widest:
     return lambda n, d: widest(rows_for_memory(n, request), d, made=made)
 
 
-def has_room(stage: str, n: int, d: int) -> bool:
+def fits_memory(stage: str, n: int, d: int) -> bool:
     """Whether a node of n rows has memory for C_i (d x d), as this message needs it."""
     squares = _SQUARES[stage == messages.STAGE]
     return 8 * squares * d * d <= 16 * n * d + SPARE

@@ -218,6 +218,6 @@ class Policy:
             return {}
         if most is not None and most < rows.d:
             return {wire.DECLINES: f"its max_columns is {most}"}
-        if not limits.has_room(request.stage, limits.rows_for_memory(rows.n, request), rows.d):
+        if not limits.fits_memory(request.stage, limits.rows_for_memory(rows.n, request), rows.d):
             return {wire.DECLINES: f"it has no memory for all pairs of {rows.d} columns"}
         return {}

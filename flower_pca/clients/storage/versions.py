@@ -195,7 +195,7 @@ class ReleasedRows:
         rows: LocalData | Stream = self.data
         return rows
 
-    def hold(self, rules: Rules, run: str) -> None:
+    def begin_run(self, rules: Rules, run: str) -> None:
         """Release rows that are answered from for the first time; refuse a run that began with another version."""
         if not rules.keeps_rows or run in self._runs or isinstance(self.data, Stream):
             return

@@ -184,6 +184,6 @@ def stage_of(name: str) -> type[Stage[Any]]:
 
 def own_results(stage: str, memory: Arrays, data: Any) -> Arrays:
     """What a client's memory after this stage amounts to as its own result; mostly nothing."""
-    if not data.n:
+    if isinstance(data, LocalData) and not data.n:
         return {}
     return registry.STAGES[stage].own_results(memory, data)

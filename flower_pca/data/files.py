@@ -31,13 +31,22 @@ def npy(*, path: str, gaps: Any = None) -> Table:
     return emptied(Table.of_file(file, rows), gaps)
 
 
-def npz(*, path: str, key: str = "X", beside: Sequence[str] = (), ids: str | None = None, gaps: Any = None) -> Table:
+def npz(
+    *,
+    path: str,
+    key: str = "X",
+    beside: Sequence[str] = (),
+    ids: str | None = None,
+    gaps: Any = None,
+    max_gb: float = 1.0,
+) -> Table:
     """One array of a file saved by numpy.savez; others of it, with one value for each row, may go
     beside.
 
     An array of text called feature_names or columns, of the length of a row, names the columns. The
     one that `ids` names says whose row each is, for runs over columns of the same people.
-    `gaps` are numbers that stand for a missing value.
+    `gaps` are numbers that stand for a missing value. `max_gb` is how much memory the arrays may take, as they can only
+    be read whole.
     """
     with (
         reading(path, "a file saved by numpy.savez, without pickled objects") as file,
@@ -56,6 +65,7 @@ def npz(*, path: str, key: str = "X", beside: Sequence[str] = (), ids: str | Non
         beside = with_ids(beside, ids)
         for name in texts("beside", beside):
             _require_member(archive, file, name, checks.did_you_mean(name, archive))
+        require_memory(file, sum(archive.zip.getinfo(f"{name}.npy").file_size for name in (key, *beside)), max_gb)
         rows = np.asarray(archive[key])
         columns = {name: np.asarray(archive[name]) for name in beside}
         of_names = next((name for name in _NAMES if name in archive and name != key), "")
@@ -86,11 +96,13 @@ def _require_member(archive: Any, file: Path, name: str, then: str) -> None:
         )
 
 
-def sparse(*, path: str) -> Table:
-    """A matrix saved by scipy.sparse.save_npz."""
+def sparse(*, path: str, max_gb: float = 1.0) -> Table:
+    """A matrix saved by scipy.sparse.save_npz. `max_gb`: how much memory it may take, read whole."""
     from scipy.sparse import load_npz
 
     with reading(path, "a matrix saved by scipy.sparse.save_npz") as file, file.open("rb") as raw:
+        with zipfile.ZipFile(raw) as archive:
+            require_memory(file, sum(member.file_size for member in archive.infolist()), max_gb)
         loaded: Any = load_npz(raw)
     return Table.of_file(file, loaded.tocsr())
 

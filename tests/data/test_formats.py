@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import scipy.io
 import scipy.sparse as sp
+from genotypes import populations, write_bed
 
 from flower_pca import PCAResult, cli, simulate
 from flower_pca.base.errors import ConfigError, DataError, FlowerPCAError
@@ -160,6 +161,47 @@ def test_a_site_in_each_format_gives_the_bits_of_the_same_rows_as_csv(end, held,
     here, there = (simulate("krylov", list(table.parts), n_components=2, columns=NAMES) for table in tables)
     assert np.array_equal(here.components_, there.components_)
     assert np.array_equal(here.explained_variance_, there.explained_variance_)
+
+
+@pytest.mark.parametrize("end", [".npy", ".mtx", ".npz"])
+def test_a_site_without_names_in_each_format_gives_what_csv_does(end, tmp_path):
+    """Rows of .npy to the last bit; sparse ones to rounding, as their products are summed up in another order."""
+    for folder in ("all", "plain"):
+        (tmp_path / folder).mkdir()
+    first, second = rows_of_site(0), rows_of_site(1)
+    np.save(tmp_path / "all/north.npy", first)
+    np.save(tmp_path / "plain/north.npy", first)
+    np.savetxt(tmp_path / "plain/south.csv", second, delimiter=",", fmt="%.17g")
+    write = {
+        ".npy": lambda path: np.save(path, second),
+        ".mtx": lambda path: scipy.io.mmwrite(path, sp.csr_array(second), precision=17),
+        ".npz": lambda path: sp.save_npz(path, sp.csr_array(second)),
+    }
+    write[end](tmp_path / f"all/south{end}")
+    here, there = (
+        simulate("krylov", list(sources.table(str(tmp_path / folder)).parts), n_components=2)
+        for folder in ("all", "plain")
+    )
+    if end == ".npy":
+        assert np.array_equal(here.components_, there.components_)
+        assert np.array_equal(here.explained_variance_, there.explained_variance_)
+    np.testing.assert_allclose(here.components_, there.components_, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(("precision", "near"), [("single", 1e-6), ("double", 1e-12)])
+def test_a_site_in_bed_gives_what_csv_does_to_the_rounding_of_its_precision(precision, near, tmp_path):
+    counts, _ = populations(80, 30)
+    names = [f"1:{1000 + j}:A:G" for j in range(30)]
+    write_bed(tmp_path / "south.bed", counts[40:], swapped=(3, 17))
+    for name, rows in (("north", counts[:40]), ("south", counts[40:])):
+        lines = [",".join(names), *(",".join(f"{value:g}" for value in row) for row in rows)]
+        (tmp_path / f"{name}.csv").write_text("\n".join(lines) + "\n")
+    north, south = (sources.make(str(tmp_path / f"{name}.csv")) for name in ("north", "south"))
+    stored = sources.make(f"bed(path='{tmp_path}/south.bed', precision='{precision}')")
+    here, there = (simulate("krylov", [north, site], n_components=2, tol=1e-9) for site in (stored, south))
+    assert list(here.feature_names_in_) == list(there.feature_names_in_)
+    np.testing.assert_allclose(here.components_, there.components_, rtol=0, atol=near)
+    np.testing.assert_allclose(here.explained_variance_, there.explained_variance_, rtol=near)
 
 
 @pytest.mark.parametrize("end", [".csv", ".parquet", ".h5"])
@@ -561,13 +603,22 @@ def test_a_bad_file_ends_in_one_sentence_that_names_it(bad, tmp_path):
     assert len(said) < 600
 
 
-@pytest.mark.parametrize("end", [".xlsx", ".sav", ".dta", ".xpt"])
-def test_files_that_can_only_be_read_whole_are_refused_beyond_the_memory_that_is_allowed(end, tmp_path):
+WHOLE = {".xlsx": "excel", ".sav": "spss", ".dta": "stata", ".xpt": "sas", ".npz": "npz"}
+
+
+@pytest.mark.parametrize(("end", "reader"), WHOLE.items())
+def test_files_that_can_only_be_read_whole_are_refused_beyond_the_memory_that_is_allowed(end, reader, tmp_path):
     WRITERS[end](tmp_path / f"x{end}", rows_of_site(0))
-    reader = sources.ENDINGS[end].__name__
     with pytest.raises(DataError, match=r"can only be read whole\. Convert the file to parquet.*max_gb="):
         sources.table(f"{reader}(path='{tmp_path}/x{end}', max_gb=1e-7)")
     assert sources.table(f"{reader}(path='{tmp_path}/x{end}', max_gb=1)").shape == (N, 4)
+
+
+def test_a_sparse_matrix_is_refused_beyond_the_memory_that_is_allowed(tmp_path):
+    sp.save_npz(tmp_path / "x.npz", sp.csr_array(rows_of_site(0)))
+    with pytest.raises(DataError, match=r"can only be read whole\..*max_gb="):
+        sources.table(f"sparse(path='{tmp_path}/x.npz', max_gb=1e-7)")
+    assert sources.table(f"{tmp_path}/x.npz").shape == (N, 4)
 
 
 EXTRA = {

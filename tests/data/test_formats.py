@@ -359,7 +359,7 @@ def test_a_code_that_check_has_found_becomes_a_gap_by_the_option_that_it_prints(
     assert cli.main(["check", str(tmp_path / "s")]) == 1
     printed = capsys.readouterr().out
     option = re.search(r"(--gaps=\S+) and use (--missing \w+)", printed)
-    assert cli.main(["check", str(tmp_path / "s"), option[1]]) == 0
+    assert cli.main(["check", str(tmp_path / "s"), option[1], *option[2].split()]) == 0
     out = ["--out", str(tmp_path / "out"), "--clients", "2"]
     assert cli.main(["run", str(tmp_path / "s"), option[1], *option[2].split(), *out]) == 0
 

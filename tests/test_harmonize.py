@@ -199,7 +199,9 @@ def test_the_site_alone_is_explained_before_it_is_harmonized(tmp_path):
     assert_shares(result.explained_before_, {"site": share_of(scores, site)})
     assert result.explained_by_ == {}
     assert "between sites before" in result.table().splitlines()[0]
-    assert facts.in_json(result.summary().facts)["explained_before"]["site"] == result.explained_before_["site"].tolist()
+    assert (
+        facts.in_json(result.summary().facts)["explained_before"]["site"] == result.explained_before_["site"].tolist()
+    )
     again = PCAResult.load(result.save(tmp_path / "result.npz"))
     np.testing.assert_array_equal(again.explained_before_["site"], result.explained_before_["site"])
 

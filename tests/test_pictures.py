@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from pages import ROOT, text
 
+from flower_pca.plots import PICTURES
+
 sys.path.insert(0, str(ROOT / ".ci"))
 import pictures  # where what draws them lies, which is no package
 
@@ -49,6 +51,19 @@ def test_the_readme_shows_them_with_their_titles():
 
 def test_the_result_of_the_badge_is_that_of_one_table():
     assert pictures.angle() < 1e-12
+
+
+def test_the_gallery_shows_every_plot_and_every_file():
+    shown = re.findall(r"\(pictures/gallery/(\w+)\.png\)", text("docs/gallery.md"))
+    assert sorted(shown) == sorted(path.stem for path in pictures.GALLERY.glob("*.png"))
+    assert {*PICTURES, "overview", "t2_against_spe", "what_masks_hide", "messages"} == set(shown)
+
+
+@pytest.mark.slow
+def test_the_picture_of_masks_is_of_a_real_run(tmp_path):
+    pytest.importorskip("matplotlib", reason="the extra `plot` is not installed")
+    pictures._masks(tmp_path / "masks.png")
+    assert (tmp_path / "masks.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize("scheme", pictures.SCHEMES)

@@ -871,6 +871,10 @@ def test_an_action_that_no_app_has_is_named_with_what_to_write():
         ):
             Krylov(n_components=2, action=action).fit(grid)
         assert sorted(grid.counts.values()) == [1, 1, 2]  # one is asked for its actions, and nobody once more
+    grid = FakeGrid(app_with("pca"), 3)
+    grid.tamper = lambda message, reply: None if message.metadata.message_type.startswith("query") else reply
+    with pytest.raises(ConfigError, match=r"has no function 'train\.a'\. Look at its clients\.register\.$"):
+        Krylov(n_components=2, action="a", round_timeout=0.2).fit(grid)
     with pytest.raises(ConfigError, match=r"^3 of 3 nodes have no function .* has PCA without an action\."):
         Krylov(n_components=2, action="pca", hosted="stacked").fit(hosts_of(SHARDS, each=2))
     older = ClientApp(client_fn=lambda c: PCAClient(TWELVE[c.node_config["partition-id"]]).to_client())

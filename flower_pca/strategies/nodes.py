@@ -103,6 +103,7 @@ class Patience:
 
 
 _POLL: Final = 0.2  # seconds between two looks for nodes
+_FOR_ACTIONS: Final = 60.0  # seconds that a node may take to say which actions its app has
 _NO_FUNCTION: Final = "function registered with name"  # in Flower's error of a ClientApp
 # Flower's codes of errors where no answer will come, for want of a node
 EXPIRED, _GONE, _CRASHED = (3, 4), 5, 8
@@ -502,11 +503,12 @@ class Nodes:
     def _ask_for_actions(self, node: int) -> list[str] | None:
         """Under which actions a node's app has PCA; None if it does not say."""
         content = wire.write_directory_query(self.run.history.count + 1)
+        timeout = min(self.waits.round_timeout, _FOR_ACTIONS)
 
         def compose(node: int) -> Message:
-            return Message(content, node, f"query.{wire.DIRECTORY}", ttl=self.waits.round_timeout)
+            return Message(content, node, f"query.{wire.DIRECTORY}", ttl=timeout)
 
-        for _, reply in exchange(self.grid, [node], compose, timeout=self.waits.round_timeout):
+        for _, reply in exchange(self.grid, [node], compose, timeout=timeout):
             if isinstance(reply, str):
                 return None
             if not reply.has_error():

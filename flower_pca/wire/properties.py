@@ -15,6 +15,7 @@ _PROPERTIES: Final = "getpropertiesres.properties"
 # Flower's name of the function that says under which actions an app has PCA
 DIRECTORY: Final = "flower_pca"
 _ACTIONS: Final = "actions"
+_MOST: Final = 20  # actions that a message names
 
 
 def write_properties(properties: Mapping[str, Any]) -> RecordDict:
@@ -38,7 +39,7 @@ def write_actions(actions: Sequence[str]) -> RecordDict:
 def read_actions(content: RecordDict) -> list[str]:
     """Under which actions an app has PCA; nothing if it does not say."""
     actions = records.values_in(content, CONFIG).get(_ACTIONS, [])
-    return [harmless(str(action)) for action in actions] if isinstance(actions, list) else []
+    return [harmless(str(action)) for action in actions[:_MOST]] if isinstance(actions, list) else []
 
 
 def write_directory_query(server_round: int) -> RecordDict:

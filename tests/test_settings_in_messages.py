@@ -114,6 +114,14 @@ def test_every_option_of_the_table_is_one_of_the_command_line(capsys):
     assert set(OPTIONS.values()) <= known
 
 
+@every(("name", "spec"), [("variants", "variants(maf=0.01)"), ("highly_variable", "seurat(20)")])
+def test_an_error_knows_each_setting_that_the_command_line_has_an_option_for(name, spec):
+    with pytest.raises(ConfigError) as caught:
+        simulate("krylov", [np.ones((4, 3))], n_components=1, partitioned_by="columns", **{name: spec})
+    assert caught.value.setting == name
+    assert common.Wording().of(caught.value.words).startswith(f"{OPTIONS[name]} with --partitioned-by columns must be")
+
+
 def test_a_status_that_names_sites_still_knows_its_settings():
     table = np.random.default_rng(0).standard_normal((200, 20)) * np.logspace(7, -7, 20)
     frame = pd.DataFrame(table).add_prefix("c").assign(site=["bonn"] * 120 + ["oslo"] * 80)

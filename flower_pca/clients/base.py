@@ -66,7 +66,6 @@ _BEGAN: Final = "flower_pca.rows"  # record of a node's state: a mark of the row
 _RUNS: Final = 16  # The newest runs that are kept.
 # What this process keeps of rows that it reads anew with every message, as Flower's simulation engine has it.
 STATISTICS: Final = Cache(8)
-_OURS: Final = f"The columns of {checks.NODE}"
 
 
 def node_rows(data: Any, rules: Rules) -> LocalData | Stream:

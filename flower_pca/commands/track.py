@@ -71,7 +71,7 @@ def add(commands: Any) -> None:
     _add_detection(parser)
     common.argument_of_masks(parser)
     _add_files(parser)
-    parser.add_argument("--seed", type=int, default=0, help="seed of the server (default: 0)")
+    common.settings(parser, "seed")
     parser.set_defaults(run=run)
 
 

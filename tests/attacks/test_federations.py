@@ -135,6 +135,30 @@ def test_without_ids_a_site_that_leaves_ends_the_sums(tmp_path):
         summed_product(nodes[:3])
 
 
+MANY = RNG.standard_normal((2000, D))
+NOT_KNOWN_AGAIN = {  # as the page says
+    "in another precision": lambda X: X.round(3),
+    "in other units": lambda X: 10.0 * X,
+    "with a column more": lambda X: np.c_[X, np.arange(len(X))],
+    "with a column less": lambda X: X[:, :-1],
+    "among many others": lambda X: np.vstack([X, MANY]),
+}
+
+
+@pytest.mark.parametrize("how", NOT_KNOWN_AGAIN)
+def test_what_is_not_known_again_in_another_file_has_a_ledger_of_its_own_but_for_data_name(how, tmp_path):
+    again = NOT_KNOWN_AGAIN[how](X)
+    one = np.eye(again.shape[1])[:, :1]
+    for name in (None, "cohort"):
+        rules = {"max_columns": 1, "memory_dir": tmp_path / f"{name}", "data_name": name}
+        Node(0, X, **rules).ask("ssi", {"Z": ONE})
+        if name is None:
+            assert Node(1, again, **rules).ask("ssi", {"Z": one})["Y"].shape == one.shape
+            continue
+        with pytest.raises(RefusedError, match="max_columns"):
+            Node(1, again, **rules).ask("ssi", {"Z": one})
+
+
 @pytest.mark.parametrize("how", ["the same rows", "the same file"])
 def test_a_node_warns_of_a_ledger_in_another_folder_that_knows_its_rows(how, tmp_path, caplog):
     """Once a run; and not of a ledger about other rows."""

@@ -222,6 +222,14 @@ def test_a_lot_has_to_be_what_a_table_has_to_be(tmp_path):
     assert error_of(product(people(np.vstack([coded, lot])), tmp_path, **rules) - before, second_moments(lot)) < 1e-9
 
 
+def test_people_who_are_there_under_second_ids_and_in_other_units_are_a_lot_with_whoever_is_new(tmp_path):
+    """What the page says of second ids: the node cannot see that the person who is new came alone."""
+    before = product(people(X), tmp_path, **IDS)
+    again = people(np.vstack([10.0 * X, NEW[None]]), first=1000)
+    after = product(pd.concat([people(X), again]), tmp_path, **IDS)
+    assert error_of(after - before - 100.0 * second_moments(X), second_moments(NEW[None])) < 1e-6
+
+
 def test_a_lot_in_which_one_has_a_gap_is_not_added_if_the_server_chooses_what_fills_gaps(tmp_path):
     """Two fills tell the sum of the rows with a gap: of the people in both versions, and so of those who came."""
     rules = {**IDS, "min_rows": 20, "min_change": 20}

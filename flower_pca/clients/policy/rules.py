@@ -133,12 +133,12 @@ class Rules:
         People who come, at least, before the node answers from rows of theirs. The node keeps a copy of the rows that
         it has answered from, beside its ledger, and goes on answering from this copy, whatever becomes of its file.
         With id_column, people who come later are added to the copy, once so many are there and they could be a table of
-        their own: nobody leaves the copy, nobody's row in it changes, and nobody is added twice. Without id_column
+        their own: nobody leaves the copy, nobody's row in it changes, and no id is added twice. Without id_column
         nobody is added. Its operator releases other rows by flower-pca forget. Not for streams, whose batches are
         answered from as they come. At least min_rows.
     id_column : str or None, default=None
         The name of the column of its file that says whose row each is, for min_change. An id has to mean the same
-        person for good.
+        person for good, and a person has to have one id only.
     on_small_change : str, default="answer"
         What it does while its file differs from the copy: "answer" from the copy, or "refuse". Beside max_epsilon it
         answers.

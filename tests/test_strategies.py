@@ -22,7 +22,7 @@ from results import assert_same_bits
 from flower_pca import clients, registry, simulate, strategies, wire
 from flower_pca.core import tally
 from flower_pca.stages.ritz import RayleighRitz
-from flower_pca.strategies import PCAStrategy, TrackingStrategy, arrays_of, nodes, pca
+from flower_pca.strategies import PCAStrategy, TrackingStrategy, arrays_of, memory, pca
 from flower_pca.strategies.exchange import exchange
 from flower_pca.strategies.nodes import Nodes
 
@@ -140,13 +140,25 @@ def test_the_server_holds_no_block_that_is_sent_and_no_reply_that_is_read(monkey
 
     monkeypatch.setattr(Nodes, "read", keep)
     monkeypatch.setattr(tally.Tally, "_check_in", look)
-    monkeypatch.setattr(nodes, "_LARGE", 0)
+    monkeypatch.setattr(memory, "LARGE", 0)
     grid.on_pull = pull
     grid.delay = lambda message: 20 * [grid.node(i) for i in range(len(SHARDS))].index(message.metadata.dst_node_id)
     gc.collect()
     strategies.SSI(n_components=2, max_rounds=3).fit(grid)
     assert len(held) >= 2 * len(SHARDS)
     assert set(held) == {(0, 0, 0)}
+
+
+@pytest.mark.parametrize("kilobytes", [10, 10**9])
+def test_the_memory_for_large_messages_is_said_once_before_the_first(kilobytes, lines, monkeypatch, tmp_path):
+    (tmp_path / "meminfo").write_text(f"MemTotal: 7 kB\nMemAvailable: {kilobytes} kB\n")
+    monkeypatch.setattr(memory, "LARGE", 2)
+    monkeypatch.setattr(memory, "_MEMORY", tmp_path / "meminfo")
+    grid, known = grid_of(SHARDS), []
+    grid.on_push = lambda message: known.append(sum("For messages to 5 sites" in line for line in lines))
+    strategies.SSI(n_components=2, max_rounds=3).fit(grid)
+    assert set(known) == {1}
+    assert any("more than half of the 0 MB that are free" in line for line in lines) == (kilobytes == 10)
 
 
 @pytest.mark.slow

@@ -41,6 +41,7 @@ from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Sum, Traffi
 from flower_pca.masking import messages
 from flower_pca.results.left_out import parted
 from flower_pca.stages.opening import blames_start
+from flower_pca.strategies import memory
 from flower_pca.strategies.exchange import exchange, log, reach
 from flower_pca.strategies.waits import Waits
 from flower_pca.wire import records
@@ -112,7 +113,6 @@ _MUTE: Final = "it has answered no message of this run, and its own log says whe
 _UNASKED: Final = {kind: f"the strategy's own configure_{kind} has not asked it" for kind in ("train", wire.EVALUATE)}
 _UNCOUNTED: Final = {kind: f"the strategy's own aggregate_{kind} has not counted its reply" for kind in _UNASKED}
 _UNKNOWN: Final = 2**63  # a node's key before its first answer: after all partition ids
-_LARGE: Final = 2**24  # bytes of a message and its reply, from which on their memory is taken back at once
 
 
 class StoppedError(Exception):
@@ -160,6 +160,7 @@ class Nodes:
     _called: dict[int, str] = field(default_factory=dict)
     _patience: Patience = field(default_factory=Patience)
     _layouts: dict[int, tuple[str, ...]] = field(default_factory=dict)  # The columns of nodes that have answered.
+    _said_memory: bool = False  # whether the log says what large messages take
     _sizes: dict[int, int] = field(default_factory=dict)  # the bytes of the newest message to each node
     stopped: bool = False  # whether the caller wants no further message to be sent
     connected: int = 0  # how many clients could be reached before the newest message
@@ -231,7 +232,7 @@ class Nodes:
         traffic = Traffic(self._sizes.pop(node, 0), up)
         answers = self.answers(node, reply, message)
         del reply
-        if traffic.down + traffic.up > _LARGE:
+        if traffic.down + traffic.up > memory.LARGE:
             # Flower's records refer to themselves, so their bytes stay until Python looks for such circles. It may take
             # many messages until it does so by itself.
             gc.collect()
@@ -388,9 +389,22 @@ class Nodes:
         def compose(node: int) -> Message:
             content = write(node)
             self._sizes[node] = records.size_of(content)
+            self._say_memory(self._sizes[node], len(self.carriers(message)))
             return Message(content, node, kind, ttl=ttl, group_id=group)
 
         return compose
+
+    def _say_memory(self, size: int, sites: int) -> None:
+        """Say once, before the first large message, what such messages take; as a warning if there is little memory."""
+        if self._said_memory or size < memory.LARGE:
+            return
+        self._said_memory = True
+        free = memory.free()
+        if free is None or memory.needed(size, sites) <= free / 2:
+            log(INFO, "%s", memory.words_of(size, sites))
+            return
+        log(WARNING, "%s", memory.words_of(size, sites))
+        log(WARNING, "That is more than half of the %.0f MB that are free here. Use a larger machine.", free / 1e6)
 
     def writer(self, message: Broadcast) -> Callable[[int], Content]:
         """From a node to the records of its message."""

@@ -1,0 +1,45 @@
+"""The memory that large messages take in each process of a deployment, in words for the log."""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from flower_pca.base.labels import count
+from flower_pca.strategies.exchange import WINDOW
+
+# bytes of a message or a reply, from which on its memory is worth a word, and is taken back at once
+LARGE: Final = 2**24
+# What each process takes, in messages of 100 MB to two sites and replies of this size: docs/deployment.md.
+_OF_CLIENT, _OF_NODE, _OF_LINK = 4, 4, 3
+_MEMORY: Final = Path("/proc/meminfo")
+
+
+def needed(size: int, sites: int) -> int:
+    """Bytes that the ServerApp takes for messages of this size to so many sites, beside what the algorithm keeps."""
+    return size * (2 + min(sites, WINDOW))
+
+
+def words_of(size: int, sites: int) -> str:
+    """What messages of this size to so many sites take in each process."""
+    megabytes = [f"{bytes_of / 1e6:,.0f} MB" for bytes_of in (size, needed(size, sites))]
+    others = [f"{times * size / 1e6:,.0f} MB" for times in (_OF_CLIENT, _OF_NODE, _OF_LINK * sites)]
+    return (
+        f"A message takes {megabytes[0]}. For messages to {count(sites, 'site')}, the ServerApp needs about "
+        f"{megabytes[1]} of memory, beside the blocks that the algorithm keeps. Each ClientApp needs about {others[0]} "
+        f"beside its rows, each SuperNode {others[1]}, and the SuperLink {others[2]}."
+    )
+
+
+def free() -> int | None:
+    """Bytes of memory that this machine can still give to processes; None if the system does not say."""
+    with suppress(OSError):
+        found = re.search(r"MemAvailable: +(\d+) kB", _MEMORY.read_text())
+        if found:
+            return int(found[1]) * 1024
+    with suppress(AttributeError, OSError, ValueError):
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return None

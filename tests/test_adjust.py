@@ -318,6 +318,10 @@ def test_the_command_line_adjusts_and_scores_new_rows(tmp_path, capsys):
         ({"partitioned_by": "columns"}, "adjust with partitioned_by"),
         ({"categorical": "sex"}, "categorical with adjust"),
         ({"scale": "max_abs"}, "scale with adjust"),
+        (
+            {"scale": "genotype"},
+            "scale with adjust must be None or .*, because other scales are of values as they were",
+        ),
         ({"missing": "mean"}, "missing with adjust"),
         ({"center": False}, "Leave center out"),
         ({"adjust": "site", "explain": "site"}, "Leave site out of explain"),

@@ -408,6 +408,10 @@ def test_the_command_line_checks_and_harmonizes_a_folder(tmp_path, capsys):
         ({"fraction": 0.5}, "fraction with harmonize"),
         ({"monitor": True}, "monitor with harmonize"),
         ({"scale": "max_abs"}, "scale with harmonize"),
+        (
+            {"scale": "genotype"},
+            "scale with harmonize must be None or .*, because other scales are of values as they were",
+        ),
     ],
 )
 def test_what_does_not_go_with_harmonize_is_refused(settings, words):

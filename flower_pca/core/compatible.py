@@ -183,7 +183,7 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule(
         "scale",
         "harmonize",
-        'None or "std", because the largest harmonized value is not known',
+        'None or "std", because other scales are of values as they were before',
         'Use "std".',
         lambda scale: scale == "std",
     ),
@@ -209,7 +209,7 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule(
         "scale",
         "adjust",
-        'None or "std", because the largest value of what is left is not known',
+        'None or "std", because other scales are of values as they were before',
         'Use "std".',
         lambda scale: scale == "std",
     ),

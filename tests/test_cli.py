@@ -260,20 +260,20 @@ def test_where_there_is_no_room_anywhere_the_file_is_named_and_nothing_is_left(
 
 @pytest.mark.usefixtures("unillustrated")
 def test_a_checkpoint_that_cannot_be_written_is_named_and_the_last_one_is_there(data, tmp_path, capsys, monkeypatch):
-    checkpoint, written, sync = tmp_path / "run.ckpt", [], os.fsync
+    checkpoint, written, replace = tmp_path / "run.ckpt", [], os.replace
 
-    def second(handle):
-        written.append(handle)
+    def second(temporary, target):
+        written.append(target)
         if len(written) == 2:
             full()
-        sync(handle)
+        replace(temporary, target)
 
     words = ["run", data, "--algorithm", "ssi", "--out", tmp_path / "out", "--checkpoint", checkpoint]
     with monkeypatch.context() as patch:
-        patch.setattr("flower_pca.base.files.os.fsync", second)
+        patch.setattr("flower_pca.base.files.os.replace", second)
         code, _, err = flower_pca(capsys, *words)
     onwards = f"The state of the run is in {checkpoint}; the same command goes on from it."
-    said = f"No space left on device: {checkpoint}. Mend that first. {onwards}"
+    said = f"No space left on device: {checkpoint}.newest. Mend that first. {onwards}"
     assert (code, err) == (2, f"flower-pca: {said}\n")
     assert flower_pca(capsys, *words)[0] == 0
 

@@ -14,7 +14,7 @@ from cases import slow_if
 from checks import PLAIN, agrees, exact, is_of, openings, promise
 
 from flower_pca import FAPS, NotEnoughNodes, PCAResult, make, simulate
-from flower_pca.base import files
+from flower_pca.base.checkpoint import Checkpoint
 from flower_pca.core.algorithm import Iterative
 from flower_pca.core.roll import Call, Roll
 from flower_pca.registry import ALGORITHMS
@@ -136,7 +136,9 @@ def test_faps_goes_on_from_the_subspace_of_an_absent_client(tmp_path: Path) -> N
     problem, path, seen = mixed(0), tmp_path / "run.npz", []
 
     def on_round(session: Any) -> None:
-        seen.append(files.read(path, "checkpoint")[1])
+        found = Checkpoint(path, "checkpoint").read()
+        assert found is not None
+        seen.append(found[1])
 
     simulate(
         make("faps", tol=0.0, max_rounds=9), problem.shards, n_components=3, checkpoint=path, on_round=on_round,

@@ -272,10 +272,10 @@ def naming(path: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def replacing(path: str | os.PathLike[str], *, private: bool = False) -> Iterator[IO[bytes]]:
+def replacing(path: str | os.PathLike[str], *, private: bool = False, sync: bool = True) -> Iterator[IO[bytes]]:
     """A stream to write the file anew: then the whole new one is there, or the old one.
 
-    A `private` file is readable by its owner only.
+    A `private` file is readable by its owner only. Without `sync` a file may be damaged if the machine stops.
     """
     target = Path(path)
     with naming(target):
@@ -291,7 +291,8 @@ def replacing(path: str | os.PathLike[str], *, private: bool = False) -> Iterato
                     os.chmod(place, 0o666 & ~umask)
                 # Should the machine stop, the name must not stand for what is not on the disk yet.
                 file.flush()
-                os.fsync(file.fileno())
+                if sync:
+                    os.fsync(file.fileno())
             os.replace(temporary, target)
         except BaseException:
             # An interruption leaves no half-written file behind either.
@@ -300,11 +301,17 @@ def replacing(path: str | os.PathLike[str], *, private: bool = False) -> Iterato
 
 
 def write(
-    path: str | os.PathLike[str], kind: str, header: dict[str, Any], arrays: dict[str, Array], *, private: bool = False
+    path: str | os.PathLike[str],
+    kind: str,
+    header: dict[str, Any],
+    arrays: dict[str, Array],
+    *,
+    private: bool = False,
+    sync: bool = True,
 ) -> Path:
     """Write a file of this kind, whole or not at all."""
     checks.path_of(f"the {kind}", path)
-    with replacing(path, private=private) as file:
+    with replacing(path, private=private, sync=sync) as file:
         _save(file, kind, header, arrays)
     return Path(path)
 

@@ -267,18 +267,19 @@ def run_forget(given: argparse.Namespace) -> int:
 
 
 def _checkpoint(given: argparse.Namespace) -> int:
-    """The same of a checkpoint, with the steps of a tracker beside it."""
+    """The same of a checkpoint, with its newest message and the steps of a tracker beside it."""
     path = given.checkpoint.expanduser()
-    both = [one for one in (path, path.with_name(f"{path.name}.steps")) if one.is_file()]
-    if path in both and not files.kind(path).endswith("checkpoint"):
+    beside = (path.with_name(f"{path.name}.{what}") for what in ("newest", "steps"))
+    there = [one for one in (path, *beside) if one.is_file()]
+    if path in there and not files.kind(path).endswith("checkpoint"):
         raise ConfigError(
             f"{path} is not the state of a run, or is damaged. Name another file; delete a damaged one by hand."
         )
-    found = [{"kind": "checkpoint", "path": str(one), "bytes": one.stat().st_size} for one in both]
+    found = [{"kind": "checkpoint", "path": str(one), "bytes": one.stat().st_size} for one in there]
     lines = [f"{one['path']}: the state of a run, {one['bytes']:,} bytes" for one in found]
-    if given.yes and both:
+    if given.yes and there:
         with files.lock(path, wait=False):
-            for one in both:
+            for one in there:
                 one.unlink()
     _tell(given, found, lines, [_SENT])
     return 0

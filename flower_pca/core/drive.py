@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 from flower_pca.base import files
+from flower_pca.base.checkpoint import Checkpoint
 from flower_pca.base.history import History, Round
 from flower_pca.base.linalg import Array
 from flower_pca.core.model import Result
@@ -291,11 +292,9 @@ def _drive_with_checkpoint(
     run: Driven, transport: Transport, path: Path, watchers: Sequence[Watcher], step: Step | None
 ) -> Result:
     """Likewise, with the state of run and transport in a file until the run is finished."""
-    trail = files.Trail(path)
-    if path.exists():
-        # its owner's alone, as it holds what single clients have answered, and in a simulation
-        # what they remember
-        header, arrays = files.read(path, transport.kind, private=True)
+    trail, checkpoint = files.Trail(path), Checkpoint(path, transport.kind)
+    if (found := checkpoint.read()) is not None:
+        header, arrays = found
         state = run.standing.state
         with files.refuse_others(path, transport.kind):
             if isinstance(state, files.Recorder):
@@ -309,11 +308,11 @@ def _drive_with_checkpoint(
         steps = trail.add(run.standing.state)
         header, arrays = run.checkpoint(steps=False)
         own, beside = transport.keep()
-        headers, both = {**header, **own, **steps}, {**arrays, **beside}
-        files.write(path, transport.kind, headers, both, private=True)
+        # Lines of older steps make room for new ones, so their checkpoint has to be as new as they are.
+        checkpoint.write({**header, **own, **steps}, {**arrays, **beside}, sync=bool(steps))
         for watcher in watchers:
             watcher.after_message(run)
     # before the steps, without which a checkpoint that was left behind could not be gone on from
-    path.unlink(missing_ok=True)
+    checkpoint.remove()
     trail.remove()
     return run.result()

@@ -312,17 +312,37 @@ def with_near_far_entries(seed: int, *, bad: float, others: float, size: float) 
     return U, shards
 
 
-FOLLOWED = {"one client": (0.45, 0.1, 20.0), "all clients": (0.25, 0.25, 3.0), "none": (0.05, 0.05, 20.0)}
+# The seed, shares of far entries at one client and at the others, and their size.
+FOLLOWED = {
+    "one client": (3, 0.45, 0.1, 20.0),
+    "all clients": (3, 0.25, 0.25, 3.0),
+    "none": (3, 0.05, 0.05, 20.0),
+    "one client that takes them for noise": (505, 0.4, 0.05, 20.0),
+    "one client that takes near ones for noise": (502, 0.4, 0.05, 4.0),
+}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mask", [False, True])
 @pytest.mark.parametrize("kind", FOLLOWED)
 def test_components_that_follow_far_entries_are_not_called_converged(kind: str, mask: bool) -> None:
-    bad, others, size = FOLLOWED[kind]
-    U, rows = with_near_far_entries(3, bad=bad, others=others, size=size)
+    seed, bad, others, size = FOLLOWED[kind]
+    U, rows = with_near_far_entries(seed, bad=bad, others=others, size=size)
     result = simulate("triple_pca(local_components=1)", rows, n_components=2, mask=mask)
     wrong = sine(result.components_, U.T) > 0.1
     assert wrong == (kind != "none")
-    assert result.status.ok != wrong
-    assert ("may follow far entries" in result.status.words) == wrong
+    noise = kind.endswith("for noise")
+    assert result.status.ok != (wrong and not noise)
+    said = "one client has several times the noise of all others" if noise else "may follow far entries"
+    assert (said in result.status.words) == wrong
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("times", [1.0, 10.0])
+def test_a_client_of_much_noise_is_no_client_of_far_entries(times: float) -> None:
+    U, rows = with_near_far_entries(4, bad=0.0, others=0.05, size=20.0)
+    rows[0] = rows[0] + 0.05 * times * np.random.default_rng(5).standard_normal(rows[0].shape)
+    result = simulate("triple_pca(local_components=1)", rows, n_components=2)
+    assert result.status.ok
+    assert "several times the noise" not in result.status.words
+    assert sine(result.components_, U.T) < 0.1

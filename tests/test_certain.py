@@ -16,8 +16,8 @@ from benchmarks import robust_problems as problems
 from flower_pca import Outcome, RobustResult, make, simulate
 from flower_pca.algorithms.robust import attempts, proof
 from flower_pca.algorithms.robust.attempt import Attempt
-from flower_pca.algorithms.robust.attempts import Book, Record
-from flower_pca.algorithms.robust.proof import Verdict
+from flower_pca.algorithms.robust.attempts import Book
+from flower_pca.algorithms.robust.verdict import Verdict
 
 CLIENTS = 3  # whoever holds the rows, the answer is the same: tests/test_robust.py
 SHARES = [(0.05, 0.25), (0.15, 0.15), (0.25, 0.25)]
@@ -93,9 +93,9 @@ def test_full_rank_rows_have_no_low_rank_part() -> None:
 )
 def test_a_low_rank_part_that_few_entries_lie_near_is_said_to_be_one(clean: float, words: str) -> None:
     """Where columns have units so unlike that those with large entries, more than half of all, look like outliers."""
-    attempt = Attempt(U=np.eye(6, 4), lam=1.0, start=1.0, gamma=0.9)
     verdict = Verdict(rank=4, error=0.01, clean=clean)
-    status = Book(k=4, p=4, gamma=0.9, restarts=4, best=Record(attempt, verdict)).status(100)
+    attempt = Attempt(U=np.eye(6, 4), lam=1.0, start=1.0, gamma=0.9, verdict=verdict)
+    status = Book(k=4, p=4, gamma=0.9, restarts=4, best=attempt).status(100)
     assert status.outcome is Outcome.STALLED
     assert status.words.startswith(words)
 
@@ -124,8 +124,8 @@ def book_after(verdicts: list[Verdict]) -> Book:
     """The attempts of a run that have come to these verdicts, all with the same basis."""
     book, attempt = Book(k=2, p=2, gamma=0.9, restarts=2), Attempt(U=np.eye(5)[:, :2], lam=1.0, start=1.0, gamma=0.9)
     for tag, verdict in enumerate(verdicts):
-        record = Record(replace(attempt, G=np.eye(2), tag=tag), verdict)
-        book = replace(book.add(record), number=book.number + 1)
+        ended = replace(attempt, G=np.eye(2), tag=tag, verdict=verdict)
+        book = replace(book.add(ended), number=book.number + 1)
     return book
 
 

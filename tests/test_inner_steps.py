@@ -73,7 +73,7 @@ def test_columns_that_come_back_find_their_scores_where_they_were_left(monkeypat
     data = LocalData(rng.standard_normal((20, 3)) @ U.T + noise)
     sent: dict[str, Any] = {
         "U": U, "lam": 0.2, "rho": 0.1, "cut": 1e3, "start": 0.2, "share": 0.02, "top": 4, "seed": 1, "tag": 4,
-        "inner_steps": 300, "origin": -1, "rowwise": False, "proof": False, "even": False,
+        "inner_steps": 300, "origin": -1, "proof": False, "even": False,
     }  # fmt: skip
     client = ConsensusRPCA.client
     found, memory = client({name: np.array(a) for name, a in sent.items()}, data, {})

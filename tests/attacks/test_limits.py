@@ -35,7 +35,7 @@ U = np.eye(D)[:, :2]
 ROBUST = {"U": U, "lam": 0.0, "rho": 0.0, "sigma": 1.0}
 CONSENSUS = {
     "U": U, "lam": 0.0, "rho": 0.0, "inner_steps": 1,
-    "start": 1.0, "cut": 10.0, "share": 0.02, "top": 4, "seed": 1, "tag": 0, "origin": -1, "rowwise": False,
+    "start": 1.0, "cut": 10.0, "share": 0.02, "top": 4, "seed": 1, "tag": 0, "origin": -1,
     "proof": False, "even": False,
 }  # fmt: skip
 

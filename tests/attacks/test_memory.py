@@ -24,7 +24,7 @@ def numbers(**given):
 def consensus(steps):
     """With thresholds so high that nothing is sparse, V becomes XU in one step, and is as it was in none."""
     path = numbers(lam=1e6, rho=0.0, cut=1e3, start=1e6, share=0.0, top=0, tag=0, origin=-1)
-    return {"U": U, **path, **numbers(inner_steps=steps, seed=0, rowwise=False, proof=False)}
+    return {"U": U, **path, **numbers(inner_steps=steps, seed=0, proof=False)}
 
 
 def per(eta, seed=0):

@@ -1,24 +1,23 @@
 """Attempts: what is tried one after the other, and the words in which a run ends.
 
-Each attempt has a block of its own to start from; the first whose proof passes is the answer:
+The first attempt whose proof passes is the answer. Each one starts from a block of its own:
 
-| attempt | gamma | lam at first | else                                                                              |
-| ------- | ----- | ------------ | --------------------------------------------------------------------------------- |
-| 1       | .9    | sigma        |                                                                                   |
-| 2       | .95   | sigma        |                                                                                   |
-| probe   | .9    | sigma        | if these two were lost or left structure: 2k + 2 columns, are there more than k?  |
-| 3       | .95   | 3 sigma      |                                                                                   |
-| 4       | .95   | sigma        | on rows divided by the size of their own entries, and at the end as they are      |
-| 5, ...  | .95   | 10 sigma     |                                                                                   |
+| attempt | gamma        | columns                  | made                                     |
+| ------- | ------------ | ------------------------ | ---------------------------------------- |
+| first   | gamma        | as many as asked for     |                                          |
+| wide    | .9           | twice as many and 2      | third, if the best so far was lost or    |
+|         |              |                          | left structure: are there more?          |
+| others  | .95 or gamma | as many as the last were | while there are `restarts`               |
+|         |              | found to have            |                                          |
 
-Two attempts that agree end the run too, although both leave a little structure: no further one
-would do better. Where much of what is left is structure, agreement proves nothing: a component that
-is missing, or a block of far entries that is taken for low rank, misleads every attempt alike. And
-they have to agree where much noise is left beside so many components that these could fit far
-entries as well. Rows and columns that are not determined hurt nobody else, and no attempt would
-help them: they have had a search of their own, see `proof.once_more` and `attempt.mend`. So an
-attempt that leaves nothing but a few of them is the answer; and so is one that leaves a little
-structure in several directions, as residuals that are correlated do.
+Two attempts that agree end the run too, although both leave a little structure. Where much of what
+is left is structure, agreement proves nothing: a component that is missing, or a block of far
+entries that is taken for low rank, misleads every attempt alike. And they have to agree where much
+noise is left beside so many components that these could fit far entries as well. Rows and columns
+that are not determined hurt nobody else, and no attempt would help them: they have had a search of
+their own, see `proof.once_more` and `phases`. So an attempt that leaves nothing but a few of them is
+the answer; and so is one that leaves a little structure in several directions, as residuals that are
+correlated do.
 """
 
 from __future__ import annotations
@@ -29,21 +28,11 @@ from typing import Any, Final
 import numpy as np
 
 from flower_pca.algorithms.cached import CachedSums
-from flower_pca.algorithms.robust import proof
-from flower_pca.algorithms.robust.attempt import (
-    MOST_NOISE,
-    Attempt,
-    AttemptPhase,
-    Problem,
-    advance,
-    gap,
-    mend,
-    release,
-    widen,
-)
+from flower_pca.algorithms.robust import phases
+from flower_pca.algorithms.robust.attempt import Attempt, AttemptPhase, Problem, gap
 from flower_pca.algorithms.robust.base import scale_start
-from flower_pca.algorithms.robust.proof import Verdict
 from flower_pca.algorithms.robust.sizes import TINY
+from flower_pca.algorithms.robust.verdict import MOST_NOISE, SMALL, Verdict
 from flower_pca.base import labels, linalg
 from flower_pca.base.history import Outcome, Status
 from flower_pca.base.linalg import Array
@@ -52,17 +41,8 @@ from flower_pca.core.algorithm import Progress
 
 GAMMA: Final = 0.9
 _SLOWER: Final = 0.95
-# From sigma most problems are solved, from 3 or 10 times that few: those are for rows whose sizes
-# are unlike.
-_PLAN: Final = (  # the least gamma, lam at first over sigma, and whether rows are divided
-    (0.0, 1.0, False),
-    (_SLOWER, 1.0, False),
-    (_SLOWER, 3.0, False),
-    (_SLOWER, 1.0, True),
-    (_SLOWER, 10.0, False),
-)
-RESTARTS: Final = len(_PLAN) - 1
-_PROBED: Final = 2  # attempts before a probe
+RESTARTS: Final = 1
+_BEFORE_WIDE: Final = 2  # attempts
 # gap of the singular values of a failed attempt that its rank is read off
 _CLEAR: Final = 100.0
 _SAME: Final = 1e-2  # relative distance of two low-rank parts that agree
@@ -70,14 +50,6 @@ _SAME: Final = 1e-2  # relative distance of two low-rank parts that agree
 # have agreed on a low-rank part with a relative error of 1.29.
 _MOST_STRUCTURE: Final = 0.3
 _STREAM: Final = 2**61
-
-
-@dataclass(frozen=True)
-class Record:
-    """An attempt that has ended, with its verdict."""
-
-    attempt: Attempt
-    verdict: Verdict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,14 +63,14 @@ class Book:
     gamma : float
         By which the first attempt's threshold falls.
     restarts : int
-        How many attempts there may be after the first.
+        How many attempts there may be after the first, without the wide one.
     number : int
-        Attempts so far, without the probe.
-    probed : bool
-        Whether there was a probe.
-    best : Record or None
+        Attempts so far, without the wide one.
+    widened : bool
+        Whether there was a wide one.
+    best : Attempt or None
         The best that has ended.
-    alike : tuple of Record
+    alike : tuple of Attempt
         The first two attempts against which nothing speaks but structure that they have left, or their freedom.
     """
 
@@ -107,92 +79,80 @@ class Book:
     gamma: float
     restarts: int
     number: int = 0
-    probed: bool = False
-    best: Record | None = None
-    alike: tuple[Record, ...] = ()
+    widened: bool = False
+    best: Attempt | None = None
+    alike: tuple[Attempt, ...] = ()
 
     @property
     def count(self) -> int:
         """Attempts so far."""
-        return self.number + self.probed
+        return self.number + self.widened
 
     @property
     def agree(self) -> bool:
         """Whether two attempts, one of them the best, have found the same, and both leave little structure."""
         if len(self.alike) < 2 or self.best is None:
             return False
-        if any(_leaves_much(record.verdict) for record in self.alike):
+        if any(_leaves_much(attempt.judged) for attempt in self.alike):
             return False
-        one, other = (record.attempt for record in self.alike)
-        return self.best.attempt.tag in (one.tag, other.tag) and one.apart(other) <= _SAME
+        one, other = self.alike
+        return self.best.tag in (one.tag, other.tag) and one.apart(other) <= _SAME
 
     @property
     def succeeds(self) -> bool:
         """Whether the best attempt is the answer: it passes, or but for rows and columns searched by themselves."""
         if self.best is None:
             return False
-        verdict = self.best.verdict
-        return verdict.passes or (verdict.nearly and (verdict.single or self.best.attempt.mended))
+        verdict = self.best.judged
+        return verdict.passes or (verdict.nearly and (verdict.single or self.best.mended))
 
     def begin(self, problem: Problem, U: Array, tag: int) -> tuple[Book, Attempt]:
         """The next attempt, from this block: as many columns as `columns` says."""
-        probe = self._probe_next(problem)
-        if probe:
-            book, gamma, factor, rowwise = replace(self, probed=True), GAMMA, 1.0, False
-        else:
-            book = replace(self, number=self.number + 1)
-            gamma, factor, rowwise = _PLAN[min(self.number, len(_PLAN) - 1)]
-            # The first attempt falls as it was asked to, the others no faster than that.
-            gamma = max(gamma, self.gamma)
-        unit = problem.sigma
-        if rowwise:
-            unit = 1.0
+        wide = self._is_next_wide(problem)
+        gamma = self.gamma
+        if wide:
+            gamma = GAMMA
+        elif self.number:
+            gamma = max(gamma, _SLOWER)
         attempt = Attempt(
-            U=scale_start(U, unit),
-            lam=factor * unit,
-            start=factor * unit,
-            gamma=gamma,
-            rowwise=rowwise,
-            units=rowwise,
-            probe=probe,
-            tag=tag,
+            U=scale_start(U, problem.sigma), lam=problem.sigma, start=problem.sigma, gamma=gamma, wide=wide, tag=tag
         )
-        return book, attempt
+        return replace(self, widened=self.widened or wide, number=self.number + (not wide)), attempt
 
     def columns(self, problem: Problem) -> int:
         """How many columns the next attempt has."""
-        if self._probe_next(problem):
+        if self._is_next_wide(problem):
             return 2 * self.k + 2
         return self.p
 
-    def add(self, record: Record) -> Book:
+    def add(self, attempt: Attempt) -> Book:
         """With an attempt more that has ended."""
-        attempt, verdict, book = record.attempt, record.verdict, self
-        # a probe has more columns than were asked for: an answer only if it passes
-        better = self.best is None or verdict.order < self.best.verdict.order
-        if better and (verdict.passes or not attempt.probe):
-            book = replace(self, best=record)
-        if attempt.probe or verdict.passes:
+        verdict, book = attempt.judged, self
+        # a wide one has more columns than were asked for: an answer only if it passes
+        better = self.best is None or verdict.order < self.best.judged.order
+        if better and (verdict.passes or not attempt.wide):
+            book = replace(self, best=attempt)
+        if attempt.wide or verdict.passes:
             return book
         if attempt.G is not None:  # its rank, if the singular values have a clear gap
             rank = gap(attempt.spectrum, _CLEAR) or self.p
             book = replace(book, p=min(rank, self.p))
         if verdict.predicted and verdict.is_determined:
-            book = replace(book, alike=(*self.alike, record)[:2])
+            book = replace(book, alike=(*self.alike, attempt)[:2])
         return book
 
     def over(self, problem: Problem) -> bool:
         """Whether there is nothing left to try."""
         if self.succeeds:
             return True
-        if self._probe_next(problem):
+        if self._is_next_wide(problem):
             return False
-        return self.number > self.restarts or (self.agree and self.count >= _PROBED)
+        return self.number > self.restarts or self.agree
 
     def status(self, rounds: int) -> Status:
         """In which words a run ends that has tried all there is to try."""
         assert self.best is not None
-        verdict, attempt = self.best.verdict, self.best.attempt
+        verdict, attempt = self.best.judged, self.best
         noise = "no dense noise was found"
         if attempt.noise:
             noise = f"dense noise of deviation {attempt.noise:.2g}"
@@ -243,11 +203,11 @@ class Book:
             f"a low-rank part of rank {verdict.rank} was found but for {but}, whose clean entries do not determine them"
         )
 
-    def _probe_next(self, problem: Problem) -> bool:
-        if self.probed or self.number != _PROBED or self.best is None or self.restarts < _PROBED:
+    def _is_next_wide(self, problem: Problem) -> bool:
+        if self.widened or self.number != _BEFORE_WIDE or self.best is None:
             return False
         room = 2 * self.k + 2 <= min(problem.n, problem.d) / 2
-        return room and (self.best.verdict.lacking or not self.best.verdict.predicted)
+        return room and (self.best.judged.lacking or not self.best.judged.predicted)
 
 
 def solve_for_basis(B: Array, G: Array, rho: float) -> Array:
@@ -260,13 +220,13 @@ def solve_for_basis(B: Array, G: Array, rho: float) -> Array:
 
 def _leaves_much(verdict: Verdict) -> bool:
     """Whether a component may be missing from what is left, and that is too much for agreement to count."""
-    return verdict.lacking and (verdict.error > proof.SMALL or verdict.structure > _MOST_STRUCTURE)
+    return verdict.lacking and (verdict.error > SMALL or verdict.structure > _MOST_STRUCTURE)
 
 
-def abandon(attempt: Attempt, problem: Problem) -> Record:
+def abandon(attempt: Attempt, problem: Problem) -> Attempt:
     """An attempt that was left at once."""
-    verdict = Verdict(rank=0, error=attempt.hidden / attempt.unit(problem))
-    return Record(replace(attempt, phase=AttemptPhase.LOST), verdict)
+    verdict = Verdict(rank=0, error=attempt.hidden / problem.sigma)
+    return replace(attempt, phase=AttemptPhase.LOST, verdict=verdict)
 
 
 @dataclass(frozen=True)
@@ -274,8 +234,7 @@ class ConsensusState:
     """What the run knows of its problem, the attempt under way, those before it, and sums held.
 
     `sigma` is the size of an ordinary entry, None while it is asked for; `first` the block of the
-    first attempt. `x`, `steps` and `weak` belong to the proof under way: its power steps, and the
-    columns that are not determined.
+    first attempt.
     """
 
     problem: Problem
@@ -287,8 +246,6 @@ class ConsensusState:
     progress: Progress
     book: Book
     attempt: Attempt | None = None
-    x: Array | None = None
-    steps: int = 0
     verdict: Status | None = None
 
     @property
@@ -299,13 +256,12 @@ class ConsensusState:
     @property
     def last(self) -> bool:
         """Whether the coming message is the last one of a proof."""
-        ended = self.x is None or self.steps + 1 >= proof.STEPS
-        return self.proving and ended
+        return self.attempt is not None and self.attempt.last
 
     @property
     def proving(self) -> bool:
         """Whether the attempt is to be proven."""
-        return self.attempt is not None and self.attempt.phase is AttemptPhase.PROVING
+        return self.attempt is not None and self.attempt.proving
 
     def with_sigma(self, sigma: float) -> ConsensusState:
         """When the size of an ordinary entry has become known."""
@@ -329,63 +285,42 @@ class ConsensusState:
         before, problem = self.attempt, self.problem
         assert before is not None
         cache, sums, share = self.cache.add(total)
-        U = solve_for_basis(sums["B"], sums["G"], max(before.rho(problem), TINY))
-        attempt = advance(
+        attempt = phases.after_round(
             before,
             problem,
-            U=U,
+            U=solve_for_basis(sums["B"], sums["G"], max(before.rho(problem), TINY)),
             G=sums["G"],
             counts=sums["counts"],
             image=sums.get("image"),
             share=share,
             early=self.progress.rounds + 1 < problem.least_rounds,
         )
-        if (attempt.phase, attempt.tag) != (before.phase, before.tag):
-            # Answers that are held belong to another basis, or to another V.
-            cache = replace(cache, last=None)
-        state = replace(self, attempt=attempt, cache=cache, progress=self.progress.step(attempt.stop))
-        if attempt.phase is AttemptPhase.LOST:
-            return state._end(abandon(attempt, problem))
-        if attempt.phase is AttemptPhase.PROVING:
-            return replace(state, x=proof.power_block(attempt), steps=0)
-        rounds = state.progress.rounds
-        if rounds < problem.most_rounds:
-            return state
-        if state.book.best is not None:
-            return replace(state, verdict=state.book.status(rounds))
-        many = f"{labels.count(rounds, 'round')} were not enough for one attempt: nothing is proven. Go beyond "
-        end = Status(Outcome.MAX_ROUNDS, f"{many}{option('max_rounds', problem.most_rounds)}")
-        return replace(state, book=state.book.add(abandon(attempt, problem)), verdict=end)
+        return replace(self, cache=cache, progress=self.progress.step(attempt.stop))._at(attempt)
 
     def after_proof(self, total: Any) -> ConsensusState:
         """With the answers to a message of a proof."""
-        attempt, problem, steps = self.attempt, self.problem, self.steps + 1
-        assert attempt is not None
-        attempt = replace(attempt, G=total["G"])
-        if self.x is None:
-            weak = proof.weak_columns(total["M"], total["F"])
-        else:
-            x, weak = proof.power_step(total["M"], self.x, total["image"])
-            if not self.last:
-                return replace(self, attempt=attempt, x=x, steps=steps)
-        state = replace(self, x=None, steps=0)
-        verdict = proof.verdict(attempt, problem, total=total, weak=weak)
-        several = not verdict.single and len(verdict.columns) <= problem.d / 2
-        if several and verdict.predicted and not attempt.mended:
-            attempt = mend(attempt, problem, verdict.columns)
-            return replace(state, attempt=attempt, cache=replace(self.cache, last=None))
-        if attempt.noise > 0.0 and len(verdict.columns) < len(attempt.again):
-            attempt = release(attempt, verdict.columns)
-            return replace(state, attempt=attempt, cache=replace(self.cache, last=None))
-        if attempt.whole is not None and (verdict.lacking or (verdict.structured and attempt.too_narrow)):
-            attempt = widen(attempt)
-            return replace(state, attempt=attempt, x=proof.power_block(attempt))
-        return state._end(Record(attempt, verdict))
+        assert self.attempt is not None
+        return self._at(phases.after_proof(self.attempt, self.problem, total))
 
-    def _end(self, record: Record) -> ConsensusState:
-        """At the next attempt, or at the end."""
-        book, rounds = self.book.add(record), self.progress.rounds
-        state = replace(self, book=book)
-        if book.over(self.problem) or rounds >= self.problem.most_rounds:
-            return replace(state, verdict=book.status(rounds))
-        return state.next_attempt()
+    def _at(self, attempt: Attempt) -> ConsensusState:
+        """With the attempt where it has moved to: at the next attempt, or at the end, where this one is over."""
+        before, problem, rounds = self.attempt, self.problem, self.progress.rounds
+        assert before is not None
+        state = replace(self, attempt=attempt)
+        if (attempt.phase, attempt.tag) != (before.phase, before.tag):
+            # Answers that are held belong to another basis, or to another V.
+            state = replace(state, cache=replace(self.cache, last=None))
+        lost = attempt.phase is AttemptPhase.LOST
+        if lost or attempt.phase is AttemptPhase.PROVEN:
+            book = self.book.add(abandon(attempt, problem) if lost else attempt)
+            state = replace(state, book=book)
+            if book.over(problem) or rounds >= problem.most_rounds:
+                return replace(state, verdict=book.status(rounds))
+            return state.next_attempt()
+        if attempt.proving or rounds < problem.most_rounds:
+            return state
+        if self.book.best is not None:
+            return replace(state, verdict=self.book.status(rounds))
+        many = f"{labels.count(rounds, 'round')} were not enough for one attempt: nothing is proven. Go beyond "
+        end = Status(Outcome.MAX_ROUNDS, f"{many}{option('max_rounds', problem.most_rounds)}")
+        return replace(state, book=self.book.add(abandon(attempt, problem)), verdict=end)

@@ -30,7 +30,6 @@ from flower_pca.algorithms.robust.attempts import Book, ConsensusState
 from flower_pca.algorithms.robust.base import (
     COUNTING,
     COUNTS,
-    NORMAL,
     Robust,
     counts_message,
     counts_reply,
@@ -68,7 +67,6 @@ class Block:
 
     X: Array
     V: Array
-    unit: Array
     out: Array
     gaps: Array
     hidden: Array
@@ -144,7 +142,7 @@ class Task:
             else:
                 part |= self._round(block, V, R, regression)
             sums = add(sums or None, 0, part)
-            found.append(V * block.unit)
+            found.append(V)
         if not self.proving:
             sums["B"] = U @ sums["G"] + sums.pop("rest")  # X - S = VU' + C
         memory = {"tag": np.array(int(self.arrays["tag"])), "lam": np.array(lam)}
@@ -224,17 +222,13 @@ class Task:
             gaps, places = unseen.of_rows(start, stop)
             rows_begin = np.arange(len(X))[:, None] * X.shape[1]
             out = np.concatenate([gaps, places, (rows_begin + self.again[0]).ravel()])
-            unit = np.ones((len(X), 1))
-            if self.arrays["rowwise"]:
-                unit = row_sizes(X, gaps)
-                X = (X / unit).astype(X.dtype, copy=False)
             if V is not None:
-                first = V[start:stop] / unit
+                first = V[start:stop]
             elif lam >= beginning:  # An attempt begins.
                 first = np.zeros((len(X), U.shape[1]))
             else:  # late: the threshold's fall is made up for
                 first = huber.recover(X, U, start=beginning, lam=lam, rho=rho, cut=cut, out=out)
-            yield Block(X, first, unit, out, gaps, places)
+            yield Block(X, first, out, gaps, places)
             start = stop
 
     def _memory_of(self) -> Array | None:
@@ -267,19 +261,6 @@ def pieces(data: LocalData) -> Iterator[Array]:
     for X in data.dense():
         for start in range(0, len(X), rows):
             yield X[start : start + rows]
-
-
-def row_sizes(X: Array, gaps: Array) -> Array:
-    """The size of an ordinary entry of each row, n x 1: of one that is mostly zeros, that of all its entries; or 1."""
-    there = np.abs(X).astype(np.float64)
-    if len(gaps):
-        there.reshape(-1)[gaps] = np.nan
-    # numpy warns of rows that have nothing but gaps.
-    known = np.where(np.all(np.isnan(there), axis=1, keepdims=True), 0.0, there)
-    size = NORMAL * np.nanmedian(known, axis=1, keepdims=True)
-    means = np.nanmean(known**2, axis=1, keepdims=True)
-    size = np.where(size > 0.0, size, np.sqrt(means))
-    return np.asarray(np.where(size > 0.0, size, 1.0))
 
 
 # Without noise, the threshold ends at this multiple of sigma, or at tol.
@@ -333,8 +314,8 @@ class ConsensusRPCA(Robust[ConsensusState]):
         rho / (lambda sqrt(max(n, d))).
     noise : float or "auto", default="auto"
         Deviation of dense noise, in the frame: "auto" to have it estimated, 0.0 for none.
-    restarts : int, default=4
-        Attempts after the first, if its proof fails.
+    restarts : int, default=1
+        Attempts after the first, if its proof fails. One with more columns may follow the second.
     inner_steps : int, default=3
         Steps of the inner problem, at most.
     sigma : float or None, default=None
@@ -371,7 +352,7 @@ class ConsensusRPCA(Robust[ConsensusState]):
         "inner_steps": STEPS,
         "seed": SEED,
         **dict.fromkeys(("tag", "origin"), index(2**53, least=-1)),
-        **dict.fromkeys(("rowwise", "proof", "even"), FLAG),
+        **dict.fromkeys(("proof", "even"), FLAG),
         "turn": MATRIX,
         "block": BLOCK,
         "Z": BLOCK,
@@ -429,11 +410,10 @@ class ConsensusRPCA(Robust[ConsensusState]):
         numbers = {
             "lam": attempt.lam, "rho": attempt.rho(problem), "cut": attempt.cut, "start": attempt.start,
             "share": base.share(problem.n, problem.d), "top": problem.top, "seed": state.seed,
-            "inner_steps": 0 if state.steps else attempt.steps(self.inner_steps),  # V stays while it is proven
-            "tag": attempt.tag, "origin": attempt.origin, "rowwise": attempt.rowwise,
+            "inner_steps": attempt.inner_steps(self.inner_steps), "tag": attempt.tag, "origin": attempt.origin,
             "proof": state.proving, "even": attempt.noise == 0.0,
         }  # fmt: skip
-        blocks = {"turn": attempt.turn, "block": state.x, "Z": None if state.proving else attempt.Z}
+        blocks = {"turn": attempt.turn, "block": attempt.block, "Z": None if state.proving else attempt.Z}
         if attempt.again:
             levels = np.zeros(problem.d)
             levels[list(attempt.again)] = max(attempt.level, attempt.lam, TINY)
@@ -478,14 +458,11 @@ class ConsensusRPCA(Robust[ConsensusState]):
         entries = float(np.sqrt(model.n * model.d))
         C = max(attempt.lam, attempt.level) * entries
         V = float(s @ s if attempt.G is None else np.trace(attempt.G)) ** 0.5 + self.inner_steps * C * inverse
-        # unknown where rows are, or were, in other units
-        if attempt.units:
-            V = 0.0
         image, M = C**2, V**2
         if attempt.noise == 0.0:
             M = float(model.n)
-        if state.x is not None:
-            image = M * float(linalg.column_norms(state.x.T).max())
+        if attempt.block is not None:
+            image = M * float(linalg.column_norms(attempt.block.T).max())
         B = V * (V * float(s[0]) + C)
         sums = {"G": V**2, "B": B, "F": M, "M": M, "image": image}
         counted = dict.fromkeys(("counts", "count"), float(model.n * model.d))
@@ -518,17 +495,17 @@ class ConsensusRPCA(Robust[ConsensusState]):
 
     def finish(self, state: ConsensusState, model: Model) -> Model:
         best = state.book.best
-        attempt = best.attempt if state.verdict is not None and best is not None else state.attempt
+        attempt = best if state.verdict is not None and best is not None else state.attempt
         if attempt is None:
             # Nothing is known yet.
             nothing = {name: np.zeros(()) for name in ("lam", "rho", "sigma")}
             return replace(model, left={"U": state.first, **nothing})
-        ended = best is not None and attempt is best.attempt
+        ended = best is not None and attempt is best
         U = attempt.U.copy()
-        if best is not None and ended and best.verdict.nearly:
+        if best is not None and ended and best.judged.nearly:
             # Nothing is claimed of these columns; what they have taken in would pull at the rows
             # where they are far.
-            U[list(best.verdict.columns)] = 0.0
+            U[list(best.judged.columns)] = 0.0
         Z = linalg.orth(U)
         if attempt.G is not None:
             Z = linalg.rayleigh_ritz(*moments(U, attempt.G))[1]
@@ -538,8 +515,8 @@ class ConsensusRPCA(Robust[ConsensusState]):
             "hidden": attempt.hidden / state.problem.sigma, "rank": attempt.p,
         }  # fmt: skip
         if best is not None and ended:
-            columns = np.array(best.verdict.columns, dtype=np.int64)
-            numbers |= {"columns": columns, "hidden": best.verdict.error, "rank": best.verdict.rank}
+            columns = np.array(best.judged.columns, dtype=np.int64)
+            numbers |= {"columns": columns, "hidden": best.judged.error, "rank": best.judged.rank}
         left = {"U": U, **{name: np.array(value) for name, value in numbers.items()}}
         k = min(model.k, Z.shape[1])
         return replace(model, basis=Z, product=None, n_components=k, left=left)

@@ -16,25 +16,23 @@ eigenvalue is 1 less the least of G^-1 F_j.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from flower_pca.algorithms.robust import huber, sizes
-from flower_pca.algorithms.robust.attempt import MOST_NOISE, Attempt, Problem, rests
+from flower_pca.algorithms.robust.attempt import EXACT, STEPS, Attempt, Problem
 from flower_pca.algorithms.robust.sizes import TINY
-from flower_pca.base import labels, linalg
+from flower_pca.algorithms.robust.verdict import CLEAN, MOST_NOISE, SMALL, Verdict
+from flower_pca.base import linalg
 from flower_pca.base.errors import ASK_SERVER, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.core.kinds import ROWS, Kind, Part
 
-EXACT: Final = 16  # columns up to which matrices are formed
 # eigenvalues below which a row or column is not determined; of power steps
 # A limit of 0.03 has let wrong answers pass. Power steps find an eigenvalue no less than it is, so
 # theirs is wider.
 LEAST, LEAST_BOUND = 0.06, 0.1
-STEPS: Final = 8  # power steps
 # share of clean entries of a row below which these may be clean by chance
 BAD: Final = 0.3
 SEED: Final = 20
@@ -129,126 +127,14 @@ def symmetric(packed: Array, r: int) -> Array:
     return packed.take(np.maximum(place, place.T), axis=1)
 
 
-_CLEAN: Final = 0.5  # share of visible entries
 # shares of rows and of columns that may be left undetermined
 _FEW_ROWS, _FEW_COLUMNS = 0.3, 0.25
 # share of columns that are named without a search of their own, which takes as long for one
 _SINGLE: Final = 0.002
-_SHOWN: Final = 10  # columns
 _SLACK, _DEVIATIONS = 0.05, 3.0  # Fewer hidden entries may be clean, by this share and so many deviations.
-# Of an ordinary entry: what hidden entries may be off by where structure is let pass. Residuals of
-# real rows, small and correlated, look alike in whatever attempt; but so does a block of far
-# entries that was taken for low rank, and that leaves much more than this.
-SMALL: Final = 0.1
 # Freedoms of a low-rank part over clean entries: beyond that it fits far entries too, beside noise
 # that is not small.
 _FREE: Final = 0.4
-
-
-@dataclass(frozen=True, kw_only=True)
-class Verdict:
-    """What the proof of an attempt has come to.
-
-    Attributes
-    ----------
-    rank : int
-        Of its low-rank part.
-    error : float
-        What hidden entries are off by, over an ordinary entry.
-    predicted : bool
-        Whether it says of hidden entries what it says of others.
-    clean : float
-        The share of entries that lie near it, of those that are not hidden.
-    structured : bool
-        Whether dense noise leaves more in one direction than independent entries would.
-    correlated : bool
-        Whether it does so in several directions, by little: residuals that are correlated, not a component that is
-        missing.
-    structure : float
-        The share of the squares of what is left that lies in the first of them.
-    columns : tuple of int
-        Those that clean entries do not determine; `rows`: how many rows.
-    bad_rows : int
-        How many of these rows are bad as a whole: most of what there is of them is far.
-    few : bool
-        Whether these rows and columns are so few that the others can be right without them.
-    single : bool
-        Whether these columns are single ones among very many.
-    free : bool
-        Whether it may have fitted far entries, as it leaves much and could fit almost anything.
-    rest : bool
-        Whether the basis was at rest.
-    """
-
-    rank: int
-    error: float
-    predicted: bool = False
-    clean: float = 1.0
-    structured: bool = False
-    correlated: bool = False
-    structure: float = 0.0
-    columns: tuple[int, ...] = ()
-    rows: int = 0
-    bad_rows: int = 0
-    few: bool = True
-    single: bool = False
-    free: bool = False
-    rest: bool = True
-
-    @property
-    def is_determined(self) -> bool:
-        """Whether clean entries determine every row and column."""
-        return not self.columns and not self.rows
-
-    @property
-    def fits_few(self) -> bool:
-        """Whether it is near hidden entries of an ordinary size, but near few entries at all."""
-        return self.error <= MOST_NOISE and self.clean < _CLEAN
-
-    @property
-    def passes(self) -> bool:
-        """Whether nothing speaks against the low-rank part."""
-        return self.predicted and self.is_determined and not self.lacking and not self.free
-
-    @property
-    def lacking(self) -> bool:
-        """Whether structure is left that a component may be missing from."""
-        return self.structured and not self.correlated
-
-    @property
-    def nearly(self) -> bool:
-        """Whether nothing speaks against the low-rank part but a few rows and columns, named."""
-        named = not self.is_determined and self.few
-        return self.predicted and named and not self.lacking and not self.free
-
-    @property
-    def exceptions(self) -> tuple[str, ...]:
-        """In words, what speaks against the low-rank part although it is the answer."""
-        said = []
-        if self.columns:
-            first = self.columns[:_SHOWN]
-            more = len(self.columns) > _SHOWN
-            shown = ", ".join(str(j) for j in first) + ", ..." * more
-            said.append(f"too few entries are clean of {labels.count(len(self.columns), 'column')} ({shown})")
-        if self.structured:
-            said.append(
-                f"structure of {self.structure:.1%} is left of it, as residuals that are "
-                "correlated leave it, or as more components would"
-            )
-        return tuple(said)
-
-    @property
-    def order(self) -> tuple[bool, bool, bool, int, int, float]:
-        """The smaller, the better: a row may be bad as a whole, but a column that is taken for such spoils all rows."""
-        return not self.predicted, self.lacking, self.free, len(self.columns), self.rows, self.error
-
-
-def power_block(attempt: Attempt) -> Array | None:
-    """What power steps begin with; None where matrices are sent."""
-    d, r = attempt.U.shape
-    if r > EXACT:
-        return np.array(linalg.random_block(d, r, SEED))
-    return None
 
 
 def parts(d: int, r: int, stepwise: bool) -> Mapping[str, Part]:
@@ -324,7 +210,7 @@ def verdict(attempt: Attempt, problem: Problem, *, total: Mapping[str, Array], w
     # With more noise than that everything is clean, hidden entries too, whatever the low-rank part.
     loud = problem.noise is None and attempt.noise > MOST_NOISE * problem.sigma
     near = error <= MOST_NOISE * problem.sigma and not loud
-    predicted = near and share >= _CLEAN and clean_hidden >= (share - slack) * unseen
+    predicted = near and share >= CLEAN and clean_hidden >= (share - slack) * unseen
     several = error <= SMALL * problem.sigma and attempt.has_correlation(problem)
     freedoms = attempt.p * (problem.n + problem.d - attempt.p)
     structure = 0.0
@@ -345,7 +231,7 @@ def verdict(attempt: Attempt, problem: Problem, *, total: Mapping[str, Array], w
         single=len(columns) <= _SINGLE * problem.d,
         free=attempt.noise > SMALL * problem.sigma and freedoms > _FREE * clean,
         # Neither what is correlated nor a column that is not determined ever comes to rest.
-        rest=rests(attempt, problem) or several or bool(columns),
+        rest=attempt.rests(problem) or several or bool(columns),
     )
 
 

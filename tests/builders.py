@@ -19,6 +19,31 @@ class StopError(Exception):
     """Raised in the middle of a run, as a power cut would."""
 
 
+def stop_after(*messages: int | None, error: type[BaseException] = StopError) -> Callable[[Any], None]:
+    """For `on_round`: what raises the error after each of these messages of a run."""
+
+    def stop(session: Any) -> None:
+        if session.history.count in messages:
+            raise error
+
+    return stop
+
+
+def interrupt_after(*messages: int) -> Callable[[Any], None]:
+    """For `on_round`: Ctrl-C after each of these messages of a run."""
+    return stop_after(*messages, error=KeyboardInterrupt)
+
+
+def stop_at_step(step: int) -> Callable[[Any], None]:
+    """For `on_round` of a tracker: what ends the run in this step."""
+
+    def stop(session: Any) -> None:
+        if session.standing.state.step == step:
+            raise StopError
+
+    return stop
+
+
 SPECTRUM = np.concatenate([[5.0, 4.0, 3.0], 1.5 * 0.9 ** np.arange(27)])  # deviations with a clear gap after three
 
 

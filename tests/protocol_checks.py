@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
-from builders import SPECTRUM, Array, Problem, StopError, deal, mixed, rows, sine, three_clients
+from builders import SPECTRUM, Array, Problem, StopError, deal, mixed, rows, sine, stop_after, three_clients
 from checks import Check, beside, brief, other_values
 
 from flower_pca import PCAResult, make, simulate
@@ -77,13 +77,15 @@ def resumes_exactly(name: str, seed: int, folder: Path) -> None:
     shards, algorithm = [X[:200] for X in three_clients(seed).shards], brief(name, 4)
 
     def run(stop: int | None = None) -> PCAResult:
-        def on_round(session: Any) -> None:
-            if len(session.history) == stop:
-                raise StopError
-
         path = folder / "run.npz"
         return simulate(
-            algorithm, shards, n_components=3, seed=seed, reconstruction_error=True, checkpoint=path, on_round=on_round
+            algorithm,
+            shards,
+            n_components=3,
+            seed=seed,
+            reconstruction_error=True,
+            checkpoint=path,
+            on_round=stop_after(stop),
         )
 
     whole = run()

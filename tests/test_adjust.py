@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+from builders import StopError, stop_after
 from fake_grid import grid_of, in_a_run
 from scipy import sparse, stats
 from test_explain import FEATURES, people_of_sites
@@ -252,15 +253,8 @@ def test_a_run_repeats_from_its_settings_and_goes_on_from_a_checkpoint(tmp_path)
     again = simulate(assembly.config(**result.config), tables)
     np.testing.assert_array_equal(again.components_, result.components_)
 
-    class StopError(Exception):
-        pass
-
-    def stop(run):
-        if run.history.count == 4:
-            raise StopError
-
     with pytest.raises(StopError):
-        simulate("ssi", tables, n_components=2, adjust="age,sex", checkpoint=tmp_path / "state", on_round=stop)
+        simulate("ssi", tables, n_components=2, adjust="age,sex", checkpoint=tmp_path / "state", on_round=stop_after(4))
     resumed = simulate("ssi", tables, n_components=2, adjust="age,sex", checkpoint=tmp_path / "state")
     np.testing.assert_array_equal(resumed.components_, result.components_)
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from builders import StopError
+from builders import StopError, stop_at_step
 
 from benchmarks import alarms
 from flower_pca import STMiss, TrackingResult, track
@@ -108,14 +108,10 @@ def test_the_level_is_a_quantile_of_what_was_quiet():
 
 @pytest.mark.slow
 def test_a_run_that_goes_on_knows_what_was_quiet(tmp_path):
-    def stop(run):
-        if run.standing.state.step == 38:
-            raise StopError
-
     rows, path = steady(46, change=40), tmp_path / "run.npz"
     whole = track(STMiss(detect=True), [rows], n_components=2)
     with pytest.raises(StopError):
-        track(STMiss(detect=True), [rows], n_components=2, checkpoint=path, on_round=stop)
+        track(STMiss(detect=True), [rows], n_components=2, checkpoint=path, on_round=stop_at_step(38))
     resumed = track(STMiss(detect=True), [rows], n_components=2, checkpoint=path)
     assert resumed.levels_ == whole.levels_
     assert resumed.changes_.tolist() == [41]
@@ -186,15 +182,11 @@ def test_clients_that_are_away_for_a_while_are_no_change(seed):
 
 @pytest.mark.slow
 def test_a_run_that_goes_on_knows_what_a_stream_has_been_like_since_a_change(tmp_path):
-    def stop(run):
-        if run.standing.state.step == 65:
-            raise StopError
-
     settings = {"n_components": 2, "checkpoint": tmp_path / "run.npz"}
     rows = list(turning(at=40, repaired=70, turn=100, steps=104, seed=0))
     whole = track(STMiss(detect=True, monitor=True), [rows], n_components=2)
     with pytest.raises(StopError):
-        track(STMiss(detect=True, monitor=True), [rows], **settings, on_round=stop)
+        track(STMiss(detect=True, monitor=True), [rows], **settings, on_round=stop_at_step(65))
     resumed = track(STMiss(detect=True, monitor=True), [rows], **settings)
     assert resumed.levels_ == whole.levels_
     assert resumed.changes_.tolist() == [41, 71, 101]

@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from builders import pooled, turned_shards
+from builders import interrupt_after, pooled, turned_shards
 from cases import every
 from fake_grid import FakeGrid, app_of, grid_of
 from results import assert_close, assert_same_bits
@@ -155,13 +155,9 @@ def test_a_run_goes_on_from_a_checkpoint_with_what_was_taken(messages, tmp_path)
     config = assembly.config("auto", n_components=2, reconstruction_error=True)
     path, whole = tmp_path / "run.ckpt", simulate("auto", FEW, n_components=2, reconstruction_error=True)
 
-    def stop(run):
-        if len(run.history) == messages:
-            raise KeyboardInterrupt
-
     there = Shards(clients_of(FEW, missing=False))
     with pytest.raises(KeyboardInterrupt):
-        drive(assembly.run(config), there, checkpoint=path, watchers=[OnRound(stop)])
+        drive(assembly.run(config), there, checkpoint=path, watchers=[OnRound(interrupt_after(messages))])
     found = drive(assembly.run(config), Shards(clients_of(FEW, missing=False)), checkpoint=path)
     assert_same_bits(found, whole)
     assert (found.algorithm, found.decisions) == (whole.algorithm, whole.decisions)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from builders import rotation, uneven
+from builders import interrupt_after, rotation, uneven
 from cases import every
 from fake_grid import FakeGrid, app_of, grid_of, is_pca_of
 from results import assert_close, assert_same_bits
@@ -123,12 +123,13 @@ def test_a_checkpoint_of_any_message_gives_the_same_bits(messages, tmp_path):
     config = assembly.config("auto", n_components=K)
     path, whole = tmp_path / "run.ckpt", simulate("auto", CLOSE, n_components=K)
 
-    def stop(run):
-        if len(run.history) == messages:
-            raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        drive(assembly.run(config), Shards(clients_of(CLOSE, missing=False)), checkpoint=path, watchers=[OnRound(stop)])
+        drive(
+            assembly.run(config),
+            Shards(clients_of(CLOSE, missing=False)),
+            checkpoint=path,
+            watchers=[OnRound(interrupt_after(messages))],
+        )
     found = drive(assembly.run(config), Shards(clients_of(CLOSE, missing=False)), checkpoint=path)
     assert_same_bits(found, whole)
     assert (found.algorithm, found.decisions) == (whole.algorithm, whole.decisions)
@@ -138,12 +139,8 @@ def test_a_checkpoint_that_is_written_after_the_change_keeps_it():
     first, again = (assembly.run(assembly.config("auto", n_components=K)) for _ in range(2))
     there = Shards(clients_of(CLOSE, missing=False))
 
-    def stop(run):
-        if len(run.history) == 6:
-            raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        drive(first, there, watchers=[OnRound(stop)])
+        drive(first, there, watchers=[OnRound(interrupt_after(6))])
     assert first.pending(range(3)).stage == "covariance"
     again.restore(*first.checkpoint())
     assert again.standing.stage.name == "covariance"

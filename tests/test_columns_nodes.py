@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from builders import interrupt_after
 from cases import every
 from fake_grid import arrays_in, config_of, examples_of, grid_of, kill_when, metrics_of, request_of, with_arrays
 from people import PARTS, PEOPLE, K, X, changed, frames, reference
@@ -235,12 +236,8 @@ def test_a_run_goes_on_from_its_checkpoint_with_the_same_digests(tmp_path):
     grid = grid_of(shards, split_columns=True)
     strategy = PCAStrategy("krylov", n_components=K, partitioned_by="columns", checkpoint=tmp_path / "c.npz")
 
-    def stop(run):
-        if len(run.history) == 3:
-            raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        strategy.fit(grid, on_round=stop)
+        strategy.fit(grid, on_round=interrupt_after(3))
     again = strategy.fit(grid)
     np.testing.assert_array_equal(again.scores_, fitted_by_columns(shards).scores_)
 

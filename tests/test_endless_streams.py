@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from builders import StopError
+from builders import StopError, stop_at_step
 from cases import PLAIN_OR_MASKED
 
 import flower_pca
@@ -31,14 +31,6 @@ def endless_batches(steps, *, d=D, seed=0, clients=1, n=12):
         return batch
 
     return [of(client) for client in range(clients)]
-
-
-def stop_at(step):
-    def stop(run):
-        if run.standing.state.step == step:
-            raise StopError
-
-    return stop
 
 
 @pytest.mark.slow
@@ -66,7 +58,7 @@ def test_a_run_goes_on_with_the_steps_that_lie_beside_its_checkpoint(at, mask, t
     path, given = tmp_path / "run.npz", {"n_components": R, "mask": mask}
     whole = track(STMiss(keep=4), endless_batches(12, clients=2), **given)
     with pytest.raises(StopError):
-        track(STMiss(keep=4), endless_batches(12, clients=2), checkpoint=path, on_round=stop_at(at), **given)
+        track(STMiss(keep=4), endless_batches(12, clients=2), checkpoint=path, on_round=stop_at_step(at), **given)
     resumed = track(STMiss(keep=4), endless_batches(12, clients=2), checkpoint=path, **given)
     assert np.array_equal(resumed.components_, whole.components_) or mask
     assert np.abs(resumed.components_ - whole.components_).max() < 1e-8
@@ -104,7 +96,7 @@ def test_a_step_without_rows_is_recorded_where_a_stream_has_told_of_it_or_steps_
 def test_an_endless_stream_goes_on_with_more_steps_than_before(tmp_path):
     path, whole = tmp_path / "run.npz", track("st_miss", endless_batches(9), n_components=R)
     with pytest.raises(StopError):
-        track("st_miss", endless_batches(5), n_components=R, checkpoint=path, on_round=stop_at(4))
+        track("st_miss", endless_batches(5), n_components=R, checkpoint=path, on_round=stop_at_step(4))
     resumed = track("st_miss", endless_batches(9), n_components=R, checkpoint=path)
     assert np.array_equal(resumed.components_, whole.components_)
 
@@ -116,7 +108,7 @@ def test_a_run_of_so_many_steps_goes_on_with_more_or_fewer_of_them(mask, tmp_pat
     for before, after in ((5, 9), (None, 6)) if mask else ((5, 9), (9, 5), (5, None), (None, 6)):
         whole = track("st_miss", endless_batches(9, clients=2), n_components=R, steps=after)
         with pytest.raises(StopError):
-            track("st_miss", endless_batches(9, clients=2), steps=before, on_round=stop_at(4), **given)
+            track("st_miss", endless_batches(9, clients=2), steps=before, on_round=stop_at_step(4), **given)
         with pytest.raises(ConfigError, match="The run in the checkpoint has begun step 5, so steps cannot be 4"):
             track("st_miss", endless_batches(9, clients=2), steps=4, **given)
         resumed = track("st_miss", endless_batches(9, clients=2), steps=after, **given)
@@ -152,7 +144,7 @@ def test_a_run_that_is_stopped_at_its_very_end_has_its_result_and_no_other_steps
 def test_steps_of_another_run_are_refused(spoil, tmp_path):
     path, steps = tmp_path / "run.npz", tmp_path / "run.npz.steps"
     with pytest.raises(StopError):
-        track("st_miss", endless_batches(9), n_components=R, checkpoint=path, on_round=stop_at(5))
+        track("st_miss", endless_batches(9), n_components=R, checkpoint=path, on_round=stop_at_step(5))
     known = steps.read_bytes()
     if spoil == "gone":
         steps.unlink()

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from builders import unequal
+from builders import stop_after, unequal
 from cases import every, in_turn, paired, slow_if
 from fake_grid import arrays_in, config_of, failed, grid_of, is_pca_of, metrics_of, with_arrays
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
@@ -400,12 +400,8 @@ def test_a_resumed_run_says_if_its_nodes_have_begun_afresh(folder, tmp_path):
     """The server is killed, and its nodes are restarted: what they keep of a run is lost without a folder for it."""
     grid = grid_of(THREE, **({"memory_dir": tmp_path / "nodes"} if folder else {}))
 
-    def kill(session):
-        if len(session.history) == 9:
-            raise Killed
-
     with pytest.raises(Killed):
-        strategies.FAPS(n_components=2, checkpoint=tmp_path / "run").fit(grid, on_round=kill)
+        strategies.FAPS(n_components=2, checkpoint=tmp_path / "run").fit(grid, on_round=stop_after(9, error=Killed))
     for node in grid.nodes:
         grid.forget(node)
     result = strategies.FAPS(n_components=2, checkpoint=tmp_path / "run").fit(grid)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from builders import StopError, evenly, rotation, sine
+from builders import StopError, evenly, rotation, sine, stop_after
 from cases import every
 
 from flower_pca import AirChannel, ConfigError, FedOAPM, Krylov, simulate
@@ -109,17 +109,13 @@ def test_gains_are_inverted_up_to_their_error():
 
 
 def test_the_channel_is_part_of_what_a_checkpoint_belongs_to(tmp_path):
-    def stop(session):
-        if len(session.history) == 3:
-            raise StopError
-
     X = np.random.default_rng(5).standard_normal((40, 9))
     air = AirChannel(noise_std=0.1, seed=1)
     settings = {"n_components": 2, "checkpoint": tmp_path / "c.npz"}
     algorithm = Krylov(tol=0.0, max_rounds=5, patience=50)
     whole = simulate(algorithm, [X], n_components=2, channel=air)
     with pytest.raises(StopError):
-        simulate(algorithm, [X], channel=air, on_round=stop, **settings)
+        simulate(algorithm, [X], channel=air, on_round=stop_after(3), **settings)
     with pytest.raises(ConfigError, match="belongs to another run"):
         simulate(algorithm, [X], channel=AirChannel(noise_std=0.1, seed=2), **settings)
     resumed = simulate(algorithm, [X], channel=air, **settings)

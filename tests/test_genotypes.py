@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+from builders import interrupt_after
 from fake_grid import grid_of
 from genotypes import populations, write_bed
 
@@ -174,12 +175,8 @@ def test_a_run_goes_on_after_its_variants_were_chosen(tmp_path):
     sites = [Table(part, tuple(names)) for part in np.split(counts, [30, 55])]
     asked = {"scale": "genotype", "missing": "mean", "variants": LIMITS, "tol": 1e-10}
 
-    def stop(run):
-        if run.history.count == 3:
-            raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        simulate("ssi", sites, checkpoint=tmp_path / "run.npz", on_round=stop, **asked)
+        simulate("ssi", sites, checkpoint=tmp_path / "run.npz", on_round=interrupt_after(3), **asked)
     again = simulate("ssi", sites, checkpoint=tmp_path / "run.npz", **asked)
     whole = simulate("ssi", sites, **asked)
     np.testing.assert_array_equal(again.components_, whole.components_)

@@ -6,6 +6,7 @@ import io
 import numpy as np
 import pandas as pd
 import pytest
+from builders import StopError, stop_after
 from fake_grid import grid_of, in_a_run
 from test_explain import people_of_sites, share_of
 
@@ -354,18 +355,10 @@ def test_a_harmonized_run_repeats_from_its_settings_and_goes_on_from_a_checkpoin
     result = simulate("ssi", tables, n_components=2, harmonize="combat", keep="age")
     np.testing.assert_array_equal(simulate(assembly.config(**result.config), tables).components_, result.components_)
 
-    class LeaveError(Exception):
-        pass
-
     for after in (1, 4):
-
-        def leave(run, after=after):
-            if run.history.count == after:
-                raise LeaveError
-
         asked = {"n_components": 2, "harmonize": "combat", "keep": "age", "checkpoint": tmp_path / "state"}
-        with pytest.raises(LeaveError):
-            simulate("ssi", tables, on_round=leave, **asked)
+        with pytest.raises(StopError):
+            simulate("ssi", tables, on_round=stop_after(after), **asked)
         np.testing.assert_array_equal(simulate("ssi", tables, **asked).components_, result.components_)
 
 

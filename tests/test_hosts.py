@@ -7,7 +7,7 @@ from typing import Any
 import fake_grid
 import numpy as np
 import pytest
-from builders import pooled, synthetic
+from builders import interrupt_after, pooled, synthetic
 from flwr.app import ArrayRecord, ConfigRecord, Error, Message
 from results import assert_same_bits, assert_same_steps
 
@@ -92,13 +92,9 @@ def test_a_node_that_fails_is_all_its_clients() -> None:
 def test_a_checkpoint_goes_on_with_the_same_clients(tmp_path: Any) -> None:
     path = tmp_path / "run.ckpt"
 
-    def stop(run: Any) -> None:
-        if len(run.history) == 3:
-            raise KeyboardInterrupt
-
     strategy = PCAStrategy("krylov", n_components=3, min_nodes=N, hosted="stacked", checkpoint=path)
     with pytest.raises(KeyboardInterrupt):
-        strategy.fit(fake_grid.hosts_of(uneven_shards()), on_round=stop)
+        strategy.fit(fake_grid.hosts_of(uneven_shards()), on_round=interrupt_after(3))
     resumed = strategy.fit(fake_grid.hosts_of(uneven_shards()))  # a new simulation, whose nodes have other ids
     assert_same_bits(resumed, simulate("krylov", uneven_shards(), n_components=3))
 

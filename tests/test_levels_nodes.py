@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from builders import StopError, sine
+from builders import StopError, sine, stop_after
 from fake_grid import config_of, examples_of, grid_of, hosts_of, metrics_of
 from test_levels import EVERY, NUMBERS, ROWS, TABLES, WORDS, coded, is_pooled_coded
 
@@ -184,13 +184,6 @@ def test_a_run_goes_on_from_its_checkpoint(tmp_path, after, mask):
 @pytest.mark.slow
 def test_a_run_that_is_interrupted_twice_keeps_its_first_message(tmp_path):
     asked = {**ASK, "checkpoint": tmp_path / "run.npz"}
-
-    def stop_after(count):
-        def stop(run):
-            if run.history.count == count:
-                raise StopError
-
-        return stop
 
     for count in (3, 5):
         with pytest.raises(StopError):

@@ -5,7 +5,7 @@ The references pool the rows: numpy's nanmean and LAPACK, or scikit-learn's impu
 
 import numpy as np
 import pytest
-from builders import imputed, mixed, pooled, sine
+from builders import StopError, imputed, mixed, pooled, sine, stop_after
 from cases import every
 from fake_grid import FakeGrid, app_of, in_a_run
 from scipy import sparse
@@ -160,15 +160,8 @@ def test_a_resumed_run_is_the_same_to_the_bit(tmp_path):
     whole = simulate("krylov", shards, n_components=3, **MEAN)
     assert len(whole.history) > 3
 
-    class InterruptionError(Exception):
-        pass
-
-    def interrupt(session):
-        if len(session.history) == 2:
-            raise InterruptionError
-
-    with pytest.raises(InterruptionError):
-        simulate("krylov", shards, n_components=3, checkpoint=path, on_round=interrupt, **MEAN)
+    with pytest.raises(StopError):
+        simulate("krylov", shards, n_components=3, checkpoint=path, on_round=stop_after(2), **MEAN)
     resumed = simulate("krylov", shards, n_components=3, checkpoint=path, **MEAN)
     assert resumed.components_.tobytes() == whole.components_.tobytes()
 

@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 import pytest
-from builders import StopError
+from builders import StopError, stop_at_step
 
 from flower_pca import STMiss, TrackingResult, track
 from flower_pca.core.kinds import Kind
@@ -179,14 +179,10 @@ def test_what_stands_still_has_no_variance_however_far_from_zero():
 
 @pytest.mark.slow
 def test_a_run_that_goes_on_knows_columns_and_directions(tmp_path):
-    def stop(run):
-        if run.standing.state.step == AT:
-            raise StopError
-
     clients, path = changing_sites(one_direction_lost), tmp_path / "run.npz"
     whole = track(MONITORED, clients, n_components=R)
     with pytest.raises(StopError):
-        track(MONITORED, clients, n_components=R, checkpoint=path, on_round=stop)
+        track(MONITORED, clients, n_components=R, checkpoint=path, on_round=stop_at_step(AT))
     resumed = track(MONITORED, clients, n_components=R, checkpoint=path)
     assert resumed.causes_ == whole.causes_ != {}
     assert resumed.levels_ == whole.levels_

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas
 import pytest
-from builders import Array, StopError, sine
+from builders import Array, StopError, sine, stop_after
 from cases import every, slow_if
 
 from flower_pca import ConfigError, PersonalResult, make, registry, simulate, track
@@ -153,12 +153,8 @@ def run(stage: Any, shards: list[Array], asked: dict[str, Any], folder: Any) -> 
     if path is None:
         return simulate(stage, shards, **asked)
 
-    def stop(session: Any) -> None:
-        if len(session.history) == 2:
-            raise StopError
-
     try:
-        return simulate(stage, shards, checkpoint=path, on_round=stop, **asked)
+        return simulate(stage, shards, checkpoint=path, on_round=stop_after(2), **asked)
     except StopError:
         return simulate(stage, shards, checkpoint=path, **asked)
 
@@ -360,13 +356,9 @@ def follow(name: str, folder: Any, *, checkpoint: bool = False, away: int = 0, *
     if not checkpoint:
         return track(made, streams, batch=20, n_components=K, **asked)
 
-    def stop(session: Any) -> None:
-        if len(session.history) == 3:
-            raise StopError
-
     path = folder / f"{len(list(folder.iterdir()))}.npz"
     with pytest.raises(StopError):
-        track(made, streams, batch=20, n_components=K, checkpoint=path, on_round=stop, **asked)
+        track(made, streams, batch=20, n_components=K, checkpoint=path, on_round=stop_after(3), **asked)
     return track(made, streams, batch=20, n_components=K, checkpoint=path, **asked)
 
 

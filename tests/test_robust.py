@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
-from builders import StopError
+from builders import StopError, stop_after
 from cases import paired
 from fake_grid import grid_of, in_a_run
 from spoilt import ROWS, SMALL, Array, own, pose, rel
@@ -159,12 +159,8 @@ def test_a_sampled_run_is_resumed_to_the_bit(tmp_path: Any) -> None:
     whole = small(fraction=0.5, reconstruction_error=True)
     run = functools.partial(small.__wrapped__, fraction=0.5, reconstruction_error=True, checkpoint=tmp_path / "run")
 
-    def interrupt(session: Any) -> None:
-        if len(session.history) == stop:
-            raise StopError
-
     with pytest.raises(StopError):
-        run(on_round=interrupt)
+        run(on_round=stop_after(stop))
     resumed = run()
     np.testing.assert_array_equal(resumed.components_, whole.components_)
     for name in ("V", "L", "S"):

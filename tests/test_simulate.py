@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
-from builders import StopError, deal, mixed, pooled, rows, sine
+from builders import StopError, deal, mixed, pooled, rows, sine, stop_after
 from cases import every, paired
 from checks import PLAIN
 from protocol_checks import same_bits
@@ -112,12 +112,8 @@ def test_stopping_parameters_reach_the_algorithm() -> None:
 
 
 def stopped_after(path: Path, shards: Any, stop: int = 3, **options: Any) -> None:
-    def on_round(session: Any) -> None:
-        if len(session.history) == stop:
-            raise StopError
-
     with pytest.raises(StopError):
-        simulate("ssi", shards, n_components=2, checkpoint=path, on_round=on_round, **options)
+        simulate("ssi", shards, n_components=2, checkpoint=path, on_round=stop_after(stop), **options)
 
 
 def test_checkpoint_is_left_behind_and_removed(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from builders import StopError
+from builders import StopError, stop_after
 from fake_grid import FakeGrid, arrays_in, config_of, everything, hosts_of, in_a_run, is_pca_of, kill_when
 
 from flower_pca import PCAResult, Stream, Table, TrackingResult, cli, simulate, track
@@ -174,13 +174,9 @@ def test_nobody_is_left_out_who_has_contributed():
 
 
 def test_a_run_that_goes_on_from_a_checkpoint_still_knows_who_is_in_it(tmp_path):
-    def stop(run):
-        if len(run.history) == 1:
-            raise StopError
-
     asked = {"n_components": 2, "fraction": lambda number: (0, 2, 3), "checkpoint": tmp_path / "run.ckpt"}
     with pytest.raises(StopError):
-        simulate("krylov", TOWNS, on_round=stop, **asked)
+        simulate("krylov", TOWNS, on_round=stop_after(1), **asked)
     assert is_of_towns(simulate("krylov", TOWNS, **asked), ["aachen", "coburg", "dessau"])
 
 

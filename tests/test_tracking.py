@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from builders import StopError
+from builders import StopError, stop_after
 from cases import paired
 
 from flower_pca import AirChannel, RobustTracking, STMiss, Stream, TrackingResult, track
@@ -345,22 +345,18 @@ def test_result_transform_save_and_load(problems, tmp_path):
 
 
 def test_a_run_resumes_bit_for_bit(problems, tmp_path):
-    def stop(session):
-        if len(session.history) == 17:
-            raise StopError
-
     settings = {"channel": AirChannel(noise_std=1e-3, seed=5, gain=(0.5, 2.0), gain_error=0.01)}
     tracker = STMiss(detect=True, update_length=2, solver="power", refine=True, products=4, first_products=9)
     settings["steps"], path = 3, tmp_path / "run.npz"
     whole = run_tracker(problems[0], tracker, 2, **settings)
     with pytest.raises(StopError):
-        run_tracker(problems[0], tracker, 2, checkpoint=path, on_round=stop, **settings)
+        run_tracker(problems[0], tracker, 2, checkpoint=path, on_round=stop_after(17), **settings)
     resumed = run_tracker(problems[0], tracker, 2, checkpoint=path, **settings)
     assert np.array_equal(whole.components_, resumed.components_)
     assert len(whole.history) == len(resumed.history)
     assert not path.exists()
     with pytest.raises(StopError):
-        run_tracker(problems[0], tracker, 2, checkpoint=path, on_round=stop, **settings)
+        run_tracker(problems[0], tracker, 2, checkpoint=path, on_round=stop_after(17), **settings)
     with pytest.raises(ConfigError, match="The checkpoint belongs to another run"):
         run_tracker(problems[0], tracker, 2, checkpoint=path, seed=1)
 

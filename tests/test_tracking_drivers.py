@@ -4,7 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
-from builders import StopError
+from builders import StopError, stop_after
 from fake_grid import FakeGrid
 
 from flower_pca import AirChannel, STMiss, Stream, TrackingResult, assembly, client_half, strategies, track
@@ -162,14 +162,10 @@ def test_a_node_serves_the_trackers_it_allows():
 
 @pytest.mark.slow
 def test_a_server_that_is_started_again_goes_on(tmp_path):
-    def stop(session):
-        if len(session.history) == 6:
-            raise StopError
-
     grid, path = FakeGrid(serve(fresh_streams()), 3), tmp_path / "server.npz"
     strategy = strategies.STMiss(n_components=R, steps=4, min_nodes=3, checkpoint=path)
     with pytest.raises(StopError):
-        strategy.fit(grid, on_round=stop)
+        strategy.fit(grid, on_round=stop_after(6))
     result = strategies.STMiss(n_components=R, steps=4, min_nodes=3, checkpoint=path).fit(grid)
     reference = track("st_miss", [list(b) for b in BATCHES], n_components=R, steps=4)
     assert np.array_equal(result.components_, reference.components_)

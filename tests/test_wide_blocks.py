@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from builders import pooled, turned_shards
+from builders import interrupt_after, pooled, turned_shards
 from cases import every
 from fake_grid import FakeGrid, app_of, grid_of
 from results import assert_close, assert_same_bits
@@ -109,11 +109,12 @@ def test_so_do_noise_and_a_channel():
 def test_a_run_goes_on_from_a_checkpoint_with_the_same_blocks(messages, tmp_path):
     config, path = assembly.config(WIDE, n_components=3), tmp_path / "run.ckpt"
 
-    def stop(run):
-        if len(run.history) == messages:
-            raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        drive(assembly.run(config), Shards(clients_of(LONG, missing=False)), checkpoint=path, watchers=[OnRound(stop)])
+        drive(
+            assembly.run(config),
+            Shards(clients_of(LONG, missing=False)),
+            checkpoint=path,
+            watchers=[OnRound(interrupt_after(messages))],
+        )
     found = drive(assembly.run(config), Shards(clients_of(LONG, missing=False)), checkpoint=path)
     assert_same_bits(found, simulate(WIDE, LONG, n_components=3))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from builders import StopError
 
 from flower_pca import track
 from flower_pca.base.errors import ConfigError, DataError
@@ -133,9 +134,6 @@ def test_files_may_go_away_and_come_back(tmp_path, inbox, heard):
 
 @pytest.mark.slow
 def test_a_killed_run_goes_on_with_no_file_twice_and_none_lost(tmp_path, inbox):
-    class StopError(Exception):
-        pass
-
     rows, folder = arriving_batches(6), tmp_path / "in"
     for i in range(4):
         write_batch(folder, f"a_{i}.csv", rows[i])
@@ -194,9 +192,6 @@ def test_a_first_step_with_few_rows_pools(mask):
 
 
 def test_a_run_that_pools_goes_on_where_it_was_stopped(tmp_path):
-    class StopError(Exception):
-        pass
-
     def stop(run):
         raise StopError
 

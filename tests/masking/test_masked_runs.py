@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from builders import leading, two_lead
+from builders import interrupt_after, leading, two_lead
 from cases import every, in_turn, paired
 from fake_grid import examples_of, grid_of, is_pca_of
 from masked import gone, step_of
@@ -90,13 +90,8 @@ def test_of_two_clients_none_may_drop():
 def test_a_run_goes_on_from_a_checkpoint(tmp_path):
     whole, path = simulate("ssi", FIVE, n_components=2, mask=True), tmp_path / "run.ckpt"
     for stop in (3, 7, 12):
-
-        def interrupt(session, stop=stop):
-            if len(session.history) == stop:
-                raise KeyboardInterrupt
-
         with pytest.raises(KeyboardInterrupt):
-            simulate("ssi", FIVE, n_components=2, mask=True, checkpoint=path, on_round=interrupt)
+            simulate("ssi", FIVE, n_components=2, mask=True, checkpoint=path, on_round=interrupt_after(stop))
     resumed = simulate("ssi", FIVE, n_components=2, mask=True, checkpoint=path)
     np.testing.assert_array_equal(resumed.components_, whole.components_)
     assert not path.exists()
@@ -185,12 +180,8 @@ def test_a_server_killed_in_a_sum_goes_on_with_a_new_set_up(tmp_path):
     path, grid = tmp_path / "run.ckpt", grid_of(FIVE)
     whole = strategies.SSI(n_components=2, mask=True).fit(grid_of(FIVE))
 
-    def interrupt(session):
-        if len(session.history) == 9:
-            raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        strategies.SSI(n_components=2, mask=True, checkpoint=path).fit(grid, on_round=interrupt)
+        strategies.SSI(n_components=2, mask=True, checkpoint=path).fit(grid, on_round=interrupt_after(9))
     resumed = strategies.SSI(n_components=2, mask=True, checkpoint=path).fit(grid)
     np.testing.assert_array_equal(resumed.components_, whole.components_)
 

@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+from builders import interrupt_after
 from cases import paired
 from fake_grid import FakeGrid, examples_of, in_a_run
 from masked import step_of
@@ -256,11 +257,7 @@ def test_a_run_goes_on_from_a_checkpoint_of_its_kind(tmp_path):
     whole = track(BRIEF, FIVE, n_components=R, mask=True)
 
     def run(stop, mask=True):
-        def interrupt(session):
-            if len(session.history) == stop:
-                raise KeyboardInterrupt
-
-        return track(BRIEF, FIVE, n_components=R, mask=mask, checkpoint=path, on_round=interrupt)
+        return track(BRIEF, FIVE, n_components=R, mask=mask, checkpoint=path, on_round=interrupt_after(stop))
 
     for stop in (3, 4, 9, 16):  # within the first sum, after it, and later
         with pytest.raises(KeyboardInterrupt):
@@ -347,13 +344,8 @@ def test_a_server_that_is_started_again_goes_on_after_a_new_set_up(tmp_path):
     few = {"products": 2, "first_products": 4}
     strategy = strategies.STMiss(**few, n_components=R, min_nodes=5, mask=True, checkpoint=path)
     for stop in (3, 8, 13):
-
-        def interrupt(session, stop=stop):
-            if len(session.history) == stop:
-                raise KeyboardInterrupt
-
         with pytest.raises(KeyboardInterrupt):
-            strategy.fit(grid, on_round=interrupt)
+            strategy.fit(grid, on_round=interrupt_after(stop))
     result = strategy.fit(grid)
     assert_same_track(result, track(STMiss(**few), FIVE, n_components=R))
     assert len(result.history.of("mask.keys")) == 4

@@ -6,7 +6,7 @@ import functools
 
 import numpy as np
 import pytest
-from builders import two_lead
+from builders import interrupt_after, two_lead
 from fake_grid import arrays_in, grid_of, in_a_run
 from masked import gone
 from results import assert_close_own
@@ -186,13 +186,9 @@ def test_a_run_goes_on_from_a_checkpoint(tmp_path):
     settings, path = {"n_components": 5, "mask": True, "max_rounds": 9}, tmp_path / "run.ckpt"
     whole = simulate("consensus_rpca", LOW, **settings)
 
-    def interrupt(session):
-        if len(session.history) in (7, 21):
-            raise KeyboardInterrupt
-
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
-            simulate("consensus_rpca", LOW, **settings, checkpoint=path, on_round=interrupt)
+            simulate("consensus_rpca", LOW, **settings, checkpoint=path, on_round=interrupt_after(7, 21))
     resumed = simulate("consensus_rpca", LOW, **settings, checkpoint=path)
     assert len(whole.history) > 21
     np.testing.assert_allclose(resumed.components_, whole.components_, rtol=0, atol=1e-9)

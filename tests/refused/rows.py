@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import people
 import scipy.sparse as sp
-from builders import StopError, deal, rows, shards, two_lead
+from builders import StopError, deal, rows, shards, stop_after, two_lead
 
 from flower_pca import DataError, FederatedPCA, MaskedSums, client_half, simulate
 from flower_pca.clients import PCAClient
@@ -77,14 +77,10 @@ def checkpointed(content: str | None) -> None:
 def going_on(of: Any) -> None:
     """A run of these rows, from a checkpoint of a run of others that was stopped."""
 
-    def stop(session: Any) -> None:
-        if len(session.history) == 3:
-            raise StopError
-
     with tempfile.TemporaryDirectory() as folder:
         asked: dict[str, Any] = {"n_components": 2, "checkpoint": Path(folder) / "run.npz"}
         with contextlib.suppress(StopError):
-            simulate("ssi", deal(GOOD[:20], (10, 6, 4)), on_round=stop, **asked)
+            simulate("ssi", deal(GOOD[:20], (10, 6, 4)), on_round=stop_after(3), **asked)
         simulate("ssi", of, **asked)
 
 

@@ -99,10 +99,10 @@ def test_without_noise_nothing_is_no_change():
 def test_the_level_is_a_quantile_of_what_was_quiet():
     rng, watch = np.random.default_rng(0), Baseline()
     assert watch.level(1e-3) is None
-    for value in np.exp(rng.exponential(size=2000)):  # Pareto: the chance of more than x is 1 / x
-        watch = watch.learnt(float(np.log(value)), None)
+    for value in rng.laplace(size=2000):  # the chance of more than x is exp(-x) / 2
+        watch = watch.learnt(value)
     for rate in (1e-2, 1e-3):
-        assert 0.5 / rate < np.exp(watch.level(rate)) < 8.0 / rate
+        assert 0.25 / rate < np.exp(watch.level(rate)) < 1.0 / rate
     assert len(watch.quiet) == 600
 
 

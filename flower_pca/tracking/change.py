@@ -12,29 +12,21 @@ second batch that it is in. Where one of the four is more than 30 times the leas
 one of these batches and has spoiled the basis that completes the next: an eighth of the least
 counts.
 
-What the statistic is like otherwise is learnt from the stream: its logarithms are kept, with
-weights that fall from step to step, less those of (1 + sqrt(d/n))^2 / m, with which noise of
-batches of n rows outside of bases of m rows goes along.
-
-| steps known | an alarm is raised above                                                                  |
-| ----------- | ----------------------------------------------------------------------------------------- |
-| below 15    | nothing: there is no level. They are judged all together by the first one that there is   |
-| below 30    | median + 8 MAD: so few tell nothing of a tail, and one change among them does not move it |
-| from 30 on  | above a quantile u logarithms are taken to fall off like an exponential with their mean   |
-|             | excess b, so the statistic itself like a power of itself, which log-normal and lighter    |
-|             | data stay below. Of k excesses in effect, a share p of all, the chance of one beyond u + x |
-|             | is p (1 + x / (k b))^-k; the level is where that is `alarm_rate`, for the quantile where  |
-|             | it is highest                                                                             |
+What the statistic is like otherwise is learnt from the stream: its logarithms are kept, less those
+of (1 + sqrt(d/n))^2 / m, with which noise of batches of n rows outside of bases of m rows goes along.
+They are taken to fall off like an exponential on both sides of their median, so the statistic itself
+like a power of itself, which log-normal and lighter data stay below. The level is what a quiet step
+exceeds at `alarm_rate`: median + MAD / log 2 log(1 / (2 alarm_rate)), by the median of the distances
+from the median, MAD, which loud steps hardly move as long as they are few. An alarm begins a third
+above it. Below 15 steps there is no level: these are judged all together by the first one.
 
 If alarms come back every so many steps, a step is held against steps of its phase: see
 `tracking.season`.
 
-An alarm begins a third above the level. A step counts up to the level, one with an alarm too; at
-first up to median + 6 MAD, so that what has happened while the level was learnt makes the watch
-deaf to nothing. After an alarm the first half of the steps in which none is looked for is left out.
-The others tell what the stream is like from then on: where it stays louder, it is held against
-median + 8 MAD of these, and once they are 15 they are all that is known, until it is again as it
-was. Else a sensor that is stuck would be a change again and again, and would leave the watch deaf.
+After an alarm the first half of the steps in which none is looked for is left out. The others tell
+what the stream is like from then on: where it stays louder, it is held against the level of these,
+and once they are 15 they are all that is known, until it is again as it was. Else a sensor that is
+stuck would be a change again and again, and would leave the watch deaf.
 """
 
 from __future__ import annotations
@@ -50,13 +42,8 @@ from flower_pca.tracking.season import Season
 from flower_pca.tracking.solver import Solver
 
 _LEAST: Final = 15  # steps from which a level is worked out
-_MANY: Final = 30  # steps from which a tail is fitted
-# MADs over the median: an alarm before that, and up to where a step counts
-_FAR, _COUNTED = 8.0, 6.0
 _NEWEST: Final = 600  # steps that are kept of them
-_FORGET: Final = 0.995  # A step's weight falls by this factor with every later step.
-_SHARES: Final = (0.5, 0.25, 0.1)  # Shares of the steps above which an exponential is fitted.
-# mean excess at least, in logarithms: data without noise has none
+# The least MAD, in logarithms, because data without noise has none.
 _FLATTEST: Final = 0.02
 _NOTHING: Final = 1e-10  # Below this share of the mean square of a row, nothing counts as outside.
 _OLDER: Final = 3  # bases that a batch is held against
@@ -170,27 +157,22 @@ class Quiet:
         """The logarithm that a quiet step exceeds at this rate; None while too few are known."""
         if len(self.quiet) < _LEAST:
             return None
-        if len(self.quiet) < _MANY:
-            return _above_median(self.quiet, _FAR)
-        return _above_tail(self.quiet, rate)
+        return _exceeded(self.quiet, rate)
 
-    def learnt(self, value: float, level: float | None) -> Self:
-        """With a quiet step more, which counts up to the level."""
-        if level is not None:
-            few = len(self.quiet) < _MANY
-            value = min(value, _above_median(self.quiet, _COUNTED) if few else level)
-        return replace(self, quiet=np.append(self.quiet, value)[-_NEWEST:])
+    def learnt(self, *values: float) -> Self:
+        """With quiet steps more."""
+        return replace(self, quiet=np.append(self.quiet, values)[-_NEWEST:])
 
     def judge(self, value: float, now: StreamPosition) -> tuple[ChangeVerdict, Self]:
         """Whether a step with this logarithm is a change, and what is known after it."""
         self = replace(self, season=self.season.with_step(now.number, value))
         level = self.level(now.rate)
         if level is None:
-            known = replace(self.learnt(value, None), waiting=(*self.waiting, now.number))
+            known = replace(self.learnt(value), waiting=(*self.waiting, now.number))
             return known._first(now)
         offset = self.season.offset(now.number)
         value -= offset
-        alarm = max(level + _MARGIN, now.floor, self._since_change) + (_SEASONAL if offset else 0.0)
+        alarm = max(level + _MARGIN, now.floor, self._since_change(now.rate)) + (_SEASONAL if offset else 0.0)
         if now.looks and value > alarm:
             return ChangeVerdict(alarm + offset, True), self._alarmed(
                 value, now.number, max(level + _MARGIN, now.floor)
@@ -198,7 +180,7 @@ class Quiet:
         if now.since < now.pause // 2:
             return ChangeVerdict(alarm + offset, False), self._anew()
         if self.after is None:
-            known = self.learnt(value, level)
+            known = self.learnt(value)
         else:
             known = self._onward(np.append(self.after, value), level)
         return ChangeVerdict(alarm + offset, False), known._as_it_was(now.rate)
@@ -208,16 +190,13 @@ class Quiet:
         season = self.season.with_alarm(number, level)
         if season.period == self.season.period:
             return replace(self, after=np.array([value]), season=season)
-        quiet = season.without_it()
-        quiet = np.minimum(quiet, _above_median(quiet, _COUNTED))
-        return replace(self, quiet=quiet, after=None, older=None, season=season)
+        return replace(self, quiet=season.without_it(), after=None, older=None, season=season)
 
-    @property
-    def _since_change(self) -> float:
+    def _since_change(self, rate: float) -> float:
         """The logarithm that an alarm takes at least, of a stream that stays as after a change."""
         if self.after is None or len(self.after) < _FEW:
             return -np.inf
-        return _above_median(self.after, _FAR) + _MARGIN
+        return _exceeded(self.after, rate) + _MARGIN
 
     def _anew(self) -> Self:
         """In the steps next to a change, of which nothing counts but the value of its alarm."""
@@ -234,10 +213,8 @@ class Quiet:
             older = self.quiet
             if self.older is not None:
                 older = self.older
-            return replace(known, quiet=np.minimum(after, _above_median(after, _COUNTED)), older=older)
-        for value in after:
-            known = known.learnt(float(value), level)
-        return known
+            return replace(known, quiet=after, older=older)
+        return known.learnt(*after)
 
     def _as_it_was(self, rate: float) -> Self:
         """With what was known before the stream became louder, where it is so no more."""
@@ -265,14 +242,13 @@ class Quiet:
                 judged.append(number)
             if number >= following and value > alarm:
                 changes.append(number)
-        quiet = np.minimum(self.quiet, _above_median(self.quiet, _COUNTED))
         verdict = ChangeVerdict(alarm, now.number in changes, True, tuple(judged), tuple(changes))
         after = None
         season = self.season
         for number in changes:
             after = np.zeros(0)
             season = season.with_alarm(number, alarm)
-        return verdict, replace(self, quiet=quiet, waiting=(), after=after, season=season)
+        return verdict, replace(self, waiting=(), after=after, season=season)
 
 
 @dataclass(frozen=True)
@@ -398,31 +374,8 @@ def outside(solver: Solver, bases: tuple[Array, ...]) -> tuple[float, ...]:
     return tuple(linalg.norm2(linalg.complement(scaled, P)) ** 2 for P in bases)
 
 
-def _above_median(quiet: Array, deviations: float) -> float:
+def _exceeded(quiet: Array, rate: float) -> float:
+    """What such logarithms exceed at this rate, if they fall off like an exponential on both sides."""
     median = float(np.median(quiet))
-    spread = float(np.median(np.abs(quiet - median)))
-    return median + deviations * max(spread, _FLATTEST)
-
-
-def _above_tail(quiet: Array, rate: float) -> float:
-    weights = _FORGET ** np.arange(len(quiet))[::-1]
-    order = np.argsort(quiet, kind="stable")
-    reached = np.cumsum(weights[order])
-    ordered = quiet[order]
-    return max(_beyond(quiet, weights, ordered, reached, share, rate) for share in _SHARES)
-
-
-def _beyond(quiet: Array, weights: Array, ordered: Array, reached: Array, share: float, rate: float) -> float:
-    place = np.searchsorted(reached, (1.0 - share) * reached[-1])
-    u = float(ordered[place])
-    above = quiet > u
-    # Where the largest values are all one, so is the quantile.
-    if not above.any():
-        return u + _FLATTEST * float(np.log(1.0 / rate))
-    heavy = weights[above]
-    k = heavy.sum() ** 2 / np.sum(heavy**2)
-    p = heavy.sum() / reached[-1]
-    mean = float(heavy @ (quiet[above] - u) / heavy.sum())
-    b = max(mean, _FLATTEST)
-    rarer = max(p / rate, 1.0) ** (1.0 / k)
-    return float(u + k * b * (rarer - 1.0))
+    spread = max(float(np.median(np.abs(quiet - median))), _FLATTEST)
+    return median + spread / float(np.log(2.0)) * float(np.log(0.5 / rate))

@@ -69,12 +69,6 @@ def test_masked_equals_unmasked(n_clients, tracker):
         assert 2 in masked.changes_
 
 
-def test_masked_equals_unmasked_for_many_clients():
-    parts, tracker = [own[:2] for own in problem_batches(12, rows=3)], STMiss(first_products=4, products=2)
-    plain, masked = (track(tracker, parts, n_components=R, mask=mask) for mask in (False, True))
-    assert_same_track(masked, plain)
-
-
 def test_what_streams_complete_is_theirs_under_masks_too():
     hit = np.random.default_rng(0).random((5, STEPS, 12, 24)) < 0.02
     spoilt = [[np.where(h & (t > 0), rows + 90.0, rows) for t, (h, rows) in enumerate(zip(*both, strict=True))]

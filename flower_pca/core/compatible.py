@@ -317,7 +317,7 @@ def check(stage: Stage[Any], on: On, listed: Listed) -> None:
     """
     for options, wanted in NEEDS:
         if set(options) <= on.keys() and not wanted.holds(stage):
-            where = " and ".join([_called(option) for option in options])
+            where = " and ".join([called(option) for option in options])
             best = (name for name, kind in listed.items() if not missing(kind(), *on))
             have = {name: kind for name, kind in listed.items() if _variant(kind, wanted)}
             # Algorithms that suit all other options come first, because the others would be refused for one of them.
@@ -358,13 +358,13 @@ def check_options(on: On) -> None:
             rule.option == "missing" and rule.beside == "dp" and on["missing"] == "mean" and on["dp"].public_ranges
         )
         if not (apart or constant):
-            raise refused(f"{rule.option} {_called(rule.beside)}", rule.must, _given(on[rule.option]), rule.then)
+            raise refused(f"{rule.option} {called(rule.beside)}", rule.must, _given(on[rule.option]), rule.then)
     if "dp" in on:
         _check_budget(on)
 
 
-def _called(name: str) -> str:
-    """An option in a sentence."""
+def called(name: str) -> str:
+    """What an option is called in a sentence: "with monitor", "under masks"."""
     return _CALLED.get(name, f"with {name}")
 
 

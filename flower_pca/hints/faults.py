@@ -22,6 +22,7 @@ from typing import Final
 import numpy as np
 
 from flower_pca.base import labels
+from flower_pca.base.linalg import Array
 from flower_pca.base.options import in_words, option
 from flower_pca.hints import shapes
 from flower_pca.hints.doubles import doubles
@@ -41,6 +42,8 @@ _LISTED: Final = option("columns", ["..."])
 _TIME: Final = re.compile(
     r"dat(e|um)|time|zeit|\btag\b|\bday\b|birth|geburt|admission|admitted|aufnahme|dob", re.IGNORECASE
 )
+_FROM, _UNTIL = 32_874, 51_136  # 1990 and 2040 as Excel counts days
+_DAYS: Final = 50  # different ones: of so many other numbers, one in 20 million lots avoids two days of the week
 
 
 def find(
@@ -186,12 +189,19 @@ def _dates(look: Look) -> Iterator[str]:
         if (values == np.rint(values)).all() and ((month >= 1) & (month <= 12) & (day >= 1) & (day <= 31)).all():
             yield _date(columns[j], f"dates such as {values[0]:.0f}")
     for j in np.flatnonzero(varies & (least >= 15000) & (most <= 60000)).tolist():
-        if _TIME.search(columns[j].removeprefix("column ")):
+        if _TIME.search(columns[j].removeprefix("column ")) or _are_working_days(look.values(j)):
             yield _date(columns[j], "days as Excel counts them")
     for j in np.flatnonzero(varies & (least >= 9.4e8) & (most <= 2.2e9)).tolist():
         values = look.values(j)
         if (values == np.rint(values)).all():
             yield _date(columns[j], "times in seconds since 1970")
+
+
+def _are_working_days(values: Array) -> bool:
+    """Whether whole numbers are days from 1990 to 2039 as Excel counts them, none of them a Saturday or a Sunday."""
+    days = np.unique(values)
+    among = len(days) >= _DAYS and days[0] >= _FROM and days[-1] < _UNTIL and bool((days == np.rint(days)).all())
+    return among and bool((days % 7 > 1).all())
 
 
 def _date(column: str, what: str) -> str:

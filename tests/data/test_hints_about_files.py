@@ -88,6 +88,11 @@ def mean(rows):
     return ",".join(f"{value:.1f}" for value in rows.mean(axis=0))
 
 
+def working_days(n, week):
+    """Days as Excel counts them from a Monday in 2023 on and so many weeks later, without weekends."""
+    return 44998 + 7 * (week + np.arange(n) // 5) + np.arange(n) % 5
+
+
 def days(rows, site):
     return 20240101 + 100 * (np.arange(len(rows)) % 12) + np.arange(len(rows)) % 28
 
@@ -172,6 +177,11 @@ FAULTS = {
         "all",
         with_more_columns("admission_date", lambda rows, site: 45000 + 7 * np.arange(len(rows)) % 300),
         r"hint: Column admission_date holds days as Excel counts them",
+    ),
+    "working days of Excel": (
+        "all",
+        with_more_columns("q7", lambda rows, site: working_days(len(rows), week=10 * site)),
+        r"hint: Column q7 holds days as Excel counts them",
     ),
     "seconds": (
         "all",

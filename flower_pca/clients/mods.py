@@ -48,7 +48,7 @@ def _names_of(mod: Any) -> Iterator[str]:
     """The names of a mod: its own, those of its base classes, and those of what a partial or a decorator wraps."""
     while isinstance(mod, functools.partial):
         mod = mod.func
-    function = getattr(inspect.unwrap(mod), "__func__", inspect.unwrap(mod))  # of a bound method
+    function = getattr(inspect.unwrap(mod), "__func__", inspect.unwrap(mod))  # The mod may be a bound method.
     yield getattr(function, "__name__", "")
     owner = getattr(mod, "__self__", mod)
     yield from (kind.__name__ for kind in type(owner).__mro__)

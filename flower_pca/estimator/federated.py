@@ -438,7 +438,8 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
 
 
 _LIKELIEST: Final = "mle"
-_SHARES: Final = ("site_share_", "explained_shares_", "explained_before_shares_")  # with a number for each component
+# Each has a number for each component.
+_SHARES: Final = ("site_share_", "explained_shares_", "explained_before_shares_")
 
 
 def _differs(name: str, value: object) -> bool:

@@ -23,7 +23,7 @@ from flower_pca.rows.combat import SiteEffect
 
 NAME: Final = "covariates"  # The name of the covariates in a message.
 ADJUSTED: Final = "adjusted"  # The key in a model of the degrees of freedom that removed covariates take.
-INVERSE: Final = "covariate_inverse"  # likewise: the pseudo-inverse of the products of these covariates
+INVERSE: Final = "covariate_inverse"  # The key in a model of the pseudo-inverse of the products of these covariates.
 SITE: Final = "site"  # Stands for the site of a row where a covariate's name may stand.
 _TIED: Final = 1e-10  # An eigenvalue below this share of the first one of the covariates' correlations is rounding.
 _REMEDY: Final = "Install the same flower_pca everywhere."

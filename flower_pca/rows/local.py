@@ -638,7 +638,7 @@ class CenteredBlocks:
         self._gap: Any = None
         if frame.fill is not None:
             self._gap = frame.fill - self._mean
-            if not self._gap.any():  # as the mean itself is the fill, mostly
+            if not self._gap.any():  # The fill is mostly the mean itself, which leaves no gap.
                 self._gap = 0.0
         rest = None if dtype == np.float64 else frame.mean - self._mean
         self.rest = Frame(rest, frame.scale)

@@ -212,7 +212,7 @@ def _in_process(
         for i in [i for i in public if clients[i].n]:
             rows = clients[i].in_frame(result.frame)
             own[i] = {**own.get(i, {}), **of_site(rows)}
-            if config.mask is not None:  # else the run itself tells of them
+            if config.mask is not None:  # Without masks, the run itself names these columns.
                 hints += hints_of_constant_columns(rows)
     names = {i: client.site for i, client in enumerate(clients) if client.site}
     found = replace(result, local=own, hints=(*result.hints, *hints), **_sites(names, len(clients), run))

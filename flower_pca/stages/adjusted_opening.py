@@ -39,7 +39,7 @@ _EXPLAINED: Final = 1e-12  # Below this share of a column's squares, covariates 
 _SLACK: Final = 1e-3
 _LEAST: Final = 1e-150  # Stands beside squares of 0, because a bound of 0 means that the bound is unknown.
 _MEANS, _CROSS, _SQUARES = "covariate_means", "covariate_products", "covariate_squares"
-_SITES = "sites"  # with rows
+_SITES = "sites"  # The number of sites that have rows.
 
 
 @dataclass(frozen=True)

@@ -126,7 +126,7 @@ class Explained(Stage[ExplainedState]):
         }
         if len(state.places):
             known |= dict.fromkeys(_OF_COLUMNS, 0.0)  # nobody knows how large columns are
-        if state.before:  # nor rows before they were harmonized
+        if state.before:  # Nobody knows the size of rows before they were harmonized either.
             known |= {f"{_BEFORE}{name}": 0.0 for name in _OF_SCORES if name in known}
         return known
 

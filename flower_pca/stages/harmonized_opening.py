@@ -54,8 +54,9 @@ _MOST: Final = 2**16  # covariates
 _CONSTANT: Final = 1e-12
 _LEAST_COLUMNS: Final = 3  # With fewer columns, there is no distribution that a site can be drawn towards.
 _NUMBERS: Final = ("slopes", "grand", "sigma")  # The arrays of the second message.
-_SAID: Final = "said"  # beside the sums of the first message: what each site has sent
-CONSTANT: Final = "constant_columns"  # in a model: the place of a site and that of a column that is constant there
+_SAID: Final = "said"  # What each site has sent, beside the sums of the first message.
+# The key in a model: the place of a site, and that of a column that is constant there.
+CONSTANT: Final = "constant_columns"
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ _COARSE: Final = 16  # bins of an octave
 _FINE: Final = 256  # bins of an octave near the average, with many columns
 _OCTAVES: Final = 20  # below and above the average
 _NEAR: Final = 2  # octaves below and above the average that have fine bins
-_SLACK: Final = 1e-6  # by which rounding may lift a leverage above 1
+_SLACK: Final = 1e-6  # Rounding may lift a leverage above 1 by this much.
 _LEAST_ROWS: Final = 3  # With fewer rows, there are no components without one row and its mean.
 
 

@@ -475,7 +475,7 @@ class GrowingResult(Watcher):
             if errors is not None:
                 metrics[number] = errors
         elif self.nodes is not None and self.nodes.purpose == wire.EVALUATE:
-            if record.metrics:  # of the last message alone, if masks make several of it
+            if record.metrics:  # If masks make several messages of one, only the last has metrics.
                 metrics[number] = records.figures(record.metrics)
         else:
             trained[number] = _figures_of(run, record)

@@ -105,7 +105,7 @@ class Patience:
 
 _POLL: Final = 0.2  # seconds between two looks for nodes
 _FOR_ACTIONS: Final = 60.0  # seconds that a node may take to say which actions its app has
-_NO_FUNCTION: Final = "function registered with name"  # in Flower's error of a ClientApp
+_NO_FUNCTION: Final = "function registered with name"  # Flower's error about a ClientApp contains these words.
 # Flower's codes of errors where no answer will come, for want of a node
 EXPIRED, _GONE, _CRASHED = (3, 4), 5, 8
 _MUTE: Final = "it has answered no message of this run, and its own log says whether its processes begin"
@@ -169,8 +169,9 @@ class Nodes:
     _misfits: set[int] = field(default_factory=set)  # nodes whose columns are not those that the run starts from
     _strangers: dict[int, str] = field(default_factory=dict)  # nodes without a function for this run, and what to do
     _actions: list[str] | None = None  # under which the first of them has PCA, once it was asked
-    _composed: dict[int, Message] = field(default_factory=dict)  # for a loop of Flower's, which sends them
-    purpose: str = "train"  # of the message under way: Flower's word for the stage that it is sent for
+    # The messages for a loop of Flower's, which sends them.
+    _composed: dict[int, Message] = field(default_factory=dict)
+    purpose: str = "train"  # Flower's word for the stage that the message under way is sent for.
     remarks: list[str] = field(default_factory=list)  # what readers of the result should know of hooks
     _step: int = -1  # the tracker's step that was begun last
     _began: float = 0.0

@@ -97,6 +97,19 @@ def test_shares_are_of_the_components_that_are_kept(components):
     assert len(pca.result_.table().splitlines()) == 1 + pca.n_components_
 
 
+def test_no_hint_is_about_a_component_that_is_not_kept():
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((400, 6)) * [30.0, 20.0, 1.0, 1.0, 1.0, 1.0]
+    sites = np.repeat(["bonn", "jena"], 200)
+    X[200:, 5] += 1.0  # in a direction of little variance
+    every = FederatedPCA().fit(X, sites=sites).result_
+    pca = FederatedPCA("mle").fit(X, sites=sites)
+    far = np.flatnonzero(every.site_share_ > 0.1)
+    assert far.min() >= pca.n_components_
+    assert [hint for hint in every.hints if "between sites" in hint]
+    assert not [hint for hint in pca.result_.hints if "between sites" in hint]
+
+
 def test_a_pipeline_passes_the_sites_on_to_fit_and_to_transform():
     X, sites, _ = mixed_table()
     y = (X.sex == "F").to_numpy()

@@ -32,7 +32,7 @@ from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.labels import count
 from flower_pca.base.linalg import Array
-from flower_pca.base.options import option
+from flower_pca.base.options import marks_of, option
 from flower_pca.base.shown import shown
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.config import COVARIATES, named_covariates
@@ -49,6 +49,7 @@ from flower_pca.settings.budget import DP
 from flower_pca.settings.counting import COUNTING
 from flower_pca.settings.masks import MaskedSums
 from flower_pca.simulation import Ray, simulate
+from flower_pca.stages.site_share import hints_of_sites
 
 _PASSED_ON: Final = (
     "center",
@@ -502,12 +503,16 @@ def _first(result: PCAResult, k: int) -> PCAResult:
     if cross is not None:
         cross = cross[:k, :k]
     shares: dict[str, Any] = {name: a[..., :k] for name in _SHARES if (a := getattr(result, name)) is not None}
+    of_sites = set(hints_of_sites(result.site_share_, result.sites_, result.n_samples_))
+    hints = [hint for hint in result.hints if marks_of(hint) not in of_sites]
+    hints += hints_of_sites(shares.get("site_share_"), result.sites_, result.n_samples_)
     return replace(
         result,
         components_=result.components_[:k],
         cross_=cross,
         explained_variance_=result.explained_variance_[:k],
         **shares,
+        hints=tuple(hints),
         residuals_=residuals,
         left_out_variance_=result.left_out_variance_ + beyond,
         sine_estimate_=sine,

@@ -880,3 +880,26 @@ def test_an_action_that_no_app_has_is_named_with_what_to_write():
     older = ClientApp(client_fn=lambda c: PCAClient(TWELVE[c.node_config["partition-id"]]).to_client())
     with pytest.raises(ConfigError, match=r"has a client_fn, which knows no actions\. Leave action='pca' out"):
         Krylov(n_components=2, action="pca").fit(FakeGrid(older, 3))
+
+
+@pytest.mark.parametrize("seconds", [np.float32(5.0), np.int64(5)])
+def test_seconds_may_be_numbers_of_numpy(seconds):
+    result = Krylov(n_components=2, round_timeout=seconds).start(grid_of(SHARDS), timeout=seconds)
+    assert {"components", "mean"} <= set(result.arrays)
+
+
+def test_a_strategy_with_hooks_refuses_a_second_run_while_one_is_under_way():
+    refused = []
+
+    class Nested(Krylov):
+        def aggregate_train(self, server_round, replies):
+            if not refused:
+                with pytest.raises(ConfigError, match=r"^Nested is in the middle of another run") as error:
+                    self.fit(grid_of(SHARDS))
+                refused.append(error)
+            return super().aggregate_train(server_round, replies)
+
+    strategy = Nested(n_components=2)
+    expected = Krylov(n_components=2).fit(grid_of(SHARDS))
+    assert strategy.fit(grid_of(SHARDS)).components_.tobytes() == expected.components_.tobytes()
+    assert strategy.fit(grid_of(SHARDS)).components_.tobytes() == expected.components_.tobytes()  # it is free again

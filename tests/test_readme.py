@@ -19,6 +19,7 @@ from flower_pca.plots import PICTURES
 with warnings.catch_warnings():  # what Flower's own imports warn of is not ours to mend
     warnings.simplefilter("ignore", DeprecationWarning)
     from flwr.app import Context, RecordDict
+    from flwr.cli.config_utils import load_and_validate
 
 sys.path.insert(0, str(ROOT / ".ci"))
 import tables  # where what writes them lies, which is no package
@@ -149,6 +150,15 @@ def test_the_app_for_flower_users_trains_on_its_components_and_its_strategy_samp
     assert accuracy > 0.9
     assert result.n_samples_ == 5 * 60
     assert {record.answered for record in result.history if record.stage == "ssi"} == {3}
+
+
+def test_flwr_run_takes_the_app_for_flower_users_as_it_is_printed(tmp_path):
+    (config,) = blocks("docs/flower.md", "toml")
+    (tmp_path / "pyproject.toml").write_text(config, encoding="utf-8")
+    (tmp_path / "app.py").write_text(blocks("docs/flower.md", "python")[0], encoding="utf-8")
+    found, complaints = load_and_validate(tmp_path / "pyproject.toml")  # what `flwr run` checks first
+    assert not complaints
+    assert found is not None
 
 
 def test_the_data_page_names_every_source_and_partition():

@@ -269,6 +269,11 @@ class FlowerStrategy(Strategy, Generic[R]):
         return []
 
     def _run(self, nodes: Nodes, watcher: Watcher, growing: GrowingResult) -> R:
+        if self._driven:  # what its hooks work on is kept in the strategy
+            raise ConfigError(
+                f"{type(self).__name__} is in the middle of another run, and its hooks can work on one at a time only. "
+                "Make one for each run."
+            )
         log(INFO, "Starting %s strategy:", type(self).__name__)
         self.summary()
         self._nodes = self._message = None
@@ -280,6 +285,7 @@ class FlowerStrategy(Strategy, Generic[R]):
 
         report = OnRound(lambda run: nodes.report(run.history[-1]))
         watchers = [report, *self._watchers(nodes), watcher]
+        self._driven = step is not None
         try:
             result: R = cast(R, drive(nodes.run, nodes, checkpoint=self._checkpoint, watchers=watchers, step=step))
         finally:
@@ -306,7 +312,7 @@ class FlowerStrategy(Strategy, Generic[R]):
     ) -> bool:
         """One round of the run, through the hooks as Flower's own loop calls them; whether the run has advanced."""
         nodes.begin(message)
-        self._driven, self._nodes, self._message = True, nodes, message
+        self._nodes, self._message = nodes, message
         number, grid = message.number + 1, nodes.grid
         asked = self._require_messages("configure_train", self.configure_train(number, growing.arrays, train, grid))
         self._require_ours(asked)

@@ -118,6 +118,8 @@ class Waits:
         checks.number("node_timeout", self.node_timeout, least=0.0, remedy="Give seconds.")
         checks.number("round_timeout", self.round_timeout, least=0.1, remedy="Give seconds.")
         checks.number("interval", self.interval, least=0.0, remedy="Give seconds.")
+        # Flower takes no number of numpy as the time to live of a message.
+        object.__setattr__(self, "round_timeout", float(self.round_timeout))
         if self.action is not None and not self.action.isidentifier():
             raise ConfigError(
                 f'action is {shown(self.action)}, which is not a Python identifier. Use "pca".',

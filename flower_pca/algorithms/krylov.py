@@ -62,7 +62,7 @@ class Basis:
         room = self.__dict__.get("room")
         # If columns were added to this very basis before, their place is taken.
         if room is None or room.used != m or end > room.array.shape[1]:
-            room = _Room(np.empty((d, max(end, min(2 * end, most))), order="F"))
+            room = _Room(np.empty((d, max(end, most)), order="F"))
             room.array[:, :m] = self.columns
         # A few rows at a time, which stay in the processor's cache while row order becomes column order.
         for i in range(0, d, _ROWS):
@@ -406,7 +406,15 @@ class Krylov(Iterative[KrylovState]):
         widest = self._widest_basis(state)
         basis = state.Q.add(state.block, widest)
         Q = basis.columns
-        inside = Q.T @ S
+        # What S has along Q is known but for rounding, as C is symmetric: H says what C makes of the older columns.
+        known = state.H[state.size :].T
+        own = state.block.T @ S
+        T = np.block([[state.T, known], [known.T, own]])
+        first = linalg.about_norm2(T)
+        since = int(np.argmax(np.append(known.any(axis=1), True)))
+        rest = S - Q[:, since:] @ np.vstack([known[since:], own])
+        block, off = linalg.next_block(rest, Q, first)
+        inside = np.vstack([known, own]) + off
         T = np.block([[state.T, inside[: state.size]], [inside[: state.size].T, inside[state.size :]]])
         some = state.k
         if Q.shape[1] + S.shape[1] > widest:
@@ -417,12 +425,10 @@ class Krylov(Iterative[KrylovState]):
         values, W = linalg.eigh_leading(T, len(T) if behind else some)
         # Rows of nothing but zeros have no first eigenvalue to measure by.
         first = max(float(values[0]), np.finfo(float).tiny)
-        outside = S - Q @ inside
-        block = linalg.next_block(outside, Q, first)
-        along = block.T @ outside
+        along = block.T @ rest
         lost = np.zeros(S.shape[1])
         if block.shape[1] < S.shape[1]:
-            lost = linalg.column_norms(outside - block @ along)
+            lost = linalg.column_norms(rest - Q @ off - block @ along)
         H = np.block([[state.H, inside], [np.zeros((len(along), state.size)), along]])
         random = np.pad(state.random, ((0, Q.shape[1] - len(state.random)), (0, 0)))
         state = replace(state, Q=basis, H=H, T=T, lost=np.append(state.lost, lost), block=block, random=random)

@@ -27,6 +27,8 @@ _DRAWN: Final = 2**16  # random numbers that are drawn at a time
 _PLAIN: Final = 1e-4
 # deviation of products of columns from those of orthonormal ones whose square is rounding
 _LITTLE: Final = 1e-7
+# How much of an orthonormal block may lie along a basis, if one projection is to make it orthogonal to it.
+_ASIDE: Final = 1e-5
 _ENTRIES: Final = 2**20  # entries that are copied at a time, of a large matrix
 _COLUMNS: Final = 4096  # Columns of blocks that stand side by side before their factor takes their place.
 # squares from which, and up to whose inverse, none that counts has vanished or gone beyond
@@ -285,26 +287,29 @@ def random_basis(d: int, p: int, seed: int) -> Array:
     return orth(random_block(d, p, seed))
 
 
-def krylov_block(S: Array, Q: Array, first: float) -> Array:
-    """orth((I - QQ')S), the next block of a Krylov space, without columns that are rounding."""
-    return next_block(complement(S, Q), Q, first)
+def next_block(S: Array, Q: Array, first: float) -> tuple[Array, Array]:
+    """orth((I - QQ')S), the next block of a Krylov space, without columns that are rounding; and Q'S.
 
-
-def next_block(rest: Array, Q: Array, first: float) -> Array:
-    """orth(rest) for rest = S - QQ'S, without columns that are rounding.
-
-    `rest` need not be orthogonal to Q beyond the rounding of S. `first` is the largest Ritz value:
-    what lies below 16 sqrt(d) eps times it cannot be told from rounding.
+    If nearly all of S along Q has been taken out before, Q is read twice instead of four times.
+    `first` is about the largest Ritz value: what lies below 16 sqrt(d) eps times it cannot be told
+    from rounding.
     """
     floor = _VANISHED * np.sqrt(len(Q)) * np.finfo(float).eps * first
+    block = _by_gram(S, floor)
+    if block is not None:
+        off = Q.T @ block
+        if np.abs(off).max(initial=0.0) < _ASIDE:
+            return polish(block - Q @ off), off @ (block.T @ S)
+    inside = Q.T @ S
+    rest = S - Q @ inside
     block = _by_gram(rest, floor)
     if block is not None:
         # `_by_gram` divides by small lengths, with which what rounding has left of Q grows.
-        return polish(block - Q @ (Q.T @ block))
+        return polish(block - Q @ (Q.T @ block)), inside
     block = independent(rest - Q @ (Q.T @ rest), floor)
-    if not block.shape[1]:
-        return block
-    return orth(complement(block, Q))
+    if block.shape[1]:
+        block = orth(complement(block, Q))
+    return block, inside
 
 
 def polish(Z: Array) -> Array:
@@ -341,6 +346,16 @@ def largest_eigenvalue(product: Callable[[Array], Array], d: int, steps: int) ->
     for _ in range(steps - 1):
         Z = orth(product(Z).astype(np.float64))
     return float(np.linalg.eigvalsh(Z.T @ product(Z))[-1])
+
+
+def about_norm2(T: Array) -> float:
+    """About the largest eigenvalue of a small symmetric matrix, and never above it, by the power method."""
+    sizes = column_norms(T)
+    size, v = float(sizes.max(initial=0.0)), T[:, int(np.argmax(sizes))]
+    for _ in range(8):
+        v = T @ (v / max(size, np.finfo(float).tiny))
+        size = float(np.linalg.norm(v))
+    return size
 
 
 def lanczos(product: Callable[[Array], Array], d: int, k: int, *, tol: float) -> tuple[Array, Array]:

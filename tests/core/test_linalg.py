@@ -89,13 +89,26 @@ def test_a_krylov_block_is_what_lapack_finds_outside_of_the_space(lengths, turne
     outside = linalg.orth(linalg.complement(orthonormal_columns(60, 4, seed=3), Q))
     S = outside * np.array(lengths) @ (W.T if turned else np.eye(4))
     S = S + Q @ np.random.default_rng(4).standard_normal((5, 4))
-    block = linalg.krylov_block(S, Q, 1.0)
+    block, inside = linalg.next_block(S, Q, 1.0)
+    np.testing.assert_allclose(inside, Q.T @ S, atol=1e-14)
     kept = np.array(lengths) > 1e-8  # below, rounding in S of size eps turns a direction by more than is asked here
     sure = outside[:, kept]
     assert sure.shape[1] <= block.shape[1] <= int(np.sum(np.array(lengths) > 0.0))
     assert_orthonormal(block)
     assert np.abs(Q.T @ block).max() < 1e-14
     np.testing.assert_allclose(block @ (block.T @ sure), sure, atol=1e-7)
+
+
+@every("left", [0.0, 1e-12, 1e-8, 1e-4, 1.0])
+def test_a_krylov_block_is_the_same_when_most_was_projected_out_before(left):
+    Q = orthonormal_columns(60, 5, seed=1)
+    outside = linalg.complement(np.random.default_rng(3).standard_normal((60, 4)), Q) * [1, 0.5, 0.1, 0.01]
+    S = outside + left * Q @ np.random.default_rng(4).standard_normal((5, 4))
+    block, inside = linalg.next_block(S, Q, 1.0)
+    np.testing.assert_allclose(inside, Q.T @ S, atol=1e-14)
+    assert_orthonormal(block)
+    assert np.abs(Q.T @ block).max() < 1e-14
+    assert linalg.sin_theta(block, linalg.orth(outside)) < 1e-12
 
 
 @every("size", [1e-12, 1e-8, 1e-3, 10.0])

@@ -131,8 +131,10 @@ def test_a_strategy_tells_the_same_and_logs_alarms(by, lines):
     assert strategy.result_so_far() is None
     grid = served_parts(parts, names=("north", "", "west"))
     if by == "hand":
-        while messages := list(strategy.configure_train(1, ArrayRecord(), ConfigRecord(), grid)):
-            strategy.aggregate_train(1, grid.send_and_receive(messages))
+        for i in itertools.count(1):
+            if not (messages := list(strategy.configure_train(i, ArrayRecord(), ConfigRecord(), grid))):
+                break
+            strategy.aggregate_train(i, grid.send_and_receive(messages))
     else:
         getattr(strategy, by)(grid)
     assert [without_sites(record) for record in told] == [without_sites(record) for record in reference]

@@ -23,7 +23,7 @@ from flwr.serverapp.strategy import (
 )
 
 from flower_pca import ConfigError, NotEnoughNodes, registry, simulate, strategies
-from flower_pca.clients import PCAClient, register
+from flower_pca.clients import PCAClient, Rules, register
 from flower_pca.strategies import Krylov, PCAStrategy, Standardize, arrays_of
 
 pytestmark = pytest.mark.usefixtures("lines")
@@ -903,3 +903,18 @@ def test_a_strategy_with_hooks_refuses_a_second_run_while_one_is_under_way():
     expected = Krylov(n_components=2).fit(grid_of(SHARDS))
     assert strategy.fit(grid_of(SHARDS)).components_.tobytes() == expected.components_.tobytes()
     assert strategy.fit(grid_of(SHARDS)).components_.tobytes() == expected.components_.tobytes()  # it is free again
+
+
+def test_an_app_of_ones_own_keeps_to_the_rules_in_a_node_config():
+    app = ClientApp()
+    register(
+        app,
+        lambda context: SHARDS[int(context.node_config["partition-id"])],
+        rules=lambda context: Rules.of_node_config(context.node_config),
+    )
+    grid = FakeGrid(app, len(SHARDS))
+    node = grid.node(0)
+    grid.nodes[node].node_config["min-rows"] = 10_000
+    result = Krylov(n_components=2, action="pca").fit(grid)
+    assert "fewer than 10000 rows, its min_rows" in result.left_out[0].why
+    assert result.n_samples_ == sum(map(len, SHARDS[1:]))

@@ -905,16 +905,25 @@ def test_a_strategy_with_hooks_refuses_a_second_run_while_one_is_under_way():
     assert strategy.fit(grid_of(SHARDS)).components_.tobytes() == expected.components_.tobytes()  # it is free again
 
 
-def test_an_app_of_ones_own_keeps_to_the_rules_in_a_node_config():
-    app = ClientApp()
-    register(
-        app,
-        lambda context: SHARDS[int(context.node_config["partition-id"])],
-        rules=lambda context: Rules.of_node_config(context.node_config),
-    )
-    grid = FakeGrid(app, len(SHARDS))
-    node = grid.node(0)
-    grid.nodes[node].node_config["min-rows"] = 10_000
-    result = Krylov(n_components=2, action="pca").fit(grid)
+def test_an_app_of_ones_own_keeps_to_the_rules_in_a_node_config_unless_it_gives_its_own():
+    def grid_with(**rules):
+        app = ClientApp()
+        register(app, lambda context: SHARDS[int(context.node_config["partition-id"])], **rules)
+        grid = FakeGrid(app, len(SHARDS))
+        grid.nodes[grid.node(0)].node_config["min-rows"] = 10_000
+        return grid
+
+    result = Krylov(n_components=2, action="pca").fit(grid_with())
     assert "fewer than 10000 rows, its min_rows" in result.left_out[0].why
     assert result.n_samples_ == sum(map(len, SHARDS[1:]))
+    for own in ({"min_rows": 5}, {"rules": Rules()}, {"rules": lambda context: Rules()}):
+        assert Krylov(n_components=2, action="pca").fit(grid_with(**own)).n_samples_ == sum(map(len, SHARDS))
+
+
+def test_an_app_of_ones_own_names_a_misspelt_rule():
+    app = ClientApp()
+    register(app, lambda context: SHARDS[int(context.node_config["partition-id"])])
+    grid = FakeGrid(app, len(SHARDS))
+    grid.nodes[grid.node(0)].node_config["min-row"] = 10_000
+    result = Krylov(n_components=2, action="pca").fit(grid)
+    assert list(result.left_out) == [0]

@@ -39,7 +39,8 @@ def client_app(
         From the node's context to its rows: an array, a scipy sparse array, a memory-mapped one, or a `Stream` of rows
         with gaps for trackers. Called once per run, node and process.
     rules : Given, default=None
-        What a node allows, or a function from its context to that.
+        What a node allows, or a function from its context to that. If no rule is given here or as a keyword, the rules
+        in the node's node-config hold.
     hosts : Hosts or None, default=None
         In simulations, from the context of a virtual node to the numbers of the clients that it hosts: see `register`.
     mods : sequence, default=()
@@ -84,7 +85,8 @@ def register(
     action : str, default="pca"
         Flower's name of the functions.
     rules : Given, default=None
-        What a node allows, or a function from its context to that.
+        What a node allows, or a function from its context to that. If no rule is given here or as a keyword, the rules
+        in the node's node-config hold.
     hosts : Hosts or None, default=None
         In simulations, from the context of a virtual node to the numbers of the clients that it hosts, or to none if it
         is one client itself. Each of them has a context of its own for `load` and `rules`, with its number as
@@ -214,6 +216,8 @@ class Ready:
     """
 
     def __init__(self, load: Load, rules: Given, keywords: Mapping[str, Any]) -> None:
+        if rules is None and not keywords:
+            rules = _of_operator
         self._load, self._rules, self._keywords = load, rules, keywords
         # Rules that are the same for all nodes are checked here, and the files they name are read
         # once.
@@ -270,6 +274,10 @@ class Ready:
             return self._rules_of(context).discreet
         except Exception:  # The refusal is about whatever went wrong.
             return True
+
+
+def _of_operator(context: Context) -> Rules:
+    return Rules.of_node_config(context.node_config)
 
 
 def _key(context: Context) -> int:

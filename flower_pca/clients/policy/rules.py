@@ -13,7 +13,7 @@ import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
@@ -432,10 +432,7 @@ class Rules:
             If a key is nearly that of a rule: its operator believes that it holds.
         """
         names = {f.name.replace("_", "-"): f.name for f in fields(cls)}
-        for key in config:
-            near = difflib.get_close_matches(key.replace("_", "-").lower(), names, n=1, cutoff=_NEAR)
-            if near and key not in names:
-                raise ConfigError(f"The node-config has {key}, which is no rule. Did you mean {near[0]}?")
+        _require_spelling(tuple(config), tuple(names))
         given = {name: config[key] for key, name in names.items() if key in config}
         if "allow" in given:
             named = str(given["allow"]).split(",")
@@ -556,3 +553,12 @@ class Rules:
 
         with private():
             return Identity.load(self.sign_key, self.trusted_keys)
+
+
+@lru_cache
+def _require_spelling(keys: tuple[str, ...], names: tuple[str, ...]) -> None:
+    """Refuse keys of a node-config that are nearly the name of a rule. The nodes of a simulation have the same keys."""
+    for key in keys:
+        near = difflib.get_close_matches(key.replace("_", "-").lower(), names, n=1, cutoff=_NEAR)
+        if near and key not in names:
+            raise ConfigError(f"The node-config has {key}, which is no rule. Did you mean {near[0]}?")

@@ -206,19 +206,25 @@ def test_a_corrected_value_waits_until_the_copy_is_erased_and_is_then_told_by_th
     assert np.linalg.norm((after - before)[[0, 1, 3], 2] - 5.0 * rows[7, [0, 1, 3]]) < 1e-9
 
 
-def test_dates_are_text_and_ages_and_zip_codes_are_numbers(tmp_path):
+def test_dates_are_text_unless_they_are_written_as_numbers_as_ages_and_zip_codes_are(tmp_path):
     table = pd.DataFrame(
-        {"age": [40.0, 92.0] * 30, "zip": [10115, 80331] * 30, "born": ["1930-01-02", "1984-05-06"] * 30}
+        {
+            "age": [40.0, 92.0] * 30,
+            "zip": [10115, 80331] * 30,
+            "born": ["1930-01-02", "1984-05-06"] * 30,
+            "seen": [20240105, 20231107] * 30,
+        }
     )
     table.to_csv(tmp_path / "rows.csv", index=False)
     table["born"] = pd.to_datetime(table["born"])
     table.to_parquet(tmp_path / "rows.parquet")
     for file in ("rows.csv", "rows.parquet"):
         rows = node_rows(sources.make(str(tmp_path / file)), Rules())
-        assert rows.names == ("age", "zip")
+        assert rows.names == ("age", "seen", "zip")
         assert [*rows.table.words] == ["born"]
     node = Node(0, sources.make(str(tmp_path / "rows.csv")))
-    told = node.ask("opening", {"peaks": True, "seed": 1, "width": 1}, Frame(names=("age", "zip")), algorithm="krylov")
-    assert told["peak"].tolist() == [92.0, 80331.0]
+    names = ("age", "seen", "zip")
+    told = node.ask("opening", {"peaks": True, "seed": 1, "width": 1}, Frame(names=names), algorithm="krylov")
+    assert told["peak"].tolist() == [92.0, 20240105.0, 80331.0]
     with pytest.raises(RefusedError, match="text in column born"):
-        node.ask("ssi", {"Z": np.eye(3)}, Frame(names=("age", "zip", "born")))
+        node.ask("ssi", {"Z": np.eye(3)}, Frame(names=("age", "born", "seen")))

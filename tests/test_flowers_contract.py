@@ -21,6 +21,8 @@ from flwr.serverapp.strategy import (
     Result,
     Strategy,
 )
+from flwr.supercore.constant import SUPERNODE_UVICORN_DEFAULT_PORT, UVICORN_DEFAULT_HOST
+from pages import text
 
 from flower_pca import ConfigError, NotEnoughNodes, registry, simulate, strategies
 from flower_pca.clients import PCAClient, Rules, register
@@ -927,3 +929,8 @@ def test_an_app_of_ones_own_names_a_misspelt_rule():
     grid.nodes[grid.node(0)].node_config["min-row"] = 10_000
     result = Krylov(n_components=2, action="pca").fit(grid)
     assert list(result.left_out) == [0]
+
+
+def test_a_supernode_listens_to_its_own_machine_only_as_the_page_for_administrators_says():
+    assert UVICORN_DEFAULT_HOST == "127.0.0.1"
+    assert f"only, at {UVICORN_DEFAULT_HOST}, port {SUPERNODE_UVICORN_DEFAULT_PORT}." in text("docs/administrator.md")

@@ -37,6 +37,16 @@ def leave(*words):
     return cli.main(["leave", *map(str, words)])
 
 
+def test_new_rows_that_are_like_the_old_ones_do_not_hide_a_site_that_has_left(four, tmp_path):
+    """Of sums over all rows, before and after: what is left of the others' change is small beside the site's matrix."""
+    _, before, _ = four
+    new = [RNG.standard_normal((len(rows), D)) + i for i, rows in enumerate(SITES[:3])]
+    after = total_of(signed(tmp_path / "later", new, profile="masked"))
+    left = SITES[3].T @ SITES[3]
+    assert error_of(before - after, left) < 0.2
+    assert error_of(before / 4, left) > 0.5  # what one would guess of it
+
+
 def test_a_site_that_leaves_is_told_by_the_sums_of_the_others_as_the_command_says(four, tmp_path, capsys):
     nodes, before, configs = four
     consent = tmp_path / "consent.txt"

@@ -5,6 +5,7 @@ import itertools
 import logging
 import multiprocessing
 import os
+import shutil
 import stat
 
 import numpy as np
@@ -252,6 +253,15 @@ def test_ids_are_those_of_the_column_that_the_operator_names(tmp_path):
     )
     read = sources.make(str(tmp_path / "x.csv"), ids="patient")
     assert error_of(product(read, tmp_path / "memory", **IDS), second_moments(X)) < 1e-9
+
+
+def test_a_node_with_a_copied_folder_answers_from_the_copied_rows_if_it_has_the_partition_id_too(tmp_path):
+    """What the page on backups says of a second node: another partition-id has other files in the folder."""
+    before = product(X, tmp_path / "mine")
+    shutil.copytree(tmp_path / "mine", tmp_path / "copied")
+    other = Node(1, SHARDS[1], memory_dir=tmp_path / "copied", **LOT).ask("ssi", {"Z": ALL}, run="of another")["Y"]
+    assert error_of(other, second_moments(SHARDS[1])) < 1e-9
+    assert np.array_equal(product(SHARDS[1], tmp_path / "copied"), before)
 
 
 def test_fewer_rows_than_a_lot_are_not_answered_from_at_all(tmp_path):

@@ -139,6 +139,33 @@ def test_nodes_may_have_files_without_rows(tmp_path: Path, mask: bool, answers: 
             assert out.why.startswith("The data of this node has no rows. Leave it out")
 
 
+def test_min_rows_keeps_no_site_without_rows_out_and_min_change_does(tmp_path: Path) -> None:
+    """Its zeros tell nothing of rows. A node with min_change has no copy of its rows yet."""
+    tables = [table.drop(columns="age") for table in as_tables(three_sites())]
+    nodes = [*tables, sources.make(files_without_rows(tmp_path)[0])]
+    for rules, out in (({"min_rows": 5}, []), ({"min_change": 20, "memory_dir": str(tmp_path)}, ["20 rows on"])):
+        with in_a_run():
+            found = PCAStrategy("krylov", n_components=2, mask=True, min_nodes=2).fit(grid_of(nodes, **rules))
+        assert found.n_samples_ == 95
+        assert [why for why in out if why in str(found.left_out)] == out
+        assert len(found.left_out) == len(out)
+
+
+def test_nodes_with_a_budget_count_it_among_their_peers(tmp_path: Path) -> None:
+    """They tell each other nothing of their columns, so not whether there are rows. Noise covers each of the others."""
+    tables = [table.drop(columns="age") / 4.0 for table in as_tables(three_sites())]
+    nodes = [*tables[:2], sources.make(files_without_rows(tmp_path)[0])]
+    rules = {"min_peers": 2, "max_epsilon": 60.0, "max_delta": 1e-6, "memory_dir": str(tmp_path / "memory")}
+    asked = {"n_components": 2, "mask": True, "min_nodes": 2}
+    dp = "dp(epsilon=50.0, delta=1e-6, clip=2.0)"
+    with in_a_run():
+        found = PCAStrategy("covariance", dp=dp, **asked).fit(grid_of(nodes, **rules))
+    assert not found.left_out
+    del rules["max_epsilon"], rules["max_delta"]
+    with in_a_run(), pytest.raises(NotEnoughNodes, match="Fewer than 3 sites of this masked sum have rows"):
+        PCAStrategy("covariance", dp=dp, **asked).fit(grid_of(nodes, **rules))
+
+
 def test_an_empty_site_hides_nobody(tmp_path: Path) -> None:
     """Two sites and an empty one are two sites: nodes that ask for two others refuse."""
     tables = [table.drop(columns="age") for table in as_tables(three_sites())]

@@ -20,6 +20,8 @@ from test_columns_nodes import fitted_by_columns, frames, rows_of_sites
 from flower_pca import DP, PCAResult, assembly, simulate, strategies
 from flower_pca.base.files import read
 from flower_pca.clients import Rules, client_app
+from flower_pca.clients.policy import small_cells
+from flower_pca.clients.storage import folders, record
 from flower_pca.dp.gaussian import noise_of
 from flower_pca.rows.frame import Frame
 
@@ -264,6 +266,13 @@ def test_the_tests_of_a_sentence_are_there(start):
         assert f"\ndef {name}(" in (Path(__file__).parent / file).read_text(encoding="utf-8"), test
 
 
+def test_what_is_kept_is_bounded_by_the_numbers_of_the_table():
+    page = text("docs/data-protection.md")
+    assert (folders.MOST_RUNS, "sixteen newer runs" in page) == (16, True)
+    assert f"there are {small_cells._RUNS} other versions of the rows or rules" in page
+    assert f"Of more than {record._MOST:,} runs in a month" in text("docs/privacy.md")
+
+
 def test_a_node_opens_no_connection_of_its_own(tmp_path, monkeypatch):
     def refused(*_, **__):
         raise AssertionError("A node has opened a connection.")
@@ -290,7 +299,7 @@ def test_options_and_messages_are_saved_with_the_result(tmp_path):
     result = simulate("krylov", SHARDS, n_components=2, mask="masks(threshold=0.7)", scale="std")
     again = PCAResult.load(result.save(tmp_path / "result.npz"))
     assert again.config == result.config
-    assert [record.stage for record in again.history] == [record.stage for record in result.history]
+    assert [message.stage for message in again.history] == [message.stage for message in result.history]
 
 
 def test_flower_tells_a_node_the_number_of_a_run_and_nobody_s_name():

@@ -121,6 +121,22 @@ def test_a_strategy_takes_it_by_either_of_its_names(earlier):
     assert np.array_equal(result.arrays["components"].numpy(), reference.components_)
 
 
+@pytest.mark.parametrize("name", ["krylov", "ssi", "local_power", "faps", "fed_oapm"])
+@pytest.mark.parametrize("saved", [False, True])
+@pytest.mark.usefixtures("lines")
+def test_a_strategy_knows_the_rows_of_its_start_again(name, saved, tmp_path):
+    first = PCAStrategy(name, n_components=K).fit(grid_of(NEW))
+    init = first
+    if saved:
+        init = tmp_path / "first.npz"
+        first.save(init)
+    again = PCAStrategy(name, n_components=K, init=init).fit(grid_of(NEW))
+    assert messages(again) <= 3 < messages(first)
+    assert again.status.ok
+    truth = leading(NEW, K)
+    assert sine(again.components_, truth) <= sine(first.components_, truth) + 1e-12
+
+
 def test_other_arrays_are_left_aside_with_a_warning(lines):
     weights = ArrayRecord({"weights": Array(np.eye(2))})
     result = strategies.Krylov(n_components=2).start(grid_of(NEW), weights, num_rounds=3)

@@ -155,6 +155,13 @@ def components_of(init: Start) -> Components:
     return Components(rows, getattr(found, "scale_", None), getattr(found, "feature_names_in_", None))
 
 
+def read(init: Start) -> PCAResult | Components:
+    """A start as a run needs it: a result, which tells of its rows too, or components."""
+    found: Any = _loaded(init)
+    components = components_of(found)
+    return found if isinstance(found, PCAResult) else components
+
+
 def refuse_setting(algorithm: Algorithm[Any], init: Start) -> None:
     """Refuse a word that the algorithm's own `init` takes: the `init` of a run takes components to begin with."""
     if not isinstance(init, str):

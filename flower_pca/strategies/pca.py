@@ -174,7 +174,7 @@ class PCAStrategy(FlowerStrategy[PCAResult]):
         self._start: Start | None = None
         if init is not None:
             starts.refuse_setting(config.algorithm, init)
-            self._start = starts.components_of(init)
+            self._start = starts.read(init)
         self._check_run()
 
     @property

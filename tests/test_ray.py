@@ -64,6 +64,19 @@ def test_levels_of_words_are_the_same_bits_on_ray(cluster: str) -> None:
     np.testing.assert_array_equal(there.loading_errors_, here.loading_errors_)
 
 
+def test_sites_without_rows_are_left_out_or_add_zeros(cluster: str) -> None:
+    parts = eight()
+    sites = {"a": parts[0], "empty": parts[0][:0], "b": parts[1], "c": parts[2]}
+    for mask in (None, True):
+        there, here = (
+            simulate("krylov", sites, n_components=2, mask=mask, backend=backend)
+            for backend in (Ray(address=cluster, clients_per_node=2), "in_process")
+        )
+        assert_same_bits(there, here)
+        assert there.left_out == here.left_out == ({} if mask else {1: ("empty", "it has no rows")})
+        assert there.site_names == here.site_names
+
+
 def test_every_kind_of_shard_travels_and_nothing_is_left_behind(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -491,7 +491,9 @@ def _tables(files: Sequence[Path], options: Mapping[str, Any], drop: Sequence[st
             )
         if table.words:
             raise no_numbers(file, table.words)
-        if table.ndim == 2 and len(table) == 0:
+    for table, file in zip(tables, files, strict=True):
+        # A site may have no row yet. Its columns must be those of the others, so a file without a line says nothing.
+        if table.ndim == 2 and not len(table) and (not table.columns or not any(map(len, tables))):
             raise no_rows(file)
     return tables
 

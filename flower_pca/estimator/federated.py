@@ -382,9 +382,8 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         result, several = self.result_, tables.several(X)
         if several is not None:
             every, whose = several
-            return np.concatenate(
-                [work(self._at(whose.get(i, i)), self._with_names(table)) for i, table in enumerate(every)]
-            )
+            filled = [(i, table) for i, table in enumerate(every) if table.shape[0]] or list(enumerate(every))
+            return np.concatenate([work(self._at(whose.get(i, i)), self._with_names(table)) for i, table in filled])
         rows = self._with_names(X)
         if not result.is_by_site:
             return work(result, rows)

@@ -171,8 +171,10 @@ def pick(table: Any, names: Sequence[str] | None, *, who: str) -> Any:
     return table[list(names)]
 
 
-def check(estimator: Any, X: Any, *, reset: bool, who: str) -> Any:
+def check(estimator: Any, X: Any, *, reset: bool, who: str, least: int = 1) -> Any:
     """The rows of a table as scikit-learn checks them, by the parameters `columns` and `missing` of the estimator.
+
+    There are at least `least` of them: of several tables, some may have no row.
 
     With columns of words, of which scikit-learn's checks know nothing, they are checked by the run.
 
@@ -196,8 +198,8 @@ def check(estimator: Any, X: Any, *, reset: bool, who: str) -> Any:
         finite = True
     try:
         if isinstance(X, Table):
-            return _checked_rows(estimator, X, reset=reset, who=who, finite=finite)
-        return _valid(estimator, X, finite, reset=reset)
+            return _checked_rows(estimator, X, reset=reset, who=who, finite=finite, least=least)
+        return _valid(estimator, X, finite, reset=reset, least=least)
     except DataError:
         raise
     except (TypeError, ValueError) as error:
@@ -260,30 +262,38 @@ def _with_words(estimator: Any, X: Any, columns: tuple[str, ...] | None, *, rese
 
 def _note_names(estimator: Any, table: Any, *, first: bool, who: str) -> Any:
     try:
-        return check(estimator, table, reset=first, who=who)
+        return check(estimator, table, reset=first, who=who, least=0)
     except ValueError as error:
         if not isinstance(error, DataError):  # A DataError names the row already.
             error.add_note(f"in the table of {who}")
         raise
 
 
-def _valid(estimator: Any, X: Any, finite: bool | str, *, reset: bool) -> Any:
-    return validate_data(estimator, X, reset=reset, accept_sparse="csr", dtype=DTYPES, ensure_all_finite=finite)
+def _valid(estimator: Any, X: Any, finite: bool | str, *, reset: bool, least: int) -> Any:
+    return validate_data(
+        estimator, X, reset=reset, accept_sparse="csr", dtype=DTYPES, ensure_all_finite=finite, ensure_min_samples=least
+    )
 
 
-def _checked_rows(estimator: Any, X: Table, *, reset: bool, who: str, finite: bool | str) -> Any:
+def _checked_rows(estimator: Any, X: Table, *, reset: bool, who: str, finite: bool | str, least: int) -> Any:
     """Likewise of rows with names, which scikit-learn does not know to have any."""
     known = getattr(estimator, "feature_names_in_", None)
     if X.words:
         raise no_numbers(who, X.words, file=False)
     if X.names is None or reset or known is None:
-        rows = _valid(estimator, X.values, finite, reset=reset)
+        rows = _valid(estimator, X.values, finite, reset=reset, least=least)
         if reset and X.names is not None:
             estimator.feature_names_in_ = np.array(X.names, dtype=object)
         return rows
     values = pick(X, list(known), who=who).values
     return check_array(
-        values, estimator=estimator, input_name="X", accept_sparse="csr", dtype=DTYPES, ensure_all_finite=finite
+        values,
+        estimator=estimator,
+        input_name="X",
+        accept_sparse="csr",
+        dtype=DTYPES,
+        ensure_all_finite=finite,
+        ensure_min_samples=least,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from flower_pca.base import labels
@@ -26,6 +27,7 @@ def parted(
     *,
     otherwise: str,
     keys: Mapping[int, int] | None = None,
+    unasked: Mapping[int, str] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """The fields `site_names` and `left_out` of a result.
 
@@ -43,6 +45,8 @@ def parted(
         Why a client that has never failed was left out.
     keys : mapping or None, default=None
         What a result calls clients, if it calls them otherwise than the run does.
+    unasked : mapping, default={}
+        Why clients were left out before the first message.
     """
     keys = keys or {}
     why = {client: reason for record in history for client, reason in record.failures.items()}
@@ -52,7 +56,7 @@ def parted(
         if client not in contributors:
             called = names.get(client) or labels.client_name({}, key)
             # A node says its own name before its reason.
-            reason = why.get(str(client), otherwise).removeprefix(f"{called}: ").rstrip(".")
+            reason = why.get(str(client), unasked.get(client, otherwise)).removeprefix(f"{called}: ").rstrip(".")
             out[key] = LeftOut(called, reason)
         elif client in names:
             there[key] = names[client]

@@ -129,7 +129,7 @@ class Measured:
         """All rows as one array, dense or sparse."""
         if self.sparse:
             return self.csr
-        return np.concatenate(list(self.stored()))
+        return source.whole(self.rows)
 
     def blocks(self) -> Iterator[Array]:
         """Blocks of stored rows as arrays, of sparse rows too."""

@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, Final, Unpack, cast
 
 from flower_pca import assembly, client_half, registry
@@ -153,7 +154,8 @@ def simulate(
             )
         from flower_pca.simulation import ray
 
-        result = ray.run(config, sites, public, replace(conduct, on_round=watch.after_message))
+        out = _without_rows(config, clients)
+        result = ray.run(config, sites, public, replace(conduct, on_round=watch.after_message), out=out)
     if config.covariates is not None and config.columns is not None:
         clients = [client.arrange(config.columns) for client in clients]  # Hints are about features.
     if (config.variants or config.highly_variable) is not None and result.feature_names_in_ is not None:
@@ -191,10 +193,13 @@ def _in_process(
 ) -> PCAResult:
     """The result of a loop over the clients, with what it leaves the `public` ones themselves."""
     bits, here, source = None, None, None
+    out = _without_rows(config, clients)
     if config.dp is not None and config.dp.noise_seed is not None:
         bits = [seeded_bits(config.dp.noise_seed, i) for i in range(len(clients))]
     if present is not None:
         here = _presence(present, len(clients))
+    if out:
+        here = functools.partial(_others, out, here or (lambda _: list(range(len(clients)))))
     if conduct.answers == "fixed":
         source = functools.partial(FixedData.of, gaps=config.missing == "mean")
     there = Shards(clients, present=here, bits=bits, seed=config.seed, source=source)
@@ -215,7 +220,7 @@ def _in_process(
             if config.mask is not None:  # Without masks, the run itself names these columns.
                 hints += hints_of_constant_columns(rows)
     names = {i: client.site for i, client in enumerate(clients) if client.site}
-    found = replace(result, local=own, hints=(*result.hints, *hints), **_sites(names, len(clients), run))
+    found = replace(result, local=own, hints=(*result.hints, *hints), **_sites(names, len(clients), run, out))
     if names:
         return found.with_names({})
     return found
@@ -241,7 +246,8 @@ def _require_clients(config: PCAConfig, sites: Sequence[Table]) -> list[LocalDat
     """The clients, if what is asked can be had of them."""
     # Of missing values the opening of a harmonized run speaks itself, because nothing may take their place.
     missing = config.missing != "error" or config.harmonize is not None
-    clients = rows_of(sites, missing=missing, columns=config.columns_and_covariates, empty=config.mask is not None)
+    some = any(site.shape[:1] != (0,) for site in sites)
+    clients = rows_of(sites, missing=missing, columns=config.columns_and_covariates, empty=some)
     rows = sum([client.n for client in clients])
     d = clients[0].d
     if config.covariates is not None:
@@ -390,9 +396,24 @@ def track(
     return replace(result, **_sites(names, len(clients), run))
 
 
-def _sites(names: Mapping[int, str], clients: int, run: Driven) -> dict[str, Any]:
-    """The fields `site_names` and `left_out` of the result of a run of so many clients."""
-    return parted(names, range(clients), run.roll.contributors, run.history, otherwise="fraction left it out")
+def _without_rows(config: PCAConfig, clients: Sequence[LocalData]) -> dict[int, str]:
+    """Why clients without rows are left out. Under masks they take part with zeros, so the server learns of none."""
+    if config.mask is not None:
+        return {}
+    return {i: "it has no rows" for i, client in enumerate(clients) if not client.n}
+
+
+def _others(out: Mapping[int, str], present: Callable[[int], Iterable[int]], number: int) -> list[int]:
+    """The clients that can be reached by the message with this number, but for those that are left out."""
+    return [client for client in present(number) if client not in out]
+
+
+def _sites(
+    names: Mapping[int, str], clients: int, run: Driven, out: Mapping[int, str] = MappingProxyType({})
+) -> dict[str, Any]:
+    """The fields `site_names` and `left_out` of the result of a run of so many clients, some never asked."""
+    fraction = "fraction left it out"
+    return parted(names, range(clients), run.roll.contributors, run.history, otherwise=fraction, unasked=out)
 
 
 def _streams(streams: Any, batch: int | None) -> list[Stream]:

@@ -6,17 +6,19 @@ import contextlib
 import logging
 import os
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from flower_pca.base import errors, files
+from flower_pca.base import errors, files, labels
 from flower_pca.base.errors import ConfigError, NotEnoughNodes
 from flower_pca.base.options import option
 from flower_pca.core.config import PCAConfig
 from flower_pca.core.drive import Driven
 from flower_pca.core.stage import Arrays
+from flower_pca.results.left_out import LeftOut
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.steps import TrackingResult
 from flower_pca.rows.stream import Stream
@@ -33,29 +35,44 @@ B = TypeVar("B")  # what comes back from clients
 _START: Final = 300.0  # seconds for all virtual nodes to register
 
 
-def run(config: PCAConfig, shards: Sequence[Any], public: Collection[int], conduct: SimulationSettings) -> PCAResult:
-    """Run a PCAStrategy of a configuration over one virtual node per shard; own results of `public` ones come back."""
+def run(
+    config: PCAConfig,
+    sites: Sequence[Any],
+    public: Collection[int],
+    conduct: SimulationSettings,
+    *,
+    out: Mapping[int, str] = MappingProxyType({}),
+) -> PCAResult:
+    """Run a PCAStrategy of a configuration over one virtual node per site, but for those left `out`, with reasons.
+
+    Own results of `public` sites come back.
+    """
     assert conduct.engine is not None
     _require_ray()
     from flower_pca.clients.storage.folders import own_file
     from flower_pca.strategies import PCAStrategy
 
+    there = [i for i in range(len(sites)) if i not in out]
+
     def back(output: Path) -> dict[int, Arrays]:
-        written = [(i, own_file(output, i)) for i in public]
-        there = [(i, path) for i, path in written if path.exists()]
-        return {i: files.read(path, "own result")[1] for i, path in there}
+        written = [(i, own_file(output, node)) for node, i in enumerate(there) if i in public]
+        return {i: files.read(path, "own result")[1] for i, path in written if path.exists()}
 
     strategy = PCAStrategy(
         config,
-        min_nodes=len(shards),
+        min_nodes=len(there),
         node_timeout=_START,
         hosted=conduct.engine.hosted,
         checkpoint=conduct.checkpoint,
         init=conduct.init,
     )
     rules: dict[str, Any] = {"answers": conduct.answers, "noise_seed": config.seed}
+    shards = [sites[i] for i in there]
     found, own = _simulate(strategy, shards, back, conduct.engine, conduct.on_round, rules)
-    return replace(found, local=own)
+    names = {there[node]: name for node, name in found.site_names.items()}
+    left = {there[node]: site for node, site in found.left_out.items()}
+    left |= {i: LeftOut(sites[i].site or labels.client_name({}, i), why) for i, why in out.items()}
+    return replace(found, local=own, site_names=names, left_out=dict(sorted(left.items())))
 
 
 def track(

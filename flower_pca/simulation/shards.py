@@ -74,7 +74,7 @@ class Packs(ABC):
         named = Table(
             rows, None if names is None else tuple(names), words, entry["source"], entry["site"], ids=entry["ids"]
         )
-        return LocalData(named, who=f"client {client}", missing=True)
+        return LocalData(named, who=f"client {client}", missing=True, empty=True)
 
 
 @dataclass(frozen=True)

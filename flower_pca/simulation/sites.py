@@ -166,5 +166,5 @@ def _others(sites: Sequence[Table], coding: Coding) -> tuple[str, ...]:
 
 def _exactly(site: Table, columns: tuple[str, ...], who: str) -> Table:
     """The site with these columns, made of words where it has none of the name."""
-    rows = LocalData(site, who=who, missing=True).arrange(columns)
+    rows = LocalData(site, who=who, missing=True, empty=True).arrange(columns)
     return replace(site, values=rows.plain(), names=columns, words={}, texts={}, coded=(), made=rows.table.made)

@@ -12,9 +12,11 @@ from builders import Array, rotation
 from cases import every
 from fake_grid import grid_of, in_a_run
 
-from flower_pca import DataError, NotEnoughNodes, PCAResult, make, registry, simulate
+from flower_pca import DataError, FederatedPCA, NotEnoughNodes, PCAResult, make, registry, simulate
+from flower_pca.cli import main
 from flower_pca.core import compatible
 from flower_pca.data import sources
+from flower_pca.results.left_out import left_out_in_words
 from flower_pca.strategies import PCAStrategy
 
 D = 8
@@ -107,9 +109,80 @@ def test_sites_cannot_be_harmonized_with_none() -> None:
         simulate("krylov", with_an_empty_one(shards, 1), n_components=2, mask=True, harmonize="combat")
 
 
-def test_without_masks_it_is_named() -> None:
-    with pytest.raises(DataError, match=r"^The data of client 1 has no rows. Leave it out"):
-        simulate("krylov", with_an_empty_one(three_sites(), 1), n_components=2)
+def test_without_masks_it_is_left_out_and_named() -> None:
+    given: dict[str, Any] = {"n_components": 2}
+    shards = dict(zip("abc", three_sites(), strict=True))
+    expected = simulate("krylov", shards, **given)
+    found = simulate(
+        "krylov", {"a": shards["a"], "empty": shards["a"][:0], "b": shards["b"], "c": shards["c"]}, **given
+    )
+    np.testing.assert_array_equal(found.components_, expected.components_)
+    assert found.left_out == {1: ("empty", "it has no rows")}
+    assert found.site_names == {0: "a", 2: "b", 3: "c"}
+    assert len(found.history) == len(expected.history)
+    assert left_out_in_words(found.left_out) == "The rows of empty (it has no rows) are not in this result."
+
+
+@every("place", [0, 3])
+def test_own_results_keep_their_places(place: int) -> None:
+    given: dict[str, Any] = {"n_components": 2, "max_rounds": 20}
+    found = simulate("per_pca", with_an_empty_one(three_sites(), place), **given)
+    assert [*found.local] == [i for i in range(4) if i != place]
+    if place == 3:  # Starts are drawn by place.
+        np.testing.assert_array_equal(found.components_, simulate("per_pca", three_sites(), **given).components_)
+
+
+@pytest.mark.parametrize(
+    "option", ["deviations", "gaps", "own means in gaps", "explained", "without the site", "a signal"]
+)
+def test_it_is_left_out_with_every_option(option: str) -> None:
+    shards: list[Any] = as_tables(three_sites())
+    given = {"n_components": 2, "columns": [f"x{j}" for j in range(D)], **OPTIONS[option]}
+    assert_same(simulate("krylov", with_an_empty_one(shards, 3), **given), simulate("krylov", shards, **given))
+
+
+def test_columns_of_words_may_be_empty() -> None:
+    shards = [
+        table.assign(ward=["north", "south"] * (len(table) // 2) + ["north"] * (len(table) % 2))
+        for table in as_tables(three_sites())
+    ]
+    given: dict[str, Any] = {"n_components": 2, "categorical": ["ward"]}
+    assert_same(simulate("krylov", with_an_empty_one(shards, 0), **given), simulate("krylov", shards, **given))
+
+
+def test_who_can_be_reached_may_be_a_function() -> None:
+    shards = three_sites()
+    given: dict[str, Any] = {"n_components": 2, "max_rounds": 30}
+    found = simulate("ssi", with_an_empty_one(shards, 1), fraction=lambda number: range(4), **given)
+    assert_same(found, simulate("ssi", shards, **given))
+    assert list(found.left_out) == [1]
+
+
+@pytest.mark.parametrize("mask", [None, True])
+def test_an_estimator_takes_a_list_with_one(mask: bool | None) -> None:
+    shards = three_sites()
+    expected = FederatedPCA(n_components=2, mask=mask).fit(shards)
+    found = FederatedPCA(n_components=2, mask=mask).fit(with_an_empty_one(shards, 1))
+    np.testing.assert_allclose(found.components_, expected.components_, atol=1e-6)
+    assert list(found.result_.left_out) == ([] if mask else [1])
+    assert found.transform(with_an_empty_one(shards, 1)).shape == (95, 2)
+    with pytest.raises(ValueError, match="0 sample"):
+        found.fit(shards[0][:0])
+
+
+@pytest.mark.parametrize("mask", [False, True])
+def test_a_folder_may_have_a_file_with_its_header_only(tmp_path: Path, mask: bool) -> None:
+    folder = tmp_path / "sites"
+    folder.mkdir()
+    for site, table in zip("abc", as_tables(three_sites()), strict=True):
+        table.drop(columns="age").to_csv(folder / f"{site}.csv", index=False)
+    given = ["run", str(folder), "--components", "2", *(["--mask"] if mask else [])]
+    assert main([*given, "--out", str(tmp_path / "all")]) == 0
+    (folder / "empty.csv").write_text(",".join(f"x{j}" for j in range(D)) + "\n")
+    assert main([*given, "--out", str(tmp_path / "one_empty")]) == 0
+    found, expected = (PCAResult.load(tmp_path / name / "result.npz") for name in ("one_empty", "all"))
+    assert_same(found, expected)
+    assert [out.name for out in found.left_out.values()] == ([] if mask else ["empty"])
 
 
 def files_without_rows(folder: Path) -> list[str]:

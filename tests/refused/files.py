@@ -278,9 +278,11 @@ FOLDER = [
                 {"spec": "csv(path='{}/x.csv')"},
                 "^/.*/x.csv is a folder, and this reads a file. Write folder(path='/.*/x.csv').",
             ),
-            *(
-                ({**AGE, "b.csv": text}, {}, "^The data file /.*/b.csv has no rows. Mend it, or take it away.")
-                for text in ("", "age,bmi\n")
+            ({**AGE, "b.csv": ""}, {}, "^The data file /.*/b.csv has no rows. Mend it, or take it away."),
+            (
+                {"a.csv": "age\n", "b.csv": "age\n"},
+                {},
+                "^The data file /.*/a.csv has no rows. Mend it, or take it away.",
             ),
             (
                 {"bonn.csv": "age,note\n1,x\n", "jena.csv": "age,note\n1,x\n"},

@@ -436,7 +436,7 @@ ONE_TABLE = [
         f"The data of client 1 is a masked array in which {int((TABLE > 1.0).sum())} entries are missing",
         DataError,
     ),
-    Refused(on(TABLE, TABLE[:0]), "The data of client 1 has no rows. Leave it out.", DataError),
+    Refused(on(TABLE[:0], TABLE[:0]), "The data of client 0 has no rows. Leave it out.", DataError),
     Refused(on(TABLE[:, :0]), "The data of client 0 has no columns. Leave it out.", DataError),
     Refused(
         on(TABLE, TABLE[:, 0]),

@@ -313,6 +313,33 @@ def test_picked_columns_of_sparse_cells_are_the_same_whether_they_are_kept_in_me
     assert np.array_equal(np.asarray(lazy), counts_of_labs()[0][:, [3, 1, 8, 0]])
 
 
+def test_picked_columns_of_sparse_cells_are_read_from_the_file_once_for_all_picks(monkeypatch, tmp_path):
+    from flower_pca.blocks import compressed
+
+    lab_of_cells().write_h5ad(tmp_path / "x.h5ad")
+    table = sources.table(f"h5ad(path='{tmp_path}/x.h5ad')")
+    monkeypatch.setattr(compressed, "_HELD", 0)
+    names = table.names
+    turned = table.pick(names[::-1])
+    assert turned.pick(names).values is table.values
+    again = turned.pick(["g3", "g1"])
+    assert again.values.source is table.values
+    assert np.array_equal(np.asarray(again), counts_of_labs()[0][:, [3, 1]])
+    assert np.array_equal(np.asarray(turned[5:9]), counts_of_labs()[0][5:9, ::-1])
+
+
+@pytest.mark.parametrize("lengths", [[4, 9, 0, 30, 0, 0, 25, 1, 0], [0, 0, 25, 0, 0], [30, 30], [0], [5] * 40])
+@pytest.mark.parametrize("rows", [1, 2, 3, 100])
+def test_sparse_rows_are_cut_at_the_same_places_whatever_the_lengths_of_the_pieces_are(monkeypatch, lengths, rows):
+    from scipy.sparse import csr_array
+
+    monkeypatch.setattr(source, "_ENTRIES", 25)
+    whole = csr_array((np.arange(len(lengths))[:, None] >= 0) & (np.arange(30) < np.array(lengths)[:, None])) * 1.0
+    expected = [stop - start for start, stop in source.cut_sparse(whole.indptr)]
+    pieces = [whole[i : i + rows] for i in range(0, len(lengths), rows)]
+    assert [piece.shape[0] for piece in source.cut_again(pieces)] == expected
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("lines")
 @pytest.mark.parametrize("mask", [None, True], ids=["plain", "masks"])

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
 
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
-from flower_pca.blocks.source import Blocks, Stored, cut_sparse
+from flower_pca.blocks.source import Blocks, Stored, cut_again, cut_sparse
 
 _HELD: Final = 2**26  # bytes of picked columns that are kept in memory; more are picked again at each pass
 
@@ -62,6 +62,12 @@ class Compressed(Stored):
             raise DataError(f"The sparse matrix of {who} holds {group['data'].dtype}. Write it with real numbers.")
         return cls(group, indptr, d)
 
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the stored entries with their columns."""
+        stored = int(self._indptr[-1] - self._indptr[0])
+        return stored * (self.dtype.itemsize + self._group["indices"].dtype.itemsize)
+
     def pieces(self) -> Iterator[Any]:
         """Rows with about 2^21 stored entries."""
         for start, stop in cut_sparse(self._indptr):
@@ -105,41 +111,56 @@ def canonical(S: Any) -> Any:
 
 
 class PickedSparse(Stored):
-    """Some columns of a source of CSR, in another order. They are picked piece by piece."""
+    """Some columns of a source of CSR, each at most once, in another order. They are picked piece by piece."""
 
     sparse = True
 
     def __init__(self, source: Blocks, columns: Array) -> None:
-        self._source, self._columns = source, columns
+        self.source, self.columns = source, columns
         self.shape, self.dtype = (source.shape[0], len(columns)), source.dtype
+
+    def between(self, start: int, stop: int) -> PickedSparse | None:
+        """The rows from `start` on and before `stop`, if the source has them without all others."""
+        stretch = getattr(self.source, "between", lambda start, stop: None)(start, stop)
+        return None if stretch is None else PickedSparse(stretch, self.columns)
 
     def pieces(self) -> Iterator[Any]:
         """Pieces that begin where those of the same rows in memory do."""
-        return _cut_again(canonical(piece[:, self._columns]) for piece in self._source.pieces())
+        place = np.full(self.source.shape[1], -1, dtype=np.int32)
+        place[self.columns] = np.arange(len(self.columns), dtype=np.int32)
+        return cut_again(_placed(piece, place, len(self.columns)) for piece in self.source.pieces())
+
+
+def _placed(S: Any, place: Array, d: int) -> Any:
+    """The entries of CSR, each in the column at the place of its own; what has no place, -1, is left out."""
+    data, indices, indptr = S.data, place[S.indices], S.indptr
+    if d < len(place):
+        kept = indices >= 0
+        ends = np.concatenate([[0], np.cumsum(kept)])
+        data, indices, indptr = data[kept], indices[kept], ends[indptr]
+    else:
+        data = data.copy()  # Entries change their places below.
+    placed = _csr(data, indices, indptr, d)
+    placed.sort_indices()
+    # The source stores each place once, so that scipy need not look for it.
+    placed.has_canonical_format = True
+    return placed
 
 
 def picked_sparse(source: Blocks, columns: Array) -> Any:
     """These columns of a source of CSR: in memory if they take little of it, else as a source."""
     from scipy.sparse import csr_array, vstack
 
+    if isinstance(source, PickedSparse):
+        source, columns = source.source, source.columns[columns]
+    if np.array_equal(columns, np.arange(source.shape[1])):
+        return source
     lazy, size, pieces = PickedSparse(source, columns), 0, []
+    if lazy.shape == source.shape and getattr(source, "nbytes", 0) > _HELD:
+        return lazy  # All entries are taken, so none need be read to count them.
     for piece in lazy.pieces():
         pieces.append(piece)
         size += piece.data.nbytes + piece.indices.nbytes
         if size > _HELD:
             return lazy
     return vstack(pieces, format="csr") if pieces else csr_array(lazy.shape, dtype=lazy.dtype)
-
-
-def _cut_again(pieces: Iterable[Any]) -> Iterator[Any]:
-    """The same rows, cut where CSR in memory is cut: each cut follows from the one before it."""
-    from scipy.sparse import vstack
-
-    left: Any = None
-    for piece in pieces:
-        left = piece if left is None else vstack([left, piece], format="csr")
-        *done, (start, stop) = cut_sparse(left.indptr)
-        yield from (left[a:b] for a, b in done)
-        left = left[start:stop]
-    if left is not None:
-        yield left

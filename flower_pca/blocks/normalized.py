@@ -50,6 +50,11 @@ class Normalized(Stored):
         self.shape, self.sparse = source.shape, is_sparse(source)
         self.dtype = source.dtype if source.dtype.kind == "f" else np.dtype(np.float64)
 
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the entries of the source, if these are known; else 0."""
+        return getattr(self._source, "nbytes", 0)
+
     def between(self, start: int, stop: int) -> Normalized | None:
         """The rows from `start` on and before `stop`, if the source has them without all others."""
         stretch = getattr(self._source, "between", lambda start, stop: None)(start, stop)

@@ -193,10 +193,39 @@ def cut_sparse(indptr: Array) -> Iterator[tuple[int, int]]:
     """Where pieces of CSR begin and end, the same however the rows are stored, so that results have the same bits."""
     start, n = 0, len(indptr) - 1
     while start < n:
-        stop = int(np.searchsorted(indptr, indptr[start] + _ENTRIES, side="right")) - 1
-        stop = min(max(stop, start + 1), n)
+        stop = max(_end(indptr, start, _ENTRIES), start + 1)
         yield start, stop
         start = stop
+
+
+def cut_again(pieces: Iterable[Any]) -> Iterator[Any]:
+    """The same rows of CSR, cut where `cut_sparse` cuts them. At most a piece is held beside the next one."""
+    held: list[Any] = []
+    stored = 0
+    for piece in pieces:
+        start, n = 0, piece.shape[0]
+        while start < n:
+            stop = max(_end(piece.indptr, start, _ENTRIES - stored), start + (not held))
+            if stop > start:
+                held.append(piece[start:stop] if stop - start < n else piece)
+                stored += int(piece.indptr[stop] - piece.indptr[start])
+            if stop < n:
+                yield _one(held)
+                held, stored = [], 0
+            start = stop
+    if held:
+        yield _one(held)
+
+
+def _end(indptr: Array, start: int, room: int) -> int:
+    """The row before which CSR ends that begins at `start` and has room for so many stored entries."""
+    return int(np.searchsorted(indptr, indptr[start] + room, side="right")) - 1
+
+
+def _one(pieces: list[Any]) -> Any:
+    from scipy.sparse import vstack
+
+    return pieces[0] if len(pieces) == 1 else vstack(pieces, format="csr")
 
 
 def native(block: Array) -> Array:

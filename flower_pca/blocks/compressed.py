@@ -66,7 +66,7 @@ class Compressed(Stored):
     def nbytes(self) -> int:
         """The bytes of the stored entries with their columns."""
         stored = int(self._indptr[-1] - self._indptr[0])
-        return stored * (self.dtype.itemsize + self._group["indices"].dtype.itemsize)
+        return stored * (self.dtype.itemsize + int(self._group["indices"].dtype.itemsize))
 
     def pieces(self) -> Iterator[Any]:
         """Rows with about 2^21 stored entries."""
@@ -152,7 +152,7 @@ def picked_sparse(source: Blocks, columns: Array) -> Any:
     from scipy.sparse import csr_array, vstack
 
     if isinstance(source, PickedSparse):
-        source, columns = source.source, source.columns[columns]
+        columns, source = source.columns[columns], source.source
     if np.array_equal(columns, np.arange(source.shape[1])):
         return source
     lazy, size, pieces = PickedSparse(source, columns), 0, []

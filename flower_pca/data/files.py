@@ -20,6 +20,7 @@ from flower_pca.data.reading import Unchanged, chosen, held, reading, require_me
 from flower_pca.names.columns import Columns, no_numbers
 from flower_pca.names.table import Table
 
+_ENTRY: Final = 32  # bytes that an entry of a sparse matrix takes while it is read from text
 # Arrays with these names hold the names of the columns.
 _NAMES: Final = ("feature_names", "columns")
 
@@ -107,7 +108,7 @@ def sparse(*, path: str, max_gb: float = 1.0) -> Table:
     return Table.of_file(file, loaded.tocsr())
 
 
-def svmlight(*, path: str, features: int | None = None) -> Table:
+def svmlight(*, path: str, features: int | None = None, max_gb: float = 1.0) -> Table:
     """Lines of "label index:value ...", as a sparse matrix; the labels go beside, as y. Needs
     scikit-learn.
 
@@ -117,12 +118,16 @@ def svmlight(*, path: str, features: int | None = None) -> Table:
         The file.
     features : int or None, default=None
         The number of columns, where the last ones may not occur in this file.
+    max_gb : float, default=1.0
+        How much memory the file may take, as it can only be read whole.
     """
     if features is not None:
         checks.integer("features", features, least=1)
     with requires("scikit-learn", "to read this"):
         from sklearn.datasets import load_svmlight_file
     with reading(path, 'lines of "label index:value ..."') as file, file.open("rb") as raw:
+        require_memory(file, _ENTRY * sum(piece.count(b":") for piece in iter(lambda: raw.read(2**20), b"")), max_gb)
+        raw.seek(0)
         rows, labels = load_svmlight_file(raw, n_features=features)
     return Table.of_file(file, rows, beside={"y": labels})
 
@@ -259,7 +264,7 @@ def mtx(*, path: str, transpose: bool = False, max_gb: float = 1.0) -> Table:
         _, _, entries, _, field, _ = mminfo(str(file))
         if field == "complex":
             raise DataError(f"{file} holds complex numbers. Write it with real ones.")
-        require_memory(file, 32 * entries, max_gb)
+        require_memory(file, _ENTRY * entries, max_gb)
         with warnings.catch_warnings():  # newer ones say that the class of what they return will change
             warnings.simplefilter("ignore", DeprecationWarning)
             rows: Any = mmread(str(file))

@@ -621,6 +621,13 @@ def test_a_sparse_matrix_is_refused_beyond_the_memory_that_is_allowed(tmp_path):
     assert sources.table(f"{tmp_path}/x.npz").shape == (N, 4)
 
 
+def test_svmlight_text_is_refused_beyond_the_memory_that_is_allowed(tmp_path):
+    pytest.importorskip("sklearn.datasets").dump_svmlight_file(rows_of_site(0), np.ones(N), str(tmp_path / "x.svm"))
+    with pytest.raises(DataError, match=r"can only be read whole\..*max_gb="):
+        sources.table(f"svmlight(path='{tmp_path}/x.svm', max_gb=1e-7)")
+    assert sources.table(f"{tmp_path}/x.svm").shape == (N, 4)
+
+
 EXTRA = {
     ".h5": "hdf5",
     ".h5ad": "hdf5",

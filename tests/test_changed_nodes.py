@@ -186,3 +186,15 @@ def test_a_run_that_is_cut_short_is_no_worse_than_before_the_change(name, kind):
         assert error_of_changed(result, name) <= max(
             error_of_changed(before, name), error_of_changed(alone, name), 1e-14
         )
+
+
+@EVERY_KIND
+def test_a_masked_run_that_is_cut_short_ends_with_what_it_knew_of_the_former_nodes(kind):
+    """No column that these were sent may be sent to others, so that a new start would have to begin with noise."""
+    whole = undisturbed("krylov", (0, 1, 2, 3), cut=True, mask=True)
+    for at in (len(whole.history) - 3, len(whole.history) - 1):
+        result = disturbed("krylov", kind, at, cut=True, mask=True)
+        assert error_of_changed(result, "krylov") < 1e-4, (at, str(result.status))
+        if not result.status.ok:
+            assert result.n_samples_ == sum(SIZES[:4])
+            assert "are those of the rows before the change" in str(result.status)

@@ -126,7 +126,9 @@ class Run:
             return None
         here, fraction = self.roll.present(present), self.roll.fraction
         while not (now := self.standing).is_finished:
-            if self.roll.loss:
+            if self.roll.loss and (former := now.outlive(self.layers, whole=self._whole)) is not None:
+                self.standing, self.roll = former, self.roll.reopen()
+            elif self.roll.loss:
                 for layer in self.layers:
                     layer.reopen()
                 self.standing = now.restart(self.roll, whole=self._whole)

@@ -50,6 +50,10 @@ _EARLY: Final = 3  # The restarts among these after which a run begins anew befo
 _PLACE: Final = {"index": int, "halfway": bool, "last": bool, "disturbed": bool, "changed": bool}
 _DISTURBED: Final = ", but maybe elsewhere than undisturbed: clients had lost what they keep of the run. Run it again"
 _ANEW: Final = ", of which some are lost: under masks the run began anew after clients had changed. Give it more rounds"
+_FORMER: Final = (
+    "clients have changed, and under masks the run would begin anew with fewer rounds than it has had: the components "
+    "are those of the rows before the change. Give it more rounds"
+)
 _AFRESH: Final = (
     "; clients had lost what they keep of the run and began afresh, which may cost rounds: give every node a memory-dir"
 )
@@ -260,6 +264,8 @@ class Standing:
             if self.opens and not binding and roll.has_changed(here, counted=self.algorithm.caches and not roll.summed):
                 # Under masks two sums over the same columns, with a client and without it, would tell
                 # what this client has said: there the columns always change.
+                if self._outlives(now.model):
+                    return replace(now, model=replace(now.model, status=Status(Outcome.MAX_ROUNDS, _FORMER)))._at_next()
                 now = replace(now, model=now._unsent(now.model))
                 if now._is_spent and (not now.model.summed or self.algorithm.unsent(self.state) is not None):
                     return now._open_once_more(roll)
@@ -321,7 +327,7 @@ class Standing:
         again = replace(self, model=replace(model, status=status)).reopen(model.columns, roll)
         return replace(again, last=True)
 
-    def _end(self, status: Status, layers: Iterable[Layer]) -> Standing:
+    def _end(self, status: Status, layers: Iterable[Layer], *, anew: bool = True) -> Standing:
         """With what is said of an algorithm that has ended."""
         algorithm = self.algorithm
         # A closing message that measures the components finds out by itself whether they are right.
@@ -330,7 +336,7 @@ class Standing:
         elif self.disturbed and status.outcome is Outcome.CONVERGED:
             status = Status(Outcome.STALLED, f"{status.words}{_DISTURBED}")
         begun_anew = self.model.summed and self.model.restarts > 0 and algorithm.fixed_set
-        if begun_anew and status.outcome is Outcome.MAX_ROUNDS:
+        if anew and begun_anew and status.outcome is Outcome.MAX_ROUNDS:
             status = Status(status.outcome, f"{status.words}{_ANEW}")
         model = replace(self.model, status=status, rounds=algorithm.rounds(self.state), pooled=algorithm.pooled)
         basis, product = model.basis, model.product
@@ -372,6 +378,27 @@ class Standing:
         if self.role is not Role.AFTER:
             raise RuntimeError(f"the run cannot go on without {self.stage.name}")
         return self._at_next()
+
+    def _outlives(self, known: Model) -> bool:
+        """Whether what is known of the former clients is the result, because a new start would probably end worse.
+
+        Under masks no column that these clients were sent may be sent to others, so a new start knows nothing, and what
+        is known must be whole without another message.
+        """
+        algorithm = self.algorithm
+        if not (known.summed and self.role is Role.ALGORITHM and isinstance(algorithm, Iterative)):
+            return False
+        if not algorithm.fixed_set or known.product is None or self.place + 2 < len(self.stages):
+            return False
+        rounds = algorithm.rounds(self.state)
+        return algorithm.max_rounds - rounds < rounds - self.model.rounds
+
+    def outlive(self, layers: Sequence[Layer], *, whole: bool) -> Standing | None:
+        """At the closing stage with what is known of the former clients; None if a run should begin anew."""
+        if not self._outlives(self.model_now(whole=whole)):
+            return None
+        now = replace(self, model=self._finish(whole=whole))
+        return now._end(Status(Outcome.MAX_ROUNDS, _FORMER), layers, anew=False)._at_next()
 
     def restart(self, roll: Roll, *, whole: bool) -> Standing:
         """Back at the opening, with what the algorithm makes of all that is known."""

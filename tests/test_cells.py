@@ -328,6 +328,29 @@ def test_picked_columns_of_sparse_cells_are_read_from_the_file_once_for_all_pick
     assert np.array_equal(np.asarray(turned[5:9]), counts_of_labs()[0][5:9, ::-1])
 
 
+def test_a_piece_of_sparse_rows_is_not_in_memory_any_more_when_the_next_one_is_read(monkeypatch, tmp_path):
+    import weakref
+
+    from flower_pca.blocks.compressed import Compressed
+    from flower_pca.rows.frame import Frame, product
+
+    lab_of_cells().write_h5ad(tmp_path / "x.h5ad")
+    rows = sources.table(f"h5ad(path='{tmp_path}/x.h5ad')").values
+    monkeypatch.setattr(source, "_ENTRIES", 25)
+    read, before = Compressed._between, []
+
+    def watched(self, *place):
+        assert all(piece() is None for piece in before)
+        piece = read(self, *place)
+        before.append(weakref.ref(piece))
+        return piece
+
+    monkeypatch.setattr(Compressed, "_between", watched)
+    Z = np.eye(rows.shape[1])
+    product(rows.pieces(), Z, Frame())
+    assert len(before) > 2
+
+
 @pytest.mark.parametrize("lengths", [[4, 9, 0, 30, 0, 0, 25, 1, 0], [0, 0, 25, 0, 0], [30, 30], [0], [5] * 40])
 @pytest.mark.parametrize("rows", [1, 2, 3, 100])
 def test_sparse_rows_are_cut_at_the_same_places_whatever_the_lengths_of_the_pieces_are(monkeypatch, lengths, rows):

@@ -72,8 +72,12 @@ class Compressed(Stored):
         """Rows with about 2^21 stored entries."""
         for start, stop in cut_sparse(self._indptr):
             a, b = int(self._indptr[start]), int(self._indptr[stop])
-            part = np.asarray(self._group["data"][a:b]), np.asarray(self._group["indices"][a:b])
-            yield canonical(_csr(*part, self._indptr[start : stop + 1] - a, self.shape[1]))
+            yield canonical(self._between(a, b, self._indptr[start : stop + 1] - a))
+
+    def _between(self, a: int, b: int, indptr: Array) -> Any:
+        """The stored entries from `a` on and before `b` as rows. No name here keeps a piece while the next is read."""
+        data, indices = (np.asarray(self._group[name][a:b]) for name in ("data", "indices"))
+        return _csr(data, indices, indptr, self.shape[1])
 
     def between(self, start: int, stop: int) -> Compressed:
         """The rows from `start` on and before `stop`."""

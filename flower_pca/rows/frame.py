@@ -290,6 +290,7 @@ def product(blocks: Iterable[Any], Z: Array, frame: Frame) -> Array:
             # By BLAS: numpy takes five times as long for sums of so few columns.
             sums += np.ones(len(Y)) @ Y
         total += np.asarray(S.T @ Y)
+        del S  # A piece of a file need not be in memory while the next one is read.
     if frame.mean is not None:
         total -= np.dot(frame.mean[:, None], sums[None])
     return frame.unscale(total)

@@ -7,7 +7,7 @@ If an alarm is p steps or a multiple of p after an earlier one, three or more st
 row were loud, at least halfway from the usual to the level of an alarm, and few other steps were, p is
 the period. If alarms are of several phases, four loud steps in a row tell it. From then on, a step is
 held against steps of its phase: if these are usually louder or quieter than others, what they usually
-are is taken off. The first two loud steps that are looked at are alarms, as nobody can know before.
+are is taken off. Two loud steps at least are alarms, as nobody can know before.
 """
 
 from __future__ import annotations

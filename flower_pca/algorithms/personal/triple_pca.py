@@ -387,8 +387,8 @@ class TriplePCA(ExactPerPCA):
             return Status(Outcome.STALLED, words)
         if clients >= _SEVERAL and float(model.left["loud"]) > _LOUD**2:
             words = (
-                f"{status.words}; one client has several times the noise of all others together, and nobody can tell "
-                "whether its noise is far entries that the components follow"
+                f"{status.words}; one client has several times the noise of all others together. Its noise may be far "
+                "entries that the components follow, so check the rows of each client for far entries"
             )
             return Status(status.outcome, words)
         return status

@@ -38,7 +38,7 @@ def distances(own: Sequence[Array]) -> Array:
             wrong = (
                 f"The own components of clients have different numbers of features, {' and '.join(map(str, widths))}"
             )
-        raise errors.DataError(f"{wrong}. Give those of one run.")
+        raise errors.DataError(f"{wrong}. Give the local components of the clients of one run.")
     ranks = np.array([len(rows) for rows in own])
     ends = np.repeat(np.arange(len(own)), ranks)
     belongs = (ends[:, None] == np.arange(len(own))).astype(np.float64)

@@ -83,7 +83,7 @@ class PCAConfig:
         `analysis.Monitor` has limits from all their rows. Nodes serve it only if their `allow` names "monitor".
     standard_errors : bool, default=False
         Whether to end with a message from which loadings and variances have standard errors: see
-        `stages.standard_errors`. Nodes serve it only if their `allow` names "errors".
+        `stages.standard_errors`. Nodes serve it only if their `allow` names "standard_errors".
     min_nodes : int, default=1
         Clients that must be present in every round.
     mask : MaskedSums or None, default=None

@@ -67,7 +67,7 @@ class AirChannel(Layer):
         for gain in gains:
             checks.number("Every gain of the channel", gain, least=1e-12, remedy="Use 1 for all clients.")
         if not gains:
-            raise ConfigError("The channel has no gains. Use gain=1 for all clients.")
+            raise ConfigError("The list of gains of the channel is empty. Use gain=1 for all clients.")
 
     @classmethod
     def of(cls, given: object) -> AirChannel | None:

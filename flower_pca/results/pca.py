@@ -954,8 +954,8 @@ class PCAResult:
             )
         if SITE in self.adjusted_by_:
             raise ConfigError(
-                "The run has subtracted the means of each site, so rows of a site are adjusted by its own means alone. "
-                "Call result.at_site(name) of the site first, where its own results are."
+                "The run has subtracted the means of each site, so only a site's own means can adjust its rows. Call "
+                "result.at_site(name) first, where the local results of that site are."
             )
         return match(X, self.frame, self.n_features_in_, digest=self.feature_digest)
 

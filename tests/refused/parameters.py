@@ -346,7 +346,7 @@ CHANNEL = [
     Refused({"noise_std": -1.0}, "^noise_std of the channel must be a finite number of at least 0"),
     Refused({"noise_std": 1.0, "seed": -1}, "^seed of the channel must be a whole number"),
     Refused({"noise_std": 1.0, "gain": 0.0}, "^Every gain of the channel must be a finite number"),
-    Refused({"noise_std": 1.0, "gain": ()}, "^The channel has no gains."),
+    Refused({"noise_std": 1.0, "gain": ()}, "^The list of gains of the channel is empty."),
     Refused({"noise_std": 1.0, "gain_error": -0.1}, "^gain_error of the channel must be a finite number"),
 ]
 RANGES = [

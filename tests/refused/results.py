@@ -323,7 +323,7 @@ ROTATED_PARTS = [
     )
 ]
 DISTANCES = [
-    Refused({"own": own}, f"{wrong}. Give those of one run.", DataError)
+    Refused({"own": own}, f"{wrong}. Give the local components of the clients of one run.", DataError)
     for own, wrong in (
         ([], "There are no own components"),
         ([np.eye(3), np.eye(4)], "The own components of clients have different numbers of features, 3 and 4"),

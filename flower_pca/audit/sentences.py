@@ -286,9 +286,14 @@ LASTING: Final = (
         ("min_rows",),
         lambda r: not has_noise(r),
         "A person who differs from all others in a combination of columns of measurements, such as a total that is the "
-        "sum of its parts for all others, or of codes if there are more than {most_codes} columns of them. And, "
-        "of every two columns, the sum of the products of their values, as C holds it: how many people have two codes "
-        "at once; of two measurements, the product for a single person, if all others lack one of them.",
+        "sum of its parts for all others, or of codes if there are more than {most_codes} columns of them.",
+        left_open=True,
+    ),
+    Line(
+        ("min_rows",),
+        lambda r: not has_noise(r),
+        "Of every two columns, the sum of the products of their values, as C holds it: of two codes, how many people "
+        "have both; of two measurements, the product for a single person, if all others lack one of them.",
         left_open=True,
     ),
     Line(

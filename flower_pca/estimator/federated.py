@@ -266,6 +266,8 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         y : default=None
             Not used.
         """
+        if sites is None:  # a subclass may have a `fit` of its own, as scikit-learn's have it
+            return np.asarray(self.fit(X, y).transform(X))
         return np.asarray(self.fit(X, y, sites).transform(X, sites))
 
     def transform(self, X: Any, sites: Any = None) -> Array:

@@ -367,13 +367,17 @@ def the_app_reads_what_the_user_can_read(foe):
 
 
 def a_person_in_a_combination_of_columns(foe):
-    """A total is the sum of its parts for all but one; and the product of two codes counts who has both."""
+    """A total is the sum of its parts for all but one."""
     rows = [shard.copy() for shard in SHARDS]
     for shard in rows:
         shard[:, -1] = shard[:, 0] + shard[:, 1]
     rows[0][0, -1] += 1.0
     told = np.sum(np.array(foe.product(foe.nodes(rows))), axis=tuple(range(foe.profile != "masked")))
     assert error_of(told[:, -1] - told[:, 0] - told[:, 1], rows[0][0]) < 1e-6
+
+
+def products_of_two_columns(foe):
+    """The product of two codes counts who has both; that of two measurements may be one person's."""
     codes = [
         np.column_stack([shard[:, :-2], *(np.arange(len(shard)) % 6 < 3, np.arange(len(shard)) % 4 < 2)])
         for shard in SHARDS
@@ -413,6 +417,7 @@ def again_in_another_folder(foe):
 
 LEFT_OPEN = {
     "A person who differs from all others": a_person_in_a_combination_of_columns,
+    "Of every two columns, the sum of the products": products_of_two_columns,
     "A combination of columns that is the same": combinations_of_one_node,
     "The same again with another memory_dir": again_in_another_folder,
     "All of C by enough messages": all_of_C_and_rows_up_to_a_rotation,

@@ -112,7 +112,7 @@ def _answer(work: Work, says: Sayings, fixed: Source | None, dither: DitherSourc
     else:
         up, after = _without_rows(work, fixed, by_row=any(layer.by_row for layer in on))
     if work.stage.draws:
-        # every message has a key of its own: what needs this one again keeps it under another name
+        # Every message has its own key. A stage that needs this key later keeps a copy under another name.
         after = {name: a for name, a in after.items() if name != KEY}
     for layer in reversed(on):
         up = layer.seal(says[layer.name], work, up)

@@ -253,12 +253,12 @@ def closing(algorithm: Algorithm[Any]) -> type[Stage[Any]]:
 
 
 def leaves_own(algorithm: Algorithm[Any]) -> bool:
-    """Whether a run of it leaves clients results of their own."""
+    """Whether a run of this algorithm gives each client a result of its own."""
     return closing(algorithm).own_results is not Stage.own_results
 
 
 def entry(algorithm: type[Any]) -> Entry:
-    """The line of an algorithm, or of the nearest class above it that has one: an instance need not be listed."""
+    """Return the table's entry of an algorithm. An unlisted class gets the entry of its nearest listed base class."""
     for kind in algorithm.__mro__:
         found = TABLE.get(getattr(kind, "name", ""))
         # The class is compared too, because an unlisted class may have inherited the name of another one.

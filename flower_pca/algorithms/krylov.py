@@ -56,11 +56,11 @@ class Basis:
         object.__setattr__(self, "columns", np.asfortranarray(self.columns))
 
     def add(self, block: Array, most: int) -> Basis:
-        """With the block at the end; `most` is the number of columns that a basis ever has."""
+        """Return the basis extended by a block. `most` is the largest number of columns that a basis can have."""
         d, m = self.columns.shape
         end = m + block.shape[1]
         room = self.__dict__.get("room")
-        # If columns were added to this very basis before, their place is taken.
+        # If this basis was extended before, the columns after its last one are in use.
         if room is None or room.used != m or end > room.array.shape[1]:
             room = _Room(np.empty((d, max(end, most)), order="F"))
             room.array[:, :m] = self.columns
@@ -149,7 +149,7 @@ class KrylovState:
         return linalg.column_norms(np.vstack([off, self.lost[:, None] * W]))
 
     def beside_tol(self, residuals: Array, values: Array) -> Array:
-        """Residuals in such a unit that those which may be larger than tol, by the sampling error, are at most tol."""
+        """Scale the residuals so that a residual within the sampling error is at most tol."""
         if not self.sampling or not values[0] > 0.0:
             return residuals
         may_be = self.sampling * np.maximum(values[: len(residuals)], 0.0) / (self.progress.tol * float(values[0]))
@@ -529,7 +529,7 @@ class Krylov(Iterative[KrylovState]):
 
 @dataclass(frozen=True, kw_only=True)
 class WideKrylov(Krylov):
-    """Krylov with blocks wider than the opening's, by random columns in the first of them."""
+    """Krylov with blocks that are wider than the opening's. Random columns fill up the first block."""
 
     @property
     def spec(self) -> str:

@@ -121,11 +121,12 @@ class SSI(Iterative[SSIState]):
     """Compute the exact PCA of all rows by subspace iteration, Z <- orth(sum C_i Z).
 
     The Ritz values of Z and its residual C Z - Z (Z'CZ) come with the sum at no cost. The error
-    falls by lambda_{p+1} / lambda_k a round. Where others answer each time, as with a fraction of
-    the clients sampled, products are averaged over rounds, and the error falls with their number.
+    falls by lambda_{p+1} / lambda_k in each round. If different clients answer in each round, for
+    example because `fraction` is below 1, products are averaged over rounds, and the error falls
+    with the number of rounds.
 
-    Known weakness: where the server sees single answers, the pairs (Z, C_i Z) give it C_i exactly
-    after about d / p rounds. Summed under masks they do not.
+    Known weakness: if the server sees single answers, it can compute C_i exactly from the pairs
+    (Z, C_i Z) after about d / p rounds. Under masks it sees only sums, and cannot.
 
     Reference: Bauer 1957; as a distributed method, Li, Wang, Chen, Zhang 2021, section 2.
     Cost per round: 4 n_i d p flops on a client; p columns of d floats each way; 2 d p^2 on the

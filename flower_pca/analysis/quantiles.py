@@ -43,7 +43,7 @@ def limit(counts: Array, level: float) -> float:
 
 
 def order(counts: Array, place: int) -> float:
-    """The value at this place, from the smallest at 1 on, between the ends of its bin."""
+    """Interpolate the value at this place inside its bin. The smallest value is at place 1."""
     grid = Grid.of_counts(counts)
     below = np.cumsum(counts)
     j = int(np.searchsorted(below, place))

@@ -247,7 +247,7 @@ class Trail:
 
 
 def _open_for_writing(path: str, flags: int) -> int:
-    """A file of its owner's, and never one elsewhere that a link leads to."""
+    """Open a file that belongs to its owner alone, and follow no symbolic link."""
     return opener(path, flags | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0))
 
 

@@ -60,7 +60,7 @@ from flower_pca.vertical.rows import PartyColumns
 from flower_pca.vertical.stages import BOTH
 from flower_pca.wire import records
 
-# stages; masks hide which one they carry
+# Stages whose run may be split by columns. Under masks, the request does not say which stage it carries.
 _MAY_BE_OF_COLUMNS: Final = frozenset((*BOTH, messages.STAGE))
 _BEGAN: Final = "flower_pca.rows"  # record of a node's state: a mark of the rows that each run began with
 _RUNS: Final = 16  # The newest runs that are kept.
@@ -527,7 +527,7 @@ def _fixed(data: LocalData, path: Path | None, gaps: bool) -> FixedData:
 
 
 def _examples(request: wire.Request, data: LocalData | Stream, up: Arrays) -> int:
-    """What Flower is told of how many rows an answer comes from."""
+    """Return the number of rows behind an answer, as it is reported to Flower."""
     # Masks hide how many rows there are, and Flower sends this number in plain.
     if request.stage == messages.STAGE or not up:
         return 0

@@ -375,7 +375,7 @@ def _changes(result: TrackingResult, tracker: Tracker) -> str:
 
 
 def _aloud(on_step: Callable[[StepRecord], None], newest: list[StepRecord]) -> Callable[[StepRecord], None]:
-    """`on_step`, and a sentence on standard error where a change is declared."""
+    """Return a callback that calls `on_step`, and prints every change that is declared to standard error."""
 
     def after(record: StepRecord) -> None:
         newest[:] = [record]

@@ -304,7 +304,7 @@ class Model:
 
     @property
     def units(self) -> int:
-        """What the `n` in the replies adds up to: the rows of all, or one for each client."""
+        """The sum of `n` over the replies: the number of rows, or the number of clients if each counts as one."""
         return self.clients or self.n
 
     @property

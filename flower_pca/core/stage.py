@@ -408,7 +408,7 @@ def end_if(answered: bool) -> Status | None:
 
 
 def _bound(kind: Kind, model: Model) -> float:
-    """Of the entries of an answer of this kind, of whatever client."""
+    """Return a bound on the entries of an answer of this kind, which holds for every client."""
     if kind.counts_rows:
         return MOST_ROWS
     if kind.whole:  # however large rows are, so that counts stay exact

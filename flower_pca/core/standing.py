@@ -289,12 +289,12 @@ class Standing:
         return replace(now, state=now.stage.start(now.model))
 
     def with_algorithm(self, algorithm: Algorithm[Any]) -> Standing:
-        """With this algorithm in the place of the one that it had."""
+        """Return the standing with its algorithm replaced by this one."""
         return replace(self, stages=(*self.stages[: self.place], algorithm, *self.stages[self.place + 1 :]))
 
     @property
     def samples(self) -> bool:
-        """Whether each round may go to other clients than the one before, which need not be all that are there."""
+        """Whether each round may ask different clients, and only some of the connected ones."""
         if self.role is not Role.ALGORITHM or self.stage.fixed_set:
             return False
         return isinstance(self.stage, Iterative) or not self.opens

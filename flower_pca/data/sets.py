@@ -1,4 +1,4 @@
-"""Ready sets: scikit-learn's, those of Hugging Face, and rows that are drawn from a seed."""
+"""Load data sets by name: from scikit-learn, from Hugging Face, or drawn at random from a seed."""
 
 from __future__ import annotations
 

@@ -31,26 +31,26 @@ def excel(
     gaps: Any = None,
     max_gb: float = 1.0,
 ) -> Table:
-    """A sheet of a spreadsheet; its first line names the columns. Needs python-calamine.
+    """Read a sheet of a spreadsheet, whose first line names the columns. Needs python-calamine.
 
     Parameters
     ----------
     path : str
         The file.
     sheet : str, int or None, default=None
-        The name of the sheet, or its number from 0 on; the only one with cells, if left out.
+        The name of the sheet, or its number, which starts at 0. If left out, only one sheet may have cells.
     header : bool, default=True
         Whether the first line names the columns.
     columns : sequence of str or None, default=None
-        Names of the columns to use; all that are not beside, if left out.
+        Names of the columns to use. If left out, all columns are used except the ones in `beside`.
     beside : sequence of str, default=()
-        Names of columns that are no features: labels, or whose row it is. They may be text.
+        Names of columns that are not features, for example labels or ids. They may be text.
     ids : str or None, default=None
-        The name of a column that says whose row it is.
+        The name of the column that identifies the person of each row.
     gaps : default=None
-        What stands for a missing value, beside empty cells and NA: see `csv`.
+        Further codes of missing values. Empty cells and NA are always missing: see `csv`.
     max_gb : float, default=1.0
-        How much memory the file may take, as it can only be read whole.
+        How much memory the file may take. A spreadsheet can only be read as a whole.
     """
     checks.choice("header", header, (True, False))
     with requires("python-calamine", "to read spreadsheets"):

@@ -1,6 +1,6 @@
-"""For scikit-learn: FederatedPCA, a run behind its interface; to_sklearn, a result as its PCA.
+"""FederatedPCA, a scikit-learn estimator that fits by a federated run, and to_sklearn, which converts a result.
 
-This room alone imports scikit-learn at its top.
+No other part of the package imports scikit-learn at module level.
 """
 
 from flower_pca.estimator.federated import FederatedPCA as FederatedPCA

@@ -45,14 +45,14 @@ class Delivery:
 
 
 class Writer:
-    """Writes one message for the clients of virtual nodes one by one; what is common, once.
+    """Writes one message for the clients of virtual nodes, one client at a time. The common part is written once.
 
     Parameters
     ----------
     message : Broadcast
         The message.
     **settings
-        As of `wire.write_request`.
+        See `wire.write_request`.
     """
 
     def __init__(self, message: Broadcast, **settings: Any) -> None:

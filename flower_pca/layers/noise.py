@@ -218,9 +218,9 @@ class Budget(Layer):
         """The algorithm has as many rounds less as answers were given in vain: clients have spent what they told."""
         after = replace(self, losses=(*self.losses, stage))
         frames, share = after.losses.count(self.opening), self.dp.frame_share
-        # every opening in vain has cost the share of one more
+        # Each failed opening has cost the share of an opening.
         left = (1.0 - (1 + frames) * share) / (1.0 - share)
-        # what the budget has room for, beside the answers that gave no sum
+        # The rounds that the budget still pays for, after the answers that gave no sum.
         room = left * self.rounds - (len(after.losses) - frames)
         rounds = math.floor(room + _ROUNDING)
         if rounds < 1 or algorithm.fixed_set:

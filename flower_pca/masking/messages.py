@@ -51,7 +51,7 @@ NOTHING: Final = bytes(DIGEST)
 
 
 def course(past: bytes, said: bytes, stage: str) -> bytes:
-    """The course that ends with a message to this stage, `said` being a digest of it."""
+    """Extend a course by a message to this stage, whose digest is `said`."""
     return sha256(b"flower_pca masks: answered" + (past if _remembers(stage) else NOTHING) + said).digest()
 
 
@@ -67,7 +67,7 @@ def counting(own: Arrays, past: bytes, stage: str) -> Arrays:
 
 
 def onwards(own: Arrays, past: bytes, newest: bytes, stage: str) -> bytes:
-    """The course of what a client keeps after it answered a stage, the newest message too."""
+    """Return the course of the messages behind what a client keeps after it has answered a stage."""
     if not _of_stage(own):
         return NOTHING
     if _remembers(stage):
@@ -76,7 +76,7 @@ def onwards(own: Arrays, past: bytes, newest: bytes, stage: str) -> bytes:
 
 
 def strays(answers: Mapping[int, Arrays]) -> tuple[int, ...]:
-    """The clients that tell another course than most."""
+    """Return the clients whose course differs from the most frequent one."""
     courses = {client: arrays["mask.past"].tobytes() for client, arrays in answers.items()}
     votes = Counter(courses.values())
     most = max(votes, key=votes.__getitem__, default=NOTHING)
@@ -238,15 +238,16 @@ def statement(arrays: Mapping[str, Array], frame: Frame) -> bytes:
 
 
 def pair(setup: bytes, course: bytes, number: int, low: int, high: int) -> bytes:
-    """What the mask between two clients in a sum is bound to; `course`: of messages, up to it.
+    """Return the bytes to which the mask between two clients in a sum is bound.
 
-    So the masks of clients that were asked different things do not cancel, be it now or before.
+    They contain `course`, the digest of all messages so far. The masks of two clients therefore
+    cancel only if both clients have received the same messages.
     """
     return b"flower_pca masks: pair" + setup + course + _numbers(number, low, high)
 
 
 def alone(setup: bytes, number: int, position: int) -> bytes:
-    """What a client's own mask in one sum is bound to."""
+    """Return the bytes to which a client's own mask in one sum is bound."""
     return b"flower_pca masks: self" + setup + _numbers(number, position)
 
 

@@ -118,7 +118,7 @@ def split(secret: bytes, needed: int, count: int) -> list[bytes]:
 
 
 def _numbers(count: int) -> list[int]:
-    """New secrets as numbers, drawn at once: a call of the system for each would take longer than all the rest."""
+    """Draw new secrets as numbers, all by one system call, because one call for each secret would be slow."""
     drawn = os.urandom(SEED * count)
     numbers = []
     for start in range(0, len(drawn), SEED):

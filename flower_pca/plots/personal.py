@@ -58,7 +58,7 @@ def client_map(
 
 
 def between(drawn: style.Figure, result: PersonalResult) -> None:
-    """The distance of each client's own components from those of each other one."""
+    """Draw the distances between the own components of every two clients."""
     keys, own = spaces(result)
     ax = drawn.subplots()
     _matrix(ax, distances(own), np.arange(len(own)), "client")

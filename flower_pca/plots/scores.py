@@ -17,7 +17,7 @@ from flower_pca.results.pca import PCAResult
 from flower_pca.results.site import for_place
 
 _POINTS: Final = 6000  # rows that a cloud shows; more hide one another
-_VECTOR: Final = 600  # points up to which an SVG holds each as a shape
+_VECTOR: Final = 600  # the most points that an SVG draws as separate shapes
 _ARROWS: Final = 6  # columns that have an arrow among the scores
 # This share of the rows lies nearer to the middle, along either axis, than the end of the longest arrow.
 _ARROW: Final = 0.9

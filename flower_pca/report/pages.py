@@ -281,7 +281,10 @@ def _clients(result: PCAResult, shards: Shards) -> list[str]:
 
 
 def _means(result: PCAResult, shards: Sequence[Any]) -> str:
-    """Mean and deviation of the columns that weigh most, by client; of many clients those that are furthest off."""
+    """Show the means and deviations of the columns with the largest weights, by client.
+
+    If there are many clients, only those furthest from the others are shown.
+    """
     found = sites.of(result, shards)
     names, chosen = facts.names_of(result), found.striking[:_COLUMNS]
     order = found.order[: html.SHOWN]

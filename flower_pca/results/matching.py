@@ -1,4 +1,4 @@
-"""The columns of new rows as those of a result: by name, or by position where one has no names."""
+"""Match the columns of new rows with those of a result: by name, or by position if either has no names."""
 
 from __future__ import annotations
 

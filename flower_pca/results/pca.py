@@ -400,7 +400,7 @@ class PCAResult:
 
     @property
     def columns_needed_(self) -> tuple[str, ...] | None:
-        """The names of the columns that new rows need: features, and covariates; None where columns go by position."""
+        """The names of the features and covariates that new rows need, or None if columns are matched by position."""
         names = labels.tuple_of(self.feature_names_in_)
         if names is None or self.adjust_ is None:
             return names

@@ -412,7 +412,7 @@ class LocalData(Operator):
         return max(float(squares.sum()) - float(along), 0.0)
 
     def gram(self) -> Array:
-        """X'X (d x d), formed once; but each time if there are fewer rows than columns, as it is larger than these."""
+        """Return X'X (d x d). It is kept, unless it is larger than the rows because d > n."""
         if self.n < self.d:
             return self._formed_gram()
         return self._gram
@@ -566,7 +566,7 @@ class LocalData(Operator):
 
 def _require_finite(table: Table, who: str, missing: bool, values: Iterator[Array]) -> int:
     """Go through entries of which some are not finite: see `checks.finite`."""
-    place = None  # nodes, which allow gaps, tell no places
+    place = None  # A node, which allows missing values, must not say in its error where a bad value is.
     if table.origin is not None or not missing:
         place = table.place
     return checks.finite(who, values, missing=missing, names=_written(table), place=place)

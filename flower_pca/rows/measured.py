@@ -97,13 +97,13 @@ class Measured:
         return Measured(adapters.of(self.some(rows)), look, missing=bool(self.missing))
 
     def once(self, what: Hashable, make: Callable[[], T]) -> T:
-        """What somebody else has found out of the rows: made when it is first asked for, and kept."""
+        """Return what another module computes from the rows. It is computed on first use, and kept."""
         if what not in self._facts:
             self._facts[what] = make()
         return cast(T, self._facts[what])
 
     def newest(self, what: Hashable, fits: Callable[[T], bool], make: Callable[[], T]) -> T:
-        """The newest of several that could be made of the rows, if it fits; else another one takes its place."""
+        """Return what was last computed under this name if it fits. Otherwise, compute it anew and keep that."""
         key = ("newest", what)
         found = self._facts.get(key)
         if found is None or not fits(found):

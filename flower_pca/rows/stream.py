@@ -19,13 +19,13 @@ from flower_pca.names.table import Table
 from flower_pca.rows.gaps import rows_with_gaps
 
 NO_CURSOR = np.zeros(0, dtype=np.uint8)
-# From a batch's numbers of rows and columns to the columns of a product for which there is memory.
+# A function that takes a batch's numbers of rows and columns, and returns how many columns of a product fit in memory.
 Widest = Callable[[int, int], int]
-# steps to come of a function, which cannot say how many, until it has no rows any more
+# The number of steps that a function is assumed to have, because it cannot say when its rows will end.
 UNTOLD: Final = 2**20
 _KIND: Final = "completed batch"
 _BATCH: Final = "batch-"
-_AHEAD: Final = 10_000  # steps of an iterator that are passed over at once
+_AHEAD: Final = 10_000  # the most steps of an iterator that are skipped at once
 
 
 @dataclass(frozen=True)

@@ -227,7 +227,7 @@ class Ray:
 
 @dataclass(frozen=True, kw_only=True)
 class SimulationSettings:
-    """How a simulation is carried out, whatever is asked: see `simulate`.
+    """The settings of a simulation that do not depend on what it computes: see `simulate`.
 
     Parameters
     ----------

@@ -201,7 +201,7 @@ server_app = ServerApp()
 
 @server_app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Run the server, and leave what it returns or raises."""
+    """Run the server, and write what it returns or raises to a file."""
     from ray import cloudpickle
 
     folder = str(context.run_config[_FOLDER])

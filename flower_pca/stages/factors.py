@@ -112,11 +112,11 @@ def _noise(known: Known, rank: int) -> Array:
 
 
 def give_back(weights: Array, W: Array) -> Array:
-    """What gives noise back to each column that was weighed, and lost directions."""
+    """Return the factors that restore the noise of each column after weighting and projection."""
     return np.asarray(1.0 / (weights * np.sqrt(_beside(W))))
 
 
 def _beside(V: Array) -> Array:
-    """The share of each column's axis beside these directions, which is never nothing."""
+    """Return the share of each column's axis outside the span of V, which is at least 1 / d."""
     beside = 1.0 - np.sum(V**2, axis=1)
     return np.asarray(np.maximum(beside, 1.0 / len(V)))

@@ -89,7 +89,7 @@ def _beside(blocks: Array, Q: Array, away: Array) -> Array:
 def join(V: Array, CV: Array, Q: Array, CQ: Array) -> tuple[Array, Array, Array]:
     """Ritz values of C, largest first, on the span of orthonormal V and Q together, with vectors and their products.
 
-    Columns that the other has as well count once.
+    Directions that V and Q have in common are counted once.
     """
     A = np.hstack([V, Q])
     CA = np.hstack([CV, CQ])

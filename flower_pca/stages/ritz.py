@@ -22,13 +22,13 @@ from flower_pca.core.stage import Arrays, Stage, end_if
 from flower_pca.rows.local import LocalData
 from flower_pca.stages.site_share import with_site_share
 
-# How often the bound on each column's rest is applied, each time with a better sum.
+# How many times the bound on each column's residual is applied. Each pass uses the improved sum of the pass before.
 _TIMES: Final = 3
 
 
 @dataclass(frozen=True)
 class RitzState:
-    """The basis, which direction lies beside it, and once they are known their products with C."""
+    """The basis Z, a direction `beside` it, and the products of both with C once they are known."""
 
     Z: Array
     Y: Array | None

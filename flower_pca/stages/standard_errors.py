@@ -152,7 +152,7 @@ class Errors(Stage[ErrorsState]):
             "W": state.W,
             "gaps": inverse,
             "middles": 0.5 * (own + others) * inverse,
-            # one more than is wanted, by which the last is told apart from the next
+            # One more value than components, because the last error needs the distance to the next variance.
             "sizes": np.maximum(values[: k + 1], least),
             "share": np.array(state.share),
             "each": np.array(state.each),

@@ -88,7 +88,7 @@ class FlowerStrategy(Strategy, Generic[R]):
         self._trained = 0  # the round of Flower's loop that the newest message of training was in
 
     def _check_keywords(self, keywords: Mapping[str, object], known: Iterable[str]) -> None:
-        """Refuse keywords neither `known` nor of the algorithm that the strategy is named after."""
+        """Refuse keywords that are neither in `known` nor parameters of the strategy's algorithm."""
         take_fixed(keywords)
         stage = registry.STAGES.get(getattr(self, "name", ""))
         own: list[str] = []

@@ -116,10 +116,10 @@ class StreamPosition:
 
 @dataclass(frozen=True)
 class ChangeVerdict:
-    """What a step was held against, None while there is no level; whether it is a change; and what of steps before.
+    """Whether a step is a change, and the level that it was compared with.
 
-    `first` is True in the step that has the first level: `judged` and `changes` are then steps up
-    to this one.
+    `level` is None until there is a level. `first` is True in the first step that has a level:
+    `judged` and `changes` then list steps up to this one.
     """
 
     level: float | None

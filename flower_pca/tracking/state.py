@@ -322,7 +322,7 @@ class TrackState:
         )
 
     def of_columns(self, columns: int) -> TrackState:
-        """The same where all clients are known to have so many columns, before the first sum has told it."""
+        """Return the state with the number of columns set, if it is known before the first sum has arrived."""
         if self.solver is None:
             return replace(self, d=columns)
         return self

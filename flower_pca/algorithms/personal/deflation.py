@@ -13,7 +13,7 @@ from flower_pca.rows.local import LocalData
 
 _HELD: Final = 2**24  # entries of the deflated rows that may be held
 _SIDE: Final = 4096  # sides up to which a dense eigenproblem is solved
-# columns beyond the wanted ones where subspace iteration stands in for it
+# extra columns of the subspace iteration that replaces a dense eigenproblem on larger sides
 _OVER: Final = 5
 _STEPS: Final = 200
 # residual, relative to the first eigenvalue, at which subspace iteration ends

@@ -281,7 +281,7 @@ class ConsensusState:
         return replace(self, book=book, attempt=attempt, cache=replace(self.cache, last=None))
 
     def after_round(self, total: Any) -> ConsensusState:
-        """With the answers to a round: U = (sum B)(sum G + rho I)^-1."""
+        """Update U with the answers to a round: U = (sum B)(sum G + rho I)^-1."""
         before, problem = self.attempt, self.problem
         assert before is not None
         cache, sums, share = self.cache.add(total)

@@ -108,7 +108,7 @@ def _hidden(data: LocalData, seed: int, share: float) -> Array:
 
 
 def _occurrence(row: Array) -> Array:
-    """How many rows before each are the same: equal rows hide other entries."""
+    """Count the earlier rows that equal each row, so that equal rows hide different entries."""
     order = np.argsort(row, kind="stable")
     ordered = row[order]
     first = np.r_[True, ordered[1:] != ordered[:-1]]

@@ -1,8 +1,9 @@
 """DCFPCA: robust PCA by local gradient steps on a common factor, averaged (Chu's Algorithm 1).
 
-A message that counts entries by size comes first, unless sigma is given. Then every round sends U,
-and each client takes gradient steps from it, with a V of its own that it keeps. The server half is
-a weighted mean. What the paper has and what this package adds is told apart by `step` and `init`.
+The first message counts entries by size, unless sigma is given. Then the server sends U in every
+round, and each client takes gradient steps from U with its own V, which it keeps. The server
+averages the answers with weights. The defaults of `step` and `init` are those of the paper. Their
+other values were added by this package.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ def count(R: Array, top: int) -> Array:
     """How many |r| lie in each bin."""
     size = R.dtype.itemsize
     behind, bias = _LAYOUTS[size]
-    # bins of negative numbers follow the others, so that no sign has to be taken off
+    # Negative numbers have bins of their own after the positive ones, so the sign bit can stay.
     half = 2 ** (8 * size - 1 - behind)
     places = np.ascontiguousarray(R).reshape(-1).view(f"u{size}") >> behind
     signed = np.bincount(places.view(f"i{size}"), minlength=2 * half)

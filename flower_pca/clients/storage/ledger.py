@@ -227,7 +227,7 @@ def summed_with(path: Path, name: str) -> bool:
 
 
 def leave(path: Path, name: str) -> None:
-    """Let a node that was summed with this one go for good: its groups go on without it."""
+    """Mark a node that was summed with this one as gone for good. Its groups continue without it."""
     with open_ledger(path) as book:
         if name not in book.left:
             book.left = [*book.left, name]
@@ -377,7 +377,7 @@ class Account:
         )
 
     def lose(self) -> None:
-        """Count a masked sum without an answer of this node's: to say so tells of it alone."""
+        """Count a masked sum without this node's answer, because its absence tells about this node alone."""
         if self._rules.counts_groups:
             with self._open() as books:
                 for book in books:

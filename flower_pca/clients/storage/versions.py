@@ -289,7 +289,7 @@ def _released(place: Path, book: Ledger) -> Version | None:
 
 
 def _lot(rules: Rules, given: LocalData, version: Version) -> Array | None:
-    """The places of the rows of people who may be added: so many that they could be a table of their own."""
+    """Return the places of the added rows, or None if the rules do not let them form a table of their own."""
     least, had = rules.min_change, version.data
     if least is None or rules.id_column is None or given.table.ids is None or had.table.ids is None:
         return None

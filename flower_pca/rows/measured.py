@@ -129,7 +129,9 @@ class Measured:
         """All rows as one array, dense or sparse."""
         if self.sparse:
             return self.csr
-        return source.whole(self.rows)
+        if not self.n:
+            return np.empty((0, self.d), self.dtype)
+        return np.concatenate(list(self.stored()))
 
     def blocks(self) -> Iterator[Array]:
         """Blocks of stored rows as arrays, of sparse rows too."""

@@ -56,18 +56,20 @@ class Covariance(Algorithm[CovarianceState]):
 
     Every client sends C_i = X_i'X_i once. The server adds these matrices up and takes the eigenvectors.
 
-    C_i travels as its diagonal and sqrt(2) times what is above it: a vector as long as C_i is in
-    Frobenius norm. So with `dp` a row of norm R changes it by at most R^2, and one draw of noise of
-    deviation s R^2 per entry makes it private: on C that is a symmetric Gaussian matrix with s R^2
-    on the diagonal and s R^2 / sqrt(2) beside it. Without `dp` nothing is added: the components are
-    exact, all d of them if so many are asked for, and C_i is told exactly.
+    A client sends the diagonal of C_i, and the entries above it times sqrt(2). The norm of this
+    vector is the Frobenius norm of C_i. With `dp`, a row of norm R therefore changes the vector by
+    at most R^2, and noise with standard deviation s R^2 on every entry makes it private. On C, this
+    is a symmetric Gaussian matrix with standard deviation s R^2 on the diagonal and s R^2 / sqrt(2)
+    off it. Without `dp`, there is no noise. All d components are then exact, and the server learns
+    C_i exactly, unless masks hide it.
 
     Reference: Dwork, Talwar, Thakurta, Zhang, "Analyze Gauss", STOC 2014 (which has no sqrt(2), and
     more noise).
-    Cost: n_i d^2 flops on a client; d (d + 1) / 2 floats up, once; O(d^3) flops on the server.
-    Prefer it: with few columns, up to about a hundred, where one message of C_i costs less than
-    several of Krylov's; under `dp` with more, as a budget spent on one message beats one spent on
-    many.
+    Cost: n_i d^2 flops on a client. Each client sends d (d + 1) / 2 floats once. The server needs
+    O(d^3) flops.
+    Prefer it: for up to about a hundred columns, because one message with C_i then costs less than
+    several messages of Krylov, and under `dp` also for more columns, because the whole privacy
+    budget goes into one message.
 
     Parameters
     ----------
@@ -175,7 +177,7 @@ _TOLD: Final = 8  # columns of d numbers in an answer to the opening, beside its
 
 @dataclass(frozen=True, kw_only=True)
 class Auto(Krylov):
-    """Krylov, unless one message of covariance is fewer messages, and no more numbers, than Krylov is expected to take.
+    """Use Krylov, or Covariance if its single message costs less than the rounds that Krylov is expected to need.
 
     Krylov is expected to take a round for every digit of `tol`, or as many as its blocks of p
     columns take to span all d. A round is d p numbers each way; covariance is d (d + 1) / 2 numbers

@@ -48,10 +48,9 @@ class DRSVD(Algorithm[DRSVDState]):
     n_i ever leaves a client.
 
     Reference: Halko, Martinsson, Tropp 2011; TSQR: Demmel, Grigori, Hoemmen, Langou 2012.
-    Cost: 12 n_i d r flops on a client; r columns of d floats down in each of three rounds and up in
-    two, and an r x r factor each way.
-    Prefer it: for many components of data whose variances fall fast, where there is time for three
-    rounds only.
+    Cost: 12 n_i d r flops on a client. In each of three rounds the server sends r columns of d floats,
+    in two of them the clients send as many, and an r x r factor travels once each way.
+    Prefer it: for many components in only three rounds, if the eigenvalues of the data fall fast.
 
     Parameters
     ----------

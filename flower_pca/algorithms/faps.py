@@ -246,10 +246,10 @@ class FAPS(Iterative[FAPSState]):
 
     Reference: Wang, Liu, Zhang, "Seeking consensus on subspaces in federated principal component
     analysis", 2022.
-    Cost per round: 4 (inner_steps + 1) n_i d p flops on a client; p columns of d floats each way;
-    2 d p^2 flops at the server.
-    Prefer it: where the server sees single answers, and no covariance of a client may follow from
-    them.
+    Cost per round: 4 (inner_steps + 1) n_i d p flops on a client, p columns of d floats each way, and
+    2 d p^2 flops on the server.
+    Prefer it: if the server sees the answers of single clients, but must not be able to compute a
+    client's covariance from them.
 
     Parameters
     ----------

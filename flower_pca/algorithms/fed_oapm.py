@@ -67,9 +67,10 @@ class FedOAPM(Iterative[FedOAPMState]):
 
     Reference: Narayanamurthy, Vaswani, Ramamoorthy, "Federated over-air subspace tracking from
     incomplete and corrupted data", 2022, Algorithms 2 and 7; Hardt and Price 2014.
-    Cost per round: 4 n_i d p flops on a client; p columns of d floats each way; 2 d p^2 flops at
-    the server every qr_every rounds.
-    Prefer it: over a channel that adds noise to the sum, above all with qr_every > 1; else Krylov.
+    Cost per round: 4 n_i d p flops on a client, and p columns of d floats each way. Every `qr_every`
+    rounds, the server needs 2 d p^2 flops.
+    Prefer it: if clients send over a channel that adds noise to their sum, most of all with
+    `qr_every` above 1. On a channel without noise, use `Krylov`.
 
     Parameters
     ----------

@@ -187,7 +187,7 @@ class KrylovState:
 class Krylov(Iterative[KrylovState]):
     """Compute the exact PCA of all rows in the fewest rounds, by block Krylov iteration.
 
-    Each round sends one product C B, and the server keeps what earlier rounds have taught it.
+    In each round, the clients send one product C B. The server also uses the products of earlier rounds.
 
     The server keeps Q = [Q_1 ... Q_j]. A round sends the newest block Q_j and receives S = sum C_i
     Q_j. The next block is Q_{j+1} = orth((I - QQ')S), so S = [Q, Q_{j+1}] h with a small matrix h.
@@ -199,13 +199,14 @@ class Krylov(Iterative[KrylovState]):
     basis belongs to one set of clients: when that changes for good, the run goes back to the
     opening with the Ritz block and random columns; under masks, with random columns alone.
 
-    Cost per round: 4 n_i d p flops on a client; p columns of d floats each way. At the server, with
-    m columns in Q: 8 d m p flops, and the k leading eigenvectors of an m x m matrix, (4/3) m^3 and
-    more. m grows by p a round, up to max(600, 16 p), so that neither grows with the rounds from
-    then on. That cost one message in thirty at most. With more than 100,000 columns, Q has as many
-    columns as 512 MB hold, but 8 p at least. That cost one message in six at most.
-    Prefer it: nearly always; not where clients come and go in every round, or a rough answer in two
-    rounds is enough.
+    Cost per round: 4 n_i d p flops on a client, and p columns of d floats each way. If Q has m
+    columns, the server needs 8 d m p flops, and at least (4/3) m^3 flops for the k leading
+    eigenvectors of an m x m matrix. m grows by p in each round up to max(600, 16 p), so the cost of
+    a round is bounded. In our measurements this bound added at most one message in thirty. With
+    more than 100,000 columns, Q has as many columns as fit into 512 MB, but at least 8 p. This
+    bound added at most one message in six.
+    Prefer it: by default, unless different clients answer in each round, or a rough answer after
+    two rounds is enough.
 
     Parameters
     ----------

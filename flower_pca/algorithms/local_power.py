@@ -43,7 +43,7 @@ class LocalPowerState:
 class LocalPower(Iterative[LocalPowerState]):
     """Compute a rough PCA in two or three rounds, with several power steps at each client per round.
 
-    With q local power steps a round, X_i <- orth(C_i X_i) q - 1 times, then Z <- orth(sum C_iX_iO_i).
+    A round has q local power steps: X_i <- orth(C_i X_i) q - 1 times, and then Z <- orth(sum C_iX_iO_i).
 
     O_i aligns client i with the client that has most rows, whose block is X_b: "procrustes" takes
     the orthogonal factor of X_i'X_b, "sign" the signs of <X_i[:, j], X_b[:, j]>, "none" the
@@ -53,9 +53,9 @@ class LocalPower(Iterative[LocalPowerState]):
 
     Reference: Li, Wang, Chen, Zhang, "Communication-efficient distributed SVD via local power
     iterations", ICML 2021.
-    Cost per round: 4 q n_i d p flops on a client; p columns of d floats down, twice that up while
-    q > 1 with an alignment; O(N d p^2) on the server then.
-    Prefer it: for a rough answer in two or three rounds.
+    Cost per round: 4 q n_i d p flops on a client, and p columns of d floats each way. While q > 1
+    and blocks are aligned, the clients send twice as much, and the server needs O(N d p^2) flops.
+    Prefer it: for a rough answer after two or three rounds.
 
     Parameters
     ----------

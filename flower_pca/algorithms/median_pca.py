@@ -46,11 +46,11 @@ class MedianPCA(Average):
     Reference: Singh and Vaswani, "Byzantine-resilient federated PCA and low rank column-wise
     sensing", IEEE Trans. Inf. Theory 2024 (the subspace median); Weiszfeld 1937; Minsker,
     "Geometric median and robust estimation in Banach spaces", Bernoulli 2015.
-    Cost: one local eigenproblem; p columns of d floats up; on the server the memory of what came,
-    and O(d^2 N p) flops for each of Weiszfeld's steps, or O(d N^2 p^2) once where there are at most
-    d clients.
-    Prefer it: where up to two fifths of the clients may be wrong or dishonest, and each has rows
-    enough of its own.
+    Cost: one local eigenproblem. Each client sends p columns of d floats. The server keeps all
+    answers, and needs O(d^2 N p) flops for each of Weiszfeld's steps, or O(d N^2 p^2) flops once if
+    there are at most d clients.
+    Prefer it: if up to two fifths of the clients may be wrong or dishonest, and every client has
+    enough rows to find the components alone.
 
     Parameters
     ----------
@@ -124,13 +124,13 @@ class MediansState:
 
 @dataclass(frozen=True, kw_only=True)
 class Medians(Stage[MediansState]):
-    """Components in the order of the median client's variance along them, which is what is said of their variance.
+    """Order the components by the median client's variance along them, and report this variance.
 
     They are turned within their span to the eigenvectors of the geometric median of C_i Z / n_i,
     whose residuals say how far that span is from being one of eigenvectors.
 
-    Cost: 4 n_i d (p + 1) flops; p + 1 columns of d floats each way; once. The server keeps all
-    answers.
+    Cost: 4 n_i d (p + 1) flops on a client, and p + 1 columns of d floats each way, once. The server
+    keeps all answers.
     """
 
     name: ClassVar[str] = "medians"

@@ -37,7 +37,7 @@ class OneShotState:
 
 @dataclass(frozen=True, kw_only=True)
 class Average(Algorithm[OneShotState]):
-    """What the averages share: clients send local eigenpairs, the server an SVD of their stack."""
+    """The base class of averages: clients send local eigenpairs, and the server computes the SVD of their stack."""
 
     asks: ClassVar[Mapping[str, Ask]] = {"rank": ROW_WIDTH, "weighted": FLAG}
     weighted: ClassVar[bool] = False  # Whether eigenvectors are weighted by the local eigenvalues.
@@ -116,8 +116,9 @@ class UDA(Average):
     The components are the leading eigenvectors of (1/N) sum V_i V_i', with V_i the client's own top components.
 
     Reference: Fan, Wang, Wang, Zhu, "Distributed estimation of principal eigenspaces", 2019.
-    Cost: one local eigenproblem; p columns of d floats up; a d x Np SVD on the server.
-    Prefer it: where there is time for a single round, and clients have similar data and many rows.
+    Cost: one local eigenproblem. Each client sends p columns of d floats. The server computes the SVD
+    of a d x Np matrix.
+    Prefer it: if there is time for only one round, and the clients have similar data and many rows.
 
     Parameters
     ----------
@@ -147,8 +148,8 @@ class WDA(Average):
 
     Reference: Bhaskara and Wijewardena, "On distributed averaging for stochastic k-PCA", NeurIPS
     2019.
-    Cost: as UDA, and p numbers up.
-    Prefer it: over UDA where the variances of clients fall slowly, or differ from client to client.
+    Cost: the same as UDA, and p more floats from each client.
+    Prefer it: to `UDA` if the eigenvalues of clients fall slowly, or differ from client to client.
 
     Parameters
     ----------
@@ -173,18 +174,18 @@ class WDA(Average):
 
 @dataclass(frozen=True, kw_only=True)
 class DistPCA(Average):
-    """Combine the components that the clients find alone, in one round; clients can send more than are wanted.
+    """Combine the components that the clients find alone, in one round. Clients may send additional components.
 
     The result has the leading left singular vectors of the clients' own top components, stacked.
 
-    With `local_components` left out it is UDA; with more (the shared and the own ones of
-    personalised data, say) every client speaks of a larger space, and what is common to all of them
-    stands out.
+    If `local_components` is left out, this is UDA. With more of them, every client sends a larger
+    subspace, and the directions that all subspaces share stand out. For example, send as many as
+    there are shared and local components together.
 
     Reference: Fan, Wang, Wang, Zhu, "Distributed estimation of principal eigenspaces", 2019.
-    Cost: one local eigenproblem; local_components columns of d floats up; an SVD of their stack on
-    the server.
-    Prefer it: over UDA where clients have a few directions in common, and others of their own.
+    Cost: one local eigenproblem. Each client sends `local_components` columns of d floats. The server
+    computes the SVD of the stacked columns.
+    Prefer it: to `UDA` if clients share a few directions, and each client has others of its own.
 
     Parameters
     ----------

@@ -41,7 +41,7 @@ class SparseState:
 class SparsePCA(Iterative[SparseState]):
     """Compute components that use only a few columns each.
 
-    x <- the largest entries of C x, for every component at once, each beside those before it.
+    x <- the largest entries of C x, for all components at once. Each component is deflated by those before it.
 
     Component j maximizes x'P C P x over unit vectors of at most `cardinality` entries that are not
     0, locally, where P takes out the span of the components before it: orthogonalized projection
@@ -56,10 +56,10 @@ class SparsePCA(Iterative[SparseState]):
     Reference: Yuan and Zhang 2013, Truncated power method for sparse eigenvalue problems; Mackey
     2008, Deflation methods for sparse PCA; Shen and Huang 2008 on variances of components that are
     not orthogonal.
-    Cost per round: 4 n_i d k flops on a client; k columns of d floats each way; 2 d k^2 on the
-    server.
-    Prefer it: where readers shall see which few columns a component is made of; it leaves out a
-    little more variance.
+    Cost per round: 4 n_i d k flops on a client, k columns of d floats each way, and 2 d k^2 flops on
+    the server.
+    Prefer it: if each component should consist of a few columns, so that it is easy to interpret,
+    and may explain a little less variance.
 
     Parameters
     ----------

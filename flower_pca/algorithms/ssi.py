@@ -129,10 +129,10 @@ class SSI(Iterative[SSIState]):
     (Z, C_i Z) after about d / p rounds. Under masks it sees only sums, and cannot.
 
     Reference: Bauer 1957; as a distributed method, Li, Wang, Chen, Zhang 2021, section 2.
-    Cost per round: 4 n_i d p flops on a client; p columns of d floats each way; 2 d p^2 on the
-    server.
-    Prefer it: under added noise, or where clients come and go in every round; else Krylov needs far
-    fewer rounds.
+    Cost per round: 4 n_i d p flops on a client, p columns of d floats each way, and 2 d p^2 flops on
+    the server.
+    Prefer it: if answers have noise on them, or different clients answer in each round. Otherwise,
+    `Krylov` needs far fewer rounds.
 
     Parameters
     ----------

@@ -35,70 +35,82 @@ _ONE: Final = "Leave one of them out."
 
 @dataclass(frozen=True)
 class Property:
-    """What can be said of an algorithm: `words` follow "one", `brief` stands in a table."""
+    """A property of algorithms. `words` follow "one" in a message. `brief` is the reason for a refusal in the table."""
 
     brief: str
     words: str
     holds: Callable[[Stage[Any]], bool]
 
 
-ADDITIVE: Final = Property("answers do not add up", "whose answers add up", lambda stage: stage.additive)
-RICH: Final = Property("basic options only", "that takes more than the basic options", lambda stage: not stage.basic)
-OVER_AIR: Final = Property("no air channel", "that the air channel is for", lambda stage: stage.over_air)
+ADDITIVE: Final = Property("answers cannot be summed", "whose answers add up", lambda stage: stage.additive)
+RICH: Final = Property(
+    "it takes the basic options only", "that takes more than the basic options", lambda stage: not stage.basic
+)
+OVER_AIR: Final = Property(
+    "it is not made for the air channel", "that the air channel is for", lambda stage: stage.over_air
+)
 BOUNDED: Final = Property(
-    "no bound on a row's part", "whose answers no row can change by more than a bound", lambda stage: stage.bounded
+    "the effect of one row has no bound",
+    "whose answers no row can change by more than a bound",
+    lambda stage: stage.bounded,
 )
 PRODUCTS: Final = Property(
-    "needs more than products", "that needs nothing but products", lambda stage: stage.products_only
+    "it needs more than products of the rows", "that needs nothing but products", lambda stage: stage.products_only
 )
 CHANGING_CLIENTS: Final = Property(
-    "belongs to one set of clients", "whose rounds may go to other clients each time", lambda stage: not stage.fixed_set
+    "the same clients must answer in every round",
+    "whose rounds may go to other clients each time",
+    lambda stage: not stage.fixed_set,
 )
 FORGETTING: Final = Property(
-    "clients must remember",
+    "clients must keep a state between rounds",
     "whose clients may forget what they keep, as they do whenever others are asked",
     lambda stage: not stage.remembers,
 )
 UNCACHED: Final = Property(
-    "last answers count", "that needs no last answers of the clients left out", lambda stage: not stage.caches
+    "the last answers of absent clients still count",
+    "that needs no last answers of the clients left out",
+    lambda stage: not stage.caches,
 )
 MEASURED: Final = Property(
-    "components are not all",
+    "the components alone do not describe a row",
     "whose components are all there is to say of a row, and measured at the end",
     lambda stage: stage.measured,
 )
 TOLERANT: Final = Property(
-    "rounding builds up", "in which no rounding builds up in what clients keep", lambda stage: stage.tolerant
+    "rounding errors accumulate", "in which no rounding builds up in what clients keep", lambda stage: stage.tolerant
 )
 ORTHONORMAL: Final = Property(
-    "components are not orthonormal", "whose components are orthonormal", lambda stage: stage.orthonormal
+    "its components are not orthonormal", "whose components are orthonormal", lambda stage: stage.orthonormal
 )
 POOLED: Final = Property(
-    "not of all rows together", "whose components are those of all rows together", lambda stage: stage.pooled
+    "its components are not those of all rows together",
+    "whose components are those of all rows together",
+    lambda stage: stage.pooled,
 )
 SHAREABLE: Final = Property(
-    "answers are no sums of products",
+    "answers are not sums of products",
     "in which a client can count for less than its rows",
     lambda stage: stage.by_medians or (stage.additive and stage.products_only),
 )
 NONE_OF_ITS_OWN: Final = Property(
-    "own components are the site effect",
+    "the own components of a site already hold the site effect",
     "without components of each site's own, which are what differs between sites",
     lambda stage: not stage.shares,
 )
 SHARING: Final = Property(
-    "clients share nothing",
+    "it has no shared and own components, or it removes outlying values",
     "whose clients have components of their own beside shared ones, and no far entries",
     lambda stage: stage.shares,
 )
 ROWS_LESS_A_MEAN: Final = Property(
-    "far entries decide",
+    "outlying values or medians of sites decide",
     "in which no far entry or median of sites decides",
     lambda stage: not (stage.by_row or stage.by_medians),
 )
-ITERATES: Final = Property("does not iterate", "that iterates", lambda stage: isinstance(stage, Iterative))
+ITERATES: Final = Property("it does not iterate", "that iterates", lambda stage: isinstance(stage, Iterative))
 
-# How an option is called in a sentence, if not "with" and its name.
+# What a message calls an option, unless it is "with" and the option's name.
 _CALLED: Final[Mapping[str, str]] = {
     "mask": "under masks",
     "channel": "over the air",
@@ -132,7 +144,7 @@ _PROPERTIES: Final[Mapping[tuple[str, ...], tuple[Property, ...]]] = {
     ("init",): (ITERATES, MEASURED),
     ("max_share",): (SHAREABLE,),
 }
-# What options need of an algorithm; of two, where both are on.
+# The properties that options need of an algorithm. An entry with two options counts if both are on.
 NEEDS: Final = (
     *(((option,), RICH) for option in _NOT_BASIC),
     *((options, wanted) for options, properties in _PROPERTIES.items() for wanted in properties),
@@ -141,7 +153,7 @@ NEEDS: Final = (
 
 @dataclass(frozen=True)
 class Rule:
-    """What `option` has to be beside another: `must`, if it does not fit, and what to do `then`."""
+    """A rule for two options: `option` must have a certain value if `beside` is on, or else do what `then` says."""
 
     option: str
     beside: str
@@ -340,7 +352,7 @@ def require(what: str, stage: Stage[Any], wanted: Property, best: Iterator[str],
 
 
 def missing(stage: Stage[Any], *options: str) -> list[Property]:
-    """The properties that these options need, and the algorithm has not; of a basic algorithm, that it is basic."""
+    """Return the properties that these options need and the algorithm lacks; for a basic algorithm, only that one."""
     names = set(options)
     lacks = [wanted for named, wanted in NEEDS if set(named) <= names and not wanted.holds(stage)]
     return [RICH] if RICH in lacks else lacks
@@ -351,9 +363,9 @@ def check_options(on: On) -> None:
     for rule in RULES:
         if not (rule.option in on and rule.beside in on) or rule.fits(on[rule.option]):
             continue
-        # each party scales its own columns, and nobody sums
+        # Each party scales its own columns, and nothing is summed.
         apart = rule.option == "scale" and "partitioned_by" in on
-        # a constant stands for a gap
+        # With public ranges, a constant replaces a missing value.
         constant = (
             rule.option == "missing" and rule.beside == "dp" and on["missing"] == "mean" and on["dp"].public_ranges
         )
@@ -364,12 +376,12 @@ def check_options(on: On) -> None:
 
 
 def called(name: str) -> str:
-    """What an option is called in a sentence: "with monitor", "under masks"."""
+    """Return what a message calls an option, for example "with monitor" or "under masks"."""
     return _CALLED.get(name, f"with {name}")
 
 
 def _given(value: Any) -> str:
-    """A value in a sentence: columns by their names, of which those of words come with their levels."""
+    """Write a value for a message. Columns are written by their names, without their levels."""
     if isinstance(value, tuple):
         return enumeration(one if isinstance(one, str) else str(one[0]) for one in value)
     return shown(value)

@@ -278,8 +278,8 @@ class Stage(ABC, Generic[S]):
         Whether the stage keeps, of a wider basis, the directions along which all rows vary most, as a Rayleigh-Ritz
         step does.
     basic : bool
-        Whether only the basic options go with it: center, scale, missing, columns, levels, fraction, evaluate, a
-        checkpoint, fixed answers and, if it iterates, a start.
+        Whether the stage works only with the basic options: center, scale, missing, columns, categorical, fraction,
+        reconstruction_error, checkpoint, answers and, if it iterates, init.
     over_air : bool
         Whether the air channel is for it: its answers are sums of matrices, and the algorithm has been studied under
         the noise of the channel.

@@ -34,9 +34,10 @@ class STMiss(Tracker):
 
     Reference: Narayanamurthy, Vaswani, Ramamoorthy, "Federated over-air subspace tracking from
     incomplete and corrupted data", 2022, Algorithm 1, and 5 and 6 for `detect`.
-    Cost per step: n_i d r^2 flops on a client and 4 n_i d p per message; p columns of d floats each
-    way, and P down.
-    Prefer it: for rows that keep coming, with gaps but without outliers, and whose subspace moves.
+    Cost per step: n_i d r^2 flops on a client, and 4 n_i d p more for each message. Each message has p
+    columns of d floats each way. The server also sends P.
+    Prefer it: for rows that keep arriving and whose subspace changes, with missing values but without
+    outliers.
 
     Parameters
     ----------
@@ -176,9 +177,9 @@ class RobustTracking(Tracker):
 
     Reference: Narayanamurthy, Vaswani, Ramamoorthy, "Federated over-air subspace tracking from
     incomplete and corrupted data", 2022, Algorithms 3 and 4, and 5 and 6 for `detect`.
-    Cost per step: that of STMiss, and about 30 to 60 times 4 n_i d r flops on a client.
-    Prefer it: where single entries are wrong by far more than rows stray from the subspace: moving
-    objects in video, sensors that fail.
+    Cost per step: the same as STMiss, and about 30 to 60 times 4 n_i d r flops on a client.
+    Prefer it: for rows that keep arriving with outliers that are far larger than the distance of rows
+    from the subspace, for example moving objects in video or failing sensors.
 
     Parameters
     ----------

@@ -38,14 +38,14 @@ class ClosingState:
 
 @dataclass(frozen=True, kw_only=True)
 class PersonalClosing(Stage[ClosingState]):
-    """U goes out once more; every client finds its own components beside it, and keeps them.
+    """Send U once more, so that every client finds and keeps its own components, which are orthogonal to U.
 
     Up come C_iU, from which Rayleigh-Ritz orders the shared components within their span and finds
     their variances; V_i(V_i'b), from which theta follows, under masks or from nodes that agree; and
     tr S_i - tr U'S_iU - tr V_i'S_iV_i, the mean squared error of a row. V_i itself comes up only if
     it was asked for, and then only from nodes that agree.
 
-    Cost: as a round of the algorithm.
+    Cost: the same as one round of the algorithm.
     """
 
     name: ClassVar[str] = "personal"

@@ -244,11 +244,11 @@ class ExactPerPCA(Personalized[ExactState]):
     of a single client, U goes on with those that answered, by plain steps, until all of them do
     again.
 
-    Cost per round: at a client one Gram matrix of the deflated rows and r2 of its eigenvectors, n_i
-    d min(n_i, d) flops (once per run if d <= n_i), or 4 n_i d r2 a step with `local_steps`; r1 + 1
-    columns of d floats each way.
-    Prefer it: where clients have directions of their own beside the common ones; it takes fewer
-    rounds than PerPCA. Only sums leave the clients.
+    Cost per round: a client forms the Gram matrix of its deflated rows, and computes r2 of its
+    eigenvectors. This takes n_i d min(n_i, d) flops (once per run if d <= n_i), or 4 n_i d r2 flops
+    a step with `local_steps`. r1 + 1 columns of d floats travel each way.
+    Prefer it: if clients have directions of their own in addition to the shared ones. It needs fewer
+    rounds than `PerPCA`, and only sums leave the clients.
 
     Parameters
     ----------

@@ -70,10 +70,11 @@ class SharedState(BlockLanczos):
 
 @dataclass(frozen=True, kw_only=True)
 class Shared(Stage[SharedState]):
-    """Products of a block with the projector on the directions of a client that are no noise.
+    """Sum the products of a block with each client's projector on its directions that stand out from noise.
 
-    Cost: at a client once what choosing its own number costs, five times the leading directions of
-    four fifths of its rows; `MOST + 2` columns of d floats each way, in one to `_ROUNDS` messages.
+    Cost: once, a client chooses its own number of components, for which it computes the leading
+    directions of four fifths of its rows five times. `MOST + 2` columns of d floats travel each way,
+    in one to `_ROUNDS` messages.
     """
 
     name: ClassVar[str] = SHARED

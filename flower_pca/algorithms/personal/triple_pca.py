@@ -267,10 +267,10 @@ class TriplePCA(ExactPerPCA):
     Reference: the model is that of Shi, Fattahi and Kontar, "Triple component matrix factorization:
     untangling global, local, and noisy components", JMLR 2024, whose thresholds fall by a schedule;
     the steps are this project's own.
-    Cost per round: at a client `inner_steps` times that of `ExactPerPCA`, each with a median of
-    every column, and some four copies of its rows; r1 + 1 columns of d floats each way.
-    Prefer it: where clients have directions of their own and single entries of their rows are far
-    off.
+    Cost per round: a client needs `inner_steps` times the flops of `ExactPerPCA`, a median of every
+    column at each step, and memory for about four copies of its rows. r1 + 1 columns of d floats
+    travel each way.
+    Prefer it: if clients have directions of their own, and single values in their rows are outliers.
 
     Parameters
     ----------
@@ -461,7 +461,7 @@ class TripleClosing(PersonalClosing):
     rows enough to have a say; whether the client's rows have too little of U to share it; whether
     the components leave structure in them; and whether these follow far entries.
 
-    Cost: as a round of the algorithm; 3 d more numbers up.
+    Cost: the same as one round of the algorithm, and 3 d more floats from each client.
     """
 
     name: ClassVar[str] = "triple"

@@ -47,13 +47,14 @@ class LowRankState:
 
 @dataclass(frozen=True, kw_only=True)
 class LowRank(Stage[LowRankState]):
-    """The closing message of a robust run: every client solves V_i for the last U, and keeps its L_i = V_i U' and S_i.
+    """Close a robust run: every client solves V_i for the last U, and keeps its L_i = V_i U' and S_i.
 
     It sends V_i'V_i, from which the server has L'L = U (sum V_i'V_i) U', and how many entries of
     each column were taken out, which lie beyond the threshold from L_i, and how many lie far from
     it. Where the server sees single answers it keeps these two of each client as well.
 
-    Cost: some 8 n_i d p flops, a step of the regression; d x p numbers down, p^2 + 2 d up; once.
+    Cost: about 8 n_i d p flops, as in one step of the regression. Once, the server sends d p floats, and
+    each client sends p^2 + 2 d floats.
     """
 
     name: ClassVar[str] = "low_rank"

@@ -300,11 +300,11 @@ class ConsensusRPCA(Robust[ConsensusState]):
     whose last round missed somebody goes back to the opening. Missing values count as hidden.
 
     Reference: this package's own. The problem is that of Chu, "DCF-PCA", see `DCFPCA`.
-    Cost per round: 4 (inner_steps + 1) n_i d p flops on a client; p d numbers down, p d + p^2 up;
-    2 d p^2 flops at the server. An attempt takes about ln(1e-6) / ln(gamma) rounds, 132 for
-    gamma=0.9, and one or eight messages of proof.
-    Prefer it: where single values are wrong by far: typing errors, other units, sensors that fail.
-    A client of a single row sends its clean part up to scale.
+    Cost per round: 4 (inner_steps + 1) n_i d p flops on a client, and 2 d p^2 flops on the server. The
+    server sends p d floats, and each client sends p d + p^2. An attempt takes about
+    ln(1e-6) / ln(gamma) rounds, which are 132 for gamma=0.9, and one or eight messages of proof.
+    Prefer it: if single values are far off, for example because of typing errors, other units or
+    failing sensors. A client with a single row reveals its clean part up to scale.
 
     Parameters
     ----------

@@ -76,8 +76,8 @@ class DCFPCA(Robust[DCFState]):
     lambda: some 2 % at the defaults.
 
     Reference: Chu, "Distributed robust principal component analysis", Algorithm 1.
-    Cost per round: 4 local_steps (inner_steps + 1) n_i d p flops on a client; p d numbers each way.
-    Prefer it: to repeat the paper. `ConsensusRPCA` needs fewer rounds, no step size, and is exact.
+    Cost per round: 4 local_steps (inner_steps + 1) n_i d p flops on a client, and p d floats each way.
+    Prefer it: to repeat the paper. `ConsensusRPCA` is exact, and needs fewer rounds and no step size.
 
     Parameters
     ----------

@@ -1,1 +1,1 @@
-"""What knows nothing of runs: errors, checks, linear algebra, saved files."""
+"""The package's foundation, which knows nothing of runs: errors, checks, linear algebra and saved files."""

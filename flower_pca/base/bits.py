@@ -1,4 +1,4 @@
-"""Random bits: of the operating system's generator for secrets, or the same every time."""
+"""Random bits: from the operating system for secrets, or reproducible ones from a seed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Bits: TypeAlias = Callable[[int], Array]  # From a number of words to so many ra
 
 
 def system_bits(size: int) -> Array:
-    """Bits of the operating system's own generator for secrets."""
+    """Return random bits from the operating system's generator, for secrets."""
     return np.frombuffer(os.urandom(8 * size), dtype=np.uint64)
 
 
@@ -25,7 +25,7 @@ def seeded_bits(seed: int, *which: int) -> Bits:
 
 
 def signs(key: bytes, shape: tuple[int, int]) -> Array:
-    """Entries of 1 and -1, equally likely, not to be told apart without the key (SHAKE-256)."""
+    """Return entries of 1 and -1 that are equally likely, and look random without the key (SHAKE-256)."""
     count = shape[0] * shape[1]
     drawn = hashlib.shake_256(key).digest(-(-count // 8))
     flips = np.unpackbits(np.frombuffer(drawn, dtype=np.uint8), count=count).reshape(shape)

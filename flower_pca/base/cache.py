@@ -1,4 +1,4 @@
-"""Cache: what a process keeps ready for its next message, up to a capacity. Whoever needs one gets it passed in."""
+"""Cache: what a process keeps ready for its next message, up to a capacity. Callers pass a cache in."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Cache:
-    """What was used last, up to a capacity.
+    """A cache of the most recently used objects, up to a capacity.
 
     Parameters
     ----------
@@ -23,7 +23,7 @@ class Cache:
         self._kept: OrderedDict[object, tuple[Any, int]] = OrderedDict()
 
     def get(self, key: object, make: Callable[[], Any]) -> Any:
-        """What is kept under this key, or made for it."""
+        """Return the object under this key, or make it."""
         if key not in self._kept:
             made = make()
             self._kept[key] = made, self._weigh(made)
@@ -35,6 +35,6 @@ class Cache:
         return self._kept[key][0]
 
     def clear(self) -> None:
-        """Keep nothing."""
+        """Forget all objects."""
         self._kept.clear()
         self._taken = 0

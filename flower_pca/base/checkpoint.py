@@ -1,9 +1,10 @@
-"""The checkpoint of a run: written with every message, and on the disk for certain every few seconds.
+"""The checkpoint of a run. It is written with every message, and synced to the disk every few seconds.
 
-A sync to the disk may take longer than the message. So most messages are written to a second file,
-NAME.newest, without a sync. It outlives the process. If the machine stops it may be damaged: then
-the run goes on from NAME, a few seconds behind. What nodes must not forget (ledgers, budgets, secrets
-of masks) is on their own disks before every answer, so they refuse or charge what is asked again.
+A sync to the disk may take longer than the message. Most messages are therefore written without a
+sync to a second file, NAME.newest, which survives the end of the process. If the machine stops, this
+file may be damaged, and the run continues from NAME, a few seconds behind. Nodes write what they must
+not forget (ledgers, budgets, secrets of masks) to their own disks before every answer. They refuse or
+charge a message that is asked again.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _MARK, _COUNT = "mark", "count"
 
 
 class Checkpoint:
-    """The two files of a checkpoint.
+    """The two files of a run's checkpoint.
 
     Parameters
     ----------
@@ -40,12 +41,12 @@ class Checkpoint:
         self._synced: float | None = None
 
     def read(self) -> tuple[dict[str, Any], dict[str, Array]] | None:
-        """The header and the arrays of the newest message that is whole; None if there is no checkpoint.
+        """Return the header and arrays of the newest complete message, or None if there is no checkpoint.
 
         Raises
         ------
         DataError
-            If it is of another kind, or damaged.
+            If the file is of another kind, or damaged.
         """
         if not self._path.exists():
             return None
@@ -64,7 +65,7 @@ class Checkpoint:
         return files.read(path, self._kind, private=True)
 
     def write(self, header: Mapping[str, Any], arrays: dict[str, Array], *, sync: bool = False) -> None:
-        """Write the state after a message: on the disk for certain if `sync`, or if the last time was some time ago."""
+        """Write the state after a message. Wait for the disk if `sync` is set, or the last sync is some time ago."""
         due = sync or self._synced is None or time.monotonic() - self._synced >= _EVERY
         self._count += 1
         whole = {**header, _MARK: self._mark, _COUNT: self._count}
@@ -73,6 +74,6 @@ class Checkpoint:
             self._synced = time.monotonic()
 
     def remove(self) -> None:
-        """There is nothing to go on from any more."""
+        """Remove both files, because the run is over."""
         self._path.unlink(missing_ok=True)
         self._newest.unlink(missing_ok=True)

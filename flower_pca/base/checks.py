@@ -1,4 +1,4 @@
-"""Checks of what users give: "<setting> must be <rule>. Got <value>. <what to do>."."""
+"""Checks of values that users pass. Messages read "<setting> must be <rule>. Got <value>. <remedy>"."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NODE: Final = "this node"  # Whose rows a sentence of a node is about.
 
 
 def refused(what: str, rule: str, got: str, remedy: str) -> ConfigError:
-    """The error about a value that breaks a rule; `what` begins with the name of the setting, or says what it is."""
+    """Return the error for a value that breaks a rule. `what` begins with the name of the setting or describes it."""
     head, space, rest = what.partition(" ")
     if head not in OPTIONS:
         return ConfigError(f"{what} must be {rule}. Got {got}. {remedy}")
@@ -29,7 +29,7 @@ def refused(what: str, rule: str, got: str, remedy: str) -> ConfigError:
 
 
 def did_you_mean(word: str, known: Iterable[str], otherwise: str = "Choose one of these.") -> str:
-    """A remedy for a misspelt name: the nearest known one, or else a rule to choose one."""
+    """Suggest the nearest known name for a misspelt one, or how to choose a name."""
     names = list(known)
     if not names:
         return "Leave it out."
@@ -66,7 +66,7 @@ def number(
 
 
 def share(value: Any) -> Any:
-    """A share as a number, where it is text: "95%", or "0.95"; whatever else it is, as it is."""
+    """Convert the text of a share, such as "95%" or "0.95", into a number. Return all other values unchanged."""
     if not isinstance(value, str):
         return value
     match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*(%?)\s*", value)
@@ -79,7 +79,7 @@ def share(value: Any) -> Any:
 
 
 def numbers(what: str, given: Any) -> np.ndarray[Any, Any]:
-    """What was given, as an array of numbers; an error about others does not quote them, as numpy's does."""
+    """Convert the value into an array of numbers. Errors do not quote the value, as numpy's errors do."""
     try:
         return np.asarray(given, dtype=np.float64)
     except (TypeError, ValueError):
@@ -113,7 +113,7 @@ def choice(what: str, value: object, allowed: tuple[Any, ...]) -> None:
 
 
 def path_of(what: str, given: object) -> None:
-    """Require the path of a file: the text of a table in its place would otherwise stand in errors of the system."""
+    """Require the path of a file. A table's text in place of a path would otherwise appear in system errors."""
     if isinstance(given, os.PathLike):
         return
     if not isinstance(given, str) or "\n" in given or len(given) > _LONGEST_PATH:
@@ -121,7 +121,7 @@ def path_of(what: str, given: object) -> None:
 
 
 def parent(what: str, path: str | os.PathLike[str]) -> None:
-    """Require that the folder a file is to go into exists: better before a run than after."""
+    """Require that the parent folder of an output file exists, so that a run does not fail at its end."""
     path_of(what, path)
     folder = Path(path).absolute().parent
     if not folder.is_dir():
@@ -131,7 +131,7 @@ def parent(what: str, path: str | os.PathLike[str]) -> None:
 def components(n_components: object, *, words: Sequence[str] = ()) -> int | float:
     """Require a number of components: an int of at least 1, or a fraction in (0, 1), or "95%".
 
-    `words`: what else the caller takes, to say so.
+    `words`: other values that the caller accepts, for the error.
     """
     given, n_components = n_components, share(n_components)
     if isinstance(n_components, int | np.integer) and not isinstance(n_components, bool) and n_components >= 1:
@@ -144,7 +144,7 @@ def components(n_components: object, *, words: Sequence[str] = ()) -> int | floa
 
 
 def at_most(n_components: int | float | str, n: int, d: int) -> None:
-    """Require that as many components exist as are asked for."""
+    """Require that the number of components is not larger than the data allow."""
     if isinstance(n_components, int) and n_components > min(n, d):
         raise ConfigError(
             f"At most {min(n, d)} components are possible ({n:,} rows, {d:,} columns), not {n_components}.",
@@ -162,10 +162,10 @@ def finite(
     place: Callable[[int], str] | None = None,
     new: bool = False,
 ) -> int:
-    """Require finite entries, or with `missing` finite ones and NaN, whose number it returns.
+    """Require finite entries. With `missing`, NaN is allowed too, and the number of NaN is returned.
 
-    The error names the first that is not: the `place` of its row, and its column by `names`; of
-    columns of one name, which are made of one, it counts one. `new`: rows for a result.
+    The error names the first entry that is not finite: its row by `place`, and its column by `names`.
+    Columns with the same name, which are made from one column, count once. `new`: rows for a result.
     """
     nan = infinite = start = 0
     first = ""
@@ -196,7 +196,7 @@ def finite(
 
 
 def _gaps_again(values: np.ndarray[Any, Any], names: Sequence[str]) -> int:
-    """How many values are missing in columns whose names have stood before."""
+    """Say how many values are missing in columns that share a name with an earlier one."""
     first: dict[str, int] = {}
     numbered = enumerate(names)
     again = [j for j, name in numbered if first.setdefault(name, j) != j]
@@ -206,7 +206,7 @@ def _gaps_again(values: np.ndarray[Any, Any], names: Sequence[str]) -> int:
 
 
 def not_finite(who: str, nan: int, infinite: int = 0, first: str = "", *, new: bool = False) -> DataError:
-    """The error about entries that are no numbers: where the first is, what to do."""
+    """Return the error for entries that are not finite: where the first one is, and what to do."""
     # a node allows no other unless its operator says so
     if who == NODE:
         by = "own_mean"

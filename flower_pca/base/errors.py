@@ -1,10 +1,9 @@
 """The exceptions of this package: a small tree, to be caught at the level that suits.
 
-An error is a whole sentence: what is wrong, with its name and place, then one thing to do. Where it advises a setting,
-`base.options` puts that into the words of each interface.
+An error says what is wrong, with its name and place, and then one thing to do. If it advises a setting,
+`base.options` puts the setting into the words of each interface.
 
-Of packages that are optional: which extra brings each, and the one sentence about one that is not
-there.
+The module also knows which extra installs each optional package, and the error for a missing one.
 """
 
 from __future__ import annotations
@@ -124,12 +123,12 @@ class NotEnoughNodes(FlowerPCAError, RuntimeError):  # noqa: N818
 
 
 def private() -> AbstractContextManager[None]:
-    """Errors within speak of files of this machine."""
+    """Mark errors raised within the block as private, because they name files of this machine."""
     return _marked(private=True)
 
 
 def public() -> AbstractContextManager[None]:
-    """Errors within speak of what all may know, such as the settings of a run."""
+    """Mark errors raised within the block as public, because they speak only of the run's settings."""
     return _marked(private=False)
 
 
@@ -143,7 +142,7 @@ def _marked(*, private: bool) -> Iterator[None]:
 
 
 def harmless(text: str) -> str:
-    """A text of another machine, to be logged: cut, without what steers a terminal."""
+    """Shorten a text from another machine for a log, and remove control characters."""
     if len(text) <= _LONGEST:
         cut = text
     else:
@@ -166,12 +165,12 @@ EXTRAS: Final = {
 
 
 def is_installed(package: str) -> bool:
-    """Whether a package is installed."""
+    """Return whether a package is installed."""
     return importlib.util.find_spec(EXTRAS[package][0]) is not None
 
 
 def not_installed(package: str, to: str) -> ConfigError:
-    """The error about a package that is not installed, and what it is needed for."""
+    """Return the error for a missing package, which says what it is needed for."""
     return ConfigError(
         f'{package} is needed {to}, and is not installed. Run: pip install "flower-pca[{EXTRAS[package][1]}]"'
     )
@@ -179,7 +178,7 @@ def not_installed(package: str, to: str) -> ConfigError:
 
 @contextmanager
 def requires(package: str, to: str) -> Iterator[None]:
-    """Imports of an optional package; without it an error says how to install it."""
+    """Wrap imports of an optional package, so that an error says how to install it."""
     try:
         yield
     except ImportError as error:

@@ -1,12 +1,12 @@
-"""Files of this process's own, laid there by nobody else, for one process at a time; `Trail`.
+"""Private files of this process: they belong to this user, and one process uses them at a time.
 
-In a folder of another user's, or one that all users of the machine may write to, something may lie
-already under a name that is to be ours: a link, by which we would read, lock or write what it leads
-to, or a file of somebody else's making. There a file is opened only if it is a regular one of this
-user's, under one name. In folders of one's own, links are one's own affair.
+In a folder that other users can write to, a file with the intended name may already exist. It may be
+a link to another file, which we would read, lock or overwrite, or a file that another user has made.
+In such folders, a file is opened only if it is a regular file of this user without further hard
+links. In the user's own folders, links are followed.
 
-Files: an npz with a JSON header. No pickle, written atomically; and dataclasses of arrays and
-numbers as such.
+Files are npz archives with a JSON header. They contain no pickle and are written atomically. `pack`
+stores dataclasses of arrays and numbers in them. `Trail` keeps the steps of a tracker's run.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _HEAD: Final = 2  # numbers before a line: the step, and the mark of the run
 
 
 def opener(path: str, flags: int) -> int:
-    """For `open`: a file for its owner only; where others may write, none but one's own."""
+    """Open a file for its owner only, as the `opener` of `open`. In shared folders, open no other user's file."""
     exposed = _is_exposed(Path(path).absolute().parent)
     # Nobody waits for the other end of a pipe.
     if exposed:
@@ -71,7 +71,7 @@ def opener(path: str, flags: int) -> int:
 
 
 def not_through_links(path: Path) -> int:
-    """The flag for `os.open` with which nothing is written where somebody else's link leads."""
+    """Return the flag for `os.open` that refuses links, if other users may have placed one there."""
     if _is_exposed(path.absolute().parent):
         return os.O_NOFOLLOW
     return 0
@@ -85,7 +85,7 @@ def make_folder(folder: Path) -> None:
 
 
 def free_for_all(folder: Path) -> bool:
-    """Whether all users of the machine may replace what lies in a folder."""
+    """Return whether all users of the machine may replace the files in a folder."""
     mode = folder.stat().st_mode
     return os.name == "posix" and bool(mode & stat.S_IWOTH) and not mode & stat.S_ISVTX
 
@@ -94,10 +94,10 @@ def free_for_all(folder: Path) -> bool:
 def lock(path: Path, *, wait: bool = True) -> Iterator[None]:
     """Keep other processes from a file until the end; ConfigError if one has it, unless waiting.
 
-    The lock lies beside the file, which is itself replaced by every writing; it ends with the
-    process, however that ends. Who waits leaves it for the next; who does not has done with the
-    file, and takes it away. Where there is no file, no lock is left either. A system without such
-    locks keeps nobody away.
+    The lock is a second file, because every write replaces the file itself. The lock ends with the
+    process, even if the process is killed. A process that waits leaves the lock file for the next
+    one. A process that does not wait removes it. If there is no file, no lock file is left either.
+    On a system without such locks, other processes are not kept away.
     """
     if fcntl is None:
         yield
@@ -113,7 +113,7 @@ def lock(path: Path, *, wait: bool = True) -> Iterator[None]:
 
 
 def _take_lock(path: Path, lock: Path, *, wait: bool) -> int:
-    """The lock, once it is this process's and still lies there."""
+    """Return the lock if this process got it and its file is still in place."""
     while True:
         handle = opener(os.fspath(lock), os.O_RDWR | os.O_CREAT)
         try:
@@ -134,7 +134,7 @@ def _take_lock(path: Path, lock: Path, *, wait: bool) -> int:
 
 
 def _is_exposed(folder: Path) -> bool:
-    """Whether somebody else may lay a file in a folder, but for the system's own user."""
+    """Return whether another user, except the system's own, may place a file in a folder."""
     if os.name != "posix":
         return False
     found = folder.stat()
@@ -151,32 +151,32 @@ def _strange(path: str, fault: str) -> DataError:
 
 @runtime_checkable
 class Recorder(Protocol):
-    """The state of a stage that keeps a record of its newest steps, as lines of numbers."""
+    """The state of a stage that records its newest steps as rows of numbers."""
 
     keep: int
     gone: int
     record: tuple[Any, ...]
 
     def lines(self, newest: int) -> Array:
-        """The newest steps, one by row."""
+        """Return the newest steps, one in each row."""
 
     def figures(self) -> dict[str, Array]:
-        """What a result needs of them, and the totals of all steps."""
+        """Return the figures that a result needs of these steps, and the totals of all steps."""
 
     def until(self, steps: int | None) -> Self:
-        """With so many steps to take, maybe others than before; None for as many as there are."""
+        """Return the state for another number of steps, or without a limit if None."""
 
     def recall(self, lines: Array) -> Self:
-        """With the steps that `lines` has written."""
+        """Return the state with the steps that `lines` has written."""
 
 
 class Trail:
     """The finished steps of a tracker's run beside its checkpoint, so that a message costs the same at every step.
 
-    A checkpoint is written anew with every message; the bases of all steps that are kept would make
-    it ever longer. They lie in a file of lines of equal length beside it, in which a step takes the
-    place of the oldest one. There is one line more than are kept: should the machine stop between
-    the line and the checkpoint, none is lacking.
+    Every message rewrites the checkpoint, which would grow with the bases of all kept steps. A second
+    file therefore holds the steps in records of equal length, and each new step replaces the oldest
+    one. The file has one more record than steps are kept. If the machine stops after the record was
+    written and before the checkpoint, no step is missing.
 
     Parameters
     ----------
@@ -190,7 +190,7 @@ class Trail:
         self._done, self._mark = 0, float(secrets.randbelow(2**52))
 
     def add(self, state: Any) -> dict[str, Any]:
-        """Write the steps that are new, and say what the checkpoint needs to find them."""
+        """Write the new steps, and return what the checkpoint needs to find them."""
         if not isinstance(state, Recorder):
             return {}
         if not state.record:
@@ -216,7 +216,7 @@ class Trail:
         return {"steps": steps}
 
     def read(self, header: Mapping[str, Any], keep: int) -> dict[str, Array]:
-        """The steps that a checkpoint speaks of."""
+        """Read the steps that a checkpoint refers to."""
         steps = header["steps"]
         if steps is None:
             return {}
@@ -239,7 +239,7 @@ class Trail:
         return {"steps": np.stack(lines)[:, _HEAD:]}
 
     def remove(self) -> None:
-        """There is nothing to go on from any more."""
+        """Remove the file, because the run is over."""
         self._path.unlink(missing_ok=True)
 
     def _others(self, fault: str) -> DataError:
@@ -261,7 +261,7 @@ APART = "apart"
 
 @contextlib.contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """While this is written: what goes wrong says so, where a disk that is full names no file."""
+    """Name the file in errors that occur while it is written, because a full disk names none."""
     try:
         yield
     except OSError as error:
@@ -273,7 +273,7 @@ def naming(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str], *, private: bool = False, sync: bool = True) -> Iterator[IO[bytes]]:
-    """A stream to write the file anew: then the whole new one is there, or the old one.
+    """Open a stream that replaces the file as a whole, or leaves the old one in place.
 
     A `private` file is readable by its owner only. Without `sync` a file may be damaged if the machine stops.
     """
@@ -309,7 +309,7 @@ def write(
     private: bool = False,
     sync: bool = True,
 ) -> Path:
-    """Write a file of this kind, whole or not at all."""
+    """Write a file of this kind, completely or not at all."""
     checks.path_of(f"the {kind}", path)
     with replacing(path, private=private, sync=sync) as file:
         _save(file, kind, header, arrays)
@@ -317,12 +317,12 @@ def write(
 
 
 def read(path: str | os.PathLike[str], kind: str, *, private: bool = False) -> tuple[dict[str, Any], dict[str, Array]]:
-    """The header and the arrays of a file of this kind; of a `private` one only if nobody else can have laid it there.
+    """Return the header and arrays of a file. A `private` file must be one that only this user can have written.
 
     Raises
     ------
     DataError
-        If it is none. No more memory is taken than the file is long, whatever its headers say.
+        If it is not such a file. Reading takes no more memory than the file's size, whatever its headers say.
     """
     checks.path_of(f"the {kind}", path)
     if Path(path).is_dir():
@@ -345,19 +345,19 @@ def read(path: str | os.PathLike[str], kind: str, *, private: bool = False) -> t
 
 
 def to_bytes(kind: str, header: dict[str, Any], arrays: dict[str, Array]) -> bytes:
-    """What `write` would write, as bytes for a message."""
+    """Return the bytes that `write` would write, for a message."""
     with BytesIO() as stream:
         _save(stream, kind, header, arrays)
         return stream.getvalue()
 
 
 def from_bytes(kind: str, packed: bytes) -> tuple[dict[str, Any], dict[str, Array]]:
-    """The header and the arrays that `to_bytes` has packed.
+    """Return the header and arrays that `to_bytes` has packed.
 
     Raises
     ------
     DataError
-        If they are not of this kind, or damaged. No more memory is taken than there are bytes.
+        If the bytes are of another kind or damaged. Reading takes no more memory than their number.
     """
     try:
         header, arrays = _load(BytesIO(packed))
@@ -372,7 +372,7 @@ def from_bytes(kind: str, packed: bytes) -> tuple[dict[str, Any], dict[str, Arra
 
 
 def kind(path: str | os.PathLike[str]) -> str:
-    """What kind of file it is; "" of one that is none of ours."""
+    """Return the kind of a file, or "" for a file of another program."""
     try:
         with refuse_others(path, "file"), open(path, "rb") as stream:
             return str(_load(stream)[0].get("kind", ""))
@@ -382,7 +382,7 @@ def kind(path: str | os.PathLike[str]) -> str:
 
 @contextlib.contextmanager
 def refuse_others(path: str | os.PathLike[str], kind: str) -> Iterator[None]:
-    """Turn whatever malformed content makes of Python, numpy or zipfile into the sentence that the file is another."""
+    """Turn errors of Python, numpy and zipfile about malformed content into one sentence about the file."""
     try:
         yield
     except (FileNotFoundError, PermissionError, FlowerPCAError):
@@ -394,7 +394,7 @@ def refuse_others(path: str | os.PathLike[str], kind: str) -> Iterator[None]:
 
 
 def from_npy(packed: bytes) -> Array:
-    """The array that bytes in numpy's format are; ValueError of a pickle, or one too long."""
+    """Return the array in numpy's format that these bytes hold. Raise ValueError for a pickle or an array too long."""
     stream = BytesIO(packed)
     shape, by_columns, dtype = check_npy(stream, len(packed))
     values = np.frombuffer(packed, dtype, math.prod(shape), stream.tell())
@@ -407,7 +407,7 @@ def from_npy(packed: bytes) -> Array:
 
 
 def check_npy(stream: IO[bytes], size: int) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Shape, order and kind of an array in numpy's format; ValueError if longer than the `size` bytes it is in."""
+    """Check the shape, order and dtype of an array in numpy's format. Raise ValueError if it exceeds `size` bytes."""
     start = stream.read(10)
     shape, by_columns, dtype = _npy_header(start + stream.read(int.from_bytes(start[8:], "little")))
     if math.prod(shape) * dtype.itemsize > size:
@@ -417,7 +417,7 @@ def check_npy(stream: IO[bytes], size: int) -> tuple[tuple[int, ...], bool, np.d
 
 @functools.lru_cache(maxsize=512)
 def _npy_header(start: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """What the first bytes of an array say. Numpy parses Python for it, and the rounds of a run repeat few of them."""
+    """Parse the header of an array. Results are kept, because numpy runs Python's parser, and headers repeat."""
     stream = BytesIO(start)
     # others are for records of many names
     if (version := np.lib.format.read_magic(stream)) != (1, 0):
@@ -442,12 +442,12 @@ def _save(stream: IO[bytes], kind: str, header: dict[str, Any], arrays: dict[str
 class _Archive(zipfile.ZipFile):
     """A zip file that only its writer closes.
 
-    Of one that an interruption leaves half-written, Python's own says that it cannot be closed, and
-    not that it was interrupted.
+    If an interruption leaves the file half-written, Python's own class reports that the file cannot be
+    closed, which hides the interruption.
     """
 
     def __del__(self) -> None:
-        """Leave it as it is."""
+        """Do nothing. Python's own method would try to close the file."""
 
 
 def _load(stream: IO[bytes]) -> tuple[dict[str, Any], dict[str, Array]]:
@@ -467,7 +467,7 @@ def _load(stream: IO[bytes]) -> tuple[dict[str, Any], dict[str, Array]]:
 
 
 def pack(value: Any, arrays: dict[str, Array], name: str) -> Any:
-    """A dataclass (or part of one) as JSON; its arrays go into `arrays`, by `name`."""
+    """Pack a dataclass or a part of one into JSON. Its arrays go into `arrays`, under `name`."""
     if is_dataclass(value) and not isinstance(value, type):
         names = (f.name for f in fields(value) if APART not in f.metadata)
         return {field: pack(getattr(value, field), arrays, f"{name}.{field}") for field in names}
@@ -486,12 +486,12 @@ def pack(value: Any, arrays: dict[str, Array], name: str) -> Any:
 
 @functools.cache
 def _types_of(kind: type) -> dict[str, Any]:
-    """The types of a class's fields, which are found anew from their text at every call."""
+    """Return the types of a class's fields. Python would parse their text again at every call."""
     return typing.get_type_hints(kind)
 
 
 def unpack(kind: Any, value: Any, arrays: dict[str, Array]) -> Any:
-    """The value of this type that `pack` took apart."""
+    """Rebuild the value of this type that `pack` took apart."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     # Newer NDArrays are aliases.
     origin = typing.get_origin(getattr(origin, "__value__", None)) or origin

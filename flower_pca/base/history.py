@@ -1,4 +1,4 @@
-"""What happened in each round of a run, and how it ended, in words."""
+"""The record of what happened in each round of a run, and of how the run ended."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from flower_pca.base.shown import brief
 
 @dataclass(frozen=True)
 class Round:
-    """Record one message to the clients, and what came of it.
+    """Record one message to the clients, and its result.
 
     Attributes
     ----------
@@ -64,7 +64,7 @@ class Round:
 
     @property
     def words(self) -> str:
-        """How many clients answered, what was measured, and what was sent."""
+        """Say how many clients answered, what was measured, and how much was sent."""
         numbers = "".join(f", {name} {_figure(value)}" for name, value in self.metrics.items())
         if self.failures:
             failed = f", {len(self.failures)} failed"
@@ -77,7 +77,7 @@ class Round:
 
 @dataclass(frozen=True)
 class Earlier:
-    """What rounds came to that are not kept: how many, what was sent, how long they took."""
+    """The totals of rounds that are no longer kept: their number, bytes and seconds."""
 
     rounds: int = 0
     bytes_down: int = 0
@@ -127,14 +127,14 @@ class History:
         return self.rounds[index]
 
     def add(self, record: Round) -> History:
-        """The history with one round more."""
+        """Return the history with one more round."""
         longer = History((*self.rounds, record), self.gone, self.limit)
         if self.limit is None:
             return longer
         return longer.newest(self.limit)
 
     def newest(self, most: int | None) -> History:
-        """With so many rounds, and what the others came to."""
+        """Return the history with at most this many rounds, and the totals of the others."""
         if most is None:
             over = 0
         else:
@@ -152,30 +152,30 @@ class History:
 
     @property
     def count(self) -> int:
-        """How many rounds there were, those included that are no longer kept."""
+        """The number of rounds, including those that are no longer kept."""
         return self.gone.rounds + len(self.rounds)
 
     @property
     def seconds(self) -> float:
-        """How long they took together."""
+        """The duration of all rounds together."""
         return self.gone.seconds + sum(r.seconds for r in self.rounds)
 
     def of(self, stage: str) -> tuple[Round, ...]:
-        """The rounds of one stage."""
+        """Return the rounds of one stage."""
         return tuple(r for r in self.rounds if r.stage == stage)
 
     @property
     def bytes_up(self) -> int:
-        """What all clients sent together."""
+        """The bytes that all clients sent."""
         return self.gone.bytes_up + sum(r.bytes_up for r in self.rounds)
 
     @property
     def bytes_down(self) -> int:
-        """What was sent to all clients together."""
+        """The bytes that were sent to all clients."""
         return self.gone.bytes_down + sum(r.bytes_down for r in self.rounds)
 
     def to_json(self) -> list[dict[str, Any]]:
-        """The rounds as plain dictionaries; where some are gone, what they came to is the first."""
+        """Return the rounds as plain dictionaries. If some are no longer kept, their totals come first."""
         if self.gone.rounds:
             gone = [{"gone": dict(vars(self.gone))}]
         else:
@@ -184,7 +184,7 @@ class History:
 
     @classmethod
     def from_json(cls, rows: list[dict[str, Any]]) -> History:
-        """The history that `to_json` wrote."""
+        """Rebuild the history from what `to_json` wrote."""
         gone, rest = Earlier(), rows
         if rows and "gone" in rows[0]:
             gone = files.unpack(Earlier, rows[0]["gone"], {})
@@ -193,7 +193,7 @@ class History:
 
 
 def _figure(value: float) -> str:
-    """A measured figure in three digits; a count, such as of steps, as it is."""
+    """Write a measured figure with three digits, and a count as it is."""
     if float(value).is_integer() and abs(value) < 1e15:
         return f"{value:,.0f}"
     return f"{value:.2e}"
@@ -248,7 +248,7 @@ class Status:
 
     @property
     def ok(self) -> bool:
-        """Whether the run reached what it was asked for."""
+        """Whether the run reached its goal."""
         return self.outcome in (Outcome.CONVERGED, Outcome.DONE, Outcome.BUDGET_SPENT, Outcome.SETTLED)
 
     def __str__(self) -> str:

@@ -1,9 +1,9 @@
-"""Labels: what columns, clients and counts are called, to be compared and to be read.
+"""Labels: the names of columns, clients and counts, for comparison and for display.
 
-The same letter may be one character or two (é), and a table from a spreadsheet has blanks and line
-ends in its names. So names are brought into one form when they are read, at every door: what looks
-alike is alike, and what still differs is shown so that one sees it. What steers a terminal is
-written out. What has no name of its own gets one here.
+The same letter may be one character or two (é), and names in spreadsheets may contain spaces and line
+ends. Every reader therefore brings names into one form, so that names that look the same are the
+same. Messages show the remaining differences. Control characters are written out. Columns and
+clients without a name get one here.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ INDEX: Final = "column 1 without a name (it looks like the index that pandas wri
 
 
 def clean(name: str) -> str:
-    """The name in normal form (NFC), single blanks within it, and nothing unprintable."""
+    """Return the name in normal form (NFC), with single spaces and without unprintable characters."""
     if name.isascii() and name.isprintable() and "  " not in name and name == name.strip():
         return str(name)  # Most names are clean, and a table may have a million of them.
     line = " ".join(unicodedata.normalize("NFC", name).split())
@@ -32,12 +32,12 @@ def clean(name: str) -> str:
 
 
 def is_gap(value: Any) -> bool:
-    """Whether what stands in a cell says that there is no value."""
+    """Return whether the text of a cell stands for a missing value."""
     return value is None or str(value).strip() in GAPS
 
 
 def nameless(places: Sequence[int], count: int) -> str:
-    """What is wrong with columns that have no name, by their places among all."""
+    """Describe the columns that have no name, by their positions."""
     if list(places) == [0] and count > 1:
         return INDEX
     if len(places) == 1:
@@ -48,12 +48,12 @@ def nameless(places: Sequence[int], count: int) -> str:
 
 
 def double(name: str) -> str:
-    """What is wrong with columns of one name."""
+    """Describe the columns that share a name."""
     return f"{name!r} more than once"
 
 
 def unlike(lacking: Iterable[str], beyond: Iterable[str]) -> str:
-    """How names that are nearly those that are lacking differ from these, as a sentence; "" where none are near."""
+    """Describe how names differ from missing names that are nearly the same, or return "" if none is near."""
     near = {_outline(name): name for name in beyond}
     pairs = [(name, near[_outline(name)]) for name in lacking if _outline(name) in near]
     if not pairs:
@@ -66,7 +66,7 @@ def unlike(lacking: Iterable[str], beyond: Iterable[str]) -> str:
 
 
 def _outline(name: str) -> str:
-    """What a name looks like: without case, and letters of all scripts by what they are called."""
+    """Reduce a name to its rough form: without case, and with look-alike letters of all scripts made equal."""
     return "".join(map(_letter, unicodedata.normalize("NFKC", name).casefold()))
 
 
@@ -86,38 +86,38 @@ _UNITS: Final = ("B", "kB", "MB", "GB", "TB")
 
 
 def column_names(names: Iterable[Any] | None, count: int) -> list[str]:
-    """The name of each of `count` columns; "column 0" and so on where they have none."""
+    """Return the names of `count` columns. Unnamed ones are called "column 0" and so on."""
     if names is None:
         return [f"column {j}" for j in range(count)]
     return [str(name) for name in names]
 
 
 def texts(names: Sequence[str]) -> Array:
-    """Names as scikit-learn has them, an array of objects."""
+    """Return names as scikit-learn has them: an array of objects."""
     return np.array(list(names), dtype=object)
 
 
 def tuple_of(names: Array | None) -> tuple[str, ...] | None:
-    """Names of columns as `array_of` was given them."""
+    """Return the tuple of names that `array_of` was given."""
     if names is None:
         return None
     return tuple(names.tolist())
 
 
 def array_of(names: Sequence[str] | None) -> Array | None:
-    """Names of columns as such an array, where there are any."""
+    """Return names of columns as an array of objects, or None if there are none."""
     if names is None:
         return None
     return texts(names)
 
 
 def client_name(names: Mapping[int, str], key: int) -> str:
-    """The name of a client; "client 0" and so on where it has none."""
+    """Return the name of a client, or "client 0" and so on if it has none."""
     return names.get(key, f"client {key}")
 
 
 def range_of(what: str, numbers: Sequence[int]) -> str:
-    """Numbers that follow each other, with what they are of: "component 3", "components 2 to 4"."""
+    """Write consecutive numbers with their noun: "component 3", "components 2 to 4"."""
     first, last = numbers[0], numbers[-1]
     if first == last:
         return f"{what} {first}"
@@ -129,18 +129,18 @@ def range_of(what: str, numbers: Sequence[int]) -> str:
 
 
 def leading(weights: Array, most: int) -> Array:
-    """The positions of the `most` largest weights in size, largest first; zero ones never."""
+    """Return the positions of the `most` largest absolute weights, largest first, without zeros."""
     order = np.argsort(-np.abs(weights), kind="stable")[:most]
     return np.asarray(order[np.abs(weights[order]) > 0.0])
 
 
 def in_words(weights: Array, names: Sequence[str], *, most: int = 3) -> str:
-    """The largest weights with their columns: "+0.71 glucose, -0.50 age"."""
+    """Write the largest weights with their columns: "+0.71 glucose, -0.50 age"."""
     return ", ".join(f"{weights[j]:+.2f} {names[j]}" for j in leading(weights, most))
 
 
 def shorten(text: str, most: int) -> str:
-    """The text on one line, without its middle where it is longer than `most` characters."""
+    """Return the text on one line, and leave out its middle if it is longer than `most` characters."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     if len(line) <= most:
         return line
@@ -149,12 +149,12 @@ def shorten(text: str, most: int) -> str:
 
 
 def count(number: int, what: str) -> str:
-    """So many things: "1 message", "2,000 messages"."""
+    """Write a count with its noun: "1 message", "2,000 messages"."""
     return f"{number:,} {noun(number, what)}"
 
 
 def noun(number: int, what: str) -> str:
-    """The word for one of these things, or for several."""
+    """Return the noun in the singular or plural."""
     if number == 1:
         return what
     if what.endswith("ry"):
@@ -163,7 +163,7 @@ def noun(number: int, what: str) -> str:
 
 
 def size(number: float) -> str:
-    """So many bytes: "606 B", "35.2 kB"."""
+    """Write a number of bytes: "606 B", "35.2 kB"."""
     power = 0
     # In three digits, as it is shown: 999.9 would be 1e+03.
     while float(f"{number:.3g}") >= 1000.0 and power < len(_UNITS) - 1:
@@ -172,7 +172,7 @@ def size(number: float) -> str:
 
 
 def bounds(share: Array) -> str:
-    """A share that is known within bounds."""
+    """Write a share that is known up to bounds."""
     low, high = (round(100.0 * float(end)) for end in share)
     if low == 0 and high == 100:
         return "unknown"
@@ -182,14 +182,14 @@ def bounds(share: Array) -> str:
 
 
 def series(words: Sequence[str]) -> str:
-    """A list in a sentence: "1, 2 and 3"."""
+    """Write a list in a sentence: "1, 2 and 3"."""
     if len(words) == 1:
         return words[0]
     return f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def in_columns(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """A plain text table, numbers to the right, whose last column is words."""
+    """Write a plain text table with numbers aligned to the right. The last column holds words."""
     widths = [max(10, len(head)) for head in heads[:-1]]
     every = [zip(line[:-1], widths, strict=True) for line in (heads, *lines)]
     texts = [" ".join(f"{cell:>{width}}" for cell, width in cells) for cells in every]

@@ -1,8 +1,7 @@
 """Geometry of subspaces, and eigenvalues, as functions. Z, U: d x p, orthonormal unless said.
 
-Medians: what the middle of several clients' own figures is, whatever a minority of them says.
-
-Weights count a client as so many; without them each counts once.
+Medians are the middle of several clients' figures, which a minority of clients cannot move far.
+A client with weight w counts as w clients. Without weights, each client counts once.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _LARGE: Final = 300  # sides from which a few eigenvectors cost less than all
 
 
 def qr(Y: Array) -> tuple[Array, Array]:
-    """The thin QR factors with a non-negative diagonal of R: unique when Y has full rank."""
+    """Return the thin QR factors with a non-negative diagonal of R, which are unique if Y has full rank."""
     # LAPACK refuses a matrix without entries.
     if Y.size == 0:
         return np.linalg.qr(Y)
@@ -48,7 +47,7 @@ def qr(Y: Array) -> tuple[Array, Array]:
 
 
 def orth(Y: Array) -> Array:
-    """An orthonormal basis of a space that holds span(Y); always as many columns as Y has."""
+    """Return an orthonormal basis of a space that contains span(Y), with as many columns as Y."""
     if Y.size == 0:
         return qr(Y)[0]
     return _basis(*_reflect(Y), Y.dtype)
@@ -56,14 +55,14 @@ def orth(Y: Array) -> Array:
 
 @lru_cache(maxsize=1)
 def _lapack() -> Any:
-    """LAPACK's own functions, loaded with the first need; to look for them each time takes a sixth of a small QR."""
+    """Load LAPACK's functions once, because looking them up takes a sixth of the time of a small QR."""
     from scipy.linalg import lapack
 
     return lapack
 
 
 def _reflect(Y: Array) -> tuple[Array, Array, Array]:
-    """Y as Householder's reflections below R, and the signs of R's diagonal. (numpy takes twice LAPACK's own time.)"""
+    """Return Y as Householder reflections below R, and the signs of R's diagonal. numpy takes twice as long."""
     lwork = _AT_ONCE * Y.shape[1]
     reflected, tau, *_ = _lapack().dgeqrf(Y, lwork=lwork)
     # `np.sign` of a 0 on the diagonal would take out its column of Q.
@@ -83,35 +82,35 @@ def _precision(dtype: np.dtype[Any]) -> type[np.floating[Any]]:
 
 
 def complement(Y: Array, Q: Array) -> Array:
-    """(I - QQ')Y, projected twice so that it is orthogonal to Q to machine precision."""
+    """Return (I - QQ')Y, projected twice so that it is orthogonal to Q to machine precision."""
     Y = Y - Q @ (Q.T @ Y)
     return np.asarray(Y - Q @ (Q.T @ Y))
 
 
 def independent(Y: Array, floor: float) -> Array:
-    """An orthonormal basis of the directions of Y longer than `floor` (rank-revealing)."""
+    """Return an orthonormal basis of the directions of Y that are longer than `floor` (rank-revealing)."""
     U, s, _ = np.linalg.svd(Y, full_matrices=False)
     return np.ascontiguousarray(U[:, s > floor])
 
 
 def spanning(Y: Array) -> Array:
-    """An orthonormal basis of span(Y), of fewer columns where Y's rank is lower."""
+    """Return an orthonormal basis of span(Y), with fewer columns if Y has a lower rank."""
     return independent(Y, _VANISHED * np.sqrt(len(Y)) * np.finfo(float).eps * norm2(Y))
 
 
 def polar(W: Array) -> Array:
-    """The orthonormal factor W(W'W)^(-1/2): the nearest matrix with orthonormal columns."""
+    """Return the orthonormal factor W(W'W)^(-1/2): the nearest matrix with orthonormal columns."""
     U, _, Vt = np.linalg.svd(W, full_matrices=False)
     return np.asarray(U @ Vt)
 
 
 def procrustes(X: Array, B: Array) -> Array:
-    """The orthogonal O that minimises ||XO - B||_F (Schoenemann 1966)."""
+    """Return the orthogonal O that minimises ||XO - B||_F (Schoenemann 1966)."""
     return polar(X.T @ B)
 
 
 def leading(stack: Array, width: int) -> Array:
-    """The leading left singular vectors, never d x d; completed to `width` columns."""
+    """Return the leading left singular vectors, extended to `width` columns. No d x d matrix is formed."""
     if stack.shape[1] > len(stack):
         # the same left singular vectors, in d columns
         stack = np.asarray(np.linalg.qr(stack.T, mode="r")).T
@@ -122,9 +121,9 @@ def leading(stack: Array, width: int) -> Array:
 
 
 def side_by_side(blocks: Iterable[Array]) -> Array:
-    """Blocks of d rows side by side; or, beyond thousands of columns, d with their left singular vectors and values.
+    """Stack blocks H of d rows side by side. Replace more than thousands of columns by d with the same HH'.
 
-    So that many blocks take the memory of few.
+    Many blocks thus need no more memory than a few.
     """
     gathered: list[Array] = []
     columns = 0
@@ -138,10 +137,9 @@ def side_by_side(blocks: Iterable[Array]) -> Array:
 
 
 def norm2(E: Array) -> float:
-    """The spectral norm of a tall thin matrix, from its small Gram matrix.
+    """Return the spectral norm of a tall thin matrix, from its small Gram matrix.
 
-    Its largest eigenvalue is accurate to machine precision relative to itself, which is all that is
-    asked here.
+    Only the largest eigenvalue is needed, and its relative error is about machine precision.
     """
     if E.size == 0:
         return 0.0
@@ -153,7 +151,7 @@ def norm2(E: Array) -> float:
 
 
 def column_norms(E: Array) -> Array:
-    """The norms of the columns, without overflow of squares, and with little memory."""
+    """Return the norms of the columns, without overflow of squares and with little memory."""
     # np.abs would make a copy, as large as the matrix.
     size = float(max(np.max(E, initial=0.0), -np.min(E, initial=0.0)))
     few = max(_ENTRIES // max(len(E), 1), 1)
@@ -164,12 +162,12 @@ def column_norms(E: Array) -> Array:
 
 
 def _lengths(E: Array) -> Array:
-    """The norms of columns whose squares can be told. (numpy adds up few columns at a fifth of the speed of BLAS.)"""
+    """Return the norms of columns whose squares stay in range. BLAS sums few columns five times faster than numpy."""
     return np.asarray(np.sqrt(np.ones(len(E)) @ (E * E)))
 
 
 def length(E: Array) -> float:
-    """The Frobenius norm; without underflow or overflow of squares."""
+    """Return the Frobenius norm, without underflow or overflow of squares."""
     square = float(np.vdot(E, E))
     if _SAFE < square < 1.0 / _SAFE:
         return math.sqrt(square)
@@ -177,15 +175,15 @@ def length(E: Array) -> float:
 
 
 def sin_theta(Z: Array, U: Array) -> float:
-    """||(I - ZZ')U||_2: the sine of the largest angle from span(U) to its projection on span(Z)."""
+    """Return ||(I - ZZ')U||_2: the sine of the largest angle from span(U) to its projection on span(Z)."""
     return min(norm2(complement(U, Z)), 1.0)
 
 
 def principal_angles(A: Array, B: Array) -> Array:
-    """The angles between span(A) and span(B), ascending, accurate for small and for large ones.
+    """Return the angles between span(A) and span(B), ascending, accurate for small and large angles.
 
-    Bjoerck and Golub 1973: arcsin of the singular values of (I - AA')B below pi/4, arccos of those
-    of A'B above.
+    As Bjoerck and Golub 1973: the arcsin of singular values of (I - AA')B for angles below pi/4, and
+    the arccos of singular values of A'B for larger ones.
     """
     if A.shape[1] < B.shape[1]:
         A, B = B, A
@@ -195,12 +193,12 @@ def principal_angles(A: Array, B: Array) -> Array:
 
 
 def projection_distance(X: Array, Z: Array) -> float:
-    """||XX' - ZZ'||_F for equally many columns, in the form that does not cancel."""
+    """Return ||XX' - ZZ'||_F for equally many columns, in the form that avoids cancellation."""
     return float(np.sqrt(2.0) * np.linalg.norm(X - Z @ (Z.T @ X)))
 
 
 def fix_signs(V: Array) -> Array:
-    """Columns with their largest entry positive; of equally large ones the first decides."""
+    """Flip columns so that their largest entry is positive. Among equally large entries, the first counts."""
     rows = np.ascontiguousarray(V.T)
     size = np.abs(rows)
     # Else rounding, which changes with how rows are dealt to clients, would choose among equals.
@@ -209,16 +207,16 @@ def fix_signs(V: Array) -> Array:
 
 
 def eigh_descending(H: Array) -> tuple[Array, Array]:
-    """Eigenvalues, largest first, and eigenvectors of a matrix that is symmetric up to rounding."""
+    """Return the eigenvalues, largest first, and eigenvectors of a matrix that is symmetric up to rounding."""
     # LAPACK reads one triangle only; rounding, or a channel's noise, has made the two differ.
     values, vectors = np.linalg.eigh((H + H.T) / 2)
     return values[::-1], np.ascontiguousarray(vectors[:, ::-1])
 
 
 def eigh_leading(H: Array, count: int) -> tuple[Array, Array]:
-    """The largest eigenvalues of such a matrix, and their vectors, at least `count` of them where there are so many.
+    """Return at least `count` of the largest eigenvalues and their vectors, or all if there are fewer.
 
-    Of a large matrix the others are not computed, which more than halves the cost.
+    For a large matrix, the other eigenvalues are not computed. This more than halves the cost.
     """
     m = len(H)
     if m < _LARGE or 6 * count > m:
@@ -231,16 +229,16 @@ def eigh_leading(H: Array, count: int) -> tuple[Array, Array]:
 
 
 def rayleigh_ritz(Z: Array, Y: Array) -> tuple[Array, Array, Array, Array]:
-    """Ritz values of C on span(Z) given Y = CZ, largest first; Z and Y turned to match; ||C z_j - theta_j z_j||."""
+    """Return Ritz values of C on span(Z) for Y = CZ, largest first, Z and Y rotated to match, and the residuals."""
     values, W = eigh_descending(Z.T @ Y)
     Z, Y = Z @ W, Y @ W
     return values, Z, Y, column_norms(Y - Z * values)
 
 
 def span_axes(Z: Array, cross: Array) -> tuple[Array, Array]:
-    """Orthonormal axes of span(Z) along which C is diagonal, C along them, largest first; of Z'CZ.
+    """Return orthonormal axes of span(Z) along which Z'CZ is diagonal, and C along them, largest first.
 
-    Fewer than Z has columns, where these depend on one another.
+    There are fewer axes than columns of Z if these are linearly dependent.
     """
     U, sizes, W = np.linalg.svd(Z, full_matrices=False)
     rank = int(np.sum(sizes > len(Z) * np.finfo(np.float64).eps * sizes[0]))
@@ -250,7 +248,7 @@ def span_axes(Z: Array, cross: Array) -> tuple[Array, Array]:
 
 
 def random_block(d: int, p: int, seed: int) -> Array:
-    """A d x p block of independent N(0, 1) numbers, alike on any machine; read-only.
+    """Return a read-only d x p block of independent N(0, 1) numbers, the same on every machine.
 
     Box-Muller on raw bits, as numpy keeps the streams of its bit generators but not those of its
     distributions. All clients of one process and their server draw the same block, so the newest
@@ -283,12 +281,12 @@ _large_block = lru_cache(maxsize=1)(_box_muller)
 
 
 def random_basis(d: int, p: int, seed: int) -> Array:
-    """A d x p orthonormal basis, uniformly distributed."""
+    """Return a d x p orthonormal basis, uniformly distributed."""
     return orth(random_block(d, p, seed))
 
 
 def next_block(S: Array, Q: Array, first: float) -> tuple[Array, Array]:
-    """orth((I - QQ')S), the next block of a Krylov space, without columns that are rounding; and Q'S.
+    """Return orth((I - QQ')S), the next block of a Krylov space without rounding directions, and Q'S.
 
     If nearly all of S along Q has been taken out before, Q is read twice instead of four times.
     `first` is about the largest Ritz value: what lies below 16 sqrt(d) eps times it cannot be told
@@ -313,7 +311,7 @@ def next_block(S: Array, Q: Array, first: float) -> tuple[Array, Array]:
 
 
 def polish(Z: Array) -> Array:
-    """`orth` for columns that are orthonormal but for little: one step of Newton's for `polar`, which is faster."""
+    """Orthonormalize columns that are nearly orthonormal by one Newton step of `polar`, faster than `orth`."""
     off = Z.T @ Z
     off.flat[:: len(off) + 1] -= 1.0
     if np.abs(off).max(initial=0.0) > _LITTLE:
@@ -322,10 +320,10 @@ def polish(Z: Array) -> Array:
 
 
 def _by_gram(Y: Array, floor: float) -> Array | None:
-    """Nearly `independent`, at a third of the cost; None where products of columns do not tell which directions are.
+    """Compute nearly `independent` at a third of its cost, or None if the Gram matrix is not accurate enough.
 
-    Of the columns, each made as long as 1, those directions count that are longer than 1e-4; the
-    rest has to be shorter than the floor.
+    Columns are scaled to length 1. Directions longer than 1e-4 are kept, and all others must be
+    shorter than the floor.
     """
     sizes = _lengths(Y)
     # Below, 1e-4 of a column counts, and has to be more than the floor. NaN passes no comparison.
@@ -341,7 +339,7 @@ def _by_gram(Y: Array, floor: float) -> Array | None:
 
 
 def largest_eigenvalue(product: Callable[[Array], Array], d: int, steps: int) -> float:
-    """The largest eigenvalue of a positive matrix by a few power steps: never above the truth."""
+    """Return the largest eigenvalue of a positive matrix by a few power steps, never above the true one."""
     Z = random_basis(d, min(4, d), seed=0)
     for _ in range(steps - 1):
         Z = orth(product(Z).astype(np.float64))
@@ -349,7 +347,7 @@ def largest_eigenvalue(product: Callable[[Array], Array], d: int, steps: int) ->
 
 
 def about_norm2(T: Array) -> float:
-    """About the largest eigenvalue of a small symmetric matrix, and never above it, by the power method."""
+    """Estimate the largest eigenvalue of a small symmetric matrix from below, by the power method."""
     sizes = column_norms(T)
     size, v = float(sizes.max(initial=0.0)), T[:, int(np.argmax(sizes))]
     for _ in range(8):
@@ -359,7 +357,7 @@ def about_norm2(T: Array) -> float:
 
 
 def lanczos(product: Callable[[Array], Array], d: int, k: int, *, tol: float) -> tuple[Array, Array]:
-    """The k leading eigenvalues of a positive matrix, largest first, and vectors, by ARPACK."""
+    """Return the k leading eigenvalues of a positive matrix, largest first, and their vectors, by ARPACK."""
     from scipy.sparse.linalg import LinearOperator, eigsh
 
     def apply(z: Array) -> Array:
@@ -379,8 +377,8 @@ def lanczos(product: Callable[[Array], Array], d: int, k: int, *, tol: float) ->
 class Power:
     """The power method on an orthonormal block, with a QR every few products.
 
-    It is at U, the newest orthonormal block, with its product where it is known; C^inside U is what
-    goes out next.
+    U is the newest orthonormal block, with its product if that is known. C^inside U is the next block
+    to send.
     """
 
     U: Array
@@ -390,11 +388,11 @@ class Power:
 
     @classmethod
     def of(cls, U: Array) -> Power:
-        """The start of an iteration."""
+        """Begin an iteration."""
         return cls(U, None, U)
 
     def step(self, Y: Array, qr_every: int) -> Power:
-        """After Y = C block + W: orthonormal after `qr_every` products, as it is until then."""
+        """Take a step with Y = C block + W. The block is orthonormalized after every `qr_every` products."""
         inside = self.inside + 1
         product = Y if inside == 1 else self.product
         if inside < qr_every:
@@ -415,7 +413,7 @@ _APART: Final = 1e-12  # The least distance that is divided by, as a share of a 
 
 
 def median(values: Array, weights: Array) -> Array:
-    """The median over the first axis, entry by entry: the mean of the lower and the upper one, as `np.median` has it.
+    """Return the median over the first axis for each entry: the mean of the two middle values, as `np.median`.
 
     Parameters
     ----------
@@ -438,7 +436,7 @@ def median(values: Array, weights: Array) -> Array:
 
 
 def weiszfeld(product: Callable[[Array], Array], squares: Array, weights: Array) -> Array:
-    """Coefficients a, which add up to 1, of the geometric median sum_i a_i P_i of points.
+    """Return coefficients a, which sum to 1, of the geometric median sum_i a_i P_i of points.
 
     It is the point m with the least sum of w_i |P_i - m|. Weiszfeld's steps set a_i to
     w_i / |P_i - m|, until they settle, and |P_i - m|^2 = |P_i|^2 - 2 <P_i, m> + |m|^2: the points
@@ -467,7 +465,7 @@ def weiszfeld(product: Callable[[Array], Array], squares: Array, weights: Array)
 
 
 def of_points(P: Array, weights: Array) -> Array:
-    """The coefficients of the geometric median of the rows of P; no larger than P."""
+    """Return the coefficients of the geometric median of the rows of P, with no memory larger than P."""
     squares = np.einsum("ij,ij->i", P, P)
     if len(P) > P.shape[1]:
         return weiszfeld(lambda a: P @ (a @ P), squares, weights)
@@ -476,10 +474,10 @@ def of_points(P: Array, weights: Array) -> Array:
 
 
 def of_spans(bases: Sequence[Array], weights: Array) -> Array:
-    """The coefficients of the geometric median of the projections V_i V_i' on these spans.
+    """Return the coefficients of the geometric median of the projections V_i V_i' on these spans.
 
-    The inner products are ||V_i'V_j||_F^2. Of more than d spans they are taken with the sum of
-    projections, which is d x d, and so what it keeps is never larger than the bases.
+    The inner products are ||V_i'V_j||_F^2. For more than d spans, they are computed from the d x d sum
+    of projections, so that the working memory is never larger than the bases.
     """
     columns = np.hstack(bases).T
     owner = np.repeat(np.arange(len(bases)), [V.shape[1] for V in bases])

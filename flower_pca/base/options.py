@@ -1,4 +1,4 @@
-"""Settings that a sentence advises, and how Python, the command line and a run-config name them.
+"""Settings in the advice of messages, and their names in Python, at the command line and in a run-config.
 
 A sentence is an f-string with `option("missing", "mean")` where it advises a setting. The setting stands in it between
 two marks until somebody shows the sentence: `Sentence` shows it in Python's words and keeps the marks, and
@@ -34,22 +34,22 @@ Advice: TypeAlias = list[Any]
 
 
 def option(name: str, *value: object) -> str:
-    """A setting for a sentence, with the value to give it; its name alone if there is no value."""
+    """Return a setting for a sentence with the value to give it, or its name alone without a value."""
     return _marked("option", name, *value)
 
 
 def reading(name: str, value: object) -> str:
-    """What the reader of a file has to be told, for a sentence: decimal=","."""
+    """Return an argument of a file's reader for a sentence: decimal=","."""
     return _marked("reading", name, value)
 
 
 def apart(columns: list[str] | tuple[str, ...]) -> str:
-    """Advice to keep these columns apart from the numbers, for a sentence."""
+    """Return the advice to keep these columns apart from the numbers."""
     return _marked("apart", list(columns))
 
 
 def filling() -> str:
-    """Advice to fill missing values of new rows with the means of the run, for a sentence."""
+    """Return the advice to fill missing values of new rows with the means of the run."""
     return _marked("filling")
 
 
@@ -58,12 +58,12 @@ def _marked(*advice: object) -> str:
 
 
 def _plain(value: Any) -> object:
-    """A number of numpy as Python's; anything else that JSON does not have as a text."""
+    """Convert a numpy number into Python's, and all else that JSON lacks into text."""
     return value.item() if hasattr(value, "item") else str(value)
 
 
 class Sentence(str):
-    """A sentence in Python's words, which still knows where it advises a setting: `marked`."""
+    """A sentence in Python's words that still knows where it advises a setting: `marked`."""
 
     marked: str
 
@@ -79,17 +79,17 @@ class Sentence(str):
 
 
 def marks_of(text: str) -> str:
-    """A sentence with its marks, to be changed or put into another one."""
+    """Return a sentence with its marks, so that it can be changed or put into another one."""
     return text.marked if isinstance(text, Sentence) else text
 
 
 def in_words(text: str, name: Callable[[Advice], str]) -> str:
-    """A sentence in which this function names what it advises."""
+    """Rewrite a sentence with this function, which names the advised settings."""
     return _MARK.sub(lambda found: name(json.loads(found[1])), marks_of(text))
 
 
 def in_python(advice: Advice) -> str:
-    """Advice in Python's words: keywords and methods."""
+    """Write advice in Python's words: keywords and methods."""
     match advice:
         case ["option", name]:
             return str(name)
@@ -108,7 +108,7 @@ def in_python(advice: Advice) -> str:
 
 
 def in_run_config(advice: Advice) -> str:
-    """Advice in the words of Flower's run-config: `n-components=2`, `scale="std"`."""
+    """Write advice in the words of Flower's run-config: `n-components=2`, `scale="std"`."""
     match advice:
         case ["option", name]:
             return str(name).replace("_", "-")

@@ -1,4 +1,4 @@
-"""The settings of a run that stand in Python, at the command line and in a run-config: each is declared here once."""
+"""The settings of a run in Python, at the command line and in a run-config. Each is declared here once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Setting:
 
     Args:
         name: Its name in Python.
-        default: What it is if nobody sets it.
+        default: The value if it is not set.
         words: What it does, for the help of the command line and the page on run-configs.
         choices: The values that it may have, if these are few.
         metavar: What its value is at the command line.

@@ -1,4 +1,4 @@
-"""How values are shown to a reader, in messages and by `repr`: never with rows in them."""
+"""How messages and `repr` show values to a reader, without ever showing rows."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 
 
 def shown(value: object) -> str:
-    """What was given, for a message, in a few words: a scalar as it is, but never what may be rows.
+    """Describe a value in a few words for a message: a scalar as it is, but nothing that may hold rows.
 
-    Arrays, tables, lists, mappings and long texts are named by their kind and size alone, because
-    any of them can be data that was given in the wrong place.
+    For arrays, tables, lists, mappings and long texts it gives only the kind and size, because any of
+    them can be data that was passed in the wrong place.
     """
     if isinstance(value, np.generic):
         value = value.item()
@@ -43,13 +43,13 @@ def shown(value: object) -> str:
 
 
 def path_text(path: object) -> str:
-    """A path for a message, without quotation marks; what cannot be one in a few words, because it may be data."""
+    """Write a path for a message without quotation marks. Describe it in a few words if it may be data."""
     text = str(path)
     return text if len(text) <= _LONG and "\n" not in text else shown(text)
 
 
 def shown_as_text(cell: object) -> object:
-    """A cell that a spreadsheet shows: of text that it would run as a formula, with an apostrophe before it."""
+    """Return a spreadsheet cell that shows this text. A text like a formula gets an apostrophe in front."""
     if not isinstance(cell, str) or not cell.startswith(_FORMULA):
         return cell
     try:
@@ -60,12 +60,12 @@ def shown_as_text(cell: object) -> object:
 
 
 def with_article(noun: str) -> str:
-    """A noun with "a" or "an" before it."""
+    """Return a noun with "a" or "an" in front."""
     return f"an {noun}" if noun[:1].lower() in "aeiou" else f"a {noun}"
 
 
 def brief(self: Any) -> str:
-    """One line for a dataclass or a named tuple: the fields that differ from their defaults, without rows.
+    """Write one line for a dataclass or named tuple: the fields that differ from their defaults, without rows.
 
     To be used as a class's `__repr__`.
     """
@@ -74,7 +74,7 @@ def brief(self: Any) -> str:
 
 
 def _same(value: object, usual: object) -> bool:
-    """Whether a value is the usual one. Arrays are not compared, as that would be done entry by entry."""
+    """Return whether a value is the default. Arrays are not compared, because numpy compares entry by entry."""
     if value is usual:
         return True
     plain = isinstance(value, str | bool | int | float) or (isinstance(value, Sized) and not len(value))
@@ -82,7 +82,7 @@ def _same(value: object, usual: object) -> bool:
 
 
 def _told(of: Any) -> list[tuple[str, object]]:
-    """The fields that `brief` names, with their values."""
+    """Return the fields that `brief` names, with their values."""
     if not is_dataclass(of):
         return [(name, getattr(of, name)) for name in of._fields]
     told = []
@@ -95,5 +95,5 @@ def _told(of: Any) -> list[tuple[str, object]]:
 
 
 def in_one_line(error: Exception) -> str:
-    """What another package says is wrong, and its kind."""
+    """Write another package's error on one line, with its class."""
     return " ".join(f"{type(error).__name__}: {error}".split()).rstrip(".")

@@ -12,7 +12,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 def with_signature(kind: Any, defaults: Mapping[str, Any]) -> Callable[[F], F]:
     """Give a function whose last parameter is `**settings: Unpack[kind]` the signature with all of them, with defaults.
 
-    What has no default there has to be given.
+    Settings without a default are required.
     """
 
     def decorate(function: F) -> F:
@@ -34,6 +34,6 @@ def with_signature(kind: Any, defaults: Mapping[str, Any]) -> Callable[[F], F]:
 
 
 def defaults(source: Callable[..., Any]) -> dict[str, Any]:
-    """The defaults of the parameters of a function or of a class, by name."""
+    """Return the defaults of the parameters of a function or class, by name."""
     parameters = inspect.signature(source).parameters.values()
     return {p.name: p.default for p in parameters if p.default is not p.empty}

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def parse(text: object, *, what: str, rule: str) -> tuple[str, dict[str, Any]]:
-    """The name and parameters in a spec string; `what` and `rule` word the error about others."""
+    """Return the name and parameters of a spec string. `what` and `rule` word the error for an invalid one."""
     name, first, values = _read(text, what, rule)
     if first:
         raise _unreadable(text, what, rule)
@@ -24,7 +24,7 @@ def parse(text: object, *, what: str, rule: str) -> tuple[str, dict[str, Any]]:
 
 
 def with_more(text: str, name: str, values: Sequence[object] | str | float) -> str:
-    """The spec with one more parameter; values of a list join those that it has there already."""
+    """Return the spec with one more parameter. A list joins the values that the spec already has."""
     call = ast.parse(text.strip(), mode="eval").body
     if isinstance(call, ast.Name):
         call = ast.Call(call, [], [])
@@ -39,7 +39,7 @@ def with_more(text: str, name: str, values: Sequence[object] | str | float) -> s
 
 
 def _read(text: object, what: str, rule: str) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
-    """The name, the value without a name if there is one, and the parameters by name."""
+    """Return the name, the value without a name if there is one, and the parameters by name."""
     try:
         if not isinstance(text, str):
             raise ValueError("not a spec")
@@ -65,9 +65,9 @@ def _unreadable(text: object, what: str, rule: str) -> ConfigError:
 
 
 def bind(text: object, table: Mapping[str, Callable[..., T]], *, what: str, rule: str) -> Callable[..., T]:
-    """The function of the table that a spec string names, with its keyword-only parameters.
+    """Find the function that a spec string names in the table, and bind its keyword-only parameters.
 
-    A value without a name is the first of them: "dirichlet(0.3)".
+    A value without a name is the first parameter: "dirichlet(0.3)".
     """
     name, first, values = _read(text, what, rule)
     if name not in table:
@@ -90,9 +90,9 @@ def bind(text: object, table: Mapping[str, Callable[..., T]], *, what: str, rule
 
 
 def instance(kind: type[T], given: object, name: str, rule: str, *, what: str = "", **more: Any) -> T | None:
-    """An instance of a class: `given`, or from a spec string of this `name` with `more`; None for None.
+    """Return `given` if it is an instance of the class, or make one from a spec string. Return None for None.
 
-    `rule` words the error about anything else, `what` is the setting, if that has another name than the spec.
+    `rule` words the error for any other value. `what` is the name of the setting, if it differs from the spec's.
     """
     if given is None or isinstance(given, kind):
         return given

@@ -1,1 +1,1 @@
-"""The core: numpy and scipy only. Nothing here knows Flower."""
+"""The core of the package. It needs only numpy and scipy, and does not know Flower."""

@@ -1,10 +1,10 @@
-"""What all iterative algorithms share: their width, when they stop, how they start again.
+"""The parts that all iterative algorithms share: their width, when they stop, and how they start again.
 
-`Algorithm` is a stage with a width, a way to begin anew and a word on the end. `Iterative` adds the
-stopping rule: its state has a `Progress`, which counts rounds and remembers the least error, and
-`status` says what follows from it. `EmptyStage` is a stage that asks for no array. The rest are pieces
-of server halves: `Movement` for errors that can only be guessed from steps, `ritz_round` for blocks
-whose product is known, `scaled_up` for sums that some clients are missing from.
+`Algorithm` is a stage with a width, which can begin anew and judge the end of a run. `Iterative` adds
+the stopping rule: its state has a `Progress`, which counts rounds and remembers the least error.
+`status` is derived from it. `EmptyStage` is a stage that asks for no array. The rest are pieces of
+server halves: `Movement` for errors that can only be estimated from steps, `ritz_round` for blocks
+whose product is known, and `scaled_up` for sums that lack some clients.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ class Algorithm(Stage[S]):
         checks.integer(f"oversample of {self.name}", self.oversample)
 
     def width(self, n_components: int | float) -> int:
-        """p, the columns that opening and algorithm work on; fewer if there are fewer features."""
+        """Return p, the number of columns that opening and algorithm work on, at most the number of features."""
         return (n_components if isinstance(n_components, int) else _FRACTION_WIDTH) + self.oversample
 
     def restart(self, model: Model) -> Array:
-        """The block to go back to the opening with, when the set of clients has changed.
+        """Return the block with which the run returns to the opening after the set of clients has changed.
 
         What is known, with a little of every other direction mixed in: a block orthogonal to a
         newcomer's features would stay so, and look converged. If a round is a power step, the
@@ -81,7 +81,7 @@ class Algorithm(Stage[S]):
         return np.hstack([Z[:, : model.k], noise / np.sqrt(len(Z))])
 
     def unsent(self, state: S) -> Array | None:
-        """The block that the coming message would hold, which no client has been sent; None if there is none.
+        """Return the next block if it has not been sent to any client yet, or None.
 
         Under masks a run goes back to the opening with it: sums over a block that was sent before,
         with a client and without it, would tell what this client has said of it.
@@ -90,12 +90,12 @@ class Algorithm(Stage[S]):
 
     @abstractmethod
     def rounds(self, state: S) -> int:
-        """Messages of this stage so far."""
+        """Return the number of messages of this stage so far."""
 
     def verify(self, model: Model) -> Status | None:
-        """The run's status in the light of the true residuals, which the closing has measured.
+        """Correct the run's status by the true residuals, which the closing stage has measured.
 
-        They say nothing of components that are not orthonormal: none but the first is an
+        Residuals say nothing about components that are not orthonormal, because only the first one is an
         eigenvector.
         """
         status = model.status
@@ -105,11 +105,11 @@ class Algorithm(Stage[S]):
 
 
 def stirred(Z: Array, model: Model, tol: float) -> Array:
-    """Z, with a little of every other direction mixed in, if its columns were found among other rows.
+    """Return Z with a small part of all other directions, if its columns come from other rows.
 
-    A block that is orthogonal to a newcomer's features would stay so, and look converged. The
-    mixture is small, because a run that is cut has no rounds to remove it, but large enough that
-    residuals above tol show what it brings up.
+    A block that is orthogonal to a new client's features would stay orthogonal, and look converged.
+    The added part is small, because a run that ends early has no rounds to remove it. It is large
+    enough that residuals above tol reveal a direction that it brings up.
     """
     if not model.unproven:
         return Z
@@ -124,9 +124,9 @@ def _mixed(Z: Array, seed: int, size: float) -> Array:
 
 @dataclass(frozen=True, kw_only=True)
 class EmptyStage(Algorithm[S]):
-    """A stage without arrays: its message holds none, and so do the answers, of which the headings may be all it asks.
+    """A stage without arrays: the message and the answers hold none, but the answers may have headings.
 
-    Subclasses say when it is over.
+    Subclasses decide when the stage ends.
     """
 
     def broadcast(self, state: S) -> Arrays:
@@ -156,51 +156,51 @@ class EmptyStage(Algorithm[S]):
 
 @runtime_checkable
 class HasNumbersByClient(Protocol):
-    """An algorithm that may tell clients different numbers, by the layer for single clients."""
+    """An algorithm whose layer for single clients may send different numbers to different clients."""
 
     @property
     def by_client(self) -> Mapping[int | str, int] | None:
-        """The numbers, by client; None where all are told the same."""
+        """The numbers by client, or None if all clients get the same ones."""
 
 
 @runtime_checkable
 class ChoosesAlgorithm(Protocol):
-    """An algorithm in whose place another may be taken once an opening has told of the rows."""
+    """An algorithm that another one may replace after the opening has described the rows."""
 
     @property
     def alternative(self) -> str:
-        """The name of that other one: nodes are asked in the opening whether they decline it."""
+        """The name of the other algorithm. The opening asks nodes whether they decline it."""
 
     def settle(self, model: Model) -> tuple[Algorithm[Any], str]:
-        """The algorithm to go on with, and why."""
+        """Choose the algorithm to continue with, and say why."""
 
 
 @runtime_checkable
 class ReconsidersChoice(ChoosesAlgorithm, Protocol):
-    """A choice that the rounds of the algorithm may still change."""
+    """An algorithm that may still be replaced during its rounds."""
 
     @property
     def other(self) -> Algorithm[Any]:
-        """The algorithm that the run may go on with after some rounds: the `alternative`."""
+        """The algorithm that may replace this one after some rounds: the `alternative`."""
 
     def reconsider(self, chosen: Algorithm[Any], state: Any, model: Model) -> str:
-        """Why the run goes on with the other algorithm after the rounds of the chosen one; "" if it does not."""
+        """Say why the run continues with the other algorithm after these rounds, or return "" if it does not."""
 
 
 @runtime_checkable
 class AdaptsToNoise(Protocol):
-    """An algorithm that is another one where its answers have noise on them, as that is settled before the run."""
+    """An algorithm that is replaced before the run if answers will have noise on them."""
 
     def under_noise(self, *, private: bool, over_air: bool, known: bool) -> tuple[Algorithm[Any], str]:
-        """The algorithm to begin with, and why, if it is another one; `known`: columns are, with their ranges."""
+        """Return the algorithm to begin with, and why. `known`: whether the columns and their ranges are known."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Where an iteration stands: rounds done, the error against tol, whether it still falls.
+    """The progress of an iteration: its rounds, its error compared with tol, and whether the error still falls.
 
-    It is not `sure` while a larger direction may hide from a block that began with components of
-    other rows.
+    It is not `sure` while a block that began with components of other rows may miss a larger
+    direction.
     """
 
     tol: float
@@ -213,11 +213,11 @@ class Progress:
 
     @classmethod
     def begin(cls, tol: float, model: Model) -> Progress:
-        """Before the first round: nobody is asked to be better than the precision of the data."""
+        """Begin before the first round. No iteration has to be more precise than the data."""
         return cls(tol=max(tol, _ROUNDING * model.eps), rounds=model.rounds)
 
     def step(self, error: float, measure: float | None = None, *, gain: float = -np.inf, rounds: int = 1) -> Progress:
-        """After a round with this error.
+        """Return the progress after a round with this error.
 
         There is progress while `measure` (the error, if left out) falls below its least value, or
         while `gain` rises above its largest: the sum of the wanted Ritz values rises long before
@@ -238,11 +238,11 @@ class Progress:
 
 
 class Iterating(Protocol):
-    """The state of an iterative algorithm: it says where it stands."""
+    """The state of an iterative algorithm, which holds its progress."""
 
     @property
     def progress(self) -> Progress:
-        """Rounds done, and the error."""
+        """The number of rounds, and the error."""
 
 
 I = TypeVar("I", bound=Iterating)
@@ -283,7 +283,7 @@ class Iterative(Algorithm[I]):
         return self.tol
 
     def allowed(self, model: Model) -> Array:
-        """How large the residuals of the wanted components may be, relative to the first eigenvalue."""
+        """Return the largest residuals allowed of the components, relative to the first eigenvalue."""
         return np.full(model.k, Progress.begin(self.tolerance, model).tol)
 
     def rounds(self, state: I) -> int:
@@ -339,7 +339,7 @@ class Iterative(Algorithm[I]):
         return status
 
     def _beneath(self, status: Status, model: Model, small: range, tol: float) -> Status:
-        """The status of a run whose `small` components have eigenvalues below tol of the first."""
+        """Return the status of a run whose `small` components have eigenvalues below tol times the first one."""
         assert model.values is not None
         below = f"below tol={tol:.2g} times the first"
         which = labels.range_of("component", small)
@@ -369,17 +369,17 @@ class Movement:
     sines: tuple[float, ...] = ()
 
     def add(self, old: Array, new: Array) -> Movement:
-        """With one step more."""
+        """Return the movement with one more step."""
         return Movement((*self.sines[-3:], linalg.sin_theta(old, new)))
 
     @property
     def newest(self) -> float:
-        """The sine of the last step."""
+        """The sine of the newest step."""
         return self.sines[-1]
 
     @property
     def remaining(self) -> float:
-        """The distance still to go: the last step divided by (1 - the contraction measured over the last steps)."""
+        """The estimated remaining distance: the last step divided by (1 - the measured contraction)."""
         if self.newest == 0.0:
             return 0.0
         pairs = zip(self.sines, self.sines[1:], strict=False)
@@ -393,7 +393,7 @@ class Movement:
 def ritz_round(
     block: Array, Y: Array, k: int, progress: Progress, *, rounds: int = 1
 ) -> tuple[Array, Array, Array, Progress]:
-    """Ritz values and vectors, and products, once Y = C block is known, and the progress.
+    """Return Ritz values, vectors and products for Y = C block, and the progress.
 
     The error is the largest residual of the k wanted pairs relative to the first Ritz value, which
     the server knows at no cost.
@@ -408,5 +408,5 @@ def ritz_round(
 
 
 def scaled_up(total: Mapping[str, Array], name: str, n: int) -> Array:
-    """A sum over the clients that replied, scaled to all n rows."""
+    """Scale a sum over the clients that answered up to all n rows."""
     return np.asarray(total[name] * (n / float(total["n"])))

@@ -1,16 +1,16 @@
-"""What a client has said of its own rows in the opening, and how large its later answers can be by that.
+"""The bounds on a client's answers that follow from what it has said of its rows in the opening.
 
-By Cauchy-Schwarz |C_i z| <= t_i |z|, with t_i the sum of squares of client i's rows in the common
-frame, and likewise for all that is made of products with C_i: an answer beyond that is of other
-rows, or of none. So a client that has gone wrong, or wants to ruin the run, is named and left out,
-whatever the others hold. Which bound an answer is held against, the table of kinds says
-(`core.kinds`); where that leaves it to the stage, it is `MARGIN` times the stage's own bound, for
-rows of n_i and t_i only.
+Let t_i be the sum of squares of client i's rows in the common frame. By Cauchy-Schwarz,
+|C_i z| <= t_i |z|, and similar bounds hold for everything that is computed from products with C_i. An
+answer above its bound cannot come from these rows. A faulty or hostile client is therefore named and
+excluded, whatever rows the other clients have. The table of kinds (`core.kinds`) gives the bound of
+each answer. If it leaves the bound to the stage, the bound is `MARGIN` times the stage's own bound for
+n_i rows with sum of squares t_i.
 
-The opening, which t_i comes from, is held against its own squares by `check_opening`. A stage that
-knows no bound of a part has none here either: dcf_pca of its factor, low_rank of its moments.
-Nothing is known under masks, where no answer is seen alone, nor with noise. A client without a
-claim, as one that came later, is given `MARGIN` times all rows together.
+`check_opening` compares the opening, from which t_i comes, with its own squares. Parts for which a
+stage knows no bound have no bound here: the factor of dcf_pca, and the moments of low_rank. There is no
+bound under masks, because no single answer is visible, and none with noise. A client without a claim,
+for example one that came later, gets `MARGIN` times the bound of all rows together.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ _REMEDY: Final = "Check the client's data."
 
 
 def claim(said: Arrays, frame: Frame) -> Claim:
-    """What a client's answer to the opening comes to in a frame: rows, and sum of squares.
+    """Return the row count and sum of squares, in a frame, that a client's opening answer implies.
 
-    Its gaps are filled as the frame says. What rounding may add is added, at the precision that the
-    client has named.
+    Missing values are filled as the frame says. The result includes the largest rounding error at the
+    client's precision.
     """
     n = int(said["n"])
     mean = said["mean"]
@@ -97,7 +97,7 @@ def check_opening(said: Arrays, block: Array, *, bits: int = 64) -> None:
 
 @dataclass(frozen=True)
 class Judge:
-    """Holds answers to one message against what clients have said of their rows.
+    """Compares the answers to one message with what clients have said of their rows.
 
     Parameters
     ----------
@@ -160,7 +160,7 @@ class Judge:
                 )
 
     def _of_stage(self, own: Claim) -> dict[str, Any]:
-        """What parts are at most by the stage's bounds for these rows alone; inf without one."""
+        """Return the largest values that the stage's bounds allow for these rows. They are inf without a bound."""
         alone = replace(self.model, n=own.n, trace=own.squares)
         named = self.stage.bounds(self.state, alone).items()
         bounds = {name: np.asarray(bound) for name, bound in named}

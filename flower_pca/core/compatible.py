@@ -1,10 +1,10 @@
-"""What goes with what: one function of what is asked and of properties of the algorithm.
+"""The one place that decides which options and algorithms work together.
 
-An option needs properties of the algorithm (`NEEDS`), and keeps to rules about other options
-(`RULES`). Every pair of algorithm and option either runs or is refused here, before the first
-message, by a sentence that says which property is missing and which algorithms have it. Algorithms
-are known by what their classes declare, and by no name: those that are listed come from the
-registry, by the caller. The matrix of docs/choosing.md is made of the same table.
+An option needs properties of the algorithm (`NEEDS`), and follows rules about other options (`RULES`).
+Every pair of algorithm and option either runs or is refused here, before the first message. The error
+says which property is missing and which algorithms have it. This module names no algorithm. It reads
+the properties that their classes declare, and the caller passes the registered algorithms in. The
+table in docs/choosing.md is generated from the same lists.
 """
 
 from __future__ import annotations
@@ -340,7 +340,7 @@ def check(stage: Stage[Any], on: On, listed: Listed) -> None:
 
 
 def require(what: str, stage: Stage[Any], wanted: Property, best: Iterator[str], listed: Listed) -> None:
-    """Require a property of an algorithm, in a sentence that names those that have it."""
+    """Require a property of an algorithm. The error names the algorithms that have it."""
     if wanted.holds(stage):
         return
     have = ", ".join(filter(None, (_variant(kind, wanted) for kind in listed.values())))
@@ -359,7 +359,7 @@ def missing(stage: Stage[Any], *options: str) -> list[Property]:
 
 
 def check_options(on: On) -> None:
-    """Refuse options that do not go together, whatever the algorithm."""
+    """Refuse options that do not work together with any algorithm."""
     for rule in RULES:
         if not (rule.option in on and rule.beside in on) or rule.fits(on[rule.option]):
             continue
@@ -407,7 +407,7 @@ def _check_budget(on: On) -> None:
 
 
 def _check_numbers(stage: Stage[Any], on: On) -> None:
-    """Refuse more rounds than a budget can be dealt out to, and a finer tol than bits allow."""
+    """Refuse more rounds than a privacy budget can pay for, and a tol finer than the bits allow."""
     if not isinstance(stage, Iterative):
         return
     if "dp" in on and stage.max_rounds > _NOISY_ROUNDS:
@@ -428,7 +428,7 @@ def _check_numbers(stage: Stage[Any], on: On) -> None:
 
 
 def _variant(kind: type[Stage[Any]], wanted: Property) -> str:
-    """An algorithm's spec with the property; "" if it has none."""
+    """Return an algorithm's spec that has the property, or "" if there is none."""
     if wanted.holds(kind()):
         return kind.name
     if wanted is ADDITIVE and kind.additive_with:

@@ -1,10 +1,10 @@
-"""PCAConfig: what is asked of the clients, one frozen value, checked and documented here, once.
+"""PCAConfig: the settings of a run, as one frozen value that is checked and documented here.
 
-What goes with what is asked of `compatible`, by `assembly`, which knows all algorithms.
-`assembly.run` makes a run of a configuration, over whatever transport; `assembly.config` makes a
-configuration of its short form, in which algorithm, masks, budget and channel may be strings, as a
-configuration has them. Checkpoints and results keep `plain()`, from which `assembly.config` makes
-the same configuration again. Nothing in a configuration changes.
+`assembly`, which knows all algorithms, asks `compatible` whether the settings work together.
+`assembly.run` makes a run from a configuration, for any transport. `assembly.config` makes a
+configuration from its short form, in which algorithm, masks, budget and channel may be strings.
+Checkpoints and results keep `plain()`, from which `assembly.config` makes the same configuration
+again. A configuration never changes.
 """
 
 from __future__ import annotations
@@ -234,7 +234,7 @@ class PCAConfig:
             object.__setattr__(self, name, value)
 
     def _columns_with_ranges(self, ranges: Ranges, columns: tuple[str, ...] | None) -> tuple[str, ...]:
-        """The columns that a budget has ranges for, which are those of all that take part."""
+        """Return the columns for which the budget has ranges. These are all columns of the run."""
         if self.center is False:
             raise ConfigError(
                 f"With ranges of dp rows are clipped about the middles of the ranges, so {option('center', False)} "
@@ -253,7 +253,7 @@ class PCAConfig:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The fields that hang together with others, where not as usual, by name."""
+        """The options that are on, by name: fields with values other than their defaults that must fit together."""
         on = {name: value for name in _OPTIONS if (value := getattr(self, name)) != _FIELDS[name]}
         if isinstance(self.n_components, int):  # A number goes with everything.
             on.pop("n_components", None)
@@ -265,20 +265,20 @@ class PCAConfig:
 
     @cached_property
     def coding(self) -> Coding:
-        """How columns of words become columns of numbers, where there are such `categorical`."""
+        """How text columns become columns of numbers, if there are `categorical` columns."""
         assert self.categorical is not None
         return Coding(self.categorical)
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The columns that others are made of, and that are read as they are written."""
+        """The text columns that are read as written, and from which other columns are made."""
         if self.categorical is None:
             return ()
         return self.coding.words
 
     @property
     def covariates(self) -> Covariates | None:
-        """The columns that are no features, if there are any."""
+        """The covariates, which are columns but not features, if there are any."""
         adjusting = [name for name in (self.adjust or self.keep) if name != SITE]
         names = dict.fromkeys([*adjusting, *(name for name in self.explain if name != SITE)])
         if not names and not self.adjust and self.harmonize is None:
@@ -287,20 +287,20 @@ class PCAConfig:
 
     @property
     def sources_of_covariates(self) -> tuple[str, ...]:
-        """The columns of a table that the covariates are, or are made of."""
+        """The columns of a table that are covariates, or from which covariates are made."""
         if self.covariates is None:
             return ()
         return tuple(dict.fromkeys(source_of(name) or name for name in self.covariates.names))
 
     @property
     def columns_and_covariates(self) -> tuple[str, ...] | None:
-        """All columns that the run needs, the features first; None if it names no features."""
+        """All columns that the run needs, features first, or None if it names no features."""
         if self.columns is None or self.covariates is None:
             return self.columns
         return (*self.columns, *self.covariates.names)
 
     def with_levels_of_covariates(self, categorical: Mapping[str, tuple[str, ...]]) -> PCAConfig:
-        """The configuration with a covariate for each level, in the place of each column of words."""
+        """Replace each text column among the covariates by a covariate for each of its levels."""
 
         def spread(names: tuple[str, ...]) -> tuple[str, ...]:
             return tuple(dict.fromkeys(made for name in names for made in categorical.get(name, (name,))))
@@ -310,14 +310,14 @@ class PCAConfig:
 
     @property
     def begins(self) -> int | float:
-        """The number of components, or the fraction, that a run begins with: one, where it finds the number itself."""
+        """The number of components, or the fraction, to begin with. It is one if the run finds the number itself."""
         if isinstance(self.n_components, str):
             return 1
         return self.n_components
 
     @property
     def bits(self) -> int:
-        """With how many bits blocks and products travel, as far as the configuration itself says."""
+        """The number of bits of blocks and products on the wire, if the configuration fixes it."""
         if self.wire != "auto":
             return BITS[self.wire]
         if self.tol is None:
@@ -326,7 +326,7 @@ class PCAConfig:
 
     @property
     def tol(self) -> float | None:
-        """What the error is held against; None without such a number, or with noise."""
+        """The bound on the error, or None if there is no such number or there is noise."""
         noise = self.dp is not None or self.channel is not None
         if isinstance(self.algorithm, Iterative) and not noise:
             return self.algorithm.tolerance
@@ -334,7 +334,7 @@ class PCAConfig:
 
     @property
     def centered(self) -> bool:
-        """Whether the mean is subtracted, by what is asked or by what the algorithm is used to."""
+        """Whether the mean is subtracted, as requested or by the algorithm's default."""
         if self.adjust:
             return True
         if self.center is None:  # Deviations are from the mean, so scaled columns are centered.
@@ -342,11 +342,11 @@ class PCAConfig:
         return bool(self.center)
 
     def with_coding(self, coding: Coding, columns: tuple[str, ...]) -> PCAConfig:
-        """The configuration, of these columns, once it is known what its columns of words become."""
+        """Return the configuration with these columns, once the levels of its text columns are known."""
         return replace(self, columns=columns, categorical=coding.value)
 
     def plain(self) -> dict[str, Any]:
-        """As plain values, as the short form takes them. The seed of noise is left out: it could take the noise off."""
+        """Return plain values in the short form, without the seed of noise, which could remove the noise."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         values |= {"algorithm": self.algorithm.spec, "mask": self.mask and repr(self.mask)}
         values["channel"] = self.channel and repr(self.channel)
@@ -361,7 +361,7 @@ class PCAConfig:
         return values
 
     def check_checkpoint(self, path: str | os.PathLike[str]) -> None:
-        """Refuse a checkpoint that cannot be written; and any with a budget, spent twice by it."""
+        """Refuse a checkpoint that cannot be written, or that would spend a privacy budget twice."""
         checks.parent("the checkpoint", path)
         compatible.check_options({**self.options, "checkpoint": str(path)})
 
@@ -370,7 +370,7 @@ COVARIATES: Final = ("explain", "adjust", "keep")  # settings that name columns 
 
 
 def named_covariates(setting: str, given: Any) -> tuple[str, ...]:
-    """The names of columns that a setting lists, in a text with commas between them or one by one."""
+    """Return the column names in a setting: a text separated by commas, or a sequence of names."""
     if not given:
         return ()
     names = tuple(given.split(",")) if isinstance(given, str) else given
@@ -425,7 +425,7 @@ class PCAConfigOptions(TypedDict, total=False):
 
 
 class SimulationOptions(PCAConfigOptions, total=False):
-    """Likewise, with what a loop in process may ask for beside it; the last four are passed on to the algorithm."""
+    """The same, with the options of a simulation in process. The last four go to the algorithm."""
 
     min_nodes: int
     fraction: float | Callable[[int], Iterable[int]]

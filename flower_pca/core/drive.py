@@ -1,9 +1,8 @@
-"""drive: the one loop that carries a run's messages over a transport, whatever that is; `rounds` takes it in steps.
+"""`drive`: the one loop that carries a run's messages over any transport. `rounds` is its stepwise form.
 
-A transport has two verbs: who is there, and ask. A loop in process, Flower's grid and a test's
-script are transports; a `Run` and a `Masked` run are driven alike. A transport that keeps something
-of its own from message to message (a client's memory, a node's key) also says what a checkpoint has
-to hold of it.
+A transport has two methods: `present` and `ask`. A loop in one process, Flower's grid and a test's
+script are transports. A `Run` and a `Masked` run are driven in the same way. A transport with state of
+its own (a client's memory, a node's key) also returns this state for the checkpoint.
 """
 
 from __future__ import annotations
@@ -26,25 +25,25 @@ from flower_pca.core.standing import Standing
 
 
 class Transport(Protocol):
-    """How messages travel: `present` and `ask`. The rest is for checkpoints."""
+    """How messages travel: `present` and `ask`. The other methods are for checkpoints."""
 
     kind: ClassVar[str]  # what its checkpoints are called
 
     def present(self) -> Iterable[int]:
-        """The clients that can be reached now, in the order of their keys."""
+        """Return the clients that can be reached now, in the order of their keys."""
 
     def ask(self, message: Broadcast) -> Iterable[Reply | Sum | Failure]:
-        """The answers of the clients that the message names, in that order, as they are needed."""
+        """Return the answers of the clients named in the message, in this order, one at a time."""
 
     def keep(self) -> tuple[dict[str, Any], Arrays]:
-        """What a checkpoint has to hold of it: plain values, and arrays."""
+        """Return the state of the transport for a checkpoint: plain values and arrays."""
 
     def resume(self, header: Mapping[str, Any], arrays: Arrays) -> None:
-        """Go on with what `keep` has said, which lies among what the run itself has kept."""
+        """Restore the state that `keep` returned, which is stored with the run's own state."""
 
 
 class Driven(Protocol):
-    """A run, or one `WrappedRun` another. See `Run` for all of this."""
+    """A run, or a `WrappedRun` around one. `Run` documents the methods."""
 
     @property
     def algorithm(self) -> Any:
@@ -52,60 +51,60 @@ class Driven(Protocol):
 
     @property
     def standing(self) -> Standing:
-        """The stage under way, and its state."""
+        """The current stage and its state."""
 
     @property
     def roll(self) -> Roll:
-        """Who counts."""
+        """The roll of clients."""
 
     @property
     @abstractmethod
     def history(self) -> History:
-        """The messages so far, those of a run around another among them."""
+        """All messages so far, including those of a run around another one."""
 
     @property
     def is_finished(self) -> bool:
         """Whether the result is ready."""
 
     def estimate(self) -> Array | None:
-        """The basis that the run would return if it ended now."""
+        """Return the basis that the run would return if it ended now."""
 
     @abstractmethod
     def pending(self, present: Iterable[int]) -> Broadcast | None:
-        """The message to send; None at the end."""
+        """Return the message to send, or None at the end."""
 
     @abstractmethod
     def advance(self, replies: Iterable[Reply | Sum | Failure]) -> Round:
-        """Take the answers to it."""
+        """Take the answers to the pending message."""
 
     def readmit(self, clients: Iterable[int]) -> None:
-        """Ask these again although they were left out: they have been started anew."""
+        """Ask these clients again although they were excluded, because they have been restarted."""
 
     def skip(self) -> None:
-        """Go on without the pending message of a stage after the closing one, whose figure is then missing."""
+        """Skip the pending message of a stage after the closing. Its figure is then missing from the result."""
 
     def result(self) -> Result:
-        """The result of a finished run."""
+        """Return the result of a finished run."""
 
     def result_so_far(self) -> Result | None:
-        """Of a run of steps, the result of those that are over."""
+        """Return the result of the finished steps, if the run has steps."""
 
     @abstractmethod
     def checkpoint(self, *, steps: bool = True) -> tuple[dict[str, Any], dict[str, Array]]:
-        """All that a new run of the same arguments needs to go on."""
+        """Return all that a new run with the same arguments needs to continue."""
 
     @abstractmethod
     def restore(self, header: Mapping[str, Any], arrays: dict[str, Array]) -> None:
-        """Go on where `checkpoint` was taken."""
+        """Continue from a `checkpoint`."""
 
 
 class WrappedRun(Driven):
-    """A run around another: to its driver a run like any other. What it does not say itself, the one within says."""
+    """A run around another one. Its driver sees an ordinary run, and the inner run supplies most answers."""
 
     @property
     @abstractmethod
     def within(self) -> Driven:
-        """The run that it is around, as it is now."""
+        """The inner run in its present state."""
 
     @property
     def algorithm(self) -> Any:
@@ -114,12 +113,12 @@ class WrappedRun(Driven):
 
     @property
     def standing(self) -> Standing:
-        """The stage under way, and its state."""
+        """The current stage and its state."""
         return self.within.standing
 
     @property
     def roll(self) -> Roll:
-        """Who counts."""
+        """The roll of clients."""
         return self.within.roll
 
     @property
@@ -128,28 +127,28 @@ class WrappedRun(Driven):
         return self.within.is_finished
 
     def estimate(self) -> Array | None:
-        """The basis that the run would return if it ended now."""
+        """Return the basis that the run would return if it ended now."""
         return self.within.estimate()
 
     def readmit(self, clients: Iterable[int]) -> None:
-        """Ask these again although they were left out: they have been started anew."""
+        """Ask these clients again although they were excluded, because they have been restarted."""
         self.within.readmit(clients)
 
     def skip(self) -> None:
-        """Go on without the pending message of a stage after the closing one, whose figure is then missing."""
+        """Skip the pending message of a stage after the closing. Its figure is then missing from the result."""
         self.within.skip()
 
     def result(self) -> Result:
-        """The result of a finished run, with all messages."""
+        """Return the result of a finished run, with all messages."""
         return replace(self.within.result(), history=self.history)
 
     def result_so_far(self) -> Result | None:
-        """Of a run of steps, the result of those that are over."""
+        """Return the result of the finished steps, if the run has steps."""
         return (found := self.within.result_so_far()) and replace(found, history=self.history)
 
 
 class ContinuedRun(WrappedRun):
-    """A run whose first message says what the rest is about: the run of that message, and then another one.
+    """A run whose first message determines the rest: the run of that message, followed by a second run.
 
     Parameters
     ----------
@@ -165,11 +164,11 @@ class ContinuedRun(WrappedRun):
 
     @abstractmethod
     def _rest(self) -> Driven:
-        """The run that follows, made once the first message has been answered."""
+        """Make the second run, after the first message has been answered."""
 
     @property
     def within(self) -> Driven:
-        """The run of the first message; then the one that follows."""
+        """The run of the first message, and later the second run."""
         return self._run or self._first
 
     @property
@@ -188,43 +187,43 @@ class ContinuedRun(WrappedRun):
         return self._run is not None and self._run.is_finished
 
     def pending(self, present: Iterable[int]) -> Broadcast | None:
-        """The message to send; None at the end."""
+        """Return the message to send, or None at the end."""
         here = list(present)
         if self._run is None and (message := self._first.pending(here)) is not None:
             return message
         return self._rest().pending(here)
 
     def checkpoint(self, *, steps: bool = True) -> tuple[dict[str, Any], dict[str, Array]]:
-        """All that a new run of the same arguments needs to go on."""
+        """Return all that a new run with the same arguments needs to continue."""
         header, arrays = self.within.checkpoint(steps=steps)
         earlier = self._earlier or self._first.history
         return {**header, "first": earlier.to_json(), "settled": self._run is not None}, arrays
 
     def _restore(self, run: Driven | None, header: Mapping[str, Any], arrays: dict[str, Array]) -> None:
-        """Go on where `checkpoint` was taken: in this run, or in that of the first message."""
+        """Continue from a `checkpoint`, in this run or in that of the first message."""
         (run or self._first).restore(header, arrays)
         if run is not None:
             self._run, self._earlier = run, History.from_json(header["first"])
 
 
 class Watcher:
-    """Hears of a run as it goes on. Each kind of watcher overrides what it wants to hear."""
+    """Is called as a run goes on. Each kind of watcher overrides the calls that it needs."""
 
     def before_keeping(self, run: Driven) -> None:
-        """After a message, before the checkpoint is written: who hears it here hears it again rather than never."""
+        """Act on a message before its checkpoint is written. After a restart, the call may come again."""
 
     def after_message(self, run: Driven) -> None:
-        """After a message, once it is in the checkpoint."""
+        """Act on a message after its checkpoint is written."""
 
 
 @dataclass(frozen=True)
 class OnRound(Watcher):
-    """Calls a function with the run after every message, if there is one."""
+    """Calls a function, if there is one, with the run after every message."""
 
     function: Callable[[Any], None] | None
 
     def after_message(self, run: Driven) -> None:
-        """Call it."""
+        """Call the function."""
         if self.function is not None:
             self.function(run)
 
@@ -233,7 +232,7 @@ Step: TypeAlias = Callable[[Broadcast], bool]
 
 
 def rounds(run: Driven, transport: Transport, step: Step | None = None) -> Iterator[Broadcast]:
-    """Carry a run's messages one by one: each comes out once its answers are taken.
+    """Carry a run's messages one by one, and yield each message after its answers are taken.
 
     Parameters
     ----------
@@ -291,7 +290,7 @@ def drive(
 def _drive_with_checkpoint(
     run: Driven, transport: Transport, path: Path, watchers: Sequence[Watcher], step: Step | None
 ) -> Result:
-    """Likewise, with the state of run and transport in a file until the run is finished."""
+    """Do the same, and keep the state of run and transport in a file until the run is finished."""
     trail, checkpoint = files.Trail(path), Checkpoint(path, transport.kind)
     if (found := checkpoint.read()) is not None:
         header, arrays = found

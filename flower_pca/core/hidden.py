@@ -1,10 +1,10 @@
-"""Hidden: whether a direction larger than those that are wanted may hide from a block that began with known components.
+"""Test whether a block that began with known components may miss a larger direction of the rows.
 
-Components of other rows may be orthogonal to a direction of these rows. Their residuals are small
-then, and say nothing of it. Beside them a block has random columns. A direction v has a share of at
-least `overlap` in them, and a product with C multiplies that share by v's eigenvalue. If products
-of the random columns, less what lies along the components, have become too short to hold such a
-share of an eigenvector with the eigenvalue of the last component, there is none.
+Components of other rows may be orthogonal to a direction of these rows. Their residuals are then
+small, and do not show this direction. The block therefore also has random columns. A direction v has a
+projection of at least `overlap` onto them, and a product with C multiplies it by v's eigenvalue. After
+some products, the random columns without their part along the components may be too short for an
+eigenvector with the eigenvalue of the last component. Then no such direction exists.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LARGER: Final = 1.001  # multiples of the last eigenvalue from which another one
 
 
 def overlap(d: int, p: int) -> float:
-    """The least length that a direction's projection onto p random orthonormal columns has, but for one in a thousand.
+    """Return a bound that a direction's projection onto p random orthonormal columns exceeds, 999 times in 1,000.
 
     Its square has the distribution Beta(p / 2, (d - p) / 2).
     """
@@ -34,7 +34,7 @@ def overlap(d: int, p: int) -> float:
 
 @dataclass(frozen=True)
 class Traces:
-    """What a power iteration has made of the random columns of its block.
+    """The random columns of a block after the products of a power iteration.
 
     Attributes
     ----------
@@ -49,21 +49,21 @@ class Traces:
 
     @classmethod
     def begin(cls, Z: Array, k: int) -> Traces:
-        """In a block whose columns behind the first k are random."""
+        """Begin with a block whose columns after the first k are random."""
         d, p = Z.shape
         return cls(np.eye(p)[:, k:], overlap(d, p - k))
 
     def along(self, W: Array, k: int) -> Traces:
-        """In the Ritz vectors Z W, without what lies along the k components: no hidden direction does."""
+        """Return the columns in terms of the Ritz vectors Z W, without their part along the k components."""
         left = W.T @ self.left
         left[:k] = 0.0
         return replace(self, left=left)
 
     def times(self, R: Array, last: float) -> Traces:
-        """After a product: C Z = Z' R, with Z' the next block."""
+        """Update the columns after a product C Z = Z' R, where Z' is the next block."""
         return replace(self, left=R @ self.left / max(last, np.finfo(float).tiny))
 
     @property
     def hide(self) -> bool:
-        """Whether they may still hold a direction that is larger than the last component."""
+        """Whether the columns may still hold a direction that is larger than the last component."""
         return self.left.size > 0 and float(np.linalg.norm(self.left, 2)) >= self.least

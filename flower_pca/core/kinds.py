@@ -116,7 +116,7 @@ class Ask:
     each: bool = False
 
     def fault(self, a: Array) -> tuple[str, str] | None:
-        """What is wrong with an array that is asked with: rule, and what it is; or None."""
+        """Return the rule that an array of a message breaks, and what the array is, or None."""
         if a.ndim != self.dimensions:
             return _SHAPES[self.dimensions], f"shape {a.shape}"
         # a product of whole numbers would wrap
@@ -138,7 +138,7 @@ class Ask:
 
     @property
     def by_client(self) -> Ask:
-        """The same, where single clients may be asked for other numbers."""
+        """The same kind of array, for messages that send different numbers to different clients."""
         return replace(self, each=True)
 
 
@@ -161,12 +161,12 @@ POSITIVE: Final = Ask(divides=True)  # a number that is divided by, or 0 for non
 
 
 def number(least: float = -math.inf, most: float = math.inf) -> Ask:
-    """Any other number, in a range."""
+    """Describe any other number, in a range."""
     return Ask(least=least, most=most)
 
 
 def index(most: int, *, least: int = 0) -> Ask:
-    """A whole number: which step, which attempt, which row of a table."""
+    """Describe a whole number: a step, an attempt or a row of a table."""
     return Ask(least=least, most=most, whole=True)
 
 
@@ -179,7 +179,7 @@ _MOST_ROWS: Final = 10**12
 
 @dataclass(frozen=True)
 class Reach:
-    """What a client has said of its rows, and the columns that an answer is made with: how far the answer can reach.
+    """How large an answer can be, by what a client has said of its rows and by the columns it is made with.
 
     Attributes
     ----------
@@ -220,7 +220,7 @@ def _of_columns(reach: Reach) -> float:
 
 
 class AttackReading(Enum):
-    """How an answer brings out C_i times a block, to whoever sees it: an attack's reading."""
+    """How an observer can read C_i times a block from an answer, for an attack."""
 
     CENTRED = "C_i times the block of the opening, about the client's own mean"
     PRODUCT = "C_i times the array that the part is made with"
@@ -475,11 +475,11 @@ class Part:
 
     @property
     def open(self) -> bool:
-        """Whether a side of it is known to the client only."""
+        """Whether only the client knows one of the part's sides."""
         return None in self.shape
 
     def block(self, sent: Mapping[str, Array]) -> Array:
-        """The array of a message that it is made with."""
+        """Return the array of the message that the part is made with."""
         if self.of in sent:
             return sent[self.of]
         return next(Z for Z in sent.values() if Z.shape == self.shape)
@@ -492,7 +492,7 @@ MEAN_SQUARES: Final = Part(kind=Kind.MEAN_SQUARES)
 
 
 def fault(arrays: Mapping[str, Array], parts: Mapping[str, Part]) -> tuple[str, str, str] | None:
-    """What is wrong with arrays that should be these parts: the first, its rule, and what it is instead; or None."""
+    """Return the first part that these arrays do not match, its rule and the actual array, or None."""
     for name, part in parts.items():
         a = arrays[name]
         fits = a.shape == part.shape or _fits(a.shape, part.shape)
@@ -516,7 +516,7 @@ def fault(arrays: Mapping[str, Array], parts: Mapping[str, Part]) -> tuple[str, 
 
 
 def require_finite(answer: Mapping[str, Array]) -> None:
-    """Raise DataError, in words that tell nothing of it, unless an answer can be sent."""
+    """Raise DataError if an answer is not finite. The error reveals nothing of the answer."""
     if not all(np.isfinite(a).all() for a in answer.values()):
         raise DataError("The answer of this node is not finite, so it is not sent. Check the frame and the block.")
 

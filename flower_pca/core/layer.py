@@ -1,4 +1,4 @@
-"""Layer: what a run may lay over its messages and answers, with both of its halves in one class.
+"""Layer: an addition to a run's messages and answers, with its server and client halves in one class.
 
 A run lists the layers that are on. One that is off is in no list: its code is not entered, and a
 client does not import it. A message names the layers that it was made under, and brings what each
@@ -34,7 +34,7 @@ Sayings: TypeAlias = Mapping[str, Arrays]
 
 
 class Who(NamedTuple):
-    """A client as a message may name it: its position, or partition-id, if it is not negative; the name of its site."""
+    """A client as a message names it: its position, or its partition-id if not negative, and its site's name."""
 
     position: int = -1
     name: str = ""
@@ -86,7 +86,7 @@ class Work:
 
 
 class Layer:
-    """A layer; subclasses are frozen dataclasses of settings, and override what they say.
+    """A layer. Subclasses are frozen dataclasses of settings, and override the methods that they need.
 
     Attributes
     ----------
@@ -105,63 +105,63 @@ class Layer:
     # The four hooks.
 
     def ask(self, message: Broadcast, model: Model, *, opening: bool) -> Broadcast:
-        """The message as it goes out."""
+        """Return the message as it is sent."""
         return message
 
     @staticmethod
     def read(says: Arrays, work: Work) -> Work:
-        """The work as the stage's half, or the layer behind this one, is to see it."""
+        """Return the work as the stage's client half, or the next layer, should see it."""
         return work
 
     @staticmethod
     def seal(says: Arrays, work: Work, up: Arrays) -> Arrays:
-        """The answer to that work as it may leave the client."""
+        """Return the answer as it may leave the client."""
         return up
 
     def open(self, arrays: Arrays, *, number: int, position: int | None) -> Arrays:
-        """The answer to the message with this number as it was heard, of the client in this place; the sum if None."""
+        """Decode the answer of the client at this place to the message of this number, or the sum if it is None."""
         return arrays
 
     def count(self, arrays: Arrays, client: int, model: Model) -> Arrays:
-        """The answer of this client as it counts in a sum."""
+        """Return the answer of this client as it enters a sum."""
         return arrays
 
     # What is said of the run.
 
     @property
     def mark(self) -> str:
-        """What a checkpoint and the run that goes on from it must share; "" if that is nothing."""
+        """Return what a checkpoint and the run that continues from it must share, or "" if nothing."""
         return ""
 
     def deviation_of_one(self, *, opening: bool) -> float:
-        """The deviation of the noise that each client adds to its answer."""
+        """Return the standard deviation of the noise that each client adds to its answer."""
         return 0.0
 
     def divide(self, needed: int) -> Self:
-        """The layer over a sum under masks that cannot do without so many clients."""
+        """Return the layer for a masked sum that needs the answers of this many clients."""
         return self
 
     def inform(self, state: Any) -> Any:
-        """The state of a stage that has to know of the layer."""
+        """Return the state of a stage that has to know of the layer."""
         return state
 
     def write_off(self, stage: str, algorithm: Algorithm[Any], why: str) -> tuple[Self, Algorithm[Any]]:
-        """After answers to this stage without a sum: the layer, and the algorithm still allowed."""
+        """Return the layer and the allowed algorithm after answers to this stage that gave no sum."""
         return self, algorithm
 
     def reopen(self) -> None:
-        """Refuse to hold the opening again, where that is out of the configuration."""
+        """Refuse to repeat the opening if the configuration does not allow it."""
 
     def end(self, model: Model) -> Model:
-        """What is known of an algorithm that has ended, in the light of the layer."""
+        """Return the model after the algorithm has ended, with what the layer adds."""
         return model
 
     def measure(self, model: Model) -> Model:
-        """What is known after the closing; where a layer is binding, the algorithm is no judge."""
+        """Return the model after the closing. A binding layer decides in place of the algorithm."""
         return model
 
     def with_privacy(self, result: Result, stages: Sequence[str], *, shared: bool) -> Result:
-        """The result of a run in which messages of these stages were answered."""
+        """Return the result with the privacy spent, for a run in which messages of these stages were answered."""
         return result
 
 
@@ -169,12 +169,12 @@ is_binding: Final = operator.attrgetter("binding")
 
 
 def flat(layers: Sayings) -> Arrays:
-    """What layers say, in one table: the layer's name, a dot, and the array's."""
+    """Put what layers say into one table. Its keys are the layer's name, a dot, and the array's name."""
     return {f"{layer}.{name}": a for layer, arrays in layers.items() for name, a in arrays.items()}
 
 
 def split(arrays: Arrays, names: Sequence[str]) -> tuple[Arrays, dict[str, Arrays]]:
-    """A stage's own arrays, and what layers of these names say, of a table that `flat` made."""
+    """Split such a table into the stage's own arrays and what these layers say."""
     own, layers = dict(arrays), dict[str, Arrays]()
     for full in arrays:
         layer, dot, name = full.partition(".")

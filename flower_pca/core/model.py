@@ -1,4 +1,4 @@
-"""Model: all that a run knows so far. Immutable; every stage returns a new one."""
+"""Model: all that a run knows so far. It is immutable, and every stage returns a new one."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _SURE: Final = 0.1
 
 @dataclass(frozen=True)
 class Claim:
-    """What a client has said of its own rows: how many, and their sum of squares in the frame."""
+    """What a client has said of its own rows: their number, and their sum of squares in the frame."""
 
     n: int
     squares: float
@@ -44,7 +44,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Weights:
-    """What the answers of clients count, where not all count alike.
+    """The weights of clients' answers, if not all clients count the same.
 
     Attributes
     ----------
@@ -58,14 +58,14 @@ class Weights:
     most: float = 1.0
 
     def of(self, clients: Iterable[int]) -> Array:
-        """What each of these counts; one that came after the opening as little as any."""
+        """Return the weights of these clients. A client that came after the opening gets the smallest weight."""
         least = min(self.weights.values(), default=1.0)
         return np.array([self.weights.get(client, least) for client in clients])
 
 
 @dataclass(frozen=True)
 class EarlierRun:
-    """What an earlier run found of its rows, by which the same rows are recognized.
+    """The facts that an earlier run found about its rows, by which the same rows are recognized.
 
     Attributes
     ----------
@@ -91,7 +91,7 @@ class EarlierRun:
     angle: float | None
 
     def is_of(self, model: Model) -> bool:
-        """Whether the opening has found the same rows, in the same frame."""
+        """Return whether the opening has found the same rows in the same frame."""
         frame, Z = model.frame, model.columns
         if self.n != model.n or not _near(self.trace, model.trace, model.trace):
             return False
@@ -107,7 +107,7 @@ class EarlierRun:
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """What was asked for, the frame and totals of the opening, and the best basis known.
+    """What a run was asked for, the frame and totals of the opening, and the best basis so far.
 
     Attributes
     ----------
@@ -266,7 +266,7 @@ class Model:
 
     @cached_property
     def k(self) -> int:
-        """How many components are wanted; of a fraction, as many Ritz values as pass it."""
+        """The number of components wanted. For a fraction, it is the number of Ritz values needed to exceed it."""
         if isinstance(self.n_components, int):
             return self.n_components
         if self.values is None:
@@ -274,30 +274,30 @@ class Model:
         return fraction_rank(self.values, self.trace, self.n_components) or len(self.values)
 
     def with_choice(self, what: str, why: str) -> Model:
-        """With what the run has chosen by itself, in words."""
+        """Return the model with a choice that the run has made, in words."""
         return replace(self, decisions={**self.decisions, what: why})
 
     @cached_property
     def again(self) -> bool:
-        """Whether the rows are those of the earlier run that found the components which this one begins with.
+        """Whether the rows are those of the earlier run whose components this run begins with.
 
-        What that run found out need not be found out again: no larger direction hides from its components.
+        This run need not test again whether its components miss a larger direction.
         """
         return self.earlier is not None and self.restarts == 0 and self.earlier.is_of(self)
 
     @property
     def unproven(self) -> bool:
-        """Whether the block holds components of other rows, from which a direction of these rows may hide."""
+        """Whether the block began with components of other rows, from which a direction of these rows may hide."""
         return (self.warm or self.restarts > 0) and not self.again
 
     @property
     def feature_names(self) -> tuple[str, ...] | None:
-        """Names of the columns, in their order; None by position, or if clients keep them."""
+        """The names of the columns in order, or None if columns go by position or clients keep the names."""
         return self.wanted or (None if self.heading is None else self.heading.names)
 
     @property
     def feature_digest(self) -> str:
-        """SHA-256 of the sorted names, which clients tell that keep the names to themselves; "" if none."""
+        """The SHA-256 of the sorted names, from clients that do not send the names themselves, or ""."""
         if self.heading is None:
             return ""
         return self.heading.digest
@@ -309,7 +309,7 @@ class Model:
 
     @property
     def left_out(self) -> float:
-        """The sum of squares outside of the wanted components: by the rows, where measured."""
+        """The sum of squares outside of the components, as measured on the rows if it was."""
         if self.rest is None:
             assert self.values is not None
             return max(self.trace - float(self.values[: self.k].sum()), 0.0)
@@ -319,7 +319,7 @@ class Model:
 
     @property
     def residual(self) -> float:
-        """||C Z - Z Theta|| of the wanted columns; at least the noise, or rounding, of C Z."""
+        """||C Z - Z Theta|| of the wanted columns, at least as large as noise or rounding in C Z."""
         assert self.residuals is not None
         assert self.values is not None
         residual = linalg.length(self.residuals[: self.k])
@@ -327,13 +327,13 @@ class Model:
 
     @property
     def gap(self) -> float:
-        """How far the next eigenvalue is below the last wanted one, at least."""
+        """A lower bound on the distance of the last wanted eigenvalue from the next one."""
         assert self.values is not None
         return float(self.values[self.k - 1]) - self._next_at_most
 
     @property
     def _next_at_most(self) -> float:
-        """The largest eigenvalue that C may have outside of the wanted components.
+        """An upper bound on the eigenvalues of C outside of the wanted components.
 
         The wanted components leave a trace, which bounds it. With a Ritz value a out there, whose
         residual is e, it is at most that of [[a, e], [e, b]], with b the rest of the trace. But a
@@ -355,7 +355,7 @@ class Model:
 
     @cached_property
     def sine_estimate(self) -> float | None:
-        """The residual of the wanted columns over their gap; None where that is no larger."""
+        """The residual of the wanted columns divided by their gap, or None if the gap is not larger."""
         assert self.values is not None
         if self.k >= self.d:
             return 0.0
@@ -366,20 +366,20 @@ class Model:
 
     @property
     def span(self) -> int:
-        """How many of the wanted components have an eigenvalue that is more than rounding."""
+        """The number of wanted components whose eigenvalue is larger than rounding."""
         assert self.values is not None
         least = _NOTHING * self.eps * float(self.values[0])
         return int(np.sum(self.values[: self.k] > least))
 
     @property
     def sure(self) -> bool:
-        """Whether the angle that is left is known to be small."""
+        """Whether the remaining angle is known to be small."""
         sine = self.sine_estimate
         return sine is not None and sine <= _SURE
 
     @property
     def doubts(self) -> str:
-        """What a small residual does not tell of the wanted components, after a status; or ""."""
+        """Say what a small residual does not prove about the components, for a status, or return ""."""
         assert self.values is not None
         if self.span < self.k and not self.sure:
             none = range_of("component", range(self.span + 1, self.k + 1))
@@ -405,9 +405,9 @@ class Model:
 
     @property
     def axes(self) -> tuple[Array, Array]:
-        """Orthonormal axes of the wanted components' span, (d, r), and sums of squares along them.
+        """Return orthonormal axes of the wanted components' span, (d, r), and the sums of squares along them.
 
-        They are the components and their values, but for components that are not orthonormal.
+        They are the components and their values, unless the components are not orthonormal.
         """
         assert self.values is not None
         Z = self.columns[:, : self.k]
@@ -425,14 +425,14 @@ class Model:
         return self.basis
 
     def power_start(self) -> Array:
-        """An orthonormal start with as many power steps behind it as are free: orth(C Z), or Z."""
+        """Return an orthonormal start after as many power steps as are free: orth(C Z), or Z."""
         if self.product is None:
             return self.columns
         return linalg.orth(self.product)
 
 
 class Result(Protocol):
-    """What a finished run is returned as, as whoever drives it sees it: a dataclass with the messages of its run."""
+    """The result of a finished run, as a driver sees it: a dataclass with the messages of its run."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
@@ -442,14 +442,14 @@ class Result(Protocol):
 
 
 class ResultClass(Protocol):
-    """A class of results, which makes itself of what is known at the end."""
+    """A class of results, which makes a result of what the run knows at its end."""
 
     def of(self, model: Model, /, *, algorithm: str, history: History, config: Mapping[str, Any]) -> Result:
-        """The result of a run of the algorithm of this spec, with its history and the configuration as plain values."""
+        """Make the result of a run from its algorithm's spec, its history and the plain configuration."""
 
 
 def fraction_rank(values: Array, trace: float, fraction: float) -> int | None:
-    """The least number of leading values that exceed `fraction` of the trace; None: too few.
+    """Return how many leading values are needed to exceed `fraction` of the trace, or None if all are too few.
 
     A sum that equals it to rounding does not exceed it.
     """
@@ -464,12 +464,12 @@ def fraction_rank(values: Array, trace: float, fraction: float) -> int | None:
 
 
 def _near(a: Array | float, b: Array | float, unit: Array | float) -> bool:
-    """Whether these differ by no more than sums of the same rows do."""
+    """Return whether two values differ by no more than sums of the same rows do."""
     return bool(np.all(np.abs(np.subtract(a, b)) <= _SAME * np.asarray(unit)))
 
 
 def _alike(a: Array | None, b: Array | None, unit: Array | float) -> bool:
-    """Whether both are left out, or both are near."""
+    """Return whether both values are missing, or both are near each other."""
     if a is None or b is None:
         return a is b
     return len(a) == len(b) and _near(a, b, unit)

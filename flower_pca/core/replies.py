@@ -1,4 +1,4 @@
-"""What the server accepts as an answer: the right message, names, shapes, and finite numbers."""
+"""The checks of an answer at the server: the right message, names, shapes and finite numbers."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from flower_pca.core.stage import Arrays, Broadcast, Reply
 
 
 class UnawaitedError(ProtocolError):
-    """An answer that nobody waits for: discarded, and not held against its client."""
+    """An answer that nobody waits for. It is discarded, and its client is not blamed."""
 
 
 def name_of(reply: Reply) -> str:
-    """A client, by its own name too if it has one."""
+    """Name a client, with its site's name if it has one."""
     return title(reply.client, reply.site)
 
 
 def declined_by(reply: Reply) -> str:
-    """That a client declines what the run may go on with instead, and why."""
+    """Say that a client declines the algorithm that the run may change to, and why."""
     if reply.declines:
         return f"{name_of(reply)}: {reply.declines}"
     return ""
 
 
 def title(client: int, site: str) -> str:
-    """A client by its number, and by the name of its site if it has told one."""
+    """Name a client by its number, and by its site if it has sent a name."""
     if site:
         return f"client {client} ({site})"
     return f"client {client}"
 
 
 def telling(parts: Mapping[str, Part]) -> list[str]:
-    """The parts of an answer as long as its columns are many, where that is not known yet."""
+    """Return the parts of an answer that show the number of columns, if it is not known yet."""
     return [name for name, part in parts.items() if part.kind.by_column and part.open]
 
 
 def columns_of(telling: Iterable[str], arrays: Arrays, d: int | None) -> int:
-    """How many columns an answer speaks of; 0 where neither it nor the run says so."""
+    """Return the number of columns of an answer, or 0 if neither the answer nor the run shows it."""
     for name in telling:
         if np.ndim(arrays.get(name, 0.0)) == 1:
             return len(arrays[name])
@@ -48,14 +48,14 @@ def columns_of(telling: Iterable[str], arrays: Arrays, d: int | None) -> int:
 
 
 def unusable(error: np.linalg.LinAlgError) -> DataError:
-    """What to say of sums of which LAPACK cannot make anything."""
+    """Describe sums that LAPACK cannot decompose."""
     return DataError(
         f"LAPACK fails on the sums of a round ({error}): their numbers are too large or too small. Scale the data."
     )
 
 
 def check(reply: Reply, sent: Broadcast, answered: Collection[int]) -> None:
-    """Raise ProtocolError, naming the client, unless this is its one answer to the message sent."""
+    """Raise ProtocolError, which names the client, unless this is its only answer to the message sent."""
     if reply.client not in sent.addressees:
         raise UnawaitedError(
             f"Client {reply.client} answered a message that it was not sent. Its answer was not counted."
@@ -70,7 +70,7 @@ def check(reply: Reply, sent: Broadcast, answered: Collection[int]) -> None:
 
 
 def check_arrays(reply: Reply, expected: Mapping[str, Part]) -> None:
-    """Raise ProtocolError, naming the client, unless its answer is these parts, all finite."""
+    """Raise ProtocolError, which names the client, unless its answer has these parts, all finite."""
     if reply.arrays.keys() != expected.keys():
         got = ", ".join(sorted(reply.arrays)) or "nothing"
         raise ProtocolError(

@@ -1,4 +1,4 @@
-"""Roll: who counts. The book that a run keeps of its clients, without arrays, messages or a clock.
+"""Roll: a run's list of its clients, which decides who counts. It holds no arrays, messages or clock.
 
 Theory of operation. A client is in one of four states, and nothing but what stands in the last
 column moves it:
@@ -86,7 +86,7 @@ class Attendance(enum.Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Roll:
-    """Who is a member, unfit, banned, awaited; and the rules that decide it.
+    """The list of members, unfit, banned and awaited clients, and the rules that decide between them.
 
     Attributes
     ----------
@@ -154,7 +154,7 @@ class Roll:
     why: str = ""
 
     def present(self, clients: Iterable[int]) -> tuple[int, ...]:
-        """Those that can be asked, in their order; NotEnoughNodes if they are too few."""
+        """Return the clients that can be asked, in order. Raise NotEnoughNodes if they are too few."""
         here = tuple(client for client in clients if client not in self.banned)
         if len(here) < self.min_nodes:
             out = len(self.banned)
@@ -169,13 +169,13 @@ class Roll:
 
     @property
     def because(self) -> str:
-        """The first failure, as the end of a sentence; empty without one."""
+        """The first failure, as the end of a sentence, or "" if there is none."""
         if self.why:
             return f", the first because: {self.why.rstrip('.')}"
         return ""
 
     def audience(self, call: Call, here: tuple[int, ...], *, number: int) -> tuple[int, ...]:
-        """Whom to ask of those here, by the message of a stage with this number; nobody if it needs absent ones."""
+        """Return which of the clients here to ask with this message. Nobody is asked if an absent one is needed."""
         if self.awaited:
             return tuple(client for client in here if client in self.awaited)
         if call is Call.OPENING:
@@ -199,7 +199,7 @@ class Roll:
         return fit
 
     def fail(self, banned: Collection[int], why: str) -> Roll:
-        """With these clients never asked again; `why` is a message's first failure, or ""."""
+        """Ban these clients. `why` is the first failure of a message, or ""."""
         if not banned and not why:
             return self
         failed = replace(self, banned=self.banned.union(banned), why=self.why or why)
@@ -208,7 +208,7 @@ class Roll:
         return failed
 
     def readmit(self, clients: Iterable[int]) -> Roll:
-        """With these clients asked again: they have been started anew."""
+        """Allow these clients again, because they have been restarted."""
         return replace(self, banned=self.banned.difference(clients))
 
     def take(
@@ -221,10 +221,10 @@ class Roll:
         unasked: frozenset[int] = _NOBODY,
         sampling: bool = False,
     ) -> tuple[Roll, Attendance]:
-        """After a message answered by these clients, those before too, and what that comes to.
+        """Update the roll after these clients have answered a message, and say what the answers amount to.
 
-        `to` are those that it was sent to. `spare`: who has not answered an opening is no worse
-        off than before.
+        `to` are the clients that the message was sent to. `spare`: clients that have not answered an
+        opening keep their state.
         """
         if unasked and not sampling and (waiting := self._waiting(call, came, to=to, unasked=unasked)):
             return waiting, Attendance.AGAIN
@@ -248,7 +248,7 @@ class Roll:
         return roll.complete(call, came, spare=spare, unasked=unasked), Attendance.COMPLETE
 
     def _waiting(self, call: Call, came: frozenset[int], *, to: Iterable[int], unasked: frozenset[int]) -> Roll | None:
-        """Waiting for clients that the caller has not asked yet; None if it has asked none of them for three rounds."""
+        """Return the roll that waits for clients the caller has not asked, or None after three rounds without them."""
         roll = self
         if call in (Call.OPENING, Call.OPENED) and not self.awaited:
             first = frozenset(to) if call is Call.OPENING else self.addressees
@@ -262,7 +262,7 @@ class Roll:
     def complete(
         self, call: Call, came: frozenset[int], *, spare: bool = False, unasked: frozenset[int] = _NOBODY
     ) -> Roll:
-        """After a message that nobody is waited for any more."""
+        """Complete a message for which nobody is awaited any more."""
         members, unfit, contributors = self.members, self.unfit, self.contributors | came
         if self.everyone and (gone := (self.members | self.addressees) - came):
             raise self._incomplete(gone)
@@ -286,7 +286,7 @@ class Roll:
 
     @property
     def samples(self) -> bool:
-        """Whether rounds go to some of the members on purpose, and to each of them sooner or later."""
+        """Whether each round asks only some of the members, so that every member gets its turn."""
         return self.fraction < 1.0 or (self.chosen and self.heard >= self.members)
 
     @property
@@ -298,17 +298,17 @@ class Roll:
         return not self.samples and self.times >= _SETTLED
 
     def lose(self) -> Roll:
-        """The run depends on a client that it has lost."""
+        """Mark the run as lost, because it depends on a client that is gone."""
         return replace(self, came=_NOBODY, awaited=_NOBODY, loss=True)
 
     def reopen(self) -> Roll:
-        """Before an opening that makes members anew."""
+        """Prepare for an opening that makes new members."""
         return replace(self, came=_NOBODY, awaited=_NOBODY, loss=False, others=_NOBODY, times=0)
 
     def has_changed(self, here: Iterable[int], *, counted: bool) -> bool:
-        """Whether those here are others than the newest round was of, which then says nothing.
+        """Return whether the clients here differ from those of the newest round, which then proves nothing.
 
-        `counted`: a member that was away has counted by its last answer.
+        `counted`: the last answer of an absent member was counted.
         """
         now = frozenset(here)
         # A client that failed the newest opening does not count as new, because each end would then lead back to an
@@ -320,12 +320,12 @@ class Roll:
         return bool(joined) or (not self.whole and (bool(gone) or missed))
 
     def to_json(self) -> dict[str, Any]:
-        """What has changed since the run began. A half-answered message is forgotten: it is asked again as a whole."""
+        """Return what has changed since the run began. A half-answered message is forgotten and asked again."""
         clients = {name: sorted(getattr(self, name)) for name in _SETS}
         return {**clients, **{name: getattr(self, name) for name in _KEPT}}
 
     def restore(self, header: Mapping[str, Any]) -> Roll:
-        """By the same rules, with what `to_json` has kept."""
+        """Restore what `to_json` has kept, with the same rules."""
 
         def clients(name: str) -> frozenset[int]:
             return frozenset(files.unpack(tuple[int, ...], header[name], {}))
@@ -348,7 +348,7 @@ class Roll:
         )
 
     def _incomplete(self, gone: Iterable[int]) -> NotEnoughNodes:
-        """The error where one is gone whose columns no other one has."""
+        """Return the error for a lost client whose columns no other client has."""
         got = f"no answer that counts of {', '.join(f'client {i}' for i in sorted(gone))}"
         if self.why:
             got = f"{got}: {self.why.rstrip('.')}"
@@ -358,7 +358,7 @@ class Roll:
         )
 
     def _unheard(self, count: int, least: int) -> Roll:
-        """After a message that too few have answered."""
+        """Update the roll after a message that too few clients have answered."""
         silent = self.silent + 1
         if silent >= _MOST_SILENT:
             got = f"{count or 'none'} in {silent} successive rounds{self.because}"

@@ -1,4 +1,4 @@
-"""Run: a list of stages, a roll of clients and the layers that are on, as a state machine without input or output.
+"""Run: stages, a roll of clients and layers, as a state machine without input or output.
 
 Whoever owns a transport repeats: ask `pending(present)` for the message, send it to the clients
 that it names, hand their answers to `advance`; when `pending` returns None, `result()` is ready.
@@ -113,11 +113,11 @@ class Run:
         return self.standing.is_finished
 
     def estimate(self) -> Array | None:
-        """The basis if the run ended now; None before there is one. See `Standing.estimate`."""
+        """Return the basis that the run would give now, or None if there is none. See `Standing.estimate`."""
         return self.standing.estimate(whole=self._whole)
 
     def pending(self, present: Iterable[int]) -> Broadcast | None:
-        """The message to send to clients among `present`, the reachable ones; None at the end.
+        """Return the message for clients among `present`, which can be reached now, or None at the end.
 
         The order of `present` is the order of the clients' keys: it decides which ones a fraction
         samples.
@@ -155,7 +155,7 @@ class Run:
         return None
 
     def advance(self, replies: Iterable[Reply | Sum | Failure]) -> Round:
-        """Take the answers to the pending message, in the order of their summing, and move on.
+        """Take the answers to the pending message in the order of their summation, and move on.
 
         Answers are pulled one by one and added to what came before: a transport that yields them as
         they are needed has one in memory at a time, so memory does not grow with the number of
@@ -203,22 +203,22 @@ class Run:
         return record
 
     def readmit(self, clients: Iterable[int]) -> None:
-        """Ask these again although they were left out: they have been started anew."""
+        """Ask these clients again although they were excluded, because they have been restarted."""
         self.roll = self.roll.readmit(clients)
 
     def skip(self) -> None:
-        """Go on without the pending message of a stage after the closing one, whose figure is then missing."""
+        """Skip the pending message of a stage after the closing. Its figure is then missing from the result."""
         self.standing, self.roll = self.standing.skip(), self.roll.reopen()
         self._total = self._sent = None
 
     def result(self) -> Result:
-        """The result of a finished run: of the class that the algorithm names."""
+        """Return the result of a finished run, in the class that the algorithm names."""
         if not self.standing.is_finished:
             raise RuntimeError("the run is not finished: pending() still returns messages")
         return self._result_of(self.standing.model)
 
     def result_so_far(self) -> Result | None:
-        """Of a run of steps, the result of those that are over; None before the first, and of a run without steps."""
+        """Return the result of the finished steps, or None before the first step or if the run has no steps."""
         if self.is_finished:
             return self.result()
         if not isinstance(state := self.standing.state, Recorder) or not state.record:
@@ -226,7 +226,7 @@ class Run:
         return self._result_of(replace(self.standing.model_now(whole=True), left=state.figures()))
 
     def checkpoint(self, *, steps: bool = True) -> tuple[dict[str, Any], dict[str, Array]]:
-        """All that a new run of the same arguments needs to go on: header, arrays; steps, if not kept by a `Trail`."""
+        """Return the header and arrays that a new run with the same arguments needs, and steps without a `Trail`."""
         arrays: dict[str, Array] = {}
         state, history = self.standing.state, in_brief(self.history)
         if steps and isinstance(state, Recorder) and state.record:
@@ -235,7 +235,7 @@ class Run:
         return {**header, "roll": self.roll.to_json(), **self.standing.to_json(arrays)}, arrays
 
     def restore(self, header: Mapping[str, Any], arrays: dict[str, Array]) -> None:
-        """Go on where `checkpoint` was taken. A half-answered round is asked again as a whole."""
+        """Continue from a `checkpoint`. A half-answered round is asked again as a whole."""
         if header.get("layout") != LAYOUT:
             raise ConfigError("The checkpoint was written by an earlier version. Delete it, and start the run again.")
         if header["run"] != (run := self._identity()):
@@ -260,12 +260,12 @@ class Run:
 
     @property
     def deviation_of_one(self) -> float:
-        """The deviation of the noise that each client adds to its answer; 0 for none."""
+        """The standard deviation of the noise that each client adds to its answer, or 0."""
         opening = self.standing.opening
         return max((layer.deviation_of_one(opening=opening) for layer in self.layers), default=0.0)
 
     def settle(self, *, heading: Heading, needed: int) -> Broadcast:
-        """The message, once the clients are known to have these columns, and their sum to need so many of them."""
+        """Return the message once the clients are known to have these columns and to need this many for their sum."""
         assert self._sent is not None
         self.standing = self.standing.with_heading(heading if heading.count else None)
         state = self.standing.state
@@ -280,11 +280,11 @@ class Run:
         return self._sent
 
     def mark_loss(self) -> None:
-        """Clients have lost what they keep of the run."""
+        """Record that clients have lost the state that they keep for the run."""
         self.standing = self.standing.after_loss()
 
     def write_off(self, why: str) -> None:
-        """Clients have answered the message, but the sum of their answers cannot be had."""
+        """Record that clients have answered the message, but the sum of their answers is lost."""
         assert self._sent is not None
         left, allowed = list[Layer](), self.algorithm
         for layer in self.layers:
@@ -303,7 +303,7 @@ class Run:
         return result
 
     def _identity(self) -> dict[str, Any]:
-        """What a checkpoint and the run that goes on from it have in common, as it was at first."""
+        """Return what a checkpoint and the run that continues from it must share."""
         now, model, roll = self.standing, self._model, self.roll
         stages: list[Any] = list(now.stages)
         if now.chooser is not None:
@@ -320,11 +320,11 @@ class Run:
 
     @property
     def _whole(self) -> bool:
-        """Whether the newest round counts as one of all clients: under a budget nothing mends it."""
+        """Whether the newest round counts as complete. Under a privacy budget, it always does."""
         return self.roll.whole or any(map(is_binding, self.layers))
 
     def _message(self, to: tuple[int, ...]) -> Broadcast:
-        """The message that is due, to these, with all layers over it."""
+        """Return the pending message to these clients, with all layers applied."""
         now = self.standing
         model, stage, opening = now.model, now.stage, now.opening
         # An opening speaks of raw rows, or of what is public, because it asks for the frame.
@@ -341,7 +341,7 @@ class Run:
         return message
 
     def _complete(self, total: Any, came: frozenset[int]) -> None:
-        """Hand a round that nobody is awaited for any more to the stage."""
+        """Pass a round for which nobody is awaited any more to the stage."""
         self.standing = self.standing.take(total, came)
         if self.roll.summed and not self.roll.whole and not self.standing.sums_suffice:
             # it could go on without some clients, but not by sums
@@ -352,5 +352,5 @@ class Run:
 
 
 def _others(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """The settings of an earlier run that are others now, as they were."""
+    """Return the settings of an earlier run that have changed, with their old values."""
     return [option(name, value) for name, value in before.items() if now.get(name) != value]

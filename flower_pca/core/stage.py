@@ -52,32 +52,32 @@ S = TypeVar("S")
 
 @runtime_checkable
 class NeedsColumnCount(Protocol):
-    """A stage's state that masks' set-up tells the number of columns, if no opening does."""
+    """The state of a stage that learns the number of columns from the masks' set-up, if no opening does."""
 
     def of_columns(self, columns: int) -> Any:
-        """The state where all clients are known to have so many columns."""
+        """Return the state for this number of columns, which all clients are known to have."""
 
 
 @runtime_checkable
 class AsksAllClients(Protocol):
-    """A stage's state with rounds for all clients, even where a fraction of them is sampled."""
+    """The state of a stage with rounds for all clients, even if other rounds ask a fraction of them."""
 
     @property
     def everyone(self) -> bool:
-        """Whether the coming round is one."""
+        """Whether the next round asks all clients."""
 
 
 _nbytes_of: Final = operator.attrgetter("nbytes")
 
 
 def nbytes(arrays: Mapping[str, Array]) -> int:
-    """What arrays take as they are."""
+    """Return the size of arrays in bytes."""
     return sum(map(_nbytes_of, arrays.values()))
 
 
 @dataclass(frozen=True)
 class Broadcast:
-    """One message: the whole instruction, for the clients in `to`.
+    """One message with all instructions for the clients in `to`.
 
     Attributes
     ----------
@@ -115,23 +115,23 @@ class Broadcast:
 
     @property
     def purpose(self) -> str:
-        """The stage that it is sent for."""
+        """The stage for which the message is sent."""
         return self.serves or self.stage
 
     def arrays_for(self, client: int) -> Arrays:
-        """What the stage asks of one client."""
+        """Return the arrays of the stage for one client."""
         if client in self.personal:
             return {**self.arrays, **self.personal[client]}
         return self.arrays
 
     @cached_property
     def addressees(self) -> frozenset[int]:
-        """The clients named, to look one up."""
+        """The named clients as a set, for look-ups."""
         return frozenset(self.to)
 
     @property
     def nbytes(self) -> int:
-        """What all clients named get together."""
+        """The bytes of the message to all named clients."""
         common = self.size(self.arrays | self.frame.arrays) + self.frame.length
         layers = sum(map(nbytes, self.layers.values()))
         personal = sum(map(nbytes, self.personal.values()))
@@ -140,7 +140,7 @@ class Broadcast:
 
 @dataclass(frozen=True)
 class Traffic:
-    """The bytes of a message, and of the reply to it, as a network has carried them."""
+    """The bytes of a message and of its reply, as the network has carried them."""
 
     down: int = 0
     up: int = 0
@@ -148,10 +148,10 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Reply:
-    """One client's answer to a message; its columns and name if told; why it `declines`.
+    """One client's answer, with its columns and name if it sends them, and why it `declines`.
 
-    `forgot`: it was made without what the client had said that it keeps of the run. `traffic` is None
-    in a process, where nothing travels.
+    `forgot`: the client had lost the state that it should keep for the run. `traffic` is None within one
+    process, because nothing is sent.
     """
 
     client: int
@@ -168,7 +168,7 @@ class Reply:
 
 @dataclass(frozen=True)
 class Sum:
-    """What several clients answered, already added up under masks; `declined` is what the first that declines says."""
+    """The sum of several answers under masks. `declined` is the reason of the first client that declines."""
 
     clients: tuple[int, ...]
     number: int
@@ -181,7 +181,7 @@ class Sum:
 
 @dataclass(frozen=True)
 class Failure:
-    """A client without a usable answer, and why, in a short text that steers no terminal; `lasting` if for good.
+    """A client without a usable answer, and why, as a short text. It is `lasting` if it stays so.
 
     `unasked`: the caller has chosen not to ask it, which is no fault of the client.
     """
@@ -200,7 +200,7 @@ AnswerT = TypeVar("AnswerT", bound=Reply | Sum | Failure)
 
 
 def carried(answer: AnswerT, traffic: Traffic) -> AnswerT:
-    """The same answer, with the bytes that it took."""
+    """Return the same answer with the bytes that it took."""
     found = copy.copy(answer)
     object.__setattr__(found, "traffic", traffic)  # `replace` would make a reason harmless a second time
     return found
@@ -208,7 +208,7 @@ def carried(answer: AnswerT, traffic: Traffic) -> AnswerT:
 
 @dataclass
 class Meter:
-    """Counts the bytes of a message and of its answers: those that have travelled, if the transport says so."""
+    """Counts the bytes of a message and its answers, as the transport measured them if it does."""
 
     _down: int | None = None
     _up: int = 0
@@ -222,13 +222,13 @@ class Meter:
             self._up += answer.traffic.up
 
     def read(self, sent: Broadcast) -> tuple[int, int]:
-        """The bytes that were sent to all clients, and that all of them sent."""
+        """Return the bytes that were sent to all clients, and the bytes that they sent."""
         return sent.nbytes if self._down is None else self._down, self._up
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stage(ABC, Generic[S]):
-    """One part of a run. Subclasses are frozen dataclasses of hyper-parameters, checked when made.
+    """One part of a run. Subclasses are frozen dataclasses of parameters, which are checked when made.
 
     Attributes
     ----------
@@ -320,74 +320,74 @@ class Stage(ABC, Generic[S]):
 
     @abstractmethod
     def start(self, model: Model) -> S:
-        """The state before the first round."""
+        """Return the state before the first round."""
 
     @abstractmethod
     def broadcast(self, state: S) -> Arrays:
-        """What all clients get."""
+        """Return the arrays that all clients get."""
 
     @staticmethod
     @abstractmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
-        """What an answer to this message holds, by name; `d` are the columns of the rows, None while nobody knows."""
+        """Return the parts of an answer by name. `d` is the number of columns, or None while it is unknown."""
 
     @staticmethod
     @abstractmethod
     def client(arrays: Arrays, data: Any, memory: Arrays) -> tuple[Arrays, Arrays]:
-        """One client's half: what it returns and what it keeps. `data` is of the rows in the frame.
+        """Answer one message at a client, and return the answer and what the client keeps.
 
-        A LocalData, or a FixedData, which has no rows; of a `by_row` stage a LocalData, of a
-        tracker a Stream.
+        `data` are the rows in the frame: a LocalData, or a FixedData, which has no rows. A `by_row` stage
+        always gets a LocalData, and a tracker a Stream.
         """
 
     @staticmethod
     def own_results(memory: Arrays, data: Any) -> Arrays:
-        """What the client's memory amounts to after this stage as a result of the client's own; it never leaves it."""
+        """Turn the client's memory after this stage into its own result, which never leaves the client."""
         return {}
 
     @abstractmethod
     def server(self, state: S, total: Any, answered: frozenset[int]) -> S:
-        """The state after a round: from what the answers came together to, and the clients whose answers are in it."""
+        """Return the state after a round, from the merged answers and the clients that gave them."""
 
     @abstractmethod
     def status(self, state: S) -> Status | None:
-        """None while the stage goes on; else why it ends."""
+        """Return None while the stage goes on, or the status with which it ends."""
 
     @abstractmethod
     def finish(self, state: S, model: Model) -> Model:
-        """What is known after the stage."""
+        """Return what is known after the stage."""
 
     def merging(self, state: S) -> Merge:
-        """How the coming round's answers come together: `add`, `stack`, or the stage's own way."""
+        """Return how the next round's answers are merged: by `add`, `stack` or the stage's own function."""
         return add
 
     def bounds(self, state: S, model: Model) -> Mapping[str, Array | float]:
-        """How large the entries of one client's answer can be, by name, for fixed point under masks; 0 if unknown.
+        """Return bounds on the entries of an answer by name, for fixed point under masks, or 0 if unknown.
 
-        A bound may be an array that broadcasts to the answer's. An answer beyond it is not sent.
+        A bound may be an array that broadcasts to the answer's. An answer beyond its bound is not sent.
         """
         parts = self.parts(self.broadcast(state), model.d or None)
         return {name: _bound(part.kind, model) for name, part in parts.items()}
 
     def inspect(self, state: S, reply: Arrays) -> None:
-        """Raise ProtocolError for a reply of the right names and shapes that cannot be right."""
+        """Raise ProtocolError for a reply of the right names and shapes whose values cannot be right."""
 
     def personal(self, state: S) -> Mapping[int, Arrays]:
-        """What single clients get beside the broadcast."""
+        """Return the arrays that single clients get in addition to the common ones."""
         return {}
 
     def metrics(self, state: S) -> dict[str, float]:
-        """Figures of the newest round."""
+        """Return figures of the newest round."""
         return {}
 
     @property
     def additive(self) -> bool:
-        """Whether sums of the answers will do at every message, so that masks can hide them."""
+        """Whether sums of the answers suffice for every message, so that masks can hide single answers."""
         return type(self).merging is Stage.merging
 
     @property
     def spec(self) -> str:
-        """The stage as a string that `registry.make` reads back, but for fields without repr."""
+        """The stage as a string that `registry.make` can read, without fields that `repr` omits."""
         changed = []
         for f in fields(self):
             given = getattr(self, f.name)
@@ -401,7 +401,7 @@ class Stage(ABC, Generic[S]):
 
 
 def end_if(answered: bool) -> Status | None:
-    """The status of a stage that is over once all its messages have been answered."""
+    """Return the status of a stage that ends once all its messages have been answered."""
     if answered:
         return ANSWERED
     return None
@@ -419,7 +419,7 @@ def _bound(kind: Kind, model: Model) -> float:
 
 
 def add(total: Arrays | None, client: int, reply: Arrays) -> Arrays:
-    """The sum of the answers, in double precision."""
+    """Add up answers in double precision."""
     if total is None:
         # a copy, as the answers that follow are added to it in place
         return {name: np.array(a, dtype=np.float64) for name, a in reply.items()}
@@ -436,7 +436,7 @@ def add(total: Arrays | None, client: int, reply: Arrays) -> Arrays:
 
 
 def stack(total: Stack | None, client: int, reply: Arrays) -> Stack:
-    """The single answers by client, in the order in which they come."""
+    """Collect the single answers by client, in the order of their arrival."""
     if total is None:
         return {client: reply}
     total[client] = reply

@@ -60,14 +60,14 @@ _AFRESH: Final = (
 
 
 class Role(enum.IntEnum):
-    """What a stage is for, by its place in the run."""
+    """The purpose of a stage, by its place in the run."""
 
     OPENING, BEFORE, ALGORITHM, CLOSING, AFTER = range(5)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Standing:
-    """Where a run stands.
+    """The position of a run: its current stage and state, and what is known so far.
 
     Attributes
     ----------
@@ -111,7 +111,7 @@ class Standing:
 
     @property
     def alternative(self) -> str:
-        """The algorithm that the opening asks nodes about, to be taken instead; mostly ""."""
+        """The alternative algorithm that the opening asks nodes about, usually ""."""
         chooser = self.chooser or self.algorithm
         if self.opening and isinstance(chooser, ChoosesAlgorithm):
             return chooser.alternative
@@ -119,14 +119,14 @@ class Standing:
 
     @cached_property
     def role(self) -> Role:
-        """What the stage under way is for."""
+        """The purpose of the current stage."""
         if self.opens and self.index < self.place:
             return Role(min(self.index, Role.BEFORE))
         return Role(min(Role.ALGORITHM + self.index - self.place, Role.AFTER))
 
     @cached_property
     def stage(self) -> Stage[Any]:
-        """The stage under way."""
+        """The current stage."""
         return self.stages[self.index]
 
     @cached_property
@@ -136,7 +136,7 @@ class Standing:
 
     @property
     def service(self) -> str:
-        """What nodes have to serve: the algorithm's name; after a plus those of stages beside it that compare rows."""
+        """What nodes have to serve: the algorithm, and after a plus sign the other stages that compare rows."""
         others = (*self.stages[1 : self.place], *self.stages[self.place + 2 :])
         beside = (stage.name for stage in others if stage.by_row)
         return "+".join((self.algorithm.name, *beside))
@@ -148,21 +148,21 @@ class Standing:
 
     @cached_property
     def opening(self) -> bool:
-        """Whether the stage under way is the opening."""
+        """Whether the current stage is the opening."""
         return self.opens and self.index == 0
 
     @property
     def columns(self) -> int:
-        """The number of columns, where it is known; else 0."""
+        """The number of columns, or 0 while it is unknown."""
         return self.model.d or self.model_now(whole=True).d
 
     @property
     def sums_suffice(self) -> bool:
-        """Whether the coming message can be answered by the sum of the clients' answers."""
+        """Whether the sum of the clients' answers suffices for the next message."""
         return self.stage.merging(self.state) is add
 
     def bounds(self, *, heard: bool) -> Mapping[str, Array | float]:
-        """How large the entries of an answer can be, by name; 0 where that is not known.
+        """Return bounds on the entries of an answer by name, or 0 if unknown.
 
         `heard`: whether all that are asked have answered the message before, with the same rows. Of
         rows that come and go, as those of streams do, nothing is known but that.
@@ -174,13 +174,13 @@ class Standing:
 
     @property
     def over(self) -> Status | None:
-        """Why the run is over, whoever is there now; None while it is not, or while that depends on who is there."""
+        """Why the run is over for any set of clients, or None if it is not or this depends on the clients."""
         if self.index + 1 < len(self.stages) or (self.opens and self.role is Role.ALGORITHM):
             return None
         return self.stage.status(self.state)
 
     def call(self, *, fraction: float) -> Call:
-        """Whom the coming message is for."""
+        """Return which clients the next message is for."""
         if self.opening:
             if self.halfway:
                 return Call.OPENED
@@ -194,7 +194,7 @@ class Standing:
         return Call.SAMPLE
 
     def model_now(self, *, whole: bool) -> Model:
-        """All that is known now; after a round that was not `whole`, C Z is not of all clients."""
+        """Return all that is known now. After a round that was not `whole`, C Z is not from all clients."""
         if self.is_finished:
             return self.model
         if self.role is not Role.ALGORITHM and self.stage.status(self.state) is None:
@@ -202,21 +202,21 @@ class Standing:
         return self._finish(whole=whole)
 
     def _finish(self, *, whole: bool) -> Model:
-        """What the stage under way makes of all that is known, if it is done or the algorithm."""
+        """Return the model as the current stage finishes it, if the stage is done or is the algorithm."""
         model = self.stage.finish(self.state, self.model)
         if self.role is Role.ALGORITHM and not whole:
             return replace(model, product=None)
         return model
 
     def _unsent(self, model: Model) -> Model:
-        """The model with the algorithm's coming block in the place of one that was sent, where the server sees sums."""
+        """Replace a block that was sent by the algorithm's next block, if the server sees only sums."""
         if not model.summed or self.role is not Role.ALGORITHM:
             return model
         block = self.algorithm.unsent(self.state)
         return model if block is None else replace(model, basis=block, product=None)
 
     def estimate(self, *, whole: bool) -> Array | None:
-        """The basis (d x k) that is known now; while only a span of r columns is, all r.
+        """Return the basis (d x k) known now, or all r columns while only a span of r columns is known.
 
         Without a product nothing tells which k directions of that span are wanted.
         """
@@ -231,23 +231,23 @@ class Standing:
         return linalg.rayleigh_ritz(model.basis, model.product)[1][:, : model.k]
 
     def with_heading(self, heading: Heading | None, declined: str = "") -> Standing:
-        """Where the columns of all clients are known to be these, and one has declined the alternative; or None, ""."""
+        """Add the columns of all clients once they are known, and why a client declines the alternative."""
         if (model := self.model).heading is not None and not declined:
             return self
         model = replace(model, heading=model.heading or heading, declined=model.declined or declined)
         return replace(self, model=model)
 
     def take(self, total: Any, came: frozenset[int]) -> Standing:
-        """After a complete round with this total, of these clients."""
+        """Return the standing after a complete round with this total from these clients."""
         state = self.stage.server(self.state, total, came)
         return replace(self, state=state, halfway=self.opening and self.stage.status(state) is None)
 
     def after_loss(self) -> Standing:
-        """Where clients have lost what they keep: it matters while the algorithm is under way."""
+        """Return the standing after clients have lost their state, which matters only during the algorithm."""
         return replace(self, disturbed=self.disturbed or self.role is Role.ALGORITHM)
 
     def leave(self, status: Status, here: tuple[int, ...], roll: Roll, layers: Sequence[Layer]) -> Standing:
-        """At the next stage, or back at the opening where the answer is not yet the one asked for.
+        """Go on to the next stage, or back to the opening if the answer is not yet the one requested.
 
         `status` says why the stage is done, `here` which clients are present, `layers` what lies
         over the run.
@@ -277,7 +277,7 @@ class Standing:
         return now._at_next()
 
     def reconsider(self, *, whole: bool) -> Standing:
-        """With another algorithm to go on with, if the rounds so far show that it costs less."""
+        """Change to the other algorithm if the rounds so far show that it costs less."""
         chooser = self.chooser
         if self.changed or self.role is not Role.ALGORITHM or not isinstance(chooser, ReconsidersChoice):
             return self
@@ -301,7 +301,7 @@ class Standing:
 
     @property
     def gains_by_opening(self) -> bool:
-        """Whether the algorithm is under way, and loses nothing by another opening."""
+        """Whether the algorithm is under way and another opening would lose nothing."""
         algorithm = self.algorithm
         if not self.opens or self.role is not Role.ALGORITHM or self.stage.status(self.state) is not None:
             return False
@@ -309,12 +309,12 @@ class Standing:
 
     @property
     def _is_spent(self) -> bool:
-        """Whether the algorithm has no round left."""
+        """Whether the algorithm has no rounds left."""
         algorithm = self.algorithm
         return isinstance(algorithm, Iterative) and self.model.rounds >= algorithm.max_rounds
 
     def _open_once_more(self, roll: Roll) -> Standing:
-        """Back at the opening, which measures the components at the clients that are there now; then to the closing.
+        """Return to the opening, which measures the components on the clients present, and then close.
 
         No round is left to remove what a restart mixes in, or to find what the clients that have
         come add.
@@ -328,7 +328,7 @@ class Standing:
         return replace(again, last=True)
 
     def _end(self, status: Status, layers: Iterable[Layer], *, anew: bool = True) -> Standing:
-        """With what is said of an algorithm that has ended."""
+        """Add what is known of an algorithm that has ended."""
         algorithm = self.algorithm
         # A closing message that measures the components finds out by itself whether they are right.
         if self.disturbed and algorithm.measured:
@@ -360,7 +360,7 @@ class Standing:
         return any(stage.chooses for stage in self.stages[self.place + 1 : self.place + 2])
 
     def _measure(self, layers: Iterable[Layer], *, binding: bool) -> Standing:
-        """With what is said of a run whose closing stage has measured it."""
+        """Add what the closing stage has measured."""
         # Under a budget residuals measure the noise, and say nothing of the way that is left.
         model = self.model if binding else replace(self.model, status=self.algorithm.verify(self.model))
         for layer in layers:
@@ -374,13 +374,13 @@ class Standing:
         return replace(self, index=index, last=False)
 
     def skip(self) -> Standing:
-        """At the next stage, without what this one would find: it comes after the closing stage."""
+        """Go on to the next stage without the result of this one, which comes after the closing."""
         if self.role is not Role.AFTER:
             raise RuntimeError(f"the run cannot go on without {self.stage.name}")
         return self._at_next()
 
     def _outlives(self, known: Model) -> bool:
-        """Whether what is known of the former clients is the result, because a new start would probably end worse.
+        """Whether to keep what is known of the former clients, because a new start would probably end worse.
 
         Under masks no column that these clients were sent may be sent to others, so a new start knows nothing, and what
         is known must be whole without another message.
@@ -394,21 +394,21 @@ class Standing:
         return algorithm.max_rounds - rounds < rounds - self.model.rounds
 
     def outlive(self, layers: Sequence[Layer], *, whole: bool) -> Standing | None:
-        """At the closing stage with what is known of the former clients; None if a run should begin anew."""
+        """Go to the closing with what is known of the former clients, or return None to begin anew."""
         if not self._outlives(self.model_now(whole=whole)):
             return None
         now = replace(self, model=self._finish(whole=whole))
         return now._end(Status(Outcome.MAX_ROUNDS, _FORMER), layers, anew=False)._at_next()
 
     def restart(self, roll: Roll, *, whole: bool) -> Standing:
-        """Back at the opening, with what the algorithm makes of all that is known."""
+        """Return to the opening, with the block that the algorithm restarts from."""
         known = self._unsent(self.model_now(whole=whole))
         # Either nothing is known, or a block is asked for again.
         begun = known.basis is None or not known.d
         return self.reopen(known.basis if begun else self.algorithm.restart(known), roll)
 
     def reopen(self, block: Array | None, roll: Roll) -> Standing:
-        """Back at the opening, with this block in the coordinates of the old frame; None before the first is held."""
+        """Return to the opening with this block, in the old frame's coordinates, or None before the first one."""
         model, algorithm, last = self.model, self.algorithm, self.last
         assert isinstance(algorithm, Algorithm)
         # the new start counts on from these, so that max_rounds holds over all restarts
@@ -440,7 +440,7 @@ class Standing:
         return replace(self, model=model, state=state, index=0, halfway=False, last=last, disturbed=False)
 
     def settle(self) -> Standing:
-        """With the algorithm that the run goes on with, which the opening may have chosen."""
+        """Set the algorithm that the run continues with, which the opening may have chosen."""
         chooser = self.chooser or self.algorithm
         # what comes between may tell how many components there are, which the choice hangs on
         if not isinstance(chooser, ChoosesAlgorithm) or self.index + 1 < self.place:
@@ -456,12 +456,12 @@ class Standing:
         return replace(self, chooser=chooser, model=model, changed=changed).with_algorithm(chosen)
 
     def to_json(self, arrays: dict[str, Array]) -> dict[str, Any]:
-        """As plain values; arrays go into `arrays`."""
+        """Return plain values. Arrays go into `arrays`."""
         packed = {name: files.pack(getattr(self, name), arrays, name) for name in ("model", "state")}
         return packed | {name: getattr(self, name) for name in _PLACE}
 
     def restore(self, header: Mapping[str, Any], arrays: dict[str, Array]) -> Standing:
-        """Where a run of the same stages stood, by `to_json`; what it had chosen follows from what it knew."""
+        """Restore the position of a run with the same stages. Its choices follow from what it knew."""
         there = replace(self, **{name: files.unpack(kind, header[name], {}) for name, kind in _PLACE.items()})
         if not 0 <= there.index <= len(there.stages):
             raise ValueError("a stage that is none of the run's")
@@ -487,7 +487,7 @@ class Standing:
         return fraction_rank(model.values, model.trace, model.n_components) is None
 
     def _widen(self, roll: Roll) -> Standing:
-        """Back at the opening with twice as many columns: no restart, the clients are the same."""
+        """Return to the opening with twice as many columns. This is no restart, because the clients are the same."""
         Z = self.model.columns
         noise = linalg.random_block(len(Z), Z.shape[1], self.model.seed + 1)
         model = replace(self.model, restarts=self.model.restarts - 1)
@@ -499,5 +499,5 @@ _MESSAGES: Final = 64  # The most messages in a checkpoint, which is written wit
 
 
 def in_brief(history: History) -> list[dict[str, Any]]:
-    """The rounds as plain dictionaries; of an endless run the newest, and a sum of the others."""
+    """Return the rounds as plain dictionaries, for an endless run the newest ones and totals of the others."""
     return (history if history.limit is None else history.newest(_MESSAGES)).to_json()

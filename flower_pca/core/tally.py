@@ -1,9 +1,9 @@
-"""Tally: the answers to one message, taken as they come, and what they add up to.
+"""Tally: takes the answers to one message as they arrive, and merges them.
 
-Each answer is checked (whose it is, what its parts say, how large it is beside what its client has
-said of its rows, what the stage itself can tell), and merged at once, so that memory does not grow
-with the clients, but for two columns of each in the opening. A wrong answer becomes a failure with a
-reason, never an exception: the others go on. The sum and the failures make a `Reduction`.
+Each answer is checked and merged at once. The checks are its client, its parts, its size compared with
+the client's rows, and those of the stage. Memory does not grow with the number of clients, except for
+two columns of each client in the opening. A wrong answer becomes a failure with a reason, never an
+exception, and the other clients go on. The sum and the failures form a `Reduction`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from flower_pca.names.columns import Heading
 
 @dataclass(frozen=True)
 class Reduction:
-    """The answers to one message: their reduction, who gave them, who failed, why, for good, or was not asked."""
+    """The merged answers to one message, with who gave them, who failed and why, and who was not asked."""
 
     total: Any
     answered: frozenset[int]
@@ -53,12 +53,12 @@ class Reduction:
         return next(iter(self.failures.values()), "")
 
     def of_sample(self) -> Reduction:
-        """Likewise, of a round that may go to some clients only: those that were not asked have not failed."""
+        """Return the reduction for a round that may go to some clients only: clients not asked have not failed."""
         failures = {client: why for client, why in self.failures.items() if int(client) not in self.unasked}
         return replace(self, failures=failures)
 
     def record(self, sent: Broadcast, *, seconds: float, metrics: dict[str, float]) -> Round:
-        """The entry of the history."""
+        """Return the entry for the history."""
         down, up = self.meter.read(sent)
         return Round(
             number=sent.number,
@@ -75,13 +75,13 @@ class Reduction:
 
 
 class Tally:
-    """The answers to one message: each is checked, heard through the layers, and merged.
+    """Takes the answers to one message: checks each one, passes it through the layers, and merges it.
 
-    Where nobody has said yet how many columns the rows have, each answer says so by its moments,
-    one for each column, and by its heading what they are called. Answers come together apart for
-    each kind of columns then; that of most clients counts, of the first one if equally many have
-    another, and the others are left out for good. Once the heading of the run is known, others are
-    left out at once. Whatever a client answers is held against what it has said of its rows.
+    While the number of columns is unknown, each answer shows it by its moments, one for each column, and
+    their names by its heading. Answers with different columns are then merged separately. The columns of
+    most clients count, or those of the first client in a tie, and clients with other columns are excluded
+    for good. Once the heading of the run is known, such clients are excluded at once. All answers are
+    compared with what their clients have said of their rows.
 
     Parameters
     ----------
@@ -131,14 +131,14 @@ class Tally:
         self._meter, self._declined = Meter(), ""
 
     def resume(self, total: Any, answered: frozenset[int]) -> None:
-        """Go on with what the answers of these clients have come together to."""
+        """Continue with the merged answers of these clients."""
         self._before, self._answered = answered, set(answered)
         if total is not None:
             columns = columns_of(self._telling, total, self._d)
             self._groups[columns, ""] = _SameColumns(total, list(answered))
 
     def collect(self, replies: Iterable[Reply | Sum | Failure]) -> Reduction:
-        """Take the answers in order: what they come to, and who has given none that counts."""
+        """Take the answers in order. Return their merged form, and which clients gave no usable answer."""
         for position, reply in enumerate(replies):
             if isinstance(reply, Sum):
                 self._add(reply)
@@ -169,7 +169,7 @@ class Tally:
         )
 
     def _add(self, reply: Sum) -> None:
-        """A sum: whoever has made it has checked what is in it."""
+        """Add a sum, whose parts were checked by its maker."""
         columns = columns_of(self._telling, reply.arrays, self._d)
         group = self._groups.setdefault((columns, ""), _SameColumns())
         group.total = self._merge(group.total, reply.clients[0], reply.arrays)
@@ -180,7 +180,7 @@ class Tally:
         self._declined = self._declined or reply.declined
 
     def _check_in(self, reply: Reply, position: int) -> None:
-        """One client's answer; a wrong one is a failure with a reason, and the others go on."""
+        """Take one client's answer. A wrong answer is recorded as a failure, and the others go on."""
         # what is refused has travelled all the same
         self._meter.count(reply, self._sent.size(reply.arrays))
         try:
@@ -240,7 +240,7 @@ class Tally:
             self._unasked.add(failure.client)
 
     def _vote(self) -> _SameColumns:
-        """The answers that speak of most clients' columns; the others are left out for good."""
+        """Keep the answers with most clients' columns, and exclude the other clients for good."""
         if not self._groups:
             return _SameColumns()
         if len(self._groups) == 1:
@@ -258,7 +258,7 @@ class Tally:
 
 @dataclass
 class _SameColumns:
-    """What the answers that speak of the same columns have come together to, and whose they are."""
+    """The merged answers that have the same columns, and the clients that gave them."""
 
     total: Any = None
     clients: list[int] = field(default_factory=list)

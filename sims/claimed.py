@@ -208,8 +208,9 @@ PAGES: Final = {
                 "[…] FAPS clearly outperforms SSI and LocalPower in terms of iteration numbers.",
                 "Section 5.4, Fig. 2 and Table 2",
                 "faps_alike/table2",
-                "The KKT violations at the end are the paper's. From every start FAPS takes the fewest messages on eight "
-                "problems of twelve. For a fast spectrum (xi=1.1) it takes more than LocalPower from every start.",
+                "The KKT violations at the end are the paper's. From every start FAPS takes the fewest messages on "
+                "eight problems of twelve. For a fast spectrum (xi=1.1) it takes more than LocalPower from every "
+                "start.",
                 _sampled,
             ),
             Card(

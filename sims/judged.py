@@ -144,8 +144,8 @@ JUDGED: Final = {
     ),
     "local_power/fig12": Judgement(
         "same",
-        "The error at the end is larger with 80 clients than with 20 on nine of ten sets, by 1.9 times on ijcnn1 to 5.2 "
-        "times on housing. On abalone it falls, from .16 to .077. The paper says that the error typically grows.",
+        "The error at the end is larger with 80 clients than with 20 on nine of ten sets, by 1.9 times on ijcnn1 to "
+        "5.2 times on housing. On abalone it falls, from .16 to .077. The paper says that the error typically grows.",
     ),
     "local_power/lemma1": Judgement(
         "same",

@@ -1,1 +1,1 @@
-"""Stages that every run has: opening, Rayleigh-Ritz, evaluation."""
+"""The stages that algorithms share, such as opening, Rayleigh-Ritz step and evaluation."""

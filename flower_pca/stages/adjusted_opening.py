@@ -1,4 +1,4 @@
-"""The openings of runs that remove what covariates explain: they bring the slopes as well, without a further message.
+"""The openings of runs that remove the effect of covariates. They need no further message.
 
 With X the features and A the covariates of all rows, both less their means, the slopes of least squares are
 (A'A)^+ A'X, and what is left of the rows has
@@ -44,9 +44,9 @@ _SITES = "sites"  # The number of sites that have rows.
 
 @dataclass(frozen=True)
 class AdjustedState:
-    """What the opening of the features knows, and how many covariates there are.
+    """The state of the features' opening, and the number of covariates.
 
-    Beside it what each client has said of its covariates: their means, and the products of them.
+    It also has the means of each client's covariates and their products.
     """
 
     features: OpeningState
@@ -57,14 +57,14 @@ class AdjustedState:
 
 
 def _parts(d: int | None, q: int) -> dict[str, Part]:
-    """What an answer holds of q covariates."""
+    """Return the parts of an answer with q covariates."""
     if not q:
         return {}
     return {_MEANS: Part((q,), COVARIATES), _CROSS: Part((d, q), COVARIATES), _SQUARES: Part((q, q), COVARIATES)}
 
 
 def _own_sums(arrays: Arrays, data: LocalData) -> Arrays:
-    """The means of the covariates, and the products of features and covariates with these, about the client's means."""
+    """Return the covariates' means, and their products with features and with each other about the client's means."""
     q, known = int(arrays["covariates"]), data.frame.covariates
     if q != (0 if known is None else known.adjusted):
         raise ProtocolError(
@@ -85,7 +85,7 @@ def _own_sums(arrays: Arrays, data: LocalData) -> Arrays:
 
 @dataclass(frozen=True, kw_only=True)
 class AdjustedOpening(Stage[AdjustedState]):
-    """The opening in one message, with the products of features and covariates beside its own sums.
+    """The opening in one message, which also asks for the products of features and covariates.
 
     Cost: that of the opening, and 4 n_i d q flops for q covariates; q columns of d floats up.
     """
@@ -162,7 +162,7 @@ class AdjustedOpening(Stage[AdjustedState]):
 
 
 def _both(total: Arrays, own: Arrays, reply: Arrays) -> Arrays:
-    """The sums about the common means of the answers before and this one."""
+    """Merge one more answer: return the sums about the common means."""
     before, there = float(total["n"]), float(reply["n"])
     both = before + there
     if not own:
@@ -177,7 +177,7 @@ def _both(total: Arrays, own: Arrays, reply: Arrays) -> Arrays:
 
 
 def finished(state: AdjustedState, features: Opening, model: Model) -> Model:
-    """What is known after an opening of rows less what their covariates explain."""
+    """Return what is known after an opening, for rows without the part that covariates explain."""
     assert state.total is not None
     assert state.features.total is not None
     assert model.covariates is not None
@@ -215,7 +215,7 @@ def _shapes(d: int, q: int) -> dict[str, tuple[int, ...]]:
 
 
 def _claim(claim: Claim, said: Arrays, means: Array, lengths: Array) -> Claim:
-    """What is left of a client's rows at most: they are no longer than the rows and what is subtracted together."""
+    """Bound a client's remaining rows by the lengths of its rows and of the subtracted part."""
     if not said:
         return claim
     off = said[_MEANS] - means
@@ -224,7 +224,7 @@ def _claim(claim: Claim, said: Arrays, means: Array, lengths: Array) -> Claim:
 
 
 def _sites(sites: Arrays, state: AdjustedState, means: Array, slopes: Array) -> Arrays:
-    """What is known of single clients, with the sums of what is left of their rows."""
+    """Return what is known of single clients, with the sums of their remaining rows."""
     if SITE_SUMS not in sites or not len(means):
         return sites
     off = np.array([state.said[client][_MEANS] for client in sorted(state.said)]) - means
@@ -233,7 +233,7 @@ def _sites(sites: Arrays, state: AdjustedState, means: Array, slopes: Array) -> 
 
 @dataclass(frozen=True)
 class AdjustedSumsState:
-    """What the opening of the features knows from sums, and the sums of the covariates."""
+    """The state of the features' opening from sums, and the sums of the covariates."""
 
     features: SummedState
     covariates: int
@@ -245,7 +245,7 @@ class AdjustedSumsState:
 
 @dataclass(frozen=True, kw_only=True)
 class AdjustedSums(Stage[AdjustedSumsState]):
-    """The same in two messages of plain sums, as masks need it: about the means that the first message tells.
+    """The same in two messages of plain sums for masks, about the means from the first message.
 
     Cost: that of the opening under masks, and 4 n_i d q flops for q covariates; q columns of d floats up.
     """

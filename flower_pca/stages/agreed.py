@@ -1,4 +1,4 @@
-"""Agreed: a run of columns that are made of words, which first asks what sites have in these.
+"""Agreed: a run with text columns, which first asks sites for the levels of these columns.
 
 Theory of operation. The union of what the answers to the first message say makes the columns of the
 run:
@@ -8,9 +8,9 @@ run:
 | first   | the names of the columns          | a run of the same configuration, with all columns by name              |
 | later   | whatever that run asks            | its result, with the first message in the history                 |
 
-Nodes that code columns of words say in the heading of every answer what their columns are called,
-those made of words (`ward=surgery`) among them, if they share names at all. So `Naming`, the first
-message, asks for no array: its answer is the heading.
+If nodes share names, the heading of each answer has the names of all columns, including those made from
+text columns (`ward=surgery`). `Naming`, the first message, therefore asks for no array. Its answer is
+the heading.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ Then: TypeAlias = Callable[[Columns, Coding], Driven]  # the run of these column
 
 @dataclass(frozen=True)
 class NamingState:
-    """Whether it has been answered."""
+    """Whether the message has been answered."""
 
     answered: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Naming(EmptyStage[NamingState]):
-    """One message that asks for nothing but the names of columns.
+    """One message that asks only for the names of columns.
 
     Cost: the names, up; once.
     """
@@ -61,7 +61,7 @@ class Naming(EmptyStage[NamingState]):
 
 @final
 class Agreed(ContinuedRun):
-    """A run whose first message asks what columns of words become; to its driver like any other.
+    """A run whose first message asks for the levels of text columns. Its driver sees an ordinary run.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ class Agreed(ContinuedRun):
         self._names: dict[int, Columns] = {}
 
     def advance(self, replies: Iterable[Reply | Sum | Failure]) -> Round:
-        """Take the answers to it."""
+        """Take the answers to the pending message."""
         if self._run is not None:
             self._run.advance(replies)
             return self.history[-1]
@@ -95,14 +95,14 @@ class Agreed(ContinuedRun):
         return record
 
     def restore(self, header: Mapping[str, Any], arrays: dict[str, Array]) -> None:
-        """Go on where `checkpoint` was taken: the columns are those agreed on by then."""
+        """Continue from a `checkpoint`, with the columns that were agreed on before it."""
         run, config = None, header["config"]
         if header["settled"]:
             run = self._then(tuple(config["columns"]), self._coding.of(config[self._coding.field]))
         self._restore(run, header, arrays)
 
     def _without_headings(self, replies: Iterable[Reply | Sum | Failure]) -> Iterator[Reply | Sum | Failure]:
-        """The answers without their headings, which differ, and count here; who keeps names back is left out."""
+        """Use and remove the headings of the answers, which differ. Exclude nodes that keep names back."""
         field = self._coding.field
         for reply in replies:
             if not isinstance(reply, Reply):
@@ -115,7 +115,7 @@ class Agreed(ContinuedRun):
                 yield replace(reply, heading=None)
 
     def _rest(self) -> Driven:
-        """The run of all columns by name, made once the first message has been answered."""
+        """Make the run over all columns by name, after the first message has been answered."""
         if self._run is None:
             values = [self._coding.values_among(names) for names in self._names.values()]
             found = self._coding.union(values)
@@ -123,7 +123,7 @@ class Agreed(ContinuedRun):
         return self._run
 
     def _others(self) -> Columns:
-        """The columns beside those of words that most have."""
+        """Return the columns of numbers that most clients have."""
         words, every = self._coding.words, self._names.values()
         rest = [tuple(n for n in names if source_of(n) not in words) for names in every]
         return majority(Heading.of_names(names, 0) for names in rest).names or ()

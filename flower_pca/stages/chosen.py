@@ -1,4 +1,4 @@
-"""Chosen: a run that chooses its columns by what the sums of an opening say of them, and then goes on with these.
+"""Chosen: a run that first chooses its columns, by the sums of an opening, and then goes on with these.
 
 Theory of operation. One message, an opening without a block to multiply, brings count, mean and number of values of
 each column, over all sites together; under masks their sums only.
@@ -34,7 +34,7 @@ Then: TypeAlias = Callable[[Columns], Driven]
 
 @dataclass(frozen=True, kw_only=True)
 class Totals(Opening):
-    """The opening as far as it says how many rows and values there are, and what their means are.
+    """The part of an opening that counts rows and values and computes means.
 
     Cost: a pass over the rows; two or three columns of d floats up.
     """
@@ -46,7 +46,7 @@ class Totals(Opening):
 
 @dataclass(frozen=True, kw_only=True)
 class SummedTotals(SummedOpening):
-    """The same of sums: the first message of that opening is enough.
+    """The same from sums, for which the first message of that opening is enough.
 
     Cost: a pass over the rows; two or three columns of d floats up.
     """
@@ -72,7 +72,7 @@ def _known(model: Model, total: Arrays) -> Model:
 
 @final
 class Chosen(ContinuedRun):
-    """A run whose first message says which columns it is about; to its driver like any other.
+    """A run whose first message decides which columns it has. Its driver sees an ordinary run.
 
     Parameters
     ----------
@@ -92,30 +92,30 @@ class Chosen(ContinuedRun):
         self._said = ""
 
     def advance(self, replies: Iterable[Reply | Sum | Failure]) -> Round:
-        """Take the answers to it."""
+        """Take the answers to the pending message."""
         if self._run is not None:
             self._run.advance(replies)
             return self.history[-1]
         return self._first.advance(replies)
 
     def result(self) -> Any:
-        """The result of the finished run, with all messages, and what was left out."""
+        """Return the result of the finished run, with all messages and the columns that were left out."""
         found: Any = super().result()
         return replace(found, decisions=(*found.decisions, self._said)) if self._said else found
 
     def checkpoint(self, *, steps: bool = True) -> tuple[dict[str, Any], dict[str, Array]]:
-        """All that a new run of the same arguments needs to go on."""
+        """Return all that a new run with the same arguments needs to continue."""
         header, arrays = super().checkpoint(steps=steps)
         return {**header, "said": self._said}, arrays
 
     def restore(self, header: Mapping[str, Any], arrays: dict[str, Array]) -> None:
-        """Go on where `checkpoint` was taken: the columns are those chosen by then."""
+        """Continue from a `checkpoint`, with the columns that were chosen before it."""
         run = self._then(tuple(header["config"]["columns"])) if header["settled"] else None
         self._restore(run, header, arrays)
         self._said = str(header["said"])
 
     def _rest(self) -> Driven:
-        """The run of the columns that were chosen, made once the first message has been answered."""
+        """Make the run over the chosen columns, after the first message has been answered."""
         if self._run is None:
             model = self._first.standing.model
             names = model.feature_names

@@ -1,4 +1,4 @@
-"""Downdate: how far rows lie from the components that a run would have found without them.
+"""Downdate: the distances of rows from the components that a run would have found without them.
 
 The components lean towards every row that they are fitted to, so such a row lies nearer to them
 than a new row does. To know where new rows lie, each row is held against the components, the mean
@@ -63,7 +63,7 @@ _ALONE: Final = 1e-9  # 1 less the leverage of rows, below which their covariate
 
 @dataclass(frozen=True)
 class Downdate:
-    """What it takes to hold rows against the components without them.
+    """Compares rows with the components of the other rows.
 
     Attributes
     ----------
@@ -98,9 +98,9 @@ class Downdate:
     removed: int = 0
 
     def distances(self, blocks: Iterator[Array], around: int) -> Iterator[tuple[Array, Array]]:
-        """T2 and SPE of each row of the blocks without itself, and without as many rows before and after it.
+        """Return T2 and SPE of each row in the blocks, without itself and its neighbours on both sides.
 
-        NaN of a row that cannot be left out, because its covariates alone fit it.
+        They are NaN for a row that cannot be left out, because its covariates alone fit it.
         """
         done = 0
         if not around:
@@ -115,7 +115,7 @@ class Downdate:
             done += last - first
 
     def scores(self, block: Array) -> Array:
-        """The scores of rows along the components, from which `neighbours` follow, (rows, k)."""
+        """Return the scores of rows along the components, from which `neighbours` follow, (rows, k)."""
         return np.asarray(block, dtype=np.float64) @ self.W[:, : self.k]
 
     def _at_once(self, size: int) -> int:
@@ -127,13 +127,13 @@ class Downdate:
             yield np.asarray(block[i : i + step], dtype=np.float64)
 
     def _lines(self, start: int, count: int) -> Array:
-        """The lines of F for so many rows."""
+        """Return the lines of F for this number of rows."""
         if self.hat is not None:
             return self.hat[start : start + count]
         return np.full((count, int(self.centred)), 1.0 / np.sqrt(self.n))
 
     def _scaled(self, X: Array, c: Array) -> Array:
-        """Rows by the deviations of the columns without each of them."""
+        """Divide rows by the deviations that the columns have without each of them."""
         if self.rescaled is None:
             return X
         left = (self.n - c[:, None] * X**2) / (self.n - 1)
@@ -142,7 +142,7 @@ class Downdate:
         return np.where(usable, X / np.sqrt(np.where(usable, left, 1.0)), X)
 
     def _alone(self, X: Array, F: Array) -> tuple[Array, Array]:
-        """T2 and SPE of rows, each without itself."""
+        """Return T2 and SPE of rows, each without itself."""
         c, known = _factors(F)
         X = self._scaled(X, c)
         T = X @ self.W
@@ -155,7 +155,7 @@ class Downdate:
         return np.where(known, c**2 * t2, np.nan), np.where(known, spe, np.nan)
 
     def _with_neighbours(self, X: Array, F: Array, first: int, last: int, b: int) -> tuple[Array, Array]:
-        """T2 and SPE of the rows from `first` to before `last` of these, each without itself and its neighbours."""
+        """Return T2 and SPE of the rows from `first` to before `last`, each without itself and its neighbours."""
         X = self._scaled(X, _factors(F)[0])
         T = X @ self.W
         rest = X - T @ self.W.T
@@ -176,7 +176,7 @@ class Downdate:
     def _of_groups(
         self, T: Array, products: Array, squares: Array, F: Array, own: Array, size: int
     ) -> tuple[Array, Array]:
-        """T2 and SPE of the row `own` of each group of so many rows, without the whole group.
+        """Return T2 and SPE of the row `own` of each group, without the whole group.
 
         T are the rows along W, `products` the products of their residuals, `squares` those of the
         rows themselves, F their lines of F, (groups, size, ...) each.
@@ -205,7 +205,7 @@ class Downdate:
         return np.where(known, t2, np.nan), np.where(known, np.maximum(lengths - inside, 0.0), np.nan)
 
     def _along(self, M: Array, u: Array, ddof: int) -> tuple[Array, Array]:
-        """The squares of u along the k leading eigenvectors of M, and the same over variances with this divisor."""
+        """Return the squares of u along the k leading eigenvectors of M, and their ratios to variances."""
         if not np.isfinite(M).all():  # a message with numbers near the largest ones
             M = np.zeros(M.shape)
         mu, Q = np.linalg.eigh(M)
@@ -226,7 +226,7 @@ def _factors(F: Array) -> tuple[Array, Array]:
 
 
 def neighbours(scores: Array) -> int:
-    """How many rows before and after each row belong to it, by the autocorrelation of scores, (rows, k).
+    """Estimate how many rows before and after each row belong to it, by the autocorrelation of scores (rows, k).
 
     0 unless the largest autocorrelation at lag 1 is above chance; else the first lag at which it is small.
     """
@@ -247,9 +247,9 @@ def neighbours(scores: Array) -> int:
 
 
 def _windows(blocks: Iterator[Array], b: int, most: int) -> Iterator[tuple[Array, int, int]]:
-    """Rows with b rows before and after them, as far as there are: the rows, and which of them are in turn.
+    """Yield rows with up to b neighbours on each side, and the range of rows that are in turn.
 
-    Every row is in turn once; at most so many at a time.
+    Every row is in turn exactly once, with at most `most` rows at a time.
     """
     kept, before = np.empty((0, 0)), 0  # rows that are held, and how many of them have been in turn
     for block in blocks:

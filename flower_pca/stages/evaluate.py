@@ -1,4 +1,4 @@
-"""Federated evaluation: the mean squared error of rows that are rebuilt from their components."""
+"""Federated evaluation: the mean squared error of rows that are reconstructed from their components."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class EvaluateState:
 class Evaluate(Stage[EvaluateState]):
     """sum ||x - ZZ'x||^2 / n over the rows that the clients hold, in the frame's units.
 
-    Z are the components, or orthonormal axes of their span.
+    Z holds the components, or orthonormal axes of their span.
 
     Cost: 4 n_i d k flops; k columns of d floats down, two numbers up.
     """

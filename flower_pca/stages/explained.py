@@ -1,4 +1,4 @@
-"""How much of each component columns explain that are no features, and the site that a row is from.
+"""The share of each component that covariates and the site of a row explain.
 
 A component may follow age, or be mostly a difference between sites. The share that columns explain is that of a least
 squares fit of the scores on these columns, over the rows of all sites: 1 - RSS / TSS, with RSS the residual and TSS the
@@ -57,7 +57,7 @@ _BEFORE: Final = "before_"  # begins the names of sums of the rows as they were 
 
 @dataclass(frozen=True)
 class ExplainedState:
-    """The components, the places of the columns among the covariates, and the sums once they are known.
+    """The components, the positions of the columns among the covariates, and the sums once they are known.
 
     `before` says whether rows are to be explained as they were before sites were harmonized, too.
     """
@@ -72,7 +72,7 @@ class ExplainedState:
 
 @dataclass(frozen=True, kw_only=True)
 class Explained(Stage[ExplainedState]):
-    """Sums over rows of scores and columns, by which columns and sites explain components.
+    """Sums over rows of scores and columns, from which the explained shares follow.
 
     Cost: 4 n_i d (k + q) flops for q columns; k columns of d floats down, (k + q)^2 numbers up; once.
     """
@@ -165,7 +165,7 @@ def _is_harmonized(model: Model) -> bool:
 
 
 def _shares(total: Arrays, n: float, varies: Array, model: Model, sites: int) -> tuple[Array | None, list[Array]]:
-    """The share of the site if there are several, and those of columns; of components that vary."""
+    """Return the site's share if there are several sites, and the columns' shares, of components that vary."""
     within = np.maximum(total["within"], 0.0)
     whole = within + total["between"] - total["means"] ** 2 / n
     varies = varies & (whole > 0.0)
@@ -176,7 +176,7 @@ def _shares(total: Arrays, n: float, varies: Array, model: Model, sites: int) ->
 
 
 def _answer(Z: Array, places: Array, data: Any, known: Covariates | None) -> dict[str, Array]:
-    """The sums that a site sends of its rows, which are adjusted or harmonized as these covariates say."""
+    """Return the sums that a site sends about its rows, which are adjusted or harmonized by these covariates."""
     k, q = Z.shape[1], len(places)
     sums, G = _sums(Z, places, data, known)
     scores, columns = slice(0, k), slice(k, k + q)
@@ -199,7 +199,7 @@ def _answer(Z: Array, places: Array, data: Any, known: Covariates | None) -> dic
 
 
 def _sums(Z: Array, places: Array, data: Operator, known: Covariates | None) -> tuple[Array, Array]:
-    """The sums over rows of scores and columns, and their products about their own means."""
+    """Return the sums of scores and columns over rows, and their products about their own means."""
     frame = data.frame
     if not len(places) and known is frame.covariates:
         sums = data.moments().sums(frame)[0] @ Z
@@ -236,7 +236,7 @@ def _sums(Z: Array, places: Array, data: Operator, known: Covariates | None) -> 
 def _by_columns(
     total: Arrays, n: float, within: Array, whole: Array, varies: Array, named: dict[str, list[int]], sites: int
 ) -> list[Array]:
-    """The share of each column or column of words, of all together, and of the site beyond all."""
+    """Return the shares of each column, of all columns together, and of the site beyond all columns."""
     products = total["products"] + total["products_between"] - np.outer(total["sums"], total["sums"]) / n
     scores = total["scores"] + total["scores_between"] - np.outer(total["sums"], total["means"]) / n
     every = list(range(len(products)))
@@ -253,7 +253,7 @@ def _by_columns(
 
 
 def _residual(products: Array, scores: Array, whole: Array, places: list[int]) -> Array:
-    """What a fit on these columns leaves of the sums of squares of the scores."""
+    """Return the residual sums of squares of the scores after a fit on these columns."""
     inverse = covariates.inverse(products[np.ix_(places, places)])
     along = scores[places]
     return np.asarray(np.maximum(whole - np.einsum("qk,qr,rk->k", along, inverse, along), 0.0))

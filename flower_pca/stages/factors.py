@@ -1,8 +1,8 @@
-"""Factors: C as k leading directions beside noise that may differ by column, iterated.
+"""Factors: split C into k leading directions and noise that may differ between columns.
 
-The noise of a column is what of the diagonal of C the leading factors do not explain. With it rows
-are weighed so that noise is equal, and the leading directions of the weighed rows are those of the
-factors, undisturbed by noisy columns.
+The noise of a column is the part of C's diagonal that the leading factors do not explain. Rows are
+weighted so that the noise is equal in all columns. The leading directions of the weighted rows are then
+those of the factors, and noisy columns do not disturb them.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ class Known(Protocol):
 
     @property
     def diagonal(self) -> Array:
-        """Its diagonal."""
+        """The diagonal of C."""
 
     def leading(self, noise: Array, rank: int) -> tuple[Array, Array]:
-        """The largest eigenvalues of C less this on its diagonal, and at least so many vectors."""
+        """Return the largest eigenvalues of C less the noise on its diagonal, and at least `rank` of their vectors."""
 
     def directions(self, weights: Array, noise: Array, rank: int) -> Array:
-        """The leading directions of the rows times weights, by which noise is equal."""
+        """Return the leading directions of the weighted rows, whose noise is equal in all columns."""
 
     def product(self, V: Array) -> Array:
-        """C V of its own eigenvectors."""
+        """Return C V for eigenvectors V of C."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Whole:
 
 @dataclass(frozen=True)
 class Span:
-    """Ritz vectors V of C, their products, and its diagonal, the squares of the columns."""
+    """Ritz vectors V of C, their products, and the diagonal of C."""
 
     V: Array
     CV: Array
@@ -85,7 +85,7 @@ class Span:
 
 
 def weighed_basis(known: Known, rank: int) -> tuple[Array, Array]:
-    """Weights that make the noise beside so many factors equal, and the leading directions of the weighed rows."""
+    """Return weights that make the noise equal in all columns, and the leading directions of the weighted rows."""
     noise = _noise(known, rank)
     least = float(noise[noise > 0.0].min())
     weights = np.sqrt(least / np.where(noise > 0.0, noise, least))
@@ -93,7 +93,7 @@ def weighed_basis(known: Known, rank: int) -> tuple[Array, Array]:
 
 
 def _noise(known: Known, rank: int) -> Array:
-    """What of the diagonal of C the factors do not explain (principal factors, iterated)."""
+    """Return the part of C's diagonal that the factors do not explain (principal factors, iterated)."""
     all_of_it = known.diagonal
     values, V = known.leading(np.zeros(len(all_of_it)), rank)
     explained = V[:, :rank] ** 2 @ values[:rank]

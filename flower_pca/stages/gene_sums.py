@@ -17,7 +17,7 @@ from flower_pca.core.stage import MOST_ROWS, Arrays, Stage, end_if
 
 @dataclass(frozen=True)
 class GeneSumsState:
-    """Whether entries are undone by expm1 first, and the sums."""
+    """Whether to apply expm1 to the entries first, and the sums."""
 
     of_counts: bool
     total: dict[str, Array] | None = None
@@ -25,11 +25,11 @@ class GeneSumsState:
 
 @dataclass(frozen=True, kw_only=True)
 class GeneSums(Stage[GeneSumsState]):
-    """One message: n_i, and the sums of y and of y^2 by column, with y = expm1(x) or x.
+    """One message that asks for n_i and the sums of y and y^2 by column, with y = expm1(x) or x.
 
-    Counts are no linear function of the rows, so the sums do not follow from fixed statistics, and a node's operator
-    has to name this stage. The variance (S2 - S1^2 / n) / (n - 1) loses as many digits as the mean has beside the
-    deviation, and counts have few.
+    expm1 is not linear, so the sums do not follow from fixed statistics, and a node's operator has to name this stage.
+    The variance (S2 - S1^2 / n) / (n - 1) loses digits if the mean is much larger than the deviation. For counts, it
+    is not.
 
     Cost: a pass over the rows; two columns of d floats up.
     """

@@ -1,4 +1,4 @@
-"""The openings of runs that harmonize sites by ComBat: one message before the usual opening, of sums about site means.
+"""The openings of runs that harmonize sites by ComBat. A message of sums about site means comes first.
 
 Each site sends its row count, the sums of its columns and of the covariates to keep, and their squares and products
 about its own means. The server adds them up, and computes what all sites have in common:
@@ -61,10 +61,10 @@ CONSTANT: Final = "constant_columns"
 
 @dataclass(frozen=True)
 class HarmonizedState:
-    """What is known of all sites: who has answered the first message, and the numbers that follow from it.
+    """What is known of all sites: which have answered the first message, and the numbers that follow from it.
 
-    Beside it the state of the opening that follows, whether that is over, and what each site has sent first, of which
-    sites that lie far from the others and constant columns are known.
+    It also has the state of the following opening, whether that is over, and what each site has sent first. Outlying
+    sites and constant columns follow from this.
     """
 
     features: OpeningState
@@ -77,7 +77,7 @@ class HarmonizedState:
 
 @dataclass(frozen=True)
 class HarmonizedSumsState:
-    """The same with the state of the opening under masks."""
+    """The same, with the state of the opening under masks."""
 
     features: SummedState
     covariates: Covariates
@@ -87,7 +87,7 @@ class HarmonizedSumsState:
 
 
 class _Harmonized(Stage[Any]):
-    """What both openings have in common: the first message."""
+    """The first message, which both openings share."""
 
     @property
     @abstractmethod
@@ -179,7 +179,7 @@ class _Harmonized(Stage[Any]):
 
 @dataclass(frozen=True, kw_only=True)
 class HarmonizedOpening(_Harmonized):
-    """The opening of harmonized rows where the server sees single answers.
+    """The opening of harmonized rows if the server sees single answers.
 
     Cost: that of the opening, and 2 n_i d (q + 1) flops for q covariates; q + 2 columns of d floats up, q + 2 down.
     """
@@ -259,7 +259,7 @@ class HarmonizedOpening(_Harmonized):
 
 @dataclass(frozen=True, kw_only=True)
 class HarmonizedSummedOpening(_Harmonized):
-    """The same where the server sees sums only.
+    """The opening of harmonized rows if the server sees only sums.
 
     Cost: that of the opening under masks, and 2 n_i d (q + 1) flops for q covariates; q + 2 columns of d floats up.
     """
@@ -289,9 +289,9 @@ class HarmonizedSummedOpening(_Harmonized):
 
 
 def _as_they_were(sites: list[dict[str, Array]], harmonized: Array) -> Arrays:
-    """Means and deviations of sites before they were harmonized, and which of them lie far from most sites by these.
+    """Return means and deviations of sites before harmonizing, and the sites that lie far from most by these.
 
-    Location and scale of the harmonized rows are alike, so these tell of correlations only.
+    Location and scale of the harmonized rows are equal at all sites, so these rows differ only in correlations.
     """
     rows = np.array([float(own["n"]) for own in sites])
     means = np.array([own["sums"] for own in sites]) / rows[:, None]
@@ -303,12 +303,12 @@ def _as_they_were(sites: list[dict[str, Array]], harmonized: Array) -> Arrays:
 
 
 def _of_inner(inner: type[Any], arrays: Arrays) -> Arrays:
-    """What the message asks of the opening itself."""
+    """Return the part of the message that the inner opening asks for."""
     return type(arrays)({name: a for name, a in arrays.items() if name in inner.asks})
 
 
 def _require_whole_rows(data: LocalData) -> None:
-    """Refuse missing values, by the columns that have some: locations and scales come from whole rows."""
+    """Refuse missing values, and name their columns, because locations and scales need complete rows."""
     if data.missing:
         seen = np.broadcast_to(np.asarray(data.moments().seen), data.d)
         names = labels.column_names(data.frame.names, data.d)
@@ -320,7 +320,7 @@ def _require_whole_rows(data: LocalData) -> None:
 
 
 def _own_sums(data: LocalData, q: int) -> Arrays:
-    """What a site tells of its rows as they are: counts and sums, and squares and products about its own means."""
+    """Return a site's counts and sums, and squares and products about its own means, before harmonizing."""
     d, joint = data.d, data if data.frame.covariates is None else data.joint_in(Frame())
     if joint.n < LEAST_ROWS:
         raise DataError(
@@ -343,7 +343,7 @@ def _own_sums(data: LocalData, q: int) -> Arrays:
 
 
 def _in_common(state: Any, total: Arrays, answered: frozenset[int]) -> Covariates:
-    """What all sites have in common."""
+    """Return the numbers that all sites have in common."""
     asked: Covariates = state.covariates
     n, d = float(total["n"]), len(total["sums"])
     if len(answered) < 2:

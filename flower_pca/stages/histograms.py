@@ -1,15 +1,14 @@
-"""How far rows lie from what the components say, and how often, over all clients' rows.
+"""Histograms of the distances of all clients' rows from the components.
 
 Two distances of a row x in the frame, with scores t = Z'x along k components of variances v:
 
     T2  = sum_j t_j^2 / v_j       how far within the span of the components (Hotelling)
     SPE = |x - Z t|^2             how far from it, the squared prediction error, Q
 
-If a run is asked to monitor, every client counts its own rows by both distances. Each row is held
-against the components without this row, as `stages.downdate` explains, so the counts say where new
-rows lie. That needs eigenvectors of all rows together. If the components are no such eigenvectors,
-or have not converged, rows are counted by their distances from the components that they were fitted
-to, and the result says so.
+In a run with `monitor`, every client counts its own rows by both distances. Each row is compared with
+the components of the other rows, as `stages.downdate` explains, so the counts show where new rows will
+lie. This needs eigenvectors of all rows together. If the components are not such eigenvectors, or have
+not converged, rows are compared with the components that were fitted to them, and the result says so.
 
 The bins are a sixteenth of an octave wide (4.4 %), from 2^-20 to 2^20 times the average, which is k
 for T2 and the variance left out for SPE. With more than `FEW` columns, the distances of rows differ
@@ -69,12 +68,12 @@ class Grid:
 
     @classmethod
     def of_columns(cls, d: int) -> Grid:
-        """The grid for rows of so many columns."""
+        """Return the grid for rows with this number of columns."""
         return cls(d > FEW)
 
     @classmethod
     def of_counts(cls, counts: Array) -> Grid:
-        """The grid of a histogram, which its length tells."""
+        """Return the grid of a histogram, which follows from the histogram's length."""
         return cls(counts.shape[-1] != cls(False).bins)
 
     @cached_property
@@ -88,18 +87,18 @@ class Grid:
 
     @property
     def bins(self) -> int:
-        """How many bins there are."""
+        """The number of bins."""
         return len(self.edges) + 1
 
     def count(self, values: Array) -> Array:
-        """How many of the values lie in each bin."""
+        """Count the values in each bin."""
         known = np.nan_to_num(values, nan=0.0, posinf=np.inf)
         places = np.searchsorted(self.edges, known, side="right")
         return np.bincount(places, minlength=self.bins).astype(np.float64)
 
 
 def distances(rows: Array, Z: Array, variances: Array) -> tuple[Array, Array]:
-    """T2 and SPE of framed rows (n x d), by components (d x k) of these variances."""
+    """Return T2 and SPE of framed rows (n x d), for components (d x k) with these variances."""
     X = np.asarray(rows, dtype=np.float64)
     scores = X @ Z
     rest = X - scores @ Z.T
@@ -108,12 +107,12 @@ def distances(rows: Array, Z: Array, variances: Array) -> tuple[Array, Array]:
 
 
 def meaningful(variances: Array) -> int:
-    """How many of the variances, largest first, are more than rounding: along the others T2 would divide by nothing."""
+    """Count the variances that are larger than rounding, largest first. T2 uses no others, as it divides by them."""
     return int(np.sum(variances > max(ROUNDING * variances[0], 0.0)))
 
 
 def rescaled_columns(names: tuple[str, ...] | None, d: int) -> Array:
-    """Which of the columns are divided by a deviation of theirs: all but those that are made of words."""
+    """Return which columns are divided by their own deviation: all except the ones made from text columns."""
     if names is None:
         return np.ones(d, dtype=bool)
     return np.array([not source_of(name) for name in names])
@@ -121,7 +120,7 @@ def rescaled_columns(names: tuple[str, ...] | None, d: int) -> Array:
 
 @dataclass(frozen=True)
 class HistogramsState:
-    """What rows are held against, and the counts by T2 and SPE once they are known.
+    """What rows are compared with, and the counts by T2 and SPE once they are known.
 
     Attributes
     ----------
@@ -165,10 +164,9 @@ class HistogramsState:
 
 @dataclass(frozen=True, kw_only=True)
 class Histograms(Stage[HistogramsState]):
-    """Counts of rows by T2 / k and by SPE over the variance left out, each without itself, in fixed bins.
+    """Count rows by T2 / k and by SPE over the left-out variance in fixed bins, each row without itself.
 
-    Rows are held against the ends of bins, so the client half compares rows: nodes serve it by its
-    name only.
+    The client half compares rows with the ends of bins, so nodes serve this stage only if their rules name it.
 
     Cost: 4 n_i d p flops, and an eigendecomposition of p + 1 columns for each row; p columns of d
     floats down, two histograms up; once.
@@ -280,9 +278,9 @@ class Histograms(Stage[HistogramsState]):
 
 
 def mean_rest(trace: float, values: Array, rows: int, d: int) -> float:
-    """The sum of squares along each direction beyond those of these values, on average.
+    """Return the mean sum of squares along each direction beyond those with these values.
 
-    `rows` are the rows less one if their mean was subtracted.
+    `rows` is the number of rows, less one if their mean was subtracted.
     """
     directions = min(rows, d) - len(values)
     left = trace - float(values.sum())
@@ -292,7 +290,7 @@ def mean_rest(trace: float, values: Array, rows: int, d: int) -> float:
 
 
 def _distances(arrays: Arrays, data: LocalData) -> tuple[Iterator[tuple[Array, Array]], int]:
-    """T2 and SPE of all rows, block by block; and how many rows before and after each are left out with it."""
+    """Return T2 and SPE of all rows by blocks, and how many rows around each one are left out with it."""
     Z = arrays["Z"].astype(np.float64)
     variances = arrays["variances"]
     if not len(arrays["values"]):
@@ -314,7 +312,7 @@ def _distances(arrays: Arrays, data: LocalData) -> tuple[Iterator[tuple[Array, A
 
 
 def _hat(arrays: Arrays, data: LocalData) -> Array | None:
-    """What `Downdate` needs to know of covariates; None if no regression on these was removed."""
+    """Return what `Downdate` needs of the covariates, or None if no regression was removed."""
     known = data.frame.covariates
     if "inverse" not in arrays or known is None:
         return None
@@ -326,7 +324,7 @@ def _hat(arrays: Arrays, data: LocalData) -> Array | None:
 
 
 def _check(arrays: Arrays, data: LocalData) -> None:
-    """Refuse what numpy would lay over the rows: units of its own for every row would tell each by its place."""
+    """Refuse arrays that numpy would broadcast over the rows. A unit for each row would reveal it by its place."""
     Z, variances, values = (arrays[name] for name in ("Z", "variances", "values"))
     d, rows = data.d, float(arrays["rows"])
     known, inverse = data.frame.covariates, arrays.get("inverse")

@@ -1,11 +1,11 @@
-"""Lanczos: what few messages tell of the largest eigenvalues of several symmetric matrices, by products with blocks.
+"""Lanczos: estimates of the largest eigenvalues of several symmetric matrices, from few products with blocks.
 
-Each matrix has blocks of its own, of the same width, and begins at random columns. A message brings
-the products of the newest blocks; the next ones are what lies beside all blocks so far. After m
-messages the largest eigenvalue on the span of the blocks is as large as polynomials of degree m - 1
-bring it out of so many random columns: never above the true one, and of two matrices with
-eigenvalues alike equally far below. So where tables are only to be compared, and each is treated
-the same, few messages do (block Lanczos: Golub, Underwood 1977).
+Each matrix has its own blocks of the same width, which begin with random columns. A message brings the
+products of the newest blocks. The next blocks are the parts of these products orthogonal to all blocks
+so far. After m messages, the estimate is what polynomials of degree m - 1 can reach from the random
+columns. It is never above the true largest eigenvalue, and equally far below it for matrices with
+similar eigenvalues. A few messages therefore suffice to compare tables that are all treated in the same
+way (block Lanczos: Golub, Underwood 1977).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SAME: Final = 1e-8  # Below this share of the largest square, two directions ar
 
 @dataclass(frozen=True)
 class Lanczos:
-    """The blocks of t matrices, and their products as far as they have come.
+    """The blocks of t matrices, and the products known so far.
 
     Attributes
     ----------
@@ -41,7 +41,7 @@ class Lanczos:
 
     @classmethod
     def begin(cls, tables: int, width: int, away: Array, seed: int) -> Lanczos:
-        """Before the first message, with random blocks of so many columns."""
+        """Begin before the first message, with random blocks of this many columns."""
         d = len(away)
         drawn = linalg.random_block(d, tables * width, seed).reshape(d, tables, width)
         Q = np.ascontiguousarray(drawn.transpose(1, 0, 2))
@@ -50,7 +50,7 @@ class Lanczos:
 
     @property
     def width(self) -> int:
-        """Columns of a block."""
+        """The number of columns of a block."""
         return int(self.Q.shape[2] - self.Y.shape[2])
 
     @property
@@ -59,7 +59,7 @@ class Lanczos:
         return self.Q[:, :, self.Y.shape[2] :]
 
     def take(self, products: Array, *, more: bool) -> Lanczos:
-        """With the products of the newest blocks; with the next ones if there is to be `more`."""
+        """Take the products of the newest blocks, and make the next blocks if there are to be `more`."""
         known = replace(self, Y=np.concatenate([self.Y, products], axis=2))
         if not more:
             return known
@@ -67,16 +67,16 @@ class Lanczos:
         return replace(known, Q=np.concatenate([self.Q, block], axis=2))
 
     def values(self) -> Array:
-        """The eigenvalues of each matrix on the span of its blocks, largest first, (t, columns)."""
+        """Return the eigenvalues of each matrix on the span of its blocks, largest first, (t, columns)."""
         T = self.Q.transpose(0, 2, 1) @ self.Y
         symmetric = (T + T.transpose(0, 2, 1)) / 2.0
         return np.asarray(np.linalg.eigvalsh(symmetric)[:, ::-1])
 
 
 def _beside(blocks: Array, Q: Array, away: Array) -> Array:
-    """Orthonormal columns of what of the blocks lies beside Q and, of the first, beside `away`.
+    """Return orthonormal columns of the blocks' part orthogonal to Q and, for the first matrix, to `away`.
 
-    Done twice: what is left may be no more than rounding, and then has part of Q in it.
+    The projection is done twice, because a remainder that is mostly rounding contains a part of Q.
     """
     for _ in range(2):
         blocks = blocks - Q @ (Q.transpose(0, 2, 1) @ blocks)
@@ -87,7 +87,7 @@ def _beside(blocks: Array, Q: Array, away: Array) -> Array:
 
 
 def join(V: Array, CV: Array, Q: Array, CQ: Array) -> tuple[Array, Array, Array]:
-    """Ritz values of C, largest first, on the span of orthonormal V and Q together, with vectors and their products.
+    """Return Ritz values of C on span([V, Q]), largest first, with vectors and products.
 
     Directions that V and Q have in common are counted once.
     """

@@ -1,8 +1,8 @@
-"""The closing stage of components that are not orthonormal: what they explain, and how far rows vary along them.
+"""The closing stage for components that are not orthonormal: their shares of variance and the rows' variance.
 
-A Rayleigh-Ritz step would turn the components, and turning spoils what they were made for. What is
-said of rows is said of the components' span, on the orthonormal axes along which rows vary most
-there: see `Model.axes`.
+A Rayleigh-Ritz step would rotate the components, and a rotation destroys their sparsity. Statements about
+rows therefore refer to the components' span, with the orthonormal axes along which rows vary most within
+it: see `Model.axes`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ObliqueState:
 
 @dataclass(frozen=True, kw_only=True)
 class Oblique(Stage[ObliqueState]):
-    """Z'CZ, and the variance that each component adds to the span of those before it. No message where C Z is known.
+    """Z'CZ, and the variance that each component adds to those before it. No message is needed if C Z is known.
 
     Cost: 4 n_i d k flops; k columns of d floats each way; once.
     """
@@ -80,5 +80,5 @@ class Oblique(Stage[ObliqueState]):
 
 
 def _trace_within(Z: Array, cross: Array) -> float:
-    """The trace of C on the span of these columns, of which `cross` is Z'CZ."""
+    """Return the trace of C on the span of these columns. `cross` is their Z'CZ."""
     return float(np.trace(np.linalg.pinv(Z.T @ Z) @ cross))

@@ -1,14 +1,14 @@
-"""The one opening message: count, mean, scale, total variance, and the first product.
+"""The one opening message, which brings count, mean, scale, total variance and the first product.
 
-A client's answer is centred by its own mean; the server merges clients, one after another.
-`finish` turns the merged answer into frame, totals, and a first basis with its product, where scale
-and gaps have left that usable. What clients say of themselves is checked before it counts.
+A client centres its answer by its own mean, and the server merges clients one after another. `finish`
+turns the merged answer into the frame and the totals. It also returns a first basis with its product,
+if scale and missing values have left the product usable. What clients say of themselves is checked
+before it counts.
 
-Whether the rows of all clients can be used, from the totals of the opening: what columns are
-divided by, and what stands for missing values. Columns that leave nothing to find are named in an
-error.
+From the totals, the module also decides what columns are divided by, what replaces missing values, and
+whether the rows of all clients can be used. Errors name columns that make a PCA impossible.
 
-`ScalingOnly` is a run of an opening alone, for whoever needs means and deviations and no more.
+`ScalingOnly` is a run of an opening alone, which computes only means and deviations.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ _NAMED: Final = 10  # columns that a message names
 
 
 def require_size(data: Any, squares: Array) -> None:
-    """Raise DataError if the rows of a client are so large that their sums of squares are none.
+    """Raise DataError if a client's rows are so large that their sums of squares overflow.
 
-    It hangs on the rows alone, not on what is asked of them, and says nothing of how large they
-    are: else a server could ask with larger and larger blocks until it is told so, and measure the
-    rows by that.
+    The decision depends only on the rows, not on the message, and does not say how large the rows are.
+    Otherwise, a server could send larger and larger blocks until it gets this error, and measure the
+    rows in this way.
     """
     if data.dtype == np.float32:
         largest = _LARGEST_SINGLE
@@ -68,7 +68,7 @@ def require_size(data: Any, squares: Array) -> None:
 
 
 def frame_of(total: Arrays, model: Model) -> Frame:
-    """The common frame that these sums make; the mean of what is there fills gaps."""
+    """Return the common frame from these sums. The mean of the present values replaces missing ones."""
     mean, names = total["mean"], model.feature_names
     fill = None
     if "count" in total:
@@ -80,7 +80,7 @@ def frame_of(total: Arrays, model: Model) -> Frame:
 
 
 def require_variance(squares: Array, mean: Array, n: int, eps: float) -> None:
-    """Raise DataError if there is nothing to find: the same row everywhere, or squares that are next to nothing.
+    """Raise DataError if all rows are equal, or their variance is too small to find components.
 
     `mean` is what has been subtracted, in absolute value; `eps` the precision of the coarsest
     client.
@@ -146,7 +146,7 @@ def scale_of(
 
 
 def _with_shares(kind: str | None, total: Arrays, names: list[str], shared: Collection[str]) -> Array:
-    """The same, with some columns divided by roots of shares; one that no row has stays."""
+    """Divide some columns by the root of their share. A column that no row has stays as it is."""
     means = total["mean"]
     by_share = np.array([name in shared for name in names])
     # All columns are computed at once. Roots of negative means are not used.
@@ -160,7 +160,7 @@ def _with_shares(kind: str | None, total: Arrays, names: list[str], shared: Coll
 
 
 def _refuse(what: str, bad: Array, do: str, end: str, names: Sequence[str] | None) -> None:
-    """Raise DataError if any column is bad, with their names or numbers; what to do with it or them, and the `end`."""
+    """Raise DataError if a column is bad, with names or numbers of bad columns, the remedy and the `end`."""
     columns = np.flatnonzero(bad).tolist()
     if not columns:
         return
@@ -174,7 +174,7 @@ def _refuse(what: str, bad: Array, do: str, end: str, names: Sequence[str] | Non
 
 
 def in_brief(names: Sequence[str]) -> str:
-    """The first of many names, and how many there are beside them."""
+    """List the first of many names, and the number of the others."""
     first = ", ".join(names[:_NAMED])
     if len(names) > _NAMED:
         return f"{first} and {len(names) - _NAMED} more"
@@ -203,9 +203,9 @@ _TO_SUM: Final = ("n", "mean", "count")
 
 @dataclass(frozen=True)
 class OpeningState:
-    """The block to multiply (an array, or a Gaussian's seed and width) and the merged replies.
+    """The block to multiply (an array, or the seed and width of a Gaussian one), and the merged replies.
 
-    Beside them what each client has said of its own rows, which later answers are held against.
+    It also has what each client has said of its own rows, with which later answers are compared.
     """
 
     seed: int
@@ -219,7 +219,7 @@ class OpeningState:
 
 @dataclass(frozen=True, kw_only=True)
 class Opening(Stage[OpeningState]):
-    """Every client answers once, in its own local frame; the server turns that into the global one.
+    """Every client answers once in its own local frame, and the server computes the global one.
 
     With its own mean m_i a client sends n_i, m_i, the squared deviations per column, and
     P_i = X_i'(X_i B), its rows centred locally. Two replies merge exactly, by the pairwise update:
@@ -357,9 +357,9 @@ class Opening(Stage[OpeningState]):
 def _with_saying(
     said: dict[int, dict[str, Array]] | None, client: int, reply: Arrays, *, judged: bool
 ) -> dict[int, dict[str, Array]] | None:
-    """What clients have said of themselves, with one more answer: as much of each as is of use with so many clients.
+    """Add an answer to what clients have said of themselves, as far as it is useful with this many clients.
 
-    Once there are more, the rest of what all have said is dropped. None if nothing is of use any more.
+    With more clients, the rest is dropped for all of them. None is returned if nothing is useful any more.
     """
     if said is None:
         return None
@@ -376,7 +376,7 @@ def _with_saying(
 
 
 def _sites(state: OpeningState, frame: Frame) -> Arrays:
-    """What the server knows of single clients to compare them by, unless there are too many clients or columns.
+    """Return what the server compares single clients by, unless there are too many clients or columns.
 
     The number of rows and the sum of the rows in the frame; of fewer clients also the means and
     deviations of their columns.
@@ -397,10 +397,10 @@ def _sites(state: OpeningState, frame: Frame) -> Arrays:
 
 
 def _sums(sites: Sequence[Arrays], rows: Array, frame: Frame) -> Array:
-    """The sum of the rows of each site in the frame, as `Moments.sums` has it of one; all in the memory of the result.
+    """Return the sum of each site's rows in the frame, as `Moments.sums` does for one site, in place.
 
-    That is the mean of a column less the centre, times the number of its values; and what stands for its gaps, times
-    the number of these.
+    For each column, it is the mean less the centre, times the number of values, plus the fill value times the number
+    of missing values.
     """
     sums = np.array([site["mean"] for site in sites], dtype=np.float64)
     sums -= frame.centre
@@ -416,7 +416,7 @@ def _sums(sites: Sequence[Arrays], rows: Array, frame: Frame) -> Array:
 
 
 def _outlying(state: OpeningState, sites: Sequence[Arrays], found: Arrays) -> Array:
-    """The sites that lie far from most others, a line each."""
+    """Describe the sites that lie far from most others, one line each."""
     block, products = None, None
     complete = all("product" in site and "count" not in site for site in sites)
     if complete and sites[0]["product"].size:  # With missing values, products have zeros in their place.
@@ -431,19 +431,19 @@ def _outlying(state: OpeningState, sites: Sequence[Arrays], found: Arrays) -> Ar
 
 
 def after_opening(model: Model, **known: Any) -> Model:
-    """The model with what an opening has found, and nothing of what was known in another frame."""
+    """Return the model with what an opening has found. All that was known in another frame is dropped."""
     gone = ("values", "residuals", "next_value", "beside", "beside_product", "rest")
     return replace(model, **{**dict.fromkeys(gone), "next_residual": 0.0, **known})
 
 
 def precision_of(data: LocalData) -> Arrays:
-    """Whether products are of single precision, and whether of rows: 1 or 0, for sums."""
+    """Return whether products are in single precision and whether they come from rows, as 1 or 0 for sums."""
     single, by_rows = data.dtype == np.float32, data.answers == "rows"
     return {"single": np.array(int(single)), "rows": np.array(int(by_rows))}
 
 
 def eps_of(total: Arrays) -> float:
-    """The precision of the coarsest client, as the sums of these say."""
+    """Return the precision of the client with the lowest precision, from these sums."""
     return float(np.finfo(np.float32 if total["single"] > 0 else np.float64).eps)
 
 
@@ -451,12 +451,12 @@ _OTHER_START: Final = "The run starts from components of "
 
 
 def blames_start(refusal: str) -> bool:
-    """Whether a client has refused an opening because the components that the run starts from do not fit its rows."""
+    """Return whether a client has refused an opening because the start's components do not fit its rows."""
     return refusal.startswith(_OTHER_START)
 
 
 def start_of_other_columns(start: int, d: int) -> str:
-    """What is said if the components that a run starts from do not fit the rows. Either may be the mistake."""
+    """Say that the components of the start do not fit the rows. Either of the two may be the mistake."""
     return (
         f"{_OTHER_START}{labels.count(start, 'column')}, but the rows have {d}. If {d} is right, "
         f"start from a result of {labels.count(d, 'column')}, or leave the start out."
@@ -464,21 +464,21 @@ def start_of_other_columns(start: int, d: int) -> str:
 
 
 def block_of(arrays: Arrays, d: int) -> Array:
-    """The block that an opening asks for: as it is, or by a Gaussian's width and seed."""
+    """Return the block that an opening asks for, which a message holds as an array, or as width and seed."""
     if "block" in arrays:
         return arrays["block"]
     return block_or_drawn(None, d, int(arrays["width"]), int(arrays["seed"]))
 
 
 def block_or_drawn(block: Array | None, d: int, width: int, seed: int) -> Array:
-    """A block as it is; without one a Gaussian, no wider than it is long."""
+    """Return the block, or without one a Gaussian block with at most as many columns as rows."""
     if block is None:
         return linalg.random_block(d, min(width, d), seed)
     return block
 
 
 def shape_of(arrays: Arrays, d: int | None) -> Shape:
-    """The shape of that block, and of its product; open while the columns are not known."""
+    """Return the shape of the block and of its product, which is open while the columns are unknown."""
     if "block" in arrays:
         return arrays["block"].shape
     return d, None if d is None else min(int(arrays["width"]), d)
@@ -489,7 +489,7 @@ def _block(state: OpeningState, d: int) -> Array:
 
 
 def _both(state: OpeningState, a: Arrays | None, b: Arrays) -> Arrays:
-    """The answers so far, if any, and one more: each by its own mean, both by their common one."""
+    """Merge one more answer, about its own mean, with the answers so far, about the common mean."""
     if a is None:
         return dict(b)
     first = Moments(int(a["n"]), a["mean"], a["m2"], a.get("count"))
@@ -515,12 +515,12 @@ def _both(state: OpeningState, a: Arrays | None, b: Arrays) -> Arrays:
 
 @dataclass(frozen=True)
 class ScalingOnlyState:
-    """Nothing: all is known before."""
+    """An empty state, because everything is known before."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScalingOnly(EmptyStage[ScalingOnlyState]):
-    """What a run is named after that asks for the opening and for nothing else: it is done before its first message.
+    """The algorithm of a run that asks only for the opening. It ends before its first message.
 
     Cost: that of the opening without a block, some passes over the rows and two to four columns up;
     one message, or two under masks.

@@ -1,4 +1,4 @@
-"""Sites whose rows lie far from those of most sites: other units, other columns, the same row again and again.
+"""Sites whose rows lie far from those of most sites: other units, other columns, or one row many times.
 
 The opening tells the number of rows, the means and the deviations of each site, and the product of
 its covariance with one block. Each of these is compared with the median over sites, which no
@@ -36,7 +36,7 @@ _NAMED: Final = 3  # sites that have a sentence each
 
 
 class OutlyingKind(IntEnum):
-    """In which way a site lies far from most others."""
+    """The ways in which a site can lie far from most others."""
 
     MEAN = 0
     SPREAD = 1
@@ -70,7 +70,7 @@ class OutlyingSite:
 def find(
     rows: Array, means: Array, deviations: Array, block: Array | None = None, products: Array | None = None
 ) -> list[OutlyingSite]:
-    """The sites that lie far from the median of all sites, the furthest first.
+    """Find the sites that lie far from the median of all sites, the furthest first.
 
     A site counts as far if it differs from the median by much (three deviations, a factor of seven),
     and by several times as much as sites usually differ, or as chance makes sites of its size
@@ -137,7 +137,7 @@ def find(
 
 
 def without_few_values(values: Array, means: Array, deviations: Array) -> tuple[Array, Array]:
-    """Means and deviations, with the usual ones in columns of which a site has few values: no site is judged by these.
+    """Replace means and deviations of columns with few values by the usual ones, so that they judge no site.
 
     Parameters
     ----------
@@ -159,12 +159,12 @@ def without_few_values(values: Array, means: Array, deviations: Array) -> tuple[
 
 
 def _times(off: Array, by_chance: Array) -> Array:
-    """Distances as multiples of the usual one of all sites, or of what chance explains."""
+    """Return distances as multiples of the usual distance of all sites, or of what chance explains."""
     return np.asarray(off / np.maximum(_MAD * np.median(off, axis=0), by_chance))
 
 
 def _in_other_order(logarithms: Array, sure: Array) -> Array:
-    """How clearly several columns are spread more and others less than usual: a score at the first of them, (S, d)."""
+    """Score how clearly a site has columns with more and others with less spread than usual, (S, d)."""
     found: Array = np.minimum(np.abs(logarithms) / np.log(_SWAPPED), sure)
     both = ((found > 1.0) & (logarithms > 0.0)).any(axis=1) & ((found > 1.0) & (logarithms < 0.0)).any(axis=1)
     scores = np.zeros(found.shape)
@@ -175,7 +175,7 @@ def _in_other_order(logarithms: Array, sure: Array) -> Array:
 
 
 def _turned(n: Array, ratio: Array, deviations: Array, block: Array, products: Array) -> Array:
-    """How far the correlations of each column with all others are from the usual ones, as a score, (S, d).
+    """Score how far the correlations of each column with all others are from the usual ones, (S, d).
 
     A turned sign, or columns in another order, change these and may leave means and deviations
     alone. They are the correlations of a column with the columns of X B. By chance each has a
@@ -197,12 +197,12 @@ def _turned(n: Array, ratio: Array, deviations: Array, block: Array, products: A
 
 
 def as_array(sites: Sequence[OutlyingSite]) -> Array:
-    """The sites as a line of numbers each, (m, 4)."""
+    """Return the sites as an array with a row of numbers for each, (m, 4)."""
     return np.array([[one.site, one.kind, one.column, one.times] for one in sites]).reshape(-1, 4)
 
 
 def hints_of(found: Array, keys: Array, names: Sequence[str] | None) -> list[str]:
-    """A sentence for each of the first sites, and what to do; "client 3" in them stands for its name.
+    """Return a sentence with a remedy for each of the first sites. "client 3" in it stands for the name.
 
     Parameters
     ----------

@@ -38,7 +38,7 @@ class RitzState:
 
 @dataclass(frozen=True, kw_only=True)
 class RayleighRitz(Stage[RitzState]):
-    """Eigenpairs of Z'CZ order the basis; ||C z - theta z|| measures it. No message if C Z is known.
+    """Eigenpairs of Z'CZ order the basis, and ||C z - theta z|| measures it. No message is needed if C Z is known.
 
     Cost: 4 n_i d (p + 1) flops; p + 1 columns of d floats each way; once.
     """
@@ -96,7 +96,7 @@ class RayleighRitz(Stage[RitzState]):
 
 
 def _unseen(C: Array, Z: Array, model: Model) -> Array:
-    """What the residuals of C's own eigenvectors do not show: how far C is from what the rows have.
+    """Bound what the residuals of C's own eigenvectors do not show: the distance of C from the rows' matrix.
 
     A client's entry is rounded by a share u of itself, and all clients' entries (j, l) together are
     at most sqrt(C_jj C_ll) in size, as each client's matrix is positive. Rounding errors add up in
@@ -108,7 +108,7 @@ def _unseen(C: Array, Z: Array, model: Model) -> Array:
 
 
 def _rest(squares: Array, Z: Array, Y: Array) -> float:
-    """The trace of (I - ZZ')C(I - ZZ'), from the diagonal of C and Y = C Z.
+    """Return the trace of (I - ZZ')C(I - ZZ'), from the diagonal of C and Y = C Z.
 
     It is summed by columns, because the difference of two large traces says nothing of a small
     rest. An entry still has the rounding of its column's squares, which may be more than all of the

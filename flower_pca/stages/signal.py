@@ -119,10 +119,10 @@ FLIPPED_SQUARES: Final = Kind(
 class SignalState:
     """What is asked next, for ranks from `first` on; the thresholds so far; C with its eigenpairs, once it is known.
 
-    `counted` components count so far; `found` once that is all of them. The next is `short` of this
-    threshold, if it is any, and may count all the same, unless the `longest` row holds much of it. Of
-    more columns than go into tables there
-    is a `search` by products under way; C is known by its `diagonal` and by its products CV then.
+    `counted` is the number of components so far, and `found` says that it is final. `short` is the
+    threshold that the next component has missed, if any. This component may still count, unless the
+    `longest` row holds much of it. With more columns than tables can have, there is a `search` by
+    products, and C is known by its `diagonal` and its products CV.
     """
 
     n: int
@@ -147,7 +147,7 @@ class SignalState:
 
 @dataclass(frozen=True, kw_only=True)
 class Signal(Stage[SignalState]):
-    """Second moments of the rows, and of `DRAWS` tables with flipped signs for each rank asked for.
+    """Compute second moments of the rows, and of `DRAWS` tables with flipped signs for each requested rank.
 
     Cost: n_i d^2 flops for each draw; d (d + 1) / 2 floats up for each; mostly one or two messages,
     of more columns one for each time that components come to light behind stronger ones. O(d^3)
@@ -263,10 +263,10 @@ class Signal(Stage[SignalState]):
 
 
 def _sources(names: Sequence[str] | None, d: int) -> tuple[Array, int]:
-    """By which sign of a row each column goes, and how many signs there are.
+    """Return the sign of a row that each column uses, and the number of signs.
 
-    Columns made of one of words go by one: that no two of them are in a row is nothing that columns
-    have in common.
+    Columns made from one text column use the same sign. That a row has only one of them is not
+    something that columns share.
     """
     if names is None:
         return np.arange(d), d
@@ -278,7 +278,7 @@ def _sources(names: Sequence[str] | None, d: int) -> tuple[Array, int]:
 def _flips(
     bases: Sequence[tuple[Array, Array]], draws: int, data: LocalData, *, key: bytes
 ) -> Iterator[tuple[int, Array]]:
-    """Blocks of rows by table: as they are, for the first, and as in every draw of each rank."""
+    """Yield blocks of rows for each table: unchanged for the first, and flipped for every draw of each rank."""
     sources, width = _sources(data.names, data.d)
     for number, block in enumerate(data.dense()):
         X = np.asarray(block, dtype=np.float64)
@@ -296,14 +296,14 @@ def _pairs(d: int) -> int:
 
 
 def _symmetric(vector: Array, d: int) -> Array:
-    """The symmetric matrix with this upper triangle."""
+    """Return the symmetric matrix with this upper triangle."""
     C = np.zeros((d, d))
     C[np.triu_indices(d)] = vector
     return C + np.triu(C, 1).T
 
 
 def _bases(arrays: Arrays, d: int) -> list[tuple[Array, Array]]:
-    """Of each rank that the message asks about, the columns' weights, and what to take out."""
+    """Return the columns' weights and the directions to remove, for each rank in the message."""
     weights = arrays["weights"].astype(np.float64)
     W = arrays["W"].astype(np.float64)
     first = int(arrays["first"])
@@ -319,13 +319,13 @@ def _bases(arrays: Arrays, d: int) -> list[tuple[Array, Array]]:
 
 
 def _bases_of(state: SignalState) -> list[tuple[Array, Array]]:
-    """The same of what is asked."""
+    """Return the same for the pending question."""
     message = {"weights": state.weights, "W": state.W, "first": np.array(state.first)}
     return _bases(message, len(state.weights))
 
 
 def _count(state: SignalState, noise_of: Callable[[int, Array, Array], _Noise]) -> SignalState:
-    """With the components that lie above the flipped tables of the ranks that were asked about."""
+    """Count the components that lie above the flipped tables of the ranks in the message."""
     assert state.values is not None
     k, short, values = state.counted, state.short, state.values
     nothing = len(state.weights) * _ROUNDED * float(values[0])
@@ -356,7 +356,7 @@ def _count(state: SignalState, noise_of: Callable[[int, Array, Array], _Noise]) 
 
 @dataclass(frozen=True)
 class _Noise:
-    """What is to be expected of noise alone: the `threshold` of its largest eigenvalue.
+    """The expected result of noise alone: the `threshold` of its largest eigenvalue.
 
     The `edge` is the mean of that one, in means of all eigenvalues. The `longest` row has a square
     of at most this, as far as flipped tables are known.
@@ -368,7 +368,7 @@ class _Noise:
 
     @classmethod
     def of_tables(cls, tables: Array, weights: Array, W: Array, state: SignalState) -> _Noise:
-        """From flipped tables without these directions."""
+        """Compute the noise from flipped tables without these directions."""
         d, rank = W.shape
         assert state.C is not None
         back = give_back(weights, W)
@@ -383,14 +383,14 @@ class _Noise:
 
     @classmethod
     def of(cls, largest: Array, usual: float, rank: int, n: int) -> _Noise:
-        """From the largest eigenvalues of flipped tables, and the mean of all of them."""
+        """Compute the noise from the largest eigenvalues of flipped tables, and the mean of all eigenvalues."""
         mean = float(np.mean(largest))
         level = mean + DEVIATIONS * float(np.std(largest, ddof=1))
         edge = mean / max(usual, np.finfo(np.float64).tiny)
         return cls(level * n / max(n - 1 - rank, 1), edge)
 
     def without(self, rank: int, d: int) -> float:
-        """The threshold for the last of so many directions, which has been taken out itself."""
+        """Return the threshold for the last of these directions, which has itself been removed."""
         there = d - rank + 1
         loss = min(self.edge / there, _MOST_LOST)
         above = _MARGIN * self.threshold * (1.0 - 1.0 / there)
@@ -398,9 +398,9 @@ class _Noise:
 
 
 def _unequal(tables: Array, C: Array, state: SignalState) -> float:
-    """How unequal the lengths of the rows are, which have these second moments C and these flipped tables.
+    """Measure how unequal the lengths of the rows are, from second moments C and flipped tables.
 
-    It is about 1 for rows of a normal law.
+    The measure is about 1 for normally distributed rows.
     """
     upper = np.triu_indices(len(C))
     pairs = state.sources[upper[0]] != state.sources[upper[1]]
@@ -413,13 +413,13 @@ def _unequal(tables: Array, C: Array, state: SignalState) -> float:
 
 
 def _alone(directions: Array, sources: Array) -> bool:
-    """Whether one of the directions lies mostly in one column, or in those of one source."""
+    """Return whether one of the directions lies mostly in one column, or in the columns of one source."""
     shares = (np.bincount(sources, v**2) for v in directions.T)
     return any(float(np.max(share)) > _ALONE for share in shares)
 
 
 def _asking(state: SignalState) -> SignalState:
-    """With what is asked about the ranks from the one on that is counted so far."""
+    """Ask about the ranks from the present count on."""
     if state.found:
         return state
     d = len(state.weights)
@@ -445,7 +445,7 @@ def _asking(state: SignalState) -> SignalState:
 
 
 def _covariance(state: SignalState) -> Known:
-    """What is known of C."""
+    """Return what is known of C."""
     if state.C is not None:
         return Whole(state.C)
     assert state.V is not None
@@ -455,7 +455,7 @@ def _covariance(state: SignalState) -> Known:
 
 
 def _sentence(variances: Array, thresholds: Array, k: int) -> str:
-    """What counts, and what the first that does not is short of."""
+    """Say how many components count, and why the next one does not."""
     following = f"{np.append(variances, 0.0)[k]:.3g}"
     noise = f"{np.append(thresholds, np.inf)[k]:.3g}"
     if not k:
@@ -470,17 +470,17 @@ def _sentence(variances: Array, thresholds: Array, k: int) -> str:
 
 
 def _tables(ranks: int) -> int:
-    """Tables of a message about so many ranks: as they are, and with flipped signs."""
+    """Return the number of tables, unchanged and flipped, of a message about this many ranks."""
     return 1 + ranks * DRAWS
 
 
 def _width(d: int, ranks: int) -> int:
-    """Columns of the block of each table: as many as a message, and what nodes take of a block, have room for."""
+    """Return the columns of each table's block, as many as the message and the nodes' limits allow."""
     return min(max(d, WIDE), MOST // d) // _tables(ranks)
 
 
 def _rounds(d: int, width: int) -> int:
-    """Messages after which a passing component is sure to be out of random blocks.
+    """Return after how many messages a component above noise has surely emerged from random blocks.
 
     After m of them it has grown by the Chebyshev polynomial of degree m - 1, from sqrt(width / d).
     """
@@ -490,7 +490,7 @@ def _rounds(d: int, width: int) -> int:
 
 
 def _searching(state: SignalState) -> SignalState:
-    """At the first message about the ranks that are asked."""
+    """Begin the search with the first message about these ranks."""
     d, ranks = state.weights.shape
     away = np.empty((d, 0)) if state.V is None else state.V[:, : state.counted]
     seed = state.seed + state.messages + 1
@@ -498,7 +498,7 @@ def _searching(state: SignalState) -> SignalState:
 
 
 def _back_of(state: SignalState) -> Array:
-    """What blocks and products of each table are multiplied by, (tables, d, 1): 1 for plain rows."""
+    """Return what blocks and products of each table are multiplied by, (tables, d, 1): 1 for plain rows."""
     backs = [give_back(*pair) for pair in _bases_of(state)]
     ones = np.ones(len(state.weights))
     repeated = np.repeat(backs, DRAWS, axis=0)
@@ -506,7 +506,7 @@ def _back_of(state: SignalState) -> Array:
 
 
 def _search(state: SignalState, search: Lanczos, total: Arrays) -> SignalState:
-    """After an answer by products: at the search's next message, or with all they brought."""
+    """Continue the search after an answer by products, or finish it."""
     products = scaled_up(total, "products", state.n)
     back, d = _back_of(state), len(products)
     by_table = products.reshape(d, len(back), search.width).transpose(1, 0, 2)
@@ -527,7 +527,7 @@ def _search(state: SignalState, search: Lanczos, total: Arrays) -> SignalState:
 
 
 def _with_search(state: SignalState, search: Lanczos, squares: Array, beside: Array) -> SignalState:
-    """With what a search tells of C: `beside` are eigenvalues beside those that count."""
+    """Add what a search shows of C. `beside` are eigenvalues other than those of counted components."""
     if state.V is None or state.CV is None:
         values, V, CV, _ = linalg.rayleigh_ritz(search.Q[0], search.Y[0])
         # So many are kept that the directions of the next ranks are there.
@@ -542,7 +542,7 @@ def _with_search(state: SignalState, search: Lanczos, squares: Array, beside: Ar
 def _products(
     arrays: Arrays, bases: list[tuple[Array, Array]], data: LocalData, memory: Arrays
 ) -> tuple[Arrays, Arrays]:
-    """A client's products of all tables with their blocks, by flips kept for these tables."""
+    """Return a client's products of all tables with their blocks, with the flips kept for these tables."""
     memory = _with_signs(arrays, memory)
     key, draws = memory[_SIGNS].tobytes(), int(arrays["draws"])
     tables = 1 + len(bases) * draws
@@ -564,9 +564,9 @@ def _products(
 
 
 def _with_signs(arrays: Arrays, memory: Arrays) -> Arrays:
-    """The memory with the key of the flips for these tables: the one that is kept for them, else that of the message.
+    """Add the key of the flips for these tables to the memory: the kept one, or else that of the message.
 
-    Other weights and directions get other flips, so that no two of these are of the same ones.
+    Tables with other weights and directions get other flips, so that no two of them share flips.
     """
     hasher = hashlib.blake2b(digest_size=32)
     for name in ("weights", "W", "first", "draws"):

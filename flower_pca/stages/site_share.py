@@ -1,7 +1,7 @@
-"""How much of each component is the difference between sites: the analysis of variance of its scores by site.
+"""The share of each component that is the difference between sites: an analysis of variance of scores.
 
-The opening tells the number and the sum of each site's rows, so the shares need no message of their
-own where the server sees single answers.
+The opening contains the number and the sum of each site's rows. If the server sees single answers, the
+shares therefore need no further message.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _ROUNDING: Final = 1e-9  # Rounding may lift a share above 1 by this much.
 
 
 def with_site_share(model: Model) -> Model:
-    """The model with the share of each component's sum of squares that lies between sites, if it can be known.
+    """Add the share of each component's sum of squares that lies between sites, if it can be known.
 
     The share is eta^2_j = sum_s n_s (z_j'(m_s - m))^2 / sum_i (z_j'(x_i - m))^2 with the means m_s
     of the sites, and m of all rows, in the frame. It is not known under masks and noise, where no
@@ -61,20 +61,20 @@ def with_site_share(model: Model) -> Model:
 
 
 def has_no_site_means(model: Model) -> bool:
-    """Whether rows have set the means of their own site, so that what lies between sites says nothing of new rows."""
+    """Return whether the rows' own site means were subtracted, so that site differences say nothing of new rows."""
     known = model.frame.covariates
     return known is not None and (known.within or known.sigma is not None)
 
 
 def number_of_sites(model: Model) -> int:
-    """How many sites the shares of a model compare."""
+    """Return how many sites the shares of a model compare."""
     if SITES in model.left:
         return int(model.left[SITES])
     return len(model.sites[SITE_ROWS])
 
 
 def groups(names: Iterable[str]) -> dict[str, list[int]]:
-    """The places of columns by what they are called in a result: those made of one column of words belong together."""
+    """Group the positions of columns by their name in a result: columns made from one text column are one."""
     found: dict[str, list[int]] = {}
     for place, name in enumerate(name for name in names if name != SITE):
         found.setdefault(source_of(name) or name, []).append(place)
@@ -82,9 +82,9 @@ def groups(names: Iterable[str]) -> dict[str, list[int]]:
 
 
 def names_of_shares(explain: Iterable[str], count: int) -> tuple[str, ...]:
-    """What a result calls the shares that columns explain: of each of them, of all, and of the site beyond all.
+    """Return the names of the shares: of each column, of all columns together, and of the site beyond all.
 
-    The last is not among the `count` shares if each site has subtracted its own means.
+    The last one is missing from the `count` shares if each site has subtracted its own means.
     """
     named = tuple(groups(explain))
     every = labels.series(list(named))
@@ -92,13 +92,13 @@ def names_of_shares(explain: Iterable[str], count: int) -> tuple[str, ...]:
 
 
 def single_names(names: Iterable[str]) -> tuple[str, ...]:
-    """The names of single columns among those of the shares; behind them are all together and the site beyond them."""
+    """Return the names of single columns among those of the shares, without the last two."""
     columns = tuple(name for name in names if not name.startswith(BEYOND))
     return columns[:-1] if len(columns) > 1 else columns
 
 
 def beyond_chance(share: Array, sites: int, rows: int) -> Array:
-    """Of which components sites explain more than chance does, and enough to matter, (k,).
+    """Return for which components the differences between sites exceed chance and are large enough to matter, (k,).
 
     The scores of Gaussian rows that are alike at all sites are a random rotation, so the F test with
     S - 1 and n - S degrees of freedom is exact for any number of rows and columns. A share alone
@@ -120,7 +120,7 @@ def beyond_chance(share: Array, sites: int, rows: int) -> Array:
 
 
 def hints_of_sites(share: Array | None, sites: int | None, rows: int) -> list[str]:
-    """A hint about the components that differ between sites, if there are any."""
+    """Return a hint about the components that differ between sites, if there are any."""
     if share is None or sites is None:
         return []
     far = np.flatnonzero(beyond_chance(share, sites, rows))

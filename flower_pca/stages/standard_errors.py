@@ -1,4 +1,4 @@
-"""Standard errors of loadings and variances, by how much every row moves them.
+"""Standard errors of loadings and variances, from the influence of every row.
 
 With C = sum x x' over all rows in the frame, its eigenpairs (theta_l, v_l) and scores y_j = v_j'x,
 a row's part in what chance does to a component and to its variance is, to first order,
@@ -76,7 +76,7 @@ _ALL: Final = 1e-9
 
 @dataclass(frozen=True)
 class ErrorsState:
-    """Orthonormal directions, their eigenvalues and that of others; sums over rows and sites.
+    """Orthonormal directions, their eigenvalues and the mean of the others, and sums over rows and sites.
 
     `share` is how much one row counts in the scale, 0 where that is not a deviation of these rows;
     `each` is the share of a row in the number of rows, 0 where the scale takes it off already;
@@ -101,10 +101,9 @@ class ErrorsState:
 
 @dataclass(frozen=True, kw_only=True)
 class Errors(Stage[ErrorsState]):
-    """Squares of the first-order change that rows and sites make in loadings and variances.
+    """Compute squares of the first-order changes of loadings and variances by rows and by sites.
 
-    Clients square what single rows do, so the client half compares rows: nodes serve it by its name
-    only.
+    Clients square the influence of single rows, so nodes serve this stage only if their rules name it.
 
     Cost: 4 n_i d p k flops; p columns of d floats down, 2 k of them up; once.
     """
@@ -228,12 +227,12 @@ class Errors(Stage[ErrorsState]):
 
 
 def _scale_counts(model: Model) -> bool:
-    """Whether the scale is the deviation of the very values that are squared."""
+    """Return whether the scale is the deviation of the same values that are squared."""
     return model.scale == "std" and model.center
 
 
 def _roots(model: Model) -> Array | None:
-    """What columns made of words are divided by, 0 for all others."""
+    """Return the divisors of columns made from text columns, and 0 for all others."""
     if not (model.shared and _scale_counts(model)):
         return None
     assert model.frame.scale is not None
@@ -242,7 +241,7 @@ def _roots(model: Model) -> Array | None:
 
 
 def _check(arrays: Arrays, d: int) -> None:
-    """Refuse what numpy would lay over the rows otherwise."""
+    """Refuse arrays that numpy would broadcast over the rows in another way."""
     W, gaps, middles, sizes = (arrays[name] for name in ("W", "gaps", "middles", "sizes"))
     k, p = len(gaps), W.shape[1]
     alike = gaps.shape == middles.shape == (k, p + 1)
@@ -260,7 +259,7 @@ def _check(arrays: Arrays, d: int) -> None:
 
 
 def _sum(arrays: Arrays, data: LocalData) -> tuple[Arrays, Arrays]:
-    """The sums of the parts of all rows, and of their squares."""
+    """Return the sums of the influences of all rows, and of their squares."""
     W = arrays["W"].astype(np.float64)
     sizes, share, each = arrays["sizes"], float(arrays["share"]), float(arrays["each"])
     shape = (len(W), len(arrays["gaps"]))
@@ -286,7 +285,7 @@ def _sum(arrays: Arrays, data: LocalData) -> tuple[Arrays, Arrays]:
 
 
 def _moved_scales(X: Array, arrays: Arrays) -> Array:
-    """How far rows move the squares of the scales, relative to these, but for one number."""
+    """Return how far rows move the squared scales, relative to these and up to one constant."""
     D = X**2
     if "roots" in arrays:
         by_share = np.flatnonzero(arrays["roots"] > 0.0)
@@ -296,13 +295,13 @@ def _moved_scales(X: Array, arrays: Arrays) -> Array:
 
 
 def _turn(X: Array, W: Array, factors: Array) -> Array:
-    """Rows times sum_l f_l w_l w_l' over the directions, and the last factor beside them."""
+    """Multiply rows by sum_l f_l w_l w_l' over the directions, and by the last factor outside of them."""
     along = X @ W * (factors[:-1] - factors[-1])
     return np.asarray(factors[-1] * X + along @ W.T)
 
 
 def _meaning(state: ErrorsState, model: Model) -> str:
-    """What the errors are of, and what is not in them."""
+    """Say what the errors describe, and what they leave out."""
     said = ["errors are of a run over other rows of the same sites; those by site, of one over other sites"]
     others = model.d - len(state.values)
     if others > 1 and state.following > _ALL * float(state.values[0]):
@@ -315,7 +314,7 @@ def _meaning(state: ErrorsState, model: Model) -> str:
 
 
 def _too_small(state: ErrorsState, model: Model) -> list[str]:
-    """That errors are too small, if rows are few or have heavy tails."""
+    """Say that the errors are too small, if rows are few or have heavy tails."""
     assert state.variances is not None
     said = []
     if model.n < _FEW_ROWS:
@@ -338,7 +337,7 @@ def _too_small(state: ErrorsState, model: Model) -> list[str]:
 
 
 def _not_told_apart(variances: Array, errors: Array) -> list[str]:
-    """Components with variances closer than their errors, so that either may be any mixture."""
+    """Return components whose variances are closer than their errors, so that they may be mixed with each other."""
     between = _APART * np.hypot(errors[:-1], errors[1:])
     close = np.flatnonzero(variances[:-1] - variances[1:] < between)
     if not len(close):
@@ -348,7 +347,7 @@ def _not_told_apart(variances: Array, errors: Array) -> list[str]:
 
 
 def _unlike(by_row: Array, by_site: Array, sites: int) -> list[str]:
-    """That sites differ by more than their rows explain: their number is what counts."""
+    """Say that sites differ by more than their rows explain, so that the number of sites counts."""
     rows = max(np.mean(by_row**2), np.finfo(float).tiny)
     times = float(np.sqrt(np.mean(by_site**2) / rows))
     if sites < _FEWEST or times < _UNLIKE:

@@ -37,7 +37,7 @@ from flower_pca.stages.opening import Opening, OpeningState, block_of, block_or_
 
 @dataclass(frozen=True)
 class PrivateOpeningState:
-    """What is asked for, among how many the noise is shared out, the sum of noised moments."""
+    """What is asked for, how many clients share the noise, and the sum of noisy moments."""
 
     sums: bool
     columns: bool
@@ -46,7 +46,7 @@ class PrivateOpeningState:
     clients: int = 0
 
     def divide(self, among: int) -> PrivateOpeningState:
-        """The state that knows among how many clients the noise of the sum is shared out."""
+        """Return the state that knows how many clients share the noise of the sum."""
         return replace(self, among=among)
 
 
@@ -155,7 +155,7 @@ class PrivateOpening(Stage[PrivateOpeningState]):
 
 
 def _onto(public: Frame, mean: Array) -> Frame:
-    """The frame of rows that were measured in a public one, of whose columns this is the mean, in their own units."""
+    """Convert the frame of rows that were measured in a public frame into their own units."""
     assert public.mean is not None
     assert public.scale is not None
     own = public.mean + public.scale * mean
@@ -172,7 +172,7 @@ _SLACK: Final = 1e-13  # Rounding may hide this share of the raw squares in the 
 
 @dataclass(frozen=True)
 class SummedState:
-    """The block to multiply, the first message's sums, those of the second as the opening's."""
+    """The block to multiply, and the sums of both messages."""
 
     seed: int
     width: int
@@ -186,7 +186,7 @@ class SummedState:
 
 @dataclass(frozen=True, kw_only=True)
 class SummedOpening(Stage[SummedState]):
-    """The opening in two messages, each of them a plain sum over the clients, as masks need it.
+    """The opening for masks: two messages, each of them a plain sum over the clients.
 
     First n_i, the sums of the columns and of their squares. Then, about the mean r of the first
     message, n_i again, the sums of x - r, the squared deviations, and P_i = (X_i - r)'(X_i - r) B;
@@ -288,14 +288,15 @@ class SummedOpening(Stage[SummedState]):
 
 
 def opening_of(state: SummedState) -> OpeningState:
-    """The state of the one-message opening that would know as much."""
+    """Return the state of the one-message opening with the same knowledge."""
     return OpeningState(state.seed, state.width, False, state.gaps, state.block, state.total)
 
 
 def _between(e: Array, seen: Array | int, block: Array) -> Array:
-    """What a mean that is e off takes from a product; where values are missing, what it takes of those that are there.
+    """Return the correction of a product for a mean that is off by e.
 
-    Then the product is a start only, and its entries stay within the bounds.
+    If values are missing, the correction counts the present values. The product is then only a start,
+    and its entries stay within the bounds.
     """
     e = np.sqrt(seen) * e
     return np.outer(e, e @ block)

@@ -1,8 +1,7 @@
-"""Openings in which clients do not count alike: no client more than a share, or only their medians.
+"""Openings in which not all clients count the same: at most up to a share, or only by medians.
 
-The message is that of any opening, and so is a client's half. The server keeps the answers of all
-clients until they are there, N d (p + 2) numbers, since what one of them counts hangs on all
-others.
+The message and the client half are those of the usual opening. The server keeps all answers, N d (p + 2)
+numbers, until every client has answered, because the weight of a client depends on all others.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _ALL: Final = 1e-9  # N times a share may be below 1 by this much.
 
 @dataclass(frozen=True, kw_only=True)
 class WeighingOpening(Opening):
-    """An opening whose answers come together once all of them are there.
+    """An opening that merges its answers after all of them have arrived.
 
     Attributes
     ----------
@@ -66,12 +65,12 @@ class WeighingOpening(Opening):
 
     @abstractmethod
     def _together(self, state: OpeningState, model: Model) -> tuple[Arrays, Weights]:
-        """What the answers come to, and what each client counts."""
+        """Merge the answers, and return the weight of each client."""
 
 
 @dataclass(frozen=True)
 class _Answers:
-    """The moments of all clients, one line each, and their products."""
+    """The moments of all clients, one row for each, and their products."""
 
     clients: tuple[int, ...]
     n: Array
@@ -91,7 +90,7 @@ class _Answers:
 
     @property
     def common(self) -> Arrays:
-        """What is no sum: how many rows there are in all, and what holds for each client."""
+        """The parts that are no sums: the total number of rows, and what holds for each client."""
         coarsest, by_rows = (np.max([reply[name] for reply in self.replies]) for name in ("eps", "rows"))
         n = np.array(int(self.n.sum()))
         found = {"n": n, "eps": np.asarray(coarsest), "rows": np.asarray(by_rows)}
@@ -100,17 +99,17 @@ class _Answers:
         return found
 
     def squares(self, frame: Frame) -> Array:
-        """t_i, the sum of squares of each client's rows in a frame."""
+        """Return t_i, the sum of squares of each client's rows in a frame."""
         return np.asarray(self.columns(frame).sum(axis=1))
 
     def columns(self, frame: Frame) -> Array:
-        """The same of each column, (N, d)."""
+        """Return the sums of squares by client and column, (N, d)."""
         clients = zip(self.n, self.mean, self.m2, self.seen, strict=True)
         moments = (Moments(int(n), mean, m2, seen) for n, mean, m2, seen in clients)
         return np.array([rows.sums(frame)[1] for rows in moments])
 
     def total(self, weights: Array) -> Arrays:
-        """Mean and squared deviations of all rows, those of client i counted w_i times."""
+        """Return mean and squared deviations of all rows, with weight w_i for client i."""
         seen = weights[:, None] * self.seen
         rows = np.maximum(seen.sum(axis=0), np.finfo(float).tiny)
         mean = (seen * self.mean).sum(axis=0) / rows
@@ -118,7 +117,7 @@ class _Answers:
         return {**self.common, "mean": mean, "m2": weights @ self.m2 + between.sum(axis=0)}
 
     def product(self, block: Array, mean: Array, weights: Array) -> Array:
-        """C B about this mean: sum_i w_i (P_i + n_i e_i e_i'B), with e_i how far the client's own mean is from it."""
+        """Return C B about this mean: sum_i w_i (P_i + n_i e_i e_i'B), with e_i the distance of client i's mean."""
         off = np.where(self.seen > 0.0, self.mean - mean, 0.0)
         weighted = (weights * self.n)[:, None]
         between = off.T @ (weighted * (off @ block))
@@ -167,10 +166,9 @@ class CappedOpening(WeighingOpening):
 
 @dataclass(frozen=True, kw_only=True)
 class MedianOpening(WeighingOpening):
-    """An opening whose frame is made of medians over the clients: of their means, deviations and largest values.
+    """An opening whose frame consists of medians over clients: of means, deviations and largest values.
 
-    With a share, a client counts as many rows as it has, but for no more than that share of all
-    rows counted.
+    With a share, a client counts by its number of rows, but for at most that share of all counted rows.
     """
 
     def _together(self, state: OpeningState, model: Model) -> tuple[Arrays, Weights]:
@@ -206,12 +204,12 @@ class MedianOpening(WeighingOpening):
         return np.asarray(answers.n * cap(answers.n, self.share))
 
     def _there(self, answers: _Answers) -> Array:
-        """What each client counts in the median of a column: nothing if it has no value there."""
+        """Return the weight of each client in a column's median, which is 0 if it has no value there."""
         return np.asarray(self._weights(answers)[:, None] * (answers.seen > 0.0))
 
 
 def cap(sizes: Array, share: float) -> Array:
-    """Of each size the part, at most 1, so that none is over this share of what is left.
+    """Return factors of at most 1 for the sizes, so that none exceeds this share of the remaining total.
 
     Raises
     ------

@@ -1,7 +1,7 @@
-"""Flower's client side: PCAClient, a node's rules, ready ClientApps, a client for each algorithm.
+"""Flower's client side: PCAClient, a node's rules, ready ClientApps, and a client for each algorithm.
 
-Those of the package's own algorithms stand in `named`; one that was registered elsewhere gets its
-client when that is first asked for.
+The clients of the package's own algorithms are in `named`. The client of any other registered algorithm
+is made when it is first requested.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""client_app() and register(): PCA in a ClientApp of Flower's message API, alone or beside the user's own functions."""
+"""client_app() and register(): PCA in a ClientApp of Flower's message API, alone or with the user's functions."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def register(
     mods: Sequence[Any] = (),
     **keywords: Any,
 ) -> None:
-    """Add PCA to a ClientApp, as actions beside its own: "train.pca", "evaluate.pca", "query.pca".
+    """Add PCA to a ClientApp as actions next to its own: "train.pca", "evaluate.pca", "query.pca".
 
     The strategy takes the same `action`.
 
@@ -134,7 +134,7 @@ _ACTIONS: Final[WeakKeyDictionary[ClientApp, list[str]]] = WeakKeyDictionary()
 
 
 def _list_action(app: ClientApp, action: str) -> None:
-    """Have the app say that it has PCA under this action. Flower itself only says which action it does not have."""
+    """List PCA's action in the app's errors, because Flower only names the action that is missing."""
     if app in _ACTIONS:
         _ACTIONS[app].append(action)
         return
@@ -146,10 +146,10 @@ def _list_action(app: ClientApp, action: str) -> None:
 
 
 class _Door:
-    """What becomes of a message to a node: its own client answers, or those that it hosts.
+    """The entry for a node's messages: its own client answers them, or the clients that it hosts.
 
-    Whatever is wrong, the server gets our words for it: those of an exception that gets away Flower
-    would send as they are.
+    After any error, the server gets a text of this package, because Flower would send the text of an uncaught
+    exception unchanged.
 
     Parameters
     ----------
@@ -163,7 +163,7 @@ class _Door:
         self._ready, self._hosts = ready, hosts or (lambda context: ())
 
     def answer(self, message: Message, context: Context, kind: str) -> Message:
-        """The answer to a message of this kind."""
+        """Return the answer to a message of this kind."""
         ready, config = self._ready, wire.Config(number=0)
         layout = wire.layout_of_request(message.content, kind) or wire.MESSAGE_API
         try:
@@ -181,7 +181,7 @@ class _Door:
         return Message(wire.write_reply(kind, *returned, layout=layout), reply_to=message)
 
     def introduce(self, message: Message, context: Context) -> Message:
-        """What the node says of itself before a run."""
+        """Return what the node says of itself before a run."""
         try:
             if hosted := self._hosts(context):
                 from flower_pca.hosting import messages
@@ -193,7 +193,7 @@ class _Door:
         return Message(wire.write_properties(properties), reply_to=message)
 
     def _host(self, content: Content, kind: str, context: Context, hosted: Sequence[int]) -> Content:
-        """The answers of the clients that a node hosts."""
+        """Return the answers of the clients that a node hosts."""
         from flower_pca.hosting import node  # Imported here because no other node needs it.
 
         try:
@@ -203,7 +203,7 @@ class _Door:
 
 
 class Ready:
-    """The clients of the nodes that a process serves, ready for their next message.
+    """The clients of the nodes that a process serves, ready for their next messages.
 
     Parameters
     ----------
@@ -227,7 +227,7 @@ class Ready:
         self._clients = Cache(_CACHED)
 
     def client(self, context: Context) -> PCAClient:
-        """The node's client, made with its first message in this process."""
+        """Return the node's client, which its first message in this process creates."""
         # Clients of one virtual node have its node id in common: partition-ids tell them apart.
         key = (context.run_id, context.node_id, context.node_config.get("partition-id"))
         known: PCAClient = self._clients.get(key, lambda: self._begin(context))
@@ -245,7 +245,7 @@ class Ready:
         return PCAClient(data, context=context, rules=own)
 
     def answer(self, kind: str, parameters: list[Array], config: wire.Config, context: Context) -> Returned:
-        """What the node's client returns to a message."""
+        """Return the answer of the node's client to a message."""
         try:
             served = self.client(context)
         except Exception as error:  # the rows cannot be used: the server is told which node, and why
@@ -255,11 +255,11 @@ class Ready:
         return served.fit(parameters, config)
 
     def words(self, error: Exception, context: Context) -> str:
-        """What the server is told of an error."""
+        """Return what the server may learn of an error."""
         return words_for_server(error, discreet=self._discreet(context))
 
     def refuse(self, error: Exception, kind: str, config: wire.Config, context: Context) -> Returned:
-        """What a node returns that has no client to answer."""
+        """Return the refusal of a node that has no client to answer."""
         first: Any = []
         if kind == wire.EVALUATE:
             first = 0.0

@@ -1,11 +1,11 @@
-"""PCAClient: the node's side of every algorithm, as a Flower NumPyClient with rules of its own.
+"""PCAClient: the node's side of every algorithm, as a Flower NumPyClient with its own rules.
 
-A message takes the same way whatever its stage: it is admitted by the rules, the rows are looked
-at, what the node remembers of the run is fetched, the stage's half answers, what the node does not
-share is taken out, what is left is weighed against what it has told before, and what has to be
-remembered is kept. See `_answer`.
+Every message is handled in the same steps, whatever its stage. The rules admit it. The node reads its
+rows and its memory of the run, and the stage's client half answers. The node removes what it does not
+share, compares the rest with all that it has sent before, and saves its memory. See `_answer`.
 
-What a node says of its columns, and which of them a run gets: by name, under the node's own rules.
+The module also decides what a node says of its columns, and which of them a run gets by name, under the
+node's own rules.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ STATISTICS: Final = Cache(8)
 
 
 def node_rows(data: Any, rules: Rules) -> LocalData | Stream:
-    """A node's rows. Of a file's path and its words, which no message may tell, nothing is kept."""
+    """Return a node's rows. A file's path and text are not kept, because no message may contain them."""
     if isinstance(data, LocalData | Stream):
         return data
     rows = Table.of(data, who=checks.NODE)
@@ -96,7 +96,7 @@ def node_rows(data: Any, rules: Rules) -> LocalData | Stream:
 
 
 def with_ids(rows: Table, column: str, *, indexed: bool = False) -> Table:
-    """The rows with the ids that the operator has named: a column of the table, or of its file, or the named index."""
+    """Return the rows with the operator's ids: a column of the table or file, or the named index."""
     cells = rows.texts.get(column)
     if cells is None and rows.names is not None and column in rows.names and isinstance(rows.values, np.ndarray):
         cells = rows.values[:, rows.names.index(column)]
@@ -117,7 +117,7 @@ def with_ids(rows: Table, column: str, *, indexed: bool = False) -> Table:
 
 
 def notice(data: LocalData | Stream, loaded: Any) -> None:
-    """Say in the node's own log which columns number its rows, and a file's faults; nowhere else.
+    """Log on the node only which columns number its rows, and faults of its file.
 
     Parameters
     ----------
@@ -143,7 +143,7 @@ def notice(data: LocalData | Stream, loaded: Any) -> None:
 
 
 def select(data: LocalData | Stream, request: wire.Request, rules: Rules) -> LocalData | Stream:
-    """The columns that a message asks for: those named, or all, which must then be numbers."""
+    """Return the columns that a message asks for: the named ones, or all, which must then be numbers."""
     names, split = request.frame.names, request.frame.split
     if split is not None or rules.split_columns or request.stage in _MAY_BE_OF_COLUMNS:
         parties.check(request, rules)
@@ -176,7 +176,7 @@ def select(data: LocalData | Stream, request: wire.Request, rules: Rules) -> Loc
 
 
 def _not_of_words(data: LocalData, names: tuple[str, ...]) -> tuple[str, ...]:
-    """The names that are neither columns of words that the node codes, nor made of these."""
+    """Return the names that are neither text columns that the node codes, nor made from one."""
     if not data.table.coded:
         return names
     own = {*data.table.coded}
@@ -184,16 +184,16 @@ def _not_of_words(data: LocalData, names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def of_run(data: LocalData | Stream, request: wire.Request) -> LocalData | Stream:
-    """The node's rows; in a run whose parties hold different columns, these as rows."""
+    """Return the node's rows, or its columns as rows if the parties of a run hold different columns."""
     if request.frame.split is None:
         return data
     return parties.rows_or_columns(data, request)
 
 
 def about(data: LocalData | Stream, request: wire.Request, rules: Rules, site: str) -> wire.Config:
-    """What the node says of itself beside an answer: its name, and the columns answered of.
+    """Return what a node adds to an answer about itself: its name, and the columns of the answer.
 
-    It tells names only if it shares them, and those of columns only if it is asked.
+    It sends names only if it shares them, and names of columns only on request.
     """
     wanted = request.frame.names
     heading = data.heading
@@ -263,7 +263,7 @@ class PCAClient(NumPyClient):
         self._settle(context)
 
     def within(self, context: Context) -> PCAClient:
-        """The same client in another context of its node: what does not depend on it is not done, nor checked, anew."""
+        """Return the same client for another context of its node, without the checks that are already done."""
         client = copy.copy(self)
         client._settle(context)
         return client
@@ -297,7 +297,7 @@ class PCAClient(NumPyClient):
         return wire.write_evaluate(arrays, n, request.number, self._key)
 
     def get_properties(self, config: wire.Config) -> dict[str, wire.Scalar]:
-        """What a server may know before a run: columns, algorithms served, layout, version."""
+        """Return what a server may know before a run: columns, algorithms served, layout and version."""
         data = self._rows()
         there = set(registry.TRACKERS) if isinstance(data, Stream) else set(registry.ALGORITHMS)
         columns = data.d or 0
@@ -306,7 +306,7 @@ class PCAClient(NumPyClient):
         return {"n_features": columns, "algorithms": ",".join(sorted(self._served & there)), **wire.SPOKEN}
 
     def _answer(self, request: wire.Request) -> tuple[Arrays, int, wire.Config]:
-        """The answer to a message, the number of rows that it is told to come from, and what is said of memory."""
+        """Return the answer to a message, the number of rows to report, and what is said of memory."""
         self._admit(request)
         rows = self._enough_rows(request)
         data = rows
@@ -369,9 +369,9 @@ class PCAClient(NumPyClient):
         return data
 
     def _require_same_rows(self, request: wire.Request, rows: LocalData | Stream) -> None:
-        """Refuse to go on with a run if the file of the node is another than at its first message.
+        """Refuse to continue a run if the node's file differs from the one at the run's first message.
 
-        Answers of both would be summed up. A node that keeps a copy of its rows has no other ones.
+        Otherwise, answers from both files would be summed. A node with a copy of its rows always uses the copy.
         """
         rules, context = self._rules, self._context
         at_rest = isinstance(rows, LocalData) and request.frame.split is None and not limits.is_silent(request.stage)
@@ -406,7 +406,7 @@ class PCAClient(NumPyClient):
         return memory.at(request.run, request.number)
 
     def _half(self, request: wire.Request, data: LocalData | Stream, before: Arrays) -> tuple[Arrays, Arrays]:
-        """What the stage's half returns and keeps; a refusal that tells of rows costs its price."""
+        """Return the answer of the stage's client half and its memory. A refusal about rows is charged."""
         try:
             return client_half.answer(
                 request.stage,
@@ -427,7 +427,7 @@ class PCAClient(NumPyClient):
             raise
 
     def _keep(self, request: wire.Request, before: Arrays, after: Arrays) -> None:
-        """Keep what the next message needs; under masks nothing from before."""
+        """Keep what the next message needs. Under masks, keep nothing of earlier messages."""
         if not (after or before):
             return
         if self._store is None:
@@ -440,7 +440,7 @@ class PCAClient(NumPyClient):
         self._store.save(Memory(request.run, request.number, {} if masked else before, after))
 
     def _keep_own(self, request: wire.Request, data: LocalData | Stream, after: Arrays) -> None:
-        """Leave the node what the algorithm gives the node itself, if it has said where."""
+        """Save the node's own result, if its operator has said where."""
         stage: str | None = request.stage
         if stage == messages.STAGE:
             stage = messages.inner_stage(request.arrays)  # none in a set-up
@@ -459,7 +459,7 @@ class PCAClient(NumPyClient):
                 files.write(place, "own result", header, own, private=True)
 
     def _settle(self, context: Context | None) -> None:
-        """Find out from the context who the node is, and where it keeps what it keeps."""
+        """Find out from the context which node this is, and where it stores its files."""
         self._context = context
         rules = self._rules
         self._key, self._name = wire.NO_KEY, ""
@@ -494,7 +494,7 @@ class PCAClient(NumPyClient):
 
     @property
     def _site(self) -> str:
-        """What the node tells that it is called."""
+        """The name by which the node calls itself."""
         if self._rules.share_names:
             return self._name or getattr(self._lots.data, "site", "")
         return ""
@@ -510,7 +510,7 @@ class PCAClient(NumPyClient):
         return refused
 
     def _note(self, request: wire.Request, config: wire.Config, up: Arrays) -> None:
-        """Write an answer down before it leaves the node."""
+        """Record an answer before it leaves the node."""
         stage = request.stage
         if stage == messages.STAGE:
             stage = messages.inner_stage(request.arrays) or stage
@@ -519,8 +519,8 @@ class PCAClient(NumPyClient):
 
 
 def _fixed(data: LocalData, path: Path | None, gaps: bool) -> FixedData:
-    """The rows by their fixed statistics. Those of columns of other parties' people belong to their newest view alone:
-    they are as large as the rows.
+    """Return the rows by their fixed statistics. For a party's columns as rows, statistics are as large as the rows, so
+    they are kept only with the newest view.
     """
     ready = None if isinstance(data, PartyColumns) else STATISTICS
     return FixedData.of(data, path, gaps=gaps, ready=ready)

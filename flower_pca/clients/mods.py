@@ -1,8 +1,8 @@
-"""Flower's mods around a node's functions: those that would spoil every answer are refused when the app is made.
+"""Refuse Flower mods around a node's functions that would spoil every answer, when the app is made.
 
-Mods that look at messages, or count them, go with any run. Those that add noise to what a client
-returns, or clip it, expect the weights of a model, under the names that the server has sent them
-by: no answer of ours is one.
+Mods that read or count messages work with any run. Mods that add noise to a client's answer, or clip it,
+expect the weights of a model under the names from the server's message. The answers of this package
+have another form.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _SPOIL: Final = {
 
 
 def require_honest(app: ClientApp, mods: Sequence[Any]) -> list[Any]:
-    """The mods of our functions, if they and those of the whole app leave answers as they are.
+    """Return the mods of our functions, if these and those of the whole app leave answers unchanged.
 
     Raises
     ------
     ConfigError
-        If one is known to change them.
+        If a mod is known to change answers.
     """
     # Flower has no public name for the mods of a whole app.
     for mod in (*getattr(app, "_mods", ()), *mods):
@@ -45,7 +45,7 @@ def require_honest(app: ClientApp, mods: Sequence[Any]) -> list[Any]:
 
 
 def _names_of(mod: Any) -> Iterator[str]:
-    """The names of a mod: its own, those of its base classes, and those of what a partial or a decorator wraps."""
+    """Return a mod's own name, those of its base classes, and those of a function that it wraps."""
     while isinstance(mod, functools.partial):
         mod = mod.func
     function = getattr(inspect.unwrap(mod), "__func__", inspect.unwrap(mod))  # The mod may be a bound method.

@@ -1,4 +1,4 @@
-"""A node's columns in runs whose parties hold different columns of the same people: whether it takes part, and how."""
+"""The rules of a node for runs whose parties hold different columns of the same people."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def check(request: wire.Request, rules: Rules) -> None:
 
 
 def _check_layout(request: wire.Request) -> None:
-    """Refuse a frame, or noise, in a message about columns."""
+    """Refuse a frame or noise in a message about columns."""
     if request.frame.arrays or request.frame.names is not None or request.frame.own:
         raise ProtocolError(
             f"A message about columns has a frame, although each node centers and scales its own columns. {_SENDER}"
@@ -62,7 +62,7 @@ def _check_layout(request: wire.Request) -> None:
 
 
 def _check_rows(stage: str | None, rules: Rules) -> None:
-    """Refuse a message about rows whose stage is one of columns, or of which the node tells its columns only."""
+    """Refuse a message about rows if its stage is one of columns, or the node answers only about columns."""
     if stage in _OWN:
         raise ProtocolError(f"A message of {stage} is about columns, and this one is about rows. {_SENDER}")
     if stage is not None and only_columns(rules):
@@ -73,17 +73,17 @@ def _check_rows(stage: str | None, rules: Rules) -> None:
 
 
 def _serves(stage: str) -> bool:
-    """Whether a stage's answers about columns tell nothing but products and their size."""
+    """Return whether a stage's answers about columns contain only products and their size."""
     return stage in _OWN or (stage in registry.STAGES and registry.STAGES[stage].products_only)
 
 
 def only_columns(rules: Rules) -> bool:
-    """Whether a node answers of nothing but its columns."""
+    """Return whether a node answers only about its columns."""
     return bool(rules.split_columns) and rules.split_columns != ANY
 
 
 def rows_or_columns(data: LocalData | Stream, request: wire.Request) -> LocalData | Stream:
-    """The node's rows, or its columns as rows where a run is about those; the newest is kept."""
+    """Return the node's rows, or its columns as rows in a run about columns. The newest view is kept."""
     split = request.frame.split
     if split is None or isinstance(data, PartyColumns):
         return data
@@ -104,7 +104,7 @@ def rows_or_columns(data: LocalData | Stream, request: wire.Request) -> LocalDat
 
 
 def names_of(data: LocalData | Stream) -> dict[str, object]:
-    """The names that belong to a node's own result: of its columns; and of its people, where loadings are in it."""
+    """Return the names in a node's own result: its columns, and its people if it contains loadings."""
     if isinstance(data, PartyColumns):
         return {"columns": data.data.names, "rows": data.data.table.ids}
     return {"columns": getattr(data, "names", None)}

@@ -1,4 +1,4 @@
-"""WithPCA: a NumPyClient that trains, and answers PCA's messages beside that, for an app with a client_fn."""
+"""WithPCA: a NumPyClient that trains and also answers PCA's messages, for an app with a client_fn."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class WithPCA(NumPyClient):
         self._training, self._pca = training, pca
 
     def get_parameters(self, config: wire.Config) -> list[Array]:
-        """The training client's."""
+        """Return the parameters of the training client."""
         return list(self._training.get_parameters(config))
 
     def get_properties(self, config: wire.Config) -> wire.Config:
-        """Those of both."""
+        """Return the properties of both clients."""
         return {**self._training.get_properties(config), **self._pca.get_properties(config)}
 
     def fit(self, parameters: list[Array], config: wire.Config) -> tuple[list[Array], int, wire.Config]:

@@ -1,1 +1,1 @@
-"""What a node allows, and how it holds a message against that."""
+"""What a node allows, and the checks of messages against it."""

@@ -1,4 +1,4 @@
-"""Which columns a node lets runs use as covariates: those that its own rule names."""
+"""The columns that runs may use as covariates, which the node's own rule names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from flower_pca.rows.covariates import Covariates
 
 
 def check(covariates: Covariates, rules: Rules) -> None:
-    """Refuse covariates that the rules of the node do not name."""
+    """Refuse covariates that the node's rules do not name."""
     allowed = {*rules.covariate_names}
     if ANY in allowed:
         return

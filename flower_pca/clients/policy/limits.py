@@ -1,13 +1,13 @@
-"""What every node refuses, without any rule of its own: messages that no strategy of ours sends.
+"""The limits that every node has without a rule. They refuse messages that no strategy of ours sends.
 
-A message is held against the stage of the node's own package, whose `asks` say what each array is
-(`core.kinds`). What they do not name is refused by name; and every number has its range, so that
-none makes a node work without end, ask for memory beyond that of its rows, or compute with what
-overflows. A message makes at most `MOST_STEPS` products of the rows and a block of at most max(d,
-`WIDEST`) columns. What a few bytes of it ask for, a width or all of C_i, takes no more memory than
-the rows in float64 taken twice and `SPARE` bytes; where it is not told how many rows there are,
-that tells little of it: `counted`. What a block in the message takes is a few times as much as the
-block.
+A message is compared with the stage in the node's own package, whose `asks` describe each array
+(`core.kinds`). Arrays that the stage does not name are refused. Every number has a range, so that no
+message makes a node work without end, use much more memory than its rows, or compute with numbers that
+overflow. A message asks for at most `MOST_STEPS` products of the rows with a block of at most
+max(d, `WIDEST`) columns. If a few bytes ask for a lot (a width, or all of C_i), the node uses at most
+twice the memory of its rows in float64, and `SPARE` bytes. If the number of rows is confidential, this
+limit reveals little of it: see `rows_for_memory`. A block in the message may take a few times its own
+size.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _SENDER: Final = "Check the sender."
 
 @dataclass(frozen=True)
 class Demand:
-    """What a message asks of a node: its stage, what that says of the arrays, and these.
+    """What a message asks of a node: its stage, the stage's description of the arrays, and the arrays.
 
     Attributes
     ----------
@@ -82,7 +82,7 @@ class Demand:
 
     @classmethod
     def of(cls, request: wire.Request) -> Demand:
-        """What this message asks."""
+        """Return the demand of a message."""
         masked = request.stage == messages.STAGE
         stage = request.stage
         if masked:
@@ -104,7 +104,7 @@ class Demand:
         return cls(stage, asks, Message({**arrays, **numbers}), frozenset(numbers), masked)
 
     def check(self) -> None:
-        """Refuse what the stage does not name, and what is not as it says."""
+        """Refuse arrays that the stage does not name, or that do not fit its description."""
         if unknown := sorted(self.arrays.keys() - self.asks.keys()):
             # The names are the sender's, however many and long: what is said of them is cut.
             raise ProtocolError(
@@ -127,7 +127,7 @@ class Demand:
             )
 
     def check_sizes(self, d: int | None, n: int | None) -> None:
-        """Refuse blocks that do not fit rows of d columns, or need too much memory for n."""
+        """Refuse blocks that do not fit rows of d columns, or that need too much memory for n rows."""
         most = max(d or 0, WIDEST)
         for name, a in self.arrays.items():
             ask = self.asks[name]
@@ -155,7 +155,7 @@ class Demand:
                     )
 
     def check_length(self, d: int | None) -> None:
-        """Of a run over streams, how many columns it has had: unknown to a node without rows."""
+        """Check how many columns a run over streams has had, which a node without rows does not know."""
         for name in (name for name in self.arrays if self.asks[name].counts_columns):
             length = int(self.arrays[name])
             if d is not None:
@@ -170,7 +170,7 @@ class Demand:
                 )
 
     def _columns(self, name: str) -> int:
-        """How many columns an array has, or tells the node to make."""
+        """Return how many columns an array has, or how many it asks the node to make."""
         a = self.arrays[name]
         if a.ndim == 2:
             return int(a.shape[1])
@@ -180,12 +180,12 @@ class Demand:
 
     @property
     def tells_products(self) -> bool:
-        """Whether it asks for more than what needs no products: means, deviations and counts."""
+        """Whether the message asks for products, and not only for means, deviations and counts."""
         return any(self._columns(name) or self.arrays[name].ndim == 2 for name in self.arrays)
 
     @property
     def takes_squares(self) -> bool:
-        """Whether the answer, or what it is made of, is as large as C_i."""
+        """Whether the answer, or something it is computed from, is as large as C_i."""
         if self.stage not in registry.STAGES:
             return False
         # kinds are the same for all numbers of columns
@@ -199,7 +199,7 @@ def _malformed(name: str, wrong: tuple[str, str]) -> ProtocolError:
 
 
 def check(request: wire.Request) -> None:
-    """Refuse numbers that no strategy sends, before anything is made of them."""
+    """Refuse numbers that no strategy sends, before they are used."""
     for name, a in {**request.every, **request.frame.arrays}.items():
         if a.dtype.kind not in "fiub" or not np.isfinite(a).all():
             got = "NaN or infinite entries"
@@ -222,7 +222,7 @@ def check(request: wire.Request) -> None:
 
 
 def check_arrays(request: wire.Request) -> None:
-    """Refuse arrays that the stage of the message does not name, or that are not what it says."""
+    """Refuse arrays that the stage of the message does not name, or that do not fit its description."""
     if request.stage == messages.STAGE:
         if strange := messages.strange(request.arrays):
             raise ProtocolError(f"{', '.join(strange)[:100]} is no array of a masked sum. {_SENDER}")
@@ -236,9 +236,9 @@ def check_arrays(request: wire.Request) -> None:
 
 
 def check_sizes(request: wire.Request, d: int | None, n: int | None = None) -> None:
-    """Refuse a frame that no strategy sends, and what takes too much memory beside n rows.
+    """Refuse a frame that no strategy sends, and messages that need too much memory for n rows.
 
-    Of a stream there is no n, and no d until it has begun.
+    A stream has no n, and no d until it has begun.
     """
     _check_frame(request, d)
     demand = Demand.of(request)
@@ -256,27 +256,27 @@ def check_sizes(request: wire.Request, d: int | None, n: int | None = None) -> N
 
 
 def widest(n: int, d: int, *, made: int) -> int:
-    """How many columns a block of a node's own may have, if so many of one width are there."""
+    """Return how many columns a block that the node makes may have, if there are this many of one width."""
     return (16 * n * d + SPARE) // (8 * d * made)
 
 
 def widest_of(request: wire.Request) -> Widest:
-    """The same of a batch of a stream, which is known only when it is taken."""
+    """Return the same limit for a batch of a stream, which is known only when it is taken."""
     made = _BLOCKS[request.stage == messages.STAGE]
     return lambda n, d: widest(rows_for_memory(n, request), d, made=made)
 
 
 def fits_memory(stage: str, n: int, d: int) -> bool:
-    """Whether a node of n rows has memory for C_i (d x d), as this message needs it."""
+    """Return whether a node with n rows has memory for C_i (d x d), as this message needs it."""
     squares = _SQUARES[stage == messages.STAGE]
     return 8 * squares * d * d <= 16 * n * d + SPARE
 
 
 def rows_for_memory(n: int, request: wire.Request) -> int:
-    """The rows by which memory is reckoned: all, where every answer says how many there are.
+    """Return the number of rows from which memory limits follow: all, if every answer gives it.
 
-    Where masks hide that, or they are a party's columns, or names are all that is asked for, it is
-    the power of 2 below; under noise none.
+    If masks hide the number, the rows are a party's columns, or only names are requested, it is rounded down
+    to a power of 2. Under noise, it is 0.
     """
     if NOISE in request.layers:
         return 0
@@ -288,18 +288,18 @@ def rows_for_memory(n: int, request: wire.Request) -> int:
 
 
 def is_silent(stage: str) -> bool:
-    """Whether an answer of this stage has no arrays."""
+    """Return whether an answer of this stage has no arrays."""
     return issubclass(registry.STAGES.get(stage, Stage), EmptyStage)
 
 
 def tells_products(stage: str, request: wire.Request) -> bool:
-    """Whether a message of this stage asks for more than means, deviations and counts."""
+    """Return whether a message of this stage asks for more than means, deviations and counts."""
     apart = (*_OPENINGS, *registry.OPENING_ONLY, messages.STAGE)
     return stage not in apart or Demand.of(request).tells_products
 
 
 def adds_up(stage: str) -> bool:
-    """Whether answers of an algorithm are sums, be it with parameters of its own; those of any other stage may be."""
+    """Return whether an algorithm's answers can be summed with some parameters. Other stages may always be."""
     if stage not in registry.ALGORITHMS:
         return True
     algorithm = registry.ALGORITHMS[stage]
@@ -307,8 +307,8 @@ def adds_up(stage: str) -> bool:
 
 
 def bare(stage: str, arrays: Arrays) -> bool:
-    """Whether an answer can be no sum: of a stage that is not known, or of an algorithm whose answers never add up; or
-    without parts, or with some that mean something singly only.
+    """Return whether an answer cannot be a sum: its stage is unknown, its algorithm's answers never add up, it has no
+    parts, or some parts have a meaning only by themselves.
     """
     if stage not in registry.STAGES or not adds_up(stage):
         return True

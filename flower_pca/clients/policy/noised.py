@@ -1,7 +1,7 @@
-"""Rows of a node with `max_epsilon`: what is wrong with a row is the matter of this row alone.
+"""Rows of a node with `max_epsilon`. A fault in one row affects only this row.
 
-Noise covers one row more or less. It does not cover an answer that is refused, or is of other
-columns, because of one row. So such a node decides nothing by its rows:
+Noise hides whether one row is present. It does not hide that an answer is refused, or has other columns,
+because of one row. Such a node therefore decides nothing by its rows:
 
     a column that has text in a cell     is a column of numbers, like all others
     a cell that is no finite number      counts as the constant that gap_values names for the
@@ -9,7 +9,7 @@ columns, because of one row. So such a node decides nothing by its rows:
                                          does a row without any number
     few rows, none, or rare values       are answered from
 
-The node's log says what its operator has to know of the rows.
+The node's log tells its operator about faults in the rows.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NAMED: Final = 5  # columns that a warning names
 
 
 def usable(rows: Table, rules: Rules) -> Table:
-    """The rows with a number, or NaN, in every cell of every column that has a name."""
+    """Return the rows with a number or NaN in every cell of each named column."""
     values, names = rows.values, rows.names
     if not hasattr(values, "dtype"):
         values = np.asarray(values)
@@ -66,7 +66,7 @@ def usable(rows: Table, rules: Rules) -> Table:
 
 
 def _numbers(cells: Array) -> Array:
-    """The numbers of a column, with NaN for every cell that is none."""
+    """Return the numbers of a column, with NaN for every other cell."""
     return np.array([_number(cell) for cell in np.asarray(cells).tolist()], dtype=np.float64)
 
 
@@ -78,7 +78,7 @@ def _number(cell: Any) -> float:
 
 
 def _finite(values: Any) -> Any:
-    """The same with NaN for what is infinite; the very array if there is nothing of that kind."""
+    """Replace infinite values by NaN. Without any, return the array itself."""
     if values.dtype.kind != "f":
         return values
     if hasattr(values, "tocsr"):
@@ -93,7 +93,7 @@ def _finite(values: Any) -> Any:
 
 
 def _filled(values: Any, constants: Array | None) -> Any:
-    """The same with the constants of its columns in each row that has any number at all."""
+    """Fill missing values with the columns' constants in each row that has at least one number."""
     if constants is None or values.dtype.kind != "f":
         return values
     if hasattr(values, "tocsr"):
@@ -108,7 +108,7 @@ def _filled(values: Any, constants: Array | None) -> Any:
 
 
 def _warn(values: Any, names: tuple[str, ...] | None, rules: Rules) -> None:
-    """Say in the node's own log what its operator has to know of the rows."""
+    """Log on the node what its operator has to know of the rows."""
     n, d = map(int, values.shape)
     log = logging.getLogger("flwr")
     if n < rules.min_rows:
@@ -130,7 +130,7 @@ def _warn(values: Any, names: tuple[str, ...] | None, rules: Rules) -> None:
 
 
 def _gaps(values: Any, d: int) -> Array:
-    """How many cells of each column are no numbers."""
+    """Count the cells of each column that are not numbers."""
     if values.dtype.kind != "f":
         return np.zeros(d, dtype=np.int64)
     if hasattr(values, "tocsr"):

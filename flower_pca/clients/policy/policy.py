@@ -1,4 +1,4 @@
-"""Policy: holds a node to its rules, whatever a message asks. No message gets what the policy refuses."""
+"""Policy: applies a node's rules to every message. No message gets what the policy refuses."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LOUDEST: Final = 256.0  # The largest budget that a node believes a run has, an
 
 
 class Policy:
-    """Holds a node to its rules: which algorithms, in masks only, so much noise, so many messages.
+    """Applies a node's rules: which algorithms, whether only under masks, how much noise, how many messages.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ class Policy:
         self._rules, self._served, self._context = rules, served, context
 
     def admit(self, request: wire.Request) -> None:
-        """Refuse a message for what it is. One that asks for names alone is held to the rules about names and noise."""
+        """Refuse a message by its kind. If it asks for names alone, only the rules on names and noise apply."""
         if NOISE in request.layers or self._rules.floor is not None:
             self._check_noise(request)
         if not limits.is_silent(request.stage):
@@ -59,7 +59,7 @@ class Policy:
             self._check_masks(request)
 
     def _check_algorithm(self, request: wire.Request) -> None:
-        """What the message names, and the algorithms that its stage belongs to, must be served."""
+        """Require that the named algorithm and all algorithms that the stage belongs to are served."""
         inner = None
         if request.stage == messages.STAGE:
             inner = messages.inner_stage(request.arrays)
@@ -96,7 +96,7 @@ class Policy:
             )
 
     def _check_noise(self, request: wire.Request) -> None:
-        """As much noise as the node insists on; but in a set-up of masks, which tells of no row."""
+        """Require as much noise as the node's rule, except in a set-up of masks, which has no data of rows."""
         if request.stage == messages.STAGE and messages.inner_stage(request.arrays) is None:
             return
         says = request.layers.get(NOISE)
@@ -146,7 +146,7 @@ class Policy:
             )
 
     def count(self) -> None:
-        """Count a message of this run, if there is room for one more."""
+        """Count a message of this run, if the run may have one more."""
         most = self._rules.max_messages
         if most is None or self._context is None:
             return
@@ -159,10 +159,10 @@ class Policy:
         records.put_values(self._context.state, _ANSWERED, {"messages": answered + 1})
 
     def frame_of(self, request: wire.Request, data: LocalData) -> Frame:
-        """The frame of the message, with what the node itself lets stand for missing values where noise is asked for.
+        """Return the message's frame. With noise, the node's own constants replace missing values.
 
-        A mean that is computed of the rows moves with each of them, and all rows with a gap move
-        along: no noise that is meant for one row hides that. Constants do not.
+        A mean of the rows moves with each row, and moves all rows with a missing value. Noise for a single row
+        does not hide this. Constants do not move.
         """
         if NOISE in request.layers and self._rules.max_epsilon is not None:
             # Constants are in the rows already. A row with another gap is not finite, and counts as zeros.
@@ -181,7 +181,7 @@ class Policy:
         return replace(request.frame, fill=np.nan_to_num(constants), own=False)
 
     def _check_gaps(self, request: wire.Request, data: LocalData) -> None:
-        """What a server lets stand for missing values tells of the rows with gaps: only as the node's rule has it."""
+        """Check what the server puts in place of missing values, because it reveals the rows that have them."""
         chosen = request.frame.fill is not None or "gaps" in request.arrays
         if request.frame.own or not chosen:
             return
@@ -197,7 +197,7 @@ class Policy:
             )
 
     def without_local_results(self, request: wire.Request, up: Arrays, d: int | None) -> Arrays:
-        """The answer without the node's own results, unless it agrees or a sum covers them."""
+        """Remove the node's own results from an answer, unless it agrees or a sum hides them."""
         if self._rules.share_own or request.stage == messages.STAGE:
             return up
         parts = registry.STAGES[request.stage].parts(request.arrays, d or None)
@@ -210,7 +210,7 @@ class Policy:
         return shown
 
     def declines(self, request: wire.Request, rows: LocalData | Stream) -> wire.Config:
-        """Why the node would not serve what the run may go on with, which tells all of C_i; nothing if it would."""
+        """Say why the node would not serve the alternative algorithm, which sends all of C_i, or return ""."""
         alternative, most = request.alternative, self._rules.max_columns
         if alternative and alternative not in self._served:
             return {wire.DECLINES: f"it serves {', '.join(sorted(self._served))}"}

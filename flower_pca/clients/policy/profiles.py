@@ -1,7 +1,7 @@
-"""Profiles: sets of a node's rules by name, each with every rule that its one promise needs.
+"""Profiles: named sets of a node's rules. Each set has every rule that its promise needs.
 
-What a node's operator sets beside a profile takes the place of the profile's own rule, but for what
-the profile cannot do without.
+If a node's operator sets a rule in addition to a profile, it replaces the profile's rule, except for rules
+that the profile requires.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SETS: Final[Mapping[str, Mapping[str, Any]]] = {
 
 
 def chosen(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The rules of a profile, with those that are given in place of its own."""
+    """Return a profile's rules, replaced by the given ones where these differ."""
     checks.choice("profile", name, tuple(SETS))
     found = {**SETS[name], **given}
     least = found.get("min_rows")

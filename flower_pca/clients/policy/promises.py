@@ -1,4 +1,4 @@
-"""What the profile of a node promises, and what of that the node's own rules give up."""
+"""What a node's profile promises, and which promises the node's own rules give up."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ _FALLING: Final = ("max_groups", "max_dropouts", "max_epsilon", "max_delta")
 
 
 def promise(rules: Rules) -> str:
-    """What the profile promises, in the rules' own numbers."""
+    """Return the profile's promise, with the numbers of the rules."""
     if rules.profile:
         return PROMISES[rules.profile].format(**vars(rules))
     return ""
 
 
 def weaker(rules: Rules) -> dict[str, str]:
-    """What rules weaker than those of their profile leave open, by rule; nothing without one."""
+    """Return, by rule, what rules weaker than the profile's leave open. Without a profile, return nothing."""
     if not rules.profile:
         return {}
     found = {}
@@ -85,7 +85,7 @@ def weaker(rules: Rules) -> dict[str, str]:
 
 
 def announce(rules: Rules, context: Context | None) -> None:
-    """Say in the node's log, once a run, which profile it runs and what is left open of it."""
+    """Log on the node, once a run, its profile and what its rules leave open."""
     if context is not None:
         # Flower starts a process for every message, so the run's state has to know.
         if records.values_in(context.state, _ANNOUNCED):
@@ -111,7 +111,7 @@ def _stricter(name: str, own: Any, set_by: Any) -> bool:
 
 
 def comparing(names: Any) -> bool:
-    """Whether one of these algorithms compares rows."""
+    """Return whether one of these algorithms compares rows."""
     listed = names
     if isinstance(names, str):
         listed = [names]

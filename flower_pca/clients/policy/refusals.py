@@ -1,4 +1,4 @@
-"""How a node says no: why, by name, and without a word that tells of its rows where it must not."""
+"""The refusals of a node. They say why, but reveal nothing of its rows if they must not."""
 
 from __future__ import annotations
 
@@ -18,20 +18,19 @@ OPERATOR: Final = "Ask the node's operator."  # The operator alone can change wh
 
 
 class RefusalError(FlowerPCAError):
-    """The node's own rules forbid the answer."""
+    """An answer that the node's own rules forbid."""
 
 
 def quiet(stage: object, names: Iterable[str]) -> bool:
-    """Whether not even the number of rows may be told: under masks, and with noise."""
+    """Return whether even the number of rows is confidential, as under masks and with noise."""
     return stage == messages.STAGE or any(name.startswith(f"{NOISE}.") for name in names)
 
 
 def words_for_server(error: Exception, *, discreet: bool) -> str:
-    """What the server is told of an error.
+    """Return what the server may learn of an error.
 
-    What speaks of the node's files and their cells stays in its own log; so does what is no refusal
-    of ours, whose words are of Python's or of a library's making. A node that is `discreet` does
-    not say what was found in its rows.
+    Errors about the node's files and their cells stay in its own log. So do errors of Python or a library. A
+    node that is `discreet` does not say what was found in its rows.
     """
     text, log = str(error), logging.getLogger("flwr")
     if not isinstance(error, FlowerPCAError):
@@ -51,7 +50,7 @@ def words_for_server(error: Exception, *, discreet: bool) -> str:
 
 
 def _place(error: Exception) -> str:
-    """Where an error was raised, in a few words: a message may cause many, and each shall take one line of a log."""
+    """Say briefly where an error was raised. A message may cause many, each on one line of a log."""
     frames = traceback.extract_tb(error.__traceback__)
     if not frames:
         return type(error).__name__
@@ -61,7 +60,7 @@ def _place(error: Exception) -> str:
 
 
 def _kind(error: Exception) -> str:
-    """What an error is called; of the system's also what its number says, which names no file."""
+    """Return the name of an error. For a system error, add the text of its number, which names no file."""
     # somebody's own code may have made it of other things
     if isinstance(error, OSError) and isinstance(error.errno, int):
         return f"{type(error).__name__}: {os.strerror(error.errno)}"
@@ -71,7 +70,7 @@ def _kind(error: Exception) -> str:
 def refusal(
     error: Exception, config: wire.Config, key: int, *, discreet: bool, about: wire.Config | None = None
 ) -> wire.Config:
-    """What a node answers that cannot; `about` is what it says of itself.
+    """Return the answer of a node that cannot answer. `about` is what it says of itself.
 
     Under masks and under noise every node is `discreet`.
     """
@@ -91,9 +90,9 @@ def refusal(
 
 @contextmanager
 def naming(request: wire.Request) -> Iterator[None]:
-    """Turn what a malformed message makes of Python into a refusal, in words that tell of no row.
+    """Turn Python's errors about a malformed message into a refusal that reveals nothing of rows.
 
-    Those of the error may name cells of the rows: they stay in the node's own log.
+    The text of the error may name cells of the rows, so it stays in the node's own log.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""Rules: what a node allows, whatever a server asks. Documented and checked here, and nowhere else.
+"""Rules: what a node allows. They are documented and checked here, and nowhere else.
 
 They come as an object (`PCAClient(data, rules=Rules(min_rows=50))`), as plain keywords of whatever
 takes one (`client_app(load, min_rows=50)`), or from the keys of a node-config (`min-rows=50`). All
@@ -71,12 +71,12 @@ _NEAR: Final = 0.8  # If two names are this similar by difflib, one is a misspel
 
 
 def everything() -> tuple[str, ...]:
-    """All that a node can be asked for by name: algorithms, trackers, the counts of monitoring, and scaling alone."""
+    """Return all that a rule can name: algorithms, trackers, the counts of monitoring, and scaling alone."""
     return tuple(chain(registry.ALGORITHMS, registry.TRACKERS, registry.EXTRA_STAGES, registry.OPENING_ONLY))
 
 
 def rules_of_simulation(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The rules of nodes whose rows are those of the run with this run-config: they are simulated, and have no foe."""
+    """Return the rules of simulated nodes for this run-config. Their rows are those of the run's own user."""
     free: dict[str, Any] = {"allow": everything(), "answers": "rows", "missing": "mean", "split_columns": "any"}
     free |= {name: str(config[name]) for name in _OF_RUNS if config.get(name)}
     named = ",".join(str(config[name]) for name in _COVARIATES if config.get(name))
@@ -86,7 +86,7 @@ def rules_of_simulation(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class WithoutRows(Set[str]):
-    """All names of algorithms that compare no rows; to look one up imports that one only."""
+    """The names of all algorithms that compare no rows. Looking one up imports only this one."""
 
     def __contains__(self, name: object) -> bool:
         return name in everything() and not registry.STAGES[str(name)].by_row
@@ -328,7 +328,7 @@ class Rules:
             logging.getLogger("flwr").warning(_UNSIGNED)
 
     def _check_together(self) -> None:
-        """Refuse rules that do not go with one another, and constants for gaps that are none."""
+        """Refuse rules that do not work together, and constants for missing values that are not numbers."""
         if self.max_epsilon is not None and self.categorical:
             raise ConfigError(
                 f"categorical={self.categorical!r} cannot be used beside max_epsilon, because whether a level is told "
@@ -393,7 +393,7 @@ class Rules:
 
     @classmethod
     def of(cls, rules: Rules | None, given: Mapping[str, Any]) -> Rules:
-        """The rules, with those that are given by name in place of their own."""
+        """Return the rules with the values given by name in place of their own."""
         checks.parameters("the rules of a node", given, [f.name for f in fields(cls)])
         own = rules or cls()
         if not given:
@@ -413,7 +413,7 @@ class Rules:
         return found
 
     def _check_profile(self) -> None:
-        """Refuse rules that are no such profile."""
+        """Refuse rules that break the promise of their profile."""
         if self.profile == "masked" and self.trusted_keys is None:
             raise ConfigError(
                 "The profile masked needs trusted_keys: without them a server can take part as another node, and "
@@ -429,7 +429,7 @@ class Rules:
         Raises
         ------
         ConfigError
-            If a key is nearly that of a rule: its operator believes that it holds.
+            If a key nearly matches a rule, because its operator believes that the rule applies.
         """
         names = {f.name.replace("_", "-"): f.name for f in fields(cls)}
         _require_spelling(tuple(config), tuple(names))
@@ -441,7 +441,7 @@ class Rules:
 
     @property
     def columns_of_words(self) -> tuple[str, ...]:
-        """The columns of words whose levels are told."""
+        """The text columns whose levels may be sent."""
         if not self.categorical:
             return ()
         from flower_pca.names.levels import read_levels
@@ -450,7 +450,7 @@ class Rules:
 
     @cached_property
     def covariate_names(self) -> tuple[str, ...]:
-        """The columns that runs may use as covariates; a level such as sex=M stands for its column, sex."""
+        """The columns that runs may use as covariates. A level such as sex=M stands for its column, sex."""
         from flower_pca.names.coding import source_of
 
         given = self.covariates.split(",") if isinstance(self.covariates, str) else self.covariates
@@ -466,7 +466,7 @@ class Rules:
 
     @cached_property
     def _constants(self) -> float | dict[str, float] | None:
-        """The number for all columns, or those by name."""
+        """The constant for all columns, or the constants by name."""
         given = self.gap_values
         if given is None:
             return None
@@ -489,7 +489,7 @@ class Rules:
         return dict(numbers)
 
     def constants(self, names: Sequence[str] | None, d: int) -> Array | None:
-        """What stands for gaps in each of d columns of these names; NaN where nothing does, None without the rule."""
+        """Return the constants for missing values of d columns, with NaN for none, or None without the rule."""
         numbers = self._constants
         if numbers is None:
             return None
@@ -500,7 +500,7 @@ class Rules:
 
     @cached_property
     def floor(self) -> Floor | None:
-        """What the node insists on in runs with noise; None where it does not insist on noise."""
+        """The noise that the node requires in runs with noise, or None if it requires none."""
         if self.min_noise is None and self.max_clip is None and self.max_epsilon is None:
             return None
         least = self.min_noise
@@ -510,31 +510,31 @@ class Rules:
 
     @property
     def budget(self) -> float | None:
-        """What all answers with noise may cost together, as a sum of mu^2; None for no limit."""
+        """The budget for all answers with noise together, as a sum of mu^2, or None for no limit."""
         if self.max_epsilon is None or self.max_delta is None:
             return None
         return noise_of(self.max_epsilon, self.max_delta) ** 2
 
     @property
     def counts_groups(self) -> bool:
-        """Whether the node keeps to so many groups."""
+        """Whether the node limits its groups."""
         return self.max_groups is not None or self.max_dropouts is not None
 
     @property
     def group_limits(self) -> tuple[int, int] | None:
-        """How many groups there may be, and how many of one may be lost; None: no limit."""
+        """How many groups there may be, and how many members of one may be lost. None means no limit."""
         if not self.counts_groups:
             return None
         return self.max_groups or 1, self.max_dropouts or 0
 
     @property
     def keeps_rows(self) -> bool:
-        """Whether the node answers from a copy of its rows, whatever becomes of its file."""
+        """Whether the node answers from a copy of its rows, even if its file changes."""
         return self.min_change is not None or self.max_epsilon is not None
 
     @property
     def keeps_ledger(self) -> bool:
-        """Whether a rule holds over all runs, so that what is told has to be written down."""
+        """Whether a rule covers all runs, so that the node must record its answers."""
         lasting = (self.max_messages_ever, self.max_columns, self.max_epsilon)
         return self.counts_groups or any(rule is not None for rule in lasting)
 
@@ -545,7 +545,7 @@ class Rules:
 
     @cached_property
     def identity(self) -> Identity | None:
-        """What the node signs its keys with and whose keys it believes. The files are read once, when first needed."""
+        """The node's signing key and the keys that it trusts. The files are read once, when first needed."""
         if self.sign_key is None and self.trusted_keys is None:
             return None
         # Imported here because it needs cryptography, which no other client needs.
@@ -557,7 +557,7 @@ class Rules:
 
 @lru_cache
 def _require_spelling(keys: tuple[str, ...], names: tuple[str, ...]) -> None:
-    """Refuse keys of a node-config that are nearly the name of a rule. The nodes of a simulation have the same keys."""
+    """Refuse node-config keys that nearly match a rule. Simulated nodes have the same keys."""
     for key in keys:
         near = difflib.get_close_matches(key.replace("_", "-").lower(), names, n=1, cutoff=_NEAR)
         if near and key not in names:

@@ -1,24 +1,24 @@
-"""Columns, and combinations of columns, that tell of few rows.
+"""Find columns, and combinations of columns, that reveal few rows.
 
-The products with a column are sums over the rows weighted by it. If few rows have a value there, or
-another value than most, the sum is one over these few: the carrier of a rare code is told. The same
-holds for a combination of columns. If 60 people have diabetes, and 59 of them take insulin, then
-the difference of the two columns is one person.
+The products with a column are sums over the rows weighted by it. If few rows have a value there, or a value
+that differs from most, the sum covers only these few rows and reveals them, for example the carrier of a
+rare code. The same holds for a combination of columns. If 60 people have diabetes, and 59 of them take
+insulin, then the difference of the two columns is one person.
 
     single columns        of any kind: fewer than `least` rows have a value, or another than most
     pairs                 of columns with few different values: fewer than `least` rows lie off a line
     larger combinations   of such columns, with small whole coefficients, as a + b - c
 
-What is looked at is all columns of the table, whichever a run asks for: of two runs, one with each
-column of a pair, the difference of the answers is that person too. So of a pair or a larger
-combination the column whose name comes last is in no run, and all others may be.
+All columns of the table are checked, whichever columns a run asks for. Otherwise, two runs with one column
+of a pair each would reveal the person by the difference of their answers. In a pair or a larger
+combination, the column whose name comes last is therefore excluded from all runs. All others may be used.
 
-If the server may choose what stands for missing values (`missing="mean"` of the node), it learns the
-sum of the rows with a gap in a column. So the gaps of a column then count as a column of codes.
+If the server may choose what replaces missing values (`missing="mean"` of the node), it learns the sum of
+the rows with a missing value in a column. The missing values of a column then count as a column of codes.
 
-Nothing here looks at combinations of columns with many different values, such as a total that is
-the sum of its parts in all rows but one; nor at any combination in a table with more than `MOST`
-columns of codes, such as genotypes.
+Combinations of columns with many different values are not checked, such as a total that is the sum of its
+parts in all rows except one. Tables with more than `MOST` columns of codes, such as genotypes, are not
+checked for combinations at all.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ _NEAR: Final = 1e-6  # A coefficient may miss a whole number by this much.
 
 
 def find(data: LocalData, rules: Rules, kept: Path | None = None) -> dict[str, str]:
-    """The columns that no run may have because they tell of fewer than min_rows rows, but for those allowed.
+    """Return the columns that no run may use because they reveal fewer than min_rows rows, except allowed ones.
 
-    Each with the combination that it belongs to, in words; a column that is rare by itself stands for itself.
+    Each column comes with its combination in words. A column that is rare by itself is its own combination.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ def find(data: LocalData, rules: Rules, kept: Path | None = None) -> dict[str, s
 
 
 def _kept(path: Path, key: str, look: Callable[[], dict[str, str]]) -> dict[str, str]:
-    """What was found of rows with this digest, by this process or one before."""
+    """Return what this process or an earlier one has found in rows with this digest."""
     try:
         found = dict(files.read(path, _KIND, private=True)[0]["found"])
     except (FileNotFoundError, FlowerPCAError, KeyError, TypeError, ValueError):
@@ -120,7 +120,7 @@ def _kept(path: Path, key: str, look: Callable[[], dict[str, str]]) -> dict[str,
 
 
 def check(data: LocalData, wanted: LocalData, rules: Rules, kept: Path | None = None) -> None:
-    """Refuse columns that tell of fewer than min_rows rows: by name to the operator, to no server.
+    """Refuse columns that reveal fewer than min_rows rows. Only the operator learns their names.
 
     Parameters
     ----------
@@ -162,13 +162,13 @@ def _exceptions(rules: Rules) -> Collection[str]:
 
 
 def _columns(data: LocalData, places: list[int]) -> Array:
-    """Some columns of all rows."""
+    """Return some columns of all rows."""
     # All columns at once would be a copy of rows that may be memory-mapped.
     return np.concatenate([block[:, places] for block in data.blocks()])
 
 
 def _rare(data: LocalData, least: int) -> list[int]:
-    """The places of the columns that tell of so few rows."""
+    """Return the positions of the columns that reveal this few rows."""
     found = []
     for start in range(0, data.d, _CHUNK):
         part = _columns(data, [*range(start, min(start + _CHUNK, data.d))])
@@ -191,7 +191,7 @@ def _tells_few(column: Array, least: int) -> bool:
 
 
 def _coded(data: LocalData) -> list[int]:
-    """The places of the columns with few different values, but more than one."""
+    """Return the positions of the columns with few different values, but more than one."""
     found = []
     for start in range(0, data.d, _CHUNK):
         part = _columns(data, [*range(start, min(start + _CHUNK, data.d))])
@@ -202,16 +202,16 @@ def _coded(data: LocalData) -> list[int]:
 
 
 def has_few_gaps(data: LocalData, least: int) -> bool:
-    """Whether a column lacks the values of some rows, but of fewer than so many.
+    """Return whether a column has missing values in some rows, but in fewer than this number.
 
-    If the server chooses what stands for them, the sum of these rows is told.
+    If the server chooses what replaces missing values, it learns the sum of these rows.
     """
     gaps = data.n - np.asarray(data.observed().seen)
     return bool(np.any((gaps > 0) & (gaps < least)))
 
 
 def _with_gaps(data: LocalData) -> list[int]:
-    """The places of the columns with missing values."""
+    """Return the positions of the columns with missing values."""
     if not data.missing:
         return []
     seen = np.broadcast_to(np.asarray(data.observed().seen), data.d)
@@ -219,7 +219,7 @@ def _with_gaps(data: LocalData) -> list[int]:
 
 
 def _combined(data: LocalData, places: list[int], gaps: list[int], least: int) -> Iterator[tuple[int, ...]]:
-    """Combinations that have one value in all rows but few, of columns of codes, and after them of others' gaps."""
+    """Find combinations with one value in all but few rows: first of coded columns, then with missing values."""
     if len(places) + len(gaps) < 2:
         return
     codes = _columns(data, places).astype(np.float64)
@@ -243,7 +243,7 @@ def _combined(data: LocalData, places: list[int], gaps: list[int], least: int) -
 
 
 def _pairs(codes: Array, least: int) -> Iterator[tuple[int, int]]:
-    """Pairs of columns whose values lie on a line in all rows but few."""
+    """Find pairs of columns whose values lie on a line in all but few rows."""
     inverse = [np.unique(column, return_inverse=True) for column in codes.T]
     for i, j in np.argwhere(np.triu(_alike(inverse, least), 1)).tolist():
         (first, a), (others, b) = inverse[i], inverse[j]
@@ -254,7 +254,7 @@ def _pairs(codes: Array, least: int) -> Iterator[tuple[int, int]]:
 
 
 def _alike(inverse: list[tuple[Array, Array]], least: int) -> Array:
-    """Which columns can lie on a line with which, all rows but few.
+    """Return which columns can lie on a line with each other in all but few rows.
 
     The rows with the most frequent value of one column then are, but for few, those with some value
     of the other. A column whose most frequent value few rows have can be so with any.
@@ -271,7 +271,7 @@ def _alike(inverse: list[tuple[Array, Array]], least: int) -> Array:
 
 
 def _off_a_line(points: Array, counts: Array, least: int) -> bool:
-    """Whether fewer than so many rows, yet some, lie off a line through two of the cells."""
+    """Return whether some rows, but fewer than this number, lie off a line through two of the cells."""
     # Of cells as large as that each is on the line.
     large = np.flatnonzero(counts >= least)
     if len(large) >= 2:
@@ -290,7 +290,7 @@ def _off_a_line(points: Array, counts: Array, least: int) -> bool:
 
 
 def _larger(codes: Array, least: int) -> list[tuple[int, ...]]:
-    """Combinations of more columns, by vectors of the columns' span that are 0 in all rows but few.
+    """Find combinations of more columns, by vectors of their span that are 0 in all but few rows.
 
     Such a vector of length 1 has all of its squares in these rows, so one of them has a leverage of
     1 / least at least. From there the rows with the largest squares, fewer than `least`, and the
@@ -321,9 +321,9 @@ def _larger(codes: Array, least: int) -> list[tuple[int, ...]]:
 
 
 def _small_whole(z: Array, columns: Array) -> tuple[int, ...]:
-    """The columns of a combination, if they are few and their coefficients are in proportion to small whole numbers.
+    """Return a combination's columns, if they are few with coefficients in small whole-number proportions.
 
-    The coefficient of the constant, which is in place 0, may be anything.
+    The coefficient of the constant, at position 0, may have any value.
     """
     z = np.where(columns == 0, 0.0, z)
     used = np.flatnonzero(np.abs(z) > _NEAR * np.abs(z).max())

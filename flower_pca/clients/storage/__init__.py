@@ -1,1 +1,1 @@
-"""What a node keeps: memory between messages, and the account of what has left it."""
+"""What a node stores: memory between messages, and the account of what it has sent."""

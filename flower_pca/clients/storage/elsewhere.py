@@ -1,10 +1,9 @@
-"""Ledgers in other folders that know the same rows, as far as a node can see.
+"""Find ledgers in other folders that know the same rows, as far as a node can see them.
 
-What one ledger counts, a ledger in another folder does not. A node cannot open every folder of its
-machine, but every node of the same user writes down in the user's home where its ledgers are, and
-looks at the ledgers that others have written down there. So it notices the same file, or the very
-same rows. What it does not notice: folders of other users and other machines, of containers with a
-home of their own, and rows that were changed.
+A ledger does not count what a ledger in another folder counts. A node cannot search all folders of its
+machine. But every node lists the places of its ledgers in its user's home, and reads the ledgers that
+other nodes have listed there. It thereby notices the same file, or exactly the same rows. It does not
+notice folders of other users, other machines or containers with their own home, nor changed rows.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _MOST: Final = 200  # folders that are looked at
 
 
 def warn(path: Path, data: LocalData, context: Context) -> None:
-    """Say in the node's log, once a run, which ledgers of other folders know the rows that this one counts for."""
+    """Log on the node, once a run, which ledgers of other folders know the rows counted in this one."""
     if records.values_in(context.state, _LOOKED):
         return
     if found := knowing(path.parent, data):
@@ -43,7 +42,7 @@ def warn(path: Path, data: LocalData, context: Context) -> None:
 
 
 def knowing(folder: Path, data: LocalData) -> list[Path]:
-    """The ledgers of other folders that know these rows or their file; this folder is in the list from now on."""
+    """Return ledgers of other folders that know these rows or their file, and list this folder from now on."""
     found = []
     for other in _others(folder.absolute()):
         for path in sorted(other.glob(folders.LEDGER.format("*"))):
@@ -55,7 +54,7 @@ def knowing(folder: Path, data: LocalData) -> list[Path]:
 
 
 def _others(folder: Path) -> Iterator[Path]:
-    """The other folders in the list, to which this one is added."""
+    """Return the other folders in the list, and add this one."""
     # A user without a home, or one that nobody may write to, has no such list.
     with contextlib.suppress(OSError, RuntimeError, UnicodeDecodeError, FlowerPCAError):
         path = Path.home() / folders.HOME / _LIST

@@ -1,8 +1,8 @@
-"""What a node keeps in its folders, found by its rules, and erased: `flower-pca forget`.
+"""Find and erase the files that a node keeps in its folders: `flower-pca forget`.
 
-The ledger stays unless it is named, as without it every budget begins anew, and so does the record
-of runs. Where the released rows go, the ledger knows that they were erased, so that those given next
-are released at once.
+The ledger and the record of runs stay unless they are named, because every budget would begin anew without
+the ledger. If the released rows are erased, the ledger records this, so that the next rows are released
+at once.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Item:
 
     @property
     def size(self) -> int:
-        """Its bytes."""
+        """The size in bytes."""
         inside = (path for path in self.path.rglob("*") if path.is_file())
         return sum(path.stat().st_size for path in (self.path, *inside))
 
@@ -73,25 +73,25 @@ class Shelf:
 
     @property
     def data(self) -> str:
-        """What its data is called in the names of files."""
+        """The name of the node's data in its file names."""
         return folders.data_of(self.rules.data_name, self.partition)
 
     @property
     def ledger(self) -> Path:
-        """Where its ledger is."""
+        """The path of its ledger."""
         return folders.ledger_file(self.rules.memory_dir, self.data)
 
     def items(self, kinds: Sequence[str] = USUAL) -> list[Item]:
-        """What is there of these kinds."""
+        """Return the existing files of these kinds."""
         return [Item(kind, path) for kind in kinds for path in self._paths(kind)]
 
     def erase(self, kinds: Sequence[str] = USUAL) -> None:
-        """Erase what is there of these kinds: all of it, or where a run is at it nothing.
+        """Erase the files of these kinds: all of them, or none if a run is using one.
 
         Raises
         ------
         ConfigError
-            If a run is at one of them, or at the ledger.
+            If a run is using one of the files or the ledger.
         """
         items = self.items(kinds)
         with ExitStack() as locks:
@@ -130,7 +130,7 @@ class Shelf:
 
 
 def _lock(locks: ExitStack, path: Path) -> None:
-    """Have the lock of a file among these, if no process of the node has it."""
+    """Lock one of these files, if no process of the node has locked it."""
     try:
         locks.enter_context(files.lock(path, wait=False))
     except ConfigError as error:

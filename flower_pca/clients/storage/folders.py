@@ -50,46 +50,46 @@ OWN: Final = "flower_pca-own-{}.npz"
 
 
 def ledger_file(folder: str | os.PathLike[str] | None, data: str) -> Path:
-    """Where a node keeps what it has told of this data; without a folder, its user's home."""
+    """Return the path of the ledger for this data, in the user's home if there is no folder."""
     return _place(folder, LEDGER, data)
 
 
 def rows_file(folder: str | os.PathLike[str] | None, data: str) -> Path:
-    """Where it keeps the rows that it has released, which are beside their ledger."""
+    """Return the path of the released rows, which is next to their ledger."""
     return _place(folder, ROWS, data)
 
 
 def rows_beside(ledger: Path) -> Path:
-    """Where the rows are that belong to a ledger."""
+    """Return the path of the rows that belong to a ledger."""
     start, _, end = LEDGER.partition("{}")
     data = ledger.name.removeprefix(start).removesuffix(end)
     return ledger.with_name(ROWS.format(data))
 
 
 def ledger_of(rows: Path) -> Path:
-    """Where the ledger is that belongs to released rows."""
+    """Return the path of the ledger that belongs to released rows."""
     start, _, end = ROWS.partition("{}")
     data = rows.name.removeprefix(start).removesuffix(end)
     return rows.with_name(LEDGER.format(data))
 
 
 def fixed_file(folder: str | os.PathLike[str], key: int) -> Path:
-    """Where it keeps the statistics of its rows."""
+    """Return the path of the statistics of the node's rows."""
     return _place(folder, FIXED, key)
 
 
 def cells_file(folder: str | os.PathLike[str], key: int) -> Path:
-    """Where it keeps which columns of its rows tell of few people."""
+    """Return the path of the file that lists columns revealing few people."""
     return _place(folder, CELLS, key)
 
 
 def began_file(folder: str | os.PathLike[str], key: int) -> Path:
-    """Where it keeps which rows its runs began with."""
+    """Return the path of the file that lists the rows which the runs began with."""
     return _place(folder, BEGAN, key)
 
 
 def began(path: Path) -> dict[str, str]:
-    """The digest of the rows that each run began with, by the digest of the run's name."""
+    """Return the digests of the rows that each run began with, by the digests of the runs' names."""
     try:
         return {str(run): str(mark) for run, mark in files.read(path, _BEGAN, private=True)[0]["runs"].items()}
     except (FileNotFoundError, DataError, KeyError, AttributeError):
@@ -97,25 +97,25 @@ def began(path: Path) -> dict[str, str]:
 
 
 def note_began(path: Path, runs: dict[str, str]) -> None:
-    """Keep these."""
+    """Save these digests."""
     with lock(path):
         files.write(path, _BEGAN, {"runs": runs}, {}, private=True)
 
 
 def own_file(folder: str | os.PathLike[str], key: int) -> Path:
-    """Where it leaves its own result."""
+    """Return the path of the node's own result."""
     return _place(folder, OWN, key)
 
 
 def own_place(path: Path, algorithm: str) -> Path:
-    """Where it is left if that file may be there already: beside one of another algorithm, in place of its own."""
+    """Return where to save the result. It replaces only a result of the same algorithm."""
     if not path.exists() or _header_of_own(path).get("algorithm") == algorithm:
         return path
     return path.with_name(f"{path.stem}-{algorithm}{path.suffix}")
 
 
 def is_of_run(place: Path, run: Any) -> bool:
-    """Whether what is left there is of this run."""
+    """Return whether the saved result is from this run."""
     return place.exists() and bool(_header_of_own(place).get("run") == run)
 
 
@@ -127,22 +127,22 @@ def _header_of_own(path: Path) -> Mapping[str, Any]:
 
 
 def key_of(context: Context) -> int:
-    """The number of a node that its files bear: its partition-id, or its node id if it has none."""
+    """Return the node's number in file names: its partition-id, or its node id if it has none."""
     return int(context.node_config.get("partition-id", context.node_id))
 
 
 def partition_of(context: Context | None) -> int | None:
-    """The partition-id of a node; None if it has none."""
+    """Return the partition-id of a node, or None."""
     if context is None or "partition-id" not in context.node_config:
         return None
     return int(context.node_config["partition-id"])
 
 
 def data_of(name: str | None, partition: int | None) -> str:
-    """What a node's data is called in names of files about all runs: by no server.
+    """Return the name of a node's data in files about all runs. No server chooses it.
 
-    By the name that its operator gives, else by its partition-id. The node id is the server's to
-    choose, and so a node without a partition-id is the only one that keeps files in its folder.
+    It is the name that its operator gives, or its partition-id. The server chooses the node id, so a node
+    without a partition-id must be the only one that keeps files in its folder.
     """
     if name is not None:
         return f"data-{name}"
@@ -152,12 +152,12 @@ def data_of(name: str | None, partition: int | None) -> str:
 
 
 def is_named(ledger: Path) -> bool:
-    """Whether a ledger is called by a name that an operator has given its data."""
+    """Return whether a ledger has a name that an operator has given to its data."""
     return ledger.name.startswith(LEDGER.format("data-").removesuffix(".npz"))
 
 
 def folder_of(path: Path) -> None:
-    """Make the folder of a file, if there is none, for its owner only."""
+    """Make the folder of a file for its owner only, if it does not exist."""
     try:
         files.make_folder(path.parent)
     except OSError as error:
@@ -189,13 +189,13 @@ def lock(path: Path) -> Iterator[None]:
 
 
 def remove(path: Path) -> None:
-    """Remove a file and its lock, if no process of the node is at it; another time, then."""
+    """Remove a file and its lock, unless a process of the node is using it."""
     with contextlib.suppress(ConfigError, DataError, OSError), files.lock(path, wait=False):
         path.unlink()
 
 
 def _place(folder: str | os.PathLike[str] | None, name: str, *keys: object) -> Path:
-    """In a folder of the node's; without one, in its user's home, wherever Flower's own state lies."""
+    """Return a path in the node's folder, or in its user's home, independent of Flower's own state."""
     if folder is None:
         folder = Path.home() / HOME
     return Path(folder).expanduser() / name.format(*keys)
@@ -211,8 +211,7 @@ MOST_RUNS: Final = 16  # The most runs whose memory a node keeps in its folder.
 class Memory:
     """The memory before and after the newest message of a run.
 
-    Both are kept, so that a message which comes again, because the server was restarted, is
-    answered alike.
+    Both are kept, so that a message that comes again after a restart of the server gets the same answer.
     """
 
     run: str = ""
@@ -223,23 +222,23 @@ class Memory:
     __repr__ = brief
 
     def at(self, run: str, number: int) -> Arrays:
-        """What the client knew when message `number` of `run` was first sent, if known."""
+        """Return what the client knew when message `number` of `run` was first sent, if that is known."""
         if run != self.run or number < self.number:
             return {}
         return dict((self.before if number == self.number else self.after) or {})
 
     def newest(self, run: str) -> Arrays:
-        """What the client knows of a run, whichever message comes, where that tells what is due."""
+        """Return what the client knows of a run for any message, if it shows what is due."""
         if run == self.run:
             return dict(self.after or {})
         return {}
 
     def to_header(self) -> dict[str, Any]:
-        """Run and number."""
+        """Return run and number."""
         return {"run": self.run, "number": self.number}
 
     def to_arrays(self) -> Arrays:
-        """Both generations, by prefixed names."""
+        """Return both generations, by prefixed names."""
         return {
             f"{part}.{name}": a
             for part, arrays in zip(_PARTS, (self.before, self.after), strict=True)
@@ -248,7 +247,7 @@ class Memory:
 
     @classmethod
     def of(cls, run: str, number: int, arrays: Arrays) -> Memory:
-        """The memory that `to_header` and `to_arrays` took apart."""
+        """Rebuild the memory that `to_header` and `to_arrays` took apart."""
         parts: dict[str, Arrays] = {part: {} for part in _PARTS}
         for name, array in arrays.items():
             part, rest = name.split(".", 1)
@@ -263,11 +262,11 @@ class StateStore:
         self._state = state
 
     def alone(self, run: str) -> AbstractContextManager[None]:
-        """Flower gives a node one message of a run at a time."""
+        """Do nothing, because Flower gives a node one message of a run at a time."""
         return nullcontext()
 
     def load(self, run: str) -> Memory:
-        """The newest memory, empty if there is none."""
+        """Return the newest memory, which is empty if there is none."""
         header = records.values_in(self._state, _HEADER)
         arrays = records.named_in(self._state, _ARRAYS)
         if not header or arrays is None:
@@ -281,7 +280,7 @@ class StateStore:
 
 
 class FileStore:
-    """Memory in files of the node's own, one for each run: it outlives the node's process, and a restart of the server.
+    """Memory in the node's files, one for each run. It survives restarts of the node and the server.
 
     Parameters
     ----------
@@ -295,16 +294,16 @@ class FileStore:
         self._folder, self._node = Path(folder).expanduser(), node
 
     def file(self, run: str) -> Path:
-        """Where the memory of a run is. Its name is the server's, and so is no name of a file."""
+        """Return the path of a run's memory. The server chooses the run's name, so the path does not contain it."""
         digest = hashlib.blake2s(run.encode(), digest_size=8).hexdigest()
         return _place(self._folder, MEMORY, self._node, digest)
 
     def alone(self, run: str) -> AbstractContextManager[None]:
-        """Until the end, no other process of the node loads or saves the memory of this run."""
+        """Keep other processes of the node from this run's memory until the end."""
         return lock(self.file(run))
 
     def load(self, run: str) -> Memory:
-        """The memory of a run, empty if there is none or if the file is not one."""
+        """Return the memory of a run, which is empty if there is no valid file."""
         try:
             header, arrays = files.read(self.file(run), "memory", private=True)
             return Memory.of(header["run"], header["number"], arrays)
@@ -313,7 +312,7 @@ class FileStore:
             return Memory()
 
     def save(self, memory: Memory) -> None:
-        """Replace the file of the memory's run; the oldest runs' files go, if too many."""
+        """Replace the run's file. The files of the oldest runs are removed if there are too many."""
         path = self.file(memory.run)
         fresh = not path.exists()
         files.write(path, "memory", memory.to_header(), memory.to_arrays(), private=True)
@@ -329,7 +328,7 @@ class FileStore:
                 remove(oldest)
 
     def _ages(self) -> dict[Path, int]:
-        """When the file of each run was written, in nanoseconds of the machine's clock."""
+        """Return when the file of each run was written, in nanoseconds of the machine's clock."""
         ages: dict[Path, int] = {}
         for path in self._folder.glob(MEMORY.format(self._node, "*")):
             # another process has removed it

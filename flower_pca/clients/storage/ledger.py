@@ -1,12 +1,12 @@
-"""The ledger: what a node has told of its rows, over all runs, whatever the server calls them.
+"""The ledger: what a node has sent about its rows over all runs, whatever names the server gives them.
 
-There is one for a node, or for the data that its operator names (`data_name`). It outlives the
-rows, so that a row more is no new budget; their order, precision and storage; and the transport, as
-nothing that a server says is in its name. It is read, weighed against and written under one lock,
-before an answer leaves the node: what could not be sent in the end counts as told.
+Each node has one ledger, or one for the data that its operator names (`data_name`). The ledger stays if rows
+are added, so that one more row does not start a new budget. It also stays if the order, precision or storage
+of rows changes, or the transport, because its name contains nothing from the server. It is read, compared
+and written under one lock before an answer leaves the node. An answer that could not be sent counts as sent.
 
-`Account` is what a node does with it: a message is counted before it is looked at; an answer is
-weighed before it leaves the node, with all that was told before.
+`Account` is the node's view of the ledger. A message is counted before it is read. An answer is compared
+with all that was sent before, before it leaves the node.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _KIND: Final = "ledger of a node"
 
 @dataclass
 class Group:
-    """Others that the rows were summed with under masks.
+    """The other nodes with which the rows were summed under masks.
 
     Attributes
     ----------
@@ -59,13 +59,13 @@ class Group:
     epoch: int = 0
 
     def absentees(self, present: frozenset[str]) -> frozenset[str]:
-        """Who has been missing from a sum of this group, if these are in one."""
+        """Return which members have been missing from a sum of this group, if these nodes are in one."""
         return self.missing | (self.peers - present)
 
 
 @dataclass
 class Ledger:
-    """What was told.
+    """A record of what was sent.
 
     Attributes
     ----------
@@ -106,7 +106,7 @@ class Ledger:
     left: list[str] = field(default_factory=list)
 
     def packed(self) -> dict[str, Any]:
-        """As plain values."""
+        """Return plain values."""
         groups = [[sorted(group.peers), sorted(group.missing), group.epoch] for group in self.groups]
         return {
             **vars(self),
@@ -117,7 +117,7 @@ class Ledger:
         }
 
     def admit(self, present: frozenset[bytes], *, most: tuple[int, int] | None, lots: bool = False) -> None:
-        """Note the group in which these others are summed with; a new one, if one more may be.
+        """Record the group of these nodes, as a new one if another group is allowed.
 
         Parameters
         ----------
@@ -170,7 +170,7 @@ class Ledger:
 
 @contextlib.contextmanager
 def open_ledger(path: Path) -> Iterator[Ledger]:
-    """The ledger in a file, locked. It is written again at the end, if it has changed, unless that is an error."""
+    """Open and lock the ledger in a file. A changed one is written at the end, unless an error occurs."""
     with folders.lock(path):
         if not path.exists():
             _require_ledgers(path.parent)
@@ -183,7 +183,7 @@ def open_ledger(path: Path) -> Iterator[Ledger]:
 
 
 def same_rows(path: Path, data: LocalData) -> list[Path]:
-    """The other ledgers of the folder that know these rows or their file; this one knows them from now on."""
+    """Return the folder's other ledgers that know these rows or their file, and let this one know them."""
     _require_key(path.parent)
     with open_ledger(path) as book:
         mine = marks.marks_of(data, path.parent, book.marks)
@@ -217,12 +217,12 @@ def _require_key(folder: Path) -> None:
 
 
 def marks_in(path: Path) -> list[list[int]]:
-    """The marks of the tables that a ledger knows."""
+    """Return the marks of the tables that a ledger knows."""
     return _read(path).marks
 
 
 def summed_with(path: Path, name: str) -> bool:
-    """Whether the node was summed with the node of this key."""
+    """Return whether the node was summed with the node that has this key."""
     return any(name in group.peers for group in _read(path).groups)
 
 
@@ -234,7 +234,7 @@ def leave(path: Path, name: str) -> None:
 
 
 def reopen(path: Path) -> None:
-    """Let a locked ledger know that the copy of the rows is gone; budgets and groups stay."""
+    """Tell a locked ledger that the copy of the rows is gone. Budgets and groups stay."""
     book = _read(path)
     book.reopened, book.runs = True, {}
     write(path, book)
@@ -279,7 +279,7 @@ def _read(path: Path) -> Ledger:
 
 
 class Account:
-    """What a node tells, counted over all runs, and held to its rules.
+    """The account of what a node sends, counted over all runs and checked against its rules.
 
     Parameters
     ----------
@@ -299,17 +299,17 @@ class Account:
 
     @property
     def path(self) -> Path:
-        """Where the node's own ledger is."""
+        """The path of the node's own ledger."""
         return self._path
 
     def count(self) -> None:
-        """Count a message over all runs, because a refusal may tell something too."""
+        """Count a message over all runs, because even a refusal may reveal something."""
         if self._rules.max_messages_ever is not None:
             with self._open() as books:
                 self._count(books)
 
     def know(self, data: LocalData | Stream) -> None:
-        """Find the ledgers that know the rows of this node, whatever partition-id asked for them."""
+        """Find the ledgers that know this node's rows under any partition-id."""
         if self._known or not self._rules.keeps_ledger or isinstance(data, Stream):
             return
         others = same_rows(self._path, data)
@@ -332,7 +332,7 @@ class Account:
 
     @contextlib.contextmanager
     def _open(self, paths: list[Path] | None = None) -> Iterator[list[Ledger]]:
-        """The ledgers in which this node counts, locked in the order of their names."""
+        """Open the ledgers in which this node counts, locked in the order of their names."""
         with contextlib.ExitStack() as stack:
             yield [stack.enter_context(open_ledger(path)) for path in paths or self._paths]
 
@@ -348,7 +348,7 @@ class Account:
             book.answered += 1
 
     def demands(self, request: wire.Request) -> Demands:
-        """What the node asks of those that it is summed with."""
+        """Return what the node requires of the nodes that it is summed with."""
         rules = self._rules
         named = rules.trusted_keys is not None
         admits: Admit | None = None
@@ -384,7 +384,7 @@ class Account:
                     book.beyond += 1
 
     def weigh(self, request: wire.Request, data: LocalData | Stream, up: Arrays) -> None:
-        """Refuse an answer that, with all told before, would tell more than the node allows."""
+        """Refuse an answer that would, with all earlier ones, reveal more than the node allows."""
         if not self._rules.keeps_ledger:
             return
         stage: str | None = request.stage
@@ -411,10 +411,9 @@ class Account:
     def _weigh_columns(
         self, book: Ledger, stage: str, request: wire.Request, data: LocalData | Stream, up: Arrays
     ) -> None:
-        """Count the numbers of an answer as columns of d; under masks, those that the sum shows.
+        """Count the numbers of an answer as columns of d numbers. Under masks, count those that the sum shows.
 
-        A single whole number, such as how many rows there are, is none of a column; one for each
-        column is.
+        A single whole number, such as the number of rows, does not count. One number for each column does.
         """
         if (most := self._rules.max_columns) is None:
             return
@@ -435,7 +434,7 @@ class Account:
 
 
 def _columns(stage: str, request: wire.Request, up: Arrays) -> int:
-    """How many columns a stream's rows have, by the message, else by the answer."""
+    """Return how many columns a stream's rows have, by the message or else by the answer."""
     sent, asks = messages.plain(request.arrays), registry.STAGES[stage].asks
     counts = [int(a) for name, a in sent.items() if asks[name].counts_columns]
     arrays = (*sent.values(), *messages.plain(up).values())

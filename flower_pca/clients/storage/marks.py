@@ -1,12 +1,12 @@
-"""Marks of a table: by what a node knows again that two ledgers are of the same rows.
+"""Marks of a table, by which a node recognizes that two ledgers belong to the same rows.
 
-A ledger is called by the partition-id, which is another one in another federation. So every ledger
-of a folder also has marks of the tables that were answered from: of their rows, whatever the order,
-the names and the units of storage of their columns, and of their file. A node counts in every
-ledger that has marks in common with its own table.
+A ledger is named by the partition-id, which differs between federations. Every ledger of a folder therefore
+has marks of the tables that the node has answered from: of their rows and of their file. The marks of rows
+do not depend on the order, names or storage of columns. A node counts in every ledger whose marks overlap
+with those of its own table.
 
-The marks of rows are the smallest of their digests, which two tables that have most rows in common
-share mostly. Digests have a key that stays in the folder: nobody can guess rows by them.
+The marks of rows are the smallest of their digests. Two tables with most rows in common share most of them.
+Digests use a key that stays in the folder, so that nobody can guess rows from them.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ PLACE: Final = "place"  # The key of a digest of the path of the file that the r
 
 
 def marks_of(data: LocalData, folder: Path, before: list[list[int]]) -> list[int]:
-    """The marks of a table: of its file, or 0; of the whole of it; then of its rows.
+    """Return the marks of a table: of its file (or 0), of the whole table, and of its rows.
 
-    Those from before are found by the mark of the whole, so that a node that starts anew looks at
-    no row beyond what its fingerprint takes.
+    Earlier marks are found by the mark of the whole table, so that a restarted node reads its rows only for the
+    fingerprint.
     """
     table = data.all_columns
 
@@ -51,7 +51,7 @@ def marks_of(data: LocalData, folder: Path, before: list[list[int]]) -> list[int
 
 
 def known_in(folder: Path, data: LocalData, before: list[list[int]]) -> bool:
-    """Whether a ledger of another folder, with these marks, is of the same file, or of the very same rows."""
+    """Return whether a ledger of another folder, with these marks, has the same file or exactly the same rows."""
     table = data.all_columns
     place = table.measured.once(PLACE, lambda: 0)
     # A key that is lost there is not made anew from here: its own node has to see that it is lost.
@@ -65,7 +65,7 @@ def _whole(table: LocalData, key: bytes) -> int:
 
 
 def common(mine: list[int], theirs: list[int]) -> bool:
-    """Whether these are marks of the same file, or of tables that have many rows in common."""
+    """Return whether these are marks of the same file, or of tables with many rows in common."""
     if mine[0] and mine[0] == theirs[0]:
         return True
     fewest = min(len(mine), len(theirs)) - 2
@@ -73,14 +73,14 @@ def common(mine: list[int], theirs: list[int]) -> bool:
 
 
 def added(marks: list[int], before: list[list[int]]) -> list[list[int]]:
-    """The marks of the tables of a ledger, with those of one more."""
+    """Return the marks of a ledger's tables with those of one more table."""
     if marks in before:
         return before
     return [*before[:1], *before[1:][-_TABLES + 2 :], marks]
 
 
 def known_place(path: str | os.PathLike[str]) -> int:
-    """A digest of the path of a file."""
+    """Return a digest of a file's path."""
     whole = str(Path(path).expanduser().absolute())
     return int.from_bytes(hashlib.blake2b(whole.encode(), digest_size=7).digest(), "big")
 
@@ -97,7 +97,7 @@ def _marks(data: LocalData, key: bytes) -> list[int]:
 
 
 def _digests(rows: Array, key: bytes) -> Array:
-    """A digest of each row, whatever the order of its columns."""
+    """Return a digest of each row, independent of the order of its columns."""
     start = np.frombuffer(key, dtype=np.uint64)
     cells = rows.view(np.uint32).astype(np.uint64)
     with np.errstate(over="ignore"):
@@ -108,7 +108,7 @@ def _digests(rows: Array, key: bytes) -> Array:
 
 
 def single(block: Array) -> Array:
-    """Values in single precision, of which each has one pattern of bits."""
+    """Convert values to single precision, with a unique bit pattern for each value."""
     with np.errstate(over="ignore"):
         # no zero is negative
         rows = np.ascontiguousarray(block, dtype=np.float32) + np.float32(0.0)
@@ -118,19 +118,19 @@ def single(block: Array) -> Array:
 
 
 def _mix(x: Array) -> Array:
-    """The finisher of splitmix64 (Steele, Lea, Flood 2014)."""
+    """Apply the finisher of splitmix64 (Steele, Lea, Flood 2014)."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return np.asarray(x ^ (x >> np.uint64(31)))
 
 
 def has_key(folder: Path) -> bool:
-    """Whether the folder has a key, without which the marks in its ledgers say nothing."""
+    """Return whether the folder has a key, without which the marks in its ledgers mean nothing."""
     return (folder / KEY).exists()
 
 
 def _key(folder: Path) -> bytes:
-    """The key of the folder, which is made with its first ledger."""
+    """Return the key of the folder, which is made with its first ledger."""
     path = folder / KEY
     with folders.lock(path):
         try:

@@ -1,10 +1,10 @@
-"""The record of runs: one line for each run that a node was asked in, for whoever answers for the data.
+"""The record of runs for the person responsible for the data, with one line for each run.
 
-The file is a table of text that a person or a spreadsheet reads, one for each month, so that old
-months can go as files. It holds no number that was computed from rows, only how many bytes left.
+There is one text table for each month, for people and spreadsheets, so that old months can be removed as
+files. It contains no number that was computed from rows, only how many bytes were sent.
 
-Flower tells a node the number of a run, and nothing of the person who has started it: the SuperLink
-knows that person by this number. So what stands under `asked` is what the server says of the run.
+Flower gives a node the number of a run, but not the person who has started it. The SuperLink knows this
+person by the number. The column `asked` therefore contains what the server says of the run.
 """
 
 from __future__ import annotations
@@ -66,12 +66,12 @@ class RunRecord:
         self._data = folders.data_of(rules.data_name, folders.partition_of(context))
 
     def answered(self, config: Mapping[str, Any], d: int | None, stage: str, up: Arrays) -> None:
-        """Note a message that is about to be answered."""
+        """Record a message that will be answered."""
         if self._folder is not None:
             self._note(config, d, stage, size=nbytes(up), ended=f"answered {stage}")
 
     def refused(self, config: Mapping[str, Any], words: str) -> None:
-        """Note a message that is refused. A record that cannot be written stands in the way of no refusal."""
+        """Record a message that is refused. If the record cannot be written, the message is still refused."""
         if self._folder is None:
             return
         try:
@@ -112,7 +112,7 @@ class RunRecord:
                 self._forget(now)
 
     def _forget(self, now: datetime) -> None:
-        """Remove months that are older than the record is kept."""
+        """Remove months that are older than the record keeps."""
         assert self._folder is not None
         oldest = f"{now - timedelta(days=self._days):%Y-%m}"
         for path in months(self._folder, self._data):
@@ -121,7 +121,7 @@ class RunRecord:
 
 
 def folder_of(rules: Rules) -> Path | None:
-    """Where a node with these rules keeps its record; None if it keeps none."""
+    """Return where a node with these rules keeps its record, or None if it keeps none."""
     given = rules.run_record
     if given is False:
         return None
@@ -133,12 +133,12 @@ def folder_of(rules: Rules) -> Path | None:
 
 
 def months(folder: Path, data: str) -> Iterator[Path]:
-    """The files of a record, the oldest first."""
+    """Return the files of a record, the oldest first."""
     return iter(sorted(folder.glob(pattern(data))))
 
 
 def pattern(data: str) -> str:
-    """What the names of the files of a record are like."""
+    """Return the pattern of the names of a record's files."""
     return _FILE.format(data, "????-??")
 
 
@@ -151,12 +151,12 @@ def _protection(config: Mapping[str, Any]) -> str:
 
 
 def _said(run_config: Mapping[str, Any]) -> str:
-    """What the run-config says, which whoever has started the run has written."""
+    """Return the text in the run-config, which the person who started the run has written."""
     return harmless(json.dumps(dict(run_config), default=str)) if run_config else ""
 
 
 def _with(listed: str, name: str) -> str:
-    """A list of words with one more, if it is not there yet."""
+    """Add a word to a list, if it is not there yet."""
     there = listed.removeprefix("'").split(", ") if listed else []
     cleaned = harmless(name)
     return ", ".join([*there, cleaned] if cleaned and cleaned not in there else there)
@@ -167,12 +167,12 @@ def _time(now: datetime) -> str:
 
 
 def _whole(cell: str) -> int:
-    """A count in a file that somebody may have edited."""
+    """Read a count from a file that somebody may have edited."""
     return int(cell) if cell.isdigit() else 0
 
 
 def _read(path: Path) -> list[dict[str, str]]:
-    """The lines of a month; none if there is no file yet."""
+    """Return the lines of a month, or none if there is no file yet."""
     try:
         with open(path, encoding="utf-8", newline="", opener=files.opener) as file:
             return [dict(zip(FIELDS, cells, strict=False)) for cells in list(csv.reader(file))[1:] if cells]

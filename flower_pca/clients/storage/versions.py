@@ -1,8 +1,8 @@
-"""The rows that a node has released: the copy that it answers from while its file changes.
+"""The rows that a node has released: the copy from which it answers while its file changes.
 
-Of two honest sums, one before a person came and one after, the difference is that person's row. It
-is also told if other people change on the same day, or as a sum over several versions. So a node
-with the rule `min_change` answers from a copy of the rows that it has first answered from:
+The difference of two honest sums, one before a person was added and one after, is that person's row. It can
+also be found if other people change on the same day, or from sums over several versions. A node with the
+rule `min_change` therefore answers from a copy of the rows that it has first answered from:
 
 | the file of the node | the node |
 |---|---|
@@ -10,13 +10,12 @@ with the rule `min_change` answers from a copy of the rows that it has first ans
 | differs | answers from the copy, or refuses: its rule `on_small_change` |
 | has so many people more, by their ids, who could be a table of their own | adds them to the copy |
 
-People who are added are a lot. No two lots have a person in common, and nothing in a lot ever
-changes. So whatever is asked of however many versions is a function of the statistics of the lots,
-each of which is a table that the rules of the node would let it answer from.
+People who are added together form a lot. No two lots have a person in common, and a lot never changes.
+All answers from any number of versions are therefore functions of the statistics of lots, and each lot is
+a table that the node's rules would let it answer from.
 
-Under `max_epsilon` the copy is the same, and nobody is added: an answer that came from other rows
-because one person more has come would tell that. Its operator releases other rows by `flower-pca
-forget`.
+Under `max_epsilon` the copy stays the same, and nobody is added, because an answer from other rows would
+reveal that a person was added. The operator releases other rows by `flower-pca forget`.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ _STREAM: Final = "min_change does not hold for a Stream: what each batch tells i
 
 @dataclass(frozen=True)
 class Version:
-    """Rows that were released.
+    """A version of the released rows.
 
     Attributes
     ----------
@@ -77,12 +76,12 @@ class Version:
 
     @classmethod
     def first(cls, data: LocalData, number: int) -> Version:
-        """Rows that are released whole."""
+        """Make the first version, in which all rows are released together."""
         key = secrets.token_bytes(32)
         return cls(number, key, whole_digest(data, key), data)
 
     def with_lot(self, given: LocalData, lot: Array) -> Version:
-        """The version after this one: the same rows, and after them these of the rows that are given."""
+        """Return the next version: the same rows, followed by these of the given rows."""
         had, new = self.data.plain(), given.plain()[lot]
         if self.data.sparse:
             from scipy import sparse
@@ -98,7 +97,7 @@ class Version:
         return Version(self.number + 1, self.key, b"", LocalData(rows, who=checks.NODE, missing=True))
 
     def write(self, path: Path) -> None:
-        """Write it to the node's folder, for the node's own user only."""
+        """Write the version to the node's folder, for the node's own user only."""
         data = self.data
         parts = {"values": data.plain()}
         if data.sparse:
@@ -111,12 +110,12 @@ class Version:
 
 
 def read(path: Path) -> Version | None:
-    """The newest version in the node's folder; None if there is none.
+    """Return the newest version in the node's folder, or None if there is none.
 
     Raises
     ------
     RefusalError
-        If the file is damaged: to take it for none would release every row that has come since.
+        If the file is damaged, because treating it as missing would release every row that has come since.
     """
     try:
         header, arrays = files.read(path, _KIND, private=True)
@@ -152,9 +151,9 @@ def _damage(file: str, fault: str) -> RefusalError:
 
 
 class ReleasedRows:
-    """The rows of a node as it answers from them: as given, or, if the node keeps a copy, the copy.
+    """The rows from which a node answers: as given, or the copy if the node keeps one.
 
-    One for all messages of a run in a process, whichever copy of the node's client they meet.
+    One object serves all messages of a run in a process, whichever copy of the node's client gets them.
 
     Parameters
     ----------
@@ -171,14 +170,14 @@ class ReleasedRows:
         self._view: View | None = None
 
     def in_frame(self, rows: LocalData, frame: Frame) -> LocalData:
-        """The rows that a message is about, in its frame; the newest view of them is kept for the next message."""
+        """Return the rows that a message is about, in its frame. The newest view is kept for the next message."""
         view = self._view
         if view is None or view.rows is not rows:
             self._view = view = View(rows)
         return view.in_frame(frame)
 
     def settle(self, rules: Rules, context: Context | None) -> LocalData | Stream:
-        """The rows that the node answers from."""
+        """Return the rows from which the node answers."""
         if rules.keeps_rows and not self._number:
             if isinstance(self.data, Stream):
                 self._number = 1
@@ -196,7 +195,7 @@ class ReleasedRows:
         return rows
 
     def begin_run(self, rules: Rules, run: str) -> None:
-        """Release rows that are answered from for the first time; refuse a run that began with another version."""
+        """Release rows on their first use. Refuse a run that began with another version."""
         if not rules.keeps_rows or run in self._runs or isinstance(self.data, Stream):
             return
         named = hashlib.blake2s(run.encode(), digest_size=8).hexdigest()
@@ -211,7 +210,7 @@ class ReleasedRows:
         self._runs.add(run)
 
     def _settle(self, rules: Rules, book: Ledger) -> None:
-        """Take the version that was released, and add to it who may be added; the ledger is locked."""
+        """Take the released version, and add the people who may be added. The ledger is locked."""
         given: LocalData = self.data
         version = _released(self._place, book)
         if version is None:
@@ -235,7 +234,7 @@ class ReleasedRows:
         self._number, self.data = version.number, version.data
 
     def _release(self, book: Ledger) -> None:
-        """Write the first version, before the first answer from it; the ledger is locked."""
+        """Write the first version before the first answer from it. The ledger is locked."""
         there = _released(self._place, book)
         if there is None:
             # A version beside no ledger would be one whose ledger somebody has deleted.
@@ -265,7 +264,7 @@ def _other_version() -> RefusalError:
 
 
 def _ledger_of(data: LocalData, rules: Rules, context: Context | None) -> Path:
-    """The ledger beside which the copy is: the node's own, or the one of another partition-id that has a copy."""
+    """Return the ledger next to the copy: the node's own, or that of another partition-id with a copy."""
     own = folders.ledger_file(rules.memory_dir, folders.data_of(rules.data_name, folders.partition_of(context)))
     others = ledger.same_rows(own, data)
     if folders.is_named(own) or folders.rows_beside(own).exists():
@@ -275,7 +274,7 @@ def _ledger_of(data: LocalData, rules: Rules, context: Context | None) -> Path:
 
 
 def _released(place: Path, book: Ledger) -> Version | None:
-    """The version in the node's folder, if it is the one that the ledger knows."""
+    """Return the version in the node's folder, if it is the one that the ledger knows."""
     file = folders.rows_beside(place)
     version = read(file)
     if version is None:
@@ -311,7 +310,7 @@ def _lot(rules: Rules, given: LocalData, version: Version) -> Array | None:
 
 
 def _alike(given: LocalData, version: Version) -> bool:
-    """Whether the same rows are there, in another order, precision or storage, or only rows that were added."""
+    """Return whether the rows are the same, in any order, precision or storage, or rows were only added."""
     had = version.data
     if _columns(given) != _columns(had):
         return False
@@ -320,7 +319,7 @@ def _alike(given: LocalData, version: Version) -> bool:
 
 
 def row_digests(data: LocalData, key: bytes) -> Array:
-    """A digest of each row, whatever its precision or storage."""
+    """Return a digest of each row, independent of its precision and storage."""
     found = bytearray()
     for block in data.blocks():
         for row in single(block):
@@ -330,7 +329,7 @@ def row_digests(data: LocalData, key: bytes) -> Array:
 
 
 def whole_digest(data: LocalData, key: bytes) -> bytes:
-    """A digest of the rows as they are stored."""
+    """Return a digest of the rows as they are stored."""
     kind = str(data.measured.stored_dtype)
     # The fingerprint is of bytes alone: shape, type and names say what these are.
     about = json.dumps([data.n, data.d, kind, data.names, data.table.ids, data.fingerprint()])
@@ -338,5 +337,5 @@ def whole_digest(data: LocalData, key: bytes) -> bytes:
 
 
 def _columns(data: LocalData) -> str:
-    """What tells the columns of a version from others."""
+    """Return what distinguishes the columns of a version from others."""
     return json.dumps([data.d, data.names, sorted(data.table.coded)])

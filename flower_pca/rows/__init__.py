@@ -1,1 +1,1 @@
-"""What a client holds: its rows, at rest or as they arrive, in the frame that a message brings."""
+"""A client's rows, stored or arriving in batches, in the frame of a message."""

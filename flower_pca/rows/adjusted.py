@@ -1,4 +1,4 @@
-"""Rows less what their covariates explain, as a source of blocks.
+"""Rows without the part that their covariates explain, as a source of blocks.
 
 They come from the joint table of a client, whose columns are the features and then the covariates.
 """
@@ -27,7 +27,7 @@ SITE_LOCATION, SITE_SCALE = "site_location", "site_scale"
 
 @dataclass(frozen=True)
 class Residuals:
-    """The features of a joint table less what the covariates explain of them.
+    """The features of a joint table without the part that the covariates explain.
 
     Attributes
     ----------
@@ -55,11 +55,11 @@ class Residuals:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The precision in which the joint table is worked on."""
+        """The precision of computations with the joint table."""
         return self.joint.dtype
 
     def pieces(self) -> Iterator[Array]:
-        """What is left of the rows, in the blocks of the joint table."""
+        """Yield the remaining rows, in the blocks of the joint table."""
         moves, last = self.moves, self.d + len(self.moves.slopes)
         for block in self.joint.blocks():
             features = block[:, : self.d].astype(np.float64)
@@ -71,12 +71,12 @@ class Residuals:
             yield features.astype(self.dtype, copy=False)
 
     def place(self) -> None:
-        """None: these rows are in no file."""
+        """Return None, because these rows are in no file."""
         return
 
 
 def require_complete(joint: Measured, named: tuple[str, ...] | None, d: int, who: str, *, own_mean: bool) -> None:
-    """Raise DataError if a covariate has missing values, or a feature that is to be adjusted has no value at all."""
+    """Raise DataError if a covariate has missing values, or a feature to be adjusted has no values."""
     if not joint.missing:
         return
     seen = np.broadcast_to(np.asarray(joint.observed().seen), joint.d)
@@ -95,7 +95,7 @@ def require_complete(joint: Measured, named: tuple[str, ...] | None, d: int, who
 
 
 def table(whole: Table, joint: Measured, names: tuple[str, ...] | None, frame: Frame, move: Moves | None) -> Table:
-    """The features of a joint table as the frame has them: with these moves, if there are any."""
+    """Return the features of a joint table in the frame, with these moves if there are any."""
     covariates = frame.covariates
     assert covariates is not None
     d = joint.d - len(covariates.names)
@@ -108,7 +108,7 @@ def table(whole: Table, joint: Measured, names: tuple[str, ...] | None, frame: F
 
 
 def hat_root(data: Any, inverse: Array, rows: int) -> Array:
-    """A root F of the hat matrix FF' of the regression that was removed, with a line for each row of a site.
+    """Return a root F of the hat matrix FF' of the removed regression, with a line for each row of a site.
 
     Parameters
     ----------
@@ -131,7 +131,7 @@ def hat_root(data: Any, inverse: Array, rows: int) -> Array:
 
 
 def of_site(data: Any) -> dict[str, Array]:
-    """What a site needs to adjust or harmonize its rows as in the run, which never leaves it; {} if nothing."""
+    """Return what a site needs to adjust or harmonize rows as in the run. It never leaves the site. {} if nothing."""
     covariates, joint = data.frame.covariates, data.joint
     if covariates is None or joint is None or not (covariates.within or covariates.sigma is not None):
         return {}
@@ -143,7 +143,7 @@ def of_site(data: Any) -> dict[str, Array]:
 
 
 def hints_of_constant_columns(data: Any) -> list[str]:
-    """A hint about the columns that are constant at a harmonized site, whose scale is left as it is there."""
+    """Return a hint about columns that are constant at a harmonized site, whose scale is not changed there."""
     covariates, joint = data.frame.covariates, data.joint
     if covariates is None or joint is None or covariates.sigma is None:
         return []

@@ -1,4 +1,4 @@
-"""Fixed statistics of rows less what their covariates explain.
+"""Fixed statistics of rows without the part that their covariates explain.
 
 What is left of a row is linear in its features and covariates, so the statistics of the joint table, whose columns are
 the features and then the covariates, tell those of the rest. No number of a message meets a row.
@@ -18,7 +18,7 @@ from flower_pca.rows.statistics import Source, Statistics
 
 
 def source(joint: Source, d: int, moves: Moves | None) -> Source:
-    """The statistics of the features with these moves, from those of the joint table, or as they are stored."""
+    """Return the statistics of the features with these moves, computed from the joint table or as stored."""
     known, whole = joint
     features = known.of_columns(np.arange(d))
     if moves is None:
@@ -41,7 +41,7 @@ def source(joint: Source, d: int, moves: Moves | None) -> Source:
     mu = known.mean
 
     def product(Z: Array) -> Array:
-        """The product of rows of the joint table about their mean, with the moves on both sides, and about 0 again."""
+        """Multiply rows of the joint table about their mean, with the moves on both sides, and move back to 0."""
         wide = _padded(f[:, None] * Z, known.d)
         wide[d:last] = -slopes @ Z
         found = whole(wide) - known.n * np.outer(mu, mu @ wide)
@@ -57,14 +57,14 @@ def source(joint: Source, d: int, moves: Moves | None) -> Source:
 
 
 def _padded(Z: Array, rows: int) -> Array:
-    """A block with rows of zeros below it."""
+    """Add rows of zeros below a block."""
     wide = np.zeros((rows, Z.shape[1]))
     wide[: len(Z)] = Z
     return wide
 
 
 def _of_unit_columns(whole: Any, known: Statistics, d: int, q: int) -> Array:
-    """The products of all columns with the covariates about their means."""
+    """Return the products of all columns with the covariates about their means."""
     units = np.zeros((known.d, q))
     units[d : d + q] = np.eye(q)
     return np.asarray(whole(units) - known.n * np.outer(known.mean, known.mean @ units))

@@ -1,4 +1,4 @@
-"""Products and moments of rows that lie in their file by columns, as genotypes do: two passes over blocks of columns.
+"""Products and moments of rows stored by columns, such as genotypes, in two passes over blocks of columns.
 
 A block of columns fits the processor's cache while it is decoded, less its mean, and multiplied.
 """
@@ -16,24 +16,24 @@ from flower_pca.rows.frame import Frame, Moments, set_gaps
 
 @runtime_checkable
 class ByColumns(Protocol):
-    """A source of rows that also gives blocks of columns, and counts what is in them."""
+    """A source of rows that also gives blocks of columns, and counts their values."""
 
     @property
     def shape(self) -> tuple[int, int]:
         """The numbers of rows and columns."""
 
     def column_blocks(self) -> Iterator[tuple[slice, slice, Array]]:
-        """Which columns and rows a block is of, and its entries, a line for each column."""
+        """Yield, for each block, its slices of columns and rows, and its entries with a line for each column."""
 
     def tallies(self) -> tuple[Array, Array, Array]:
-        """Of each column: how many values are there, their sum, and the sum of their squares."""
+        """Return, for each column, the number of values, their sum and the sum of their squares."""
 
     def digest(self) -> int:
-        """A digest of the entries."""
+        """Return a digest of the entries."""
 
 
 def moments(source: ByColumns) -> Moments:
-    """The moments of the values that are there, from whole numbers."""
+    """Return the moments of the present values, from whole numbers."""
     n = source.shape[0]
     count, sums, squares = source.tallies()
     seen = np.maximum(count, 1)
@@ -43,7 +43,7 @@ def moments(source: ByColumns) -> Moments:
 
 
 def product(source: ByColumns, Z: Array, frame: Frame) -> Array:
-    """X'(XZ) of the rows in a frame, summed in double precision."""
+    """Return X'(XZ) of the rows in a frame, summed in double precision."""
     if not Z.shape[1]:
         return np.zeros(Z.shape)
     W = frame.unscale(Z).astype(Z.dtype, copy=False)
@@ -57,7 +57,7 @@ def product(source: ByColumns, Z: Array, frame: Frame) -> Array:
 
 
 def _framed(source: ByColumns, frame: Frame) -> Iterator[tuple[slice, slice, Array]]:
-    """Blocks of columns less their mean, with what stands for a missing value; they are not scaled."""
+    """Yield blocks of columns less their means, with missing values filled but without scaling."""
     gap: Any = None if frame.fill is None else frame.fill - frame.centre
     if gap is not None and not np.any(gap):  # The fill is mostly the mean itself, which leaves no gap.
         gap = 0.0

@@ -1,4 +1,4 @@
-"""ComBat: location and scale of each column at a site, with estimates that are shrunk over the columns.
+"""ComBat: location and scale of each column at a site, by estimates that are shrunk over the columns.
 
 With S the rows of a site as they are standardized by what all sites tell (grand, slopes, sigma), g and delta are the
 means and variances of its n rows, column by column. Sites of few rows have uncertain ones, so they are drawn towards
@@ -32,7 +32,7 @@ _MOST: Final = 10_000  # repetitions, of which 16 were needed at most
 
 @dataclass(frozen=True)
 class SiteEffect:
-    """How a site differs from all: g* and delta* of every column, (d,) each, in units of sigma.
+    """The difference of a site from all sites: g* and delta* of every column, (d,) each, in units of sigma.
 
     Attributes
     ----------
@@ -50,7 +50,7 @@ class SiteEffect:
 
 
 def effect(n: int, means: Array, variances: Array) -> SiteEffect:
-    """The effect of a site, from means and variances of its n standardized rows."""
+    """Return the effect of a site, from means and variances of its n standardized rows."""
     constant = variances <= 0.0
     delta = np.where(constant, 1.0, variances)
     gbar, tau2 = float(means.mean()), float(means.var(ddof=1))
@@ -71,7 +71,7 @@ def effect(n: int, means: Array, variances: Array) -> SiteEffect:
 
 
 def hints_of_few_rows(rows: Array, keys: Array) -> list[str]:
-    """A hint about the sites that have too few rows for a good location and scale, if there are any."""
+    """Return a hint about sites with too few rows for a good location and scale, if there are any."""
     few = [f"client {key}" for key, n in zip(keys.tolist(), rows.tolist(), strict=True) if n < FEW_ROWS]
     if not few:
         return []
@@ -83,7 +83,7 @@ def hints_of_few_rows(rows: Array, keys: Array) -> list[str]:
 
 
 def hints_of_constant_columns(pairs: Array, keys: Array, names: Sequence[str] | None) -> list[str]:
-    """A hint about each site with columns that are constant there.
+    """Return a hint about each site with columns that are constant there.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ def hints_of_constant_columns(pairs: Array, keys: Array, names: Sequence[str] | 
 
 
 def of_constant_columns(places: Array, names: Sequence[str] | None, who: str) -> str:
-    """A sentence about columns that are constant at a site, whose scale is left as it is there."""
+    """Describe columns that are constant at a site, whose scale is not changed there."""
     columns = [str(j) if names is None else names[j] for j in places.tolist()]
     noun, verb = ("Column", "is") if len(columns) == 1 else ("Columns", "are")
     return (
@@ -109,7 +109,7 @@ def of_constant_columns(places: Array, names: Sequence[str] | None, who: str) ->
 
 
 def has_settled(location: Array, scale: Array, new_location: Array, new_scale: Array) -> bool:
-    """Whether a repetition has changed nothing but the last digits."""
+    """Return whether a repetition has changed only the last digits."""
     size = np.maximum(np.abs(location), np.sqrt(scale))
     moved = np.max(np.abs(new_location - location) / size, initial=0.0)
     return bool(max(moved, np.max(np.abs(new_scale - scale) / scale, initial=0.0)) <= _SETTLED)

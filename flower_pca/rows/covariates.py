@@ -1,9 +1,9 @@
-"""Covariates: columns that say something about rows and are no features, such as age, and what is made of them.
+"""Covariates: columns that describe rows but are not features, such as age, and their use in a run.
 
-A run that explains components by columns, or removes what columns explain, names them. They lie in the same table as
-the features. With slopes, a row x with covariates a becomes x - slopes'(a - mean): what is left of it once the
-covariates have explained what they can, by least squares over the rows of all clients. If each site's mean is
-removed, x and a are taken about the means of the site first, so slopes are those within sites.
+A run names covariates to explain components by them, or to remove the part that they explain. They are columns of
+the same table as the features. With slopes, a row x with covariates a becomes x - slopes'(a - mean), which is the
+residual of a least-squares fit over the rows of all clients. If each site's mean is removed, x and a are first taken
+about the means of their site, so the slopes are those within sites.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _REMEDY: Final = "Install the same flower_pca everywhere."
 
 @dataclass(frozen=True)
 class Covariates:
-    """Which columns are no features, and what is subtracted for some of them.
+    """The columns that are not features, and what is subtracted for some of them.
 
     Attributes
     ----------
@@ -65,17 +65,17 @@ class Covariates:
 
     @property
     def adjusting(self) -> tuple[str, ...]:
-        """The covariates that rows are adjusted by."""
+        """The covariates by which rows are adjusted."""
         return self.names[: self.adjusted]
 
     @property
     def called(self) -> tuple[str, ...]:
-        """What rows are adjusted by as a result has it: the covariates, and "site" for the site's own means."""
+        """The names of the adjustment in a result: the covariates, and "site" for the site's own means."""
         return (*self.adjusting, *([SITE] if self.within else []))
 
     @property
     def changes_rows(self) -> bool:
-        """Whether rows become others: what covariates explain is known and subtracted, or the site's means are."""
+        """Whether rows change, because the covariates' part or the site's means are known and subtracted."""
         return self.within or self.slopes is not None or self.sigma is not None
 
     @property
@@ -85,12 +85,12 @@ class Covariates:
 
     @property
     def arrays(self) -> dict[str, Array]:
-        """What a message brings of them beside their names."""
+        """The arrays about them in a message, in addition to their names."""
         every = {"covariate_mean": self.mean, "slopes": self.slopes, "grand": self.grand, "sigma": self.sigma}
         return {name: a for name, a in every.items() if a is not None}
 
     def same(self, other: Covariates) -> bool:
-        """Whether both make the same of every row."""
+        """Return whether both change every row in the same way."""
         if (self.names, self.adjusted, self.within) != (other.names, other.adjusted, other.within):
             return False
         if self.effect is not other.effect:
@@ -105,22 +105,22 @@ class Covariates:
         return self.mean, self.slopes, self.grand, self.sigma
 
     def features_of(self, names: Iterable[str]) -> tuple[str, ...]:
-        """The names of a table that are features: neither covariates, nor made of the same columns of words."""
+        """Return the features among a table's names, without covariates and what is made from their text columns."""
         words = {*self.names, *filter(None, map(source_of, self.names))}
         return tuple(name for name in names if name not in words and source_of(name) not in words)
 
     def plain(self) -> str:
-        """The names, and how they are used, as a message has them."""
+        """Return the names and their use for a message."""
         return json.dumps({"names": self.names, "adjusted": self.adjusted, "within": self.within})
 
     @classmethod
     def read(cls, text: str, arrays: Mapping[str, Array]) -> Covariates:
-        """What `plain` and `arrays` have written.
+        """Read what `plain` and `arrays` have written.
 
         Raises
         ------
         ProtocolError
-            If it is something else.
+            If the text or the arrays are invalid.
         """
         try:
             said: Any = json.loads(text)
@@ -138,7 +138,7 @@ class Covariates:
 
 
 def independent(products: Array) -> int:
-    """How many covariates say something that the others do not, by their products A'A."""
+    """Count the linearly independent covariates, by their products A'A."""
     return int(np.linalg.matrix_rank(inverse(products), hermitian=True)) if products.size else 0
 
 

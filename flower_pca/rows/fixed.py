@@ -1,8 +1,7 @@
-"""FixedData: a client's rows in the global frame as LocalData shows them, but without rows: from fixed statistics.
+"""FixedData: a client's rows in the global frame, like LocalData, but from fixed statistics without rows.
 
 With the frame (m, s), e = mu - m and D = diag(s), X'X = D^-1 (C + n e e') D^-1, and [R; sqrt(n) e']
-D^-1 is a matrix with that Gram matrix. All that a stage asks of rows, other than to look at one, it
-can ask of these.
+D^-1 is a matrix with that Gram matrix. A stage can ask for everything except single rows.
 """
 
 from __future__ import annotations
@@ -28,10 +27,9 @@ from flower_pca.rows.statistics import Product, Source, Statistics
 
 
 def parts(data: LocalData | FixedData) -> tuple[FixedData, ...]:
-    """The rows in parts (see `folds`), in their frame, by statistics of each that are fixed as those of all rows are.
+    """Return the rows in parts (see `folds`), in their frame, by fixed statistics of each part.
 
-    Whatever else the rows are answered from, so that what is chosen by the parts is the same
-    everywhere.
+    The parts are the same whatever else answers for the rows, so that choices by parts do not depend on it.
     """
     if isinstance(data, FixedData):
         return data.parts()
@@ -54,9 +52,9 @@ def _sources_of_parts(data: LocalData, gaps: bool) -> list[Source]:
 
 
 class FixedData(Operator):
-    """The rows X (n x d) of one client in a frame, by statistics that no message has touched.
+    """The rows X (n x d) of one client in a frame, by statistics that no message has influenced.
 
-    Answers are float64. Their bits follow from the message and the statistics, whatever the rows.
+    Answers are float64. Their bits follow from the message and the statistics alone.
     """
 
     answers: ClassVar[str] = "fixed"
@@ -91,7 +89,7 @@ class FixedData(Operator):
     def of(
         cls, data: LocalData, path: Path | None = None, *, gaps: bool = False, ready: Cache | None = None
     ) -> FixedData:
-        """What answers for these rows, in their frame; the newest is kept.
+        """Return the fixed data for these rows in their frame. The newest one is kept.
 
         Parameters
         ----------
@@ -121,7 +119,7 @@ class FixedData(Operator):
     def _beside_covariates(
         cls, known: Source, frame: Frame, d: int, who: str, parts: Callable[[], tuple[FixedData, ...]]
     ) -> FixedData:
-        """What answers for d features in a frame with covariates, by the statistics of the joint table."""
+        """Return the fixed data for d features in a frame with covariates, by statistics of the joint table."""
         covariates, move = frame.covariates, None
         assert covariates is not None
         if covariates.changes_rows:
@@ -131,36 +129,36 @@ class FixedData(Operator):
         return cls(found, frame, who=who, whole=whole, parts=parts, joint=known)
 
     def with_covariates(self, covariates: Covariates) -> FixedData:
-        """The same features in the same frame, with what is now known of covariates."""
+        """Return the same features in the same frame, with what is now known of covariates."""
         assert self._joint is not None
         frame = replace(self.frame, covariates=covariates)
         return FixedData._beside_covariates(self._joint, frame, self.d, self.who, self.parts)
 
     def joint_in(self, frame: Frame) -> FixedData:
-        """Features and covariates as one table, in a frame of its own, by their statistics."""
+        """Return features and covariates as one table in its own frame, by their statistics."""
         assert self._joint is not None
         known, whole = self._joint
         return FixedData(known, frame, who=self.who, whole=whole)
 
     def matmat(self, Z: Array, *, reuse: int = 4) -> Array:
-        """X'(XZ); `reuse` changes nothing."""
+        """Return X'(XZ). `reuse` has no effect."""
         self.complete()
         Z1 = self.frame.unscale(np.asarray(Z, dtype=np.float64))
         between = self.n * np.outer(self._e, self._e @ Z1)
         return self.frame.unscale(self._scatter_times(self._T, Z1) + between)
 
     def gram(self) -> Array:
-        """X'X (d x d)."""
+        """Return X'X (d x d)."""
         self.complete()
         return self._gram
 
     def root(self) -> Array:
-        """A matrix A with A'A = X'X, of no more than n + 1 or d + 1 rows."""
+        """Return a matrix A with A'A = X'X, which has at most n + 1 or d + 1 rows."""
         self.complete()
         return self._root
 
     def sketch(self, Z: Array) -> tuple[Array, Callable[[Array], Array]]:
-        """Coordinates S of rows along Z, as S'S = Z'X'XZ says, and Y -> X'Y for a block in these coordinates."""
+        """Return coordinates S of rows along Z with S'S = Z'X'XZ, and Y -> X'Y for a block in these coordinates."""
         if self._whole is None:
             A = self.root()
             return A @ Z, lambda Y: A.T @ Y
@@ -174,7 +172,7 @@ class FixedData(Operator):
         return sizes * V.T, lambda Y: product @ (V @ (Y / sizes))
 
     def squared_error(self, Z: Array) -> float:
-        """||X - XZZ'||_F^2 for orthonormal Z."""
+        """Return ||X - XZZ'||_F^2 for orthonormal Z."""
         Z = np.asarray(Z, dtype=np.float64)
         # Of A the residual itself is squared; differences of sums of squares, as below, cancel
         # where little is left.
@@ -188,7 +186,7 @@ class FixedData(Operator):
         return max(float(self.squares().sum() - along), 0.0)
 
     def squares(self) -> Array:
-        """The sum of squares of each column."""
+        """Return the sum of squares of each column."""
         squares = self._T.m2 + self.n * self._e**2
         return np.asarray(squares / self.frame.divisor**2)
 
@@ -202,7 +200,7 @@ class FixedData(Operator):
         return linalg.lanczos(self.matmat, self.d, min(k, self.n, self.d - 1), tol=eps)
 
     def moments(self) -> Moments:
-        """The moments of the rows: of the values that are there, or of whole rows where own means stand in gaps."""
+        """Return the moments of the present values, or of whole rows if own means replace missing values."""
         T = self._stored
         if not self.missing or (self.frame.own and not self._empty.any()):
             return Moments(self.n, T.mean, T.m2)
@@ -210,16 +208,16 @@ class FixedData(Operator):
         return Moments(self.n, T.mean, T.m2, seen)
 
     def local_product(self, block: Array) -> tuple[Moments, Array]:
-        """The moments, and the product of the rows less their own mean with a block."""
+        """Return the moments, and the product of the rows less their own mean with a block."""
         Z = np.asarray(block, dtype=np.float64)
         return self.moments(), self._scatter_times(self._stored, Z)
 
     def peak(self) -> Array:
-        """The largest |x| of each column."""
+        """Return the largest |x| of each column."""
         return self._T.peak
 
     def fingerprint(self) -> int:
-        """A digest of the statistics."""
+        """Return a digest of the statistics."""
         total = hashlib.blake2b(digest_size=16)
         for a in self._stored.arrays.values():
             total.update(np.ascontiguousarray(a).data)
@@ -231,7 +229,7 @@ class FixedData(Operator):
         return np.asarray((self._mean - self.frame.centre) + self._T.rest)
 
     def _scatter_times(self, T: Statistics, Z: Array) -> Array:
-        """C Z."""
+        """Return C Z."""
         if T.scatter is not None:
             return np.asarray(T.scatter[: self.d, : self.d] @ Z)
         if T.factor is not None:

@@ -1,4 +1,4 @@
-"""Folds: a client's rows in five parts, by a lot that stays, to hold one out in turn."""
+"""Folds: a client's rows in five parts by a fixed random draw, to hold out one part at a time."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _LOT: Final = 20221122
 
 
 def rows(n: int) -> list[Array]:
-    """Which of n rows are in each part."""
+    """Return which of n rows are in each part."""
     order = np.random.default_rng(_LOT).permutation(n)
     return [np.sort(order[i::PARTS]) for i in range(PARTS)]
 
 
 def parts(data: Measured) -> Iterator[Measured]:
-    """The parts of stored rows, one after the other, so that one copy is there at a time."""
+    """Yield the parts of stored rows one by one, so that only one copy exists at a time."""
     return (data.part(chosen) for chosen in rows(data.n))
 
 
 class Together:
-    """Several sets of rows as one, by their statistics: as much as own components need."""
+    """Several sets of rows as one, by their statistics, as far as own components need."""
 
     dtype: ClassVar[np.dtype[Any]] = np.dtype(np.float64)
 
@@ -38,20 +38,20 @@ class Together:
         self.d = sets[0].d
 
     def matmat(self, Z: Array, *, reuse: int = 4) -> Array:
-        """X'(XZ)."""
+        """Return X'(XZ)."""
         return np.asarray(sum(data.matmat(Z, reuse=reuse) for data in self._sets))
 
     def gram(self) -> Array:
-        """X'X."""
+        """Return X'X."""
         return np.asarray(sum(data.gram() for data in self._sets))
 
     def root(self) -> Array:
-        """A with A'A = X'X."""
+        """Return A with A'A = X'X."""
         return np.vstack([data.root() for data in self._sets])
 
 
 def splits(parts: Sequence[Any]) -> list[tuple[Any, Any]]:
-    """Each part, and the others together."""
+    """Yield each part, and the other parts together."""
     places = range(len(parts))
     others = ([part for j, part in enumerate(parts) if j != i] for i in places)
     return [(part, Together(rest)) for part, rest in zip(parts, others, strict=True)]

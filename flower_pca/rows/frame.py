@@ -1,10 +1,10 @@
-"""Rows as they are stored and as they are seen: frames, moments, and rows that are framed in their products only.
+"""Frames and moments of stored rows, and rows to which a frame is applied only in their products.
 
-Of dense rows about their own mean, one pass over their deviations tells moments and X'X.
-`column_sums` is the pass before it, which rows are checked by as well: what is not finite shows in
-the sum of its column. The mean that follows is right to a few roundings. Blocks less it are formed
-in the same memory, one after another, and what rounding has left in the mean (`rest`) is taken off
-what they add up to. Values that are missing have a deviation of 0.
+For dense rows, one pass over the deviations from their own mean gives moments and X'X. `column_sums` is
+an earlier pass, which also finds entries that are not finite, because they show in the sum of their
+column. It gives the mean up to a few rounding errors. Blocks less this mean are formed one after another
+in the same memory. The error of the mean (`rest`) is then subtracted from their sums. Missing values have
+a deviation of 0.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _ONE_COPY: Final = 0.5  # a single copy of an allele counts 1: less is rounding
 
 @dataclass(frozen=True)
 class Frame:
-    """The coordinates all clients share: a row x becomes (x - mean) / scale; None: not that part.
+    """The coordinates of all clients: a row x becomes (x - mean) / scale. A part that is None is not applied.
 
-    `fill` is what stands in x for a missing value, column by column; with None, none may be
-    missing. With `own` it is the mean of the client's own values, and `fill` only in columns of
-    which it has none. With `names`, these are the columns, in this order; without, they are those
-    that all clients have, sorted by name if they have names. With a `split` clients hold different
-    columns of the same people, and each prepares its own as that says. With `covariates`, some columns
-    are no features, and rows are taken less what these explain before the mean: see `rows.covariates`.
+    `fill` replaces missing values of x, column by column. If it is None, no value may be missing. With
+    `own`, the mean of the client's own values replaces them, and `fill` only in columns without values.
+    `names` gives the columns in their order. Without it, the columns are those that all clients have,
+    sorted by name if they have names. With a `split`, clients hold different columns of the same people,
+    and each client prepares its own columns accordingly. With `covariates`, some columns are not features,
+    and the part that they explain is subtracted before the mean: see `rows.covariates`.
     """
 
     mean: Array | None = None
@@ -48,7 +48,7 @@ class Frame:
     __repr__ = brief
 
     def same(self, other: Frame) -> bool:
-        """Whether both frames map every row alike."""
+        """Return whether both frames map every row in the same way."""
         if self is other:
             return True
         if (self.own, self.names) != (other.own, other.names):
@@ -61,19 +61,19 @@ class Frame:
         return self.covariates.same(other.covariates)
 
     def with_names(self, names: tuple[str, ...] | None, split: Split | None = None) -> Frame:
-        """The same, of these columns; this very frame if it is of them, which clients know without comparing."""
+        """Return the frame for these columns, or this very frame if it already has them."""
         if (self.names, self.split) == (names, split):
             return self
         return replace(self, names=names, split=split)
 
     def unscale(self, Z: Array) -> Array:
-        """D^-1 Z, for a block Z (d x p), with the scale on the diagonal of D."""
+        """Return D^-1 Z for a block Z (d x p), where D has the scale on its diagonal."""
         if self.scale is None:
             return Z
         return Z / self.scale[:, None]
 
     def unscale_gram(self, G: Array) -> Array:
-        """D^-1 G D^-1."""
+        """Return D^-1 G D^-1."""
         if self.scale is None:
             return G
         return np.asarray(G / np.outer(self.scale, self.scale))
@@ -87,27 +87,27 @@ class Frame:
 
     @cached_property
     def divisor(self) -> Array | float:
-        """What each column is divided by: its scale, or 1."""
+        """The divisor of each column: its scale, or 1."""
         if self.scale is None:
             return 1.0
         return self.scale
 
     @cached_property
     def filling(self) -> Array | float:
-        """What stands for a missing value; 0 before that is known."""
+        """The replacement for missing values, which is 0 before it is known."""
         if self.fill is None:
             return 0.0
         return self.fill
 
     @property
     def bare(self) -> Frame:
-        """Which columns, without what becomes of their values."""
+        """The frame's columns, without the transformation of their values."""
         covariates = None if self.covariates is None else self.covariates.bare
         return Frame(names=self.names, split=self.split, covariates=covariates)
 
     @property
     def arrays(self) -> dict[str, Array]:
-        """What a message brings of the frame, beside the names of columns."""
+        """The arrays of the frame in a message, in addition to the names of columns."""
         every = {"mean": self.mean, "scale": self.scale, "fill": self.fill}
         found = {name: a for name, a in every.items() if a is not None}
         if self.covariates is not None:
@@ -116,7 +116,7 @@ class Frame:
 
     @property
     def length(self) -> int:
-        """The bytes that the names of columns take in a message."""
+        """The size in bytes of the column names in a message."""
         names = self.names or ()
         if self.covariates is not None:
             names = (*names, *self.covariates.names)
@@ -124,9 +124,9 @@ class Frame:
 
 
 def genotype_scale(mean: Array, n: int) -> Array:
-    """sqrt(2 p (1 - p)), the deviation of an allele that n people have with the frequency p, half the mean.
+    """Return sqrt(2 p (1 - p)), the deviation of an allele with frequency p in n people, half the mean.
 
-    A column that is the same in everybody is left as it is (Patterson, Price, Reich 2006).
+    A column that is the same for all people is not scaled (Patterson, Price, Reich 2006).
     """
     varying = (mean * n >= _ONE_COPY) & ((2.0 - mean) * n >= _ONE_COPY)
     return np.sqrt(np.where(varying, mean * (1.0 - mean / 2.0), 1.0))
@@ -134,10 +134,10 @@ def genotype_scale(mean: Array, n: int) -> Array:
 
 @dataclass(frozen=True)
 class Moments:
-    """Count, mean, and squared deviations from the mean, of each column.
+    """The count, mean, and squared deviations from the mean, of each column.
 
-    Where values are missing, `count` says how many each column has, and mean and m2 are those of
-    these values.
+    If values are missing, `count` is the number of values in each column, and mean and m2 are those of
+    the present values.
     """
 
     n: int
@@ -149,13 +149,13 @@ class Moments:
 
     @property
     def seen(self) -> Any:
-        """The values that mean and m2 are of: n, or a number for each column."""
+        """The number of values behind mean and m2: n, or a number for each column."""
         if self.count is None:
             return self.n
         return self.count
 
     def sums(self, frame: Frame) -> tuple[Array, Array]:
-        """The sum of the rows in a frame, and the sum of the squares of each column, filled as the frame says."""
+        """Return the sum of the rows in a frame and the sum of squares of each column, with missing values filled."""
         seen, centre = np.asarray(self.seen, dtype=np.float64), frame.centre
         off = np.where(seen > 0, self.mean - centre, 0.0)
         sums = seen * off
@@ -169,7 +169,7 @@ class Moments:
 
 
 def merge(a: Moments, b: Moments) -> Moments:
-    """The moments of two sets of rows together (Chan, Golub, LeVeque 1979), without cancelling."""
+    """Return the moments of two sets of rows together, without cancellation (Chan, Golub, LeVeque 1979)."""
     before, there = a.seen, b.seen
     seen = before + there
     divisor, count = seen, None
@@ -184,7 +184,7 @@ def merge(a: Moments, b: Moments) -> Moments:
 
 
 def sparse_moments(S: Any) -> Moments:
-    """The moments of sparse rows, of the values that are there."""
+    """Return the moments of the present values of sparse rows."""
     n, d = S.shape
     data, columns, count = S.data, S.indices, None
     gaps = np.isnan(data)
@@ -205,7 +205,7 @@ def sparse_moments(S: Any) -> Moments:
 
 
 def fill_gaps(S: Any, fill: Array) -> Any:
-    """Sparse rows with these values where stored ones are missing."""
+    """Return sparse rows whose stored missing values are replaced by these values."""
     gaps = np.isnan(S.data)
     filled = np.where(gaps, fill[S.indices], S.data)
     data = filled.astype(S.data.dtype)
@@ -213,7 +213,7 @@ def fill_gaps(S: Any, fill: Array) -> Any:
 
 
 def apply(frame: Frame, X: Array, dtype: np.dtype[Any]) -> Array:
-    """Dense rows in a frame."""
+    """Return dense rows in a frame."""
     if frame.fill is not None and X.dtype.kind == "f":
         X = np.where(np.isnan(X), frame.fill, X)
     if frame.mean is not None and X.dtype == np.float32 == dtype:
@@ -226,7 +226,7 @@ def apply(frame: Frame, X: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def _less(X: Array, mean: Array) -> Array:
-    """Rows in single precision less a mean in double, taken off in two halves: right to their last bit but one."""
+    """Return single-precision rows less a double-precision mean, in two halves, accurate to the last bit but one."""
     most = mean.astype(np.float32)
     rows = X - most
     rows -= (mean - most).astype(np.float32)
@@ -236,8 +236,8 @@ def _less(X: Array, mean: Array) -> Array:
 class ImplicitRows:
     """Stored rows S in a frame, (S - 1 mean') / scale, without ever forming them: sparse ones, or ones that are `near`.
 
-    What is subtracted is subtracted from products, which costs digits where the mean is large
-    beside the deviations.
+    The mean is subtracted from products, which loses digits if the mean is large compared with the
+    deviations.
     """
 
     def __init__(self, S: Any, frame: Frame) -> None:
@@ -274,9 +274,9 @@ class Adjoint:
 
 
 def product(blocks: Iterable[Any], Z: Array, frame: Frame) -> Array:
-    """X'(XZ) for blocks of stored rows in a frame, summed in double precision.
+    """Return X'(XZ) for blocks of stored rows in a frame, summed in double precision.
 
-    The frame is taken off once, from what all blocks come to.
+    The frame is applied once, to the sum over all blocks.
     """
     # Beside a block in double precision numpy would copy rows of single precision into it.
     W = frame.unscale(Z).astype(Z.dtype, copy=False)
@@ -302,7 +302,7 @@ _ANYHOW: Final = 2**14  # entries of X'X that are few, however few rows there ar
 
 
 def column_sums(blocks: Iterable[Array], d: int) -> Array:
-    """The sums of columns: infinite or NaN where an entry is, or where they overflow."""
+    """Return the sums of columns, which are infinite or NaN if an entry is, or if they overflow."""
     total = np.zeros(d)
     with np.errstate(over="ignore", invalid="ignore"):
         for rows in blocks:
@@ -314,7 +314,7 @@ def column_sums(blocks: Iterable[Array], d: int) -> Array:
 
 
 def means_there(blocks: Iterable[Array], d: int) -> tuple[Array, Array]:
-    """The means of the values that are there, and how many of these each column has."""
+    """Return the means of the present values, and the number of these in each column."""
     total, count = np.zeros(d), np.zeros(d, dtype=np.int64)
     with np.errstate(over="ignore", invalid="ignore"):
         for rows in about_mean(blocks, np.zeros(d), 0.0, count):
@@ -323,9 +323,9 @@ def means_there(blocks: Iterable[Array], d: int) -> tuple[Array, Array]:
 
 
 def about_mean(blocks: Iterable[Array], mean: Array, gap: Any = None, count: Array | None = None) -> Iterator[Array]:
-    """Blocks of rows less `mean`, in its precision, with `gap` where a value is missing. Each lies where the last did.
+    """Yield blocks of rows less `mean` in its precision, `gap` for missing values, all in the same memory.
 
-    A `count` is added to by how many values each column has.
+    The number of values in each column is added to `count`.
     """
     buffer: Array | None = None
     for block in blocks:
@@ -343,7 +343,7 @@ def about_mean(blocks: Iterable[Array], mean: Array, gap: Any = None, count: Arr
 
 
 def set_gaps(rows: Array, gap: Any, gaps: Array) -> None:
-    """Put a value, or one for each column, in the gaps of rows."""
+    """Put a value, or one for each column, in place of missing values."""
     if np.ndim(gap) or gap != 0.0:
         np.copyto(rows, gap, where=gaps, casting="same_kind")
         return
@@ -353,7 +353,7 @@ def set_gaps(rows: Array, gap: Any, gaps: Array) -> None:
 
 
 def _by_column(gaps: Array) -> Array:
-    """How many there are in each column, added up in bytes as long as these can hold them."""
+    """Count the true entries of each column, in bytes while these can hold the counts."""
     few = gaps.view(np.uint8)
     total = np.zeros(gaps.shape[1], dtype=np.int64)
     for start in range(0, len(few), _BYTE):
@@ -362,7 +362,7 @@ def _by_column(gaps: Array) -> Array:
 
 
 def moments_of(deviations: Iterable[Array], n: int, mean: Array, count: Array | None = None) -> Moments:
-    """The moments of n rows, from their deviations from about their mean."""
+    """Return the moments of n rows, from their deviations from their approximate mean."""
     none = np.empty((len(mean), 0))
     return product_and_moments(deviations, n, mean, none, np.dtype(np.float64), count)[0]
 
@@ -370,9 +370,9 @@ def moments_of(deviations: Iterable[Array], n: int, mean: Array, count: Array | 
 def product_and_moments(
     deviations: Iterable[Array], n: int, mean: Array, Z: Array, dtype: np.dtype[Any], count: Array | None = None
 ) -> tuple[Moments, Array]:
-    """The moments, and the product of the rows less their own mean with a block, in this precision.
+    """Return the moments, and the product of the rows less their own mean with a block, in this precision.
 
-    With a `count` of the values that each column has, the others have a deviation of 0.
+    With a `count` of the values in each column, missing values have a deviation of 0.
     """
     left, squares = np.zeros((2, len(mean)))
     total = np.zeros(Z.shape)
@@ -391,7 +391,7 @@ def product_and_moments(
 
 
 def pays(n: int, d: int, p: int, reuse: int) -> bool:
-    """Whether X'X is small, and saves time in so many products X'(XZ) of n x d rows with p columns.
+    """Return whether X'X is small, and saves time for this many products X'(XZ) of n x d rows with p columns.
 
     In one unit of measured time it takes n d^2 to form it; a product takes 30 d^2 with it, and n d
     (57 + 2 p) without, as narrow ones wait for memory.
@@ -403,7 +403,7 @@ def pays(n: int, d: int, p: int, reuse: int) -> bool:
 
 @dataclass(frozen=True)
 class Spread:
-    """What one pass over dense rows without gaps tells of all products with them.
+    """What one pass over complete dense rows computes for all later products with them.
 
     Attributes
     ----------
@@ -426,7 +426,7 @@ class Spread:
 
     @classmethod
     def of(cls, deviations: Iterable[Array], n: int, mean: Array, dtype: np.dtype[Any]) -> Spread:
-        """That of n rows, by blocks of their deviations from about their mean."""
+        """Compute the spread of n rows, from blocks of their deviations from their approximate mean."""
         left, squares = np.zeros((2, len(mean)))
         sums = GramSum(len(mean), dtype)
         for D in deviations:
@@ -445,7 +445,7 @@ class Spread:
         return cls(moments, mean, rest, gram)
 
     def times(self, Z: Array, frame: Frame) -> Array:
-        """X'(XZ) for the rows in a frame."""
+        """Return X'(XZ) for the rows in a frame."""
         if frame.scale is not None:
             Z = frame.unscale(Z)
         # Both means are far from 0 where the rows are: their difference first, so that the rest
@@ -458,7 +458,7 @@ class Spread:
         return np.asarray(product)
 
     def in_frame(self, frame: Frame) -> Array:
-        """X'X for the rows in a frame."""
+        """Return X'X for the rows in a frame."""
         e = (self.about - frame.centre) + self.rest
         total = np.outer(self.moments.n * e, e)
         total += self.gram

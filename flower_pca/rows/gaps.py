@@ -1,4 +1,4 @@
-"""Rows with gaps: coefficients along a basis by least squares on the entries that were observed, many rows at once."""
+"""Rows with missing values: coefficients along a basis by least squares on the observed entries."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SPARED: Final = 2**16
 
 
 def rows_with_gaps(X: Any, who: str, missing: Any = None) -> Array:
-    """Rows as float64, NaN where an entry is missing."""
+    """Return rows as float64, with NaN for missing entries."""
     rows = np.asarray(np.ma.filled(X, np.nan))
     if rows.ndim != 2 or rows.dtype.kind not in "fiub" or rows.shape[1] == 0:
         got = f"{labels.count(rows.ndim, 'dimension')} of dtype {rows.dtype}"
@@ -49,9 +49,9 @@ def rows_with_gaps(X: Any, who: str, missing: Any = None) -> Array:
 
 
 def without(Y: Array) -> tuple[Array, Array]:
-    """A copy of Y with zeros in its gaps, and where these are, as Y is read row by row.
+    """Return a copy of Y with zeros for missing values, and the positions of these in row order.
 
-    Of few gaps among many entries the places are faster to go by than a mask.
+    For few missing values among many entries, positions are faster than a mask.
     """
     flat = Y.flatten()
     gone = np.flatnonzero(np.isnan(flat))
@@ -60,7 +60,7 @@ def without(Y: Array) -> tuple[Array, Array]:
 
 
 def fit(P: Array, Y: Array, gone: Array) -> tuple[Array, int]:
-    """a_t = argmin ||(y_t - P a) on the observed entries||, m x r, of minimum norm.
+    """Return a_t = argmin ||(y_t - P a) on the observed entries||, m x r, of minimum norm.
 
     Returns them, and how many rows have fewer independent observed entries than P has columns. Y
     (m x d) and where its gaps are come from `without`. All r x r normal equations are solved
@@ -115,14 +115,14 @@ def _fit(P: Array, Y: Array, gone: Array) -> tuple[Array, int]:
 
 
 def weights_of(Y: Array, gone: Array) -> Array:
-    """1 where an entry was observed, 0 in the gaps."""
+    """Return 1 for observed entries, and 0 for missing ones."""
     weights = np.ones(Y.size)
     weights[gone] = 0.0
     return weights.reshape(Y.shape)
 
 
 def _normal(P: Array, weights: Array) -> Array:
-    """P'diag(w)P for every row w of the weights, m x r x r: the weights times all products of two columns of P."""
+    """Return P'diag(w)P for every row w of the weights, m x r x r: weights times products of two columns of P."""
     (d, r), columns = P.shape, np.ascontiguousarray(P.T)
     first, place = _places(r)
     packed = np.zeros((len(weights), first[r]))
@@ -140,7 +140,7 @@ def _normal(P: Array, weights: Array) -> Array:
 
 @lru_cache(maxsize=4)
 def _places(r: int) -> tuple[list[int], Array]:
-    """Where the products with each of r columns begin, those with the columns before it left out; and all r x r."""
+    """Return where the products with each of r columns begin, without those of earlier columns, and all r x r."""
     i, j = np.triu_indices(r)
     place = np.empty((r, r), dtype=np.intp)
     place[i, j] = place[j, i] = np.arange(len(i))
@@ -148,9 +148,9 @@ def _places(r: int) -> tuple[list[int], Array]:
 
 
 def _normal_by_row(P: Array, m: int, gone: Array) -> Array:
-    """The same where many columns are followed, and m rows have few gaps: P'P less the unseen.
+    """Return the same for many columns and m rows with few missing values: P'P less the unobserved part.
 
-    The parts of P that rows do not see are stacked, those with fewer gaps with zeros below.
+    The unobserved parts of P are stacked. For rows with fewer missing values, zeros are added below.
     """
     (d, r), whole = P.shape, P.T @ P
     G = np.empty((m, r, r))
@@ -170,10 +170,10 @@ def _normal_by_row(P: Array, m: int, gone: Array) -> Array:
 
 
 def _well(G: Array) -> bool:
-    """Whether it is plain that all these matrices are well-conditioned.
+    """Return whether all these matrices are certain to be well-conditioned.
 
-    Eigenvalues are no further from their mean c than f = ||G - cI||: the condition number is at
-    most (c + f) / (c - f).
+    Eigenvalues differ from their mean c by at most f = ||G - cI||, so the condition number is at most
+    (c + f) / (c - f).
     """
     r = G.shape[1]
     c = np.einsum("ijj->i", G) / r
@@ -191,7 +191,7 @@ def _times(inverse: Array, B: Array) -> Array:
 
 
 def _by_svd(P: Array, Y: Array, weights: Array) -> tuple[Array, int]:
-    """The same by the singular values of what of P each row has seen."""
+    """Return the same by the singular values of the part of P that each row has observed."""
     d, r = P.shape
     A, deficient = np.empty((len(Y), r)), 0
     step = max(1, _HELD // (d * r))

@@ -1,4 +1,4 @@
-"""Sums of the columns of a client's rows and of their squares, with the logarithm of counts undone if asked."""
+"""Sums of a client's columns and of their squares, with the logarithm of counts undone on request."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MOST: Final = 300.0  # expm1 of a larger entry has a square that overflows
 
 
 def gene_sums(rows: Measured, who: str, *, undone: bool) -> tuple[Array, Array]:
-    """The sums of y and of y^2 by column, with y = expm1(x) if the logarithm is `undone`, else y = x.
+    """Return the sums of y and y^2 by column, with y = expm1(x) if the logarithm is `undone`, else y = x.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""X'X of rows, added up block by block in one matrix.
+"""X'X of rows, summed block by block in one matrix.
 
 `GramSum` takes dense blocks. BLAS adds each of them to one triangle of the sum, so no second
 d x d matrix is formed and added for each block. `sparse_gram` takes sparse rows of which few
@@ -31,7 +31,7 @@ _PRODUCTS: Final = 2**22  # products of two entries that are formed before they 
 
 @lru_cache(maxsize=1)
 def _blas() -> Any:
-    """BLAS's own functions, which are loaded when they are first needed."""
+    """Load BLAS's functions when they are first needed."""
     from scipy.linalg import blas
 
     return blas
@@ -65,14 +65,14 @@ class GramSum:
         self._sum = _blas().dsyrk(1.0, rows.T, beta=1.0, c=self._sum.T, lower=1, overwrite_c=1).T
 
     def total(self) -> Array:
-        """The sum (d x d). No block may be added afterwards."""
+        """Return the sum (d x d). No block may be added afterwards."""
         if self._in_place:
             _mirror(self._sum)
         return self._sum
 
 
 def _mirror(G: Array) -> None:
-    """Copy the upper triangle to the lower one, square by square, as a whole copy would take as much memory again."""
+    """Copy the upper triangle to the lower one by squares, because a whole copy would double the memory."""
     for i in range(0, len(G), _TILE):
         j = i + _TILE
         tile = G[i:j, i:j]
@@ -81,16 +81,16 @@ def _mirror(G: Array) -> None:
 
 
 def few_stored(pieces: Iterable[Any], n: int, d: int) -> bool:
-    """Whether so few entries of sparse rows are stored that `sparse_gram` takes less time than dense blocks."""
+    """Return whether sparse rows have so few stored entries that `sparse_gram` is faster than dense blocks."""
     # The products of two entries of one row, of which S'S is the sum.
     products = sum(int(np.sum(np.diff(S.indptr).astype(np.int64) ** 2)) for S in pieces)
     return bool(products <= n * (_SPARSE * d) ** 2)
 
 
 def sparse_gram(rows: Iterable[Any], n: int, mean: Array, *, about: Array | float) -> Array:
-    """(S - 1 about')'(S - 1 about) in double precision, for n sparse rows S with this mean.
+    """Return (S - 1 about')'(S - 1 about) in double precision, for n sparse rows S with this mean.
 
-    S'S is formed piece by piece, each of so few rows that a piece takes little memory beside the sum.
+    S'S is formed from pieces with few rows, so that a piece needs little memory compared with the sum.
     """
     d = len(mean)
     total = np.zeros((d, d))
@@ -111,7 +111,7 @@ def sparse_gram(rows: Iterable[Any], n: int, mean: Array, *, about: Array | floa
 
 
 def _pieces(S: Any) -> Iterator[Any]:
-    """Sparse rows in double precision, in pieces of a limited number of products of two entries."""
+    """Yield sparse rows in double precision, in pieces with a limited number of products of two entries."""
     products = np.cumsum(np.diff(S.indptr).astype(np.int64) ** 2)
     start = 0
     while start < S.shape[0]:

@@ -1,7 +1,7 @@
-"""LocalData: one client's rows in the global frame, as an operator that multiplies them. They are framed here only.
+"""LocalData: one client's rows in the global frame, as an operator that multiplies them.
 
-Operator: what the client halves of stages may ask of rows in a frame, whatever these are multiplied
-from.
+Operator: what the client halves of stages may ask of rows in a frame, whether the products come from
+rows or from statistics.
 """
 
 from __future__ import annotations
@@ -62,59 +62,59 @@ class Operator(ABC):
 
     @abstractmethod
     def matmat(self, Z: Array, *, reuse: int = ...) -> Array:
-        """X'(XZ). `reuse`: how many such products a run makes, which decides whether X'X pays."""
+        """Return X'(XZ). `reuse` is the number of such products in a run, which decides whether X'X pays."""
 
     @abstractmethod
     def gram(self) -> Array:
-        """X'X (d x d)."""
+        """Return X'X (d x d)."""
 
     @abstractmethod
     def root(self) -> Array:
-        """A matrix A with A'A = X'X."""
+        """Return a matrix A with A'A = X'X."""
 
     @abstractmethod
     def sketch(self, Z: Array) -> tuple[Array, Callable[[Array], Array]]:
-        """Coordinates S of rows along Z, with S'S = Z'X'XZ, and Y -> X'Y for blocks of them."""
+        """Return coordinates S of rows along Z with S'S = Z'X'XZ, and Y -> X'Y for blocks of them."""
 
     @abstractmethod
     def squared_error(self, Z: Array) -> float:
-        """||X - XZZ'||_F^2 for orthonormal Z."""
+        """Return ||X - XZZ'||_F^2 for orthonormal Z."""
 
     @abstractmethod
     def moments(self) -> Moments:
-        """The moments of the stored rows: of the values that are there, or of whole rows where own means fill gaps."""
+        """Return the moments of the present values, or of whole rows if own means replace missing values."""
 
     @abstractmethod
     def local_product(self, block: Array) -> tuple[Moments, Array]:
-        """The moments, and the product of the rows less their own mean with a block."""
+        """Return the moments, and the product of the rows less their own mean with a block."""
 
     @abstractmethod
     def peak(self) -> Array:
-        """The largest |x| of each stored column."""
+        """Return the largest |x| of each stored column."""
 
     @abstractmethod
     def fingerprint(self) -> int:
-        """A digest of what answers come from."""
+        """Return a digest of the data behind answers."""
 
     @abstractmethod
     def with_covariates(self, covariates: Covariates) -> Operator:
-        """The same features in the same frame, with what is now known of covariates."""
+        """Return the same features in the same frame, with what is now known of covariates."""
 
     @abstractmethod
     def joint_in(self, frame: Frame) -> Operator:
-        """Features and covariates as one table, in a frame of its own; for frames with covariates."""
+        """Return features and covariates as one table in its own frame, for frames with covariates."""
 
     @abstractmethod
     def _eigen(self, k: int) -> tuple[Array, Array]:
-        """Eigenvalues of X'X, largest first, and their vectors: at least the k leading ones, if there are so many."""
+        """Return the eigenvalues of X'X, largest first, and their vectors, at least the k leading ones."""
 
     def complete(self) -> None:
-        """Raise DataError if values are missing and the frame has nothing to take their place."""
+        """Raise DataError if values are missing and the frame has no replacement for them."""
         if self.missing and self.frame.fill is None and not self.frame.own:
             raise checks.not_finite(self.who, self.missing)
 
     def top(self, k: int) -> tuple[Array, Array]:
-        """The leading eigenvectors (d x r) and eigenvalues (r) of X'X, with r = min(k, rank)."""
+        """Return the leading eigenvectors (d x r) and eigenvalues (r) of X'X, with r = min(k, rank)."""
         values, V = self._eigen(k)
         eps = float(np.finfo(self.dtype).eps)
         floor = min(self.n, self.d) * eps * max(float(values[0]), 0.0)
@@ -122,7 +122,7 @@ class Operator(ABC):
         return np.ascontiguousarray(V[:, :r]), np.ascontiguousarray(values[:r])
 
     def norm2(self, *, steps: int = 10) -> float:
-        """||X||_2 squared, the largest eigenvalue of X'X, by a few block power steps: never above the true one."""
+        """Return ||X||_2 squared by a few block power steps, which is never above the true value."""
         return linalg.largest_eigenvalue(lambda Z: self.matmat(Z, reuse=steps), self.d, steps)
 
 
@@ -200,12 +200,12 @@ class LocalData(Operator):
 
     @property
     def names(self) -> tuple[str, ...] | None:
-        """Names of the columns, in their order; None if they go by position."""
+        """The names of the columns in order, or None if columns go by position."""
         return self.table.names
 
     @property
     def site(self) -> str:
-        """The name of the site; "" if it has none."""
+        """The name of the site, or ""."""
         return self.table.site
 
     @property
@@ -215,18 +215,18 @@ class LocalData(Operator):
 
     @property
     def table_length(self) -> int:
-        """Rows of the table as it is stored, also where its columns are what a run is about."""
+        """The number of rows of the stored table, even in a run over its columns."""
         return self.n
 
     def select(self, names: tuple[str, ...] | None) -> LocalData:
-        """The columns that a run asks for: these, or without names all of them, which must then all hold numbers."""
+        """Return the columns of a run: the named ones, or without names all columns, which must be numbers."""
         if names is not None:
             return self.arrange(names)
         self.table.whole(self.who)
         return self
 
     def arrange(self, names: tuple[str, ...]) -> LocalData:
-        """The columns of these names, in their order."""
+        """Return the columns with these names, in this order."""
         if names == self.names:
             return self
         if self.names is None:
@@ -269,7 +269,7 @@ class LocalData(Operator):
         return grown
 
     def in_frame(self, frame: Frame, *, once: bool = False, copy: bool = False) -> LocalData:
-        """The same stored rows in another frame. What belongs to the rows alone is shared.
+        """Return the same stored rows in another frame. What depends on the rows alone is shared.
 
         Parameters
         ----------
@@ -289,7 +289,7 @@ class LocalData(Operator):
         return view
 
     def _beside_covariates(self, frame: Frame, *, once: bool, copy: bool) -> LocalData:
-        """The features in a frame, less what the covariates explain of them if the frame says how much that is."""
+        """Return the features in a frame, less the part of the covariates as far as the frame knows it."""
         covariates = frame.covariates
         assert covariates is not None
         names, joint = frame.names, self
@@ -313,19 +313,19 @@ class LocalData(Operator):
         return view
 
     def with_covariates(self, covariates: Covariates) -> LocalData:
-        """The same features in the same frame, with what is now known of covariates."""
+        """Return the same features in the same frame, with what is now known of covariates."""
         assert self.joint is not None
         return self.joint.in_frame(replace(self.frame, covariates=covariates, names=self.names))
 
     def joint_in(self, frame: Frame) -> LocalData:
-        """Features and covariates as one table, in a frame of its own."""
+        """Return features and covariates as one table in its own frame."""
         assert self.joint is not None
         return self.joint.in_frame(frame, once=True)
 
     def _view(self) -> Self:
-        """These rows once more without a frame, to be changed and shown; what is known of them is shared.
+        """Return a view of these rows without a frame, to be changed. What is known of them is shared.
 
-        What is cached goes with this view of them.
+        Caches belong to this view.
         """
         kind = type(self)
         view = object.__new__(kind)
@@ -336,34 +336,34 @@ class LocalData(Operator):
         return view
 
     def require_whole(self, *, new: bool = False) -> None:
-        """Raise DataError if values are missing: where the first one is, and what to do in a run, or of `new` rows."""
+        """Raise DataError if values are missing. The error says where the first one is, and gives a remedy."""
         if self.missing:
             table = self.table
             values = self.measured.values()
             checks.finite(self.who, values, names=_written(table), place=table.place, new=new)
 
     def plain(self) -> Any:
-        """All rows as one array, dense or sparse."""
+        """Return all rows as one array, dense or sparse."""
         return self.measured.plain()
 
     def blocks(self) -> Iterator[Array]:
-        """Blocks of stored rows as arrays, of sparse rows too."""
+        """Yield blocks of stored rows as dense arrays."""
         return self.measured.blocks()
 
     def observed(self) -> Moments:
-        """The moments of the values that are not missing."""
+        """Return the moments of the present values."""
         return self.measured.observed()
 
     def gene_sums(self, *, undone: bool) -> tuple[Array, Array]:
-        """The sums of stored entries and of their squares by column, of expm1 of the entries if `undone`."""
+        """Return the sums of stored entries and of their squares by column, of expm1 of the entries if `undone`."""
         return gene_sums(self.measured, self.who, undone=undone)
 
     def peak(self) -> Array:
-        """The largest |x| of each stored column."""
+        """Return the largest |x| of each stored column."""
         return self.measured.peak()
 
     def fingerprint(self) -> int:
-        """A digest of the stored rows, which nobody can give to others."""
+        """Return a digest of the stored rows, which nobody can compute for other rows."""
         return self.measured.fingerprint()
 
     @property
@@ -371,7 +371,7 @@ class LocalData(Operator):
         return bool(self.frame.own and self.missing)
 
     def matmat(self, Z: Array, *, reuse: int = _REUSE) -> Array:
-        """X'(XZ). `reuse`: how many such products a run makes, which decides whether X'X pays."""
+        """Return X'(XZ). `reuse` is the number of such products in a run, which decides whether X'X pays."""
         Z = np.ascontiguousarray(Z, dtype=np.float64 if self.sparse else self.dtype)
         if self._gram_pays(Z.shape[1], reuse):
             # One frame fills gaps in one way, so X'X belongs to this frame alone.
@@ -385,13 +385,13 @@ class LocalData(Operator):
         return product(blocks, Z, frame).astype(self.dtype, copy=False)
 
     def scores(self, Z: Array) -> Array:
-        """XZ: the coordinates of the rows, n x p."""
+        """Return XZ: the coordinates of the rows, n x p."""
         Z = np.ascontiguousarray(Z, dtype=self.dtype)
         scores = np.concatenate([B @ Z for B in self._factors()])
         return scores.astype(self.dtype, copy=False)
 
     def adjoint(self, Y: Array) -> Array:
-        """X'Y for an n x p block Y."""
+        """Return X'Y for an n x p block Y."""
         Y = np.ascontiguousarray(Y, dtype=self.dtype)
         total, start = np.zeros((self.d, Y.shape[1])), 0
         for B in self._factors():
@@ -400,7 +400,7 @@ class LocalData(Operator):
         return total.astype(self.dtype, copy=False)
 
     def squared_error(self, Z: Array) -> float:
-        """||X - XZZ'||_F^2 for orthonormal Z."""
+        """Return ||X - XZZ'||_F^2 for orthonormal Z."""
         Z = np.ascontiguousarray(Z, dtype=self.dtype)
         if not self.sparse:
             # The residuals themselves are squared: a difference of sums of squares, the only way
@@ -418,7 +418,7 @@ class LocalData(Operator):
         return self._gram
 
     def rows(self) -> Iterator[Any]:
-        """Blocks of framed rows; of sparse rows, operators that act as framed rows."""
+        """Yield blocks of framed rows. For sparse rows, yield operators that act as framed rows."""
         self.complete()
         frame = self._full_frame
         if self.sparse:
@@ -427,14 +427,14 @@ class LocalData(Operator):
             yield from (apply(frame, block, self.dtype) for block in self.measured.stored())
 
     def _factors(self) -> Iterator[Any]:
-        """Blocks that multiply like framed rows."""
+        """Yield blocks that multiply like framed rows."""
         if self._implicit:
             yield from (ImplicitRows(block, self.frame) for block in self.measured.stored())
         else:
             yield from self.rows()
 
     def _bare(self) -> tuple[Iterable[Any], Frame]:
-        """Blocks of rows, and the frame that is still to be taken off their products."""
+        """Yield blocks of rows, with the part of the frame that their products still need."""
         if self.sparse:
             self.complete()
             return self._without_gaps, self._full_frame
@@ -446,7 +446,7 @@ class LocalData(Operator):
         return self._centered.of(self.measured.stored()), self._centered.rest
 
     def dense(self) -> Iterator[Array]:
-        """Blocks of framed rows as arrays, of sparse rows too."""
+        """Yield blocks of framed rows as dense arrays."""
         if not self.sparse:
             yield from self.rows()
             return
@@ -455,27 +455,27 @@ class LocalData(Operator):
             yield apply(self._full_frame, block, self.dtype)
 
     def root(self) -> Array:
-        """A matrix A with A'A = X'X: the framed rows as one array."""
+        """Return a matrix A with A'A = X'X: the framed rows as one array."""
         if self.sparse:
             return self.adjoint(np.eye(self.n)).T
         return np.concatenate(list(self.rows()))
 
     def sketch(self, Z: Array) -> tuple[Array, Callable[[Array], Array]]:
-        """XZ, and Y -> X'Y for a block with as many rows."""
+        """Return XZ, and Y -> X'Y for a block with as many rows."""
         return self.scores(Z), self.adjoint
 
     def moments(self) -> Moments:
-        """Moments of the stored rows, in one pass over blocks; exact to rounding at any mean.
+        """Return the moments of the stored rows, in one pass over blocks, exact to rounding for any mean.
 
-        Of rows whose gaps are filled with their own means, they are those of whole rows; else of
-        the values there.
+        If own means replace missing values, the moments are those of whole rows, and otherwise of the present
+        values.
         """
         return self.measured.moments(own=self._uses_own_means)
 
     def local_product(self, block: Array) -> tuple[Moments, Array]:
-        """The moments, and the product of the rows less their own mean with a block.
+        """Return the moments, and the product of the rows less their own mean with a block.
 
-        Of dense rows without gaps by way of X'X where that pays, which later messages need as well.
+        For complete dense rows, X'X is used if it saves time, because later messages need it as well.
         """
         if self.sparse:
             there, rows = self.measured.sparse_about_mean(own=self._uses_own_means)
@@ -529,7 +529,7 @@ class LocalData(Operator):
         return frame.unscale_gram(total.total())
 
     def _sparse_gram(self) -> Array:
-        """X'X of sparse rows, few of whose entries are stored, without filling the others."""
+        """Return X'X of sparse rows with few stored entries, without filling the others."""
         frame = self._full_frame
         sums = (np.asarray(S.sum(axis=0, dtype=np.float64)).reshape(-1) for S in self._without_gaps)
         mean = functools.reduce(np.add, sums) / self.n
@@ -537,14 +537,14 @@ class LocalData(Operator):
 
     @functools.cached_property
     def _implicit(self) -> bool:
-        """Whether products of dense rows are put right for the frame afterwards, which spares framing the rows."""
+        """Whether products of dense rows are corrected for the frame afterwards, instead of framing the rows."""
         if self.sparse or self.missing or self.measured.stored_dtype != np.float64 or self.n * self.d <= _SMALL:
             return False
         return near(self.frame, self.measured.sample())
 
     @functools.cached_property
     def _full_frame(self) -> Frame:
-        """The frame with what stands for missing values of these rows."""
+        """The frame with the replacement for these rows' missing values."""
         if not self._uses_own_means:
             return self.frame
         fill = np.where(self.observed().seen > 0, self.measured.own_fill(), self.frame.filling)
@@ -560,12 +560,12 @@ class LocalData(Operator):
 
     @property
     def _without_gaps(self) -> Iterator[Any]:
-        """Pieces of sparse rows, with what stands for missing values."""
+        """The pieces of sparse rows, with missing values replaced."""
         return self.measured.without_gaps(self._full_frame.fill)
 
 
 def _require_finite(table: Table, who: str, missing: bool, values: Iterator[Array]) -> int:
-    """Go through entries of which some are not finite: see `checks.finite`."""
+    """Check entries of which some are not finite: see `checks.finite`."""
     place = None  # A node, which allows missing values, must not say in its error where a bad value is.
     if table.origin is not None or not missing:
         place = table.place
@@ -573,7 +573,7 @@ def _require_finite(table: Table, who: str, missing: bool, values: Iterator[Arra
 
 
 def _written(table: Table) -> Sequence[str] | None:
-    """What the columns are called where the rows are written: those made of words as these, each by its source."""
+    """Return the written names of the columns. Columns made from a text column have the name of that column."""
     if table.names is None or not table.made:
         return table.names
     return [coding.source_of(name) if name in table.made else name for name in table.names]
@@ -582,7 +582,7 @@ def _written(table: Table) -> Sequence[str] | None:
 class View:
     """One client's rows in the frame of the newest message, which most messages share with the one before.
 
-    X'X in that frame, and rows less its mean, are then formed once. Whoever sends or receives the messages keeps it.
+    X'X in that frame, and rows less its mean, are then formed once. The sender or receiver of messages keeps the view.
 
     Parameters
     ----------
@@ -599,7 +599,7 @@ class View:
         self._framed: LocalData | None = None
 
     def in_frame(self, frame: Frame) -> LocalData:
-        """The rows in this frame."""
+        """Return the rows in this frame."""
         framed = self._framed
         if framed is None and self.rows.frame.same(frame):
             return self.rows
@@ -610,10 +610,9 @@ class View:
 
 
 def near(frame: Frame, rows: Array) -> bool:
-    """Whether the mean of a frame is at most 4 times as long as it is far from most rows.
+    """Return whether a frame's mean is at most 4 times as long as its distance from most rows.
 
-    Then products of the rows as they are stored lose no more than two bits where the mean is taken
-    off them.
+    Subtracting the mean from products of the stored rows then loses at most two bits.
     """
     if frame.mean is None:
         return True
@@ -626,10 +625,10 @@ def near(frame: Frame, rows: Array) -> bool:
 
 
 class CenteredBlocks:
-    """Blocks of rows less the mean of a frame, with what then stands in their gaps: made anew each time, unless `keep`.
+    """Blocks of rows less a frame's mean, with missing values filled, made anew each time unless `keep`.
 
-    What is still to be taken off products is the `rest`: single precision leaves one of the mean,
-    which has no digits beside the rows.
+    The `rest` must still be subtracted from products. In single precision it is the part of the mean that is
+    too small to subtract from the rows.
     """
 
     def __init__(self, frame: Frame, dtype: np.dtype[Any], *, keep: bool) -> None:
@@ -646,7 +645,7 @@ class CenteredBlocks:
         self._parts: list[Array] = []
 
     def of(self, stored: Iterable[Array]) -> Iterable[Array]:
-        """These rows less the mean; always the same rows, where they are kept."""
+        """Return these rows less the mean, which are always the same rows if they are kept."""
         if not self._keep:
             return about_mean(stored, self._mean, self._gap)
         if not self._parts:

@@ -1,7 +1,7 @@
-"""Measured: what follows from the rows of one client alone, whatever the frame. It is the only cache of rows.
+"""Measured: what follows from one client's rows alone, in any frame. It is the only cache of rows.
 
-Moments, means, X'X about the mean, the largest entries, a digest: each is measured when it is first needed, and shared
-by all views of the rows. It receives the rows as blocks, and knows no names.
+Moments, means, X'X about the mean, the largest entries and a digest are measured when they are first needed, and
+shared by all views of the rows. The class gets the rows as blocks, and knows no names.
 """
 
 from __future__ import annotations
@@ -88,11 +88,11 @@ class Measured:
             self.missing = self._require_finite(look, allowed=missing)
 
     def of_columns(self, rows: Blocks, look: Look) -> Measured:
-        """The same of some columns of these rows; `look` goes through their entries."""
+        """Return the same for some columns of these rows. `look` goes through their entries."""
         return Measured(rows, look if self.missing else None, missing=True)
 
     def part(self, rows: Array) -> Measured:
-        """The same of the rows with these indices, which grow, in memory."""
+        """Return the same for the rows with these ascending indices, in memory."""
         look: Look = functools.partial(checks.finite, "the rows", missing=True)
         return Measured(adapters.of(self.some(rows)), look, missing=bool(self.missing))
 
@@ -113,20 +113,20 @@ class Measured:
 
     @property
     def stored_dtype(self) -> np.dtype[Any]:
-        """The type of the entries as they are worked on."""
+        """The type of the entries in computations."""
         return source.worked_on(self.rows.dtype)
 
     @property
     def csr(self) -> Any:
-        """Sparse rows as they are stored, in memory."""
+        """The sparse rows as they are stored, in memory."""
         return source.whole(self.rows)
 
     def some(self, rows: Array) -> Any:
-        """The rows with these indices, which grow, as one array, dense or sparse."""
+        """Return the rows with these ascending indices as one array, dense or sparse."""
         return source.whole(adapters.part(self.rows, rows))
 
     def plain(self) -> Any:
-        """All rows as one array, dense or sparse."""
+        """Return all rows as one array, dense or sparse."""
         if self.sparse:
             return self.csr
         if not self.n:
@@ -134,19 +134,19 @@ class Measured:
         return np.concatenate(list(self.stored()))
 
     def blocks(self) -> Iterator[Array]:
-        """Blocks of stored rows as arrays, of sparse rows too."""
+        """Yield blocks of stored rows as dense arrays."""
         if self.sparse:
             yield from self.filled(self.stored())
         else:
             yield from self.stored()
 
     def filled(self, pieces: Iterator[Any]) -> Iterator[Array]:
-        """Blocks of these pieces of sparse rows, as arrays."""
+        """Yield blocks of these pieces of sparse rows as dense arrays."""
         for S in pieces:
             yield from (S[i : i + self.block_rows].toarray() for i in range(0, S.shape[0], self.block_rows))
 
     def stored(self) -> Iterator[Any]:
-        """Blocks of rows as they are worked on; pieces of sparse ones."""
+        """Yield blocks of rows, or pieces of sparse rows, in the form for computations."""
         if self._only is not None:
             return iter((self._only,))
         if self.sparse:
@@ -155,11 +155,11 @@ class Measured:
 
     @property
     def block_rows(self) -> int:
-        """How many rows make a block."""
+        """The number of rows of a block."""
         return source.rows_of_a_block(self.d, self.rows.dtype)
 
     def sample(self) -> Array:
-        """A few stored rows from all over the table, as an array."""
+        """Return a few stored rows from all over the table, as an array."""
         return self.once("sample", self._sample)
 
     def _sample(self) -> Array:
@@ -169,29 +169,29 @@ class Measured:
 
     @property
     def columns(self) -> ByColumns | None:
-        """The rows as blocks of columns, if they lie by columns in their file; else None."""
+        """The rows as blocks of columns, if their file is stored by columns, or None."""
         return self.rows if isinstance(self.rows, ByColumns) else None
 
     def observed(self) -> Moments:
-        """The moments of the values that are not missing."""
+        """Return the moments of the present values."""
         if self.columns is not None:
             return self._counted()
         return self.once("moments", lambda: self.moments(own=False))
 
     def _counted(self) -> Moments:
-        """The moments of rows that lie by columns."""
+        """Return the moments of rows that are stored by columns."""
         columns = self.columns
         assert columns is not None
         return self.once("moments", lambda: by_columns.moments(columns))
 
     def product_about_mean(self, Z: Array) -> Array:
-        """X'(XZ) of the rows less their own mean, which also stands for missing values, if they lie by columns."""
+        """Return X'(XZ) of rows stored by columns, less their own mean, which also replaces missing values."""
         assert self.columns is not None
         mean = self.observed().mean
         return by_columns.product(self.columns, Z, Frame(mean, fill=mean if self.missing else None))
 
     def peak(self) -> Array:
-        """The largest |x| of each stored column."""
+        """Return the largest |x| of each stored column."""
         largest = np.zeros(self.d)
         for block in self.stored():
             if self.sparse:
@@ -207,7 +207,7 @@ class Measured:
         return largest
 
     def fingerprint(self) -> int:
-        """A digest of the stored rows, which nobody can give to others."""
+        """Return a digest of the stored rows, which nobody can compute for other rows."""
         return self.once("fingerprint", self._fingerprint)
 
     def _fingerprint(self) -> int:
@@ -220,22 +220,22 @@ class Measured:
         return int.from_bytes(total.digest(), "big")
 
     def first_row(self) -> int:
-        """A checksum of the first stored row, the same however the rows are stored."""
+        """Return a checksum of the first stored row, which does not depend on the storage."""
         row = next(iter(self.stored()))[:1]
         values = np.asarray(row.toarray() if self.sparse else row, dtype=np.float64)
         return zlib.crc32(values.tobytes())
 
     def own_fill(self) -> Array:
-        """What stands for missing values where these are the rows' own: their mean; 0 in a column without any."""
+        """Return the rows' own replacements for missing values: their means, or 0 in a column without values."""
         return self.observed().mean
 
     def spread(self) -> Spread:
-        """X'X of dense rows without gaps about their own mean, and their moments."""
+        """Return X'X of complete dense rows about their own mean, and their moments."""
         mean = self.mean
         return self.once("spread", lambda: Spread.of(about_mean(self.stored(), mean), self.n, mean, self.dtype))
 
     def moments(self, *, own: bool) -> Moments:
-        """The moments of the values that are there, or of all with `own` means in the gaps."""
+        """Return the moments of the present values, or of all with `own` means for missing values."""
         if self.sparse:
             return self.sparse_about_mean(own=own)[0]
         there = (
@@ -248,14 +248,14 @@ class Measured:
         return there
 
     def whole(self, there: Moments) -> Moments:
-        """The moments of rows that are filled with their own means, but for columns of which no value is there."""
+        """Return the moments of rows filled with their own means, except in columns without values."""
         seen = self.observed().seen
         if np.all(seen > 0):
             return replace(there, count=None)
         return replace(there, count=np.where(seen > 0, there.n, 0))
 
     def sparse_about_mean(self, *, own: bool) -> tuple[Moments, Iterator[ImplicitRows]]:
-        """Sparse rows: moments, and pieces of the rows less their mean; with it in their gaps, if `own`."""
+        """Return moments of sparse rows, and pieces less their mean, which replaces missing values if `own`."""
         pieces = self.without_gaps(self.own_fill() if own else None)
         there = functools.reduce(merge, map(sparse_moments, pieces))
         frame = Frame(there.mean)
@@ -266,18 +266,18 @@ class Measured:
         return (self.whole(there) if own else there), rows
 
     def without_gaps(self, fill: Array | None) -> Iterator[Any]:
-        """Pieces of sparse rows, with these values where one is missing."""
+        """Yield pieces of sparse rows, with these values in place of missing ones."""
         if fill is None or not self.missing:
             return self.stored()
         return (fill_gaps(S, fill) for S in self.stored())
 
     def deviations(self) -> Iterator[Array]:
-        """Blocks of dense rows less about their mean, each in the memory of the one before; 0 where one is missing."""
+        """Yield blocks of dense rows less about their mean, all in the same memory, with 0 for missing values."""
         return about_mean(self.stored(), self.mean, 0.0 if self.missing else None)
 
     @property
     def mean(self) -> Array:
-        """The means of the columns of dense rows, to a few roundings."""
+        """The means of the columns of dense rows, to a few rounding errors."""
         if self.columns is not None:
             return self._counted().mean
         if self.missing:
@@ -286,12 +286,12 @@ class Measured:
 
     @property
     def _means_there(self) -> tuple[Array, Array]:
-        """The means of the values that are there, and how many of these each column has."""
+        """The means of the present values, and the number of these in each column."""
         return self.once("means there", lambda: means_there(self.stored(), self.d))
 
     @property
     def count(self) -> Array | None:
-        """How many values each column of dense rows has, where some are missing."""
+        """Return how many values each column of dense rows has, if some are missing."""
         if not self.missing:
             return None
         if self.columns is not None:
@@ -299,7 +299,7 @@ class Measured:
         return self._means_there[1]
 
     def _require_finite(self, look: Look, *, allowed: bool) -> int:
-        """How many values are missing. It raises an error if an entry is infinite, or missing though not `allowed`."""
+        """Count the missing values. Raise an error for an infinite entry, or for a missing one if not `allowed`."""
         if self.columns is not None:
             seen = self._counted().count
             if seen is None:
@@ -321,5 +321,5 @@ class Measured:
         return look(self.values())
 
     def values(self) -> Iterator[Array]:
-        """The stored entries, block by block."""
+        """Yield the stored entries, block by block."""
         return (block.data if self.sparse else block for block in self.stored())

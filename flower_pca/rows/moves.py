@@ -1,4 +1,4 @@
-"""Moves: how the features of a row follow from the features and covariates of a table, in a frame with covariates.
+"""Moves: how a row's features follow from the features and covariates of a table, in a frame with covariates.
 
 Whether covariates are removed, or sites harmonized, a row x with covariates a becomes
 
@@ -30,15 +30,15 @@ class Joint(Protocol):
     who: str
 
     def moments(self) -> Moments:
-        """The moments of its columns."""
+        """Return the moments of its columns."""
 
     def local_product(self, block: Array) -> tuple[Moments, Array]:
-        """The moments, and the product of the rows less their mean with a block."""
+        """Return the moments, and the product of the rows less their mean with a block."""
 
 
 @dataclass(frozen=True)
 class Moves:
-    """What is subtracted from features, what they are multiplied by, and what of the covariates is subtracted.
+    """What features are shifted by and multiplied with, and which part of the covariates is subtracted.
 
     Attributes
     ----------
@@ -57,7 +57,7 @@ class Moves:
 
 
 def of(joint: Joint, d: int, covariates: Covariates) -> Moves:
-    """The moves of a site with this joint table, of which the first d columns are features."""
+    """Return the moves of a site with this joint table, whose first d columns are features."""
     slopes = np.zeros((0, d)) if covariates.slopes is None else covariates.slopes
     q = len(slopes)
     if covariates.sigma is not None:
@@ -79,7 +79,7 @@ def _harmonizing(joint: Joint, d: int, covariates: Covariates, slopes: Array) ->
 
 
 def effect(joint: Joint, d: int, covariates: Covariates) -> SiteEffect:
-    """How a site differs from all, by its joint table."""
+    """Return how a site differs from all sites, by its joint table."""
     assert covariates.sigma is not None
     assert covariates.grand is not None
     if joint.n < combat.LEAST_ROWS:
@@ -99,7 +99,7 @@ def effect(joint: Joint, d: int, covariates: Covariates) -> SiteEffect:
 
 
 def squares_left(squares: Array, products: Array, covariates: Array, slopes: Array) -> Array:
-    """What slopes leave of the squares of columns about the means of a site, (d,); 0 if that is rounding.
+    """Return the columns' squares about a site's means after removing the slopes, (d,), or 0 for rounding.
 
     Parameters
     ----------

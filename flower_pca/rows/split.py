@@ -1,4 +1,4 @@
-"""Split: how each party prepares its columns by itself, where parties hold different columns of the same people."""
+"""Split: how each party prepares its own columns, if parties hold different columns of the same people."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LONGEST: Final = 64  # characters of a salt
 
 @dataclass(frozen=True)
 class Split:
-    """What a party does with its columns before they are multiplied. No server's number is in it.
+    """The preparation of a party's columns before they are multiplied. It contains no number from a server.
 
     Attributes
     ----------
@@ -35,17 +35,17 @@ class Split:
     salt: str = ""
 
     def plain(self) -> dict[str, str]:
-        """As text, in a message."""
+        """Return the split as text for a message."""
         return {NAME: json.dumps(asdict(self))}
 
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> Self | None:
-        """What `plain` has made; None where there is none.
+        """Rebuild the split from `plain`'s text, or return None if there is none.
 
         Raises
         ------
         ProtocolError
-            If it is none.
+            If the text is not a split.
         """
         if NAME not in plain:
             return None

@@ -1,17 +1,17 @@
-"""Statistics of a client's rows that are fixed before the first message, and that its answers are computed from.
+"""Statistics of a client's rows, fixed before the first message, from which its answers are computed.
 
-A product X'(XZ) from rows is no secret-keeper: a frame or a block that makes the large parts of a
-row's dot product cancel turns the rounding of what is left into a comparison, and the answer is the
-sum of the rows above a threshold. So a node in a deployment looks at its rows once, with no number
-of any message in hand, and keeps T = (n, mu, C):
+A product X'(XZ) that is computed from rows can reveal single rows. A server can choose a frame or a block
+for which the large parts of a row's dot product cancel. The rounding of the remainder then acts as a
+comparison, and the answer is the sum of the rows above a threshold. A node in a deployment therefore reads
+its rows once, independent of any message, and keeps T = (n, mu, C):
 
   mu  its own column means; C = sum (x - mu)(x - mu)', by blocks of rows less mu;
   R   instead of C where there are fewer rows than columns: the triangular factor of the rows less mu, R'R = C.
 
-Whatever is asked later is a function of the message and T. A value that is missing counts as the
-mean of its column (a deviation of 0). A node that lets a server say what stands for it has a column
-more for each one with gaps, which is 1 where a value is missing, less its mean: rows that are
-filled are then sums of columns of T as well.
+All later answers are functions of the message and T. A missing value counts as the mean of its column (a
+deviation of 0). If a node lets a server choose the replacement, T has one more column for each column
+with missing values. It is 1 for a missing value and 0 otherwise, less its mean. Filled rows are then
+linear combinations of columns of T.
 """
 
 from __future__ import annotations
@@ -93,11 +93,11 @@ class Statistics:
 
     @property
     def arrays(self) -> dict[str, Array]:
-        """The arrays that are known, by name; none that has been computed from them since."""
+        """The known arrays by name, without those computed from them later."""
         return {name: a for name in _ARRAYS if (a := getattr(self, name)) is not None}
 
     def of_columns(self, places: Array) -> Statistics:
-        """The statistics of these columns, in this order: numbers of these, none computed anew."""
+        """Return the statistics of these columns in this order, without computing anything anew."""
         _, beside, gaps = np.intersect1d(self.gaps, places, assume_unique=True, return_indices=True)
         every = np.concatenate([places, self.d + beside])
         scatter, factor = self.scatter, self.factor
@@ -118,7 +118,7 @@ class Statistics:
         )
 
     def with_fill(self, fill: Array) -> Statistics:
-        """The statistics of the rows with these values in their gaps."""
+        """Return the statistics of the rows with these values in place of missing ones."""
         j = self.gaps
         if not len(j):
             return self
@@ -158,7 +158,7 @@ class Statistics:
 
 
 def of(data: LocalData, path: Path | None = None, *, gaps: bool, ready: Cache | None = None) -> Source:
-    """What is known of rows: it is measured on all columns of a table in their own order, whichever a run asks for."""
+    """Return the statistics of rows, measured on all columns of a table in their own order for every run."""
 
     def make() -> Source:
         if data.places is None:
@@ -169,7 +169,7 @@ def of(data: LocalData, path: Path | None = None, *, gaps: bool, ready: Cache | 
 
 
 def of_parts(data: LocalData, *, gaps: bool) -> list[Source]:
-    """The same of each part of the rows, measured when it is first asked for; no file keeps it."""
+    """Return the same for each part of the rows, measured on first use and stored in no file."""
     rows = data.all_columns.measured
     parts = rows.once(
         ("parts", gaps), lambda: [_source(part, data.who, None, gaps, None) for part in folds.parts(rows)]
@@ -180,20 +180,20 @@ def of_parts(data: LocalData, *, gaps: bool) -> list[Source]:
 
 
 def _of_columns(data: LocalData, statistics: Statistics, whole: Product | None) -> Source:
-    """What is known of the columns that the run asks for."""
+    """Return the statistics of the columns that the run asks for."""
     assert data.places is not None
     return statistics.of_columns(data.places), whole and functools.partial(_product, data.places, statistics.d, whole)
 
 
 def _product(places: Array, d: int, of_all: Product, Z: Array) -> Array:
-    """The product of the columns that the run asks for, by that of all d columns."""
+    """Return the product of the run's columns, by the product of all d columns."""
     every = np.zeros((d, Z.shape[1]))
     every[places] = Z
     return np.asarray(of_all(every)[places])
 
 
 def _source(data: Measured, who: str, path: Path | None, gaps: bool, ready: Cache | None) -> Source:
-    """From C or R; or of large sparse rows, without room for it, by products in whole numbers."""
+    """Return products from C or R, or for sparse rows too large for these, in whole numbers."""
     if not large(data):
         if path is None and ready is None:
             return measure(data, gaps=gaps), None
@@ -213,7 +213,7 @@ def _source(data: Measured, who: str, path: Path | None, gaps: bool, ready: Cach
 
 
 def measure(data: Measured, *, gaps: bool = False) -> Statistics:
-    """The statistics of stored rows.
+    """Measure the statistics of stored rows.
 
     Cost: a pass for the mean and 2 n d min(n, d) flops, once.
 
@@ -247,12 +247,12 @@ def measure(data: Measured, *, gaps: bool = False) -> Statistics:
 
 
 def large(data: Measured) -> bool:
-    """Whether rows are sparse and too many and too wide for C and R."""
+    """Return whether rows are sparse, and too many and too wide for C and R."""
     return data.sparse and min(data.n, data.d) * data.d > _LARGEST
 
 
 def _scatter(data: Measured, columns: Array, means: Array) -> tuple[Array, Array]:
-    """The sums of deviations, and C, of dense rows."""
+    """Return the sums of deviations, and C, of dense rows."""
     C = np.zeros(means.shape * 2)
     rest = np.zeros(means.shape)
     for block in data.blocks():
@@ -268,7 +268,7 @@ def _scatter(data: Measured, columns: Array, means: Array) -> tuple[Array, Array
 
 
 def _triangle(data: Measured, columns: Array, means: Array) -> tuple[Array, Array]:
-    """The sums of deviations, and R, made in their place: they are as large as the rows."""
+    """Return the sums of deviations, and R, computed in the rows' memory, because they are as large."""
     from scipy.linalg import lapack
 
     # In Fortran's order, of which LAPACK needs no copy.
@@ -318,10 +318,10 @@ def _sparse_scatter(data: Measured, columns: Array, mean: Array, means: Array) -
 
 
 def recall(data: Measured, path: Path | None = None, *, gaps: bool = False, ready: Cache | None = None) -> Statistics:
-    """The statistics of these rows: from what the process keeps ready, from the node's own file, or measured and kept.
+    """Return the statistics of these rows: from the process, from the node's file, or newly measured and kept.
 
-    The file serves as long as the rows are the same by their fingerprint, so that a node that has
-    been restarted answers with the same bits, and reads no more than this file.
+    The file is valid while the fingerprint of the rows is the same. A restarted node therefore answers with
+    the same bits, and reads only this file.
     """
     mark = [data.n, data.d, data.stored_dtype.str, data.fingerprint(), gaps]
     in_file = None if path is None else _read(path, mark)

@@ -1,4 +1,4 @@
-"""Stream: one client's rows as they arrive, a batch per step, with gaps."""
+"""Stream: one client's rows as they arrive, one batch for each step, with missing values."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _AHEAD: Final = 10_000  # the most steps of an iterator that are skipped at once
 
 @dataclass(frozen=True)
 class Completion:
-    """A batch as its client keeps it.
+    """A completed batch as its client keeps it.
 
     Attributes
     ----------
@@ -53,11 +53,11 @@ class Completion:
 
     @property
     def imputed(self) -> Array:
-        """True where the entry in `rows` was not observed, (n, d): `found` or `missing`."""
+        """True for entries of `rows` that were not observed, (n, d): `found` or `missing`."""
         return np.asarray(self.found | self.missing)
 
     def write(self, folder: Path, step: int, columns: Sequence[str] | None) -> None:
-        """Write it to a folder of its owner's, one npz per step, for its owner only; its header names the columns."""
+        """Write the batch to a folder for its owner only, one npz per step, whose header names the columns."""
         files.make_folder(folder)
         header = {"step": step, "columns": None if columns is None else list(columns)}
         path = folder / f"{_BATCH}{step:06d}.npz"
@@ -65,7 +65,7 @@ class Completion:
 
 
 def written(folder: Path) -> Iterator[tuple[int, Completion]]:
-    """The batches in a folder, each with the number of its step."""
+    """Return the batches in a folder, each with the number of its step."""
     for path in sorted(folder.glob(f"{_BATCH}*.npz")):
         header, arrays = files.read(path, _KIND)
         fields = (arrays[name] for name in ("rows", "outliers", "found", "missing"))
@@ -74,15 +74,15 @@ def written(folder: Path) -> Iterator[tuple[int, Completion]]:
 
 @runtime_checkable
 class Queue(Protocol):
-    """A source that is read at its own pace: every step takes what follows the cursor, wherever the server stands."""
+    """A source that is read at its own pace: every step takes what follows the cursor, at any server step."""
 
     def after(self, cursor: bytes) -> tuple[Any, bytes, int]:
-        """The next batch or None, the cursor behind it, and how many more wait."""
+        """Return the next batch or None, the cursor after it, and how many more wait."""
 
 
 @dataclass(frozen=True)
 class StepRows:
-    """What a stream has for a step: rows with NaN where missing, none at times; and how many steps are to come."""
+    """A step's rows from a stream, with NaN for missing values and possibly no rows, and the steps to come."""
 
     rows: Array | None
     left: int
@@ -164,7 +164,7 @@ class Stream:
         self._check_mask(cut)
 
     def _rows_to_cut(self, source: Any) -> Any:
-        """An array that is cut into batches, and what it says of its columns."""
+        """Return the array that is cut into batches, and what it says of its columns."""
         given = Table.of(source, who=self.who).quiet()
         self.site, self._names, self._words = given.site, given.names, given.words
         values = given.values
@@ -178,13 +178,13 @@ class Stream:
         return values
 
     def select(self, names: tuple[str, ...] | None, *, one_by_one: bool = True) -> Self:
-        """The stream, of whose batches a run wants these columns; without names, all. Some only if `one_by_one`."""
+        """Select these columns for a run, or all columns without names. Some may be selected only if `one_by_one`."""
         self.wanted, self._one_by_one = names, one_by_one
         return self
 
     @property
     def heading(self) -> Heading | None:
-        """What it says of its columns; None before the first batch, if the source is silent."""
+        """What the stream says of its columns, or None before the first batch if the source does not say."""
         if self.wanted is not None:
             return Columns(self.wanted, self.who).heading
         if self._heading is not None or self.d is None:
@@ -197,12 +197,12 @@ class Stream:
 
     @property
     def _batches(self) -> Sequence[Any]:
-        """The batches of a list; none of another source."""
+        """The batches of a list, or none for another source."""
         return self._source if isinstance(self._source, list | tuple) else ()
 
     @property
     def d(self) -> int | None:
-        """The number of columns, where it is known before the first batch."""
+        """The number of columns, if it is known before the first batch."""
         if self.wanted is not None:
             return len(self.wanted)
         if self._batch is not None:
@@ -211,7 +211,7 @@ class Stream:
         return next((np.shape(rows)[1] for rows in tables), None)
 
     def columns(self) -> int | None:
-        """The number of columns, from the first batch where the source does not tell it."""
+        """Return the number of columns, from the first batch if the source does not say."""
         if self.d is not None:
             return self.d
         first = self.take(0, NO_CURSOR).rows
@@ -219,18 +219,18 @@ class Stream:
 
     @property
     def repeatable(self) -> bool:
-        """Whether another process can take the same batches; not so for an iterator, or a folder that all share."""
+        """Whether another process can take the same batches, unlike from an iterator or a shared folder."""
         if isinstance(self._source, Iterator):
             return False
         return bool(getattr(self._source, "repeatable", True))
 
     @property
     def at_rest(self) -> bool:
-        """Whether any batch can be had again as it was, and at no cost: of arrays and of lists."""
+        """Whether every batch can be read again unchanged and at no cost, as from arrays and lists."""
         return self._batch is not None or isinstance(self._source, list | tuple)
 
     def take(self, step: int, cursor: Array) -> StepRows:
-        """The rows for a step; a queue goes by its cursor instead."""
+        """Return the rows for a step. A queue uses its cursor instead."""
         source, state = self._source, NO_CURSOR
         if isinstance(source, Queue):
             rows, behind, left = source.after(cursor.astype(np.uint8).tobytes())
@@ -250,7 +250,7 @@ class Stream:
         return StepRows(self._check(rows, step), left, state)
 
     def _part(self, step: int) -> Any:
-        """Where in the source a batch is: at which rows of an array, or which of a list."""
+        """Return where a batch is in the source: the rows of an array, or the position in a list."""
         if self._batch is None:
             return step
         return slice(step * self._batch, (step + 1) * self._batch)
@@ -268,17 +268,17 @@ class Stream:
             batch.write(self._out, step, None if self.heading is None else self.heading.names)
 
     def write_to(self, folder: str | os.PathLike[str]) -> None:
-        """Write what is completed to this folder, if no other has been given."""
+        """Write completed batches to this folder, if no other folder was given."""
         if self._out is None:
             self._out = Path(folder)
 
     def take_over(self, folder: Path) -> None:
-        """Keep, if this stream is to, what its copy in another process wrote to this folder."""
+        """Keep what the copy in another process wrote to this folder, if this stream should keep it."""
         if self._keep:
             self.completed |= dict(written(folder))
 
     def _advance(self, step: int) -> tuple[Any, int]:
-        """The batch of an iterator; it is asked for one more, to know whether it ends."""
+        """Take an iterator's batch, and read one more to know whether it ends."""
         if self._position < 0:
             self._next = next(self._source, None)
         if step < self._position:
@@ -311,7 +311,7 @@ class Stream:
         return batch
 
     def _by_name(self, batch: Array, given: Table, who: str) -> Array:
-        """The columns that the run names, or all by their names, which must stay the same."""
+        """Return the columns that the run names, or all by their names, which must stay the same."""
         names = given.names or self._names
         words = given.words or self._words
         columns = None if names is None else Columns(names, who)

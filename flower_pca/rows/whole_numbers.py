@@ -1,10 +1,10 @@
-"""Products S'(SZ) of large sparse rows in whole numbers: nothing is rounded before the sum over all rows is known.
+"""Products S'(SZ) of large sparse rows in whole numbers, which are rounded only after summing all rows.
 
-There is no room for X'X of such rows, so that every product meets them. It does so exactly: each
-column of S lies on a grid of 2^-26 of the power of two above its largest entry, each one of Z on a
-grid of 2^-52. Whole numbers are cut into limbs, digits of so few bits that no sum can pass 64; a
-row's product is cut again before the sum over rows is taken. The limbs of that sum are digits of an
-entry of S'SZ. They alone become float64: what is rounded tells of no single row.
+X'X of such rows does not fit into memory, so every product is computed from the rows, and exactly. Each
+column of S is rounded to a grid of 2^-26 times the power of two above its largest entry, and each column
+of Z to a grid of 2^-52. Whole numbers are split into limbs: digits with so few bits that no sum exceeds 64
+bits. A row's product is split again before rows are summed. The limbs of this sum are digits of an entry
+of S'SZ. Only they become float64, so rounding reveals nothing about a single row.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SUM: Final = 61  # Bits of a sum of products. One more is for the carry.
 
 
 class WholeRows:
-    """Sparse rows on the grid; NaN becomes the value of `fill`, as near as the grid has it."""
+    """Sparse rows on the grid. NaN becomes the value of `fill`, as close as the grid has it."""
 
     def __init__(self, S: Any, fill: Array, who: str) -> None:
         self.n, self.d = map(int, S.shape)
@@ -70,7 +70,7 @@ class WholeRows:
         return np.asarray(np.ldexp(_float(words, self._bits), 2 * self._units))
 
     def product(self, Z: Array) -> Array:
-        """S'(SZ), of a block rounded to its own grid."""
+        """Return S'(SZ) for a block rounded to its own grid."""
         W = np.ldexp(Z, self._units[:, None])
         largest = np.abs(W).max(axis=0, initial=0.0)
         units = np.frexp(largest)[1] - _BLOCK
@@ -80,7 +80,7 @@ class WholeRows:
         return np.asarray(np.ldexp(_float(down, self._bits), exponents))
 
     def whole(self, W: Array) -> Array:
-        """S'(SW) for whole numbers of 52 bits, in the columns' units: words of `bits`, lowest first."""
+        """Return S'(SW) for whole numbers of 52 bits, in the columns' units, as words of `bits`, lowest first."""
         digits = _digits(W, self._bits, _BLOCK // self._bits + 1)
         across = np.stack([self._S @ digit for digit in digits])
         _carry(across, self._bits)
@@ -95,7 +95,7 @@ class WholeRows:
 
 
 def _digits(whole: Array, bits: int, count: int) -> list[Array]:
-    """So many digits from -2^(bits - 1) to below 2^(bits - 1), the lowest first; the highest is what is left."""
+    """Split into digits from -2^(bits - 1) to below 2^(bits - 1), lowest first. The highest is the remainder."""
     digits, half = [], 2 ** (bits - 1)
     for _ in range(count - 1):
         above = (whole + half) >> bits
@@ -105,7 +105,7 @@ def _digits(whole: Array, bits: int, count: int) -> list[Array]:
 
 
 def _carry(words: Array, bits: int) -> None:
-    """Make digits of all words but the highest, in place: one way to write each number."""
+    """Reduce all words except the highest to digits, in place, so that each number has a unique form."""
     half = 2 ** (bits - 1)
     for low, high in itertools.pairwise(words):
         above = (low + half) >> bits
@@ -114,7 +114,7 @@ def _carry(words: Array, bits: int) -> None:
 
 
 def _float(words: Array, bits: int) -> Array:
-    """The numbers that these digits are, from the lowest up."""
+    """Return the numbers with these digits, lowest first."""
     total = np.zeros(words.shape[1:])
     for place, word in enumerate(words):
         total += np.ldexp(word.astype(np.float64), bits * place)

@@ -1,8 +1,8 @@
-"""Masked sums: the server learns what clients send together, and nothing of what one of them sends.
+"""Masked sums: the server learns the sum of what clients send, but no single client's part.
 
-After Bonawitz et al. 2017, with keys that are fresh for every sum; see docs/masked-sums.md. The
-halves do no input or output and never see Flower. What needs cryptography is imported when a masked
-run begins, and only then.
+The protocol follows Bonawitz et al. 2017, with new keys for every sum: see docs/masked-sums.md. The two
+halves do no input or output and do not know Flower. The package cryptography is imported only when a
+masked run begins.
 """
 
 from flower_pca.settings.masks import MaskedSums

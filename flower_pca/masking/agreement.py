@@ -1,11 +1,10 @@
-"""Agreement: what nodes with keys of their own sign of a set-up, and how each finds out that all were told the same.
+"""Agreement: what nodes with keys sign of a set-up, and how each checks that all were told the same.
 
-When keys are made, a node signs its own: `publications` reads what peers have published, to be held
-against the list of trusted keys. When shares are made it knows with whom, for which run, and by
-which threshold; that is what it signs then (`text`). With the first upload every peer's signature
-comes round, and must be of the same text (`check_vouchers`): so no two nodes of a set-up have been
-told of other members, another threshold or another run. Whoever did not sign that is in no sum with
-those that ask for signatures.
+When keys are made, a node signs its own keys. `publications` reads what peers have published, for
+comparison with the list of trusted keys. When shares are made, the node knows the members, the run and
+the threshold, and signs them (`text`). With the first upload, it gets every peer's signature, which must
+be of the same text (`check_vouchers`). No two nodes of a set-up can therefore have been told different
+members, thresholds or runs. A node that did not sign is in no sum with nodes that require signatures.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from flower_pca.masking.secrets import Secrets
 def publications(
     arrays: Arrays, setup: bytes, peers: list[int], exchanges: list[bytes]
 ) -> tuple[dict[int, bytes], dict[int, bytes]]:
-    """By peer: what it is said to have published, and its signature if anybody has signed."""
+    """Return, by peer, what it is said to have published, and its signature if anybody has signed."""
     if "mask.signatures" not in arrays:
         return dict.fromkeys(peers, b""), {}
     keys = texts(arrays["mask.firsts"])
@@ -34,9 +33,9 @@ def publications(
 
 
 def text(arrays: Arrays, setup: bytes, run: str, mine: bytes) -> bytes:
-    """What is signed of the group: set-up, run, threshold, and all members' keys.
+    """Return the signed text of the group: set-up, run, threshold and all members' keys.
 
-    Where each has few neighbours, the message names the others as well.
+    If each client has only a few neighbours, the message also names all other members.
     """
     members = near = {mine, *texts(arrays["mask.exchanges"])}
     if "mask.members" in arrays:
@@ -46,7 +45,7 @@ def text(arrays: Arrays, setup: bytes, run: str, mine: bytes) -> bytes:
 
 
 def check_vouchers(arrays: Arrays, secrets: Secrets, peers: list[int], demands: Demands) -> Array:
-    """The peers that have signed the same group, those before included; each of these must have."""
+    """Return the peers that have signed the same group, including earlier ones. Each of these must have signed."""
     before = set(secrets.vouched.tolist())
     # Clients that come in later count as well, because a server may say that one was away in the first sum.
     new = [peer for peer in peers if peer not in before]

@@ -1,4 +1,4 @@
-"""What uploads are made of, and what the server accepts as an answer to the protocol."""
+"""The contents of uploads, and the answers that the server accepts in the protocol."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _KINDS: Final = {"mask.y": np.uint64, "mask.d": np.int64}  # all else are bytes
 
 @dataclass(frozen=True)
 class Layout:
-    """The arrays of one client's answer by name, and among how many at most they are summed.
+    """The arrays of one client's answer by name, and the largest number of clients in their sum.
 
     Attributes
     ----------
@@ -54,9 +54,9 @@ class Layout:
 
     @classmethod
     def of(cls, run: Run, masks: MaskedSums, message: Broadcast, columns: int, clients: int, *, heard: bool) -> Layout:
-        """That of so many clients' answers to the run's message, of rows with so many columns.
+        """Return the layout of this many clients' answers to the run's message, for rows with this many columns.
 
-        With noise the bounds follow from that; else from what the run knows, or the caller's own.
+        With noise, the bounds follow from the noise. Otherwise they follow from what the run knows, or from the caller.
         `heard`: whether all clients have answered the message before, by the same set-up.
         """
         standing = run.standing
@@ -79,20 +79,20 @@ class Layout:
 
     @property
     def size(self) -> int:
-        """The numbers mod 2^64 that an upload takes."""
+        """The number of integers mod 2^64 in an upload."""
         return fixed.size(self.shapes, self.bounds)
 
     def limits(self) -> Arrays:
-        """The bounds as a message has them."""
+        """Return the bounds in the form of a message."""
         return {f"{messages.BOUND}{name}": bound for name, bound in self.bounds.items()}
 
     def sums(self, total: Array) -> Arrays:
-        """The sums of the answers in the total of the uploads, once its masks are off."""
+        """Return the sums of the answers from the unmasked total of the uploads."""
         return fixed.decode(total, self.shapes, self.bounds, self.clients, self.whole)
 
 
 def _knows_squares(run: Run, message: Broadcast) -> bool:
-    """Whether the opening told the squares of all that are asked: own means add to them."""
+    """Return whether the opening contained the squares of all values. Filling with own means adds to them."""
     standing = run.standing
     if not standing.opens or standing.opening or standing.model.missing != "error":
         return False
@@ -100,7 +100,7 @@ def _knows_squares(run: Run, message: Broadcast) -> bool:
 
 
 def _tight(run: Run, message: Broadcast, parts: Mapping[str, Part]) -> dict[str, float]:
-    """Bounds of products with the opening's rows: the trace times the block's longest column."""
+    """Return bounds for products with the opening's rows: the trace times the block's longest column."""
     bounds = {}
     for name, part in parts.items():
         if part.kind.product:
@@ -112,7 +112,7 @@ def _tight(run: Run, message: Broadcast, parts: Mapping[str, Part]) -> dict[str,
 
 
 def hidden_shapes(parts: Mapping[str, Part]) -> dict[str, tuple[int, ...]]:
-    """The shapes of an answer of which no side is open, as masks need it."""
+    """Return the shapes of an answer, without unknown sides, as masks need it."""
     opened = [name for name, part in parts.items() if part.open]
     if opened:
         raise ConfigError(
@@ -123,7 +123,7 @@ def hidden_shapes(parts: Mapping[str, Part]) -> dict[str, tuple[int, ...]]:
 
 
 def require_sum(run: Run, message: Broadcast) -> None:
-    """Refuse a message that no sum can answer, or of more clients than fixed point has room for."""
+    """Refuse a message that no sum can answer, or to more clients than fixed point has room for."""
     if not run.standing.sums_suffice or message.personal:
         wrong = "needs the answer of each client by itself, and under masks the server sees sums only"
         if message.personal:
@@ -141,10 +141,10 @@ def require_sum(run: Run, message: Broadcast) -> None:
 
 @dataclass
 class Acceptance:
-    """The answers that are right, why others are not, the bytes of all, and the columns voted for.
+    """The accepted answers, reasons for the others, the bytes of all, and the columns that won the vote.
 
-    `notes` are of clients whose answers are good and who have strayed; `declined` is of the first
-    that has.
+    `notes` describe clients with good answers that have strayed. `declined` is the reason of the first client
+    that declines.
     """
 
     answers: dict[int, Arrays] = field(default_factory=dict)
@@ -155,14 +155,14 @@ class Acceptance:
     declined: str = ""
 
     def explain(self, error: NotEnoughNodes) -> NotEnoughNodes:
-        """The error that too few answers have led to, with the first that is missing."""
+        """Return the error for too few answers, which names the first missing client."""
         first = next(iter(self.failures.values()), None)
         if first is None:
             return NotEnoughNodes(str(error))
         return NotEnoughNodes(f"{error} The first that is missing, {first.client}: {first.reason}")
 
     def record(self, sent: Broadcast, stage: str, *, seconds: float, metrics: dict[str, float]) -> Round:
-        """The entry of the history."""
+        """Return the entry for the history."""
         down, up = self.meter.read(sent)
         return Round(
             number=sent.number,
@@ -187,7 +187,7 @@ def accept(
     length: int,
     heading: Heading,
 ) -> Acceptance:
-    """Tell good answers from others.
+    """Separate the good answers from the others.
 
     Parameters
     ----------
@@ -239,7 +239,7 @@ def accept(
 def _check(
     reply: Reply, sent: Broadcast, answers: Mapping[int, Arrays], group: MaskingGroup | None, phase: Phase, length: int
 ) -> None:
-    """Raise ProtocolError, naming the client, unless this is its one answer to the message sent."""
+    """Raise ProtocolError, which names the client, unless this is its only answer to the message sent."""
     if reply.number == sent.number and "mask.lost" in reply.arrays:
         raise UnawaitedError(
             f"Client {reply.client} has lost its secrets for this masked sum, or holds those of an older set-up. "
@@ -275,9 +275,9 @@ def _check(
 
 
 def outvote(replies: Iterable[Reply], known: Heading) -> tuple[Heading, dict[int, str]]:
-    """The columns of the run, `known` or those of most clients; why others are left out.
+    """Return the run's columns, `known` or those of most clients, and why other clients are excluded.
 
-    A client that has no rows yet has 0 of them, and no vote; so has the run, if all are like that.
+    A client that has no rows yet has 0 columns and no vote. If this holds for all clients, so it does for the run.
     """
     came = {reply.client: reply for reply in replies if int(reply.arrays["mask.d"])}
     counts = {i: int(reply.arrays["mask.d"]) for i, reply in came.items()}

@@ -1,11 +1,10 @@
 """The client's half of masked sums: a state machine whose state lies in the client's memory.
 
-Nothing is done twice: a set-up begins with new secrets, every sum of it is uploaded once and
-unmasked once, and of a peer either share is given away, never both. The last secrets of a sum are
-gone when it is unmasked.
+Nothing is done twice. A set-up begins with new secrets, and each of its sums is uploaded once and unmasked
+once. The client gives away one of the two shares of a peer, never both. After unmasking, the secrets of the
+sum are deleted.
 
-What the client keeps for its stage is bound to the course of messages that it has come from: see
-`course`.
+What the client keeps for its stage is bound to the course of messages behind it: see `course`.
 """
 
 from __future__ import annotations
@@ -38,12 +37,12 @@ _ANYBODY: Final = Demands()
 
 
 class ClientHalf(Protocol):
-    """A client's half of a stage, whose answer is seen in a sum of at least `summed` only."""
+    """A client's half of a stage, whose answer is seen only in a sum of at least `summed` clients."""
 
     def __call__(
         self, stage: str, arrays: Arrays, data: LocalData | Stream, memory: Arrays, /, *, summed: int
     ) -> tuple[Arrays, Arrays]:
-        """What the client returns, and what it keeps."""
+        """Return the answer and what the client keeps."""
 
 
 def answer(
@@ -55,7 +54,7 @@ def answer(
     demands: Demands = _ANYBODY,
     dither: DitherSource = system_dither,
 ) -> tuple[Arrays, Arrays]:
-    """What a client returns and keeps.
+    """Return what a client answers and keeps.
 
     Parameters
     ----------
@@ -109,7 +108,7 @@ def answer(
 
 
 def _frame(data: LocalData | Stream, *, noisy: bool) -> Frame:
-    """What the message says of the rows: frame, columns of a stream, how a party prepares its own.
+    """Return the frame of the message, the columns of a stream, and how a party prepares its columns.
 
     Under noise the node itself says what stands for its gaps, whatever the message does.
     """
@@ -123,7 +122,7 @@ def _frame(data: LocalData | Stream, *, noisy: bool) -> Frame:
 
 
 def _parts(name: str, arrays: Arrays, d: int | None) -> Mapping[str, Part]:
-    """What the answer of a stage is made of; nothing of an unknown one, refused later."""
+    """Return the parts of a stage's answer. An unknown stage has none, and is refused later."""
     if name not in registry.STAGES:
         return {}
     return registry.STAGES[name].parts(Message(messages.plain(arrays)), d)
@@ -132,7 +131,7 @@ def _parts(name: str, arrays: Arrays, d: int | None) -> Mapping[str, Part]:
 def _ask_stage(
     stage: ClientHalf, name: str, arrays: Arrays, data: LocalData | Stream, own: Arrays, summed: int
 ) -> tuple[Arrays, Arrays]:
-    """The stage's half. Where rows allow none, to say so tells of this client alone, and costs."""
+    """Run the stage's half. If rows allow no answer, saying so reveals something of this client, and has a cost."""
     try:
         return stage(name, Message(messages.plain(arrays)), data, own, summed=summed)
     except DataError as error:
@@ -211,7 +210,7 @@ def _shares(arrays: Arrays, data: LocalData | Stream, secrets: Secrets, demands:
 
 
 def _admit(arrays: Arrays, data: LocalData | Stream, secrets: Secrets, demands: Demands) -> Secrets:
-    """The secrets for an upload, with what peers sent for it, if the message is due."""
+    """Return the secrets for an upload, with what peers have sent for it, if the message is due."""
     number = int(arrays["mask.number"])
     # the last sum was unmasked without this client
     if int(secrets.step) == Phase.UNMASK:
@@ -240,7 +239,7 @@ def _admit(arrays: Arrays, data: LocalData | Stream, secrets: Secrets, demands: 
 
 
 def _about_columns(arrays: Arrays, data: LocalData, secrets: Secrets, peers: list[int], demands: Demands) -> Secrets:
-    """The secrets with what peers have written of their columns, which comes with the first upload, and this client."""
+    """Add what peers have written about their columns, which comes with the first upload."""
     assert demands.least_values is not None
     own = np.frombuffer(coverage.text(data, demands.least_values), dtype=np.uint8)
     known = secrets.columns[:-1]
@@ -253,7 +252,7 @@ def _about_columns(arrays: Arrays, data: LocalData, secrets: Secrets, peers: lis
 def _require_measured(
     secrets: Secrets, present: list[int], demands: Demands, names: tuple[str, ...] | None = None
 ) -> None:
-    """Ask whether enough of these peers have rows, and have measured each of the columns that the node is asked for."""
+    """Require that enough of these peers have rows, and that enough have measured each requested column."""
     written = dict(zip(secrets.peers.tolist(), secrets.columns[:-1], strict=True))
     said = np.array([written[peer] for peer in present], dtype=np.uint8)
     coverage.require_rows(secrets.columns[-1], said, demands.min_peers)
@@ -296,7 +295,7 @@ def _unmask(arrays: Arrays, secrets: Secrets, demands: Demands) -> tuple[Arrays,
 
 
 def _onwards(secrets: Secrets) -> Secrets:
-    """After a sum: its secrets are gone, those of the next take their place."""
+    """Delete the secrets of a finished sum, and put those of the next one in their place."""
     none = np.empty(0, dtype=np.uint8)
     step = np.array(int(Phase.UPLOAD))
     number = np.array(int(secrets.number) + 1)
@@ -304,7 +303,7 @@ def _onwards(secrets: Secrets) -> Secrets:
 
 
 def _masked(y: Array, secrets: Secrets, number: int, peers: list[int], keys: list[bytes], newest: bytes) -> Array:
-    """Y + PRG(b), if there is a b, + PRG(k_ij) of later clients - PRG(k_ij) of earlier ones."""
+    """Return Y + PRG(b), if there is a b, + PRG(k_ij) of later clients - PRG(k_ij) of earlier ones."""
     position = int(secrets.position)
     setup = secrets.setup.tobytes()
     private = primitives.private(secrets.key)
@@ -322,7 +321,7 @@ def _masked(y: Array, secrets: Secrets, number: int, peers: list[int], keys: lis
 
 
 def _agree(secrets: Secrets, present: list[int], demands: Demands, *, reveals: bool) -> None:
-    """Ask the node itself whether it may be in a sum with these of its peers and no others."""
+    """Ask the node whether it may be in a sum with exactly these of its peers."""
     demands.check_peers(present)
     if demands.admit is None:
         return

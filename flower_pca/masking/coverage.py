@@ -1,11 +1,10 @@
-"""Which columns each client has measured: clients tell one another, sealed, when they make shares.
+"""Which columns each client has measured. Clients tell one another in sealed letters with their shares.
 
-A sum hides a client among those that have values in a column. If the column is empty at all others,
-or the same in all of their rows, then the products with it are those of one client. No client can
-see that by itself, and what a server says of the others may be wrong. So with the shares of a set-up
-goes a letter to every peer with one byte for each column. A client answers only if enough of those
-in a sum have rows at all, and one whose operator relies on masks only for columns that enough of
-them have measured.
+A sum hides a client among the clients with values in a column. If all others have no value in the column,
+or the same value in all rows, then its products are those of one client. No client can see this by itself,
+and what a server says of the others may be wrong. Each client therefore sends every peer a letter with one
+byte for each column, together with the shares of a set-up. A client answers only if enough clients of a sum
+have rows. If its operator relies on masks, it answers only for columns that enough of them have measured.
 
 | byte      | the client's values in the column                         |
 | --------- | --------------------------------------------------------- |
@@ -44,27 +43,27 @@ _SEAL: Final = 16  # bytes by which a sealed text is longer
 
 
 def width(d: int) -> int:
-    """The bytes of a sealed letter about so many columns."""
+    """Return the size in bytes of a sealed letter about this many columns."""
     return _NAMES + d + _SEAL
 
 
 def told(data: LocalData | Stream) -> TypeGuard[LocalData]:
-    """Whether there is something to tell: rows of a stream come later, and those of a run over columns are people."""
+    """Return whether there are columns to describe. Streams have no rows yet, and a party's columns are people."""
     return isinstance(data, LocalData) and not isinstance(data, PartyColumns)
 
 
 def text(data: LocalData, least: int) -> bytes:
-    """What a client tells of its columns: a digest of their names, and a byte for each; `least` values are some."""
+    """Return a client's letter: a digest of the names, and a byte for each column. Fewer than `least` count as none."""
     return asked(data) + states(table_of(data), least).tobytes()
 
 
 def table_of(data: LocalData) -> LocalData:
-    """The columns that a message is about: the features, and after them the covariates if there are any."""
+    """Return the columns that a message is about: the features, and after them the covariates if there are any."""
     return data if data.joint is None else data.joint
 
 
 def names_of(data: LocalData) -> tuple[str, ...] | None:
-    """What a message calls these columns; None if it names none."""
+    """Return the names of these columns in a message, or None if it has no names."""
     beside = data.frame.covariates
     if beside is not None:
         return table_of(data).names
@@ -72,12 +71,12 @@ def names_of(data: LocalData) -> tuple[str, ...] | None:
 
 
 def asked(data: LocalData) -> bytes:
-    """A digest of the columns that a message names."""
+    """Return a digest of the columns that a message names."""
     return hashlib.blake2b(json.dumps(names_of(data)).encode(), digest_size=_NAMES).digest()
 
 
 def states(data: LocalData, least: int) -> Array:
-    """A byte for each column: see the table above."""
+    """Return a byte for each column, as in the table above."""
 
     def look() -> Array:
         there = data.measured.observed()
@@ -102,7 +101,7 @@ def _digest(value: float) -> int:
 
 
 def seal(secrets: Secrets, said: bytes, peers: list[int]) -> Array:
-    """The letters to these peers."""
+    """Return the sealed letters to these peers."""
     position, setup = int(secrets.position), secrets.setup.tobytes()
     common = dict(zip(secrets.peers.tolist(), texts(secrets.common), strict=True))
     sealed = []
@@ -113,7 +112,7 @@ def seal(secrets: Secrets, said: bytes, peers: list[int]) -> Array:
 
 
 def unseal(secrets: Secrets, arrays: Mapping[str, Array], peers: list[int], d: int) -> Array:
-    """What the peers of the set-up have written, one in each row; who has written nothing has measured nothing."""
+    """Return the letters of the set-up's peers, one in each row. A peer without a letter has measured nothing."""
     position, setup = int(secrets.position), secrets.setup.tobytes()
     common = dict(zip(secrets.peers.tolist(), texts(secrets.common), strict=True))
     found = {peer: bytes(_NAMES) + bytes([_EMPTY]) * d for peer in common}
@@ -129,9 +128,9 @@ def unseal(secrets: Secrets, arrays: Mapping[str, Array], peers: list[int], d: i
 
 
 def require_rows(own: Array, said: Array, others: int) -> None:
-    """Refuse a sum in which, as they have written, so few clients have rows that these would hide nobody.
+    """Refuse a sum in which, by their letters, too few clients have rows to hide each other.
 
-    A client that has written nothing may have rows.
+    A client without a letter may have rows.
     """
     every = np.concatenate([own[None], said])
     without = (every[:, _NAMES:] == _EMPTY).all(axis=1) & every[:, :_NAMES].any(axis=1)
@@ -143,9 +142,9 @@ def require_rows(own: Array, said: Array, others: int) -> None:
 
 
 def check(own: Array, said: Array, others: int, names: Sequence[str] | None = None) -> None:
-    """Refuse a sum in which a column was measured by too few, unless its value is the same at all.
+    """Refuse a sum if too few clients have measured a column, unless its value is the same at all.
 
-    Every client of a sum refuses alike, whether or not it has measured the column.
+    All clients of a sum refuse, including those that have measured the column.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
-"""Noise that blurs the steps of fixed point, from a client's own stream, or a simulation's seed.
+"""Noise that hides the rounding to fixed point, from a client's own stream or a simulation's seed.
 
-It hides steps and nothing else, so numbers of single precision are fine enough: what clients add
-together is normal as far as the sixth deviation, and no whole step tells what was rounded.
+It only has to hide the rounding, so single precision suffices. The sum of all clients' noise is normal up to
+six standard deviations, and no whole step reveals what was rounded.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TURN: Final = np.float32(2.0 * np.pi * 2.0**-32)
 
 
 def own_bits(size: int) -> Array:
-    """Bits that nobody else knows: a stream whose key is new, and from the operating system's generator for secrets."""
+    """Return a stream of bits that nobody else knows: its key is new, from the system's generator for secrets."""
     # only here: every run imports this file, and cryptography is for masks alone
     from flower_pca.masking import primitives
 
@@ -31,17 +31,17 @@ def own_bits(size: int) -> Array:
 
 
 def system_dither(digest: bytes) -> Bits:
-    """Bits of the client's own, whatever is asked."""
+    """Return bits of the client's own, independent of the message."""
     return own_bits
 
 
 def seeded_dither(seed: int, client: int, digest: bytes) -> Bits:
-    """Bits that are the same whenever the same is asked, for simulations that go on."""
+    """Return bits that are the same for the same message, for simulations that continue."""
     return seeded_bits(seed, client, int.from_bytes(digest[:8]))
 
 
 def normals(count: int, bits: Bits) -> Array:
-    """So many N(0, 1) numbers of single precision (Box and Muller): two of 64 random bits."""
+    """Return this many N(0, 1) numbers of single precision (Box and Muller), two from each 64 random bits."""
     half = -(-count // 2)
     words = ~bits(half).view(np.uint32)
     radius = words[:half].astype(np.float32)

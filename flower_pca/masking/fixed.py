@@ -44,7 +44,7 @@ _NOTHING: Final = 9.0  # deviations of all their noise, more than it ever has
 
 
 def size(shapes: Mapping[str, tuple[int, ...]], bounds: Mapping[str, Array]) -> int:
-    """How many numbers mod 2^64 arrays of these shapes take."""
+    """Return how many integers mod 2^64 arrays of these shapes need."""
     words = 0
     for name, shape in shapes.items():
         each = 1 if bounds[name].all() else _WORDS
@@ -53,23 +53,23 @@ def size(shapes: Mapping[str, tuple[int, ...]], bounds: Mapping[str, Array]) -> 
 
 
 def bound_with_noise(deviation: float, clients: int) -> float:
-    """The largest bound by which steps of 2^-f are at most 2^-10 of this deviation.
+    """Return the largest bound for which the step 2^-f is at most 2^-10 of this standard deviation.
 
-    It depends on no row, so that whether a client can keep to it tells nothing. No noise comes
-    near it: it is at least 2^37 deviations.
+    It does not depend on rows, so that a client reveals nothing by keeping within it. Noise never reaches it,
+    because it is at least 2^37 standard deviations.
     """
     return math.ldexp(deviation / clients, _LIMIT - 1 - drawing.FINER)
 
 
 def bounds_with_noise(parts: Mapping[str, Part], deviation: float, clients: int) -> Arrays:
-    """The bounds of an answer with such noise; for the number of rows 1, as it counts clients."""
+    """Return the bounds of an answer with this noise. The number of rows has bound 1, as it counts clients."""
     bound = bound_with_noise(deviation, clients)
     most = {name: 1.0 if part.kind.counts_rows else bound for name, part in parts.items()}
     return {name: np.array(one) for name, one in most.items()}
 
 
 def encode(arrays: Arrays, bounds: Mapping[str, Array], clients: int, bits: Bits = own_bits) -> Array:
-    """One client's arrays, by names in order, as numbers mod 2^64, with noise of these bits."""
+    """Encode one client's arrays, by names in order, as integers mod 2^64 with noise, for these bounds."""
     names = sorted(arrays)
     words = [_words(n, arrays[n], bounds[n], clients, bits) for n in names]
     return np.concatenate(words)
@@ -82,7 +82,7 @@ def decode(
     clients: int,
     whole: Collection[str] = (),
 ) -> Arrays:
-    """The sums of arrays of these shapes over so many clients; `whole`: of whole numbers."""
+    """Decode the sums of arrays of these shapes over this many clients. `whole`: sums of whole numbers."""
     arrays, rest = {}, total.view(np.int64)
     for name in sorted(shapes):
         own, rest = np.split(rest, [size({name: shapes[name]}, bounds)])
@@ -92,7 +92,7 @@ def decode(
 
 
 def check(arrays: Arrays, secrets: Secrets) -> None:
-    """Require of an upload's message, before the rows are looked at, a fitting fixed point."""
+    """Require a suitable fixed point in an upload's message, before the rows are read."""
     clients, least = arrays["mask.clients"], len(secrets.holders) + 1
     if clients.shape or clients.dtype.kind not in "iu" or not least <= clients <= MOST_CLIENTS:
         got = "not one whole number" if clients.shape or clients.dtype.kind not in "iu" else f"{clients:,}"
@@ -103,7 +103,7 @@ def check(arrays: Arrays, secrets: Secrets) -> None:
 
 
 def check_noise(arrays: Arrays, parts: Mapping[str, Part], noise: Arrays, summed: int) -> None:
-    """Require the bounds that follow from the noise: others could ask where an answer ends.
+    """Require the bounds that follow from the noise. Otherwise a server could test how large an answer is.
 
     Nobody sees the answer but in a sum of at least `summed`.
     """
@@ -116,11 +116,11 @@ def check_noise(arrays: Arrays, parts: Mapping[str, Part], noise: Arrays, summed
 
 
 def encode_answer(arrays: Arrays, up: Arrays, own: Arrays, bits: Bits) -> Array:
-    """The answer in fixed point.
+    """Encode the answer in fixed point.
 
-    One beyond a bound gives none, which tells something of this client alone. So that costs it the
-    secrets of the set-up, and leaves `own`, what the stage keeps: a server cannot go on to ask with
-    one bound after another. A node may count it, too: see `max_dropouts` of its rules.
+    If the answer exceeds a bound, there is none, which reveals something about this client alone. The client
+    then gives up the secrets of the set-up, and keeps only `own`, the memory of the stage. A server thus
+    cannot try one bound after another. A node can also limit such losses: see `max_dropouts` in its rules.
     """
     bounds = messages.bounds(arrays)
     if set(bounds) != set(up):
@@ -143,7 +143,7 @@ def encode_answer(arrays: Arrays, up: Arrays, own: Arrays, bits: Bits) -> Array:
 
 
 def _exponents(bound: Array, clients: int) -> Array:
-    """F of each bound: integers, so that all machines agree."""
+    """Return f for each bound, by integer arithmetic, so that all machines agree."""
     return np.asarray(_LIMIT - np.frexp(bound * clients)[1])
 
 
@@ -180,14 +180,14 @@ def _rows(a: Array) -> Array:
 
 
 def _blur(steps: Array, rest: Array, bits: Bits) -> Array:
-    """What is left of so many steps, with noise: whole steps, of which no digit is lost."""
+    """Add noise to the remaining fractions of steps, and round to whole steps without losing a digit."""
     steps -= rest
     steps += _GRAIN * normals(steps.size, bits).reshape(steps.shape)
     return np.rint(steps, out=steps).astype(np.int64)
 
 
 def _spread(rest: Array, grain: Array, clients: int) -> Array:
-    """Whole numbers as words of 48 bits, the last of them with the noise."""
+    """Split whole numbers into words of 48 bits, the last of which has the noise."""
     words = []
     for place in reversed(range(_WORDS)):
         # exact: the leading bits of a float

@@ -26,7 +26,7 @@ class PublicKey:
 
 
 class MaskingGroup:
-    """A set-up. Clients are known to one another by position; who has fallen out stays out of it.
+    """A set-up of clients that know one another by position. A client that drops out stays out of it.
 
     Parameters
     ----------
@@ -76,31 +76,31 @@ class MaskingGroup:
 
     @property
     def ready(self) -> frozenset[int]:
-        """Clients whose keys and shares for the coming sum are there."""
+        """The clients whose keys and shares for the next sum have arrived."""
         dealt = [i for i, published in self._next.items() if published.shares]
         return frozenset([self.clients[i] for i in dealt])
 
     @property
     def needed(self) -> int:
-        """The least number of uploads that a sum can have."""
+        """The least number of uploads in a sum."""
         return self._needed
 
     @property
     def uploads(self) -> tuple[int, ...]:
-        """Clients whose uploads are in the sum."""
+        """The clients whose uploads are in the sum."""
         return tuple([self.clients[i] for i in sorted(self._uploads)])
 
     @property
     def adds_up(self) -> bool:
-        """Whether the uploads add up as they are: no self-masks, and nobody has dropped out."""
+        """Whether the uploads can be summed directly: there are no self-masks, and no client has dropped out."""
         return self._shares == 1 and set(self._uploads) == set(self._now)
 
     def lacks(self, clients: Iterable[int]) -> bool:
-        """Whether these clients are too few for a sum by the keys of this set-up."""
+        """Return whether these clients are too few for a sum with the keys of this set-up."""
         return self._fewest({self.position[client] for client in clients}) < self._needed
 
     def shares_message(self, client: int) -> Arrays:
-        """The second message of the set-up: whom to send shares to, and by which keys."""
+        """Return the second message of the set-up: to whom to send shares, and the keys for them."""
         i = self.position[client]
         peers = self._neighbours[i]
         signed: Arrays = {}
@@ -120,7 +120,7 @@ class MaskingGroup:
         }
 
     def take_shares(self, answers: Mapping[int, Arrays]) -> None:
-        """The answers to it. Who has not given one is out of the set-up."""
+        """Take the answers with shares. A client that has sent none is out of the set-up."""
         published, self._next = self._next, {}
         for client, arrays in answers.items():
             i = self.position[client]
@@ -131,7 +131,7 @@ class MaskingGroup:
                 self._columns[i] = dict(zip(self._neighbours[i], texts(arrays[coverage.LETTERS]), strict=True))
 
     def begin(self, clients: Iterable[int]) -> None:
-        """A sum over these of the clients that are ready."""
+        """Begin a sum over these clients, which must be ready."""
         members = [self.position[client] for client in clients]
         self._now = {i: self._next[i] for i in members}
         self._next, self._uploads = {}, {}
@@ -139,7 +139,7 @@ class MaskingGroup:
         self._check("are ready for a masked sum", self._now)
 
     def upload_message(self, client: int) -> Arrays:
-        """What a client needs for its upload beside the stage's own arrays."""
+        """Return what a client needs for its upload in addition to the stage's own arrays."""
         i = self.position[client]
         peers = self._peers[i]
         return {
@@ -151,7 +151,7 @@ class MaskingGroup:
         }
 
     def take_uploads(self, answers: Mapping[int, Arrays]) -> None:
-        """The uploads of a sum, all of one course, and what their clients publish for the next."""
+        """Take the uploads of a sum, all with the same course, and what their clients publish for the next sum."""
         for client, arrays in answers.items():
             i = self.position[client]
             self._uploads[i] = arrays["mask.y"]
@@ -166,12 +166,12 @@ class MaskingGroup:
             self._fates[i] = survived, dropped
 
     def unmask_message(self, client: int) -> Arrays:
-        """Who of a client's peers has survived, and who has not."""
+        """Tell a client which of its peers have survived, and which have not."""
         survived, dropped = self._fates[self.position[client]]
         return {"mask.survived": np.array(survived, dtype=np.int64), "mask.dropped": np.array(dropped, dtype=np.int64)}
 
     def answer_shapes(self, step: Phase, client: int, length: int) -> dict[str, tuple[int, ...]]:
-        """Names and shapes of a client's answer; `length` is that of an upload."""
+        """Return names and shapes of a client's answer. `length` is the length of an upload."""
         i, letter = self.position[client], self._letter
         if step == Phase.SHARES:
             signature = (len(self._signatures[i]),)
@@ -182,7 +182,7 @@ class MaskingGroup:
         return {f"mask.{kind}": (len(owners), SEED) for kind, owners in self._owners(i).items()}
 
     def total(self, answers: Mapping[int, Arrays]) -> Array:
-        """The sum of the uploads without its masks, mod 2^64."""
+        """Return the sum of the uploads without its masks, mod 2^64."""
         shares: dict[tuple[str, int], list[tuple[int, bytes]]] = {}
         groups = {owner: sorted([*published.shares, owner]) for owner, published in self._now.items()}
         ranks = {owner: {j: rank for rank, j in enumerate(group)} for owner, group in groups.items()}
@@ -208,19 +208,19 @@ class MaskingGroup:
         return total
 
     def end(self) -> None:
-        """The sum is over; the next one has the next number."""
+        """End the sum, so that the next one gets the next number."""
         self.number += 1
         self._now, self._peers, self._uploads = {}, {}, {}
 
     def _vouchers(self, peers: list[int]) -> Arrays:
-        """What peers have signed of the group; once, as later sums have the first one's members."""
+        """Return the peers' signatures of the group. They are sent once, as later sums have the same members."""
         if self.number or not any(self._agreed.values()):
             return {}
         signatures = [self._agreed[peer] or bytes(SIGNATURE) for peer in peers]
         return {"mask.agreed": rows(signatures, SIGNATURE)}
 
     def _about_columns(self, i: int, peers: list[int]) -> Arrays:
-        """What peers have written to a client about their columns; once, likewise."""
+        """Return, once, what peers have written to a client about their columns."""
         letters = [self._columns.get(peer, {}).get(i, b"") for peer in peers]
         length = max(map(len, letters), default=0)
         if self.number or not length:
@@ -228,11 +228,11 @@ class MaskingGroup:
         return {coverage.LETTERS: rows([letter.ljust(length, bytes(1)) for letter in letters], length)}
 
     def letters_of(self, client: int) -> int:
-        """How many letters a client writes in the set-up."""
+        """Return how many letters a client writes in the set-up."""
         return len(self._neighbours[self.position[client]])
 
     def _left_over(self, i: int, seed: bytes, survivors: list[int], length: int) -> Array:
-        """What masks that a dropped client shares with survivors have left in their sum."""
+        """Return what remains in the survivors' sum of the masks that they share with a dropped client."""
         if primitives.public(seed) != self._now[i].key:
             raise ProtocolError(
                 "The shares of a client that dropped out give another key than it had published, so at least one "
@@ -258,14 +258,14 @@ class MaskingGroup:
         self._next[i] = PublicKey(key, letters)
 
     def _owners(self, i: int) -> dict[str, list[int]]:
-        """Whose shares of a self-mask, and whose of a mask key, a client is asked for."""
+        """Return whose shares of a self-mask, and whose shares of a mask key, a client is asked for."""
         survived, dropped = self._fates[i]
         if self._shares == 1:
             return {"keys": dropped}
         return {"selves": [i, *survived], "keys": dropped}
 
     def _check(self, doing: str, alive: Iterable[int]) -> None:
-        """Every client that counts must have enough neighbours that do."""
+        """Check that every counted client has enough counted neighbours."""
         fewest = self._fewest(set(alive))
         if fewest < self._needed:
             raise _too_few(doing, self._needed, fewest)
@@ -276,7 +276,7 @@ class MaskingGroup:
 
 
 def graph(clients: int, degree: int) -> list[list[int]]:
-    """The neighbours of each client: all others, or the `degree` nearest on a ring (Bell 2020)."""
+    """Return the neighbours of each client: all others, or the `degree` nearest on a ring (Bell 2020)."""
     if degree >= clients - 1:
         return [[j for j in range(clients) if j != i] for i in range(clients)]
     order = np.random.default_rng(list(os.urandom(32))).permutation(clients)
@@ -290,7 +290,7 @@ def graph(clients: int, degree: int) -> list[list[int]]:
 
 
 def identity() -> Array:
-    """A name for a set-up that no other has."""
+    """Return a unique name for a set-up."""
     return raw(os.urandom(SEED))
 
 

@@ -1,8 +1,8 @@
-"""Identity: a node's own key, which signs what it publishes at a set-up, and keys that it believes.
+"""Identity: a node's own key, which signs what it publishes at a set-up, and the keys that it trusts.
 
-The keys are those by which Flower lets SuperNodes in: ECDSA, as ssh-keygen makes them. The label
-that every signed text begins with, and another hash than Flower's, keep what is signed here from
-being taken for what Flower lets them sign.
+The keys are those with which SuperNodes authenticate to Flower: ECDSA keys made by ssh-keygen. Signed texts
+begin with a label and use another hash than Flower, so that a signature made here cannot serve as one for
+Flower.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _ASK_SERVER: Final = "Ask the operator of the server why."
 
 @dataclass(frozen=True)
 class Identity:
-    """What a node signs with, and whose signatures it asks for.
+    """The key with which a node signs, and the keys whose signatures it requires.
 
     Attributes
     ----------
@@ -52,7 +52,7 @@ class Identity:
 
     @classmethod
     def load(cls, sign_key: str | os.PathLike[str] | None, trusted_keys: str | os.PathLike[str] | None) -> Identity:
-        """From the node's files.
+        """Load the keys from the node's files.
 
         Parameters
         ----------
@@ -79,16 +79,16 @@ class Identity:
         return cls(key, trusted)
 
     def sign(self, text: bytes) -> bytes:
-        """A signature, with the name of the key before it; nothing without a key."""
+        """Return a signature with the name of its key in front, or nothing without a key."""
         if self.key is None:
             return b""
         r, s = decode_dss_signature(self.key.sign(text, _HASH))
         return name(self.key.public_key()) + r.to_bytes(_NUMBER, "big") + s.to_bytes(_NUMBER, "big")
 
     def check(self, published: Mapping[int, bytes], signatures: Mapping[int, bytes]) -> dict[int, bytes]:
-        """The name of each peer's key, each signed by a trusted node, another one each.
+        """Return the name of each peer's key. Each key must differ, and be signed by a trusted node.
 
-        Where no keys are trusted, nobody has a name.
+        Without trusted keys, no peer has a name.
         """
         if self.trusted is None:
             return {}
@@ -125,7 +125,7 @@ class Identity:
         return names
 
     def check_agreed(self, text: bytes, names: Mapping[int, bytes], signatures: Mapping[int, bytes]) -> None:
-        """Each of these peers, known by its key's name, must have signed this text of the group."""
+        """Require that each of these peers, known by its key's name, has signed this text of the group."""
         if self.trusted is None:
             return
         for peer, signer in names.items():
@@ -142,13 +142,13 @@ _LEAVES: Final = b"flower_pca masks: the owner of this key leaves for good the n
 
 
 def consent(sign_key: str | os.PathLike[str], trusted_keys: str | os.PathLike[str]) -> str:
-    """What the owner of a key gives the others, who may then go on without it: a line of text, for these nodes only."""
+    """Return the line of text by which the owner of a key allows these nodes to continue without it."""
     own = Identity.load(sign_key, trusted_keys)
     return own.sign(_leaving(own.trusted or {})).hex()
 
 
 def who_leaves(line: str, trusted_keys: str | os.PathLike[str]) -> bytes:
-    """The name of the key whose owner has written this line about these nodes; ConfigError if it is of none of them."""
+    """Return the name of the key whose owner wrote this line. Raise ConfigError if it is of none of these nodes."""
     trusted = Identity.load(None, trusted_keys).trusted or {}
     try:
         signature = bytes.fromhex(line.strip())
@@ -168,13 +168,13 @@ def _leaving(trusted: Mapping[bytes, object]) -> bytes:
 
 
 def name(key: ec.EllipticCurvePublicKey) -> bytes:
-    """The SHA-256 of a public key, as ssh-keygen takes it."""
+    """Return the SHA-256 of a public key, as ssh-keygen takes it."""
     line = key.public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
     return sha256(base64.b64decode(line.split()[1])).digest()
 
 
 def printable(name: bytes) -> str:
-    """The name of a key as `ssh-keygen -l` shows it."""
+    """Return the name of a key as `ssh-keygen -l` shows it."""
     return f"SHA256:{base64.b64encode(name).decode().rstrip('=')}"
 
 

@@ -1,16 +1,16 @@
-"""What both halves of masked sums agree on: steps, names of what travels, what keys are bound to.
+"""What both halves of masked sums agree on: steps, names of arrays in messages, and contexts of keys.
 
-`Demands` is what a node asks of those that it is summed with before it agrees, whatever the server
-says of the group.
+`Demands` holds a node's conditions for the nodes that it is summed with, whatever the server says of the
+group.
 
-The course of messages that a client's memory has come from, to which its masks are bound.
+A client's masks are bound to the course of messages behind its memory.
 
-A server could ask one client another thing than the others, in a sum that comes to nothing, and
-then all of them the same: their memories differ, and the sum tells of that one. So a client that
-keeps anything for its stage keeps a digest beside it, of all that it has answered since it keeps
-anything, in that order. What it has not answered is not in it. Masks of clients whose digests
-differ do not cancel. They tell them when they make keys, and with every upload: they say no more
-than what the server has asked.
+A server could send one client a different message than the others, in a sum that fails, and then send all
+of them the same message. Their memories would differ, and the sum would reveal that client. A client with
+memory for its stage therefore keeps a digest of all messages that it has answered since its memory began,
+in their order. Messages without an answer are not in it. Masks of clients with different digests do not
+cancel. Clients send the digest with their keys and with every upload. It depends only on what the server
+has asked.
 
 | what happens                              | the digest                                 | what is kept        |
 | ----------------------------------------- | ------------------------------------------ | ------------------- |
@@ -56,7 +56,7 @@ def course(past: bytes, said: bytes, stage: str) -> bytes:
 
 
 def counting(own: Arrays, past: bytes, stage: str) -> Arrays:
-    """What of a client's memory a stage may see: all if it has a course, else what rows give."""
+    """Return the part of a client's memory that a stage may see: all with a course, else what rows alone give."""
     if past != NOTHING or not _remembers(stage):
         return own
     rest = _of_stage(own)
@@ -84,17 +84,17 @@ def strays(answers: Mapping[int, Arrays]) -> tuple[int, ...]:
 
 
 def why(client: int, then: str) -> str:
-    """What is said of a client that has strayed."""
+    """Describe a client that has strayed."""
     return f"Client {client} was sent other messages of this run than most clients, or in another order. {then}"
 
 
 def _remembers(stage: str) -> bool:
-    """Whether a stage answers from what is kept: an algorithm's, and none that every run has."""
+    """Return whether a stage answers from its memory, as those of algorithms do."""
     return bool(registry.owners(stage))
 
 
 def _of_stage(own: Arrays) -> Arrays:
-    """What of a client's memory its stage has kept, and no layer."""
+    """Return the part of a client's memory that its stage has kept, and no layer."""
     layers = registry.LAYERS
     return {name: a for name, a in own.items() if name.partition(".")[0] not in layers}
 
@@ -128,7 +128,7 @@ SENT: Final[Mapping[str, Ask]] = {
 
 
 class SpentError(DataError):
-    """A client's rows allow no answer. To say so tells of them, and costs: now it keeps this `memory`."""
+    """A client's rows allow no answer. Saying so reveals something of them, so the client keeps this `memory`."""
 
     def __init__(self, reason: str, memory: Arrays) -> None:
         super().__init__(reason)
@@ -136,44 +136,44 @@ class SpentError(DataError):
 
 
 class Phase(enum.IntEnum):
-    """The messages: two of a set-up, then two for each sum; without self-masks mostly one."""
+    """The messages: two for a set-up, and then two for each sum, or mostly one without self-masks."""
 
     KEYS, SHARES, UPLOAD, UNMASK = range(4)
 
 
 def raw(text: bytes) -> Array:
-    """Bytes as an array."""
+    """Convert bytes into an array."""
     return np.frombuffer(text, dtype=np.uint8)
 
 
 def rows(texts: list[bytes], width: int) -> Array:
-    """Equally long texts as the rows of an array."""
+    """Convert texts of equal length into the rows of an array."""
     return np.frombuffer(b"".join(texts), dtype=np.uint8).reshape(-1, width)
 
 
 def texts(a: Array) -> list[bytes]:
-    """The texts that `rows` has put together."""
+    """Return the texts that `rows` has put together."""
     return list(map(np.ndarray.tobytes, a))
 
 
 def plain(arrays: Mapping[str, Array]) -> Arrays:
-    """The stage's own arrays in a message, or in a memory."""
+    """Return the stage's own arrays in a message or a memory."""
     return {name: a for name, a in arrays.items() if not name.startswith(PREFIX)}
 
 
 def bounds(arrays: Mapping[str, Array]) -> Arrays:
-    """The bounds that a message brings, by the names of what they bound."""
+    """Return the bounds in a message, by the names of what they bound."""
     return {name.removeprefix(BOUND): a for name, a in arrays.items() if name.startswith(BOUND)}
 
 
 def strange(arrays: Mapping[str, Array]) -> list[str]:
-    """The names in a message that look like those of masks, and are none."""
+    """Return names in the message that look like names of masks, but are not."""
     ours = [n for n in arrays if n.startswith(PREFIX) and n not in SENT]
     return sorted(n for n in ours if not n.startswith(BOUND))
 
 
 def inner_stage(arrays: Mapping[str, Array]) -> str | None:
-    """The name of the stage that a masked message carries, if it carries one."""
+    """Return the name of the stage inside a masked message, if it has one."""
     if "mask.stage" not in arrays:
         return None
     # what is no text is no stage
@@ -181,17 +181,17 @@ def inner_stage(arrays: Mapping[str, Array]) -> str | None:
 
 
 def single(arrays: Mapping[str, Array]) -> bool:
-    """Whether a message asks for a set-up without self-masks."""
+    """Return whether a message asks for a set-up without self-masks."""
     return bool(np.any(arrays.get("mask.single", False)))
 
 
 def publication(setup: bytes, exchange: bytes, key: bytes) -> bytes:
-    """What a node signs of a set-up: its name, and the node's own public keys."""
+    """Return what a node signs of a set-up: the set-up's name, and the node's own public keys."""
     return b"flower_pca masks: set-up" + setup + exchange + key
 
 
 def group(setup: bytes, run: str, needed: int, members: Iterable[bytes]) -> bytes:
-    """What a node signs of a group: run, threshold, and the members' public keys in their order."""
+    """Return what a node signs of a group: run, threshold, and the members' public keys in order."""
     # both of one length, so that no two groups are signed as the same text
     name = sha256(run.encode()).digest()
     keys = sha256(b"".join(sorted(members))).digest()
@@ -199,16 +199,16 @@ def group(setup: bytes, run: str, needed: int, members: Iterable[bytes]) -> byte
 
 
 def letters(sender: bytes, receiver: bytes) -> bytes:
-    """What the secret of letters from one client to another is bound to: their public keys."""
+    """Return the context of the secret for letters from one client to another: their public keys."""
     return b"flower_pca masks: letters" + sender + receiver
 
 
 def statement(arrays: Mapping[str, Array], frame: Frame) -> bytes:
-    """A digest of what a message asks of all clients of a sum alike, frame and fixed point too.
+    """Return a digest of the common part of a message to all clients of a sum, with frame and fixed point.
 
-    What only one of them gets is not in it, as that is their keys: no stage under masks has
-    anything `personal`. How an array lies in memory is, as products round otherwise: sums would
-    differ by the last digits of one client's answer.
+    What only one client gets is not in it. This is keys alone, because no stage under masks has anything
+    `personal`. The memory layout of arrays is in it, because it affects rounding, and sums would differ by
+    the last digits of one client's answer.
     """
     # the steps of fixed point follow from the number of clients: in others answers do not add up
     alike = {"mask.stage", "mask.clients", *plain(arrays)}
@@ -252,12 +252,12 @@ def alone(setup: bytes, number: int, position: int) -> bytes:
 
 
 def envelope(setup: bytes, number: int, sender: int, receiver: int) -> bytes:
-    """What the shares that one client sends another for one sum are bound to."""
+    """Return the bytes to which the shares from one client to another for one sum are bound."""
     return b"flower_pca masks: shares" + setup + _numbers(number, sender, receiver)
 
 
 def about_columns(setup: bytes, sender: int, receiver: int) -> bytes:
-    """What a client's letter to another about its columns is bound to."""
+    """Return the bytes to which a client's letter to another about its columns is bound."""
     return b"flower_pca masks: columns" + setup + _numbers(sender, receiver)
 
 
@@ -266,15 +266,15 @@ def _numbers(*numbers: int) -> bytes:
 
 
 class Admit(Protocol):
-    """Raises if the node may not be in a sum with the others of these names; `reveals` as in `Demands.check_group`."""
+    """Raise if the node may not be in a sum with these other nodes. `reveals` as in `Demands.check_group`."""
 
     def __call__(self, present: frozenset[bytes], /, *, reveals: bool) -> None:
-        """Return if it may."""
+        """Return if the node may."""
 
 
 @dataclass(frozen=True)
 class Demands:
-    """What a node asks of a group.
+    """The conditions of a node for a group.
 
     Parameters
     ----------
@@ -309,13 +309,13 @@ class Demands:
     measured: bool = False
 
     def sign(self, text: bytes) -> bytes:
-        """The node's signature; nothing of a node without an identity."""
+        """Return the node's signature, or nothing for a node without an identity."""
         if self.identity is None:
             return b""
         return self.identity.sign(text)
 
     def check_peers(self, peers: Iterable[int]) -> None:
-        """Require enough others."""
+        """Require enough other nodes."""
         if (count := len(set(peers))) < self.min_peers:
             raise ProtocolError(
                 f"This masked sum has {labels.count(count, 'peer')} of this node, and the node's min_peers asks for "
@@ -323,16 +323,16 @@ class Demands:
             )
 
     def check_group(self, names: Iterable[bytes], *, reveals: bool = False) -> None:
-        """Ask whether the node may be in a sum with those of these names; nameless ones are none.
+        """Require that a sum with the nodes of these names is allowed. Nameless nodes do not count.
 
-        `reveals` says that the server learns this sum from what the node answers now.
+        `reveals`: the server learns this sum from the node's next answer.
         """
         present = frozenset(filter(any, names))
         if self.admit is not None and present:
             self.admit(present, reveals=reveals)
 
     def sharers(self, summed: int) -> int:
-        """Among how many a message may share out a sum's noise, if so many answer for sure."""
+        """Return how many clients may share a sum's noise in a message, if this many answer for certain."""
         if not self.shares:
             return summed
         if summed <= self.colluders:
@@ -345,6 +345,6 @@ class Demands:
 
 
 def require(holds: bool, fault: str) -> None:
-    """Refuse a message that no server of ours sends: its `fault` says nothing of what the client knows."""
+    """Refuse a message that no server of ours sends. The `fault` reveals nothing of what the client knows."""
     if not holds:
         raise ProtocolError(f"{fault} {ASK_SERVER}")

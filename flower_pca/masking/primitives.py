@@ -1,8 +1,8 @@
-"""Keys, mask streams, sealed shares: few lines around a library, but for Shamir's sharing.
+"""Keys, mask streams and sealed shares: a thin layer around a library, and Shamir's secret sharing.
 
-It is a page of schoolbook arithmetic mod a prime below 2^128, so that shares are as long as
-secrets. Python's own integers do it many times as fast as a library that multiplies in GF(2^128)
-bit by bit; what fewer shares than needed say is nothing in either field.
+Secret sharing is a page of arithmetic mod a prime below 2^128, so that shares are as long as secrets.
+Python's integers are much faster than a library that multiplies in GF(2^128) bit by bit. In either field,
+fewer shares than needed reveal nothing.
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ _START: Final = bytes(16)  # The counter and nonce with which a mask begins.
 
 
 def fresh() -> bytes:
-    """A new secret: a number below the prime, each as likely as any other."""
+    """Return a new secret: a number below the prime, uniformly distributed."""
     while int.from_bytes(drawn := os.urandom(SEED)) >= _PRIME:
         pass
     return drawn
 
 
 def derive(secret: bytes, info: bytes) -> bytes:
-    """HKDF-SHA256 of a secret, for one use."""
+    """Derive a key for one use from a secret, by HKDF-SHA256."""
     return HKDF(algorithm=SHA256(), length=KEY, salt=None, info=info).derive(secret)
 
 
 def private(seed: bytes) -> X25519PrivateKey:
-    """The X25519 private key that belongs to a secret."""
+    """Return the X25519 private key that belongs to a secret."""
     # a key has 32 bytes, and a share room for 16: so the seed is what is shared out
     return X25519PrivateKey.from_private_bytes(derive(seed, b"flower_pca masks: private key"))
 
 
 def public(seed: bytes) -> bytes:
-    """The X25519 public key that belongs to a secret."""
+    """Return the X25519 public key that belongs to a secret."""
     return private(seed).public_key().public_bytes_raw()
 
 
 def agree(key: X25519PrivateKey, other: bytes) -> bytes:
-    """The secret shared by the owners of a private and a public key; to derive keys from."""
+    """Return the shared secret of a private and a public key, from which keys are derived."""
     try:
         return key.exchange(X25519PublicKey.from_public_bytes(other))
     except ValueError as error:  # a point of small order, which fixes the result
@@ -65,12 +65,12 @@ def agree(key: X25519PrivateKey, other: bytes) -> bytes:
 
 
 def stream(key: bytes, count: int) -> Array:
-    """A mask: `count` numbers mod 2^64 from ChaCha20."""
+    """Return a mask: `count` integers mod 2^64 from ChaCha20."""
     return next(streams((key,), count))
 
 
 def streams(keys: Iterable[bytes], count: int) -> Iterator[Array]:
-    """The masks of these keys one after another, each in the place of the one before."""
+    """Yield the masks of these keys one after another, each in the memory of the one before."""
     nothing, place = bytes(8 * count), bytearray(8 * count)
     # The byte order is fixed, so that masks of different machines cancel.
     mask = np.frombuffer(place, dtype="<u8")
@@ -80,12 +80,12 @@ def streams(keys: Iterable[bytes], count: int) -> Iterator[Array]:
 
 
 def seal(key: bytes, text: bytes, context: bytes) -> bytes:
-    """Encrypt under a key that is used once; whoever opens it must name the same context."""
+    """Encrypt under a key that is used once. Decryption needs the same context."""
     return ChaCha20Poly1305(key).encrypt(_ONCE, text, context)
 
 
 def unseal(key: bytes, sealed: bytes, context: bytes) -> bytes:
-    """What was sealed, if not a bit of it has changed."""
+    """Decrypt what was sealed, if no bit of it has changed."""
     try:
         return ChaCha20Poly1305(key).decrypt(_ONCE, sealed, context)
     except InvalidTag as error:
@@ -96,12 +96,12 @@ def unseal(key: bytes, sealed: bytes, context: bytes) -> bytes:
 
 
 def seal_size(shares: int) -> int:
-    """Bytes of so many shares and a public key under authenticated encryption."""
+    """Return the size in bytes of this many shares and a public key under authenticated encryption."""
     return shares * SEED + KEY + 16
 
 
 def split(secret: bytes, needed: int, count: int) -> list[bytes]:
-    """Shares of a secret, of which `needed` bring it back and fewer say nothing (Shamir 1979).
+    """Split a secret into shares. Any `needed` of them restore it, and fewer reveal nothing (Shamir 1979).
 
     They are the values at 1, 2, ... of a polynomial of degree needed - 1 whose value at 0 is the
     secret.
@@ -130,7 +130,7 @@ def _numbers(count: int) -> list[int]:
 
 
 def combine(shares: Iterable[tuple[int, bytes]]) -> bytes:
-    """The secret of exactly as many shares as it needs, each with its number from 0: Lagrange's formula at 0."""
+    """Restore the secret from exactly as many shares as needed, numbered from 0, by Lagrange's formula at 0."""
     points = [(number + 1, int.from_bytes(share)) for number, share in shares]
     total = 0
     for x, value in points:

@@ -45,7 +45,7 @@ _LABELS: Final = {Phase.KEYS: "mask.keys", Phase.SHARES: "mask.shares", Phase.UN
 
 @final
 class Masked(WrappedRun):
-    """A run in which the server sees sums and no answer of a single client. To its driver it is a run like any other.
+    """A run in which the server sees sums but no single answer. Its driver sees an ordinary run.
 
     Parameters
     ----------
@@ -85,31 +85,31 @@ class Masked(WrappedRun):
 
     @property
     def layers(self) -> tuple[Layer, ...]:
-        """What lies over the run's messages and answers."""
+        """The layers over the run's messages and answers."""
         return self._run.layers
 
     @property
     def group(self) -> MaskingGroup | None:
-        """The set-up under way."""
+        """The current set-up."""
         return self._group
 
     @property
     def message(self) -> Broadcast | None:
-        """The run's message, whose sum is under way."""
+        """The run's message whose sum is being formed."""
         return self._carried
 
     @property
     def layout(self) -> Layout:
-        """Of what the uploads of this sum are made."""
+        """The contents of the uploads of this sum."""
         return self._layout
 
     @property
     def history(self) -> History:
-        """All messages so far, those of the protocol included."""
+        """All messages so far, including those of the protocol."""
         return self._history
 
     def pending(self, present: Iterable[int]) -> Broadcast | None:
-        """The message of the protocol to send; None at the end. See Run."""
+        """Return the message of the protocol to send, or None at the end. See Run."""
         here = list(present)
         if self._carried is None:
             self._carried = self._run.pending(here)
@@ -129,7 +129,7 @@ class Masked(WrappedRun):
         return message
 
     def advance(self, replies: Iterable[Reply | Sum | Failure]) -> Round:
-        """Take the answers to the message of the protocol, all at once, and move on."""
+        """Take all answers to the protocol's message at once, and move on."""
         if self._sent is None or self._carried is None:
             raise RuntimeError("advance() takes the answers to a message of pending()")
         sent, label = self._sent, _LABELS.get(self._phase, self._carried.stage)
@@ -152,12 +152,12 @@ class Masked(WrappedRun):
         return record
 
     def skip(self) -> None:
-        """Go on without the pending message of a stage after the closing one: a sum that is half taken is given up."""
+        """Skip the pending message of a stage after the closing. A half-finished sum is given up."""
         self._run.skip()
         self._carried = self._sent = self._group = None
 
     def _watch(self, got: Acceptance) -> None:
-        """Mark the run where a client lost what it kept; one that missed a sum has it still."""
+        """Mark the run if a client has lost its memory. A client that missed a sum still has its memory."""
         standing = self._run.standing
         if self._phase == Phase.UPLOAD:
             begun, came = self._begun, frozenset(got.answers)
@@ -173,20 +173,20 @@ class Masked(WrappedRun):
         self._begun = self._keepers = frozenset()  # all begin afresh
 
     def checkpoint(self, *, steps: bool = True) -> tuple[dict[str, Any], dict[str, Array]]:
-        """The state between two sums; one on its way is asked for again, after a new set-up."""
+        """Return the state between two sums. An unfinished sum is asked for again after a new set-up."""
         header, arrays = self._run.checkpoint(steps=steps)
         header |= {"messages": in_brief(self._history), "mask_keepers": sorted(self._keepers)}
         return header, arrays
 
     def restore(self, header: Mapping[str, Any], arrays: dict[str, Array]) -> None:
-        """Go on where `checkpoint` was taken."""
+        """Continue from a `checkpoint`."""
         self._run.restore(header, arrays)
         self._history = replace(History.from_json(header["messages"]), limit=self._run.history.limit)
         self._begun = self._keepers = frozenset(header["mask_keepers"])
         self._carried = self._sent = self._group = None
 
     def _begin(self, message: Broadcast) -> None:
-        """A sum: with the keys that are there, if they are those of all that are asked."""
+        """Begin a sum, with the existing keys if they belong to all clients that are asked."""
         require_sum(self._run, message)
         self._taking_part, self._dropped = message.to, {}
         # In a sample, few clients are no sign that others have dropped out.
@@ -198,7 +198,7 @@ class Masked(WrappedRun):
             self._setup, self._phase = identity(), Phase.KEYS
 
     def _ask(self, group: MaskingGroup) -> None:
-        """Begin the upload: all that can be known of this sum before it is asked for is settled."""
+        """Begin the upload, after everything about the sum that can be known before it is settled."""
         group.begin(self._taking_part)
         self._phase = Phase.UPLOAD
         self._carried = self._run.settle(heading=self._heading, needed=group.needed)
@@ -206,7 +206,7 @@ class Masked(WrappedRun):
         self._layout = Layout.of(self._run, self._masks, self._carried, self._heading.count, clients, heard=heard)
 
     def _compose(self, carried: Broadcast, to: tuple[int, ...]) -> tuple[Arrays, dict[int, Arrays]]:
-        """What all clients get, and what single ones do."""
+        """Return what all clients get, and what single clients get."""
         group = self._group
         if group is None:
             return self._invitation(), {}
@@ -221,7 +221,7 @@ class Masked(WrappedRun):
         return {**carried.arrays, **about}, {client: group.upload_message(client) for client in to}
 
     def _invitation(self) -> Arrays:
-        """What a set-up begins with. Streams that have no rows yet are told how many columns the others have."""
+        """Return the first message of a set-up. It tells streams without rows how many columns the others have."""
         standing = self._run.standing
         invitation = {"mask.single": np.array(not self._masks.self_masks)}
         if not standing.opens and standing.columns:
@@ -229,7 +229,7 @@ class Masked(WrappedRun):
         return invitation
 
     def _next(self, sent: Broadcast, answers: dict[int, Arrays]) -> dict[str, float]:
-        """Move the protocol on; at the end of a sum, the run."""
+        """Move the protocol on, and at the end of a sum also the run."""
         group = self._group
         if group is None:
             assert self._carried is not None
@@ -248,7 +248,7 @@ class Masked(WrappedRun):
         return {}
 
     def _deliver(self, group: MaskingGroup, answers: dict[int, Arrays]) -> dict[str, float]:
-        """Hand the sum to the run, and say who is not in it."""
+        """Pass the sum to the run, with the clients that are not in it."""
         assert self._carried is not None
         came, uploaded = list[Sum | Failure](), group.uploads
         self._heard = frozenset(uploaded)

@@ -17,7 +17,7 @@ from flower_pca.masking.primitives import SEED
 
 @dataclass(frozen=True)
 class Secrets:
-    """All arrays, so that any driver can keep them.
+    """The secrets of a client in a set-up. All fields are arrays, so that any driver can keep them.
 
     `common` is what the client's own exchange key and those of its peers agree on, for shares to be
     sealed with: for each peer, the secret of letters to it, and that of letters from it. `own` and
@@ -52,12 +52,12 @@ class Secrets:
 
     @cached_property
     def kinds(self) -> int:
-        """How many seeds a sum has: self-mask and mask key, or the latter only; it is the last."""
+        """The number of seeds for a sum: self-mask and mask key, or only the mask key, which is the last."""
         return 2 - bool(self.single)
 
     @property
     def summed(self) -> int:
-        """How many uploads the server sees but together. Without self-masks one that comes late could be opened."""
+        """The number of uploads that the server sees only together. Without self-masks, a late one could be opened."""
         if self.single:
             return 1
         return int(self.needed)
@@ -70,7 +70,7 @@ class Secrets:
 
     @classmethod
     def begin(cls, *, setup: Array, single: Array, exchange: Array, own: Array, past: Array) -> Secrets:
-        """Those of a client that has keys, and knows of no peer yet."""
+        """Begin with a client that has keys and knows no peer yet."""
         zero, none = np.array(0), np.empty(0, dtype=np.uint8)
         return cls(
             setup=setup,
@@ -95,14 +95,14 @@ class Secrets:
 
     @classmethod
     def of(cls, memory: Arrays) -> Secrets | None:
-        """The secrets in a client's memory, if there are any."""
+        """Return the secrets in a client's memory, if there are any."""
         try:
             return cls(*_found(memory))
         except KeyError:
             return None
 
     def to_memory(self) -> Arrays:
-        """As parts of a client's memory."""
+        """Return the secrets as parts of a client's memory."""
         pairs = zip(_NAMES, _values(self), strict=True)
         return {name: np.asarray(a) for name, a in pairs}
 

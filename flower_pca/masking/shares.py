@@ -1,8 +1,8 @@
-"""The shares that clients of a set-up send one another, sealed, through the server.
+"""The sealed shares that clients of a set-up send one another through the server.
 
-Each is sealed by a key of its own, from what sender and receiver agree on, and bound to set-up, sum
-and both positions. It holds the sender's shares for the receiver and its public key of the sum,
-which the server names as well.
+Each letter is sealed with its own key, which is derived from the secret of sender and receiver, and bound to
+set-up, sum and both positions. It contains the sender's shares for the receiver and the sender's public key
+for the sum, which the server also sends.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from flower_pca.masking.secrets import Secrets
 
 
 def secrets_of(common: bytes, mine: bytes, other: bytes) -> bytes:
-    """The secrets of letters to a peer and from it: two, as the server might swap positions."""
+    """Return the secrets of letters to a peer and from it. There are two, as the server might swap positions."""
     both = messages.letters(mine, other), messages.letters(other, mine)
     return b"".join([primitives.derive(common, context) for context in both])
 
 
 def deal(secrets: Secrets, number: int, seeds: bytes, peers: list[int]) -> tuple[Array, bytes, bytes]:
-    """Shares of the seeds and the public key, sealed for each peer; own seeds and shares; key."""
+    """Return sealed shares of the seeds and the public key for each peer, own seeds and shares, and the key."""
     position, setup = int(secrets.position), secrets.setup.tobytes()
     key = primitives.public(seeds[-SEED:])
     common = dict(zip(secrets.peers.tolist(), texts(secrets.common), strict=True))
@@ -43,7 +43,7 @@ def deal(secrets: Secrets, number: int, seeds: bytes, peers: list[int]) -> tuple
 
 
 def open_shares(secrets: Secrets, number: int, peers: list[int], keys: list[bytes], sealed: Array) -> list[bytes]:
-    """The shares that peers have sent this client for a sum, each whole and with the key in use."""
+    """Open the shares that peers have sent for a sum. Each must be intact and name the key in use."""
     position, setup = int(secrets.position), secrets.setup.tobytes()
     common = dict(zip(secrets.peers.tolist(), texts(secrets.common), strict=True))
     shares = []

@@ -1,4 +1,4 @@
-"""Sums over all clients, in which one that misses a round may count with its last answer."""
+"""Sums over all clients, in which a client that misses a round may count with its last answer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from flower_pca.core.stage import Arrays, Merge, add, stack
 
 @dataclass(frozen=True)
 class CachedSums:
-    """What clients have sent, added up: plainly while all answer, by client once one has not.
+    """The sum of what clients have sent, kept by client once one of them has not answered.
 
     An answer replaces the client's last one, so one that comes again changes nothing. While every
     round brings all rows, no single answer is kept. The first round that does not is summed as it
@@ -34,13 +34,13 @@ class CachedSums:
 
     @property
     def merging(self) -> Merge:
-        """How the answers of the coming round have to come together."""
+        """How the answers of the next round are merged."""
         if self.last is None:
             return add
         return stack
 
     def add(self, total: Any) -> tuple[CachedSums, Arrays, float]:
-        """After a round merged so: what is held now, the sums, and the share of rows heard."""
+        """Add a round merged in this way. Return what is held now, the sums, and the share of rows that answered."""
         if self.last is None:
             rows = float(total["n"])
             if rows >= self.n:

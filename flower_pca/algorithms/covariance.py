@@ -1,4 +1,4 @@
-"""Covariance: C itself in one message, for few columns; under differential privacy, C and noise.
+"""Covariance: sends C in one message, for few columns, or with noise under differential privacy.
 
 The client packs C_i into a vector, the server adds the vectors, unpacks the sum and takes its
 eigenvectors. There is one message, and nothing to iterate. `pack` and `unpack` are inverse to
@@ -151,13 +151,13 @@ class Covariance(Algorithm[CovarianceState]):
 
 
 def pack(C: Array) -> Array:
-    """The diagonal and, times sqrt(2), the rest of the upper triangle: as long a vector as C in Frobenius norm."""
+    """Return the diagonal, and sqrt(2) times the rest of the upper triangle, as long as C in Frobenius norm."""
     off_diagonal = np.sqrt(2.0) * C[np.triu_indices(len(C), 1)]
     return np.concatenate([np.diagonal(C), off_diagonal])
 
 
 def unpack(vector: Array) -> Array:
-    """The symmetric matrix that `pack` took apart."""
+    """Return the symmetric matrix that `pack` took apart."""
     d = (math.isqrt(8 * len(vector) + 1) - 1) // 2
     C = np.zeros((d, d))
     C[np.triu_indices(d, 1)] = vector[d:] / np.sqrt(2.0)
@@ -213,7 +213,7 @@ class Auto(Krylov):
 
     @property
     def krylov(self) -> Krylov:
-        """What is taken where covariance is not."""
+        """The Krylov that is used instead of Covariance."""
         return Krylov(**{f.name: getattr(self, f.name) for f in fields(Krylov)})
 
     def under_noise(self, *, private: bool, over_air: bool, known: bool) -> tuple[Algorithm[Any], str]:
@@ -256,7 +256,7 @@ class Auto(Krylov):
         return self.other, f"auto took covariance, as {fewer}: {both}"
 
     def forecast(self, model: Model) -> tuple[int, int]:
-        """Rounds that Krylov is expected to take after the opening, and numbers sent both ways."""
+        """Return how many rounds Krylov is expected to take after the opening, and how many numbers both ways."""
         if self._is_right(model):
             return 0, 0
         left = model.d - model.columns.shape[1]
@@ -279,11 +279,11 @@ class Auto(Krylov):
 
     @property
     def other(self) -> Covariance:
-        """What may be taken after some rounds of Krylov."""
+        """The algorithm that may replace Krylov after some rounds."""
         return Covariance(oversample=self.narrow.oversample)
 
     def reconsider(self, chosen: Algorithm[Any], state: Any, model: Model) -> str:
-        """Why covariance goes on where Krylov has begun; "" if it does not."""
+        """Say why Covariance replaces Krylov during the run, or return "" if it does not."""
         d, wide = model.d, self.oversample == AUTO
         if wide or not isinstance(chosen, Krylov) or not isinstance(model.n_components, int):
             return ""
@@ -307,6 +307,6 @@ class Auto(Krylov):
         )
 
     def _krylov(self, model: Model, why: str) -> tuple[Krylov, str]:
-        """Krylov with blocks of the width that is asked for."""
+        """Return Krylov with blocks of the requested width."""
         chosen, width = self.krylov.settle(model)
         return chosen, "; ".join(filter(None, (why, width)))

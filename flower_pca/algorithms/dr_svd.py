@@ -158,7 +158,7 @@ class DRSVD(Algorithm[DRSVDState]):
 
 
 def _within_rank(R: Array, part: Array) -> Array:
-    """The part without those columns of Q that QR fills in: of a block short of rank they would single out rows."""
+    """Remove columns of Q that QR has filled in for a block without full rank. They would single out rows."""
     if len(part) != len(R):
         raise ProtocolError(
             f"part of a message has {labels.count(len(part), 'row')}, and the factor of this node has {len(R)}. "

@@ -65,7 +65,7 @@ class Past:
     rounds: int = 0
 
     def after(self, Z: Array) -> Past:
-        """With one block more: it is kept if its number is a power of two, and the last one kept is no longer near."""
+        """Add a block. It is kept if its number is a power of two and the last kept block is no longer near."""
         rounds = self.rounds + 1
         early = rounds & (rounds - 1)
         if self.newer is not None and (early or linalg.sin_theta(self.newer, Z) < _APART):
@@ -73,7 +73,7 @@ class Past:
         return Past(self.newer, Z, rounds)
 
     def beside(self, Z: Array) -> Array | None:
-        """A direction orthogonal to Z, (d, 1); None where the blocks show none."""
+        """Return a direction orthogonal to Z, (d, 1), or None if the blocks show none."""
         for block in (self.older, self.newer):
             if block is not None:
                 U, s, _ = np.linalg.svd(linalg.complement(block, Z), full_matrices=False)
@@ -94,7 +94,7 @@ _EVERY, _STUCK, _MOST = 20, 0.9, 0.99
 
 
 def answer(Z: Array, data: LocalData, memory: Arrays, *, steps: int, tol: float, guard: float) -> tuple[Arrays, Arrays]:
-    """What a client sends, and keeps: X_i, W_i, and the columns that look for d."""
+    """Return what a client sends and keeps: X_i, W_i, and the columns that look for d."""
     product = _products(data, steps)
     # a newcomer, or a node that has lost its memory
     if memory.get("X", Z[:, :0]).shape != Z.shape:
@@ -134,7 +134,7 @@ def next_guard(guard: float, sines: tuple[float, ...], rounds: int) -> float:
 
 
 def _outside(product: Callable[[Array], Array], Z: Array, v: Array) -> tuple[float, Array]:
-    """d, by a few block power steps from v: never above the true one."""
+    """Estimate d by a few block power steps from v, never above the true value."""
     if not v.shape[1]:
         return 0.0, v
     v = linalg.orth(linalg.complement(v, Z))
@@ -175,13 +175,13 @@ class PaperRule:
 
     @classmethod
     def read(cls, arrays: Mapping[str, Array]) -> PaperRule:
-        """What a message says; what it does not name is the paper's."""
+        """Read the rule from a message. Values that it lacks are the paper's."""
         paper = cls()
         return cls(**{name: float(arrays.get(name, value)) for name, value in vars(paper).items()})
 
     @property
     def service(self) -> dict[str, float]:
-        """The numbers that are not the paper's, which a message has to name."""
+        """The values that differ from the paper's, which a message has to contain."""
         paper = vars(PaperRule())
         return {name: value for name, value in vars(self).items() if value != paper[name]}
 
@@ -449,7 +449,7 @@ class FAPS(Iterative[FAPSState]):
 
 
 def pace(last: float, following: float | None, *, penalty: float) -> float:
-    """How many times as fast as SSI, in rounds, FAPS is at best: ln(1 + g / b) / ln(l_k / l_(k+1)).
+    """Return the largest speed of FAPS relative to SSI, in rounds: ln(1 + g / b) / ln(l_k / l_(k+1)).
 
     Parameters
     ----------
@@ -469,7 +469,7 @@ def pace(last: float, following: float | None, *, penalty: float) -> float:
 
 
 def _products(data: LocalData, steps: int) -> Callable[[Array], Array]:
-    """V to C_i V, of which a round with so many inner steps needs several."""
+    """Return the function V -> C_i V, which a round calls several times for this many inner steps."""
 
     def product(V: Array) -> Array:
         return data.matmat(V, reuse=4 * (steps + 1)).astype(np.float64)
@@ -478,7 +478,7 @@ def _products(data: LocalData, steps: int) -> Callable[[Array], Array]:
 
 
 def _multiplier(product: Callable[[Array], Array], X: Array) -> Array:
-    """W = -(I - XX') C X; the multiplier of the consensus is XW' + WX', which is never formed."""
+    """Return W = -(I - XX') C X. The multiplier of the consensus is XW' + WX', which is never formed."""
     CX = product(X)
     return np.asarray(X @ (X.T @ CX) - CX)
 
@@ -486,7 +486,7 @@ def _multiplier(product: Callable[[Array], Array], X: Array) -> Array:
 def _solve(
     product: Callable[[Array], Array], memory: Arrays, hold: Callable[[Array], Array], *, steps: int, tol: float
 ) -> Array:
-    """The top eigenspace of H = C_i + XW' + WX' + the hold, by warm subspace iteration from X."""
+    """Return the top eigenspace of H = C_i + XW' + WX' + the penalty, by subspace iteration from X."""
     V = X = memory["X"]
     W = memory["W"]
     for _ in range(steps):

@@ -1,4 +1,4 @@
-"""FedOAPM: the power method over a noisy sum, as clients that send at once over the air need it.
+"""FedOAPM: the power method over a noisy sum, for clients that send at once over the air.
 
 The iteration itself is `linalg.Power`, which trackers share. Here are the Ritz values that an
 orthonormal block gives away, the stopping rule, and the refusal of blocks that have grown beyond
@@ -113,7 +113,7 @@ class FedOAPM(Iterative[FedOAPMState]):
         checks.integer("qr_every of fed_oapm", self.qr_every, least=1)
 
     def width(self, n_components: int | float) -> int:
-        """One more, for the gap: a QR takes nothing from a column for those that follow it."""
+        """Return one more column for the gap. In a QR, later columns do not change earlier ones."""
         return super().width(n_components) + 1
 
     def start(self, model: Model) -> FedOAPMState:

@@ -47,7 +47,7 @@ _MANY: Final = 20_000  # columns, above which it is "auto" if it is not given
 
 @dataclass(frozen=True)
 class Basis:
-    """Orthonormal columns, (d, m), in memory that has room for more, so that adding a block copies that block alone."""
+    """Orthonormal columns, (d, m), in memory with room for more, so that adding a block copies only that block."""
 
     columns: Array
 
@@ -74,14 +74,14 @@ class Basis:
         return longer
 
     def turned(self, W: Array) -> Basis:
-        """Q W."""
+        """Return Q W."""
         # Transposed, as the result is then in column order like the basis.
         return Basis((W.T @ self.columns.T).T)
 
 
 @dataclass
 class _Room:
-    """Memory for columns, of which the first ones are used."""
+    """Memory for columns, of which the first ones are in use."""
 
     array: Array
     used: int = 0
@@ -89,7 +89,7 @@ class _Room:
 
 @dataclass(frozen=True)
 class KrylovState:
-    """Q, the block B to send next, H with CQ = [Q, B] H, T = Q'CQ, and where the Ritz pairs stand.
+    """Q, the next block B, H with CQ = [Q, B] H, T = Q'CQ, and the progress of the Ritz pairs.
 
     Attributes
     ----------
@@ -129,21 +129,21 @@ class KrylovState:
 
     @property
     def size(self) -> int:
-        """m, the columns of Q."""
+        """The number m of columns of Q."""
         return int(self.Q.columns.shape[1])
 
     def widened(self, block: Array) -> KrylovState:
-        """With this block to send next, whose first columns are those that H knows already."""
+        """Return the state that sends this block next. H already knows the block's first columns."""
         more = self.size + block.shape[1] - len(self.H)
         return replace(self, block=block, H=np.pad(self.H, ((0, more), (0, 0))))
 
     def product(self, W: Array) -> Array:
-        """C Q W."""
+        """Return C Q W."""
         turned = self.H @ W
         return np.asarray(self.Q.columns @ turned[: self.size] + self.block @ turned[self.size :])
 
     def residuals(self, values: Array, W: Array) -> Array:
-        """||C Q w - theta Q w||, for each of these values theta with its vector w; from H, as [Q, B] is orthonormal."""
+        """Return ||C Q w - theta Q w|| for values theta with vectors w, from H, because [Q, B] is orthonormal."""
         off = self.H @ W
         off[: self.size] -= W * values
         return linalg.column_norms(np.vstack([off, self.lost[:, None] * W]))
@@ -156,7 +156,7 @@ class KrylovState:
         return np.asarray(residuals / np.maximum(may_be, 1.0))
 
     def cut(self, values: Array, W: Array) -> KrylovState:
-        """With the Ritz vectors Q W in the place of Q: the thick restart. B stays, as it is orthogonal to all of Q."""
+        """Replace Q by the Ritz vectors Q W: the thick restart. B stays, because it is orthogonal to all of Q."""
         off = self.H @ W
         ends = off[self.size :]
         off[: self.size] -= W * values
@@ -168,7 +168,7 @@ class KrylovState:
         return replace(self, Q=self.Q.turned(W), H=np.vstack([T, ends]), T=T, lost=lost, random=random)
 
     def hides(self, values: Array, W: Array) -> bool:
-        """Whether an eigenvalue above the k-th of these Ritz values may have stayed unseen, in all of T's vectors.
+        """Return whether T's vectors may have missed an eigenvalue above the k-th of these Ritz values.
 
         An eigenvector v of the eigenvalue a has, with B the next block, v'(C u - theta u) = (a - theta) v'u
         for a Ritz vector u; the left side is v'B times what H says of u. So v'u is known up to
@@ -275,7 +275,7 @@ class Krylov(Iterative[KrylovState]):
         return float(self.tol)
 
     def of_columns(self, d: int) -> Self:
-        """With the `tol` that it has for so many columns."""
+        """Return the algorithm with its `tol` for this many columns."""
         if self.tol is None and d > _MANY:
             return replace(self, tol=AUTO)
         return self
@@ -293,20 +293,20 @@ class Krylov(Iterative[KrylovState]):
 
     @property
     def narrow(self) -> Krylov:
-        """With the blocks that an opening has."""
+        """The algorithm with the opening's blocks."""
         if self.oversample != AUTO:
             return self
         return replace(self, oversample=_NARROW)
 
     def under_noise(self, *, private: bool, over_air: bool, known: bool) -> tuple[Algorithm[Any], str]:
-        """With narrow blocks, whatever is known: noise on wide ones would be more."""
+        """Return the algorithm with narrow blocks, because wide blocks would carry more noise."""
         if self.narrow is self:
             return self, ""
         return self.narrow, f"krylov took narrow blocks, as always {noise_of(private)}"
 
     @property
     def alternative(self) -> str:
-        """What nodes are asked about in the opening: whether blocks may be so wide that they tell nearly all of C_i."""
+        """What the opening asks nodes about: whether blocks may be wide enough to reveal nearly all of C_i."""
         if self.oversample != AUTO:
             return ""
         return self.name
@@ -317,7 +317,7 @@ class Krylov(Iterative[KrylovState]):
         return super().width(n_components)
 
     def settle(self, model: Model) -> tuple[Krylov, str]:
-        """With blocks of the width that the number of columns allows, and what is said of it."""
+        """Return the algorithm with the block width that the number of columns allows, and its description."""
         if self.oversample != AUTO:
             return self, ""
         own = self.width(model.n_components)
@@ -460,7 +460,7 @@ class Krylov(Iterative[KrylovState]):
         return replace(state, progress=progress, k=k, errors=(*state.errors, progress.error))
 
     def _widest_basis(self, state: KrylovState) -> int:
-        """The most columns that the basis may have, in whole blocks."""
+        """Return the largest number of columns of the basis, in whole blocks."""
         d, k = len(state.block), state.k
         width, bytes_allow = k + self.oversample, _BYTES // (8 * d)
         if state.fraction is None:
@@ -473,12 +473,12 @@ class Krylov(Iterative[KrylovState]):
 
     @staticmethod
     def _certain(state: KrylovState, values: Array, k: int) -> bool:
-        """Whether no eigenvalue above the k-th can be hidden from Q.
+        """Return whether no eigenvalue above the k-th can be hidden from Q.
 
-        A block of p columns sees p copies of a tied eigenvalue. Which is enough for k <= p; of a
-        fraction, further copies may be missing. They are not, if what is left of the trace is too
-        small for one, or if a fresh random block has brought up nothing new since the same k was
-        found before.
+        A block of p columns finds p copies of a multiple eigenvalue, which is enough for k <= p. For a
+        fraction of the variance, further copies may be missing. None is missing if the rest of the
+        trace is too small for one, or if a new random block has found nothing since the same k was
+        reached before.
         """
         # A basis of all d columns hides nothing.
         if state.fraction is None or len(values) == len(state.block):
@@ -491,7 +491,7 @@ class Krylov(Iterative[KrylovState]):
 
     @staticmethod
     def _fresh(state: KrylovState, most: int) -> Array:
-        """The block, and so many random columns orthogonal to all that is known, or as many as have room."""
+        """Return the block with up to `most` random columns, orthogonal to all known ones, as far as there is room."""
         Q, block = state.Q.columns, state.block
         known = Q.shape[1] + block.shape[1]
         # Columns drawn once lie in the basis, which has grown since: another seed draws others.
@@ -509,7 +509,7 @@ class Krylov(Iterative[KrylovState]):
 
     @staticmethod
     def _judge(state: KrylovState, values: Array, residuals: Array) -> tuple[int, float]:
-        """How many components are wanted, and the largest residual among those that matter."""
+        """Return how many components are wanted, and the largest residual of those that matter."""
         k = state.k
         if state.fraction is not None:
             # A value that has not converged could still rise, and then fewer components would do.
@@ -547,12 +547,12 @@ class WideKrylov(Krylov):
 
 
 def _sampling(model: Model) -> float:
-    """What counts as nothing of an eigenvalue of a covariance of so many rows."""
+    """Return the relative error below which an eigenvalue of a covariance of this many rows counts as exact."""
     return _SAMPLED * float(np.sqrt(2.0 / max(model.n, 1)))
 
 
 def noise_of(private: bool) -> str:
-    """In words, where noise on answers comes from."""
+    """Say where the noise on answers comes from."""
     if private:
         return "with dp, whose noise is dealt out before columns are known"
     return "over a channel"

@@ -110,7 +110,7 @@ class LocalPower(Iterative[LocalPowerState]):
         checks.integer("halve_every of local_power", self.halve_every, least=1)
 
     def q(self, state: LocalPowerState) -> int:
-        """Local steps of the coming round."""
+        """Return the local steps of the next round."""
         if not self.decay:
             return self.local_steps
         if state.again:
@@ -176,7 +176,7 @@ class LocalPower(Iterative[LocalPowerState]):
 
     @staticmethod
     def _measured(state: LocalPowerState, Y: Array, *, rounds: int) -> LocalPowerState:
-        """The state once C times its block is known."""
+        """Return the state after C times its block has become known."""
         _, Z, CZ, progress = ritz_round(state.block, Y, state.k, state.progress, rounds=rounds)
         return replace(state, block=linalg.orth(CZ), Z=Z, Y=CZ, progress=progress)
 
@@ -187,7 +187,7 @@ class LocalPower(Iterative[LocalPowerState]):
         return self.q(state) > 1 and self.align != "none"
 
     def _align(self, answers: Stack) -> Array:
-        """Sum C_i X_i O_i, aligned with the client that has most rows."""
+        """Return sum C_i X_i O_i, aligned with the client that has most rows."""
         largest = max(answers.values(), key=lambda reply: int(reply["n"]))
         base = largest["X"].astype(np.float64)
         # The paper's weights n_i / n are in C_i, which is not divided by the rows here.

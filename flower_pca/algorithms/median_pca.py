@@ -25,7 +25,7 @@ from flower_pca.rows.local import LocalData
 
 @dataclass(frozen=True)
 class MedianState(OneShotState):
-    """Likewise, with what each client counts, and the angle that half of the clients' own subspaces lie within."""
+    """The same, with each client's weight, and the angle within which half of the clients' subspaces lie."""
 
     counted: Weights = field(default_factory=Weights)
     spread: float = np.inf

@@ -1,4 +1,4 @@
-"""Sparse PCA by the truncated power method: components of few columns, which a reader can read."""
+"""Sparse PCA by the truncated power method: components of few columns, which are easy to interpret."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ class SparsePCA(Iterative[SparseState]):
         return np.asarray(np.minimum(each, len(Z)))
 
     def _measure(self, state: SparseState, Y: Array, *, rounds: int) -> SparseState:
-        """The state after C times its block has become known."""
+        """Return the state after C times its block has become known."""
         X = state.block
         sizes = np.maximum(self._sizes(Y), state.most)
         G, variances = deflate(X, Y)
@@ -191,7 +191,7 @@ class SparsePCA(Iterative[SparseState]):
 
 
 def deflate(X: Array, Y: Array) -> tuple[Array, Array]:
-    """P_j C P_j x_j and x_j'P_j C P_j x_j of each column of X, where Y = C X and P_j takes out the columns before."""
+    """Return P_j C P_j x_j and x_j'P_j C P_j x_j for columns of X. Y = C X, and P_j removes earlier columns."""
     G, variances = np.empty_like(Y), np.empty(X.shape[1])
     for j in range(X.shape[1]):
         before = X[:, :j]
@@ -204,7 +204,7 @@ def deflate(X: Array, Y: Array) -> tuple[Array, Array]:
 
 
 def largest(G: Array, sizes: Array) -> Array:
-    """Each column's largest entries, so many of them, and 0 elsewhere; of equal ones the first."""
+    """Keep this many of each column's largest entries, and set the others to 0. The first of equal ones stay."""
     sparse = np.zeros_like(G)
     for j, size in enumerate(sizes):
         entries = np.abs(G[:, j])

@@ -38,7 +38,7 @@ _SAME = 2
 
 @dataclass(frozen=True)
 class Averaging:
-    """What is averaged.
+    """The average of products over rounds.
 
     Attributes
     ----------
@@ -83,7 +83,7 @@ class Averaging:
         return replace(now, rows=rows), np.asarray(Y * (n / rows))
 
     def with_block(self, block: Array) -> Averaging:
-        """With the block that follows, if there is an average."""
+        """Mix the next block into the average, if there is an average."""
         if not self.rounds:
             return self
         if self.block is None:
@@ -95,7 +95,7 @@ class Averaging:
 
     @property
     def share(self) -> float:
-        """What the newest round counts."""
+        """The weight of the newest round."""
         return min(_FIRST, _LATER / self.rounds)
 
 
@@ -213,7 +213,7 @@ class SSI(Iterative[SSIState]):
 
 
 def measure(state: SSIState, Y: Array, *, rounds: int) -> SSIState:
-    """The state once C times its block is known: Ritz pairs, residuals, the next block."""
+    """Return the state after C times its block is known: Ritz pairs, residuals and the next block."""
     values, Z, CZ, progress = ritz_round(state.block, Y, state.k, state.progress, rounds=rounds)
     block, traces = linalg.orth(CZ), state.traces
     if traces is not None:

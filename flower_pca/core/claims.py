@@ -167,7 +167,7 @@ class Judge:
         return {name: np.where(bound > 0.0, MARGIN * bound, np.inf) for name, bound in bounds.items()}
 
     def _lengths(self, part: Part, sent: Arrays, parts: Mapping[str, Part]) -> Array | float:
-        """Of the columns that a part is made with, mostly alike for all; of a client's own, 1."""
+        """Return the lengths of the columns that a part is made with, or 1 for a client's own columns."""
         if part.of in parts:
             return 1.0
         Z = part.block(sent)

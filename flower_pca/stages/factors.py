@@ -22,7 +22,7 @@ _STEPS: Final = 60
 
 
 class Known(Protocol):
-    """What is known of C."""
+    """What is known of C: all of C, or a span."""
 
     @property
     def diagonal(self) -> Array:

@@ -1,1 +1,1 @@
-"""Personalized PCA: components that all clients share, beside those of each."""
+"""Personalized PCA: shared components of all clients, and own components of each client."""

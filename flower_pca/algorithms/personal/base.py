@@ -1,4 +1,4 @@
-"""What the personalized algorithms share: parameters, weights of clients, and ways to start.
+"""The base of personalized algorithms: parameters, weights of clients, and ways to start.
 
 `Personalized` runs in two phases. While `state.start` is there, messages look for a first U, in one
 of four ways. After that a round is the algorithm's own: `ask` says what it sends beside U and the
@@ -62,7 +62,7 @@ class Start(BlockLanczos):
 
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
-        """What a client answers to a message with these arrays."""
+        """Return the parts of a client's answer to a message with these arrays."""
         if "B" not in arrays:  # fewer than asked for, where rows have not that rank
             return {"E": Part((d, None), Kind.COMPONENTS, own=True)}
         return {"w": NUMBER, "P": Part(arrays["B"].shape, Kind.ESTIMATE)}
@@ -138,13 +138,13 @@ class Probe:
 
     @classmethod
     def random(cls, d: int, seed: int) -> Probe:
-        """At the beginning."""
+        """Begin with a random vector."""
         b = linalg.random_basis(d, 1, seed)
         none = np.empty((d, 0))
         return cls(b, b, none, none)
 
     def step(self, Pb: Array) -> tuple[Probe, float]:
-        """After a round, with the estimate of lambda_max; never above it, if own spaces stay."""
+        """Take a round, and estimate lambda_max, never above the true value if own spaces stay."""
         Q = np.hstack([self.Q, self.b])
         PQ = np.hstack([self.PQ, Pb])
         values, ritz, images, _ = linalg.rayleigh_ritz(Q, PQ)
@@ -258,7 +258,7 @@ class Personalized(Iterative[S]):
 
     @abstractmethod
     def first(self, common: PersonalState, model: Model) -> S:
-        """The state before the first round."""
+        """Return the state before the first round."""
 
     @abstractmethod
     def ask(self, state: S) -> Arrays:
@@ -378,7 +378,7 @@ class Personalized(Iterative[S]):
 
     @property
     def by_client(self) -> Mapping[int | str, int] | None:
-        """The numbers of own components by client, where they differ; else None."""
+        """The numbers of own components by client if they differ, or None."""
         if isinstance(self.local_components, Mapping):
             return self.local_components
         return None
@@ -441,7 +441,7 @@ class Personalized(Iterative[S]):
 
 
 def weight(arrays: Arrays, data: LocalData) -> float:
-    """w_i: 1, or n_i."""
+    """Return w_i: 1, or n_i."""
     if arrays["samples"]:
         return float(data.n)
     return 1.0

@@ -24,13 +24,13 @@ WHOLE: Final = np.empty((0, 0))  # the span of rows that have no fewer direction
 
 
 def product(data: LocalData, W: Array) -> Array:
-    """SW = X'(XW) / n."""
+    """Return SW = X'(XW) / n."""
     image = data.matmat(W, reuse=_STEPS).astype(np.float64)
     return np.asarray(image / data.n)
 
 
 def feasible(V: Array, U: Array) -> Array:
-    """An orthonormal basis of (I - UU')V: V made orthogonal to U, as many columns as have room."""
+    """Return an orthonormal basis of (I - UU')V with as many columns as have room."""
     V = V[:, : U.shape[0] - U.shape[1]]
     if V.shape[1]:
         # polar stays as near to V as can be, but makes short columns long, and with them what
@@ -40,7 +40,7 @@ def feasible(V: Array, U: Array) -> Array:
 
 
 def narrow(data: LocalData, k: int, memory: Arrays) -> Array:
-    """A basis of what the rows span, d x rank, where that is fewer than k directions; else `WHOLE`.
+    """Return a d x rank basis of the rows' span if this has fewer than k directions, or else `WHOLE`.
 
     `memory` is what the client has kept: it is found once in a run, or taken from the start by
     projection.
@@ -69,7 +69,7 @@ def within(V: Array, U: Array, span: Array) -> Array:
 def own_basis(
     data: LocalData, U: Array, r: int, *, steps: int = 0, start: Array | None = None, span: Array = WHOLE
 ) -> Array:
-    """The leading eigenvectors of (I - UU')S(I - UU'), d x min(r, rank).
+    """Return the leading eigenvectors of (I - UU')S(I - UU'), d x min(r, rank).
 
     By the Gram matrix of the shorter side: of the deflated rows (n < d), or of the columns, which
     is cached (d <= n); where neither fits, by subspace iteration on the rows. With `steps` above 0,
@@ -133,7 +133,7 @@ def _by_iteration(data: LocalData, U: Array, r: int) -> Array:
 
 
 def _leading(H: Array, r: int) -> tuple[Array, Array]:
-    """The r largest eigenvalues of a symmetric matrix, largest first, and their vectors."""
+    """Return the r largest eigenvalues of a symmetric matrix, largest first, and their vectors."""
     from scipy.linalg import eigh
 
     largest = (max(0, len(H) - r), len(H) - 1)

@@ -69,17 +69,17 @@ class Gains:
     sine: float = np.inf
 
     def add(self, objective: float, curvature: float, promise: float, sine: float) -> Gains:
-        """After a round."""
+        """Add a round."""
         objectives = (*self.objectives, objective)[-_ROUNDS - 1 :]
         return Gains(objectives, (*self.curvatures, curvature)[-_LATEST:], promise, sine)
 
     def without(self) -> Gains:
-        """After a round whose step was given up."""
+        """Add a round whose step was given up."""
         again = (*self.objectives, *self.objectives[-1:])[-_ROUNDS - 1 :]
         return replace(self, objectives=again)
 
     def reason_to_end(self, tol: float) -> str:
-        """Why there is no more to be had than this share of the objective; empty while there is."""
+        """Say why less than this share of the objective can still be gained, or return ""."""
         if len(self.objectives) <= _ROUNDS or len(self.curvatures) < _LATEST:
             return ""
         best, largest = self.objectives[-1], max(self.curvatures)
@@ -129,11 +129,11 @@ class Secants:
 
     @classmethod
     def begin(cls, U: Array, Z: Array) -> Secants:
-        """At the first point."""
+        """Begin at the first point."""
         return cls(U, linalg.complement(Z, U))
 
     def at_next(self, here: Secants) -> Secants:
-        """At the next point, with the pair that led there."""
+        """Move to the next point, and add the pair of this step."""
         turn = linalg.procrustes(self.U, here.U)
         carried = [Secant(here.tangent(pair.s @ turn), here.tangent(pair.y @ turn)) for pair in self.pairs]
         step = here.tangent(here.U - self.U @ turn)
@@ -141,7 +141,7 @@ class Secants:
         return here.with_pairs([*carried, newest])
 
     def with_try(self, there: Secants) -> Secants:
-        """At the same point, with the pair that leads to one which was tried and given up."""
+        """Stay at this point, and add the pair of a step that was tried and given up."""
         turn = linalg.procrustes(there.U, self.U)
         step = self.tangent(there.U @ turn - self.U)
         newest = Secant(step, self.G - self.tangent(there.G @ turn))
@@ -199,7 +199,7 @@ class Secants:
         return np.maximum(values, _VANISHED * values[0]), Q
 
     def tangent(self, A: Array) -> Array:
-        """(I - UU')A."""
+        """Return (I - UU')A."""
         return np.asarray(A - self.U @ (self.U.T @ A))
 
     def with_pairs(self, pairs: list[Secant]) -> Secants:

@@ -65,7 +65,7 @@ def share(n: int, d: int) -> float:
 
 
 def unseen(data: LocalData, *, seed: int, share: float) -> Unseen:
-    """What is not looked at of these rows; found once."""
+    """Return the entries of these rows that are not used, which are found once."""
 
     def find() -> Unseen:
         gaps, hidden = _gaps(data), _hidden(data, seed, share)
@@ -120,7 +120,7 @@ def _occurrence(row: Array) -> Array:
 
 
 def _mix(x: Array) -> Array:
-    """The finalizer of splitmix64: every bit of x in every bit."""
+    """Apply the finalizer of splitmix64, which mixes every bit of x into every bit."""
     x = (x ^ (x >> np.uint64(30))) * _MIX[0]
     x = (x ^ (x >> np.uint64(27))) * _MIX[1]
     return np.asarray(x ^ (x >> np.uint64(31)))
@@ -217,7 +217,7 @@ def scale_start(U: Array, sigma: float) -> Array:
 
 
 def root_mean_square(model: Model) -> float:
-    """The size of an entry, if far ones count in full."""
+    """Return the root mean square of the entries, in which outlying entries count fully."""
     return float(np.sqrt(model.trace / (model.n * model.d)))
 
 
@@ -226,7 +226,7 @@ COUNTING: Final[Mapping[str, Ask]] = {"top": index(1100, least=-1100)}
 
 
 def counts_message(rms: float) -> Arrays:
-    """The message that asks clients to count their entries by size."""
+    """Return the message that asks clients to count their entries by size."""
     return {"top": np.array(sizes.top(rms))}
 
 
@@ -235,12 +235,12 @@ COUNTS: Final[Mapping[str, Part]] = {"counts": Part((sizes.FINE_BINS,), Kind.COU
 
 
 def counts_reply(arrays: Arrays, data: LocalData) -> Arrays:
-    """A client's answer."""
+    """Return a client's answer to this message."""
     return {"counts": sizes.count_finely(data, int(arrays["top"]))}
 
 
 def spread(counts: Array, rms: float) -> float:
-    """The size of an ordinary entry: 1.4826 times the median of |x| over all counted entries."""
+    """Return the size of an ordinary entry: 1.4826 times the median of |x| over all counted entries."""
     sigma = NORMAL * sizes.median(counts, sizes.top(rms))
     if sigma == 0.0 < rms:
         raise DataError(

@@ -1,4 +1,4 @@
-"""Rows on a basis with single entries far off: Huber regression, row by row, without a step size.
+"""Huber regression of rows with outlying entries on a basis, row by row, without a step size.
 
 min over V of rho/2 ||V||^2 + H(X - VU'), H(r) = r^2/2 for |r| <= lam, lam |r| - lam^2/2 beyond:
 what is left of rho/2 ||V||^2 + 1/2 ||VU' + S - X||^2 + lam ||S||_1 when S = soft(X - VU', lam) is
@@ -58,7 +58,7 @@ class Regression:
         self._inverse, self._across = newest[2:]
 
     def steps(self, X: Array, V: Array, number: int, out: Array | None = None) -> tuple[Array, Array]:
-        """V after so many steps V += (CU - rho V)(U'U + rho I)^-1, and X - VU' at it.
+        """Return V after this many steps V += (CU - rho V)(U'U + rho I)^-1, and X - VU' there.
 
         Each step is V = (X - S)U (U'U + rho I)^-1, the minimiser for the present S: the objective
         never rises.
@@ -92,13 +92,13 @@ class Regression:
         return V
 
     def near(self, R: Array) -> Array:
-        """Which entries of R = X - VU' lie within the cut."""
+        """Return which entries of R = X - VU' lie within the cut."""
         near = -self._far <= R
         near &= self._far >= R
         return near
 
     def clip(self, R: Array, out: Array | None = None, near: Array | None = None) -> Array:
-        """C in the place of R = X - VU', which is R - S; `near` of R, where it is known."""
+        """Return C = R - S for R = X - VU'. `near` is that of R, if it is known."""
         if near is None and self._far < np.inf:
             near = self.near(R)
         R.clip(-self._lam, self._lam, out=R)
@@ -125,7 +125,7 @@ class Regression:
 def recover(
     X: Array, U: Array, *, start: float, lam: float, rho: float, cut: float = np.inf, out: Array | None = None
 ) -> Array:
-    """V from nothing: the threshold falls from `start` to `lam`, finding far entries out."""
+    """Compute V from nothing: the threshold falls from `start` to `lam`, and outlying entries are found."""
     V = np.zeros((len(X), U.shape[1]))
     threshold = max(start, lam)
     for _ in range(_LONGEST):
@@ -141,7 +141,7 @@ def recover(
 
 
 def sparse(R: Array, lam: float, cut: float = np.inf) -> Array:
-    """S for R = X - VU': every entry drawn towards zero by lam; those beyond the cut stay."""
+    """Return S for R = X - VU': entries are shrunk towards zero by lam, and those beyond the cut stay."""
     drawn = np.asarray(R - np.clip(R, -lam, lam))
     if np.isfinite(cut):
         return np.where(np.abs(R) > cut * lam, R, drawn)

@@ -1,4 +1,4 @@
-"""How far entries lie from the low-rank part, in coarse bins; and the size of ordinary ones, which follows from these.
+"""Histograms of the entries' distances from the low-rank part, and the size of ordinary entries.
 
 A bin is a quarter of an octave at the most, and begins where a number has two bits behind the point
 of its mantissa: so a number has its bin in its own bits, and a count costs little beside a product.
@@ -33,14 +33,14 @@ FINE_BINS: Final = _FINE * _FINE_OCTAVES + 1
 
 
 def top(rms: float) -> int:
-    """The power of two at which the bins end, from the root mean square of the entries."""
+    """Return the power of two at which the bins end, from the root mean square of the entries."""
     if rms > 0.0:
         return math.ceil(math.log2(rms)) + _ABOVE
     return 0
 
 
 def count_finely(data: LocalData, top: int) -> Array:
-    """How many |x| of a client lie in each bin."""
+    """Count a client's |x| in each fine bin."""
     before = (top - _FINE_OCTAVES) * _FINE - 1
     counts = np.zeros(FINE_BINS)
     for X in data.dense():
@@ -53,7 +53,7 @@ def count_finely(data: LocalData, top: int) -> Array:
 
 
 def median(counts: Array, top: int) -> float:
-    """The median, exact up to the width of its bin, within which it is interpolated; 0 if it is below all bins."""
+    """Return the median, interpolated within its bin, or 0 if it is below all bins."""
     half, below = counts.sum() / 2.0, np.cumsum(counts)
     place = int(np.searchsorted(below, half))
     if place == 0:
@@ -79,7 +79,7 @@ _EDGES: Final = np.concatenate([[0.0, 2.0**-_OCTAVES], _OF_OCTAVES.ravel()])
 
 
 def count(R: Array, top: int) -> Array:
-    """How many |r| lie in each bin."""
+    """Count the |r| in each bin."""
     size = R.dtype.itemsize
     behind, bias = _LAYOUTS[size]
     # Negative numbers have bins of their own after the positive ones, so the sign bit can stay.
@@ -94,7 +94,7 @@ def count(R: Array, top: int) -> Array:
 
 
 def scale(counts: Array, top: int) -> float:
-    """The deviation of ordinary entries: s <- 1.49 times the median of those within 3 s, until it stays; 0 of none."""
+    """Return the deviation of ordinary entries: repeat s <- 1.49 times the median within 3 s. It is 0 for none."""
     below = np.concatenate([[0.0], np.cumsum(counts)])
     if below[-1] == 0.0:
         return 0.0
@@ -109,7 +109,7 @@ def scale(counts: Array, top: int) -> float:
 
 
 def beyond(counts: Array, top: int, lam: float) -> float:
-    """The share of entries that lie beyond lam."""
+    """Return the share of entries beyond lam."""
     below = np.concatenate([[0.0], np.cumsum(counts)])
     if not below[-1]:
         return 0.0
@@ -118,7 +118,7 @@ def beyond(counts: Array, top: int, lam: float) -> float:
 
 
 def squares(counts: Array, top: int, lam: float, cut: float) -> float:
-    """The sum of C^2, C = clip(r, lam) and 0 beyond cut times lam, as if entries were spread evenly in their bins."""
+    """Return the sum of C^2, C = clip(r, lam) and 0 beyond cut times lam, for entries spread evenly in bins."""
     low = _EDGES[:-1] * 2.0**top
     high = _EDGES[1:] * 2.0**top
     squares = (low**2 + low * high + high**2) / 3.0

@@ -139,15 +139,15 @@ _COPIED: Final = 2**26  # entries of a dense copy that a factorisation may take
 class LocalData(Operator):
     """The rows X (n x d) of one client in a frame, as the operator that the algorithms need.
 
-    It is a `Table`, what has been measured of its rows, and a frame. All columns of a table that have names are in the
-    sorted order of these. A run that names columns gets a view of them, in its order.
+    It has a `Table`, what has been measured of its rows, and a frame. Named columns are sorted by name. A run that
+    names columns gets a view of them, in its own order.
 
-    Beside the rows there is a block or two at a time; a copy less the frame's mean only if a caller
-    of `in_frame` allows it, to the same bits. Dense rows are framed as they pass; sparse rows, and float64 ones whose
-    mean is not far from zero, are multiplied as they are stored, and the product is put right
-    (`near`). Every kind of row is worked on in the same blocks, so that a memory-mapped array gives
-    the bits of one in memory. float32 rows stay float32 in products, whose sums are taken in
-    float64. Where X'X pays (`_gram_pays`), it is formed in the opening's own pass (`Spread`).
+    In addition to the rows, only one or two blocks are in memory. A copy of the rows less the frame's mean
+    is made only if a caller of `in_frame` allows it, and gives the same bits. Dense rows are framed block
+    by block. Sparse rows, and float64 rows whose mean is close to zero, are multiplied as they are stored,
+    and the product is corrected (`near`). All kinds of rows use the same blocks, so that a memory-mapped
+    array gives the same bits as one in memory. float32 rows stay float32 in products, and sums are float64.
+    If X'X saves time (`_gram_pays`), it is formed in the opening's own pass (`Spread`).
 
     Parameters
     ----------

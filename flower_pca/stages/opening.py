@@ -108,12 +108,11 @@ _COLUMNS: Final = "<columns>"  # Stands in a sentence for the names that follow.
 def scale_of(
     kind: str | None, total: Arrays, names: Sequence[str] | None, shared: Collection[str] = ()
 ) -> Array | None:
-    """What each column is divided by: its deviation, its largest absolute value, the deviation that the frequency of an
-    allele implies, or nothing.
+    """Return the divisor of each column, or None for no scale.
 
-    Where deviations are all that is wanted ("deviation"), a column that is the same everywhere is
-    left as it is. Those that are `shared` are divided by the root of their mean, which is the share
-    of the rows that are 1 there.
+    It is the column's deviation, its largest absolute value, or the deviation that the frequency of an allele
+    implies. If only deviations are needed ("deviation"), a constant column stays as it is. Columns that are
+    `shared` are divided by the root of their mean, which is the share of rows with a 1.
     """
     if shared:
         return _with_shares(kind, total, list(names or ()), shared)

@@ -117,7 +117,7 @@ FLIPPED_SQUARES: Final = Kind(
 
 @dataclass(frozen=True)
 class SignalState:
-    """What is asked next, for ranks from `first` on; the thresholds so far; C with its eigenpairs, once it is known.
+    """The next question, for ranks from `first` on, the thresholds so far, and C with its eigenpairs once it is known.
 
     `counted` is the number of components so far, and `found` says that it is final. `short` is the
     threshold that the next component has missed, if any. This component may still count, unless the

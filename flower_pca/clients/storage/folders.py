@@ -1,14 +1,13 @@
-"""What a node keeps in folders of its own, by name: its memory, its own result, the statistics of its rows, and the
-ledger of what it has told.
+"""The files in a node's folders: its memory, its own result, the statistics of its rows, and the ledger.
 
-All of it is readable by the node's own user only, and locked while it is read and written: two
+Only the node's user can read the files. They are locked while they are read and written, so that two
 processes of one node can neither answer from the same secrets nor spend the same budget.
 
-What a client keeps between the rounds of a run, in Flower's context or in a file of the node's own.
+`Memory` is what a client keeps between the rounds of a run, in Flower's context or in a file of the node.
 
-Each run has a memory to itself: runs at the same time at one node do not know of each other. Flower
-gives every run of its own a context; in a node's folder every run has a file, and the oldest goes
-once there are more than `MOST_RUNS`.
+Each run has its own memory, so that simultaneous runs at one node do not affect each other. Flower gives
+each run its own context. In a node's folder, each run has a file, and the oldest file is removed if there
+are more than `MOST_RUNS`.
 """
 
 from __future__ import annotations

@@ -177,7 +177,7 @@ def test_memory_does_not_grow_with_the_steps(monkeypatch):
 
     def measure(now):
         step = now.standing.state.step
-        if step in (450, 630) and step not in held:
+        if step in (450, 630, 810) and step not in held:
             gc.collect()
             held[step] = sum(trace.size for trace in tracemalloc.take_snapshot().filter_traces(ours).traces)
 
@@ -187,13 +187,14 @@ def test_memory_does_not_grow_with_the_steps(monkeypatch):
     try:
         track(
             STMiss(detect=True, monitor=True, keep=20, products=1),
-            endless_batches(631, n=4),
+            endless_batches(811, n=4),
             n_components=R,
             on_round=measure,
         )
     finally:
         tracemalloc.stop()
-    assert held[630] - held[450] < 1.0e4  # an array kept of each step takes twice as much
+    # An array kept of each step takes twice as much, in each of two stretches. What numpy keeps once may fall into one.
+    assert min(held[630] - held[450], held[810] - held[630]) < 1.0e4
 
 
 def test_a_stuck_sensor_is_said_and_what_to_do_about_it():

@@ -347,13 +347,16 @@ def largest_eigenvalue(product: Callable[[Array], Array], d: int, steps: int) ->
 
 
 def about_norm2(T: Array) -> float:
-    """Estimate the largest eigenvalue of a small symmetric matrix from below, by the power method."""
-    sizes = column_norms(T)
-    size, v = float(sizes.max(initial=0.0)), T[:, int(np.argmax(sizes))]
+    """Return about the largest eigenvalue of a small symmetric matrix, and never more, by the power method."""
+    largest = float(np.abs(T).max(initial=0.0))
+    if largest == 0.0:
+        return 0.0
+    T = T / largest  # whose squares neither overflow nor vanish
+    v, size = T[:, int(np.argmax(_lengths(T)))], 1.0
     for _ in range(8):
-        v = T @ (v / max(size, np.finfo(float).tiny))
+        v = T @ (v / np.linalg.norm(v))
         size = float(np.linalg.norm(v))
-    return size
+    return largest * size
 
 
 def lanczos(product: Callable[[Array], Array], d: int, k: int, *, tol: float) -> tuple[Array, Array]:

@@ -545,7 +545,7 @@ class TripleClosing(PersonalClosing):
             **dict.fromkeys(("taken", "noise"), 0.0),
             "sums": MARGIN * float(np.sqrt(model.n * model.trace)),
             "squares": MARGIN * model.trace,
-            "loudness": 0.0,
+            "loudness": MARGIN * float(np.sqrt(model.trace)),
             **dict.fromkeys(("few", "apart", "structured", "followed"), 1.0),
         }
 

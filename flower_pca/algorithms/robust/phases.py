@@ -273,7 +273,7 @@ def _release(now: Attempt, problem: Problem) -> Attempt:
 
 
 @dataclass(frozen=True)
-class Rule:
+class Transition:
     """A row of the table."""
 
     condition: Callable[[Attempt, Problem], bool]
@@ -282,41 +282,41 @@ class Rule:
 
 
 _P: Final = AttemptPhase
-TABLE: Final[Mapping[AttemptPhase, tuple[Rule, ...]]] = {
+TABLE: Final[Mapping[AttemptPhase, tuple[Transition, ...]]] = {
     _P.FALLING: (
-        Rule(_is_lost, _keep, _P.LOST),
-        Rule(_shows_noise, _estimate_noise, _P.NOISY),
-        Rule(_is_above_its_floor, _lower, _P.FALLING),
-        Rule(_has_given_noise, _take_noise, _P.NOISY),
-        Rule(_moves, _keep, _P.FALLING),
-        Rule(_is_nothing, _keep, _P.LOST),
-        Rule(_always, _narrow, _P.PROVING),
+        Transition(_is_lost, _keep, _P.LOST),
+        Transition(_shows_noise, _estimate_noise, _P.NOISY),
+        Transition(_is_above_its_floor, _lower, _P.FALLING),
+        Transition(_has_given_noise, _take_noise, _P.NOISY),
+        Transition(_moves, _keep, _P.FALLING),
+        Transition(_is_nothing, _keep, _P.LOST),
+        Transition(_always, _narrow, _P.PROVING),
     ),
     _P.NOISY: (
-        Rule(_moves, _estimate_again, _P.NOISY),
-        Rule(_is_as_wide_as_its_rank, _keep, _P.PROVING),
-        Rule(_is_nothing, _keep, _P.LOST),
-        Rule(_always, _narrow_beside_noise, _P.NOISY),
+        Transition(_moves, _estimate_again, _P.NOISY),
+        Transition(_is_as_wide_as_its_rank, _keep, _P.PROVING),
+        Transition(_is_nothing, _keep, _P.LOST),
+        Transition(_always, _narrow_beside_noise, _P.NOISY),
     ),
     _P.MENDING: (
-        Rule(_is_rough, _lower_level, _P.MENDING),
-        Rule(_has_noise, _drop_level, _P.NOISY),
-        Rule(_always, _drop_level, _P.FALLING),
+        Transition(_is_rough, _lower_level, _P.MENDING),
+        Transition(_has_noise, _drop_level, _P.NOISY),
+        Transition(_always, _drop_level, _P.FALLING),
     ),
     _P.PROVING: (
-        Rule(_is_being_proven, _keep, _P.PROVING),
-        Rule(_can_be_mended, _mend, _P.MENDING),
-        Rule(_has_mended_some, _release, _P.NOISY),
-        Rule(_lacks_columns, _widen, _P.PROVING),
-        Rule(_always, _keep, _P.PROVEN),
+        Transition(_is_being_proven, _keep, _P.PROVING),
+        Transition(_can_be_mended, _mend, _P.MENDING),
+        Transition(_has_mended_some, _release, _P.NOISY),
+        Transition(_lacks_columns, _widen, _P.PROVING),
+        Transition(_always, _keep, _P.PROVEN),
     ),
 }
 
 
 def move(now: Attempt, problem: Problem) -> Attempt:
     """By the first row of its phase whose condition holds."""
-    rule = next(rule for rule in TABLE[now.phase] if rule.condition(now, problem))
-    return replace(rule.action(now, problem), phase=rule.next)
+    row = next(row for row in TABLE[now.phase] if row.condition(now, problem))
+    return replace(row.action(now, problem), phase=row.next)
 
 
 def _rank(now: Attempt, problem: Problem) -> int:

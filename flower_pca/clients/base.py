@@ -25,7 +25,6 @@ from flwr.app import Context
 
 from flower_pca import client_half, registry, wire
 from flower_pca.base import checks, files, labels
-from flower_pca.base.cache import Cache
 from flower_pca.base.errors import ConfigError, ProtocolError, private
 from flower_pca.base.linalg import Array
 from flower_pca.clients import parties
@@ -56,7 +55,6 @@ from flower_pca.rows.adjusted import SITE_SCALE, hints_of_constant_columns, of_s
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
-from flower_pca.vertical.rows import PartyColumns
 from flower_pca.vertical.stages import BOTH
 from flower_pca.wire import records
 
@@ -64,8 +62,6 @@ from flower_pca.wire import records
 _MAY_BE_OF_COLUMNS: Final = frozenset((*BOTH, messages.STAGE))
 _BEGAN: Final = "flower_pca.rows"  # record of a node's state: a mark of the rows that each run began with
 _RUNS: Final = 16  # The newest runs that are kept.
-# What this process keeps of rows that it reads anew with every message, as Flower's simulation engine has it.
-STATISTICS: Final = Cache(8)
 
 
 def node_rows(data: Any, rules: Rules) -> LocalData | Stream:
@@ -212,7 +208,9 @@ class PCAClient(NumPyClient):
     Parameters
     ----------
     data
-        The node's rows: an array (dense, scipy sparse or memory-mapped), or a LocalData; for trackers a Stream.
+        The node's rows: an array (dense, scipy sparse or memory-mapped), or a LocalData; for trackers a Stream. A
+        `client_fn` makes a client for every message. If it gives all of them the same LocalData, the statistics of the
+        rows are measured once in a process.
     context : Context or None, default=None
         The node's Flower context, in which it keeps what its algorithm has to remember between rounds (FAPS does);
         without one it refuses such an algorithm.
@@ -484,7 +482,7 @@ class PCAClient(NumPyClient):
                     self._lots.data.write_to(self._own_file.with_suffix(""))
         self._fixed: Callable[[LocalData], FixedData] | None = None
         if rules.answers == "fixed":
-            self._fixed = functools.partial(_fixed, path=statistics, gaps=rules.missing == "mean")
+            self._fixed = functools.partial(FixedData.of, path=statistics, gaps=rules.missing == "mean")
         self._dither: DitherSource = system_dither
         if rules.noise_seed is not None:
             self._dither = functools.partial(seeded_dither, rules.noise_seed, max(self._key, 0))
@@ -516,14 +514,6 @@ class PCAClient(NumPyClient):
             stage = messages.inner_stage(request.arrays) or stage
         wanted = request.frame.names
         self._record.answered(config, len(wanted) if wanted else self._lots.data.d, stage, up)
-
-
-def _fixed(data: LocalData, path: Path | None, gaps: bool) -> FixedData:
-    """Return the rows by their fixed statistics. For a party's columns as rows, statistics are as large as the rows, so
-    they are kept only with the newest view.
-    """
-    ready = None if isinstance(data, PartyColumns) else STATISTICS
-    return FixedData.of(data, path, gaps=gaps, ready=ready)
 
 
 def _examples(request: wire.Request, data: LocalData | Stream, up: Arrays) -> int:

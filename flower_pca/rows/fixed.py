@@ -16,7 +16,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from flower_pca.base import linalg
-from flower_pca.base.cache import Cache
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 from flower_pca.rows import adjusted_statistics, moves, statistics
@@ -86,9 +85,7 @@ class FixedData(Operator):
         self._mean = np.where(self._empty, frame.filling, self._T.mean)
 
     @classmethod
-    def of(
-        cls, data: LocalData, path: Path | None = None, *, gaps: bool = False, ready: Cache | None = None
-    ) -> FixedData:
+    def of(cls, data: LocalData, path: Path | None = None, *, gaps: bool = False) -> FixedData:
         """Return the fixed data for these rows in their frame. The newest one is kept.
 
         Parameters
@@ -99,8 +96,6 @@ class FixedData(Operator):
             The node's own file for the statistics.
         gaps : bool, default=False
             Whether a frame may say what stands for missing values; else it is the mean of the rows' own.
-        ready : Cache or None, default=None
-            The statistics that this process keeps ready.
         """
         if path is not None:
             path = path.with_stem(path.stem + data.FILE)
@@ -108,9 +103,9 @@ class FixedData(Operator):
         def make() -> FixedData:
             parts = functools.partial(_parts, data, gaps)
             if data.joint is not None:
-                joint = statistics.of(data.joint, path, gaps=gaps, ready=ready)
+                joint = statistics.of(data.joint, path, gaps=gaps)
                 return cls._beside_covariates(joint, data.frame, data.d, data.who, parts)
-            source, whole = statistics.of(data, path, gaps=gaps, ready=ready)
+            source, whole = statistics.of(data, path, gaps=gaps)
             return cls(source, data.frame, who=data.who, whole=whole, parts=parts)
 
         return data.measured.newest(("fixed", gaps), lambda newest: newest.frame.same(data.frame), make)

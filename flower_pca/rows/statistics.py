@@ -25,7 +25,6 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from flower_pca.base import files, linalg
-from flower_pca.base.cache import Cache
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 from flower_pca.base.options import option
@@ -157,13 +156,13 @@ class Statistics:
         return np.ascontiguousarray(roots[:, None] * V.T * lengths)
 
 
-def of(data: LocalData, path: Path | None = None, *, gaps: bool, ready: Cache | None = None) -> Source:
+def of(data: LocalData, path: Path | None = None, *, gaps: bool) -> Source:
     """Return the statistics of rows, measured on all columns of a table in their own order for every run."""
 
     def make() -> Source:
         if data.places is None:
-            return _source(data.measured, data.who, path, gaps, ready)
-        return _of_columns(data, *of(data.all_columns, path, gaps=gaps, ready=ready))
+            return _source(data.measured, data.who, path, gaps)
+        return _of_columns(data, *of(data.all_columns, path, gaps=gaps))
 
     return data.measured.once(("fixed", gaps), make)
 
@@ -171,9 +170,7 @@ def of(data: LocalData, path: Path | None = None, *, gaps: bool, ready: Cache | 
 def of_parts(data: LocalData, *, gaps: bool) -> list[Source]:
     """Return the same for each part of the rows, measured on first use and stored in no file."""
     rows = data.all_columns.measured
-    parts = rows.once(
-        ("parts", gaps), lambda: [_source(part, data.who, None, gaps, None) for part in folds.parts(rows)]
-    )
+    parts = rows.once(("parts", gaps), lambda: [_source(part, data.who, None, gaps) for part in folds.parts(rows)])
     if data.places is None:
         return parts
     return [_of_columns(data, *part) for part in parts]
@@ -192,12 +189,12 @@ def _product(places: Array, d: int, of_all: Product, Z: Array) -> Array:
     return np.asarray(of_all(every)[places])
 
 
-def _source(data: Measured, who: str, path: Path | None, gaps: bool, ready: Cache | None) -> Source:
+def _source(data: Measured, who: str, path: Path | None, gaps: bool) -> Source:
     """Return products from C or R, or for sparse rows too large for these, in whole numbers."""
     if not large(data):
-        if path is None and ready is None:
+        if path is None:
             return measure(data, gaps=gaps), None
-        return recall(data, path, gaps=gaps, ready=ready), None
+        return recall(data, path, gaps=gaps), None
     if gaps and data.missing:
         raise DataError(
             f"The sparse rows of {who} have missing values, and are too wide to count them by pairs of columns. Use "
@@ -317,26 +314,19 @@ def _sparse_scatter(data: Measured, columns: Array, mean: Array, means: Array) -
     return C
 
 
-def recall(data: Measured, path: Path | None = None, *, gaps: bool = False, ready: Cache | None = None) -> Statistics:
-    """Return the statistics of these rows: from the process, from the node's file, or newly measured and kept.
+def recall(data: Measured, path: Path, *, gaps: bool) -> Statistics:
+    """Return the statistics of these rows: from the node's file, or newly measured and written to it.
 
     The file is valid while the fingerprint of the rows is the same. A restarted node therefore answers with
     the same bits, and reads only this file.
     """
     mark = [data.n, data.d, data.stored_dtype.str, data.fingerprint(), gaps]
-    in_file = None if path is None else _read(path, mark)
-
-    def make() -> Statistics:
-        return in_file or measure(data, gaps=gaps)
-
-    if in_file is not None or ready is None:
-        statistics = make()
-    else:
-        statistics = ready.get(tuple(mark), make)
-    if path is not None and in_file is None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        files.write(path, _FILE, {"rows": mark, "n": statistics.n}, statistics.arrays, private=True)
-    return statistics
+    if (kept := _read(path, mark)) is not None:
+        return kept
+    found = measure(data, gaps=gaps)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    files.write(path, _FILE, {"rows": mark, "n": found.n}, found.arrays, private=True)
+    return found
 
 
 _ARRAYS: Final = ("mean", "seen", "peak", "gaps", "m2", "rest", "scatter", "factor")

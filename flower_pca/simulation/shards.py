@@ -193,6 +193,8 @@ def weight(client: Any) -> int:
     return _LEAST + (12 * int(client.measured.csr.nnz) if client.sparse else 8 * client.d * min(client.n, client.d))
 
 
+# The clients of this worker process, and its open packs below. Both belong to the module, because every message is a
+# task of its own in a worker of Ray, and of one task nothing but the modules is left for the next one.
 _READY: Final = Cache(_ROOM, weight)
 
 

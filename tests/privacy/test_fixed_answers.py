@@ -15,7 +15,6 @@ from twins import PLAIN, D, questions, twins
 
 from flower_pca import client_half, make, registry, simulate
 from flower_pca.clients import ConsensusRPCAClient, Rules, client_app
-from flower_pca.clients.base import STATISTICS
 from flower_pca.core.stage import Stage
 from flower_pca.rows import fixed, statistics
 from flower_pca.rows.fixed import FixedData
@@ -198,17 +197,14 @@ def test_statistics_outlive_a_restart_and_are_the_owners_alone(tmp_path, monkeyp
     first = Node(3, X, memory_dir=tmp_path).ask("ssi", {"Z": Z}, frame)
     path = tmp_path / "flower_pca-fixed-3.npz"
     assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
-    STATISTICS.clear()
     monkeypatch.setattr(statistics, "measure", None)
     again = Node(3, X, memory_dir=tmp_path).ask("ssi", {"Z": Z}, frame)
     np.testing.assert_array_equal(again["Y"], first["Y"], strict=True)
     monkeypatch.undo()
-    STATISTICS.clear()
     # In a run of their own, as a run that began with the rows before would be refused.
     other = Node(3, X + np.eye(64, D), memory_dir=tmp_path).ask("ssi", {"Z": Z}, frame, run="another")
     assert not np.array_equal(other["Y"], first["Y"])
     path.write_bytes(b"damaged")
-    STATISTICS.clear()
     mended = Node(3, X, memory_dir=tmp_path).ask("ssi", {"Z": Z}, frame)
     np.testing.assert_array_equal(mended["Y"], first["Y"])
 
@@ -225,7 +221,6 @@ def test_what_is_counted_of_a_node_is_read_off_the_statistics_too(masked, tmp_pa
         return Sums(nodes).product(Z) if masked else nodes[0].ask("ssi", {"Z": Z}, Frame(np.ones(D)))["Y"]
 
     before = asked()
-    STATISTICS.clear()
     for name in ("moments", "dense", "matmat", "local_product"):
         monkeypatch.setattr(LocalData, name, Sealed.__array__)
     if not masked:  # A masked node looks once whether its columns have values, for the letters to its peers.

@@ -64,11 +64,12 @@ def beside() -> str:
 
 
 def _unless(rule: compatible.Rule) -> str:
-    """What of the option is not refused, if its rule has a value that fits: what stands before the reason."""
-    allowed = re.split(r", (?:as|which)\b", rule.must)[0]
-    if rule.fits is compatible.Rule.fits or allowed.startswith("left out"):
+    """Write which values of the option the rule allows, without the reason; "" if it allows none."""
+    allowed = re.split(r", (?:because|which)\b", rule.must)[0]
+    if rule.fits is compatible.Rule.fits:
         return ""
-    return f" but {allowed.removeprefix('None or ')}".replace("'", '"')
+    values = re.sub(r"^None(?:,| or) ", "", allowed).replace("'", '"')
+    return f" (except {values})"
 
 
 def _letters(letters: dict[str, str], lacks: Iterable[compatible.Property]) -> str:

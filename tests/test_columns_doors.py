@@ -89,7 +89,7 @@ def test_the_command_prints_json_and_shows_a_saved_result(written_tables, tmp_pa
         (["--ids", "patient"], r"--ids is for --partitioned-by columns\."),
         (
             ["--partitioned-by", "columns", "--ids", "patient", "--clients", "3"],
-            "There are 2 clients, one for each file, and not 3",
+            "The folder has 2 files, so it has 2 clients and not 3",
         ),
         (
             ["--partitioned-by", "columns", "--ids", "patient", "--partition", "iid"],

@@ -44,7 +44,7 @@ def test_a_tracker_that_begins_with_other_columns_says_so():
     other = of_the_plane(20, "abcd").rename(columns={"a": "x"})
     with pytest.raises(DataError, match=r"lack 'a', which the run needs"):
         track("st_miss", [other], batch=10, n_components=2, init=known)
-    with pytest.raises(ConfigError, match="The start lacks column x"):
+    with pytest.raises(ConfigError, match="The result to start from has no column x"):
         track("st_miss", [other], batch=10, n_components=2, init=known, columns=["x", "b", "c", "d"])
 
 
@@ -130,7 +130,7 @@ def test_a_folder_names_what_it_does_not_read(folder, tmp_path, capsys, command)
     words = [command, str(folder), *(["--components", "1", "--out", str(tmp_path / "out")] if command == "run" else [])]
     cli.main(words)
     said = "".join(capsys.readouterr())
-    assert f"{folder} has a file that may be a site and is of no kind that is read: c.rds" in said
+    assert f"{folder} has a file that may be a site, but flower_pca cannot read this kind of file: c.rds" in said
     assert "notes.md" not in said
     assert "xlsx" not in said
 

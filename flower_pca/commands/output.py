@@ -34,7 +34,7 @@ def words_of_picture(name: str) -> str:
 
 _OWN_FILE: Final = "flower_pca-own-{}.npz"
 _KIND: Final = "own result"
-_OF_ITS_RUN: Final = "Give those of its run."
+_OF_ITS_RUN: Final = "Give a file that the run of the result has written."
 _CLOSE: Final = 1e-6  # products of components, to 0 or 1
 
 
@@ -99,7 +99,7 @@ def own_components(path: str, result: PersonalResult) -> tuple[Array, str]:
     there = own.dtype.kind == "f" and own.shape[1:] == (result.n_features_in_,)
     others = columns is not None and names is not None and sorted(columns) != sorted(names)
     if not there or others:
-        raise DataError(f"{path} has components of other columns than the result. {_OF_ITS_RUN}")
+        raise DataError(f"The components in {path} are not about the columns of the result. {_OF_ITS_RUN}")
     if columns is not None and names is not None:
         own = own[:, [columns.index(name) for name in names]]
     _require_beside(path, own, result)
@@ -115,7 +115,7 @@ def _read_own(path: str) -> tuple[dict[str, Any], dict[str, Array]]:
             f"No file named {shown(path)}. Give a file that run --save-local, or a node, has written."
         ) from error
     if lacking := {"algorithm", "columns"} - header.keys():
-        raise DataError(f"{path} lacks {', '.join(sorted(lacking))}. {_OF_ITS_RUN}")
+        raise DataError(f"The header of {path} has no {' and no '.join(sorted(lacking))}. {_OF_ITS_RUN}")
     return header, arrays
 
 
@@ -123,7 +123,7 @@ def _require_beside(path: str, own: Array, result: PersonalResult) -> None:
     """Require as many own components at most, orthonormal but for zeros, at right angles to the shared ones."""
     if len(own) > (most := result.local_components):
         raise DataError(
-            f"{path} has {len(own)} own components, and the run of the result has at most {most}. {_OF_ITS_RUN}"
+            f"{path} has {len(own)} own components, but the run of the result allows at most {most}. {_OF_ITS_RUN}"
         )
     own = own[own.any(axis=1)]
     products = own @ np.vstack([own, result.components_]).T

@@ -1,1 +1,1 @@
-"""Where rows come from (`sources`), and how a simulation deals them out (`partition`)."""
+"""Read rows from files and other sources (`sources`), and deal them out to clients (`partition`)."""

@@ -1,9 +1,8 @@
-"""Text files with a separator between their cells: csv. An empty cell is a missing value, NaN.
+"""Text files with a separator between their cells, such as csv. An empty cell is a missing value, NaN.
 
-A file of plain numbers is read by numpy. One with gaps, with decimal commas or with words is read
-cell by cell, which is slower. Where a cell is no number, a last pass finds the first one of each
-column, with its line. Lines at the end that hold nothing but separators, as Excel leaves them, are
-no rows.
+numpy reads a file of plain numbers. A file with missing values, decimal commas or words is read cell by cell, which is
+slower. If a cell is not a number, a last pass finds the first such cell of each column, with its line. Lines at the end
+that hold only separators, as Excel leaves them, are not rows.
 """
 
 from __future__ import annotations
@@ -35,17 +34,17 @@ from flower_pca.names.columns import among, no_numbers
 from flower_pca.names.origin import Origin
 from flower_pca.names.table import Table
 
-_HELD: Final = 2**18  # cells that are held as Python's numbers at a time
-_WHOLE: Final = HELD  # bytes of a text file that is read whole: its rows take about as many
+_HELD: Final = 2**18  # cells that are held as Python numbers at a time
+_WHOLE: Final = HELD  # Bytes of a text file that is read whole. Its rows take about as much memory.
 _SHOWN: Final = 40  # characters of a cell that a message shows
-_PIECE: Final = 2**20  # characters that are looked at at a time
-# cells at the start of a file by which its decimals are known, in most files
+_PIECE: Final = 2**20  # characters that are searched at a time
+# In most files, so many cells at the start show what stands before decimals.
 _MARKED: Final = 2**16
 
 
 @dataclass
 class Sheet:
-    """A text file as records: how its lines are cut, and where the rows begin.
+    """A text file as records: how its lines are split, and where the rows begin.
 
     Attributes
     ----------
@@ -77,36 +76,36 @@ class Sheet:
     tail: list[int] = field(default_factory=list)
 
     def at(self, place: int) -> Cells:
-        """What a number is in a column, by its place."""
+        """Return how cells of a column are read, by the position of the column."""
         if not self.words or not self.words[place]:
             return self.cells
         return replace(self.cells, gaps=self.words[place])
 
     def reader(self, lines: TextIO) -> Any:
-        """All records from the first one on; the lines are left there too."""
+        """Return a csv reader at the first record. The text stream is left there too."""
         lines.seek(0)
         for _ in range(self.above):
             lines.readline()
         return tables.reader(lines, delimiter=self.cells.sep)
 
     def below_header(self, lines: TextIO) -> Any:
-        """The records from the first one with values on; the lines are left there too."""
+        """Return a csv reader at the first row. The text stream is left there too."""
         reader = self.reader(lines)
         if self.header:
             next(filter(None, reader))
         return reader
 
     def rows(self, lines: TextIO) -> Iterator[tuple[int, list[str]]]:
-        """The records with values, and their lines; all of one width, and without the tail."""
+        """Yield each row with its line. Check that all have one width, and skip empty lines at the end."""
         reader = self.below_header(lines)
         before, waiting = reader.line_num, []
         for record in reader:
             if not record:
                 before = reader.line_num
                 continue
-            # A record over several lines counts by its first line.
+            # The line of a record that spans several lines is its first line.
             line, before = before + 1, reader.line_num
-            # A line of separators is a row where one with values follows; at the end it is Excel's.
+            # A line of separators is a row if a row with values follows. At the end of the file, Excel has left it.
             waiting.append((self.above + line, self.above + before, record))
             if any(map(str.strip, record)):
                 for first, last, one in waiting:
@@ -130,7 +129,7 @@ class Sheet:
         )
 
     def line(self, row: int) -> int:
-        """The line that a row is on."""
+        """Return the line on which a row begins."""
         with text_of(self.file, self.encoding) as lines:
             return next(itertools.islice(self.rows(lines), row, None))[0]
 
@@ -148,12 +147,12 @@ def csv(
     encoding: str | None = None,
     gaps: Any = None,
 ) -> Table:
-    """Numbers between commas, one row a line; a first line with words in it names the columns.
+    """Read numbers between commas, one row per line. If the first line holds words, it names the columns.
 
-    The file may be packed by gzip or zip. Rows that take more than 256 MB are read again at each pass.
+    The file may be packed with gzip or zip. Rows that take more than 256 MB are read again at each pass.
 
-    Columns with words in them, without a name or with that of another, which are neither chosen nor
-    apart, are an error as soon as the run does not leave them out by its own choice of columns.
+    A column is unusable if it holds words, has no name, or shares its name with another column. An unusable column is
+    an error, unless the run chooses other columns or keeps it apart with `beside`.
 
     Parameters
     ----------
@@ -214,7 +213,7 @@ def csv(
 
 
 def _no_numbers(features: Sequence[str], values: dict[str, list[str]]) -> Array:
-    """The rows of a file without a row; or without a feature, of labels alone."""
+    """Return the rows of a file that has no rows, or no features but only labels."""
     if features:
         return np.empty((0, len(features)))
     return np.empty((max(map(len, values.values()), default=0), 0))
@@ -223,18 +222,18 @@ def _no_numbers(features: Sequence[str], values: dict[str, list[str]]) -> Array:
 def _sheet(
     file: Path, lines: TextIO, encoding: str | None, sep: str | None, decimal: str | None, thousands: str | None
 ) -> Sheet:
-    """How the file is cut: as said, as its first line says, or as its lines are alike."""
+    """Return how the file is split: as the caller says, as a first line such as sep=; says, or as its lines suggest."""
     sample = [*itertools.islice(lines, SAMPLE)]
     above = separator_above("".join(sample[:1]))
     between = sep or above or find_separator(sample, decimal)
     point = decimal or {".": ",", ",": "."}.get(thousands or "")
-    if point is None:  # The point is known once all numbers have been looked at: see `_clear`.
+    if point is None:  # `_clear` decides it later, once it has seen all numbers.
         point = Marks.of(tables.reader(sample, delimiter=between)).decimal
     return Sheet(file, encoding, Cells.of(between, point, thousands), above=int(bool(above)))
 
 
 def _first_line(sheet: Sheet, lines: TextIO, header: bool | None) -> tuple[list[str], bool]:
-    """The first record, and whether it was taken for a row without anybody having said so."""
+    """Return the first record, and whether it counts as a row only because nobody said what it is."""
     records = filter(None, sheet.reader(lines))
     first: list[str] = next(records, [])
     second: list[str] = next(records, [])
@@ -249,13 +248,13 @@ def _first_line(sheet: Sheet, lines: TextIO, header: bool | None) -> tuple[list[
 
 
 def _clear(sheet: Sheet, lines: TextIO, places: Sequence[int], names: Sequence[str], thousands: str | None) -> Cells:
-    """The cells with the decimals that the numbers of these columns show; an error where they may be thousands."""
+    """Return how cells are read, by what the numbers of these columns show. Raise if a mark may separate thousands."""
     marks, looked, whole = Marks(), 0, not _has_marks(sheet, lines)
     for line, record in sheet.rows(lines):
         gaps = sheet.words
         marks.add(line, [(j, record[j]) for j in places if not gaps or record[j].strip() not in gaps[j]])
         looked += len(places)
-        # The first number with a mark may stand far below.
+        # The first number with such a mark may be far down in the file.
         if looked > _MARKED and (whole or marks.clear):
             break
     unclear = marks.unclear(sheet.cells.sep)
@@ -273,17 +272,17 @@ def _clear(sheet: Sheet, lines: TextIO, places: Sequence[int], names: Sequence[s
 
 
 def _has_marks(sheet: Sheet, lines: TextIO) -> bool:
-    """Whether there is a point or a comma in any cell: a look at the text, which is quick."""
+    """Return whether any cell may hold a point or a comma. Looking at the text is fast."""
     sheet.below_header(lines)
     for text in iter(partial(lines.read, _PIECE), ""):
-        # In quotes there may be commas that part no cells.
+        # Commas in quotes do not separate cells.
         if "." in text or '"' in text or (sheet.cells.sep != "," and "," in text):
             return True
     return False
 
 
 def _labels(sheet: Sheet, lines: TextIO, places: dict[str, int], *, whole: bool) -> dict[str, list[str]]:
-    """The cells of the columns beside the features, by name; read too where numpy would pass over cells too many."""
+    """Return the cells of the columns beside the features, by name. Also find lines with too many cells."""
     values: dict[str, list[str]] = {name: [] for name in places}
     if whole:
         return values
@@ -294,7 +293,7 @@ def _labels(sheet: Sheet, lines: TextIO, places: dict[str, int], *, whole: bool)
 
 
 def _require_separator(file: Path, first: Sequence[str], second: Sequence[str], cells: Cells) -> None:
-    """Refuse a file whose first line has another separator in it than the one looked for."""
+    """Refuse a file whose first line is split by another separator."""
     for other in ";\t|":
         split = len(first) == 1 and other in first[0]
         number = re.compile(rf"[-+.\d]*\d{re.escape(other)}[-+.\d]*")
@@ -307,11 +306,11 @@ def _require_separator(file: Path, first: Sequence[str], second: Sequence[str], 
 
 
 def _require_no_commas(file: Path, first: Sequence[str], second: Sequence[str], cells: Cells) -> None:
-    """Refuse a file with commas between its cells where another separator is looked for."""
+    """Refuse a file with commas between its cells if another separator is in use."""
     if cells.sep == "," or len(first) != 1 or len(second) != 1:
         return
     count = second[0].count(",")
-    # one alone may stand before decimals
+    # A single comma may stand before decimals.
     if first[0].count(",") == count > int(cells.decimal == ","):
         raise _other_separator(file, ",", cells, f"{option(file, sep=',')}, or leave sep and decimal out.")
 
@@ -325,7 +324,7 @@ def _other_separator(file: Path, other: str, cells: Cells, then: str) -> DataErr
 
 
 def _numbers(sheet: Sheet, lines: TextIO, places: list[int]) -> Any:
-    """The cells by numpy's reader, or one by one where some are empty; None: no numbers."""
+    """Read all cells with numpy, or one by one if some are empty. Return None if some are not numbers."""
     if not places:
         return np.empty((0, 0))
     if sheet.file.stat().st_size > _WHOLE:
@@ -338,18 +337,19 @@ def _numbers(sheet: Sheet, lines: TextIO, places: list[int]) -> Any:
             used = places
         try:
             with warnings.catch_warnings():
-                # about a file without rows, which is LocalData's matter
+                # numpy warns of a file without rows. `LocalData` reports it.
                 warnings.simplefilter("ignore", UserWarning)
                 return np.loadtxt(
                     lines,
                     delimiter=sheet.cells.sep,
-                    # Behind a # numpy reads nothing: #DIV/0! in a first cell would cost the row.
+                    # numpy ignores all text after a #. An Excel error such as #DIV/0! in a first cell would hide the
+                    # row.
                     comments=None,
                     quotechar='"',
                     ndmin=2,
                     usecols=used,
                 )
-        # It is a ValueError to Python, but no sign of words: `text_of` says where the byte is.
+        # A UnicodeDecodeError is a ValueError, but it does not mean that there are words. `text_of` reports its place.
         except UnicodeError:
             raise
         except ValueError:
@@ -363,7 +363,7 @@ def _numbers(sheet: Sheet, lines: TextIO, places: list[int]) -> Any:
 
 
 def _by_cell(sheet: Sheet, lines: TextIO, places: Sequence[int], cells: int) -> Iterator[Array]:
-    """The rows by so many cells at a time, each of them read by itself."""
+    """Yield rows in blocks. Each cell is read by itself."""
     records = sheet.rows(lines)
     values, step = [(sheet.at(j).value, j) for j in places], max(cells // len(places), 1)
     while block := [[value(record[j]) for value, j in values] for _, record in itertools.islice(records, step)]:
@@ -371,11 +371,11 @@ def _by_cell(sheet: Sheet, lines: TextIO, places: Sequence[int], cells: int) -> 
 
 
 def _by_numpy(sheet: Sheet, lines: TextIO, places: Sequence[int], cells: int) -> Iterator[Array]:
-    """The rows by so many cells at a time, by numpy's reader, which takes no gaps."""
+    """Yield rows in blocks that numpy reads. It accepts no missing values."""
     sheet.below_header(lines)
     step = max(cells // len(places), 1)
     while some := [*itertools.islice(lines, step)]:
-        # A line may end within a cell in quotes.
+        # A line may end within a quoted cell.
         while sum(line.count('"') for line in some) % 2 and (more := next(lines, "")):
             some.append(more)
         if any(map(str.strip, some)):
@@ -385,7 +385,7 @@ def _by_numpy(sheet: Sheet, lines: TextIO, places: Sequence[int], cells: int) ->
 
 
 class Lines(Stored):
-    """The rows of a text file that is too large to be held: its lines are read again at each pass."""
+    """The rows of a text file that is too large for memory. Each pass reads its lines again."""
 
     def __init__(self, sheet: Sheet, places: Sequence[int], n: int, *, plain: bool) -> None:
         self._sheet, self._places, self._plain = sheet, tuple(places), plain
@@ -394,7 +394,7 @@ class Lines(Stored):
 
     @classmethod
     def of(cls, sheet: Sheet, lines: TextIO, places: Sequence[int]) -> Lines | None:
-        """The rows, once all lines have been read; None if some cells are no numbers."""
+        """Return the rows once all lines have been read, or None if some cells are not numbers."""
         for plain, read in ((True, _by_numpy), (False, _by_cell)):
             if plain and sheet.cells.decimal != ".":
                 continue
@@ -408,7 +408,7 @@ class Lines(Stored):
         return None
 
     def pieces(self) -> Iterator[Array]:
-        """Some thousand lines at a time."""
+        """Yield some thousand lines at a time."""
         self._file.require()
         read = _by_numpy if self._plain else _by_cell
         with text_of(self._sheet.file, self._sheet.encoding) as lines:
@@ -416,7 +416,7 @@ class Lines(Stored):
 
 
 def _words(sheet: Sheet, lines: TextIO, places: Sequence[tuple[int, str]]) -> dict[str, str]:
-    """The features that are no numbers: of each the first cell that is none, and its line."""
+    """Return the features that are not numbers, each with its first such cell and the line of the cell."""
     bad: dict[str, str] = {}
     count: Counter[str] = Counter()
     n = 0

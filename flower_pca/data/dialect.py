@@ -1,10 +1,9 @@
-"""How a text file is written: what stands between its cells, and what number a cell is.
+"""The dialect of a text file: what separates its cells, and how its numbers are written.
 
-Each file has its own dialect, so that a German one may lie among others: what nobody has said of it
-is found in it. The separator is the one by which all lines have as many cells, and most of these
-are numbers. Of points and commas in numbers it is asked which can only stand before decimals (3,5)
-or between thousands (1.234.567): where a file has 1.008, and nothing else in it says which of both
-that is, it is refused until somebody says so.
+Each file has its own dialect, so that a German file may be in a folder with others. The separator is the one that gives
+all lines the same number of cells, most of them numbers. Points and commas are told apart by numbers in which they can
+have only one meaning: 3,5 has a decimal comma, and 1.234.567 has points between thousands. If a file has 1.008 and no
+other number settles what the point means, the file is refused until the user says it.
 """
 
 from __future__ import annotations
@@ -23,21 +22,21 @@ from flower_pca.base.labels import GAPS
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import shown
 
-# among numbers they are no levels, and may be written in any case
+# In a column of numbers, these words stand for true and false in any case, and are not levels.
 _WORDS: Final = {**{word.lower(): np.nan for word in GAPS}, "true": 1.0, "false": 0.0}
-# Blanks that separate thousands.
+# Blanks that may separate thousands.
 _BLANKS: Final = str.maketrans({"\u00a0": " ", "\u202f": " ", "\u2009": " ", "\u2019": "'"})
-_BETWEEN: Final = (".", ",", "'", " ")  # what may stand between thousands
+_BETWEEN: Final = (".", ",", "'", " ")  # what may separate thousands
 _SEPARATORS: Final = (",", ";", "\t", "|")
 _CUTS: Final = frozenset(_SEPARATORS)
-SAMPLE: Final = 200  # lines by which the separator is found
-_NUMBERS: Final = {  # how a number is written, and what that says of its marks
-    # Thousands begin with no zero: 0.125 has decimals, whatever else the file says.
+SAMPLE: Final = 200  # lines from which the separator is found
+_NUMBERS: Final = {  # how a number is written, and what this says about its marks
+    # A number with thousands does not begin with 0, so 0.125 has decimals, whatever the other numbers are.
     "thousands have points": re.compile(r"[1-9]\d{0,2}(\.\d{3}){2,}(,\d*)?|[1-9]\d{0,2}\.\d{3},\d*"),
     "thousands have commas": re.compile(r"[1-9]\d{0,2}(,\d{3}){2,}(\.\d*)?|[1-9]\d{0,2},\d{3}\.\d*"),
     "either, by a point": re.compile(r"[1-9]\d{0,2}\.\d{3}"),
     "either, by a comma": re.compile(r"[1-9]\d{0,2},\d{3}"),
-    # Blanks and apostrophes part thousands only, so that the mark behind them is that of decimals.
+    # Blanks and apostrophes separate thousands only, so the mark after them stands before decimals.
     "decimals have points": re.compile(r"(\d*|[1-9]\d{0,2}([ ']\d{3})+)\.\d*(e[-+]?\d+)?", re.IGNORECASE),
     "decimals have commas": re.compile(r"(\d*|[1-9]\d{0,2}([ ']\d{3})+),\d*(e[-+]?\d+)?", re.IGNORECASE),
     "whole": re.compile(r"\d{1,3}"),
@@ -47,7 +46,7 @@ _CLEAR: Final = {"thousands have points", "thousands have commas", "decimals hav
 
 @dataclass(frozen=True)
 class Cells:
-    """How a line is cut into cells, and what number a cell is.
+    """How a line is split into cells, and how a cell becomes a number.
 
     Attributes
     ----------
@@ -68,13 +67,13 @@ class Cells:
 
     @classmethod
     def of(cls, sep: str, decimal: str, thousands: str | None, gaps: frozenset[str] = frozenset()) -> Cells:
-        """Of points and commas, the one that does not stand before decimals may part thousands."""
+        """Return the rules for a separator and a decimal mark. By default, the other mark may separate thousands."""
         if thousands is None:
             thousands = {".": ",", ",": "."}[decimal]
         return cls(sep, decimal, thousands, gaps)
 
     def value(self, cell: str) -> float:
-        """The number; NaN of a gap, 1 and 0 of true and false.
+        """Return the number in a cell: NaN if the value is missing, 1 and 0 for true and false.
 
         Raises
         ------
@@ -87,7 +86,7 @@ class Cells:
         if self.thousands and self.thousands in (plain := cell.strip().translate(_BLANKS)):
             number = self._without_thousands(plain)
         if self.decimal == ",":
-            if "." in number:  # instead of the comma
+            if "." in number:  # A point would have to be a decimal comma.
                 raise ValueError(cell)
             number = number.replace(",", ".")
         try:
@@ -102,18 +101,18 @@ class Cells:
         return found
 
     def _without_thousands(self, cell: str) -> str:
-        """The number without what stands between thousands, which must be there every three digits."""
+        """Remove the marks between thousands, which must separate groups of three digits."""
         between, before = re.escape(self.thousands), re.escape(self.decimal)
         if not re.fullmatch(rf"[-+]?\d{{1,3}}({between}\d{{3}})+({before}\d*)?", cell):
             raise ValueError(cell)
         return cell.replace(self.thousands, "")
 
     def number(self, cell: str) -> bool:
-        """Whether it is a number or a gap."""
+        """Return whether a cell holds a number or a missing value."""
         return not self.words([cell])
 
     def words(self, cells: Iterable[str]) -> list[str]:
-        """Those of these cells that are no numbers."""
+        """Return the cells that are not numbers."""
         found = []
         for cell in cells:
             try:
@@ -123,7 +122,7 @@ class Cells:
         return found
 
     def plain(self, cells: Sequence[str]) -> Array:
-        """Labels as numbers where all of them are, else as text; so are codes such as 007, which no number says."""
+        """Return labels as numbers if all of them are numbers, else as text. Codes such as 007 stay text."""
         if all(self.number(cell) and cell.strip() for cell in cells):
             values = [self.value(cell) for cell in cells]
             if all(_says(value, cell.strip()) for value, cell in zip(values, cells, strict=True)):
@@ -132,12 +131,12 @@ class Cells:
 
 
 def _says(value: float, cell: str) -> bool:
-    """Whether a number says what stands in a cell: no zeros in front are lost, and no digits beyond 2^53."""
+    """Return whether a number keeps all of a cell: no leading zeros, and no digits beyond 2^53."""
     return not (cell.isascii() and cell.isdigit()) or f"{value:.0f}" == cell
 
 
 def separator_above(line: str) -> str:
-    """The separator that Excel is told in a first line such as sep=;, or ""."""
+    """Return the separator that a first line such as sep=; gives to Excel, or ""."""
     found = re.fullmatch(r'"?sep=(.)"?\s*', line)
     if found is None:
         return ""
@@ -145,7 +144,7 @@ def separator_above(line: str) -> str:
 
 
 def check_marks(sep: object, decimal: object, thousands: object) -> None:
-    """Refuse a separator, or marks in numbers, that are none."""
+    """Refuse a separator, a decimal mark or a thousands mark that is invalid."""
     if sep is not None and (not isinstance(sep, str) or len(sep) != 1 or sep in '"\r\n'):
         raise ConfigError(
             f"sep is {shown(sep)}, and it must be one character. Write sep=';'.", setting="sep", value=sep
@@ -166,7 +165,7 @@ def check_marks(sep: object, decimal: object, thousands: object) -> None:
 
 
 def find_separator(lines: Sequence[str], decimal: str | None) -> str:
-    """What stands between two cells, by the first lines of a file: what cuts them alike, and into most numbers."""
+    """Return the separator that splits the first lines into equally many cells, most of them numbers."""
     best, usual = (0.0, 0.0), ","
     if decimal == ",":
         usual = ";"
@@ -176,10 +175,10 @@ def find_separator(lines: Sequence[str], decimal: str | None) -> str:
         try:
             records = [record for record in tables.reader(lines, delimiter=sep) if record]
         except tables.Error:
-            # A separator that a long line does not have leaves one cell, longer than the reader takes.
+            # A separator that a long line does not have leaves one cell, which may be too long for the csv reader.
             continue
         if len({len(record) for record in records}) == 1 and len(records[0]) > 1:
-            # The first one may be names, which would count against a separator that is right.
+            # The first record may hold names, which would count against the right separator.
             fit = _fit(records[1:] or records, sep, decimal)
             if fit > best:
                 best, usual = fit, sep
@@ -187,7 +186,7 @@ def find_separator(lines: Sequence[str], decimal: str | None) -> str:
 
 
 def _fit(records: Sequence[Sequence[str]], sep: str, decimal: str | None) -> tuple[float, float]:
-    """The share of cells that are numbers; and, the fewer the better, of those that another separator would cut."""
+    """Rate a separator: the share of cells that are numbers, and minus the share that another separator would split."""
     every = [cell for record in records for cell in record if cell.strip()]
     most, odd = 0, len(every)
     for mark in decimal or ".,":
@@ -198,14 +197,13 @@ def _fit(records: Sequence[Sequence[str]], sep: str, decimal: str | None) -> tup
         if not words:
             break
     size = max(len(every), 1)
-    # A table without any number still beats the pair (0, 0) that the search starts from.
+    # The search starts from (0, 0), which a table without any number still has to beat.
     return most / size + 1e-9, -odd / size
 
 
 @dataclass
 class Marks:
-    """What the numbers of a file say of their points and commas: of each kind of number the first
-    one, and its place.
+    """What the numbers of a file show about points and commas: the first number of each kind, and its place.
 
     Attributes
     ----------
@@ -220,19 +218,19 @@ class Marks:
 
     @classmethod
     def of(cls, records: Iterable[Sequence[str]]) -> Marks:
-        """What the cells of these records show."""
+        """Return what the cells of these records show."""
         marks = cls()
         for line, record in enumerate(records):
             marks.add(line, enumerate(record))
         return marks
 
     def add(self, line: int, cells: Iterable[tuple[int, str]]) -> None:
-        """Look at cells of a line, each with its place."""
+        """Look at cells of a line, each with its position."""
         for place, cell in cells:
             digits = cell.strip().translate(_BLANKS).lstrip("+-")
             if not digits or (not digits[0].isdigit() and digits[0] not in ".,"):
                 continue
-            # In their order: 1.008, which may be either, is written as decimals are, too.
+            # The order matters: 1.008 fits both patterns, so an earlier pattern must not claim it.
             for kind, written in _NUMBERS.items():
                 if written.fullmatch(digits):
                     self.first.setdefault(kind, (cell.strip(), line, place))
@@ -244,7 +242,7 @@ class Marks:
 
     @property
     def decimal(self) -> str:
-        """What stands before decimals: a comma where some numbers say so, and none a point."""
+        """The mark before decimals: a comma if some numbers show that and no number shows a point, else a point."""
         german = "thousands have points" in self or "decimals have commas" in self
         english = "thousands have commas" in self or "decimals have points" in self
         if german and not english:
@@ -253,16 +251,17 @@ class Marks:
 
     @property
     def clear(self) -> bool:
-        """Whether some numbers show what stands before decimals."""
+        """Whether some number shows which mark stands before decimals."""
         return bool(_CLEAR & self.first.keys())
 
     def unclear(self, sep: str) -> tuple[str, int, int] | None:
-        """The first number that may be a thousand times another, if nothing says which."""
+        """Return the first number whose mark may separate thousands, or None if other numbers settle it."""
         if self.clear:
             return None
         if "either, by a comma" in self:
             return self.first["either, by a comma"]
-        # In a file of commas all numbers may well have three decimals; 950 above 1.008 says no.
+        # In a file with commas between cells, all numbers may have three decimals. A whole number such as 950 above
+        # 1.008 makes that unlikely.
         if sep == "," and not self.columns["either, by a point"] & self.columns["whole"]:
             return None
         return self.first.get("either, by a point")

@@ -1,4 +1,4 @@
-"""Files of arrays and of typed columns: npy, npz, scipy's sparse npz, svmlight and mtx text, parquet, Arrow."""
+"""Read files of arrays and of typed columns: npy, npz, scipy's sparse npz, svmlight and mtx text, parquet, Arrow."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NAMES: Final = ("feature_names", "columns")
 
 
 def npy(*, path: str, gaps: Any = None) -> Table:
-    """An array saved by numpy.save, memory-mapped; `gaps` are numbers that stand for a missing value."""
+    """Read an array saved by numpy.save, memory-mapped. `gaps` are numbers that stand for a missing value."""
     with reading(path, "an array saved by numpy.save") as file:
         rows = np.lib.format.open_memmap(file, mode="r")
     return emptied(Table.of_file(file, rows), gaps)
@@ -41,13 +41,11 @@ def npz(
     gaps: Any = None,
     max_gb: float = 1.0,
 ) -> Table:
-    """One array of a file saved by numpy.savez; others of it, with one value for each row, may go
-    beside.
+    """Read one array of a file saved by numpy.savez. Other arrays of it, with one value per row, may go beside.
 
-    An array of text called feature_names or columns, of the length of a row, names the columns. The
-    one that `ids` names says whose row each is, for runs over columns of the same people.
-    `gaps` are numbers that stand for a missing value. `max_gb` is how much memory the arrays may take, as they can only
-    be read whole.
+    An array of text called feature_names or columns names the columns, if it is as long as a row. The array that `ids`
+    names says whose row each is, for runs over columns of the same people. `gaps` are numbers that stand for a missing
+    value. `max_gb` limits the memory of the arrays, because they can only be read whole.
     """
     with (
         reading(path, "a file saved by numpy.savez, without pickled objects") as file,
@@ -90,7 +88,7 @@ def npz(
 
 
 def _require_member(archive: Any, file: Path, name: str, then: str) -> None:
-    """Refuse the name of an array that is not in a file of several."""
+    """Refuse an array that the file does not have."""
     if name not in archive:
         raise ConfigError(
             f"{file} has no array named {shown(name)}, only {', '.join(archive)}. {then}", place=str(file)
@@ -98,7 +96,7 @@ def _require_member(archive: Any, file: Path, name: str, then: str) -> None:
 
 
 def sparse(*, path: str, max_gb: float = 1.0) -> Table:
-    """A matrix saved by scipy.sparse.save_npz. `max_gb`: how much memory it may take, read whole."""
+    """Read a matrix saved by scipy.sparse.save_npz. `max_gb` limits its memory, because it is read whole."""
     from scipy.sparse import load_npz
 
     with reading(path, "a matrix saved by scipy.sparse.save_npz") as file, file.open("rb") as raw:
@@ -109,8 +107,7 @@ def sparse(*, path: str, max_gb: float = 1.0) -> Table:
 
 
 def svmlight(*, path: str, features: int | None = None, max_gb: float = 1.0) -> Table:
-    """Lines of "label index:value ...", as a sparse matrix; the labels go beside, as y. Needs
-    scikit-learn.
+    """Read lines of "label index:value ..." as a sparse matrix. The labels go beside, as y. Needs scikit-learn.
 
     Parameters
     ----------
@@ -133,7 +130,7 @@ def svmlight(*, path: str, features: int | None = None, max_gb: float = 1.0) -> 
 
 
 def npz_or_sparse(*, path: str, beside: Sequence[str] = ()) -> Table:
-    """The kind of npz file that a bare path speaks of."""
+    """Read an npz file of either kind: arrays of numpy.savez, or a matrix of scipy."""
     with reading(path, "a zip file") as file, zipfile.ZipFile(file) as archive:
         names = set(archive.namelist())
     if {"format.npy", "shape.npy"} <= names:
@@ -149,7 +146,7 @@ def parquet(
     ids: str | None = None,
     gaps: Any = None,
 ) -> Table:
-    """A parquet file, which is read by row groups. Needs pyarrow.
+    """Read a parquet file by row groups. Needs pyarrow.
 
     Parameters
     ----------
@@ -167,10 +164,11 @@ def parquet(
     with requires("pyarrow", "to read this"):
         import pyarrow.parquet as pq
     with reading(path, "a parquet file") as file:
-        file.stat()  # pyarrow has its own words for a file that is not there, or is a folder
+        # Raises Python's own error if the file is missing or is a folder, because pyarrow's error is hard to read.
+        file.stat()
 
         def opened() -> Any:
-            # What pyarrow reads in advance, it keeps until the last row group: in the end the whole file.
+            # pyarrow keeps what it reads in advance until the last row group, which would be the whole file.
             return pq.ParquetFile(file, memory_map=True, pre_buffer=False)
 
         with file.open("rb"), opened() as first:
@@ -186,7 +184,7 @@ def arrow(
     ids: str | None = None,
     gaps: Any = None,
 ) -> Table:
-    """A file of Arrow's record batches, which feather files are too; it is mapped into memory. Needs pyarrow.
+    """Read a file of Arrow record batches, such as a feather file. It is memory-mapped. Needs pyarrow.
 
     The parameters are those of `parquet`.
     """
@@ -210,11 +208,11 @@ def _grouped(
     ids: str | None,
     gaps: Any,
 ) -> Table:
-    """The table of a file of row groups or record batches."""
+    """Return the table of a file of row groups or record batches."""
     schema = getattr(opened, "schema_arrow", None) or opened.schema
     names = [labels.clean(name) for name in schema.names]
     features, apart, words = chosen(file, names, columns, with_ids(beside, ids))
-    # The name as the file spells it.
+    # This is the name as the file spells it.
     spelt = {name: schema.names[names.index(name)] for name in (*features, *apart) if name}
     kinds = {name: schema.field(spelt[name]).type for name in features}
     bad = {name: f"{kind} in column {name}" for name, kind in kinds.items() if not is_number(kind)}
@@ -234,7 +232,7 @@ def _grouped(
 
 
 def _labels_of(opened: Any, column: str) -> Array:
-    """A column of labels, of all groups."""
+    """Return a column of labels over all groups."""
     parts = [_decode(batch.column(column)) for batch in batches(opened, [column], 2**16)]
     return np.array([value for part in parts for value in part])
 
@@ -245,7 +243,7 @@ def _decode(column: Any) -> list[Any]:
 
 
 def mtx(*, path: str, transpose: bool = False, max_gb: float = 1.0) -> Table:
-    """A sparse matrix in the format of Matrix Market, plain or packed by gzip.
+    """Read a sparse matrix in the Matrix Market format, plain or packed with gzip.
 
     Parameters
     ----------
@@ -265,7 +263,7 @@ def mtx(*, path: str, transpose: bool = False, max_gb: float = 1.0) -> Table:
         if field == "complex":
             raise DataError(f"{file} holds complex numbers. Write it with real ones.")
         require_memory(file, _ENTRY * entries, max_gb)
-        with warnings.catch_warnings():  # newer ones say that the class of what they return will change
+        with warnings.catch_warnings():  # Newer versions of scipy warn that the class of the result will change.
             warnings.simplefilter("ignore", DeprecationWarning)
             rows: Any = mmread(str(file))
     from scipy.sparse import csr_array

@@ -1,9 +1,9 @@
-"""The first line of a text file, where it is all numbers: a row as the others, or names.
+"""The first line of a text file that holds numbers only: a row like the others, or the names of columns.
 
-Wave numbers, times and years are names that look like values, and a row too many turns the
-components without a word. So a line is refused whose numbers are unlike those below: far from them
-in all columns, or going up, going down or in equal steps, as hardly a line below does. What is rare
-among n rows is the first one's by accident about once in n.
+Wavelengths, times and years are names that look like values. If they are read as a row, the components are wrong
+without any error. So a first line is refused if its numbers are unlike the lines below it: far away in all columns, or
+increasing, decreasing or in equal steps, as hardly any line below does. With n rows, a valid first row is refused by
+accident about once in n files.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 from flower_pca.data.dialect import Cells
 
-_LINES, _CELLS = 200, 2**18  # The most lines and cells that are looked at.
-_FEWEST: Final = 5  # lines below from which something can be said
-# lines below among which something that happens to few columns by accident would be seen
+_LINES, _CELLS = 200, 2**18  # how many lines and cells are compared at most
+_FEWEST: Final = 5  # With fewer lines below, nothing can be said.
+# With so many lines below, a coincidence in few columns would occur below, too.
 _MANY: Final = 100
-_RARE: Final = 0.01  # A share of the lines below.
-_FAR: Final = 5.0  # spreads of a column
+_RARE: Final = 0.01  # a share of the lines below
+_FAR: Final = 5.0  # in spreads of a column
 
 
 def require_clear(file: Path, first: Sequence[str], below: Iterable[Sequence[str]], cells: Cells) -> None:
-    """Refuse a first line that may be names or values: years, codes, unlike numbers."""
-    # pandas writes its index below an empty cell.
+    """Refuse a first line that may be names as well as values: years, codes, unusual numbers."""
+    # pandas leaves an empty cell above its index.
     index = len(first) > 1 and not first[0].strip()
     codes = first[index:]
     if len(codes) < 2 or not all(code.strip() and cells.number(code) for code in codes):
@@ -39,7 +39,7 @@ def require_clear(file: Path, first: Sequence[str], below: Iterable[Sequence[str
     second, *more = itertools.islice(below, most)
     beside: Sequence[str] = second
     got = ""
-    if index:  # below an index, whole numbers count columns or say nothing
+    if index:  # In a file with an index, whole numbers in the first line count columns or say nothing.
         beside, got = (), "an empty cell and "
     what = _whole(codes, beside)
     if not what:
@@ -56,7 +56,10 @@ def require_clear(file: Path, first: Sequence[str], below: Iterable[Sequence[str
 
 
 def _whole(codes: Sequence[str], second: Sequence[str]) -> str:
-    """Different whole numbers that count columns, as pandas does, or stand above broken ones."""
+    """Describe whole numbers that count columns, as pandas does, or that stand above decimals.
+
+    Return "" if there are none.
+    """
     if len(set(codes)) != len(codes) or not all(re.fullmatch(r"\s*\d+\s*", code) for code in codes):
         return ""
     counted = [int(code) for code in codes] == list(range(len(codes)))
@@ -70,7 +73,7 @@ def _broken(cell: str) -> bool:
 
 
 def _unlike(first: Array, rows: Array) -> str:
-    """In what a line is unlike the rows below it, in words; "" where it is like them."""
+    """Describe how a line differs from the rows below it. Return "" if it does not."""
     n, d = rows.shape
     if n < _FEWEST or not np.isfinite(first).all():
         return ""
@@ -105,7 +108,7 @@ def _even(rows: Array) -> Array:
 
 
 def _numbers(lines: Sequence[Sequence[str]], cells: Cells) -> Array:
-    """The cells as numbers; NaN of gaps, and of those that are none."""
+    """Return cells as numbers. A missing value or a word becomes NaN."""
     number, value = cells.number, cells.value
     values = [[value(cell) if number(cell) else np.nan for cell in line] for line in lines]
     return np.array(values, dtype=np.float64).reshape(len(lines), -1)

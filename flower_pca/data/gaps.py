@@ -1,4 +1,4 @@
-"""Gaps: what stands for a missing value in a file, beside empty cells and NA: words such as "?", codes such as -999."""
+"""Missing values of a file: empty cells and NA, words such as "?", and codes such as -999."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _ALL: Final = "*"
 
 @dataclass(frozen=True)
 class Gaps:
-    """What stands for a missing value, by a column or a pattern of columns: words and numbers."""
+    """The words and numbers that stand for a missing value, by column or pattern of columns."""
 
     of_columns: Mapping[str, tuple[Any, ...]]
 
     @classmethod
     def of(cls, given: Any) -> Gaps:
-        """From a list for all columns, or a mapping from columns, or patterns such as "lab_*", to lists."""
+        """Read a list for all columns, or a mapping from columns or patterns such as "lab_*" to lists."""
         if isinstance(given, Gaps):
             return given
         if given is None:
@@ -50,7 +50,7 @@ class Gaps:
         return bool(self.of_columns)
 
     def require(self, names: Sequence[str]) -> None:
-        """Refuse a column that the data has not."""
+        """Refuse a column that the data does not have."""
         require_matches("column with gaps", names, [name for name in self.of_columns if name != _ALL])
 
     def _codes(self, column: str) -> Iterator[Any]:
@@ -59,11 +59,11 @@ class Gaps:
                 yield from codes
 
     def words(self, column: str) -> frozenset[str]:
-        """The words that stand for a missing value in a column."""
+        """Return the words that stand for a missing value in a column."""
         return frozenset(code for code in self._codes(column) if isinstance(code, str))
 
     def numbers(self, column: str) -> list[float]:
-        """The numbers that do."""
+        """Return the numbers that stand for a missing value in a column."""
         return [code for code in self._codes(column) if not isinstance(code, str)]
 
 
@@ -72,7 +72,7 @@ def _is_code(code: Any) -> bool:
 
 
 def _as_number(code: Any) -> float | str:
-    """A number, also of a text that is one: files write -999 in several ways."""
+    """Return a code as a number if it is one, even as text, because files write -999 in several ways."""
     if not isinstance(code, str):
         return float(code)
     with suppress(ValueError):
@@ -81,7 +81,7 @@ def _as_number(code: Any) -> float | str:
 
 
 def emptied(table: Table, given: Any) -> Table:
-    """The table with NaN in place of the numbers that stand for missing values. Words are the reader's own matter."""
+    """Replace the numbers that stand for missing values by NaN. The reader of the file replaces words."""
     gaps = Gaps.of(given)
     if not gaps:
         return table
@@ -95,16 +95,16 @@ def emptied(table: Table, given: Any) -> Table:
 
 
 class Emptied(Stored):
-    """Rows of a source with NaN in place of some numbers, by column."""
+    """Rows of a source in which some numbers of each column become NaN."""
 
     def __init__(self, source: Blocks, codes: Sequence[Array]) -> None:
         self._source, self._codes = source, codes
         self.shape, self.sparse = source.shape, is_sparse(source)
-        # Whole numbers have no NaN.
+        # Whole numbers cannot be NaN.
         self.dtype = source.dtype if source.dtype.kind == "f" else np.dtype(np.float64)
 
     def pieces(self) -> Iterator[Any]:
-        """The pieces of the source."""
+        """Yield the pieces of the source."""
         for piece in self._source.pieces():
             rows = piece.astype(self.dtype)
             if self.sparse:

@@ -1,21 +1,19 @@
-"""Inbox: a folder into which files go on arriving, as streams of an endless run, one a site.
+"""An inbox: a folder in which files keep arriving, read as endless streams, one per site.
 
-A step of the run takes the next file of every site that has one. All streams of an inbox take their
-batches from one look at the folder, so that a step begins once any site has rows, and nobody waits
-for a site that is silent.
+A step of the run takes the next file of every site that has one. All streams of an inbox share one look at the folder.
+So a step begins as soon as any site has rows, and nobody waits for a silent site.
 
-| a file that                       | is                                                                       |
+| file | what happens |
 | --------------------------------- | ------------------------------------------------------------------------ |
-| has no ending of a table, or a dot before its name | passed over: write under such a name, then rename             |
-| grows, or has just changed        | left until two looks find it with one size and one time of change        |
-| cannot be read, or differs in its columns | said once, and left; read as soon as it has changed; others go on |
-| holds -999, or a line of totals | read, with a hint that names the line                                     |
-| goes away before it is read       | forgotten                                                                |
-| has been read                     | never read again, whatever becomes of it                                 |
+| its name has no ending of a table, or begins with a dot | It is ignored. Write under such a name, then rename. |
+| it grows, or has just changed     | The inbox waits until two looks find the same size and time of change.   |
+| it cannot be read, or has other columns | It is reported once and left until it changes. Other files are read. |
+| it holds -999, or a line of totals | It is read, with a hint that names the line.                            |
+| it goes away before it is read    | It is forgotten.                                                         |
+| it has been read                  | It is never read again, even if it changes.                              |
 
-What has been read is in the `ReadFiles`, which travels in the memory of each client, and so in the
-checkpoint of a run. Files are not moved and nothing is written, so that several runs may follow one
-folder.
+`ReadFiles` records what has been read. It travels in the memory of each client, and so in the checkpoint of a run.
+Files are neither moved nor written, so several runs may follow one folder.
 """
 
 from __future__ import annotations
@@ -43,32 +41,32 @@ from flower_pca.names.table import Table
 from flower_pca.rows.gaps import rows_with_gaps
 from flower_pca.rows.stream import UNTOLD, Stream
 
-_DIGEST: Final = 8  # bytes by which a file is known
-_REMEMBERED: Final = 2**15  # files that have gone which a ledger knows at least
+_DIGEST: Final = 8  # bytes of the digest that stands for a file
+_REMEMBERED: Final = 2**15  # A ledger keeps at least so many files that no longer exist.
 
-State = tuple[int, int]  # The size of a file, and the time of its change in nanoseconds.
+State = tuple[int, int]  # the size of a file, and the time of its change in nanoseconds
 
 
 @dataclass(frozen=True)
 class ReadFiles:
-    """What has been read: the columns of the first file, and which files, oldest first."""
+    """A ledger of what has been read: the columns of the first file, and the files, oldest first."""
 
     columns: bytes = b""
     files: tuple[bytes, ...] = ()
 
     @classmethod
     def of(cls, cursor: bytes) -> Self:
-        """The ledger that `cursor` is of."""
+        """Return the ledger that a cursor encodes."""
         places = range(_DIGEST, len(cursor), _DIGEST)
         digests = tuple(cursor[i : i + _DIGEST] for i in places)
         return cls(cursor[:_DIGEST], digests)
 
     def cursor(self) -> bytes:
-        """The ledger as bytes."""
+        """Encode the ledger as bytes."""
         return b"".join((self.columns, *self.files))
 
     def add(self, heading: Heading, names: Sequence[str], there: Sequence[str]) -> Self:
-        """With these files; the oldest are forgotten once they are many, and no longer there."""
+        """Return the ledger with these files, too. If it is long, it forgets its oldest files that no longer exist."""
         files = (*self.files, *map(_digest, names))
         if len(files) > _REMEMBERED:
             known = set(map(_digest, there))
@@ -80,7 +78,7 @@ class ReadFiles:
 
 @dataclass
 class GatheredStep:
-    """What the sites have for a step, while it is gathered: tables by site, and their files."""
+    """The rows that sites have for a step, while they are gathered: tables by site, and their files."""
 
     ledger: ReadFiles
     heading: Heading | None = None
@@ -91,11 +89,11 @@ class GatheredStep:
 
     @property
     def size(self) -> int:
-        """Rows of all sites."""
+        """The number of rows of all sites."""
         return sum(len(part) for parts in self.rows.values() for part in parts)
 
     def add(self, site: str, name: str, rows: Table) -> None:
-        """With a file more."""
+        """Add the rows of one more file."""
         heading = Heading.of_names(rows.names, rows.shape[1])
         before = self.heading
         if before is not None and not heading.like(before):
@@ -111,7 +109,7 @@ class GatheredStep:
         self.names.append(name)
 
     def of(self, site: str) -> Table | None:
-        """The rows of a site, None where it has none; columns in the order of its first file."""
+        """Return the rows of a site, or None if it has none. The columns are in the order of its first file."""
         parts = self.rows.get(site, [])
         if len(parts) < 2:
             return next(iter(parts), None)
@@ -125,10 +123,10 @@ class GatheredStep:
 
 
 class Inbox:
-    """A folder that is looked into again and again: a folder for each site, or their files.
+    """A folder that is looked into again and again, with a folder or files for each site.
 
-    A file in the folder itself is of the site whose name stands before the first underscore of its
-    own, north of north_2026-11-23.csv; of none where there is no letter before it.
+    The site of a file in the folder itself is the part of its name before the first underscore, for example north of
+    north_2026-11-23.csv. If that part has no letter, the file is of no site.
 
     Parameters
     ----------
@@ -191,20 +189,23 @@ class Inbox:
         self._said: set[str] = set()
         self._heading: Heading | None = None
         self._newest: tuple[bytes, GatheredStep, bytes] | None = None
-        # A wait for the folder, which may be long, ends with it at once.
+        # Setting this event ends a wait for the folder at once.
         self._closed = threading.Event()
         self.sites = tuple(sites) or self._sites_there()
 
     def streams(self) -> list[Stream]:
-        """A stream for each site, in the order of `sites`, of one run in one process."""
+        """Return a stream for each site, in the order of `sites`, for one run in one process."""
         return [_of_site(self, site) for site in self.sites]
 
     def close(self) -> None:
-        """End the run, which waits maybe: there is nothing more to come."""
+        """End the run, even while it waits, because nothing more will arrive."""
         self._closed.set()
 
     def behind(self, cursor: bytes) -> tuple[GatheredStep, bytes, int]:
-        """The batch behind a cursor, waited for, its own cursor, and steps to come: untold, or none at the end."""
+        """Wait for the batch after a cursor. Return it, its own cursor, and the number of steps to come.
+
+        The number is unknown (`UNTOLD`), or 0 after `close`.
+        """
         if self._newest is None or self._newest[0] != cursor:
             batch = self._gather(ReadFiles.of(cursor))
             if not batch.names or batch.heading is None:
@@ -214,7 +215,7 @@ class Inbox:
         return self._newest[1], self._newest[2], UNTOLD
 
     def _gather(self, ledger: ReadFiles) -> GatheredStep:
-        """Files of all sites, one of each at a time, until they have the rows of a batch."""
+        """Read files, one of each site in turn, until they have the rows of a batch."""
         batch, known = GatheredStep(ledger, self._heading), set(ledger.files)
         while not self._closed.is_set():
             ready = self._ready(known)
@@ -228,11 +229,11 @@ class Inbox:
                 if self.on_wait is not None:
                     self.on_wait()
                 self._closed.wait(self._interval)
-        # Of what was gathered nothing is told, so a run that goes on reads these files again.
+        # No client has seen the gathered rows, so a run that is resumed reads these files again.
         return GatheredStep(ledger)
 
     def _read(self, batch: GatheredStep, site: str, file: Path) -> bool:
-        """Whether a file has been read; what speaks against it is said."""
+        """Read a file into the batch, and return whether that worked. Report what is wrong with the file."""
         name = self._name(file)
         try:
             batch.add(site, name, self._table(file))
@@ -247,7 +248,7 @@ class Inbox:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             found = sources.table(str(file), columns=self._columns, drop=self._drop, gaps=self._gaps).whole()
-            # a copy: what becomes of the file does not matter
+            # The rows are copied, so that later changes of the file do no harm.
             values = rows_with_gaps(found.rows, str(file))
         if not len(values):
             raise no_rows(file)
@@ -256,13 +257,13 @@ class Inbox:
         return Table(values, found.names or None)
 
     def _ready(self, known: set[bytes]) -> dict[str, Path]:
-        """The next file of each site that has come to rest, and is not known yet."""
+        """Return the next file of each site that is unread and no longer changes."""
         now, looked, ready = time.time(), dict[str, State](), dict[str, Path]()
         for site, file in self._files():
             name = self._name(file)
             try:
                 found = file.stat()
-            except OSError:  # it has gone since
+            except OSError:  # The file has gone.
                 continue
             state = (found.st_size, found.st_mtime_ns)
             looked[name] = state
@@ -273,7 +274,7 @@ class Inbox:
                 if not site:
                     strange = "names no site, as files did when the run began: such files are left"
                 self._once(f"{name} {strange}.", site)
-            # A file that was left alone for so long has no need of a second look.
+            # A file that has not changed for so long needs no second look.
             elif self._looked.get(name) == state or found.st_mtime + self._interval < now:
                 ready.setdefault(site, file)
         self._looked = looked
@@ -282,7 +283,7 @@ class Inbox:
         return ready
 
     def _files(self) -> Iterator[tuple[str, Path]]:
-        """The files that may be read, by their names in order, each with its site."""
+        """Yield the files that may be read, ordered by name, each with its site."""
         try:
             for place in sorted(self._path.iterdir(), key=sources.natural):
                 if place.name.startswith("."):
@@ -292,7 +293,7 @@ class Inbox:
                     yield from ((place.name, file) for file in inside if _counts(file))
                 elif _counts(place):
                     yield _site(place), place
-        except OSError as error:  # a share that is gone for a while
+        except OSError as error:  # A network share may be gone for a while.
             self._once(
                 f"The folder {self._path} cannot be read: {error.strerror}. The run waits for it.", str(self._path)
             )
@@ -327,7 +328,7 @@ class SiteQueue:
     repeatable: bool = False
 
     def after(self, cursor: bytes) -> tuple[Any, bytes, int]:
-        """The batch behind the cursor, or None; the next cursor, and steps to come."""
+        """Return the batch after the cursor or None, the next cursor, and the number of steps to come."""
         batch, following, left = self.inbox.behind(cursor)
         return batch.of(self.site), following, left
 

@@ -1,4 +1,4 @@
-"""Which rows of a table each client of a simulation gets: pure functions of sizes or labels."""
+"""The partition of a table over the clients of a simulation: pure functions of sizes or labels."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from flower_pca.hints.owners import require_site
 from flower_pca.names.ids import as_text
 from flower_pca.names.table import Table
 
-CLIENTS: Final = 10  # how many there are, where nobody says
-_PLAIN: Final = "contiguous"  # the partition, likewise
+CLIENTS: Final = 10  # the default number of clients
+_PLAIN: Final = "contiguous"  # the default partition
 
 
 def make(
@@ -32,10 +32,9 @@ def make(
     beside: Mapping[str, Array] | None = None,
     place: Callable[[int], str] | None = None,
 ) -> list[Array]:
-    """The rows of each client, as indices.
+    """Return the rows of each client, as indices.
 
-    Every row goes to exactly one client, and every client gets at least one, unless the spec asks
-    for less.
+    Every row goes to exactly one client. Every client gets at least one row, unless the spec allows fewer.
 
     Parameters
     ----------
@@ -69,7 +68,7 @@ def make(
 
 
 def column(spec: str) -> str | None:
-    """The name of the column that a partition deals by; None if it needs none."""
+    """Return the name of the column that a partition deals by, or None if it needs none."""
     deal = _bound(spec)
     if deal.func not in BY_COLUMN:
         return None
@@ -77,9 +76,9 @@ def column(spec: str) -> str | None:
 
 
 def deal(table: Table, spec: str | None = None, n_clients: int | None = None) -> list[Any]:
-    """The rows of each client, with the names that belong to them.
+    """Deal the rows of a table to clients, with all that the table knows of them.
 
-    Without a spec: as the table's own parts say, else contiguous.
+    Without a spec, each part of the table is a client. If the table has no parts, the partition is contiguous.
     """
     if spec is None and len(table.parts) > 1:
         if n_clients not in (None, len(table.parts)):
@@ -101,7 +100,7 @@ def deal(table: Table, spec: str | None = None, n_clients: int | None = None) ->
 
 
 def sites(spec: str | None, beside: Mapping[str, Array], parts: Sequence[Array]) -> list[str]:
-    """The names of the clients, where a column names them; else "" for each."""
+    """Return the names of the clients, if a column names them, else "" for each."""
     by = _bound(spec or _PLAIN)
     if by.func is not by_column:
         return [""] * len(parts)
@@ -110,19 +109,19 @@ def sites(spec: str | None, beside: Mapping[str, Array], parts: Sequence[Array])
 
 
 def contiguous(n_rows: int, n_clients: int) -> list[Array]:
-    """Equal runs of rows, in their order."""
+    """Split the rows, in their order, into runs of equal length."""
     return np.array_split(np.arange(n_rows), n_clients)
 
 
 def iid(n_rows: int, n_clients: int, *, seed: int = 0) -> list[Array]:
-    """Equal shares of the rows, shuffled."""
+    """Shuffle the rows, and split them into equal shares."""
     checks.integer("seed", seed)
     shuffled = np.random.default_rng(seed).permutation(n_rows)
     return [np.sort(share) for share in np.array_split(shuffled, n_clients)]
 
 
 def by_size(n_rows: int, n_clients: int, *, sizes: Sequence[float]) -> list[Array]:
-    """Runs of rows in their order, of these sizes; sizes count relative to one another."""
+    """Split the rows, in their order, into runs of these sizes. Sizes are relative to one another."""
     try:
         weights = np.asarray(sizes, dtype=np.float64)
     except (TypeError, ValueError):
@@ -137,15 +136,14 @@ def by_size(n_rows: int, n_clients: int, *, sizes: Sequence[float]) -> list[Arra
 
 
 def power_law(n_rows: int, n_clients: int, *, exponent: float = 1.0) -> list[Array]:
-    """Runs of rows in their order; client i gets (i + 1)^-exponent, relative to the others."""
+    """Split the rows, in their order, into runs. The size of client i is proportional to (i + 1)^-exponent."""
     checks.number("exponent", exponent, least=0.0, most=20.0, remedy="Use 1; 0 makes all clients equal.")
     weights = np.arange(1, n_clients + 1) ** -float(exponent)
     return _runs(sizes_by_weight(n_rows, weights))
 
 
 def by_label(labels: Array, n_clients: int, *, column: str = "y", per_client: int = 1, seed: int = 0) -> list[Array]:
-    """Few labels at each client: rows in the order of their labels, in runs, of which each client
-    is dealt some.
+    """Give each client few labels: sort the rows by label, cut them into runs, and deal some runs to each client.
 
     The non-iid partition of McMahan, Moore, Ramage, Hampson, Agueera y Arcas 2017.
     """
@@ -157,7 +155,7 @@ def by_label(labels: Array, n_clients: int, *, column: str = "y", per_client: in
             f"by_label needs at least {runs} rows, {per_client} for each client, and there are {len(labels)}. Use "
             "fewer clients."
         )
-    # Else rows of one label would be dealt in the order of the file.
+    # Without the shuffle, rows of one label would be dealt in the order of the file.
     mixed = rng.permutation(len(labels))
     order = mixed[np.argsort(_codes(labels)[mixed], kind="stable")]
     pieces = np.array_split(order, runs)
@@ -169,11 +167,11 @@ def by_label(labels: Array, n_clients: int, *, column: str = "y", per_client: in
 def dirichlet(
     labels: Array, n_clients: int, *, alpha: float, column: str = "y", min_rows: int = 1, seed: int = 0
 ) -> list[Array]:
-    """The rows of each label in shares drawn from Dirichlet(alpha, ..., alpha): the smaller, the
-    less alike.
+    """Split the rows of each label by shares drawn from Dirichlet(alpha, ..., alpha). A small alpha makes clients
+    differ.
 
-    A client left with fewer than `min_rows` gets rows of the largest ones; with min_rows=0 clients
-    may stay empty. Reference: Hsu, Qi, Brown 2019.
+    A client with fewer than `min_rows` gets rows of the largest clients. With min_rows=0, clients may stay empty.
+    Reference: Hsu, Qi, Brown 2019.
     """
     checks.number("alpha", alpha, least=1e-3, most=1e6, remedy="Try 0.3.")
     checks.integer("min_rows", min_rows, most=max(len(labels) // n_clients, 0), remedy="Ask for fewer, or use 1.")
@@ -195,7 +193,7 @@ def dirichlet(
 
 
 def by_column(ids: Array, n_clients: int, *, column: str) -> list[Array]:
-    """One client for each value of a column, in the values' order: sites, patients, devices."""
+    """Make one client for each value of a column, in the order of the values: sites, patients, devices."""
     codes = _codes(ids)
     found = int(codes.max(initial=-1)) + 1
     if found != n_clients:
@@ -208,7 +206,7 @@ def by_column(ids: Array, n_clients: int, *, column: str) -> list[Array]:
 
 
 def sizes_by_weight(n_rows: int, weights: Array) -> Array:
-    """n_rows as a sum of whole numbers of at least 1, nearly in proportion to the weights."""
+    """Split n_rows into whole numbers of at least 1, nearly in proportion to the weights."""
     i = np.arange(len(weights))
     shares = np.cumsum(weights) / np.sum(weights)
     ends = np.rint(shares * n_rows).astype(int)
@@ -223,7 +221,7 @@ def _runs(sizes: Array) -> list[Array]:
 
 
 def _codes(values: Array) -> Array:
-    """Each value as its number among the values that occur, in their order."""
+    """Replace each value by its number among the sorted different values."""
     return np.asarray(np.unique(values, return_inverse=True)[1]).reshape(-1)
 
 
@@ -232,7 +230,7 @@ def _bound(spec: str) -> partial[list[Array]]:
 
 
 def _column_of_deal(deal: partial[list[Array]]) -> Any:
-    """The column that a partition deals by, as it is given or by default."""
+    """Return the column that a partition deals by, as given or by default."""
     return inspect.signature(deal).parameters["column"].default
 
 

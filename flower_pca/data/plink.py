@@ -1,4 +1,4 @@
-"""Files of PLINK: a .bed file of genotypes, with .bim and .fam beside it."""
+"""Read files of PLINK: a .bed file of genotypes, with a .bim and a .fam file beside it."""
 
 from __future__ import annotations
 
@@ -25,10 +25,12 @@ _WRITE: Final = "Write it anew: plink2 --make-bed."
 def bed(
     *, path: str, variants: str | None = None, ambiguous: bool = True, precision: str = "single", gaps: Any = None
 ) -> Table:
-    """Genotypes of a .bed file of PLINK, with its .bim and .fam beside it: a row for each person, a column for each
-    variant, called chromosome:position:allele:allele with the alleles in the order of the alphabet. An entry counts
-    copies of the first of them, at all sites, whichever allele a file counts. Missing ones are NaN. The rows are
-    decoded as they pass, and never held in memory as a whole.
+    """Read genotypes from a .bed file of PLINK, with its .bim and .fam beside it.
+
+    There is a row for each person and a column for each variant, called chromosome:position:allele:allele with the
+    alleles in alphabetical order. An entry counts copies of the first allele in the name. So it means the same at all
+    sites, whichever allele a file counts. A missing genotype is NaN. Rows are decoded in pieces, and never held in
+    memory as a whole.
 
     Parameters
     ----------
@@ -65,7 +67,7 @@ def bed(
 
 
 def _head(file: Path) -> bytes:
-    """The first bytes, if they are those of a file with one variant after another."""
+    """Return the first bytes of the file, and refuse a file that does not store one variant after another."""
     with file.open("rb") as raw:
         head = raw.read(len(HEAD))
     if head == HEAD[:2] + b"\0":
@@ -93,7 +95,7 @@ def _require_size(file: Path, head: bytes, people: int, variants: int) -> None:
 
 
 def _lines(place: Path, what: str) -> list[list[str]]:
-    """The lines of a .bim or .fam file, in words."""
+    """Return the lines of a .bim or .fam file, split into words."""
     try:
         text = place.read_text("utf-8")
     except FileNotFoundError:
@@ -109,7 +111,7 @@ def _lines(place: Path, what: str) -> list[list[str]]:
 
 
 def _people(place: Path) -> tuple[Array, Array, tuple[str, ...]]:
-    """Families, persons, and whose rows they are: family/person, or the person alone."""
+    """Return families, persons, and the id of each row: family/person, or the person alone."""
     lines = _lines(place, "people")
     ids = tuple(person if family in ("0", person) else f"{family}/{person}" for family, person, *_ in lines)
     if twice := _twice(ids):
@@ -118,7 +120,7 @@ def _people(place: Path) -> tuple[Array, Array, tuple[str, ...]]:
 
 
 def _variants(place: Path) -> tuple[list[str], Array]:
-    """The names of all variants, and which of them count the second allele of the name."""
+    """Return the names of all variants, and which of them count the second allele of the name."""
     lines = _lines(place, "variants")
     found = [names_of_variants.name_of(fields[0], fields[3], fields[4], fields[5]) for fields in lines]
     names = [name for name, _ in found]
@@ -131,7 +133,7 @@ def _variants(place: Path) -> tuple[list[str], Array]:
 
 
 def _twice(names: Sequence[str]) -> tuple[int, int] | None:
-    """The first two lines with the same name, from 1 on."""
+    """Return the first two lines, counted from 1, that have the same name."""
     if len({*names}) == len(names):
         return None
     first: dict[str, int] = {}
@@ -139,7 +141,7 @@ def _twice(names: Sequence[str]) -> tuple[int, int] | None:
 
 
 def _on_list(file: Path, names: list[str], given: str) -> Array:
-    """Where the variants of a list are among those of the file."""
+    """Return the positions of the listed variants among the variants of the file."""
     with reading(given, "a list of variants") as panel:
         if panel.suffix.lower() == ".bim" and panel.exists():
             wanted, _ = _variants(panel)

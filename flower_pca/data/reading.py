@@ -1,4 +1,4 @@
-"""What all readers of files share: errors that name the file, and which columns are features."""
+"""What all readers of files share: errors that name the file, and the choice of feature columns."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from flower_pca.blocks.source import is_sparse
 from flower_pca.names.columns import enumeration, no_numbers
 
 _LARGE: Final = 2**28  # bytes of rows that are read from a file of any size
-HELD: Final = 2**28  # bytes of rows that are kept in memory; more are read again from their file at each pass
-_PACKED: Final = 200  # times the size of a file that its rows may take beyond that
+HELD: Final = 2**28  # Bytes of rows that are kept in memory. A larger file is read again at each pass.
+_PACKED: Final = 200  # Beyond `_LARGE`, rows may take so many times the size of their file.
 
 
 def ending(path: object) -> str:
-    """How the name of a file ends: ".csv", or ".csv.gz" of a packed one."""
+    """Return the ending of a file name, for example ".csv", or ".csv.gz" if it is packed."""
     suffixes = [suffix.lower() for suffix in Path(str(path)).suffixes]
     if suffixes[-1:] in ([".gz"], [".zip"]):
         return "".join(suffixes[-2:])
@@ -36,18 +36,18 @@ def ending(path: object) -> str:
 
 
 def stem(path: Path) -> str:
-    """The name of a file without its ending."""
+    """Return the name of a file without its ending."""
     return path.name[: len(path.name) - len(ending(path))]
 
 
 class Unchanged:
-    """A file that is read again at each pass, as it is larger than the memory that it may take."""
+    """A file that is read again at each pass, because its rows would take too much memory."""
 
     def __init__(self, file: Path) -> None:
         self._file, self._mark = file, _mark(file)
 
     def require(self) -> None:
-        """Refuse to go on with other rows than those that the run began with."""
+        """Raise if the file has changed since the run began."""
         try:
             same = _mark(self._file) == self._mark
         except OSError:
@@ -65,14 +65,14 @@ def _mark(file: Path) -> tuple[int, int]:
 
 
 def held(rows: Any, file: Path) -> Any:
-    """Rows of a file in memory, if they take little of it; else the source, which reads them again at each pass."""
+    """Return the rows of a file in memory if they are small, else the source, which reads them at each pass."""
     if is_sparse(rows) or rows.shape[0] * rows.shape[1] * rows.dtype.itemsize > HELD:
         return rows
     return np.asarray(rows)
 
 
 def require_memory(file: Path, size: float, max_gb: float) -> None:
-    """Refuse a file that can only be read whole, and takes more memory than the caller allows."""
+    """Refuse a file that can only be read whole and needs more memory than the caller allows."""
     checks.number("max_gb", max_gb, least=0.0, most=1e6, remedy="Use 1.0 for 1 GB.")
     if size > max_gb * 1e9:
         needed = float(f"{size / 1e9:.2g}")
@@ -88,7 +88,7 @@ _BROKEN: Final = (OSError, ValueError, TypeError, KeyError, EOFError, IndexError
 
 @contextmanager
 def reading(path: object, rule: str) -> Iterator[Path]:
-    """The file to read; what goes wrong with it becomes a DataError that names it."""
+    """Yield the path of a file to read. An error within the block becomes a DataError that names the file."""
     if not isinstance(path, str):
         raise ConfigError(f"path is {shown(path)}, and it must be text. Put it in quotes.", setting="path")
     file = Path(path).expanduser().absolute()
@@ -120,7 +120,7 @@ def reading(path: object, rule: str) -> Iterator[Path]:
 
 
 def require_size(file: Path, size: int) -> None:
-    """Refuse a file whose rows take far more memory than the file has bytes, as those of a forged file may."""
+    """Refuse a file whose rows would take far more memory than the file has bytes. It may be forged."""
     most = max(_LARGE, _PACKED * file.stat().st_size)
     if size > most:
         raise DataError(
@@ -130,18 +130,18 @@ def require_size(file: Path, size: int) -> None:
 
 
 def not_found(path: str) -> DataError:
-    """The error about a path at which there is nothing; of a relative one, it says where that begins."""
+    """Return the error about a path at which there is nothing. For a relative path, it says where the path begins."""
     begins = "" if Path(path).expanduser().is_absolute() else f" The path begins at {Path.cwd()}."
     return DataError(f"No file or folder named {shown(path)}.{begins}", setting="path", value=path)
 
 
 def no_rows(file: object) -> DataError:
-    """The error about a file with nothing in it."""
+    """Return the error about a file without rows."""
     return DataError(f"The data file {file} has no rows. Mend it, or take it away.", place=str(file))
 
 
 def texts(what: str, value: object) -> tuple[str, ...]:
-    """Names of columns: a list of text."""
+    """Require a list of names, and return it as a tuple."""
     if isinstance(value, list | tuple) and all(isinstance(name, str) for name in value):
         return tuple(map(clean, value))
     raise ConfigError(
@@ -152,13 +152,13 @@ def texts(what: str, value: object) -> tuple[str, ...]:
 
 
 def matching(names: Iterable[str], patterns: Iterable[str]) -> list[str]:
-    """Those of the names that one of the patterns describes: "lab_*", say."""
+    """Return the names that match one of the patterns, for example "lab_*"."""
     wanted = [clean(pattern) for pattern in patterns]
     return [name for name in names if any(fnmatchcase(name, pattern) for pattern in wanted)]
 
 
 def require_matches(what: str, names: Iterable[str], patterns: Iterable[str]) -> None:
-    """Refuse a pattern that describes none of the names."""
+    """Refuse a pattern that matches none of the names."""
     there = list(dict.fromkeys(names))
     for pattern in patterns:
         if not matching(there, [pattern]):
@@ -168,7 +168,7 @@ def require_matches(what: str, names: Iterable[str], patterns: Iterable[str]) ->
 
 
 def with_ids(beside: Any, ids: object) -> Any:
-    """The names of columns beside the features, with that of the ids."""
+    """Return the names of columns beside the features, with the column of ids."""
     if ids is None:
         return beside
     if not isinstance(ids, str) or not ids:
@@ -183,10 +183,9 @@ def with_ids(beside: Any, ids: object) -> Any:
 def chosen(
     file: object, names: Sequence[str], columns: object, beside: object
 ) -> tuple[tuple[str, ...], tuple[str, ...], dict[str, str]]:
-    """The names of the features, of the columns beside them, and of those that cannot be used, with
-    what is wrong.
+    """Return the names of the features, of the columns beside them, and of unusable columns with their faults.
 
-    If no features are chosen, all are that are not beside, and have a name of their own.
+    If no features are chosen, every usable column that is not beside them is a feature.
     """
     apart = texts("beside", beside)
     twice = [name for name, count in Counter(names).items() if name and count > 1]
@@ -213,7 +212,7 @@ def chosen(
 
 
 def _instead(name: str, names: Sequence[str]) -> str:
-    """What to do about a name that is none of these."""
+    """Advise what to do about a name that is none of these."""
     if near := unlike([name], names):
         return f"{near}."
     other = "Name others, or mend the file."

@@ -23,8 +23,7 @@ _BUNDLED: Final = ("breast_cancer", "diabetes", "digits", "iris", "linnerud", "w
 
 
 def sklearn(*, name: str) -> Table:
-    """A data set that comes with scikit-learn; what it predicts goes beside, as y. Needs
-    scikit-learn.
+    """Load a data set that comes with scikit-learn. Its target goes beside, as y. Needs scikit-learn.
 
     Parameters
     ----------
@@ -48,8 +47,7 @@ def hugging_face(
     columns: Sequence[str] | None = None,
     beside: Sequence[str] = (),
 ) -> Table:
-    """A data set of Hugging Face, loaded by flwr-datasets: numbers, vectors, or pictures as rows of
-    pixels.
+    """Load a data set of Hugging Face with flwr-datasets: numbers, vectors, or pictures as rows of pixels.
 
     Parameters
     ----------
@@ -67,7 +65,7 @@ def hugging_face(
     with requires("flwr-datasets", "to read this"):
         from flwr_datasets import FederatedDataset
     try:
-        with contextlib.redirect_stderr(io.StringIO()):  # progress bars
+        with contextlib.redirect_stderr(io.StringIO()):  # Progress bars go to stderr.
             federated = FederatedDataset(dataset=name, subset=subset, partitioners={split: 1}, shuffle=False)
             loaded = federated.load_split(split)
     except (OSError, ValueError, RuntimeError, KeyError) as error:
@@ -97,7 +95,7 @@ def hugging_face(
 
 
 def _block(values: Any) -> Array:
-    """A column as n x m, whatever the shape of its entries."""
+    """Return a column as an n x m array, whatever the shape of its entries."""
     block = np.asarray(values)
     return block.reshape(len(block), -1)
 
@@ -109,18 +107,18 @@ def _kind(block: Array) -> str:
 
 
 def geometric(*, n: int = 2000, d: int = 100, xi: float = 1.01, seed: int = 0) -> Table:
-    """Rows whose singular values fall by one factor: s_j = xi^(1-j)."""
+    """Draw rows whose singular values fall by one factor: s_j = xi^(1-j)."""
     checks.number("xi", xi, least=1.0, most=1e3, remedy="Use 1.01.")
     return _with(n, d, lambda j: float(xi) ** -j, seed)
 
 
 def arithmetic(*, n: int = 2000, d: int = 100, kappa: float = 100.0, seed: int = 0) -> Table:
-    """Rows whose singular values fall evenly to 1/kappa: s_j = 1 - (j-1)/(d-1) (1 - 1/kappa)."""
+    """Draw rows whose singular values fall evenly to 1/kappa: s_j = 1 - (j-1)/(d-1) (1 - 1/kappa)."""
     checks.number("kappa", kappa, least=1.0, most=1e15, remedy="Use 100.")
     return _with(n, d, lambda j: 1.0 - j / max(d - 1, 1) * (1.0 - 1.0 / kappa), seed)
 
 
-# amounts of unlikeness
+# how strongly clients differ
 _MOST: Final = {"means": 1e6, "sizes": 20.0, "spectra": 1.0, "tilt": 1e6}
 
 
@@ -135,10 +133,9 @@ def synthetic(
     tilt: float = 0.1,
     seed: int = 0,
 ) -> Table:
-    """Rows of unlike clients, a part for each; whose a row is goes beside, as client.
+    """Draw rows of clients that differ, with one part per client. The column client goes beside.
 
-    Like measured data: variances fall as a power law, and a few strong directions are common to all
-    clients.
+    As in measured data, variances follow a power law, and clients share a few strong directions.
 
     Parameters
     ----------
@@ -188,7 +185,7 @@ def synthetic(
 
 
 def _with(n: int, d: int, law: Callable[[Array], Array], seed: int) -> Table:
-    """V diag(s) U', U (d x d) and V (n x d) orthonormalised from uniform(-1, 1) numbers."""
+    """Draw V diag(s) U', with U (d x d) and V (n x d) orthonormalized from uniform(-1, 1) numbers."""
     checks.integer("d", d, least=1)
     checks.integer("n", n, least=d, remedy="Use at least as many rows as columns.")
     checks.integer("seed", seed)

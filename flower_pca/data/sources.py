@@ -1,7 +1,7 @@
-"""Where rows come from: one function and one row of the table per source.
+"""The sources of rows: one function and one table entry per source.
 
-A source is named by a spec string, "npz(path='patients.npz', key='X')", or by a bare path: its
-ending picks the source, and a folder is one with a file per client.
+A source is named by a spec string such as "npz(path='patients.npz', key='X')", or by a bare path. The ending of the
+path picks the source. A folder is a source with one file per client.
 """
 
 from __future__ import annotations
@@ -77,11 +77,11 @@ def folder(
     normalize: float | None = None,
     log: bool | None = None,
 ) -> Table:
-    """A folder with one file per client, of any kind that has an ending; the files' names go beside, as file.
+    """Read a folder with one file per client. The files may be of different kinds, and their names go beside, as file.
 
-    What is not said of text files is found in each of them, so that a German one may lie among
-    others. What is said may be of all of them, or by the file: encoding={"trier": "latin-1"}. A file that may hold
-    a table and is of no kind that is read is an error, until `without` names it.
+    Options of text files that are left out are found for each file, so that a German file may be among others. An
+    option holds for all files, or for each file of a mapping such as encoding={"trier": "latin-1"}. If a file may hold
+    a table but cannot be read, it is an error, until `without` names it.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ def folder(
     tables = _tables(files, options, texts("drop", drop))
     usual = usual_table(tables)
     first = tables[usual]
-    # nobody's order is that of all
+    # The tables differ in the order of their columns, so all take the sorted order.
     if first.names and any(table.names != first.names for table in tables):
         first = first.pick(tuple(sorted(first.names)))
     read = zip(tables, files, strict=True)
@@ -160,7 +160,7 @@ def parties(
     without: Sequence[str] = (),
     gaps: Any = None,
 ) -> list[Any]:
-    """The tables of clients that hold different columns of the same people.
+    """Return the tables of clients that hold different columns of the same people.
 
     Parameters
     ----------
@@ -189,15 +189,15 @@ def parties(
             found = _parties_of_folder(path, pattern, ids, given, drop, without)
             if clients is not None and clients != len(found):
                 raise ConfigError(
-                    f"There are {len(found)} clients, one for each file, and not {clients}. Leave the number of "
-                    "clients out."
+                    f"The folder has {len(found)} files, so it has {len(found)} clients and not {clients}. Leave the "
+                    "number of clients out."
                 )
             return found
         if ids is not None:
             if "ids" not in inspect.signature(load).parameters:
                 raise ConfigError(
-                    f"{option('ids')} is for csv, parquet and npz files, and this source is another. Leave "
-                    f"{option('ids')} out.",
+                    f"{spec} has no column of row identifiers, because {option('ids')} works with csv, parquet and npz "
+                    f"files only. Leave {option('ids')} out.",
                     setting="ids",
                     value=ids,
                 )
@@ -211,9 +211,9 @@ def parties(
         return [replace(whole, values=whole.rows[:, part[0] : part[-1] + 1], parts=()).bare() for part in parts]
 
 
-DRAWN: Final = (synthetic, geometric, arithmetic)  # These are drawn from a seed, and read no file.
+DRAWN: Final = (synthetic, geometric, arithmetic)  # These are drawn from a seed, without a file.
 
-_OTHERS: Final = {  # endings of files that are no source, and what to do with them
+_OTHERS: Final = {  # endings of files that cannot be read, and what to do with them
     **dict.fromkeys((".gz", ".zip", ".bz2", ".xz", ".zst", ".7z", ".tar"), "Unpack it first."),
     **dict.fromkeys((".pgen", ".bgen", ".vcf", ".bcf", ".vcf.gz"), "Write it as .bed first: plink2 --make-bed."),
     ".dat": "Rename it to .txt if it is a table of text.",
@@ -238,13 +238,12 @@ def make(
     ids: str | None = None,
     gaps: Any = None,
 ) -> Any:
-    """The rows that a spec string or a bare path names: a two-dimensional array, dense,
-    memory-mapped or sparse.
+    """Read the rows of a spec string or a bare path: a two-dimensional array, dense, memory-mapped or sparse.
 
-    Where their columns have names, or their lines numbers, they come as `Table`, with these.
-    Where it matters, only the `needed` columns are read: see `table_with`. Columns named as `words`
-    come with them as they are written, for others to be made of them. `ids` names the column that
-    says whose row each is. `gaps` says what stands for a missing value: [".", -999], or lists by column.
+    If the source names its columns or knows its lines, the result is a `Table` that keeps them. If `needed` is given,
+    unusable columns beside the `needed` ones are no error: see `table_with`. Columns in `words` are kept as text, so
+    that numeric columns can be made from them. `ids` names the column that says whose row each is. `gaps` says what
+    stands for a missing value: [".", -999], or lists by column.
     """
     if isinstance(spec, str):
         checks.path_of("the data", spec)
@@ -260,15 +259,15 @@ def make(
 
 
 def is_random(spec: str) -> bool:
-    """Whether these rows are drawn from a seed, and no file is read for them."""
+    """Return whether the rows of a spec are drawn from a seed, without reading a file."""
     return _source(spec).func in DRAWN
 
 
 def size_drawn(spec: str) -> int:
-    """How many numbers are drawn at most: of the rows, or of the directions of all clients."""
+    """Return an upper bound for the number of random numbers that a spec draws."""
     known = inspect.signature(_source(spec)).parameters
     given = [known[name].default if name in known else 1 for name in ("n", "d", "clients")]
-    # others are refused by name
+    # The source itself refuses other values, by name.
     rows, columns, sites = (size if isinstance(size, int) else 0 for size in given)
     return max(rows * columns, sites * columns**2)
 
@@ -283,7 +282,7 @@ def table(
     words: Sequence[str] = (),
     gaps: Any = None,
 ) -> Table:
-    """The rows with what is known of them.
+    """Read the rows of a source, with all that is known of them.
 
     Parameters
     ----------
@@ -318,7 +317,7 @@ def table(
 def words_among(
     spec: str, covariates: Sequence[str], *, drop: Sequence[str] = (), without: Sequence[str] = ()
 ) -> tuple[str, ...]:
-    """The covariates that hold words in a source. Only their cells tell, so a source that is asked for them is read."""
+    """Return the covariates that hold words in a source. It has to be read, because only its cells show this."""
     if not covariates:
         return ()
     cells = table(spec, beside=covariates, drop=drop, without=without).beside
@@ -326,16 +325,14 @@ def words_among(
 
 
 def table_with(spec: str, needed: Sequence[str] | None, *, beside: Sequence[str] = (), gaps: Any = None) -> Table:
-    """The rows, of whose columns those that are needed have to be numbers, alike at all sites; the
-    others as they are.
+    """Read rows of which only the needed columns must be numbers at all sites.
 
-    So what a run of some columns has read can be read again, without a word of the columns that it
-    has left out.
+    A run of some columns can so be read again without complaints about the columns that it left out.
     """
     if needed is None:
         return table(spec, beside=beside, gaps=gaps)
     names = tuple(map(str, needed))
-    # the columns of words that columns such as ward=surgery are made of
+    # These columns of words become columns such as ward=surgery.
     words = tuple(dict.fromkeys(filter(None, map(source_of, names))))
     if words:
         with suppress(ConfigError):  # A file without such columns still has the columns that are needed.
@@ -344,7 +341,7 @@ def table_with(spec: str, needed: Sequence[str] | None, *, beside: Sequence[str]
 
 
 def _of_all_or(spec: str, names: Sequence[str], beside: Sequence[str], gaps: Any, words: Sequence[str] = ()) -> Table:
-    """All columns of a table; those of these names, if others are of no use."""
+    """Read all columns of a table, or only the named ones if other columns are unusable."""
     try:
         return table(spec, beside=beside, words=words, gaps=gaps)
     except DataError:
@@ -374,8 +371,8 @@ def _load(
     loaded = emptied(load(), gaps)
     if loaded.ndim != 2:
         raise DataError(
-            f"The data of {spec} has {labels.count(loaded.ndim, 'dimension')}, and a table has 2. A vector becomes a "
-            "table by x[:, None]."
+            f"The data of {spec} has {labels.count(loaded.ndim, 'dimension')}, but a table needs 2 (rows and columns). "
+            "If it is a vector x, save x[:, None] instead."
         )
     require_matches(_DROPPED, loaded.columns, drop)
     loaded = loaded.without(matching(loaded.columns, drop))
@@ -392,12 +389,14 @@ def _source(spec: str) -> partial[Table]:
         if end in ENDINGS:
             return partial(ENDINGS[end], path=spec)
         if end in _OTHERS:
-            raise ConfigError(f"{spec} is no file that is read here. {_OTHERS[end]}", setting="path")
+            raise ConfigError(f"flower_pca cannot read {spec}: it ends in {end}. {_OTHERS[end]}", setting="path")
         if "(" not in spec and spec not in SOURCES and not Path(spec).expanduser().exists():
             raise not_found(spec)
         if "(" not in spec and spec not in SOURCES:
             with reading(spec, "a table") as file:  # The reader refuses a pipe or a device.
-                raise ConfigError(f"The name of {file} does not say what kind of file it is. End it in {_endings()}.")
+                raise ConfigError(
+                    f"The name of {file} does not tell which kind of file it is. Rename it to end in {_endings()}."
+                )
     rule = f"a name, a folder, a path that ends in {_endings()}, or a spec such as \"npz(path='x.npz', key='X')\""
     return partial(specs.bind(spec, SOURCES, what="The data source", rule=rule))
 
@@ -408,7 +407,7 @@ _DROPPED: Final = "column to leave out"
 def _parties_of_folder(
     path: str, pattern: str, ids: str | None, options: Mapping[str, Any], drop: Sequence[str], without: Sequence[str]
 ) -> list[Table]:
-    """The table of each party, one for each file: different columns of the same people."""
+    """Return one table per file. Each file holds different columns of the same people."""
     _, files = files_of(path, pattern, without)
     wanted, remedy = dict(options), f"If a column says whose row it is, name it: {option('ids', 'patient')}."
     if ids is not None:
@@ -418,7 +417,7 @@ def _parties_of_folder(
 
 
 def files_of(path: str, pattern: str, without: Sequence[str] = ()) -> tuple[Path, list[Path]]:
-    """The folder, and its files in the order of their names, numbers by their size; but for those to leave out."""
+    """Return the folder and its files, without those to leave out, ordered by name with client2 before client10."""
     with reading(path, "a folder with one file per client") as place:
         if not place.is_dir():
             raise (NotADirectoryError if place.exists() else FileNotFoundError)(str(place))
@@ -444,69 +443,71 @@ def files_of(path: str, pattern: str, without: Sequence[str] = ()) -> tuple[Path
 
 
 def _others(files: Sequence[Path]) -> list[Path]:
-    """Files that may be tables, by how they end, and are of no kind that is read."""
-    # names of other programs' own files begin so: of a lock on an open table, say
+    """Return the files that may be tables by their ending, but that flower_pca cannot read."""
+    # Other programs' files begin with these signs, for example the lock of an open table.
     seen = [file for file in files if not file.name.startswith((".", "~")) and ending(file) not in ENDINGS]
     return [file for file in seen if file.suffix.lower() in _UNREAD and file.stem.lower() not in _WORDS]
 
 
 def _is_no_file(path: Path) -> bool:
-    """Whether it is a pipe, a device or a folder. A link to nothing is none of these: it is read, and so named."""
+    """Return whether a path is a pipe, a device or a folder. A broken link is not: reading it names the fault."""
     return path.exists() and not path.is_file() and ending(path) != ".zarr"
 
 
 def _require_none(unread: Sequence[Path], folder: Path) -> None:
-    """Refuse a folder in which a site would be missing without a word."""
+    """Refuse a folder in which some file may be a site that would silently be missing."""
     if names := sorted(path.name for path in filter(_is_no_file, unread)):
-        what = "may be a site, but is no file" if len(names) == 1 else "may be sites, but are no files"
         raise DataError(
-            f"In {folder}, {enumeration(names)} {what} (a pipe, a device or a folder). Put files there instead, or "
-            f"write {option('without', names)}."
+            f"{folder} has {_possible(names, 'a name', 'names')}, but not as a regular file: {enumeration(names)}. "
+            f"Replace pipes, devices and folders by files, or leave them out with {option('without', names)}."
         )
     if names := sorted(file.name for file in unread):
-        which, are = ("a file", "is") if len(names) == 1 else ("files", "are")
         raise DataError(
-            f"{folder} has {which} that may be {'a site' if len(names) == 1 else 'sites'} and {are} of no kind that is "
-            f"read: {enumeration(names)}. Convert {'it' if len(names) == 1 else 'them'} to csv or parquet, or write "
-            f"{option('without', names)}."
+            f"{folder} has {_possible(names, 'a file', 'files')}, but flower_pca cannot read this kind of file: "
+            f"{enumeration(names)}. Convert to csv or parquet, or leave out with {option('without', names)}."
         )
+
+
+def _possible(names: Sequence[str], one: str, several: str) -> str:
+    """Write what may be a site, or several sites, for a message."""
+    return f"{one} that may be a site" if len(names) == 1 else f"{several} that may be sites"
 
 
 def _endings() -> str:
-    """The endings of files that are read; packed text is said once."""
+    """List the endings of files that can be read. The packed forms of text are mentioned once."""
     plain = (end for end in ENDINGS if not end.endswith((".gz", ".zip")))
     return f"{', '.join(plain)}; text also with .gz or .zip behind"
 
 
 def _tables(files: Sequence[Path], options: Mapping[str, Any], drop: Sequence[str], *, then: str = "") -> list[Table]:
-    """The tables of these files, less the columns to leave out."""
+    """Read the tables of these files, without the columns to leave out."""
     tables = [_read(file, options) for file in files]
     require_matches(_DROPPED, [name for table in tables for name in table.columns], drop)
     tables = [table.without(matching(table.columns, drop)) for table in tables]
     for table, file in zip(tables, files, strict=True):
         if table.words and then:
             raise DataError(
-                f"The columns of {file} must hold numbers, and there is {enumeration(table.words.values())}. {then}",
+                f"The columns of {file} must hold numbers, but there is {enumeration(table.words.values())}. {then}",
                 place=str(file),
             )
         if table.words:
             raise no_numbers(file, table.words)
     for table, file in zip(tables, files, strict=True):
-        # A site may have no row yet. Its columns must be those of the others, so a file without a line says nothing.
+        # A site may have no rows yet, but it must have the same columns. A file without a line has none.
         if table.ndim == 2 and not len(table) and (not table.columns or not any(map(len, tables))):
             raise no_rows(file)
     return tables
 
 
 def _read(file: Path, options: Mapping[str, Any]) -> Table:
-    """The table in a file, read with those options that all its like take."""
+    """Read the table of a file with the options that apply to its kind."""
     reader = ENDINGS[ending(file)]
     known = inspect.signature(reader).parameters
     own = {name: _of_file(value, file) if name in _OF_TEXT else value for name, value in options.items()}
     given = {name: value for name, value in own.items() if value is not None}
     gaps = None if "gaps" in known else given.pop("gaps", None)
     for name in given:
-        # What is said of text files in general is nothing to the others in the folder.
+        # Options of text files do not concern other files in the folder.
         if name not in known and name not in _OF_TEXT:
             raise ConfigError(
                 f"{file} cannot be read with {name}={shown(given[name])}. Leave {name} out, or use "
@@ -523,14 +524,14 @@ _OF_TEXT: Final = ("sep", "header", "decimal", "thousands", "encoding")
 
 
 def _of_file(value: Any, file: Path) -> Any:
-    """What is said of a file: the value itself, or of a mapping by files the value of this one."""
+    """Return an option's value for a file. A mapping holds one value per file."""
     if not isinstance(value, Mapping):
         return value
     return next((value[name] for name in (file.name, stem(file), file.parent.name) if name in value), None)
 
 
 def _sites(files: Sequence[Path]) -> list[str]:
-    """What clients are called: by files, or by their folders where all files are called alike."""
+    """Name clients by their files, or by their folders if the files have the same names."""
     parents = [file.parent.name for file in files]
     for names in ([stem(file) for file in files], [file.name for file in files], parents):
         if len(set(names)) == len(names):
@@ -539,13 +540,13 @@ def _sites(files: Sequence[Path]) -> list[str]:
 
 
 def usual_table(tables: Sequence[Table]) -> int:
-    """Where the first stands of those with the columns that most have: not all others are wrong where one is odd."""
+    """Return the position of the first table that has the most common columns."""
     headings = (Heading.of_names(table.names or (), table.shape[-1]) for table in tables)
     return usual_place(headings)
 
 
 def like(first: Table, table: Table, one: Path, other: Path) -> Table:
-    """The columns in the order of the first one's, by their names."""
+    """Put the columns of a table into the order of the first table, by name."""
     if table.names == first.names and table.shape[-1] == first.shape[-1]:
         return table
     if table.names and first.names and sorted(table.names) == sorted(first.names):
@@ -556,7 +557,7 @@ def like(first: Table, table: Table, one: Path, other: Path) -> Table:
 
 
 def is_table(file: Path) -> bool:
-    """Whether a file is one of rows, by its name."""
+    """Return whether a file is a table, judged by its name."""
     is_text = ending(file) == ".txt"
     return (
         ending(file) in ENDINGS
@@ -566,21 +567,20 @@ def is_table(file: Path) -> bool:
 
 
 def natural(file: Path) -> list[Any]:
-    """client2 before client10; of files that are called alike, by their folders."""
+    """Return a sort key that puts client2 before client10. Files with the same name are ordered by folder."""
     return [
-        # Python compares no number with a word: each has its kind in front.
+        # Python cannot compare a number with a word, so each has its kind in front.
         [(0, int(word), "") if word.isdigit() else (1, 0, word) for word in re.split(r"(\d+)", part)]
         for part in (file.name, *file.parent.parts)
     ]
 
 
 class Arrivals:
-    """The files of a folder, one batch each, in the order of their names. Files may arrive while
-    the run goes on.
+    """The files of a folder as batches, ordered by name. Files may arrive during the run.
 
-    A file counts once its name ends in one of `ENDINGS`; write it under another name and rename it,
-    so that it is never read half-written. Names must grow (a date, a number with leading zeros): a
-    file whose name comes before the newest one taken is never looked at.
+    A file counts once its name ends in one of `ENDINGS`. Write it under another name and then rename it, so that it is
+    never read half-written. Names must increase (a date, a number with leading zeros), because a file whose name comes
+    before the newest batch is never read.
 
     Parameters
     ----------
@@ -592,12 +592,12 @@ class Arrivals:
         self._path = Path(path).expanduser().absolute()
         if not self._path.is_dir():
             raise DataError(
-                f"There is no folder {self._path} to take a stream from. Make it first; files may arrive later.",
+                f"There is no folder {self._path} to read a stream from. Create it first. Files may arrive later.",
                 place=str(self._path),
             )
 
     def after(self, cursor: bytes) -> tuple[Any, bytes, int]:
-        """The batch in the first file whose name comes after the cursor, that name, and how many more there are."""
+        """Return the batch of the first file after the cursor, the name of the file, and how many files wait."""
         tables = filter(is_table, self._path.iterdir())
         names = sorted(path.name.encode() for path in tables)
         waiting = [name for name in names if name > cursor]

@@ -1,4 +1,4 @@
-"""Spreadsheets: .xlsx, .xls, .xlsb and .ods, by python-calamine. A file can only be read whole."""
+"""Read spreadsheets with python-calamine: .xlsx, .xls, .xlsb and .ods. A file can only be read whole."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from flower_pca.data.typed import table_of
 from flower_pca.names.columns import enumeration
 from flower_pca.names.table import Table
 
-_SIZE: Final = 4.0  # bytes of memory for each byte of a sheet that is written out: a cell is a number of Python's
+_SIZE: Final = 4.0  # Bytes of memory for each byte of an unpacked sheet, because each cell becomes a Python number.
 _ENCRYPTED: Final = b"E\x00n\x00c\x00r\x00y\x00p\x00t\x00e\x00d\x00P\x00a\x00c\x00k\x00a\x00g\x00e"
-_OLE: Final = b"\xd0\xcf\x11\xe0"  # how files of old Excel begin, and those that a password protects
+_OLE: Final = b"\xd0\xcf\x11\xe0"  # the first bytes of an old Excel file, or of one with a password
 
 
 def excel(
@@ -96,7 +96,7 @@ def _require_open(file: Path) -> None:
 
 
 def _written_out(file: Path) -> float:
-    """The bytes of all sheets before they were packed."""
+    """Return the size of all sheets after unpacking, in bytes."""
     if not zipfile.is_zipfile(file):
         return float(file.stat().st_size)
     with zipfile.ZipFile(file) as archive:
@@ -104,7 +104,7 @@ def _written_out(file: Path) -> float:
 
 
 def _sheet(file: Path, book: Any, sheet: str | int | None) -> Any:
-    """The sheet that is meant."""
+    """Return the chosen sheet, or the only sheet with cells."""
     names = list(book.sheet_names)
     if isinstance(sheet, str) and sheet in names:
         return book.get_sheet_by_name(sheet)
@@ -125,7 +125,7 @@ def _sheet(file: Path, book: Any, sheet: str | int | None) -> Any:
 
 
 def _require_names(file: Path, first: Sequence[Any], line: int) -> None:
-    """Refuse a first line that names nearly nothing: a title above the table, or merged cells."""
+    """Refuse a first line with hardly any name: a title above the table, or merged cells."""
     there = [cell for cell in first if _is_filled(cell)]
     if len(there) < len(first) and any(isinstance(cell, str) for cell in there):
         empty = labels.count(len(first) - len(there), "cell")

@@ -1,4 +1,4 @@
-"""Files of several arrays that are read by pieces: HDF5, zarr, and the .h5ad files of anndata."""
+"""Read files of several arrays in pieces: HDF5, zarr, and the .h5ad files of anndata."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _NAMES: Final = ("feature_names", "columns")  # Arrays with these names hold the
 
 
 def h5(*, path: str, key: str = "X", beside: Sequence[str] = (), ids: str | None = None, gaps: Any = None) -> Table:
-    """An array of an HDF5 file, which is read by pieces; others of it may go beside. Needs h5py.
+    """Read an array of an HDF5 file in pieces. Other arrays of the file may go beside. Needs h5py.
 
-    An array of text called feature_names or columns, of the length of a row, names the columns.
+    An array of text called feature_names or columns names the columns, if it is as long as a row.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def h5(*, path: str, key: str = "X", beside: Sequence[str] = (), ids: str | None
 def zarr(
     *, path: str, key: str | None = None, beside: Sequence[str] = (), ids: str | None = None, gaps: Any = None
 ) -> Table:
-    """A zarr array, or one of a group, which is read by pieces. Needs zarr.
+    """Read a zarr array, or one of a group, in pieces. Needs zarr.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ def zarr(
 
 
 def _of_arrays(file: Path, opened: Any, key: str, beside: Sequence[str], ids: str | None, gaps: Any) -> Table:
-    """The table of a file with several arrays, of which one has the rows."""
+    """Return the table of a file with several arrays, one of which has the rows."""
     members = list(opened)
     tables = [name for name in members if len(getattr(opened[name], "shape", ())) == 2]
     if key not in opened and key == "X" and len(tables) == 1:
@@ -111,7 +111,7 @@ def _of_arrays(file: Path, opened: Any, key: str, beside: Sequence[str], ids: st
 
 
 def _values(array: Any) -> Array:
-    """An array in memory, bytes as text."""
+    """Read an array into memory, with bytes as text."""
     values = np.asarray(array.asstr()[:] if _is_text(array) else array[:])
     if values.dtype.kind == "S":
         return np.char.decode(values, "utf-8")
@@ -119,7 +119,7 @@ def _values(array: Any) -> Array:
 
 
 def _is_text(array: Any) -> bool:
-    """Whether it is a dataset of HDF5 with text in it."""
+    """Return whether an array is an HDF5 dataset of text."""
     return hasattr(array, "asstr") and array.dtype.kind == "O"
 
 
@@ -133,7 +133,7 @@ def h5ad(
     beside: Sequence[str] | None = None,
     gaps: Any = None,
 ) -> Table:
-    """The cells of an .h5ad file, which are read by pieces; genes name the columns. Needs h5py.
+    """Read the cells of an .h5ad file in pieces. Genes name the columns. Needs h5py.
 
     The names of cells become the ids of the rows, and the columns of obs go beside.
 
@@ -205,8 +205,8 @@ def _matrix(file: Path, opened: Any, layer: str | None) -> Any:
 
 
 def _index(group: Any) -> list[str]:
-    """The names of the rows of a data frame in a file."""
-    if not hasattr(group, "keys"):  # files of old versions have a record for each row
+    """Return the row names of a data frame in a file."""
+    if not hasattr(group, "keys"):  # Old versions wrote a record for each row.
         values = np.asarray(group[:])
         return [_decoded(value) for value in values[(values.dtype.names or ("index",))[0]].tolist()]
     name = group.attrs.get("_index", "_index")
@@ -218,7 +218,7 @@ def _decoded(value: Any) -> str:
 
 
 def _columns(group: Any) -> Mapping[str, Any]:
-    """The columns of a data frame in a file, by name."""
+    """Return the columns of a data frame in a file, by name."""
     if not hasattr(group, "keys"):
         return {}
     index = group.attrs.get("_index", "_index")
@@ -226,7 +226,7 @@ def _columns(group: Any) -> Mapping[str, Any]:
 
 
 def _column(stored: Any) -> Array:
-    """A column of a data frame, of which categories and columns with gaps are groups."""
+    """Read a column of a data frame. Categories and columns with missing values are stored as groups."""
     if hasattr(stored, "shape"):
         return _values(stored)
     if "codes" in stored:

@@ -1,4 +1,4 @@
-"""Files of SPSS, Stata and SAS, by pyreadstat. They can only be read whole."""
+"""Read files of SPSS, Stata and SAS with pyreadstat. They can only be read whole."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from flower_pca.data.reading import reading, require_memory
 from flower_pca.data.typed import table_of
 from flower_pca.names.table import Table
 
-_SIZE: Final = 40  # bytes of memory for a cell while it is read: a number of Python's, and its place in a list
+_SIZE: Final = 40  # bytes of memory for a cell while it is read: a Python number, and its place in a list
 
 
 def spss(
@@ -25,7 +25,7 @@ def spss(
     encoding: str | None = None,
     max_gb: float = 1.0,
 ) -> Table:
-    """A file of SPSS: .sav or .zsav. Values that it declares missing are missing. Needs pyreadstat.
+    """Read a file of SPSS: .sav or .zsav. Values that the file declares missing become NaN. Needs pyreadstat.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def stata(
     encoding: str | None = None,
     max_gb: float = 1.0,
 ) -> Table:
-    """A file of Stata: .dta. Its missing values, . and .a to .z, are missing. Needs pyreadstat.
+    """Read a file of Stata: .dta. Its missing values, . and .a to .z, become NaN. Needs pyreadstat.
 
     The parameters are those of `spss`.
     """
@@ -74,7 +74,7 @@ def sas(
     encoding: str | None = None,
     max_gb: float = 1.0,
 ) -> Table:
-    """A file of SAS: .sas7bdat, or .xpt, its transport format. Needs pyreadstat.
+    """Read a file of SAS: .sas7bdat, or .xpt, its transport format. Needs pyreadstat.
 
     The parameters are those of `spss`.
     """
@@ -97,7 +97,7 @@ def _read(
         import pyreadstat
     read: Callable[..., Any] = getattr(pyreadstat, reader)
     with reading(path, rule) as file:
-        file.stat()  # pyreadstat has its own error about a file that is not there
+        file.stat()  # pyreadstat raises an error of its own if the file is missing.
         try:
             about = read(str(file), metadataonly=True, encoding=encoding)[1]
             cells = (about.number_rows or 0) * (about.number_columns or 0)
@@ -110,7 +110,7 @@ def _read(
 
 
 def _errors(package: Any) -> tuple[type[Exception], ...]:
-    """What it raises: one kind of error more since a later version."""
+    """Return the errors that pyreadstat raises. Newer versions have one kind more."""
     return tuple(getattr(package, name) for name in ("ReadstatError", "PyreadstatError") if hasattr(package, name))
 
 

@@ -1,7 +1,7 @@
-"""Text files: their encoding, and those that are packed.
+"""Read text files of any encoding, plain or packed.
 
-Text may have a byte-order mark, the encoding that is given, or UTF-8. What cannot be decoded is
-named by its line and its byte, with the option that may read it.
+A file is decoded by its byte-order mark, by the given encoding, or as UTF-8. If a byte cannot be decoded, the error
+names its line and its position, and the option that may help.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.shown import shown
 from flower_pca.data.reading import ending, stem
 
-_MARKS: Final = {  # the longer ones first: that of UTF-16 begins that of UTF-32
+_MARKS: Final = {  # Longer marks come first, because the mark of UTF-32 begins with the mark of UTF-16.
     codecs.BOM_UTF8: "utf-8-sig",
     codecs.BOM_UTF32_LE: "utf-32",
     codecs.BOM_UTF32_BE: "utf-32",
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
 }
-# what to try next
+# Encodings to try next.
 _OTHER: Final = {"utf-16": "utf-8", "utf-32": "utf-8", "latin-1": "cp1252"}
-_LOOK: Final = 4096  # bytes that are looked at for what a file is
+_LOOK: Final = 4096  # bytes at the start that show what kind of file it is
 _PACKED: Final = {b"\x1f\x8b": "gzip", b"PK\x03\x04": "zip", b"BZh": "bzip2", b"\xfd7zXZ": "xz"}
 
 
 @contextmanager
 def text_of(file: Path, encoding: str | None) -> Iterator[TextIO]:
-    """The file, opened as text; errors about bytes say where they are, and what to do."""
+    """Open the file as text. An error about a byte says where it is and what to do."""
     usual = "utf-8"
     if encoding is not None:
         usual = _codec(encoding)
@@ -45,7 +45,7 @@ def text_of(file: Path, encoding: str | None) -> Iterator[TextIO]:
     used = next(marked, usual)
     _require_text(file, start, used, given=encoding is not None)
     try:
-        # The csv module wants ends of lines as they are: a cell in quotes may have some.
+        # The csv module wants line ends as they are, because a quoted cell may contain some.
         with bytes_of(file) as raw, io.TextIOWrapper(raw, encoding=used, newline="") as lines:
             yield lines
     except UnicodeError as error:
@@ -58,14 +58,14 @@ def text_of(file: Path, encoding: str | None) -> Iterator[TextIO]:
 
 @contextmanager
 def bytes_of(file: Path) -> Iterator[Any]:
-    """The bytes of a text file, also of one that is packed by gzip or zip."""
+    """Open the bytes of a text file, unpacked if it is gzip or zip."""
     kind = ending(file)
     if kind.endswith(".gz"):
         with gzip.open(file, "rb") as raw:
             yield raw
     elif kind.endswith(".zip"):
         with zipfile.ZipFile(file) as archive:
-            # macOS packs a folder of its own beside what it is given.
+            # macOS adds a folder of its own to a zip file.
             inside = [name for name in archive.namelist() if not name.endswith("/") and not name.startswith("__MACOSX")]
             if len(inside) != 1:
                 raise DataError(
@@ -81,7 +81,7 @@ def bytes_of(file: Path) -> Iterator[Any]:
 
 
 def option(file: Path, **options: Any) -> str:
-    """How to read the file with these options, alone or in a folder."""
+    """Return how to read the file with these options, alone or in a folder."""
     given = ", ".join(f"{name}={value!r}" for name, value in options.items())
     of_this = ", ".join(f"{name}={ {stem(file): value}!r}" for name, value in options.items())
     return f"Write csv(path={str(file)!r}, {given}); of a folder, folder(..., {of_this})"
@@ -92,7 +92,7 @@ def _codec(encoding: object) -> str:
         if not isinstance(encoding, str):
             raise LookupError(encoding)
         found = codecs.lookup(encoding)
-        # Python has hex and zip under such names as well, which make no text.
+        # Python also knows codecs such as hex and zip, which do not produce text.
         if not found._is_text_encoding:
             raise LookupError(encoding)
     except (LookupError, ValueError) as error:
@@ -106,19 +106,19 @@ def _codec(encoding: object) -> str:
 
 
 def _require_text(file: Path, start: bytes, used: str, *, given: bool) -> None:
-    """Refuse a packed file, or one with zeros between its letters, as UTF-16 has without a mark."""
+    """Refuse a packed file, or UTF-16 text without a mark, which has zeros between its letters."""
     marked = (name for mark, name in _PACKED.items() if start.startswith(mark))
     packed = next(marked, None)
     if packed is not None:
         raise DataError(f"The data file {file} is packed by {packed}. Unpack it.", place=str(file))
-    # There zeros belong to letters.
+    # In these encodings, zeros are part of letters.
     if "16" in used or "32" in used or b"\0" not in start:
         return
     remedy = "Mend the line, or name the source by a spec that reads this kind of file."
-    # UTF-16 has a zero in every other byte of Latin letters; a few are a damaged line.
+    # In UTF-16, every other byte of Latin text is zero. A few zeros alone are a damaged line.
     if not given and 4 * start.count(0) >= len(start):
         order = "utf-16-be"
-        # Latin letters have their zero second
+        # With the low byte first, the zero comes second.
         if start[1::2].count(0) >= start[::2].count(0):
             order = "utf-16-le"
         remedy = f"{option(file, encoding=order)} if it is in UTF-16."
@@ -129,13 +129,13 @@ def _require_text(file: Path, start: bytes, used: str, *, given: bool) -> None:
 
 
 def _place(file: Path, used: str) -> str:
-    """The first byte that is none of this encoding, and its line; "" where lines cannot be told before decoding."""
+    """Return the first byte that is not valid in this encoding, and its line, or "" if lines cannot be found."""
     if "16" in used or "32" in used:
         return ""
     with bytes_of(file) as raw:
         for number, line in enumerate(raw, 1):
             try:
-                # The mark counts as a letter here, so that bytes of the first line keep their places.
+                # The byte-order mark counts here, so that bytes of the first line keep their positions.
                 line.decode(used.removesuffix("-sig"))
             except UnicodeError as error:
                 at = getattr(error, "start", 0)

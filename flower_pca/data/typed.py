@@ -1,4 +1,4 @@
-"""Columns of values that another package has read from a file: numbers become features, and words are kept apart."""
+"""Tables from columns that another package has read from a file: numbers become features, words are kept apart."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def table_of(
     gaps: Any,
     line: Callable[[int], int] | None = None,
 ) -> Table:
-    """The table of a file with these columns, which are lists of values; `line`: where a row is written."""
+    """Return the table of a file from its columns, which are lists of values. `line` maps a row to its place."""
     without, n = Gaps.of(gaps), len(columns[0]) if columns else 0
     every = [labels.clean(name) for name in names]
     features, apart, words = chosen(file, every, wanted, with_ids(beside, ids))
@@ -59,7 +59,7 @@ def table_of(
 
 
 def _numbers(values: Any, words: frozenset[str]) -> tuple[Array, list[int]]:
-    """The numbers of a column, NaN in its gaps, and the rows that hold none."""
+    """Return the numbers of a column, with NaN for missing values, and the rows that hold words."""
     if isinstance(values, np.ndarray) and values.dtype.kind in "fiub":
         return values.astype(np.float64), []
     numbers, bad = np.empty(len(values)), []
@@ -76,7 +76,7 @@ def _numbers(values: Any, words: frozenset[str]) -> tuple[Array, list[int]]:
 
 
 def _number(value: Any) -> float:
-    """A number that is written as text, as spreadsheets have some; NaN of all else."""
+    """Return a number that is written as text, as in some spreadsheets, else NaN."""
     try:
         return float(value) if isinstance(value, str) and "_" not in value else math.nan
     except ValueError:
@@ -84,7 +84,7 @@ def _number(value: Any) -> float:
 
 
 def _labels(values: Any, words: frozenset[str]) -> Array:
-    """Labels as numbers if all are, else as text."""
+    """Return labels as numbers if all are numbers, else as text."""
     plain = list(values)
     if plain and all(isinstance(value, Real) and not isinstance(value, bool) for value in plain):
         return np.array(plain)

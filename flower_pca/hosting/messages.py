@@ -17,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from flower_pca import wire
+from flower_pca.base import labels
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.core.stage import Broadcast
@@ -28,9 +29,9 @@ _HOSTED: Final = "hosted"
 # the numbers of the clients that a virtual node hosts, among its properties
 _PLAYED: Final = "clients"
 _NAMES, _ARRAYS = "names", "arrays"
-_ANSWER, _CHECK = "The answer of a node", "Look at the log of that node."
-_MESSAGE: Final = "A message for the clients that a node hosts"
-LACKING: Final = ProtocolError(f"{_ANSWER} has nothing for one of its clients. {_CHECK}")
+_ANSWER, _CHECK = "The answer of a virtual node", "Look at the log of that node."
+_MESSAGE: Final = "A message for the clients of a virtual node"
+LACKING: Final = ProtocolError(f"{_ANSWER} has no part for one of its clients. {_CHECK}")
 TWICE: Final = ProtocolError(f"{_ANSWER} has two parts for one of its clients. {_CHECK}")
 
 
@@ -86,7 +87,7 @@ def read_request(content: Content, kind: str) -> Iterator[tuple[int, list[Array]
     hosted = records.values_in(content, _HOSTED)
     if not hosted:
         raise ProtocolError(
-            'The message is not for the clients that this node hosts. Use a strategy with hosted="stacked".'
+            'The message is for a single client, but this node hosts several. Use a strategy with hosted="stacked".'
         )
     clients = _list_of(hosted, _PLAYED, int, who=_MESSAGE)
     names = _json(hosted, _NAMES, dict, who=_MESSAGE)
@@ -148,7 +149,10 @@ def _members(content: Content, name: str, kind: str) -> Iterator[tuple[int, Call
     stacks = records.arrays_in(content, f"{name}.{_ARRAYS}")
     alike = all(a.ndim > 0 and len(a) == len(clients) for a in stacks)
     if not alike or len(stacks) != len(by_columns) or not len(clients) == len(examples) == len(metrics):
-        raise ProtocolError(f"{_ANSWER} does not have one part for each of its clients. {_CHECK}")
+        raise ProtocolError(
+            f"{_ANSWER} lists {labels.count(len(clients), 'client')}, but its arrays and metrics are for another "
+            f"number of clients. {_CHECK}"
+        )
     for i, client in enumerate(clients):
         arrays = [_single(a, i, by) for a, by in zip(stacks, by_columns, strict=True)]
         yield client, partial(_answer, kind, metrics[i], examples[i], arrays)
@@ -173,7 +177,7 @@ def _json(values: Mapping[str, Any], name: str, kind: type[Any], *, who: str = _
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, kind):
-        raise ProtocolError(f"{who} has no {name} that can be read as JSON. {_remedy(who)}")
+        raise ProtocolError(f'{who} has no "{name}" that can be read as JSON. {_remedy(who)}')
     return found
 
 
@@ -182,7 +186,7 @@ def _list_of(values: Mapping[str, Any], name: str, kind: type[Any], *, who: str 
     found = values.get(name)
     # The types are compared, because isinstance takes True for an int.
     if not isinstance(found, list) or any(type(item) is not kind for item in found):
-        raise ProtocolError(f"{who} has no list of {kind.__name__} under {name}. {_remedy(who)}")
+        raise ProtocolError(f'{who} has no "{name}" that is a list of {kind.__name__}. {_remedy(who)}')
     return found
 
 
@@ -210,7 +214,7 @@ def read_properties(content: Content) -> tuple[int, ...]:
         return ()
     clients = _list_of(properties, _PLAYED, int)
     if len(set(clients)) != len(clients) or min(clients, default=0) < 0:
-        raise ProtocolError(f"The clients of a node are not listed by number, each once. {_CHECK}")
+        raise ProtocolError(f"A virtual node lists a client twice, or by a negative number. {_CHECK}")
     return tuple(clients)
 
 

@@ -50,8 +50,8 @@ def _check(named: Sequence[object], clients: frozenset[int]) -> None:
     for client in named:
         if type(client) is not int or client not in clients or client in seen:
             raise ProtocolError(
-                f"The message names client {shown(client)[:50]}, which is none of the {len(clients)} that this node "
-                f"hosts, or is named twice. {records.SENDER}"
+                f"The message names client {shown(client)[:50]} twice, or this client is not among the {len(clients)} "
+                f"clients of this virtual node. {records.SENDER}"
             )
         seen.add(client)
 

@@ -44,7 +44,8 @@ class Components(NamedTuple):
         missing = [name for name in order if name not in place]
         if missing:
             raise ConfigError(
-                f"The start lacks column {missing[0]}. Start from a result that has it, or leave start out.",
+                f"The result to start from has no column {missing[0]}. Start from a result that has it, or leave "
+                f"{option('init')} out.",
                 setting="init",
             )
         places = [place[name] for name in order]
@@ -70,7 +71,7 @@ def basis(init: Start, r: int, wanted: tuple[str, ...] | None) -> tuple[Array, t
         given = given.arrange(wanted)
     rows = given.components_
     if rows.shape[0] != r or rows.shape[1] < r:
-        raise _refusal(f"the run needs as many rows as {option('n_components', r)}, and no fewer columns", rows)
+        raise _refusal(f"a run with {option('n_components', r)} needs {r} rows and at least {r} columns", rows)
     if given.scale_ is not None:
         rows = rows * given.scale_
     return linalg.orth(rows.T), wanted
@@ -151,7 +152,7 @@ def components_of(init: Start) -> Components:
     if rows.ndim == 3:
         rows = rows[-1]
     if rows.ndim != 2 or 0 in rows.shape or not np.isfinite(rows).all():
-        raise _refusal("they must be a matrix of finite numbers", rows)
+        raise _refusal("a start needs a matrix of finite numbers", rows)
     return Components(rows, getattr(found, "scale_", None), getattr(found, "feature_names_in_", None))
 
 
@@ -179,10 +180,20 @@ def refuse_setting(algorithm: Algorithm[Any], init: Start) -> None:
 
 
 def _loaded(init: Start) -> Any:
-    return PCAResult.load(init) if isinstance(init, str | os.PathLike) else init
+    if not isinstance(init, str | os.PathLike):
+        return init
+    try:
+        return PCAResult.load(init)
+    except FileNotFoundError as error:
+        raise ConfigError(
+            f"{option('init')} is {shown(init)}, and there is no file of this name. Give the result of an earlier run, "
+            "its file, or an array with one component per row.",
+            setting="init",
+            value=init,
+        ) from error
 
 
 def _refusal(need: str, rows: Array) -> ConfigError:
     return ConfigError(
-        f"The components to start from have shape {rows.shape}, and {need}. Give one component per row.", setting="init"
+        f"The components to start from have shape {rows.shape}, but {need}. Give one component per row.", setting="init"
     )

@@ -288,7 +288,7 @@ class Stream:
             )
         if step > self._position + _AHEAD:  # an iterator may have no end
             raise DataError(
-                f"Step {step} of the iterator of {self.who} is more than {_AHEAD} steps ahead. Ask for the next one."
+                f"Step {step} is more than {_AHEAD} steps ahead of the iterator of {self.who}. Ask for the next step."
             )
         while self._position < step:
             self._newest, self._next = self._next, next(self._source, None)

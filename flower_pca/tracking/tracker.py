@@ -205,8 +205,8 @@ class Tracker(Stage[TrackState]):
             d, width = reply["S"].shape
             if width != min(self._width(state), d):
                 raise ProtocolError(
-                    f"S of an answer has {labels.count(width, 'column')}, and {min(self._width(state), d)} were asked "
-                    f"for. {ASK_CLIENT}"
+                    f"A client answered with a matrix S of {labels.count(width, 'column')}, but the server asked for "
+                    f"{min(self._width(state), d)}. {ASK_CLIENT}"
                 )
 
     def merging(self, state: TrackState) -> Merge:

@@ -26,5 +26,5 @@ def test_clients_of_a_message_are_hosted_ones_each_once(named, monkeypatch):
         with pytest.raises(NotEnoughNodes):
             strategies.PCAStrategy("ssi(max_rounds=2)", n_components=2, hosted="stacked").fit(grid)
     said = "\n".join(lines)
-    assert "which is none of the 2 that this node hosts, or is named twice" in said
+    assert "twice, or this client is not among the 2 clients of this virtual node." in said
     assert not any(context.state for context in grid.nodes.values())

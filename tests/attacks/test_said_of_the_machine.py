@@ -101,7 +101,7 @@ def test_a_host_of_many_clients_tells_no_words_either():
     content.config_records["hosted"] = ConfigRecord({"clients": [0], "names": "Geheim"})
     with in_a_run(), pytest.raises(RefusalError) as error:
         app_of_hosts(Message(content, dst_node_id=5, message_type="train"), Context(1, 5, {}, RecordDict(), {}))
-    rule = "A message for the clients that a node hosts has no names that can be read as JSON."
+    rule = 'A message for the clients of a virtual node has no "names" that can be read as JSON.'
     assert str(error.value) == f"{rule} {wire.records.SENDER}"
 
 

@@ -393,7 +393,7 @@ def test_a_file_that_may_be_a_site_is_an_error_until_it_is_left_out(tmp_path, ca
     out = ["--out", str(tmp_path / "out")]
     assert cli.main(["run", str(tmp_path), *out]) == 2
     printed = capsys.readouterr().err
-    assert "may be a site and is of no kind that is read: trier.rds" in printed
+    assert "may be a site, but flower_pca cannot read this kind of file: trier.rds" in printed
     option = re.search(r"--without \S+\w", printed)[0].split()
     assert cli.main(["run", str(tmp_path), *out, *option]) == 0
     assert sources.table(str(tmp_path), without=["trier"]).sites == ("bonn", "jena")

@@ -142,8 +142,11 @@ SOURCE = [
         "^n is 3, and each of the 4 clients needs at least one row. Use fewer clients.",
     ),
     Refused({"text": "sklearn('iriss')"}, "must be one of 'breast_cancer', .* Got 'iriss'. Did you mean 'iris'?"),
-    Refused({"text": "x.gz"}, "^x.gz is no file that is read here. Unpack it first."),
-    Refused({"text": "x.dat"}, "^x.dat is no file that is read here. Rename it to .txt if it is a table of text."),
+    Refused({"text": "x.gz"}, "^flower_pca cannot read x.gz: it ends in .gz. Unpack it first.$"),
+    Refused(
+        {"text": "x.dat"},
+        "^flower_pca cannot read x.dat: it ends in .dat. Rename it to .txt if it is a table of text.$",
+    ),
     Refused({"text": "x.rds"}, "^No file or folder named 'x.rds'", DataError),
 ]
 MISSING_FILE = [Refused({"reader": name}, "^No file or folder named '.*none'.", DataError) for name in FILES]
@@ -185,8 +188,8 @@ ARRAY_OF_PATIENTS = [
 ARCHIVE = [
     Refused(
         {"npz": {"X": SQUARES, "y": SQUARES[:, 0]}, "options": ", key='y'"},
-        "^The data of npz(path='/.*/x.npz', key='y') has 1 dimension, and a table has 2. A vector becomes a table "
-        "by x[:, None].",
+        "^The data of npz(path='/.*/x.npz', key='y') has 1 dimension, but a table needs 2 (rows and columns). If it "
+        "is a vector x, save x[:, None] instead.$",
         DataError,
     ),
     Refused(
@@ -348,14 +351,15 @@ INBOX = [
 ARRIVALS = [
     Refused(
         {"path": "/none/such"},
-        "There is no folder /none/such to take a stream from. Make it first; files may arrive later.",
+        "There is no folder /none/such to read a stream from. Create it first. Files may arrive later.",
         DataError,
     )
 ]
 PARTIES = [
     Refused(
         {"spec": "synthetic(n=9, d=4)", "ids": "who"},
-        "ids is for csv, parquet and npz files, and this source is another. Leave ids out.",
+        "^synthetic(n=9, d=4) has no column of row identifiers, because ids works with csv, parquet and npz files "
+        "only. Leave ids out.$",
     )
 ]
 PARTITION = [

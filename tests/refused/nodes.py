@@ -72,7 +72,13 @@ STRATEGIES = [
     Refused({"name": "STMiss", "oversampel": 2}, "'oversampel'.*Did you mean 'oversample'"),
 ]
 STANDARDIZE = [Refused({"missing": "median"}, "missing must be one of 'error', 'own_mean', 'mean'")]
-HOSTS = [Refused({}, "The message is not for the clients that this node hosts. Use", Exception)]
+HOSTS = [
+    Refused(
+        {},
+        'The message is for a single client, but this node hosts several. Use a strategy with hosted="stacked".',
+        Exception,
+    )
+]
 NODES = [
     Refused(
         {"hosted": "stacked"}, "hosts no clients but is a client itself, and hosted='stacked' is for nodes that host"

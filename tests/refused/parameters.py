@@ -83,8 +83,8 @@ ALGORITHM = [
     Refused({"algorithm": "faps", "penalty": "mine"}, "penalty of faps must be .*paper.*measured.* Got 'mine'"),
     Refused(
         {"algorithm": "exact_per_pca", "gain_tol": 1e-5, "acceleration": "none"},
-        'gain_tol of exact_per_pca is 1e-05, and with acceleration="none" it must be 0. Use acceleration="lbfgs", '
-        "whose steps show saddles.",
+        '^gain_tol=1e-05 of exact_per_pca has no effect with acceleration="none". Leave gain_tol out, or use '
+        'acceleration="lbfgs".$',
     ),
     Refused(
         {"algorithm": "triple_pca", "local_components": "auto"},
@@ -104,8 +104,8 @@ ALGORITHM = [
             (1.5, "must be a whole number of at least 0, or a mapping from clients to such numbers. Got 1.5. Write {"),
             (
                 "three",
-                "local_components of exact_per_pca is 'three', and it must be a whole number of at least 0, 'auto', "
-                "or a mapping from clients to such numbers. Write 'auto', say.",
+                "^local_components of exact_per_pca cannot be 'three'. Give a whole number of at least 0, 'auto', or a "
+                "mapping from clients to such numbers.$",
             ),
             ({}, "must be a whole number of at least 0, or a mapping .* Got {}."),
             ({0: -1}, f"{OWN}for client 0 must be a whole number of at least 0. Got -1."),
@@ -117,14 +117,15 @@ ALGORITHM = [
     *[
         Refused(
             {"algorithm": name, "local_components": "Auto"},
-            f"local_components of {name} is 'Auto', and it must be a whole number of at least 0, 'auto', or a mapping",
+            f"local_components of {name} cannot be 'Auto'. Give a whole number of at least 0, 'auto', or a mapping",
         )
         for name in ("exact_per_pca", "per_pca")
     ],
     *[
         Refused(
             {"algorithm": name, "local_components": "auto", "init": "random"},
-            f'local_components of {name} cannot be \'auto\' with init="random". Use init="projection", which chooses',
+            f"local_components of {name} cannot be 'auto' with init=\"random\", because a random start does not look "
+            'at the rows. Use init="projection".$',
         )
         for name in ("exact_per_pca", "per_pca")
     ],

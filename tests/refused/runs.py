@@ -283,19 +283,27 @@ SIMULATE = [
         "^init takes an earlier result, its file, or components to begin with, and 'random' is a setting of dcf_pca. "
         "Write \"dcf_pca(init='random')\" for the algorithm instead.$",
     ),
+    *[
+        Refused(
+            {"algorithm": "krylov", "init": name},
+            f"^init is {name!r}, and there is no file of this name. Give the result of an earlier run, its file, or an "
+            "array with one component per row.$",
+        )
+        for name in ("random", "none.npz")
+    ],
     Refused(
         {"algorithm": "uda", "init": np.eye(8)[:2]},
         "The algorithm with a start must be one that iterates: krylov, .* Got uda. Use krylov",
     ),
     Refused(
         {"init": np.full((2, 8), np.nan)},
-        "The components to start from have shape (2, 8), and they must be a matrix of finite numbers. Give one "
+        "The components to start from have shape (2, 8), but a start needs a matrix of finite numbers. Give one "
         "component per row.",
         ValueError,
     ),
     Refused(
         {"init": np.ones(8)},
-        "The components to start from have shape (8,), and they must be a matrix of finite numbers. Give one "
+        "The components to start from have shape (8,), but a start needs a matrix of finite numbers. Give one "
         "component per row.",
         ValueError,
     ),

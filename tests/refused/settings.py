@@ -194,7 +194,12 @@ AS_IT_STANDS = [
         '^The algorithm comes first, and the data second: simulate("krylov", shards, n_components=2).$',
     ),
 ]
-STARTED = [Refused({"columns": ["weight", *"abcde"]}, "The start lacks column weight. Start from a result that has it")]
+STARTED = [
+    Refused(
+        {"columns": ["weight", *"abcde"]},
+        "^The result to start from has no column weight. Start from a result that has it, or leave init out.$",
+    )
+]
 MADE = [
     *[
         Refused({"algorithm": spec}, f"^There is no algorithm named {word!r}. The algorithms are {LISTED}. {remedy}$")

@@ -405,15 +405,15 @@ class Personalized(Iterative[S]):
     def _check_auto(self, word: str) -> None:
         if word != held_out.AUTO:
             raise ConfigError(
-                f"local_components of {self.name} is {shown(word)}, and it must be a whole number of at least 0, "
-                f"'{held_out.AUTO}', or a mapping from clients to such numbers. Write '{held_out.AUTO}', say.",
+                f"local_components of {self.name} cannot be {shown(word)}. Give a whole number of at least 0, "
+                f"'{held_out.AUTO}', or a mapping from clients to such numbers.",
                 setting="local_components",
                 value=word,
             )
         if self.init == "random" and self.given is None:
             raise ConfigError(
-                f'local_components of {self.name} cannot be {shown(word)} with init="random". Use init="projection", '
-                "which chooses own components beside U.",
+                f'local_components of {self.name} cannot be {shown(word)} with init="random", because a random start '
+                'does not look at the rows. Use init="projection".',
                 setting="local_components",
                 value=word,
             )

@@ -309,8 +309,8 @@ class ExactPerPCA(Personalized[ExactState]):
         checks.number(f"gain_tol of {self.name}", self.gain_tol, least=0.0, remedy="Try 1e-5.")
         if self.gain_tol and self.acceleration == "none":
             raise ConfigError(
-                f'gain_tol of {self.name} is {self.gain_tol}, and with acceleration="none" it must be 0. Use '
-                'acceleration="lbfgs", whose steps show saddles.',
+                f'gain_tol={self.gain_tol} of {self.name} has no effect with acceleration="none". Leave gain_tol out, '
+                'or use acceleration="lbfgs".',
                 setting="gain_tol",
                 value=self.gain_tol,
             )

@@ -170,7 +170,7 @@ class Rotation:
     explained_variance_ratio : ndarray of shape (k,)
         Likewise, as a share of all variance.
     feature_names : ndarray of shape (d,) or None
-        Names of the columns; None where they go by position.
+        Names of the columns. None if columns are matched by position.
     result : PCAResult
         What has been rotated.
     """

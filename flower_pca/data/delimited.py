@@ -51,19 +51,19 @@ class Sheet:
     file : path
         The file.
     encoding : str or None
-        What it is said to be encoded in, if anything.
+        The encoding that the caller gave, if any.
     cells : Cells
-        How lines are cut, and what a number is.
+        How a line is split, and how numbers are written.
     above : int
-        Lines above all records: one by which Excel is told the separator.
+        The number of lines above all records: 1 if a line such as sep=; tells Excel the separator, else 0.
     header : bool
         Whether the first record holds names.
     width : int
-        Cells of a record.
+        The number of cells of a record.
     words : sequence of frozenset of str
-        By the place of a column, the words that stand for a missing value there.
+        The words that stand for a missing value, for each column by position.
     tail : list of int
-        The lines at the end that hold separators only; known once all records have been read.
+        The lines at the end that hold separators only. They are known once all records have been read.
     """
 
     file: Path
@@ -159,25 +159,26 @@ def csv(
     path : str
         The file.
     columns : sequence of str or None, default=None
-        Names of the columns to use; all that are not beside, if left out. Without names they are 1, 2, ...
+        Names of the columns to use. By default, all that are not in `beside`. In a file without names, columns are
+        called 1, 2, ...
     beside : sequence of str, default=()
-        Names of columns that are no features: labels, or whose row it is. They may be text.
+        Names of columns that are not features: labels, or row identifiers. They may be text.
     ids : str or None, default=None
-        The name of a column that says whose row it is, for runs over columns of the same people. It may be text.
+        The name of the column of row identifiers, for runs over columns of the same people. It may be text.
     sep : str or None, default=None
-        What stands between two cells; found in the file, if left out.
+        The separator between cells. By default, it is found in the file.
     header : bool or None, default=None
-        Whether the first line holds names; found out by whether it is all numbers, if left out.
+        Whether the first line holds names. By default, it does unless it is all numbers.
     decimal : str or None, default=None
-        What stands before decimals, "." or ","; found in the file, if left out and if the file is clear.
+        The decimal mark, "." or ",". By default, it is found in the file.
     thousands : str or None, default=None
-        What may stand between thousands: ",", ".", "'" or " "; of "," and "." the one that does not stand before
-        decimals, if left out; "" for nothing.
+        The thousands separator: ",", ".", "'" or " ", or "" for none. By default, it is the mark of "," and "." that
+        is not the decimal mark.
     encoding : str or None, default=None
-        Of the file: "latin-1", say. If left out, what its byte-order mark says, else UTF-8.
+        The encoding of the file, for example "latin-1". By default, it follows the byte-order mark, or is UTF-8.
     gaps : default=None
-        What stands for a missing value, beside empty cells and NA: [".", "?", -999]; or such lists by column: {"age":
-        [-999], "lab_*": ["."]}.
+        Values that stand for a missing value, in addition to empty cells and NA: [".", "?", -999], or such lists by
+        column: {"age": [-999], "lab_*": ["."]}.
     """
     without = Gaps.of(gaps)
     check_marks(sep, decimal, thousands)

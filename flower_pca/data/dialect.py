@@ -51,13 +51,13 @@ class Cells:
     Attributes
     ----------
     sep : str
-        What stands between two cells.
+        The separator between cells.
     decimal : str
-        What stands before decimals.
+        The decimal mark.
     thousands : str
-        What may stand between thousands; "" for nothing.
+        The thousands separator, or "".
     gaps : frozenset of str
-        The words that stand for a missing value, beside those that always do.
+        The words that stand for a missing value, in addition to the usual ones.
     """
 
     sep: str
@@ -208,9 +208,9 @@ class Marks:
     Attributes
     ----------
     first : dict
-        By the kind: the cell, its line, and its column by position.
+        For each kind: the cell, its line, and the position of its column.
     columns : defaultdict
-        By the kind: the columns that have such numbers.
+        For each kind: the columns that have such numbers.
     """
 
     first: dict[str, tuple[str, int, int]] = field(default_factory=dict)
@@ -230,7 +230,7 @@ class Marks:
             digits = cell.strip().translate(_BLANKS).lstrip("+-")
             if not digits or (not digits[0].isdigit() and digits[0] not in ".,"):
                 continue
-            # The order matters: 1.008 fits both patterns, so an earlier pattern must not claim it.
+            # Kinds are tried in this order, because 1.008, which is unclear, also has the form of a decimal.
             for kind, written in _NUMBERS.items():
                 if written.fullmatch(digits):
                     self.first.setdefault(kind, (cell.strip(), line, place))

@@ -114,9 +114,9 @@ def svmlight(*, path: str, features: int | None = None, max_gb: float = 1.0) -> 
     path : str
         The file.
     features : int or None, default=None
-        The number of columns, where the last ones may not occur in this file.
+        The number of columns, needed if the last columns have no entry in this file.
     max_gb : float, default=1.0
-        How much memory the file may take, as it can only be read whole.
+        The memory limit, because the file can only be read whole.
     """
     if features is not None:
         checks.integer("features", features, least=1)
@@ -153,11 +153,11 @@ def parquet(
     path : str
         The file.
     columns : sequence of str or None, default=None
-        Names of the columns to use; all that are not beside, if left out.
+        Names of the columns to use. By default, all that are not in `beside`.
     beside : sequence of str, default=()
-        Names of columns that are no features: labels, or whose row it is. They may be text.
+        Names of columns that are not features: labels, or row identifiers. They may be text.
     ids : str or None, default=None
-        The name of one that says whose row it is, for runs over columns of the same people. It may be text.
+        The name of the column of row identifiers, for runs over columns of the same people. It may be text.
     gaps : default=None
         Numbers that stand for a missing value: [-999], or lists by column.
     """
@@ -250,9 +250,9 @@ def mtx(*, path: str, transpose: bool = False, max_gb: float = 1.0) -> Table:
     path : str
         The file.
     transpose : bool, default=False
-        Whether its columns are the rows to use, as in files of genes by cells.
+        Whether to transpose the matrix, for example if a file stores genes by cells.
     max_gb : float, default=1.0
-        How much memory the file may take, as it can only be read whole.
+        The memory limit, because the file can only be read whole.
     """
     from scipy.io import mminfo, mmread
 

@@ -133,21 +133,21 @@ class Inbox:
     path : str or path
         The folder.
     interval : float, default=60.0
-        Seconds from one look to the next, while nothing is there to be read.
+        Seconds from one look to the next while there is nothing to read.
     batch : int, default=1
-        Rows that a step has at least, of all sites together: smaller files wait for the next ones.
+        The smallest number of rows in a step, over all sites. Smaller files wait for the next ones.
     sites : sequence of str, default=()
-        Names of the sites, if some have nothing yet; else those that are there when the run begins.
+        Names of the sites. By default, the sites that have a folder or a file when the run begins.
     columns : sequence of str or None, default=None
-        Names of the columns to use; all, if left out.
+        Names of the columns to use. By default, all.
     drop : sequence of str, default=()
         Names of columns to leave out, or patterns such as "lab_*".
     gaps : default=None
-        What stands for a missing value: see `delimited.csv`.
+        Values that stand for a missing value: see `delimited.csv`.
     say : callable or None, default=None
-        Called with a sentence about a file that is left; warnings, if left out.
+        Called with a sentence about a file that is not read. By default, it becomes a warning.
     on_wait : callable or None, default=None
-        Called before every wait, which is `interval` long.
+        Called before every wait of `interval` seconds.
 
     Examples
     --------

@@ -41,13 +41,13 @@ def make(
     spec : str
         A name, or a string such as "iid(seed=1)" or "dirichlet(0.3, column='y')".
     n_rows : int
-        How many rows there are.
+        The number of rows.
     n_clients : int or None, default=None
-        How many clients; left out, as many as the spec says or the column has, else 10.
+        The number of clients. By default, what the spec or the column says, else 10.
     beside : mapping or None, default=None
-        Columns with a value for each row, by which some partitions deal.
+        Columns with a value for each row. Some partitions deal by them.
     place : callable or None, default=None
-        Where a row is, in words, for messages.
+        A function that describes where a row is, for messages.
     """
     deal = _bound(spec)
     if deal.func in BY_COLUMN:

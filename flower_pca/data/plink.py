@@ -39,11 +39,11 @@ def bed(
     variants : str or None, default=None
         A file with the variants to use: one name in each line, or a .bim file.
     ambiguous : bool, default=True
-        Whether to keep variants A/T and C/G, whose strand cannot be told.
+        Whether to keep variants A/T and C/G, for which the strand is unknown.
     precision : str, default="single"
-        "single", or "double": that of the products.
+        The precision of products: "single" or "double".
     gaps : default=None
-        Numbers that stand for a missing value, beside those that are missing in the file.
+        Numbers that stand for a missing value, in addition to the missing genotypes of the file.
     """
     checks.choice("ambiguous", ambiguous, (True, False))
     checks.choice("precision", precision, ("single", "double"))

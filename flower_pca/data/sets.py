@@ -52,15 +52,15 @@ def hugging_face(
     Parameters
     ----------
     name : str
-        Its name, or the path of a local folder of csv, json or parquet files.
+        The name of the data set, or the path of a local folder of csv, json or parquet files.
     split : str, default="train"
-        Which part of it.
+        The part of the data set.
     subset : str or None, default=None
-        Which of its configurations, where it has several.
+        The configuration of the data set, if it has several.
     columns : sequence of str or None, default=None
-        Names of the columns to use; all that are not beside, if left out.
+        Names of the columns to use. By default, all that are not in `beside`.
     beside : sequence of str, default=()
-        Names of columns that are no features: labels, or whose row it is. They may be text.
+        Names of columns that are not features: labels, or row identifiers. They may be text.
     """
     with requires("flwr-datasets", "to read this"):
         from flwr_datasets import FederatedDataset
@@ -146,13 +146,13 @@ def synthetic(
     clients : int, default=10
         Clients.
     means : float, default=0.5
-        How far a client's mean lies from the others', in standard deviations; 0: all means are equal.
+        How far the means of clients differ, in standard deviations. 0 makes them equal.
     sizes : float, default=1.0
-        Client i has a share of (i + 1)^-sizes of the rows; 0: all have equally many.
+        The number of rows of client i is proportional to (i + 1)^-sizes. 0 makes them equal.
     spectra : float, default=0.3
-        A client's variances fall with an exponent between 1 - spectra and 1 + spectra; 0: all alike.
+        A client's variances fall with an exponent between 1 - spectra and 1 + spectra. 0 makes them equal.
     tilt : float, default=0.1
-        How far a client's directions are turned from the common ones; 0: not at all.
+        How far a client's directions are turned away from the common ones. 0 leaves them alike.
     seed : int, default=0
         The seed.
     """

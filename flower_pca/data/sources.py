@@ -88,29 +88,29 @@ def folder(
     path : str
         The folder.
     pattern : str, default="*"
-        Which of its files: "*.csv", say.
+        A pattern that selects files, for example "*.csv".
     columns : sequence of str or None, default=None
-        Names of the columns to use, of files that name theirs.
+        Names of the columns to use, for files that name their columns.
     beside : sequence of str, default=()
-        Names of columns that are no features, of files that can have them.
+        Names of columns that are not features, for files that can have them.
     sep : str, mapping or None, default=None
-        What stands between two cells of csv files.
+        The separator between cells of csv files.
     header : bool, mapping or None, default=None
-        Whether their first line holds names; see `csv`.
+        Whether the first line of csv files holds names: see `csv`.
     decimal : str, mapping or None, default=None
-        What stands before decimals in csv files: "." or ",".
+        The decimal mark of csv files: "." or ",".
     thousands : str, mapping or None, default=None
-        What may stand between thousands in csv files.
+        The thousands separator of csv files.
     encoding : str, mapping or None, default=None
-        Of csv files.
+        The encoding of csv files.
     gaps : default=None
-        What stands for a missing value, in all files: see `csv`.
+        Values that stand for a missing value in all files: see `csv`.
     drop : sequence of str, default=()
         Names of columns to leave out, which may hold anything, or patterns such as "lab_*".
     without : sequence of str, default=()
-        Names of files to leave out, which may hold anything, or patterns; without their endings.
+        Names of files to leave out, without their endings, or patterns.
     layer : str or None, default=None
-        Of .h5ad files, as the next three: see `h5ad`.
+        The layer of .h5ad files to read: see `h5ad`.
     use_highly_variable : bool or None, default=None
         Whether to take only the genes that each file marks.
     normalize : float or None, default=None
@@ -165,17 +165,17 @@ def parties(
     Parameters
     ----------
     spec : str
-        A folder with a file for each of them; or one table, whose columns are dealt out in order, for a trial.
+        A folder with one file per client. Or, for a trial, one table, whose columns are dealt out in order.
     ids : str or None, default=None
-        The name of the column that says whose row it is; None for none.
+        The name of the column of row identifiers, or None.
     clients : int or None, default=None
-        How many there are; of a folder as many as files, else 2, if left out.
+        The number of clients. By default, the number of files in a folder, else 2.
     drop : sequence of str, default=()
         Names of columns to leave out, or patterns.
     without : sequence of str, default=()
         Names of files to leave out, or patterns.
     gaps : default=None
-        What stands for a missing value: see `delimited.csv`.
+        Values that stand for a missing value: see `delimited.csv`.
     """
     with private():
         load = _source(spec)
@@ -289,17 +289,17 @@ def table(
     spec : str
         A spec string or a bare path.
     beside : sequence of str, default=()
-        Names of columns to keep beside the rows, as if the spec had asked for them.
+        Names of columns to keep beside the rows, in addition to those in the spec.
     columns : sequence of str or None, default=None
-        Names of the columns to use, likewise, unless the spec names its own.
+        Names of the columns to use, unless the spec names some.
     drop : sequence of str, default=()
         Names of columns to leave out, which may hold anything, or patterns such as "lab_*".
     without : sequence of str, default=()
-        Of a folder, names of files to leave out, which may hold anything, or patterns.
+        Names of files of a folder to leave out, or patterns.
     words : sequence of str, default=()
-        Names of columns to keep as they are written, for others to be made of them: see `names.coding`.
+        Names of columns to keep as text, from which numeric columns are made: see `names.coding`.
     gaps : default=None
-        What stands for a missing value, unless the spec says so itself: see `delimited.csv`.
+        Values that stand for a missing value, unless the spec lists them: see `delimited.csv`.
     """
     if words:
         plain = columns and [name for name in columns if name not in words]

@@ -32,9 +32,9 @@ def spss(
     path : str
         The file.
     columns : sequence of str or None, default=None
-        Names of the columns to use; all that are not beside, if left out.
+        Names of the columns to use. By default, all that are not in `beside`.
     beside : sequence of str, default=()
-        Names of columns that are no features: labels, or whose row it is. They may be text.
+        Names of columns that are not features: labels, or row identifiers. They may be text.
     ids : str or None, default=None
         The name of a column that says whose row it is.
     gaps : default=None
@@ -42,7 +42,7 @@ def spss(
     encoding : str or None, default=None
         Of the file; as it says itself, if left out.
     max_gb : float, default=1.0
-        How much memory the file may take, as it can only be read whole.
+        The memory limit, because the file can only be read whole.
     """
     return _read("read_sav", "a file of SPSS", path, encoding, max_gb, columns, beside, ids, gaps)
 

@@ -1,1 +1,1 @@
-"""What rows, columns and people are called, and how names are compared."""
+"""The names of rows, columns and people, and how names are compared."""

@@ -1,4 +1,4 @@
-"""Cells: the rows of an AnnData object, whose genes name the columns, as a table."""
+"""The rows of an AnnData object, one per cell, as a table whose columns are genes."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ MARKS = "highly_variable"  # the column of var in which scanpy marks genes
 
 
 def is_annotated(X: Any) -> bool:
-    """Whether it is an AnnData object: rows with names of both sides, and columns beside them."""
+    """Return whether X is an AnnData object, judged by its attributes."""
     return all(hasattr(X, what) for what in ("X", "obs_names", "var_names", "obs"))
 
 
 def fields_of(
     X: Any, who: str, *, layer: str | None = None, normalize: float | None = None, log: bool = False
 ) -> dict[str, Any]:
-    """The fields of a `Table` with the rows of an AnnData object, which may lie in a file."""
+    """Return the fields of a `Table` with the rows of an AnnData object, which may be backed by a file."""
     rows = _rows_of(X, who, layer)
     values = adapters.of(rows, who) if adapters.is_stored(rows) else rows
     names = tuple(clean(str(name)) for name in X.var_names)
@@ -38,8 +38,9 @@ def fields_of(
 
 
 def _rows_of(X: Any, who: str, layer: str | None) -> Any:
-    """The matrix of an AnnData object, or one of its layers."""
-    layers = [name for name in getattr(X, "layers", ()) if name is not None]  # Newer versions call this layer X.
+    """Return the matrix of an AnnData object, or one of its layers."""
+    # Newer versions list X among the layers, under the name None.
+    layers = [name for name in getattr(X, "layers", ()) if name is not None]
     if layer is not None:
         if layer not in layers:
             raise no_layer(f"The AnnData object of {who}", layer, layers)
@@ -51,7 +52,7 @@ def _rows_of(X: Any, who: str, layer: str | None) -> Any:
 
 
 def no_layer(who: str, layer: object, layers: Sequence[str]) -> ConfigError:
-    """The error about a layer that is not there."""
+    """Return the error about a layer that does not exist."""
     has = f"It has {enumeration(layers)}." if layers else "It has none."
     return ConfigError(f"{who} has no layer {shown(layer)}. {has}", setting="layer", value=layer)
 
@@ -64,7 +65,7 @@ def require_different(names: Sequence[str], who: str, remedy: str) -> None:
 
 
 def marked(names: Sequence[str], marks: Array | None, who: str) -> tuple[str, ...]:
-    """The names of the genes that are marked as highly variable."""
+    """Return the names of the genes that are marked as highly variable."""
     if marks is None or not marks.any():
         what = f"has no column {MARKS} in var" if marks is None else "marks no gene as highly variable"
         raise DataError(

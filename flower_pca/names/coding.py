@@ -1,13 +1,12 @@
-"""Coding: columns of numbers that are made of columns of words. The one place where a table becomes that of a run.
+"""Numeric columns made from columns of words. Only this module turns the table of a site into the table of a run.
 
-A run may ask for columns that no table has as they are: ward=surgery, which is made of ward.
-Whoever prepares a table for a run, at whatever door, calls these, and knows no more of how they are
-made:
+A run may ask for columns that no table has, such as ward=surgery, which is made from ward. Code that prepares a table
+for a run calls these functions, and needs to know nothing else about coding:
 
-    Coding      what a run asks: of which columns, what these become, and what sites agree on before
-    source_of   the column that one of this name is made of
-    of_node     a node's rows, with all columns that its own rules let runs have
-    expand      the columns that a run names, of rows that are coded: one of words stands for its own
+Coding      the columns that a run codes, what they become, and what sites agree on before
+    source_of   the column from which a column of this name is made
+    of_node     a node's rows with the coded columns that its rules allow
+    expand      the columns of a run, with a column of words replaced by its coded columns
     grown       rows with all columns that a run names
 """
 
@@ -22,26 +21,26 @@ from flower_pca.names.table import Table
 
 
 def source_of(name: str) -> str:
-    """The column that one of this name would be made of; "" if of none."""
+    """Return the column from which a column of this name would be made, or "" if there is none."""
     return levels.column_of(name)
 
 
 def of_node(rows: Table, words: Sequence[str], *, least: int, who: str) -> Table:
-    """A node's rows, with the columns that these words become, of nothing that is too rare."""
+    """Return a node's rows with the columns that these words become. Levels of too few rows are merged."""
     if not words:
         return rows
     return levels.code(rows, words, least=least, who=who)
 
 
 def expand(names: Iterable[str], *, known: Iterable[str], words: Iterable[str]) -> tuple[str, ...]:
-    """The columns that a run names, where each of these words stands for all that is made of it."""
+    """Return the columns of a run, with each of these columns of words replaced by all columns made from it."""
     there, coded = list(known), frozenset(words)
     own = ([made for made in there if source_of(made) == name] if name in coded else [name] for name in names)
     return tuple(name for some in own for name in some)
 
 
 def grown(rows: Table, names: Sequence[str], who: str) -> Table | None:
-    """The rows with all of these columns that they can make; None if there is nothing to make."""
+    """Return the rows with all of these columns that can be made from them, or None if nothing can be made."""
     if not any(map(source_of, names)):
         return None
     made = levels.new_columns(rows, names, who)

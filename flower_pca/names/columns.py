@@ -1,13 +1,11 @@
-"""Names of columns as one value: unique texts in an order, with a digest that does not depend on
-it.
+"""Names of columns: unique texts in an order, with a digest that does not depend on the order.
 
-Columns that have names are worked on in the sorted order of these, wherever a file has them, unless
-a run names its own columns: then in the order of the run. So clients whose files differ in order
-agree without a message, and without the server having seen a name: `Heading` is what a client says
-of its columns, and its digest is enough to compare them.
+Named columns are used in sorted order, whatever their order in a file, unless a run names its columns: then in the
+order of the run. So clients whose files differ in the order of columns agree without a message, and the server need not
+see a name. `Heading` is what a client tells about its columns, and its digest is enough to compare columns.
 
-All doors compare columns here, and refuse others in the same words: `Heading.mismatch` where two
-tables have to have the same ones, `missing_columns` where one has to have those that are wanted.
+Every interface compares columns with this module, and so refuses them with the same sentences: `Heading.mismatch` if
+two tables must have the same columns, `missing_columns` if a table must have certain columns.
 """
 
 from __future__ import annotations
@@ -30,16 +28,16 @@ from flower_pca.base.options import Sentence, apart, option, reading
 from flower_pca.base.shown import shown
 from flower_pca.names import ids
 
-# what names are called in messages; and what else is said of columns
+# This is the key of the names of columns in a message.
 COLUMNS: Final = "columns"
 E = TypeVar("E", bound=FlowerPCAError)
 
 _COUNT, _DIGEST, _PEOPLE = "columns.count", "columns.digest", "columns.people"
-LONGEST: Final = 200  # characters of a name that is told
+LONGEST: Final = 200  # characters of a name that may be sent
 _MOST: Final = 20  # names that a message lists
 _LISTED: Final = option("columns", ["..."])
 _AMONG: Final = " among numbers"
-_RARE: Final = 20  # one cell in so many is a slip; more make a column of words
+_RARE: Final = 20  # At most one cell in so many is a typing error. More words make a column of words.
 
 
 @dataclass(frozen=True)
@@ -49,9 +47,9 @@ class Columns:
     Parameters
     ----------
     names : tuple of str
-        The names: texts, each of them once.
+        The names: unique texts.
     who : str, default="the rows"
-        Whose columns these are, in messages.
+        The owner of the columns, for messages.
     """
 
     names: tuple[str, ...]
@@ -69,16 +67,16 @@ class Columns:
 
     @functools.cached_property
     def in_order(self) -> tuple[str, ...]:
-        """The names in their own order: by code points, the same everywhere."""
+        """The names sorted by code points, so that the order is the same everywhere."""
         return tuple(sorted(self.names))
 
     @functools.cached_property
     def heading(self) -> Heading:
-        """What tells these columns from others, whatever their order, and their names."""
+        """The heading of these columns, with their names."""
         return Heading(len(self.names), digest(self.names), self.in_order)
 
     def places(self, wanted: Sequence[str], words: Mapping[str, str] | None = None) -> Array:
-        """Where the wanted columns are among these.
+        """Return the positions of the wanted columns among these.
 
         Parameters
         ----------
@@ -103,7 +101,7 @@ class Columns:
 
 @dataclass(frozen=True)
 class Mismatch:
-    """Why columns are not those that they have to be, and what to do."""
+    """Why columns do not match, and what to do."""
 
     why: str
     then: str
@@ -112,24 +110,24 @@ class Mismatch:
         return Sentence(f"{self.why} {self.then}")
 
     def error(self, kind: type[E], then: str = "") -> E:
-        """The error of this kind; with another remedy, if there is one."""
+        """Return the error, of this class, optionally with another remedy."""
         return kind(f"{self.why} {then or self.then}")
 
 
 @dataclass(frozen=True)
 class Heading:
-    """What a client says of its columns.
+    """What a client tells about its columns.
 
     Attributes
     ----------
     count : int
-        How many there are.
+        The number of columns.
     digest : str
-        Of their sorted names; "" if they have none.
+        The digest of the sorted names, or "" if there are none.
     names : tuple of str or None
-        The sorted names; None if there are none, or if the client keeps them to itself.
+        The sorted names. None if there are none, or if the client keeps them to itself.
     people : bool
-        Whether it is said of people, whose ids the digest is of: of a run whose parties hold different columns.
+        Whether the heading describes people instead: the digest of their ids, if parties hold different columns.
     """
 
     count: int
@@ -139,21 +137,21 @@ class Heading:
 
     @classmethod
     def of_names(cls, names: Sequence[str] | None, count: int) -> Heading:
-        """That of a table with so many columns, by their names where it has any."""
+        """Return the heading of a table with so many columns, by their names if they have any."""
         if names is None or not len(names):
             return cls(count)
         return cls(len(names), digest(names), tuple(sorted(names)))
 
     def like(self, other: Heading) -> bool:
-        """Whether both speak of the same columns, as far as can be told."""
+        """Return whether both describe the same columns, as far as this can be known."""
         return self is other or (self.count, self.digest) == (other.count, other.digest)
 
     def quiet(self) -> Heading:
-        """Without the names."""
+        """Return the heading without the names."""
         return replace(self, names=None)
 
     def plain(self) -> dict[str, int | str]:
-        """As numbers and text, beside an answer."""
+        """Return the heading as numbers and text, to be sent beside an answer."""
         plain: dict[str, int | str] = {_COUNT: self.count, _DIGEST: self.digest}
         if self.names is not None:
             plain[COLUMNS] = json.dumps(self.names)
@@ -163,7 +161,7 @@ class Heading:
 
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> Heading | None:
-        """What `plain` has made; None where there is none.
+        """Restore the heading from what `plain` returned, or return None if there is none.
 
         Raises
         ------
@@ -177,19 +175,19 @@ class Heading:
         names = read_names("An answer", plain)
         counted = isinstance(count, int) and count >= 0
         right = counted and isinstance(known, str) and len(known) <= LONGEST
-        # Headings are compared by their digests: a client could name other columns than these.
+        # Headings are compared by digest, so names that do not match it could be any names.
         if not right or (names is not None and (len(names) != count or digest(names) != known)):
             raise ProtocolError("The columns of an answer differ from those of its digest. Check the client.")
         return cls(count, str(known), names, bool(plain.get(_PEOPLE, False)))
 
     def fuller(self, other: Heading | None) -> Heading:
-        """Of two headings of the same columns one that has their names, if one has."""
+        """Return this heading, or the other heading of the same columns if only that one has names."""
         if self.names is None and other is not None:
             return other
         return self
 
     def mismatch(self, who: str, others: Heading, whose: str = "the run") -> Mismatch:
-        """In what these columns, of somebody, differ from those of the run, or of whoever else they have to be."""
+        """Describe how these columns differ from the columns that they should match."""
         if self.people:
             why, then = ids.mismatch(who, (self.count, self.digest), (others.count, others.digest))
             return Mismatch(why, then)
@@ -221,7 +219,7 @@ class Heading:
 
 
 def majority(headings: Iterable[Heading]) -> Heading:
-    """The columns that most have, those of the first if equally many have others; with names, if one tells them."""
+    """Return the most common heading, the first one in a tie, with names if any client told them."""
     every = list(headings)
     if not every:
         return Heading(0)
@@ -231,7 +229,7 @@ def majority(headings: Iterable[Heading]) -> Heading:
 
 
 def usual_place(headings: Iterable[Heading]) -> int:
-    """Where the first stands of those with the columns that most have, of at least one."""
+    """Return the position of the first of the most common headings. There must be at least one."""
     kinds = [(heading.count, heading.digest) for heading in headings]
     votes = Counter(kinds)
     return kinds.index(max(votes, key=votes.__getitem__))
@@ -240,20 +238,20 @@ def usual_place(headings: Iterable[Heading]) -> int:
 def missing_columns(
     who: str, wanted: Iterable[str], names: Sequence[str], beside: Iterable[str] = (), needed_by: str = "the run"
 ) -> Mismatch | None:
-    """What is lacking of the columns that are wanted; None if all are there.
+    """Describe which wanted columns are missing, or return None if all are there.
 
     Parameters
     ----------
     who : str
-        Whose columns these are.
+        The owner of the columns, for messages.
     wanted : iterable of str
-        Names of those that are wanted.
+        The names of the wanted columns.
     names : sequence of str
-        Names of those that are there.
+        The names of the existing columns.
     beside : iterable of str, default=()
-        Names of columns that are there, but of no use.
+        The names of columns that exist but cannot be used.
     needed_by : str, default="the run"
-        Who wants them, in words.
+        What needs the columns, in words.
     """
     there = {*names, *beside}
     absent = [name for name in wanted if name not in there]
@@ -266,16 +264,16 @@ def missing_columns(
 
 
 def not_named(who: str, count: int) -> Mismatch:
-    """Why columns without names will not do, where the run names its own."""
+    """Describe why columns without names cannot be used in a run that names its columns."""
     return Mismatch(
         f"The run names its columns, and the {count} of {who} have no names.", "Give data with names of columns."
     )
 
 
 def some_only(who: str, wanted: Sequence[str], names: Sequence[str]) -> Mismatch | None:
-    """Why a run may not name these columns, where it may name all or none; None if it names all.
+    """Describe why a run must name all of these columns or none, or return None if it names all.
 
-    Each refusal of others, and each answer, would confirm a guess.
+    Any answer about some of the names would confirm a guess of them.
     """
     if set(wanted) == set(names):
         return None
@@ -287,12 +285,12 @@ def some_only(who: str, wanted: Sequence[str], names: Sequence[str]) -> Mismatch
 
 
 def digest(names: Iterable[str]) -> str:
-    """SHA-256 of the sorted names."""
+    """Return the SHA-256 digest of the sorted names."""
     return hashlib.sha256(json.dumps(sorted(names)).encode()).hexdigest()
 
 
 def read_names(who: str, plain: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """Names of columns from another machine, which come as JSON; None if there are none.
+    """Return names of columns from another machine, which sends them as JSON, or None if there are none.
 
     Raises
     ------
@@ -303,11 +301,11 @@ def read_names(who: str, plain: Mapping[str, Any]) -> tuple[str, ...] | None:
         return None
     try:
         names = json.loads(plain[COLUMNS])
-    # A sender may nest brackets deeper than Python reads them.
+    # A sender may nest brackets deeper than Python can read them.
     except (TypeError, ValueError, RecursionError):
         names = None
     texts = isinstance(names, list) and all(isinstance(name, str) and 0 < len(name) <= LONGEST for name in names)
-    # Our own names are cleaned as rows are read: one that is not would be no column of theirs.
+    # Names are cleaned as rows are read, so an unclean name is not the name of one of our columns.
     odd = bool(texts) and any(name != clean(name) for name in names)
     if not texts or not names or len(set(names)) < len(names) or odd:
         rule = f"different names of at most {LONGEST} characters"
@@ -318,7 +316,7 @@ def read_names(who: str, plain: Mapping[str, Any]) -> tuple[str, ...] | None:
 
 
 def difference(names: Sequence[str], others: Sequence[str]) -> str:
-    """What one has and the other has not, in words."""
+    """Write which names are only in the first list, and which are only in the second."""
     here, there = set(names), set(others)
     absent = [name for name in others if name not in here]
     beyond = [name for name in names if name not in there]
@@ -330,10 +328,10 @@ def difference(names: Sequence[str], others: Sequence[str]) -> str:
 
 
 def no_numbers(who: object, words: Mapping[str, str], *, file: bool = True) -> DataError:
-    """The error about columns that cannot be used; by name, what is in each, and where.
+    """Return the error about unusable columns, with their names, what is in them, and where.
 
-    They hold no numbers, have no name, or share one with others. Only readers of a `file` can keep
-    columns apart.
+    A column is unusable if it holds words, has no name, or shares its name. Only readers of a `file` can keep columns
+    apart.
     """
     what = f"The columns of {who}"
     if odd := [bad for name, bad in words.items() if is_nameless(name, bad)]:
@@ -360,20 +358,19 @@ def no_numbers(who: object, words: Mapping[str, str], *, file: bool = True) -> D
 
 
 def among(words: str, *, bad: int, of: int) -> str:
-    """What is said of a column with `bad` cells `of` so many that are no numbers: it may hold numbers otherwise."""
+    """Write that `bad` of `of` cells are not numbers, if the rest of the column are numbers."""
     if bad * _RARE > of:
         return words
     return words + _AMONG
 
 
 def is_nameless(name: str, bad: str) -> bool:
-    """Whether a column that cannot be used has no name of its own, rather than no numbers."""
+    """Return whether a column is unusable because it has no name of its own, rather than because of its cells."""
     return not name or bad == double(name)
 
 
 def names_in(columns: Any) -> tuple[str, ...] | None:
-    """The columns that a run names, in their order: a list of names, or text with commas between
-    them; None for none.
+    """Return the columns that a run names, in order: a list, or text with commas. Return None for none.
 
     Raises
     ------
@@ -399,7 +396,7 @@ def names_in(columns: Any) -> tuple[str, ...] | None:
 
 
 def enumeration(words: Iterable[str]) -> str:
-    """A list that stays readable when it is long."""
+    """Write a list, shortened if it is long."""
     every = list(words)
     shown = ", ".join(every[:_MOST])
     if len(every) <= _MOST:
@@ -408,6 +405,6 @@ def enumeration(words: Iterable[str]) -> str:
 
 
 def doubles(names: Iterable[str]) -> str:
-    """The names that are there more than once, in words; "" if there are none."""
+    """Write which names occur more than once, or "" if none do."""
     twice = [name for name, count in Counter(names).items() if count > 1]
     return enumeration(double(name) for name in twice)

@@ -1,4 +1,4 @@
-"""Data frames of pandas, polars and their like as tables: numbers in one array, and columns of words apart."""
+"""Data frames of pandas, polars and other libraries as tables: numbers in one array, columns of words apart."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from flower_pca.names.columns import Columns, no_numbers
 
 
 def read(frame: Any, who: str) -> dict[str, Any]:
-    """The fields of a `Table` with a data frame's columns, in one array; those that hold no numbers are told apart."""
+    """Return the fields of a `Table` with a data frame's columns. Columns that hold no numbers are kept apart."""
     names = list(frame.columns)
-    # what pandas counts columns by that were not given names
+    # pandas numbers columns without names with such an index.
     if names == list(range(len(names))):
         return {"values": np.asarray(frame.to_numpy()), "ids": _index(frame)}
     texts = [isinstance(name, str) for name in names]
     if any(texts) and not all(texts):
         got = f"{names[texts.index(True)]!r} and {names[texts.index(False)]!r}"
         raise DataError(f"Some names of the columns of {who} are texts, and others are not: {got}. Rename the others.")
-    # Otherwise one name would give several columns.
+    # Otherwise one name would select several columns.
     unique = Columns(tuple(clean(text_of_label(name)) for name in names), who).names
     if (whole := _of_one_kind(frame)) is not None:
         return {"values": whole, "names": unique, "ids": _index(frame)}
@@ -44,7 +44,7 @@ def read(frame: Any, who: str) -> dict[str, Any]:
 
 
 def _of_one_kind(frame: Any) -> Array | None:
-    """The values of a data frame whose columns all have one dtype, of numbers; None of any other."""
+    """Return the values of a data frame whose columns share one numeric dtype, else None."""
     if len(set(getattr(frame, "dtypes", ()))) != 1:
         return None
     values = np.asarray(frame.to_numpy())
@@ -54,7 +54,7 @@ def _of_one_kind(frame: Any) -> Array | None:
 
 
 def _index(frame: Any) -> tuple[Any, ...] | None:
-    """Whose row each is, by the index of pandas; None where that only counts the rows."""
+    """Return the row ids from the index of pandas, or None if the index only counts the rows."""
     index = getattr(frame, "index", None)
     if index is None or not hasattr(index, "tolist"):
         return None
@@ -65,14 +65,17 @@ def _index(frame: Any) -> tuple[Any, ...] | None:
 
 
 def text_of_label(name: Any) -> str:
-    """A label as text: a year or a code as it is printed, several parts with slashes between."""
+    """Return a label as text: a year or a code as it is printed, several parts separated by slashes."""
     if isinstance(name, tuple):
         return "/".join(map(str, name))
     return str(name)
 
 
 def _numbers(column: Any) -> Any:
-    """The numbers of a column of a data frame, NaN in its gaps; of one that holds others, an entry or their kind."""
+    """Return the numbers of a column, with NaN for missing values.
+
+    If it holds words, return one of them or their type.
+    """
     values = np.asarray(column.to_numpy())
     if values.dtype.kind in "fiub":
         return values

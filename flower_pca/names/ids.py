@@ -1,8 +1,7 @@
-"""Ids: whose row is whose, where parties hold different columns of the same people.
+"""Ids of rows: they match the rows of parties that hold different columns of the same people.
 
-Ids are texts, each of them once, and rows lie in the order of these: so tables need not have the
-same order, and no id has to travel. What travels is a digest of all of them together, salted by the
-run, and slow to make: see `digest`.
+Ids are unique texts, and each party sorts its rows by id. So tables may differ in the order of rows, and no id has to
+be sent. Parties send one digest of all ids together, salted by the run and slow to compute: see `digest`.
 """
 
 from __future__ import annotations
@@ -25,13 +24,14 @@ _LISTED: Final = 5
 
 
 def texts(values: Iterable[Any]) -> tuple[str, ...]:
-    """Ids as they are compared: text without blanks around it, and 7.0, as with gaps, as 7."""
+    """Return ids as they are compared: text without surrounding blanks, and 7 for 7.0, as columns with missing values
+    have it.
+    """
     return tuple(_text(value) for value in values)
 
 
 def order(ids: Sequence[str], who: str) -> Array:
-    """Where each row is that comes next in the order of the ids: by value if all are whole numbers,
-    else as text.
+    """Return the positions of the rows sorted by id: by value if all ids are whole numbers, else as text.
 
     Raises
     ------
@@ -52,28 +52,26 @@ def order(ids: Sequence[str], who: str) -> Array:
                 got = f"{got} and {len(twice) - _LISTED} more"
             raise DataError(f"{what} are not different: {got}. Keep one row for each person.")
     keys: Sequence[Any] = ids
-    # Python takes other signs for digits too, such as ², of which int makes no number.
+    # `isdigit` accepts further signs such as ², which int cannot read.
     if all(name.isascii() and name.isdigit() for name in ids):
-        # 7 and 007 are two ids of one value: their texts say which comes first.
+        # 7 and 007 are two ids with one value, so their texts decide which comes first.
         keys = [(int(name), name) for name in ids]
     return np.array(sorted(range(len(ids)), key=keys.__getitem__), dtype=np.int64)
 
 
 def digest(ids: Iterable[str], salt: str) -> str:
-    """What a party tells of its sorted ids: scrypt of all of them together, with the salt of the
-    run.
+    """Return the digest that a party sends for its sorted ids: scrypt of all ids together, salted by the run.
 
-    So two parties are known to have the same people, and nothing is known of a single one: whoever
-    wants to confirm a guess has to guess all ids at once, anew in every run, and pays for each
-    guess.
+    Parties learn whether they have the same people, and nothing about a single person. To confirm a guess, one has to
+    guess all ids at once, anew in every run, at the cost of scrypt for each guess.
     """
-    # No id has this sign in it, so no two lists of them make the same text.
+    # No id contains this sign, so different lists of ids give different texts.
     whole = hashlib.sha256("\0".join(ids).encode()).digest()
     return hashlib.scrypt(whole, salt=salt.encode(), n=_SLOW, r=8, p=1, dklen=32).hex()
 
 
 def mismatch(who: str, own: tuple[int, str], others: tuple[int, str]) -> tuple[str, str]:
-    """Why a party's people, by number and digest, are not those of the run, and what to do."""
+    """Describe how a party's people, by number and digest, differ from those of the run, and what to do."""
     got = _count(*own)
     if bool(own[1]) != bool(others[1]):
         remedy = "Give all parties ids of their rows, or none."
@@ -93,14 +91,14 @@ def _count(count: int, digest: str) -> str:
 
 
 def as_text(value: Any) -> str:
-    """A label as it is printed: a whole number without decimals, which it has in a column with gaps."""
+    """Return a label as text. A whole number has no decimals, although a column with missing values stores 7 as 7.0."""
     if isinstance(value, float | np.floating) and float(value).is_integer():
         return str(int(value))
     return str(value)
 
 
 def _text(value: Any) -> str:
-    if type(value) is int:  # Most indices are integers, and runs over rows do not look at them.
+    if type(value) is int:  # A quick exit for integers, which most indices hold. Runs over rows do not use ids.
         return str(value)
     if value is None or value != value:
         return ""

@@ -1,22 +1,21 @@
-"""Levels: what stands in a column of words, as columns of numbers.
+"""Levels of columns of words, as indicator columns.
 
-A column of words (ward, sex, diagnosis) becomes a column for each of its levels, which is 1 in the
-rows that have that level and 0 in the others; it is called `ward=surgery`. A run that names such
-columns gets them of every site that has the column of words: zeros where the site has no such row.
-So levels travel, and are agreed on, as names of columns do, and all that works with columns of
-numbers works with them.
+A column of words (ward, sex, diagnosis) becomes an indicator column for each of its levels. The column `ward=surgery`
+is 1 in the rows with that level and 0 in the others. If a run names such columns, every site with the column ward
+provides them, with zeros for levels that it does not have. So sites exchange levels as names of columns, and everything
+that works with numeric columns works with levels.
 
-    read_levels, plain_levels  what a caller asks for, and the same as plain values
-    Coding             the same of a run: what its columns become, and what sites agree on before
+read_levels, plain_levels  the levels that a caller asks for, and the same as plain values
+    Coding             the levels of a run: the columns that they become, and what sites agree on before
     levels_in          the levels of a column at a site
-    code               a site's rows with indicators of its own levels; rare ones are not told apart
-    new_columns        the columns that a run names, and the rows do not have as they are
+    code               a site's rows with indicators of its levels, with rare levels merged
+    new_columns        the columns that a run names and the rows do not have yet
 
-At a site that tells no level of fewer than `least` rows, those of such levels count as "other";
-where these together are fewer still, as the commonest level. That hangs on the site's rows alone,
-and on nothing that a run asks: whatever levels two runs name, their answers differ by sums over at
-least so many rows. A run that names fewer levels than there are has the rows of all others in
-"other", if it names that, and is refused by name if it does not.
+A site may hide levels of fewer than `least` rows. It then counts their rows as "other". If these are fewer than `least`
+together, it counts them as the most common level. This depends on the site's rows only, and not on what a run asks for.
+So whatever levels two runs name, their answers differ by sums over at least `least` rows. If a run names only some
+levels and "other", the rows of all further levels count as "other". If it does not name "other", the error names the
+missing level.
 """
 
 from __future__ import annotations
@@ -43,11 +42,11 @@ from flower_pca.names.table import Table
 AsGiven: TypeAlias = "str | Sequence[str] | Mapping[str, Sequence[str] | None]"
 Levels: TypeAlias = tuple[
     tuple[str, tuple[str, ...] | None], ...
-]  # The levels of each column of words. None stands for those that there are.
+]  # The levels of each column of words. None means all levels that occur.
 
 OTHER: Final = "other"
 SIGN: Final = "="
-# what two spellings of a level may differ by: not the minus of -1 or of Rh-, nor the hyphen of 1-2
+# Two spellings of a level may differ by these signs, but not by the minus of -1 or Rh-, nor by the hyphen of 1-2.
 _BETWEEN: Final = re.compile(r"(?<=[^\W\d_])[\s_-]+(?=\w)|(?<=\w)[\s_-]+(?=[^\W\d_])")
 _NUMBER: Final = re.compile(r"[-+\d.,'eE\s]+")  # Matches numbers of every dialect.
 _EXAMPLE: Final = (
@@ -56,7 +55,7 @@ _EXAMPLE: Final = (
 
 
 def read_levels(given: Any) -> Levels | None:
-    """The columns of words that a caller names, each with its levels or None; None for no columns.
+    """Return the columns of words that a caller names, each with its levels or None. Return None for no columns.
 
     Parameters
     ----------
@@ -113,33 +112,33 @@ def _list_of(column: str, given: Any) -> tuple[str, ...] | None:
 
 
 def plain_levels(levels: Levels) -> dict[str, list[str] | None]:
-    """The same as plain values, as files keep them."""
+    """Return levels as plain values for files."""
     found: dict[str, list[str] | None] = dict.fromkeys(name for name, _ in levels)
     return found | {name: list(some) for name, some in levels if some is not None}
 
 
 def indicator(column: str, level: str) -> str:
-    """What the column of a level is called."""
+    """Return the name of the indicator column of a level."""
     return f"{column}{SIGN}{level}"
 
 
 def column_of(name: str) -> str:
-    """The column of words that an indicator of this name is of; "" if it can be none."""
+    """Return the column of words that an indicator of this name belongs to, or "" if the name is no indicator."""
     return name[: max(name.find(SIGN), 0)]
 
 
 def level_of(name: str) -> str:
-    """The level that an indicator of this name is of."""
+    """Return the level that an indicator of this name stands for."""
     return name.partition(SIGN)[2]
 
 
 def indicators(names: Iterable[str], column: str) -> list[str]:
-    """Those of the names that are of levels of a column."""
+    """Return the names that are indicators of levels of a column."""
     return [name for name in names if column_of(name) == column]
 
 
 def warn_of_alike(column: str, levels: Iterable[str]) -> None:
-    """Warn where only capitals, spaces or hyphens tell two levels of a column apart."""
+    """Warn if two levels of a column differ only by capitals, spaces or hyphens."""
     spelt: dict[str, list[str]] = {}
     for level in levels:
         spelt.setdefault(_BETWEEN.sub("", level).casefold(), []).append(level)
@@ -154,19 +153,19 @@ def warn_of_alike(column: str, levels: Iterable[str]) -> None:
 
 
 def in_order(levels: Iterable[str]) -> tuple[str, ...]:
-    """Levels in their own order, "other" after all that have a name."""
+    """Return levels in sorted order, with "other" last."""
     return tuple(sorted(set(levels), key=lambda level: (level == OTHER, level)))
 
 
 def text_of(value: Any) -> str | None:
-    """A cell as a level; None if nothing is in it."""
+    """Return a cell as a level, or None if it is empty."""
     if is_gap(value):
         return None
-    return clean(as_text(value)) or None  # a code, which a table with gaps has as 1.0
+    return clean(as_text(value)) or None  # Codes such as 1 are 1.0 in a table with missing values.
 
 
 def are_few(cells: Iterable[Any]) -> bool:
-    """Whether cells are words, each in two rows on average at least, and mostly no numbers."""
+    """Return whether cells are words, mostly not numbers, with at least two rows per level on average."""
     there = [cell for cell in map(text_of, cells) if cell is not None]
     words = [cell for cell in there if not _NUMBER.fullmatch(cell)]
     return 2 * len(words) > len(there) >= 2 * len(set(there))
@@ -174,12 +173,12 @@ def are_few(cells: Iterable[Any]) -> bool:
 
 @dataclass(frozen=True)
 class Coding:
-    """Columns of words as indicators of their levels: of each column, those listed, or None for those that there are.
+    """Columns of words to be coded as indicators: for each column its levels, or None for all that occur.
 
-    Columns of words that a run does not name come after those that it names.
+    If the run names columns, coded columns that it does not name come last.
     """
 
-    field: ClassVar[str] = "categorical"  # The field of a configuration that asks for levels.
+    field: ClassVar[str] = "categorical"  # the field of a configuration that asks for levels
 
     value: Levels
 
@@ -190,31 +189,31 @@ class Coding:
 
     @property
     def new_columns(self) -> tuple[str, ...]:
-        """The indicators of all levels that are listed."""
+        """The indicators of all listed levels."""
         return self.spread(())
 
     @property
     def is_known(self) -> bool:
-        """Whether all levels are listed."""
+        """Whether the levels of all columns are listed."""
         return all(some is not None for _, some in self.value)
 
     def spread(self, columns: Iterable[str]) -> tuple[str, ...]:
-        """The columns of a run whose levels are known: each column of words becomes the indicators of its levels."""
+        """Return the columns of a run whose levels are known. Each column of words becomes its indicators."""
         known = {name: [indicator(name, level) for level in some or ()] for name, some in self.value}
         found = chain.from_iterable(known.get(name, [name]) for name in (*columns, *known))
         return tuple(dict.fromkeys(found))
 
     def values_at(self, rows: Table, who: str) -> dict[str, tuple[str, ...]]:
-        """The levels that a site has."""
+        """Return the levels that a site has, by column."""
         return {name: levels_in(rows, name, who) for name in self.words}
 
     def values_among(self, names: Iterable[str]) -> dict[str, list[str]]:
-        """The levels that are among names of columns."""
+        """Return the levels that occur among names of columns, by column of words."""
         there = list(names)
         return {word: list(map(level_of, indicators(there, word))) for word in self.words}
 
     def union(self, sites: Sequence[Mapping[str, Iterable[str]]]) -> Coding:
-        """The levels of a run: those that the caller has listed, or those of all sites together."""
+        """Return the coding of a run: the levels that the caller listed, or else the levels of all sites together."""
         found: list[tuple[str, tuple[str, ...]]] = []
         for column, some in self.value:
             there = some or in_order(level for site in sites for level in site.get(column, ()))
@@ -229,7 +228,7 @@ class Coding:
         return Coding(tuple(found))
 
     def of(self, value: Any) -> Coding:
-        """The levels that a file keeps."""
+        """Restore a coding from a file."""
         return Coding(read_levels(value) or ())
 
 
@@ -237,7 +236,7 @@ class Coding:
 
 
 def texts(rows: Table, column: str, who: str = "the rows") -> list[str | None]:
-    """What stands in each row of a column: of words, or of numbers that are codes."""
+    """Return the level of each row of a column, which holds words or numeric codes."""
     if column in rows.texts:
         cells = rows.texts[column]
     elif column in (rows.names or ()):
@@ -251,7 +250,7 @@ def texts(rows: Table, column: str, who: str = "the rows") -> list[str | None]:
 
 
 def _dense(rows: Table, names: Iterable[str]) -> Array:
-    """Columns of the rows, by name."""
+    """Return columns of the rows as a dense array, by name."""
     known = rows.names or ()
     part = rows.values[:, [known.index(name) for name in names]]
     if hasattr(part, "toarray"):
@@ -260,7 +259,7 @@ def _dense(rows: Table, names: Iterable[str]) -> Array:
 
 
 def levels_in(rows: Table, column: str, who: str = "the rows") -> tuple[str, ...]:
-    """The levels of a column, in their order."""
+    """Return the levels of a column, sorted."""
     cells = texts(rows, column, who)
     found = in_order(cell for cell in cells if cell is not None)
     if len(found) > 1 and len(found) == len(cells):
@@ -277,7 +276,7 @@ def levels_in(rows: Table, column: str, who: str = "the rows") -> tuple[str, ...
 
 
 def code(rows: Table, columns: Iterable[str], *, least: int, who: str = "the rows") -> Table:
-    """The rows with an indicator for each level that at least so many rows have, and for the others together."""
+    """Return the rows with an indicator for each level of at least `least` rows, and one for rarer levels together."""
     parts: dict[str, Array] = {}
     for column in columns:
         levels_in(rows, column, who)
@@ -289,34 +288,34 @@ def code(rows: Table, columns: Iterable[str], *, least: int, who: str = "the row
 
 
 def _told_apart(cells: list[str | None], least: int) -> list[str | None]:
-    """Cells whose rare levels are one: "other", or where these are rare, the commonest level."""
+    """Return cells with rare levels merged into "other", or into the most common level if "other" is rare, too."""
     counts = Counter(cell for cell in cells if cell is not None)
     rare = {level for level, count in counts.items() if count < least}
     if not rare:
         return cells
     into = OTHER
-    # A site may have a level of its own that is called so: it counts with them.
+    # A site may have a level of its own called "other". It counts as "other", too.
     together = sum(counts[level] for level in rare | {OTHER})
     if together < least and len(rare) < len(counts):
-        # Sorted, so that of levels as common the order of the rows chooses none.
+        # Sorting breaks ties between equally common levels by name, so the order of rows does not matter.
         into = max(sorted(counts), key=counts.__getitem__)
     return [into if cell in rare else cell for cell in cells]
 
 
 def _ones(cells: Iterable[str | None], levels: set[str]) -> Array:
-    """1 where a cell has one of the levels, 0 where it has another, NaN where it has none."""
+    """Return 1 where a cell has the level, 0 where it has another level, NaN where it is missing."""
     return np.array([np.nan if cell is None else float(cell in levels) for cell in cells])
 
 
 def beside(rows: Table, parts: Mapping[str, Array]) -> Table:
-    """The rows with more columns, in place of those that have the same names."""
+    """Return the rows with additional columns, which replace columns of the same name."""
     if not parts:
         return rows
     others = rows.without(parts)
     values = others.values
     more = np.column_stack(list(parts.values()))
     if values.dtype.kind == "f":
-        # Else all rows would become float64, where they are in single precision.
+        # Otherwise all rows of single precision would become float64.
         more = more.astype(values.dtype)
     if hasattr(values, "tocsr"):
         from scipy import sparse
@@ -330,16 +329,16 @@ def beside(rows: Table, parts: Mapping[str, Array]) -> Table:
 
 
 def new_columns(rows: Table, wanted: Sequence[str], who: str = "the rows") -> dict[str, Array]:
-    """The columns that are wanted and that the rows do not have as they are: indicators, by name.
+    """Return the wanted columns that the rows do not have: indicators, by name.
 
     Parameters
     ----------
     rows : Table
-        Rows that are coded, or that have columns of words as they are.
+        Rows that are coded, or rows with columns of words.
     wanted : sequence of str
         The columns of a run.
     who : str, default="the rows"
-        Whose rows they are, in messages.
+        The owner of the rows, for messages.
 
     Raises
     ------
@@ -351,14 +350,14 @@ def new_columns(rows: Table, wanted: Sequence[str], who: str = "the rows") -> di
         names = indicators(wanted, column)
         if column in rows.coded:
             found |= _of_coded(rows, column, names, who)
-        # A column of numbers may hold codes: its levels are made as those of words are.
+        # A numeric column may hold codes, which become levels like words.
         elif column in rows.texts or (column in (rows.names or ()) and not set(names) <= set(rows.names or ())):
             found |= _of_texts(rows, column, names, who)
     return found
 
 
 def _of_texts(rows: Table, column: str, names: list[str], who: str) -> dict[str, Array]:
-    """Indicators of words."""
+    """Return indicators of a column of words."""
     levels, cells = list(map(level_of, names)), texts(rows, column, who)
     known = [(i, cell) for i, cell in enumerate(cells) if cell is not None]
     strange = [(i, cell) for i, cell in known if cell not in levels]
@@ -371,7 +370,9 @@ def _of_texts(rows: Table, column: str, names: list[str], who: str) -> dict[str,
 
 
 def _of_coded(rows: Table, column: str, names: list[str], who: str) -> dict[str, Array]:
-    """Indicators that rows with indicators of their own lack, and "other" with the levels that the run does not name.
+    """Return missing indicators for rows that are already coded.
+
+    "other" includes the levels that the run does not name.
 
     Where a value is missing, it is missing in all indicators.
     """
@@ -381,7 +382,7 @@ def _of_coded(rows: Table, column: str, names: list[str], who: str) -> dict[str,
     if left and rest not in names:
         got = enumeration(map(repr, map(level_of, left)))
         raise _unknown(f"column {column} of {who}", list(map(level_of, names)), got)
-    # Any one of them says where a value is missing: NaN times 0 stays NaN.
+    # Any indicator shows where a value is missing, because NaN times 0 is NaN.
     found = {name: _sum(rows, there[:1]) * 0.0 for name in names if name not in there}
     if left:
         found[rest] = _sum(rows, [*left, *(name for name in there if name == rest)])
@@ -389,7 +390,7 @@ def _of_coded(rows: Table, column: str, names: list[str], who: str) -> dict[str,
 
 
 def _sum(rows: Table, names: Sequence[str]) -> Array:
-    if not names:  # no row has a value
+    if not names:  # No row has a value.
         return np.full(len(rows), np.nan)
     return np.asarray(np.sum(_dense(rows, names), axis=1, dtype=np.float64))
 

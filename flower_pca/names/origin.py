@@ -1,4 +1,4 @@
-"""Origin: which file each row of a table is from, and its place there. For messages; nothing is computed from it."""
+"""The origin of rows: the file of each row, and its place there. It serves messages only, not computation."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from flower_pca.base.shown import brief
 
 @dataclass(frozen=True)
 class Stretch:
-    """The rows of one file.
+    """The consecutive rows of one file.
 
     Attributes
     ----------
     file : str
-        Its path.
+        The path of the file.
     n : int
-        How many rows it has.
+        The number of rows.
     line : callable or None
-        From a row to the line that it is on, of a text file: looked up there where it is needed.
+        A function from a row to its line in a text file. It reads the file when a message needs the line.
     guessed : bool
-        Whether its first line was taken for a row, which nobody has said that it is.
+        Whether its first line counts as a row although nobody said so.
     """
 
     file: str
@@ -35,7 +35,7 @@ class Stretch:
     guessed: bool = False
 
     def place(self, row: int) -> str:
-        """Where a row is, in words."""
+        """Describe where a row is."""
         if self.line is None:
             return f"row {row} of {self.file} (from 0 on)"
         return f"line {self.line(row)} of {self.file}"
@@ -43,14 +43,14 @@ class Stretch:
 
 @dataclass(frozen=True, eq=False)
 class Origin:
-    """Rows of files, one file after the other; all of them, or some.
+    """Rows of several files, one file after the other: all rows, or some.
 
     Attributes
     ----------
     stretches : tuple of Stretch
         The files.
     rows : range, ndarray or None
-        Which of their rows these are; None for all.
+        The rows of these files that are meant, or None for all.
     """
 
     stretches: tuple[Stretch, ...]
@@ -60,17 +60,17 @@ class Origin:
 
     @classmethod
     def of(cls, file: object, n: int, line: Callable[[int], int] | None = None, *, guessed: bool = False) -> Origin:
-        """All rows of one file."""
+        """Return the origin of all rows of one file."""
         return cls((Stretch(str(file), n, line, guessed),))
 
     @property
     def headerless(self) -> tuple[str, ...]:
-        """The names of the files whose first line was taken for a row, though nobody said so."""
+        """The names of the files whose first line counts as a row although nobody said so."""
         return tuple(Path(part.file).name for part in self.stretches if part.guessed)
 
     @property
     def file(self) -> str:
-        """The file, if these rows are all of one; else ""."""
+        """The file, if all rows are from one file, else ""."""
         if self.rows is None or len(self.stretches) == 1:
             if len(self.stretches) == 1:
                 return self.stretches[0].file
@@ -87,7 +87,7 @@ class Origin:
         return ""
 
     def some(self, index: Any) -> Origin:
-        """Of these rows those at a slice, at indices, or where a mask is true."""
+        """Return the origin of some of these rows: a slice, indices, or a mask."""
         if self.rows is None:
             every: Any = range(sum(part.n for part in self.stretches))
         else:
@@ -99,7 +99,7 @@ class Origin:
         return replace(self, rows=rows)
 
     def place(self, row: int) -> str:
-        """Where a row is, in words: its file, and the line or the row there."""
+        """Describe where a row is: its file, and its line or row there."""
         if self.rows is None:
             at = row
         else:

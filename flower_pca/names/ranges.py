@@ -1,9 +1,8 @@
-"""Public ranges of columns: between which values each lies, by common knowledge and not by the
-rows.
+"""Public ranges of columns: the values between which a column lies, by common knowledge instead of from the rows.
 
-They are written "age=18..100,weight=30..200", or stand in a file, a line "age,18,100" for each
-column. A run with noise counts each column in halves of its range from the middle on, so that units
-need no look at the rows.
+Ranges are written as "age=18..100,weight=30..200", or in a file with a line "age,18,100" for each column. A run with
+differential privacy measures each column from the middle of its range, in halves of the range. So it can balance units
+without looking at the rows.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _HOW: Final = 'Write "age=18..100,weight=30..200", {"age": (18, 100)}, or the na
 
 
 def of(given: AsGiven) -> Ranges:
-    """Names with lower and upper ends, from a mapping, from text, or from a file."""
+    """Read names with lower and upper ends from a mapping, text or a file."""
     found = []
     for name, *ends in _lines(given):
         try:
@@ -48,7 +47,7 @@ def of(given: AsGiven) -> Ranges:
 
 
 def halves(ranges: Ranges, columns: Sequence[str]) -> tuple[Array, Array]:
-    """The middle of each column's range, and half its length."""
+    """Return the middle of each column's range, and half its length."""
     ends = {name: (low, high) for name, low, high in ranges}
     low, high = np.array([ends[name] for name in columns]).T
     return (low + high) / 2.0, (high - low) / 2.0
@@ -59,7 +58,7 @@ def _lines(given: AsGiven) -> Iterator[Sequence[Any]]:
         yield from ((name, *ends) for name, ends in given.items())
     elif isinstance(given, str) and "=" in given:
         for part in given.split(","):
-            # The last one: a column that is made of words has one in its name, ward=surgery.
+            # Split at the last =, because a coded column such as ward=surgery has one in its name.
             name, _, ends = part.rpartition("=")
             yield name.strip(), *ends.split("..")
     elif isinstance(given, str | os.PathLike):
@@ -71,12 +70,12 @@ def _lines(given: AsGiven) -> Iterator[Sequence[Any]]:
 
 def _of_file(path: Path) -> Sequence[Sequence[str]]:
     try:
-        # Excel writes a byte-order mark, which would belong to the first name.
+        # Excel writes a byte-order mark, which must not become part of the first name.
         with path.open(newline="", encoding="utf-8-sig") as file:
             lines = [line for line in csv.reader(file) if line]
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"The ranges cannot be read from {path}: {error}. {_HOW}") from None
-    if lines and lines[0][1:] == ["low", "high"]:  # a heading, as a table has it
+    if lines and lines[0][1:] == ["low", "high"]:  # a heading line
         return lines[1:]
     return lines
 

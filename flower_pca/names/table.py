@@ -1,4 +1,4 @@
-"""Table: the rows of one site, or of all sites of a source, with all that is known of them."""
+"""`Table`: the rows of a site or a source, with all that is known about them."""
 
 from __future__ import annotations
 
@@ -27,37 +27,37 @@ from flower_pca.names.origin import Origin
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Hold rows with all that is known of them, such as the names of their columns and their site.
+    """Rows with all that is known about them, such as the names of their columns and their site.
 
-    Nothing in a table changes. This is the only class that selects, reorders or drops rows and columns.
+    Tables are immutable. Only this class selects, reorders or drops rows and columns.
 
     Attributes
     ----------
     values
         The rows, n x d: dense, memory-mapped or sparse.
     names : tuple of str or None
-        Names of the columns; None where they go by position.
+        Names of the columns. None if columns are matched by position.
     words : mapping
-        Columns beside these that hold no numbers, by name: what is in each, in words. No run can ask for them.
+        Columns that hold no numbers, by name, with a description of what they hold. No run can use them.
     source : str
-        Where the rows come from, for messages: a file, say.
+        Where the rows come from, for example a file, for messages.
     site : str
-        The name of the site; "" if it has none.
+        The name of the site, or "".
     origin : Origin or None
-        Which file each row is from, and where in it, for messages; None of rows from elsewhere.
+        The file and the place of each row, for messages. None if the rows are not from files.
     ids : tuple of str or None
-        Whose row each is, where that is known: for runs whose clients hold different columns of the same people.
+        The id of each row, if known, for runs whose clients hold different columns of the same people.
     texts : mapping
-        What stands in the columns of words, by name, where that is known: see `names.coding`.
+        The cells of columns of words that can be coded, by name: see `names.coding`.
     coded : tuple of str
-        The columns of words of which columns here have been made.
+        The columns of words that have been coded.
     made : frozenset of str
-        The names of columns that have been made of words, one or several of each.
+        The names of the columns that were made from columns of words.
     beside : mapping
-        Columns that are no features, by name: labels, or the client that a row is of.
+        Columns that are not features, by name: labels, or the client of each row.
     parts : tuple of Table
-        The tables of the clients, if the source knows its clients; their rows, one table after the other, are those of
-        this one.
+        The tables of the clients, if the source knows its clients. Their rows, one table after the other, are the rows
+        of this table.
 
     Examples
     --------
@@ -102,15 +102,15 @@ class Table:
 
     @classmethod
     def of(cls, X: Any, *, who: str = "the rows", site: str = "") -> Table:
-        """Rows of any kind with the names that they have: a data frame's columns, or none."""
+        """Return rows of any kind as a table. A data frame has names of columns, an array has none."""
         if isinstance(X, cls):
             if not site:
                 return X
             return replace(X, site=site)
-        # a lazy frame of polars
+        # This is a lazy frame of polars.
         if hasattr(X, "collect_schema") and hasattr(X, "collect"):
             X = X.collect()
-        # The object is a frame of pandas, polars or a similar library.
+        # This is a frame of pandas, polars or a similar library.
         if hasattr(X, "columns") and hasattr(X, "to_numpy"):
             return cls(**frames.read(X, who), site=site)
         if annotated.is_annotated(X):
@@ -132,14 +132,14 @@ class Table:
         origin: Origin | None = None,
         ids: str | None = None,
     ) -> Self:
-        """All rows of one file; `ids` names the column beside them that says whose they are."""
+        """Return the table of all rows of a file. `ids` names the column beside them that says whose they are."""
         known = origin or Origin.of(file, sum(rows.shape[:1]))
         table = cls(rows, names or None, words or {}, str(file), origin=known, beside=beside or {})
         return table.with_ids(ids)
 
     @classmethod
     def together(cls, parts: Sequence[Table], beside: Mapping[str, Array], *, source: str = "") -> Table:
-        """The tables of several clients as one, with columns beside all their rows."""
+        """Join the tables of several clients into one, with columns beside all their rows."""
         rows = Joined(tuple(adapters.of(part.values) for part in parts))
         stretches = [stretch for part in parts if part.origin for stretch in part.origin.stretches]
         origin = Origin(tuple(stretches)) if stretches else None
@@ -162,7 +162,7 @@ class Table:
         return np.concatenate(every)
 
     def joined(self) -> Table:
-        """The same with all rows in one array, of no client in particular."""
+        """Return the table with all rows in one array, without the division into clients."""
         return replace(self, values=self.rows, parts=())
 
     @property
@@ -172,7 +172,7 @@ class Table:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The names of all columns that are no labels, whether they hold numbers or not."""
+        """The names of all columns except labels, with or without numbers."""
         return (*(self.names or ()), *self.words)
 
     @property
@@ -181,7 +181,7 @@ class Table:
         return self.origin is not None and any(part.line is not None for part in self.origin.stretches)
 
     def pick(self, names: Sequence[str], who: str = "the data") -> Table:
-        """The columns of these names, in this order, and no others."""
+        """Return the table with only these columns, in this order."""
         wanted = tuple(names)
         if wanted == self.names:
             return replace(self, words={}) if self.words else self
@@ -198,11 +198,11 @@ class Table:
         return replace(changed, values=_columns_of(self.values, places))
 
     def places(self, names: Sequence[str], who: str = "the data") -> Array:
-        """Where the columns of these names are among all that hold numbers."""
+        """Return the positions of these columns among all numeric columns."""
         return Columns(self.names or (), self.source or who).places(names, self.words)
 
     def stored(self, who: str, *, empty: bool = False) -> Table:
-        """The same as a client holds it: rows as blocks, and columns that have names in the sorted order of these.
+        """Return the table as a client holds it: rows as blocks, and named columns in sorted order.
 
         Raises
         ------
@@ -233,13 +233,13 @@ class Table:
 
     @functools.cached_property
     def heading(self) -> Heading:
-        """What tells the columns of these rows from others, to be sent to a server."""
+        """Return the heading of these columns, to be sent to a server."""
         if self.names is None:
             return Heading(self.shape[1])
         return Columns(self.names, self.source or "the rows").heading
 
     def without(self, columns: Collection[str]) -> Table:
-        """The table less these columns."""
+        """Return the table without these columns."""
         if not {*columns} & {*self.columns}:
             return self
         rest = tuple(name for name in self.names or () if name not in columns)
@@ -247,7 +247,7 @@ class Table:
         return replace(self.pick(rest) if self.names else self, words=words)
 
     def with_ids(self, ids: str | None) -> Self:
-        """The same, with the column of this name beside the rows as their ids."""
+        """Return the table with the column of this name as the ids of its rows."""
         if ids is None:
             return self
         beside = dict(self.beside)
@@ -255,7 +255,7 @@ class Table:
         return replace(self, ids=tuple(beside.pop(ids).tolist()), beside=beside, parts=parts)
 
     def with_words(self, columns: Collection[str]) -> Table:
-        """The same, with these columns beside the rows as words, for others to be made of them."""
+        """Return the table with these columns of labels as words that can be coded."""
         if absent := [name for name in columns if name not in self.beside]:
             raise ConfigError(
                 f"{option('categorical')} names {enumeration(absent)}, which is no column of the data. Name the "
@@ -273,8 +273,11 @@ class Table:
         return replace(self, values=Joined(tuple(adapters.of(part.values) for part in parts)), parts=tuple(parts))
 
     def take(self, rows: Any, site: str = "") -> Table:
-        """Some of the rows, as those of a site: a slice, indices, or a mask. Consecutive ones stay in a mapped file."""
-        # As objects: numpy would make texts of its own kind of them.
+        """Return some of the rows as the rows of a site: a slice, indices, or a mask.
+
+        Consecutive rows stay in a memory-mapped file.
+        """
+        # An object array keeps ids as Python texts.
         known = self.ids and tuple(np.array(self.ids, dtype=object)[rows])
         texts = {name: np.asarray(cells, dtype=object)[rows] for name, cells in self.texts.items()}
         beside = {name: np.asarray(cells)[rows] for name, cells in self.beside.items()}
@@ -292,20 +295,20 @@ class Table:
         )
 
     def bare(self) -> Any:
-        """The rows alone, where nothing else is known of them that a client needs; else the table."""
+        """Return the rows alone if a client needs nothing else of the table, else the table."""
         if self.names or self.site or self.texts or self.origin is not None or self.ids is not None:
             return self
         return self.rows
 
     def quiet(self) -> Table:
-        """The same without what no message may tell: words in the columns, and a file's path."""
+        """Return the table without what no message may say: words in the columns, and a file's path."""
         if not (self.words or self.source or self.origin or self.texts or self.beside):
             return self
         words = {name: bad if is_nameless(name, bad) else f"text in column {name}" for name, bad in self.words.items()}
         return replace(self, words=words, source="", origin=None, texts={}, beside={})
 
     def place(self, row: int) -> str:
-        """Where a row is, in words."""
+        """Describe where a row is."""
         if self.origin is not None:
             return self.origin.place(row)
         if self.source:
@@ -314,30 +317,30 @@ class Table:
 
     @property
     def headerless(self) -> tuple[str, ...]:
-        """The files whose first line was read as a row, because nobody has said whether it is one."""
+        """The files whose first line counts as a row although nobody said so."""
         if self.origin is None:
             return ()
         return self.origin.headerless
 
     def whole(self, who: str = "the rows") -> Table:
-        """The same, if all columns hold numbers."""
+        """Return the table, and refuse it if some columns hold no numbers."""
         if self.words:
             raise no_numbers(self.source or self.site or who, self.words, file=bool(self.source))
         return self
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Rows and columns."""
+        """The numbers of rows and columns."""
         return tuple(np.shape(self.values))
 
     @property
     def ndim(self) -> int:
-        """Two, if the rows are a table."""
+        """2 if the rows are a table."""
         return len(self.shape)
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the rows."""
+        """The dtype of the rows."""
         found: np.dtype[Any] = self.values.dtype
         return found
 
@@ -345,11 +348,11 @@ class Table:
         return self.shape[0]
 
     def __getitem__(self, rows: Any) -> Table:
-        """Some of the rows: a slice, indices, or a mask."""
+        """Return some of the rows: a slice, indices, or a mask."""
         return self.take(rows)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        """The rows alone, by position, if all columns are numbers."""
+        """Return the rows alone, by position, if all columns are numeric."""
         self.whole()
         if copy:
             return np.array(self.rows, dtype=dtype)
@@ -366,19 +369,20 @@ def cells(
 ) -> Table:
     """Read the cells of an AnnData object as rows that simulate, fit and transform take.
 
-    The names of genes become those of the columns, the names of cells the ids of the rows, and the columns of obs go
-    beside. Normalizing needs one cell at a time, so each site does it alone, as scanpy's normalize_total and log1p do.
+    The names of genes become the names of the columns, the names of cells the ids of the rows, and the columns of obs
+    go beside. Each site normalizes alone, because normalizing needs one cell at a time. It works like normalize_total
+    and log1p of scanpy.
 
     Parameters
     ----------
     adata : AnnData
         The AnnData object, in memory or backed by a file.
     layer : str or None, default=None
-        The layer with the counts; X, if left out.
+        The layer with the counts. By default, X.
     use_highly_variable : bool, default=False
         Whether to take only the genes that ``adata.var["highly_variable"]`` marks.
     normalize : float or None, default=None
-        The sum over all genes that the counts of each cell are scaled to, such as 1e4. None leaves them as they are.
+        The sum over all genes to which the counts of each cell are scaled, such as 1e4. None leaves them unchanged.
     log : bool, default=False
         Whether each entry x then becomes log(1 + x).
 
@@ -417,7 +421,7 @@ def cells(
 
 
 def _rows_of(values: Any, rows: Any) -> Any:
-    """The rows at a slice, at indices, or where a mask is true."""
+    """Return some of the rows: a slice, indices, or a mask."""
     if adapters.is_stored(values):
         return adapters.take(adapters.of(values), np.arange(len(values))[rows])
     if hasattr(values, "tocsr"):
@@ -433,7 +437,7 @@ def _rows_of(values: Any, rows: Any) -> Any:
 
 
 def _columns_of(values: Any, places: Array) -> Any:
-    """The columns at these places, in this order; rows that lie together in memory still do so."""
+    """Return the columns at these positions, in this order. Contiguous rows stay contiguous."""
     if adapters.is_stored(values):
         rows = adapters.of(values)
         return picked_sparse(rows, places) if is_sparse(rows) else adapters.picked(rows, places)

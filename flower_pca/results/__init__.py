@@ -1,1 +1,1 @@
-"""What a run returns, as values that read, save and project."""
+"""The results of runs: classes that summarize, save and project."""

@@ -1,4 +1,4 @@
-"""Scores and loadings of a result in an AnnData object, where scanpy looks for them."""
+"""Write scores and loadings into an AnnData object, where scanpy looks for them."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def write(
     variances: Mapping[str, Array],
     params: Mapping[str, Any],
 ) -> None:
-    """Write obsm, varm and uns as scanpy.pp.pca does; genes that the run left out get loadings of zero."""
+    """Write obsm, varm and uns as scanpy.pp.pca does. Genes that the run left out get zero loadings."""
     genes = {clean(str(name)): j for j, name in enumerate(adata.var_names)}
     places = np.arange(len(genes)) if names is None else np.array([genes[clean(str(name))] for name in names])
     loadings = np.zeros((len(genes), len(components)))
     loadings[places] = components.T
     some = len(places) < len(genes)
     which = {"use_highly_variable": some, **({"mask_var": "highly_variable"} if some else {})}
-    # Without a key of its own, scanpy calls the loadings PCs and the rest pca.
+    # By default, scanpy calls the loadings PCs and the rest pca.
     usual = key == "X_pca"
     adata.obsm[key] = scores
     adata.varm["PCs" if usual else key] = loadings

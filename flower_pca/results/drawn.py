@@ -1,4 +1,4 @@
-"""A result draws itself: the one place that imports pictures, which import results."""
+"""Draw a result. Only this module of the room imports `plots`, because `plots` imports results."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The summary of a result, from which texts, JSON, pages, notebooks and pictures are made.
+"""The summary of a result: the source of texts, JSON, HTML pages, notebooks and pictures.
 
-Every kind of result has a method `summary`. What a family of algorithms adds stands in its own result.
+Every class of results has a method `summary`. A family of algorithms adds its own lines in its result class.
 """
 
 from __future__ import annotations
@@ -20,20 +20,19 @@ from flower_pca.results.left_out import LeftOut, left_out_in_words
 
 Tone = Literal["bad", "warn", "good", "plain"]
 
-FOUND: Final = 3  # components that there is a sentence on each of
-_WEIGHTS: Final = 10  # columns that JSON has of each component
-_MOST: Final = 20  # components that a notebook lists
-_NAMED: Final = 4  # columns that a sentence on a component names
+FOUND: Final = 3  # components with a sentence of their own
+_WEIGHTS: Final = 10  # columns that JSON lists for each component
+_MOST: Final = 20  # components that a notebook shows
+_NAMED: Final = 4  # columns that the sentence on a component names
 _SHARE: Final = 0.5  # A column is named if its weight is at least this share of the largest one.
-_ALONE: Final = 0.8  # A column is the component if it has at least this share of its squares.
-INTERVAL: Final = 1.96  # errors to either side, which hold 95 % of estimates
+_ALONE: Final = 0.8  # A component consists of one column if this column has at least this share of the squares.
+INTERVAL: Final = 1.96  # standard errors on either side of a 95 % interval
 
 
 class Fact(NamedTuple):
-    """One figure: its name in JSON, what a reader calls it, the figure, as it is shown, and whether
-    it is of the run.
+    """A figure: its name in JSON, its label, its value, its text, and whether it describes the run.
 
-    One without words is for JSON alone; one without a key for readers.
+    A fact without a label is for JSON only. A fact without a name is for readers only.
     """
 
     key: str
@@ -44,14 +43,14 @@ class Fact(NamedTuple):
 
 
 class Remark(NamedTuple):
-    """A sentence, and whether it is good news, a warning, or what makes the rest worthless."""
+    """A sentence, and its tone: good news, a warning, or a fault that makes the rest worthless."""
 
     words: str
     tone: Tone = "plain"
 
 
 class Listing(NamedTuple):
-    """A table: heads, and lines of cells, of which the last holds words."""
+    """A table: column heads, and lines of cells. The last cell of a line holds words."""
 
     heads: list[str]
     lines: list[list[str]]
@@ -89,24 +88,24 @@ class Summary:
         return "\n".join([self.title, *self.of_tone("bad"), *self.findings, table, *others])
 
     def of_tone(self, *tones: Tone) -> list[str]:
-        """The remarks of these tones, as words."""
+        """Return the texts of the remarks with these tones."""
         return [remark.words for remark in of_kind(self.remarks, *tones)]
 
 
 class AnyResult(Protocol):
-    """A result, as those who tell of it see it."""
+    """The interface of a result for code that shows it."""
 
     def summary(self, *, digits: int = 4) -> Summary:
-        """What the result says about itself."""
+        """Return what the result says about itself."""
 
 
 def plain(key: str, value: Any) -> Fact:
-    """A figure that JSON has, and no reader is shown."""
+    """Make a figure for JSON only."""
     return Fact(key, "", value, "")
 
 
 def of_status(status: Status) -> list[Remark]:
-    """Why a run ended: bad news first, and what there is to doubt apart from the good news."""
+    """Return remarks on why a run ended: bad news first, and doubts apart from good news."""
     if not status.ok:
         kind = status.outcome.value.replace("_", " ")
         return [Remark(Sentence(f"The run has not reached its goal ({kind}): {marks_of(status.words)}."), "bad")]
@@ -124,19 +123,19 @@ _ENDS: Final = {
 
 
 def ending(status: Status, rounds: int, left_out: Mapping[int, LeftOut]) -> str:
-    """How a run ended, in a few words: "converged after 2 rounds"; what there is to doubt is left to `of_status`."""
+    """Write how a run ended in a few words: "converged after 2 rounds". `of_status` adds the doubts."""
     ended = _ENDS.get(status.outcome, status.outcome.value.replace("_", " "))
     without = f", without {labels.series([out.name for out in left_out.values()])}" if left_out else ""
     return f"{ended} after {labels.count(rounds, 'round')}{without}"
 
 
 def of_left_out(left_out: Mapping[int, LeftOut]) -> list[Remark]:
-    """Which sites were left out, and why: a reader would take the rows of a site that was named for counted."""
+    """Return a remark on the sites that were left out. Otherwise a reader might think that their rows count."""
     return [Remark(words, "warn")] if (words := left_out_in_words(left_out)) else []
 
 
 def of_messages(history: History) -> list[Fact]:
-    """What the messages of a run amount to."""
+    """Return the number and the size of the messages of a run."""
     return [
         Fact("messages", "messages", history.count, f"{history.count:,}", run=True),
         Fact("bytes_up", "sent by clients", history.bytes_up, labels.size(history.bytes_up), run=True),
@@ -146,18 +145,18 @@ def of_messages(history: History) -> list[Fact]:
 
 
 def of_answers(*, masked: bool) -> Fact:
-    """Who has seen the answer of a single client."""
+    """Return who has seen the answers of single clients."""
     text = "seen in sums only" if masked else "seen by the server"
     return Fact("", "answers of a client", None, text, run=True)
 
 
 def clients(history: History) -> int:
-    """How many clients there were: as many as have answered a message together."""
+    """Return the number of clients: the largest number that answered one message."""
     return max((record.answered for record in history), default=0)
 
 
 def columns_of(weights: Array, names: Sequence[str]) -> str:
-    """What a component is made of: "glucose and weight against age"."""
+    """Write which columns a component consists of: "glucose and weight against age"."""
     if not len(weights) or not np.any(weights):
         return "no column"
     order = labels.leading(weights, _NAMED)
@@ -172,44 +171,44 @@ def columns_of(weights: Array, names: Sequence[str]) -> str:
 
 
 class OfColumns(Protocol):
-    """What has columns, by name or by position."""
+    """Anything with columns, by name or by position."""
 
     @property
     def n_features_in_(self) -> int:
-        """How many."""
+        """The number of columns."""
 
     @property
     def feature_names_in_(self) -> Array | None:
-        """Their names; None where they go by position."""
+        """The names of the columns, or None if they go by position."""
 
 
 def names_of(result: OfColumns) -> list[str]:
-    """The name of each column of a result."""
+    """Return the name of each column of a result."""
     return labels.column_names(result.feature_names_in_, result.n_features_in_)
 
 
 def plain_names(result: OfColumns) -> list[str] | None:
-    """The names of columns as JSON has them; None where they go by position."""
+    """Return the names of columns for JSON, or None if columns go by position."""
     if result.feature_names_in_ is None:
         return None
     return [str(name) for name in result.feature_names_in_]
 
 
 def heading(title: str, shown: int, every: int, which: str) -> str:
-    """A title; where not all are shown, with how many, and which: "Columns, the 20 with most"."""
+    """Write a title. If not all entries are shown, say how many and which: "Columns, the 20 with most"."""
     if shown < every:
         return f"{title}, the {shown} {which}"
     return title
 
 
 def weights(row: Array, names: Sequence[str]) -> list[dict[str, Any]]:
-    """The columns that weigh most in a component, largest first, as plain values."""
+    """Return the columns with the largest weights in a component, largest first, as plain values."""
     largest = labels.leading(row, _WEIGHTS)
     return [{"column": names[j], "weight": float(row[j])} for j in largest]
 
 
 def in_text(result: AnyResult, *more: str) -> str:
-    """The components as plain text; before them the bad news, after them what else to say."""
+    """Write the components as plain text, with bad news before them and other remarks after them."""
     summary = result.summary()
     bad = summary.of_tone("bad")
     others = [words for words in more if words not in bad]
@@ -217,7 +216,7 @@ def in_text(result: AnyResult, *more: str) -> str:
 
 
 def in_html(result: AnyResult) -> str:
-    """The components as a notebook shows them, in its own colours, with all remarks."""
+    """Write the components as HTML for a notebook, in the notebook's colors, with all remarks."""
     summary = result.summary()
     heads, lines = summary.components
     body = "".join(_row("td", line) for line in lines[:_MOST])
@@ -232,12 +231,12 @@ def in_html(result: AnyResult) -> str:
 
 
 def in_json(facts: Iterable[Fact]) -> dict[str, Any]:
-    """The figures under their names."""
+    """Return the figures by their names."""
     return {fact.key: fact.value for fact in facts if fact.key}
 
 
 def of_kind(remarks: Iterable[Remark], *tones: Tone) -> list[Remark]:
-    """The remarks of these tones."""
+    """Return the remarks with these tones."""
     return [remark for remark in remarks if remark.tone in tones]
 
 
@@ -246,7 +245,7 @@ def _sentence(words: str) -> str:
 
 
 def _row(tag: str, cells: Sequence[str]) -> str:
-    """A line of a table whose last cell is words."""
+    """Write a table row whose last cell is text."""
     sides = ["right"] * (len(cells) - 1) + ["left"]
     sided = zip(sides, cells, strict=True)
     parts = [f'<{tag} style="text-align: {side}">{escape(c)}</{tag}>' for side, c in sided]
@@ -254,11 +253,11 @@ def _row(tag: str, cells: Sequence[str]) -> str:
 
 
 def weights_with_errors(row: Array, errors: Array, names: Sequence[str], *, most: int = 3) -> str:
-    """The largest weights with their errors and columns: "+0.71 ± 0.02 glucose"."""
+    """Write the largest weights with their errors and columns: "+0.71 ± 0.02 glucose"."""
     heaviest = labels.leading(row, most)
     return ", ".join(f"{row[j]:+.2f} ± {errors[j]:.1g} {names[j]}" for j in heaviest)
 
 
 def with_errors(figures: Sequence[str], errors: Array) -> list[str]:
-    """Figures, each with its error: "3.281 ± 0.15"."""
+    """Write figures, each with its standard error: "3.281 ± 0.15"."""
     return [f"{figure} ± {error:.2g}" for figure, error in zip(figures, errors, strict=True)]

@@ -1,4 +1,4 @@
-"""The sites of a run: those whose rows are in its result, and those that were left out, with the reason."""
+"""The sites whose rows are in the result of a run, and the sites that were left out, with the reason."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LISTED: Final = 20  # sites that a sentence names
 
 
 class LeftOut(NamedTuple):
-    """A site whose rows are not in the result: its name, or what it is called without one, and why."""
+    """A site whose rows are not in the result: its name or label, and the reason."""
 
     name: str
     why: str
@@ -29,7 +29,7 @@ def parted(
     keys: Mapping[int, int] | None = None,
     unasked: Mapping[int, str] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """The fields `site_names` and `left_out` of a result.
+    """Return the fields `site_names` and `left_out` of a result.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def parted(
         key = keys.get(client, client)
         if client not in contributors:
             called = names.get(client) or labels.client_name({}, key)
-            # A node says its own name before its reason.
+            # A node puts its name before its reason, and the result already has the name.
             reason = why.get(str(client), unasked.get(client, otherwise)).removeprefix(f"{called}: ").rstrip(".")
             out[key] = LeftOut(called, reason)
         elif client in names:
@@ -64,7 +64,7 @@ def parted(
 
 
 def left_out_in_words(left_out: Mapping[int, LeftOut]) -> str:
-    """A sentence on the sites that were left out, with their reasons; "" if there are none."""
+    """Write a sentence on the sites that were left out, with their reasons, or "" if there are none."""
     if not left_out:
         return ""
     each = [f"{out.name} ({out.why})" for out in list(left_out.values())[:_LISTED]]
@@ -74,10 +74,10 @@ def left_out_in_words(left_out: Mapping[int, LeftOut]) -> str:
 
 
 def plain_left_out(left_out: Mapping[int, LeftOut]) -> dict[str, dict[str, str]]:
-    """The sites that were left out, as plain values by key."""
+    """Return the sites that were left out, as plain values by key."""
     return {str(key): out._asdict() for key, out in left_out.items()}
 
 
 def unpack_left_out(plain: Mapping[str, Mapping[str, str]]) -> dict[int, LeftOut]:
-    """What `plain_left_out` has packed."""
+    """Restore what `plain_left_out` returned."""
     return {int(key): LeftOut(str(out["name"]), str(out["why"])) for key, out in plain.items()}

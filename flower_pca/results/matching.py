@@ -26,7 +26,7 @@ _NOT_KNOWN: Final = "The rows have names of columns, the result has none: they a
 
 
 def match(X: Any, frame: Frame, d: int, *, digest: str = "") -> LocalData:
-    """The rows in the frame of a result, with its columns.
+    """Return new rows in the frame of a result, with its columns.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ def match(X: Any, frame: Frame, d: int, *, digest: str = "") -> LocalData:
 
 
 def _rows_beside_covariates(X: Any, names: tuple[str, ...] | None, covariates: Covariates) -> Table:
-    """The rows, with the features and all covariates by their names."""
+    """Return the rows, and require the features and all covariates by name."""
     if names is None:
         raise ConfigError(
             "The result has no names of columns, so the covariates of new rows cannot be told from features. Run again "
@@ -83,7 +83,7 @@ def _clean_names(names: tuple[str, ...] | None) -> tuple[str, ...] | None:
 
 
 def rows_by_name(X: Any, names: tuple[str, ...] | None, known: str) -> Table:
-    """The rows; with names if columns are to be matched by these, and all needed are there."""
+    """Return the rows, with their names if columns are matched by name. Require all needed columns."""
     rows = read(X, names)
     by_name = names is not None or bool(known)
     if by_name != (rows.names is not None):
@@ -95,7 +95,7 @@ def rows_by_name(X: Any, names: tuple[str, ...] | None, known: str) -> Table:
 
 
 def read(X: Any, names: tuple[str, ...] | None = None) -> Table:
-    """The rows with what belongs to them; a text is the path or the spec of a file, of which these columns matter."""
+    """Return the rows as a table. If X is text, read the file or spec that it names."""
     if isinstance(X, str | os.PathLike):
         from flower_pca.data import sources
 
@@ -104,7 +104,7 @@ def read(X: Any, names: tuple[str, ...] | None = None) -> Table:
 
 
 def arrange(X: Any, names: tuple[str, ...] | None, known: str) -> Any:
-    """The rows as they are, with columns in the order of these names, or of own sorted ones."""
+    """Return the rows with columns in the order of these names, or sorted by name if the result knows no names."""
     names = _clean_names(names)
     rows = rows_by_name(X, names, known)
     if rows.names is None:
@@ -115,7 +115,7 @@ def arrange(X: Any, names: tuple[str, ...] | None, known: str) -> Any:
 
 
 def in_order(components: Array, names: Any, wanted: Any) -> Array:
-    """Components of another result, columns in the order of those wanted, if both have names."""
+    """Return components of another result with columns in the wanted order, if both have names."""
     if names is None or wanted is None:
         return components
     own = Heading.of_names(names, len(names))

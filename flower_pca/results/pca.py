@@ -1,4 +1,4 @@
-"""PCAResult: what a run returns, under scikit-learn's names."""
+"""`PCAResult`: the result of a run, with scikit-learn's names."""
 
 from __future__ import annotations
 
@@ -49,46 +49,46 @@ from flower_pca.stages.site_share import (
     single_names,
 )
 
-_EXPLAINED: Final = 4  # columns of shares that a table has
-_NEWCOMER: Final = 20  # rows of a new site, by which the share of the site falls from 4.5 % to 1.9 %; 10 leave 3.2 %
-_SHRUNK: Final = 0.95  # a factor by which scores of new rows are smaller, below which a hint says so
-# its name stands in brackets where it is known
+_EXPLAINED: Final = 4  # columns of shares in a table at most
+# Fewer rows do not describe a new site: 20 reduce the share of the site from 4.5 % to 1.9 %, 10 only to 3.2 %.
+_NEWCOMER: Final = 20
+_SHRUNK: Final = 0.95  # A hint appears if scores of new rows are smaller by at least this factor.
+# The name of the site stands in brackets if it is known.
 _CALLED: Final = re.compile(r"\bclient (\d+)\b(?! \()")
-# keys, and a line for each
+# Sites are listed by key, one per line.
 _BY_CLIENT: Final = {"client_keys_": "clients_"}
-# all classes of results, by the name that files know them by
+# All classes of results, by their names in files.
 _KINDS: Final[dict[str, type[PCAResult]]] = {}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class PCAResult:
-    """Hold the principal components of the rows of all clients together.
+    """The principal components of the rows of all clients together.
 
     Attributes
     ----------
     components_ : ndarray of shape (k, d)
-        Components as rows, orthonormal, largest variance first; sparse ones are not orthonormal, and come as they were
-        found. Each row's largest entry is positive.
+        Components as rows, orthonormal, largest variance first. Sparse components are not orthonormal, and are in the
+        order in which they were found. Each row's largest entry is positive.
     explained_variance_ : ndarray of shape (k,)
         Variance along each component, with divisor n - 1.
     mean_ : ndarray of shape (d,)
         Mean of all rows; zeros if the run was not centered.
     scale_ : ndarray of shape (d,) or None
-        What each column was divided by, or None.
+        Divisor of each column, or None.
     total_variance_ : float
         Total variance of all rows in the frame, with divisor n - 1.
     left_out_variance_ : float
-        What of it the components leave out.
+        The part of the total variance outside the components.
     n_samples_ : int
         Rows of all clients together.
     residuals_ : ndarray of shape (k,) or None
-        ||C z - theta z|| of each component relative to the first eigenvalue: the true ones, or if C was sent in fewer
-        bits, the size of its rounding. None if the components are not meant to be eigenvectors of the covariance of all
-        rows.
+        ||C z - theta z|| of each component relative to the first eigenvalue. If C was sent in fewer bits, it is the
+        size of the rounding. None if the components do not approximate eigenvectors of the covariance of all rows.
     sine_estimate_ : float or None
-        Estimated sine of the largest angle to the true subspace, residual / gap; None if the gap may be no larger than
-        the residual, as where eigenvalues k and k+1 are tied and no single subspace is the true one, and None wherever
-        `residuals_` is.
+        Estimated sine of the largest angle to the true subspace, residual / gap. None if the gap may be no larger than
+        the residual, for example if eigenvalues k and k+1 are tied, so that no single subspace is the true one. None if
+        `residuals_` is None.
     mse_ : float or None
         Mean squared reconstruction error of a row in the frame, if the run evaluated it; else None.
     rounds : int
@@ -100,74 +100,73 @@ class PCAResult:
     answers : str
         "fixed" if every client answered from fixed statistics of its rows, else "rows".
     config : mapping
-        What was asked for, as plain values: `flower_pca.assembly.config(**config)` asks it again.
+        The configuration of the run, as plain values: `flower_pca.assembly.config(**config)` makes it again.
     local : mapping
-        What clients keep for themselves, by their position; `simulate` hands it over, `save` leaves it out.
+        What clients keep for themselves, by their position. `simulate` returns it, and `save` leaves it out.
     fill_ : ndarray of shape (d,) or None
-        What stands for a missing value: the mean of each column; None if none were allowed.
+        The value that replaces a missing value in each column, its mean. None if no missing values were allowed.
     histograms_ : ndarray of shape (2, bins) or None
-        How many rows of all clients lie in each bin of T2 and of SPE, if the run was asked to monitor; else None. See
+        Number of rows of all clients in each bin of T2 and of SPE, after a run with `monitor`, else None. See
         `analysis.Monitor`.
     histograms_of : str
-        "left out" if each of these rows was held against the components without this row, so that limits are those of
-        new rows; "rows" if the components were fitted to it.
+        "left out" if each of these rows was compared with components that were fitted without this row, so that limits
+        hold for new rows. "rows" if the components were fitted to it.
     cross_ : ndarray of shape (k, k) or None
-        Covariances along the components, Z'CZ / (n - 1), where these are not orthonormal; else None.
+        Covariances along the components, Z'CZ / (n - 1), if the components are not orthonormal, else None.
     loading_errors_, variance_errors_ : ndarray or None
-        Standard errors of the loadings, (k, d), and of the variances, (k,): how far other rows of the same sites would
-        move them; None if the run was not asked for errors. See `stages.standard_errors`.
+        Standard errors of the loadings, (k, d), and of the variances, (k,): how far they would move with other rows of
+        the same sites. None without `standard_errors`. See `stages.standard_errors`.
     site_loading_errors_, site_variance_errors_ : ndarray or None
-        Likewise, by other sites; None of a single client too.
+        The same errors for other sites. None for a single client, too.
     noise_thresholds_ : ndarray of shape (k + 1,) or None
-        Of each component, and of the one that would follow, the variance that noise alone would reach, where
-        n_components="signal" was asked for; else None. See `stages.signal`.
+        The variance that noise alone would reach, for each component and for the next one, after a run with
+        n_components="signal", else None. See `stages.signal`.
     site_share_ : ndarray of shape (k,) or None
         The share of each component's variance that lies between sites: the eta squared of an analysis of variance of
         the scores by site. None if the server cannot know it: under masks, noise and max_share, for robust,
-        personalized and sparse components, and for very many sites of many columns. None too if rows have set the means
-        of their own site, as they do with adjust="site" and with harmonize.
+        personalized and sparse components, and for very many sites of many columns. None with adjust="site" and with
+        harmonize, too, because rows have set the means of their own site.
     sites_ : int or None
         The number of sites that these shares compare, or None.
     explained_names_ : tuple of str
-        The names of what `explained_by_` has shares of.
+        The names in `explained_by_`.
     explained_shares_ : ndarray of shape (m, k) or None
-        These shares, a row for each name; None if the run was not asked to explain components by columns.
+        The shares in `explained_by_`, one row per name. None without `explain`.
     explained_before_names_, explained_before_shares_
-        The same of the rows as they were before sites were harmonized, see `explained_before_`; None if sites were not
-        harmonized, or if nothing was to be explained.
+        The names and shares in `explained_before_`. None without `harmonize` or without `explain`.
     adjusted_by_ : tuple of str
-        The covariates whose influence the run removed, as it was asked to `adjust`; "site" if each site's own means
-        were subtracted.
+        The covariates whose influence the run removed because of `adjust`, and "site" if it subtracted each site's own
+        means.
     covariate_mean_, slopes_ : ndarray or None
-        Their means, (q,), and how much each column changes with each of them, (q, d); None without covariates. "site"
-        is none of the q.
+        The means of the q covariates, (q,), and how much each column changes with each covariate, (q, d). "site" is not
+        among the q. None without covariates.
     covariate_inverse_ : ndarray of shape (q, q) or None
-        The pseudo-inverse of their products about their means, from which leverages of rows follow.
+        The pseudo-inverse of the covariates' products about their means, from which leverages of rows follow.
     adjusted_degrees_ : int
-        How many degrees of freedom covariates and sites take.
+        The degrees of freedom of covariates and sites.
     harmonized_by_ : str
-        "combat" if sites were harmonized; else "".
+        "combat" if sites were harmonized, else "".
     kept_ : tuple of str
-        The covariates whose influence was kept then; `slopes_` has it.
+        The covariates whose influence was kept by `harmonize`. It is in `slopes_`.
     grand_, sigma_ : ndarray of shape (d,) or None
         The grand mean of each column, and its deviation about what sites and covariates explain, if sites were
-        harmonized; else None.
+        harmonized, else None.
     site_location_, site_scale_ : ndarray of shape (d,) or None
-        How the site differs whose rows `transform` takes: see `at_site`.
+        How the site differs from all sites, in a result for rows of one site: see `at_site`.
     feature_names_in_ : ndarray of shape (d,) or None
-        Names of the columns, in the order of all that has columns here; None where columns go by position.
+        Names of the columns, in the order of the columns here. None if columns are matched by position.
     feature_digest : str
-        SHA-256 of the sorted names, which clients tell that keep the names to themselves; "" if none.
+        SHA-256 of the sorted names, if clients keep the names to themselves. "" if columns have no names.
     site_names : mapping
-        Names of the clients that have contributed and have one, by key, as in `local`; {} where none have.
+        Names of the contributing clients by key, as in `local`. Clients without a name are not in it.
     left_out : mapping
-        Clients whose rows are not in the result, by key, each with its `name` and `why`; {} if there are none.
+        Clients whose rows are not in the result, by key, each with its `name` and `why`.
     decisions : tuple of str
-        Sentences on what the run has chosen by itself, as algorithm="auto" does, and why.
+        What the run decided by itself and why, for example the algorithm of algorithm="auto".
     hints : tuple of str
-        Sentences about columns whose sizes make components say little else: an identifier, or other units.
+        Hints about columns that dominate the components by their size: an identifier, or another unit.
     privacy : Spent or None
-        What differential privacy has cost; None without it. Counts, means and variances then have noise.
+        What differential privacy has cost, or None without it. With it, counts, means and variances are noisy.
 
     Examples
     --------
@@ -182,13 +181,13 @@ class PCAResult:
     (60, 2)
     """
 
-    # whether its components are all there is to say of a row
+    # Whether the components are all that describes a row.
     complete: ClassVar[bool] = True
-    # whether its components are meant to be those of the covariance of all rows
+    # Whether the components approximate eigenvectors of the covariance of all rows.
     pooled: ClassVar[bool] = True
     projects: ClassVar[bool] = True
-    variance_of: ClassVar[str] = "the variance"  # what shares are shares of
-    share_head: ClassVar[str] = "share"  # the same above a column of shares
+    variance_of: ClassVar[str] = "the variance"  # what `site_share_` and `explained_shares_` are shares of
+    share_head: ClassVar[str] = "share"  # the same for the head of a column of shares
 
     components_: Array
     explained_variance_: Array
@@ -255,16 +254,16 @@ class PCAResult:
 
     @classmethod
     def of(cls, model: Model, *, algorithm: str, history: History, config: Mapping[str, Any]) -> Self:
-        """The result that a finished model amounts to."""
+        """Return the result of a finished model."""
         return cls(**cls._fields(model), algorithm=algorithm, history=history, config=config)
 
     @classmethod
     def _fields(cls, model: Model) -> dict[str, Any]:
-        """What a finished model says of the fields; a family's result adds its own."""
+        """Return the fields that follow from a finished model. The result of a family adds its own."""
         fields = fields_of(model)
         if cls.pooled and model.pooled and fields["cross_"] is None:
             return fields
-        # Residuals and gaps are those of another matrix, or of no eigenvectors.
+        # The residuals and the gap belong to another matrix, or the components are not eigenvectors.
         return {**fields, "residuals_": None, "sine_estimate_": None}
 
     @property
@@ -279,7 +278,7 @@ class PCAResult:
 
     @property
     def explained_variance_ratio_(self) -> Array:
-        """The share of the true total variance along each component, (k,); with dp a guess."""
+        """The share of the total variance along each component, (k,). With dp it is a guess."""
         total = self.total_variance_
         if self.privacy is not None:
             total = max(total, float(self.explained_variance_.sum()))
@@ -287,11 +286,11 @@ class PCAResult:
 
     @property
     def explained_by_(self) -> dict[str, Array]:
-        """How much of each component columns explain that are no features, {name: (k,)}: of the variance along it, the
-        share that a least squares fit of the scores on these columns explains.
+        """The share of each component's variance that other columns explain, {name: (k,)}.
 
-        There is a share for each column that the run was asked to explain by; if these are several, for
-        all together; and "site beyond ...", what of the rest lies between sites.
+        It is the R squared of a least squares fit of the scores on columns that are not features. There is an entry for
+        each column that the run was asked to explain by. If there are several columns, there is an entry for all of
+        them together. An entry "site beyond ..." is the part of the rest that lies between sites.
         """
         if self.explained_shares_ is None:
             return {}
@@ -299,11 +298,11 @@ class PCAResult:
 
     @property
     def explained_before_(self) -> dict[str, Array]:
-        """The shares of `explained_by_` before sites were harmonized, {name: (k,)}: of the scores that the rows as they
-        were have along the same components.
+        """The shares of `explained_by_` before sites were harmonized, {name: (k,)}.
 
-        "site" is what lies between sites. After harmonizing, it is known of new rows only, because the rows of the run
-        have set the means of their own site.
+        They are about the scores of the original rows along the same components. The entry "site" is the share between
+        sites. After harmonizing, it is known for new rows only, because the rows of the run have set the means of their
+        own site.
         """
         if self.explained_before_shares_ is None:
             return {}
@@ -311,7 +310,7 @@ class PCAResult:
 
     @property
     def shares_by_name(self) -> dict[str, Array]:
-        """The shares of each component that tables and pictures have: between sites, and by a few single columns."""
+        """The shares of each component for tables and pictures: between sites, and by a few single columns."""
         columns, before = single_names(self.explained_names_)[:_EXPLAINED], self.explained_before_
         found = {} if self.site_share_ is None else {"between sites": self.site_share_}
         if SITE in before:
@@ -324,7 +323,10 @@ class PCAResult:
 
     @property
     def certainty(self) -> Certainty | None:
-        """Bounds, all that can be said of variances that noise lies on; None of a run without a privacy budget."""
+        """Bounds on the variances of a run with differential privacy, else None.
+
+        Noise hides the exact variances, so bounds are all that can be known.
+        """
         if self.privacy is None:
             return None
         return certainty(
@@ -340,12 +342,12 @@ class PCAResult:
 
     @property
     def singular_values_(self) -> Array:
-        """Singular values of all rows stacked, in the frame, (k,)."""
+        """The singular values of all rows stacked, in the frame, (k,)."""
         return np.asarray(np.sqrt(self.explained_variance_ * max(self.n_samples_ - 1, 1)))
 
     @property
     def noise_variance_(self) -> float:
-        """Mean variance of the directions left out (Tipping and Bishop 1999), as scikit-learn has it."""
+        """The mean variance of the directions left out (Tipping and Bishop 1999), as in scikit-learn."""
         rest = min(self.n_samples_, self.n_features_in_) - self.n_components_
         if rest:
             return self.left_out_variance_ / rest
@@ -353,12 +355,12 @@ class PCAResult:
 
     @property
     def shrinkage_(self) -> Array | None:
-        """How much nearer to the middle new rows lie along each component than the rows of the run, (k,).
+        """The factor by which scores of new rows are smaller than scores of the run's rows, (k,).
 
-        The components lean towards the rows that they were computed from, so the scores of new rows are
-        smaller by this factor (Lee, Zou, Wright 2010; Dey, Lee 2019), mostly if columns outnumber rows.
-        None if variances have noise on them, if rows count in part only, if columns lie at different
-        places, and of components that are no eigenvectors of the covariance of all rows together.
+        Components lean towards the rows that they were fitted to, so the scores of new rows are smaller (Lee, Zou,
+        Wright 2010; Dey, Lee 2019). The effect is large if there are more columns than rows. The factor is None if
+        variances are noisy, if rows count only in part, if parties hold different columns, or if components are not
+        eigenvectors of the covariance of all rows.
         """
         if not self.is_pooled or self.privacy is not None:
             return None
@@ -369,14 +371,14 @@ class PCAResult:
 
     @property
     def shrinkage_hint(self) -> str:
-        """How much nearer to the middle new rows lie, if it is much, and what to do; else ""."""
+        """A hint if scores of new rows are clearly smaller, with the remedy, else ""."""
         if words := self.shrinkage_in_words:
             return f"{words}. project() puts them back, and so does flower-pca transform --among-own."
         return ""
 
     @property
     def shrinkage_in_words(self) -> str:
-        """How much nearer to the middle new rows lie, if it is much; else ""."""
+        """A sentence if scores of new rows are clearly smaller, else ""."""
         factors = self.shrinkage_
         if factors is None or float(factors.min()) >= _SHRUNK:
             return ""
@@ -388,14 +390,14 @@ class PCAResult:
 
     @property
     def frame(self) -> Frame:
-        """The coordinates that components and variances refer to."""
+        """The coordinate system of components and variances: mean, scale, fill and names."""
         names = labels.tuple_of(self.feature_names_in_)
         mean = self.mean_ if self.centered else None
         return Frame(mean, self.scale_, self.fill_, names=names, covariates=self.adjust_)
 
     @property
     def is_by_site(self) -> bool:
-        """Whether rows of a site are adjusted by what is known of this site alone: see `at_site`."""
+        """Whether rows of a site are adjusted by local results of this site: see `at_site`."""
         return SITE in self.adjusted_by_ or (bool(self.harmonized_by_) and self.site_location_ is None)
 
     @property
@@ -408,8 +410,10 @@ class PCAResult:
 
     @property
     def adjust_(self) -> Covariates | None:
-        """What the run did to rows before the PCA: the covariates that it removed, with their means and slopes; or what
-        sites were harmonized by. None of a run that did neither.
+        """What the run did to rows before the PCA, or None if it did nothing.
+
+        These are the covariates that it removed, with their means and slopes, or the quantities by which sites were
+        harmonized.
         """
         if self.harmonized_by_:
             effect = None
@@ -423,12 +427,12 @@ class PCAResult:
         return Covariates(names, len(names), within, self.covariate_mean_, self.slopes_)
 
     def with_keys(self, keys: Mapping[int, int]) -> Self:
-        """The result with other keys of those clients that it has lines of, which are then in the order of these."""
+        """Return the result with other keys for its clients, and with its clients in the order of these keys."""
         result = self
         for named, lines in _BY_CLIENT.items():
             before = getattr(result, named, None)
             if before is not None:
-                # Keys may be Flower's node ids, which have 64 bits and no sign.
+                # Keys may be node ids of Flower, which are unsigned 64-bit integers.
                 new = np.array([keys.get(int(key), int(key)) for key in before], dtype=np.uint64)
                 order = np.argsort(new)
                 in_order = getattr(result, lines)[order]
@@ -436,7 +440,7 @@ class PCAResult:
         return result
 
     def with_names(self, keys: Mapping[int, int]) -> Self:
-        """The same result, whose words call clients by their names, or by their `keys`, not by places in the run."""
+        """Return the result with texts that call clients by name or by key, instead of their position in the run."""
         names = {key: out.name for key, out in self.left_out.items()} | {**self.site_names}
 
         def name(found: re.Match[str]) -> str:
@@ -451,9 +455,9 @@ class PCAResult:
         return replace(self, status=status, decisions=decisions, hints=hints)
 
     def at_site(self, site: int | str | Mapping[str, Array]) -> Self:
-        """The result for rows of one site, of a run that has removed the site's own means, or has harmonized sites.
+        """Return the result for rows of one site, after a run with adjust="site" or with harmonize.
 
-        Its `transform`, `project`, `score` and all else take rows of this site, from the run or new ones.
+        Its `transform`, `project`, `score` and all other methods take rows of this site, from the run or new ones.
 
         Parameters
         ----------
@@ -469,7 +473,7 @@ class PCAResult:
         return replace(self, **fields_at(self, site))
 
     def harmonize(self, X: Any) -> Self:
-        """The result for rows of a new site, which had no part in the run: how the site differs is found from these.
+        """Return the result for rows of a new site that had no part in the run. The rows show how the site differs.
 
         Parameters
         ----------
@@ -493,19 +497,19 @@ class PCAResult:
         return replace(self, **fields_at(known, of_site(data)))
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
-        """Names of what `transform` returns: pc1, pc2, ...; `input_features` changes nothing."""
+        """Return the names of the columns of `transform`: pc1, pc2, ...; `input_features` is ignored."""
         return labels.texts([f"pc{j + 1}" for j in range(self.n_components_)])
 
     @property
     def is_pooled(self) -> bool:
-        """Whether components are meant to be the eigenvectors of the covariance of all rows."""
+        """Whether components approximate eigenvectors of the covariance of all rows."""
         return self.residuals_ is not None
 
     @property
     def axes(self) -> tuple[Array, Array]:
-        """Orthonormal axes of the components' span, (d, r), and variances along them, descending.
+        """Orthonormal axes of the components' span, (d, r), and the variances along them, descending.
 
-        They are the components and their variances, but for components that are not orthonormal.
+        They differ from the components only if these are not orthonormal.
         """
         if self.cross_ is None:
             return self.components_.T, self.explained_variance_
@@ -513,16 +517,16 @@ class PCAResult:
 
     @property
     def weights_(self) -> Array:
-        """What a row is multiplied by to have its scores, (k, d): the components, or if not orthonormal, their inverse.
+        """The matrix that turns rows into scores, (k, d): the components, or their pseudo-inverse if not orthonormal.
 
-        Scores are the coordinates of the nearest row in the span: least squares.
+        Scores are the least squares coordinates of a row in the span.
         """
         if self.cross_ is None:
             return self.components_
         return np.linalg.pinv(self.components_).T
 
     def transform(self, X: Any) -> Array:
-        """Coordinates of rows along the components, (n, k).
+        """Return the coordinates of rows along the components, (n, k).
 
         Parameters
         ----------
@@ -533,7 +537,7 @@ class PCAResult:
         return self._data(X).scores(self.weights_.T)
 
     def project(self, X: Any) -> Array:
-        """Where new rows lie among the rows of the run, (n, k): `transform(X)` over `shrinkage_`.
+        """Return where new rows lie among the rows of the run, (n, k): `transform(X)` divided by `shrinkage_`.
 
         `inverse_transform` takes scores of `transform` only.
 
@@ -545,7 +549,7 @@ class PCAResult:
         return self.transform(X) / known_shrinkage(self.shrinkage_)
 
     def with_imputation(self) -> Self:
-        """The same result, which takes the run's mean where a new row has a gap, as after a run with missing="mean".
+        """Return the same result, with the run's mean in place of missing values, as after a run with missing="mean".
 
         Raises
         ------
@@ -562,20 +566,20 @@ class PCAResult:
         )
 
     def inverse_transform(self, scores: Array) -> Array:
-        """Rows, (n, d) in the data's own units, that have these scores and nothing beside."""
+        """Return the rows that have these scores and lie in the span, (n, d), in the data's own units."""
         return np.asarray(self._units(np.asarray(scores) @ self.components_) + self.mean_)
 
     def _units(self, X: Array) -> Array:
-        """Rows of the frame in the data's own units, but for the mean."""
+        """Return rows of the frame in the data's own units, without the mean."""
         return np.asarray(X if self.scale_ is None else X * self.scale_)
 
     def reconstruction_error(self, X: Any) -> float:
-        """Mean squared distance, in the frame, between a row of X and its reconstruction."""
+        """Return the mean squared distance, in the frame, between a row of X and its reconstruction."""
         data = self._data(X)
         return data.squared_error(self.axes[0]) / data.n
 
     def to_record(self) -> Any:
-        """A `ConfigRecord` of Flower's with all it takes to project rows as here: see `Projection.from_record`.
+        """Return a Flower `ConfigRecord` with all that is needed to project rows: see `Projection.from_record`.
 
         Raises
         ------
@@ -602,10 +606,11 @@ class PCAResult:
         return projection.to_record()
 
     def to_plink(self, folder: str | os.PathLike[str], X: Any = None) -> list[Path]:
-        """Write what PLINK needs of a run on genotypes with scale="genotype".
+        """Write files for PLINK after a run on genotypes with scale="genotype".
 
-        `pca.eigenval` has the variances; `pca.eigenvec.allele` the loadings and `pca.afreq` the frequencies of alleles,
-        for plink2 --score and --read-freq; and `pca.eigenvec` the scores of people, for --covar of PLINK and others.
+        `pca.eigenval` has the variances. `pca.eigenvec.allele` has the loadings and `pca.afreq` the allele frequencies,
+        for plink2 --score and --read-freq. `pca.eigenvec` has the scores of people, for --covar of PLINK and other
+        programs.
 
         Parameters
         ----------
@@ -631,9 +636,9 @@ class PCAResult:
             )
 
     def angle_to(self, other: PCAResult | Array) -> float:
-        """Largest principal angle in radians to another result, or to an array's rows.
+        """Return the largest principal angle, in radians, to another result or to an array's rows.
 
-        Columns that both results have names for are matched by these.
+        If both results have names of columns, columns are matched by name.
         """
         components = other.components_ if isinstance(other, PCAResult) else other
         rows = np.atleast_2d(checks.numbers("The other components", components))
@@ -657,10 +662,10 @@ class PCAResult:
     ) -> None:
         """Write the scores of cells and the loadings of genes into an AnnData object, as scanpy.pp.pca does.
 
-        ``adata.obsm["X_pca"]`` has the scores, ``adata.varm["PCs"]`` the loadings, with zeros for genes that the run
-        left out, and ``adata.uns["pca"]`` variances, their shares and parameters. With another key, all three have that
-        name. Only the cells of this object are read, and nothing is sent. As in scanpy, the largest loading of each
-        component is positive.
+        ``adata.obsm["X_pca"]`` gets the scores. ``adata.varm["PCs"]`` gets the loadings, with zeros for genes that the
+        run left out. ``adata.uns["pca"]`` gets variances, their shares and parameters. If you pass another key, all
+        three have that name. Only the cells of this object are read, and nothing is sent. As in scanpy, the largest
+        loading of each component is positive.
 
         Parameters
         ----------
@@ -698,14 +703,14 @@ class PCAResult:
         )
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the result, but for `local`, as an npz with a JSON header; returns the path."""
+        """Write the result without `local` to an npz file with a JSON header, and return the path."""
         arrays = saved.arrays_of(self)
-        # scores are of persons
+        # The file may hold scores, which are personal data.
         return files.write(path, "result", saved.header(self), arrays, private="scores_" in arrays)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> PCAResult:
-        """Read what `save` has written, as the class of result that was saved."""
+        """Read a file of `save`, as the class of result that was saved."""
         header, arrays = files.read(path, "result")
         with files.refuse_others(path, "result"):
             kind = saved.class_of(path, header, _KINDS)
@@ -732,7 +737,7 @@ class PCAResult:
         return drawn.draw(self, what, path, shards=shards)
 
     def summary(self, *, digits: int = 4) -> Summary:
-        """Say in words, figures and a table what was found, and how far it may be relied on.
+        """Return what was found, in words, figures and a table, and how reliable it is.
 
         Parameters
         ----------
@@ -789,7 +794,7 @@ class PCAResult:
         ]
 
     def _findings(self) -> list[str]:
-        """How much of the variance the components hold, and which columns they consist of."""
+        """Return how much variance the components explain, and which columns they consist of."""
         clients = labels.count(facts.clients(self.history), "client")
         said = [f"{self._rows} rows of {self._columns} at {clients}."]
         known, k, ratio = self.certainty, self.n_components_, self.explained_variance_ratio_
@@ -807,7 +812,7 @@ class PCAResult:
         return said
 
     def _remarks(self) -> list[Remark]:
-        """How far the result may be relied on, what the run has chosen, and how columns look."""
+        """Return how reliable the result is, what the run decided by itself, and what is odd about columns."""
         said = [
             *facts.of_status(self.status),
             *(Remark(choice) for choice in self.decisions),
@@ -820,11 +825,10 @@ class PCAResult:
         return [_of_noise(self.certainty), *said]
 
     def _listing(self, digits: int) -> Listing:
-        """Heads, and a line of cells for each component, with so many digits of its variance.
+        """Return a table with a line for each component.
 
-        Where there is noise on the variances, shares are said as bounds, and how much of a variance
-        may be noise. Where components are not those of the rows' covariance, nothing is said of
-        what they leave of its equation.
+        With differential privacy, shares are bounds, and a column says how much of a variance may be noise. If
+        components are not eigenvectors of the rows' covariance, there are no residuals. `digits` is for variances.
         """
         checks.integer("digits", digits, least=1, most=17)
         known, shares = self.certainty, self.explained_variance_ratio_
@@ -854,14 +858,17 @@ class PCAResult:
         return Listing(["component", "variance", *columns], lines)
 
     def _heaviest(self, names: Sequence[str]) -> list[str]:
-        """Of each component the columns that weigh most, with errors where these are known."""
+        """Return for each component the columns with the largest weights, with errors if they are known."""
         if self.loading_errors_ is None:
             return [labels.in_words(weights, names) for weights in self.components_]
         pairs = zip(self.components_, self.loading_errors_, strict=True)
         return [facts.weights_with_errors(weights, off, names) for weights, off in pairs]
 
     def table(self) -> str:
-        """Variances and heaviest columns as plain text; before it why a run fell short, after it what noise leaves."""
+        """Write variances and heaviest columns as plain text.
+
+        Faults of the run stand above the table, and remarks on noise below it.
+        """
         out = [remark.words for remark in facts.of_left_out(self.left_out)]
         if self.certainty is None:
             return facts.in_text(self, *out)
@@ -875,7 +882,7 @@ class PCAResult:
 
     @property
     def _rows(self) -> str:
-        """How many rows it is of, "about" where their number has noise on it."""
+        """The number of rows in words, with "about" if it is noisy."""
         if self.privacy is None:
             return f"{self.n_samples_:,}"
         return f"about {self.n_samples_:,}"
@@ -896,7 +903,7 @@ class PCAResult:
         return f"{centered}, scaled"
 
     def _variances(self) -> list[Fact]:
-        """What of the variance the components hold; with noise, bounds on it, and the noise."""
+        """Return figures on the explained variance. With noise, they are bounds, and the noise is among them."""
         shares, known, spent = self.explained_variance_ratio_, self.certainty, self.privacy
         names, off, noise = facts.names_of(self), self.variance_errors_, self.noise_thresholds_
         found = [
@@ -931,7 +938,7 @@ class PCAResult:
         ]
 
     def _errors(self) -> list[Fact]:
-        """How exact the components are, and what they leave of a row; with noise, residuals too."""
+        """Return figures on how exact the components are, and on the reconstruction error."""
         private = self.privacy is not None
         residuals, sine, mse = self.residuals_, self.sine_estimate_, self.mse_
         found = [facts.plain("residuals", None if residuals is None else residuals.tolist())]
@@ -964,14 +971,14 @@ _KINDS["PCAResult"] = PCAResult
 
 
 def _of_noise(known: Certainty) -> Remark:
-    """What noise leaves to be said; first, if no component can be told from it."""
+    """Return a remark on the noise. It counts as bad news if no component stands out from it."""
     if not (known.signal > 1.0).any():
         return Remark(str(known), "bad")
     return Remark(str(known), "plain" if (known.signal > 1.0).all() else "warn")
 
 
 def _of_covariates(covariates: Covariates) -> dict[str, Any]:
-    """The fields about what was done to rows before the PCA."""
+    """Return the fields about what was done to rows before the PCA."""
     if covariates.sigma is None:
         return {"adjusted_by_": covariates.called, "covariate_mean_": covariates.mean, "slopes_": covariates.slopes}
     return {
@@ -984,7 +991,7 @@ def _of_covariates(covariates: Covariates) -> dict[str, Any]:
 
 
 def _before(model: Model) -> tuple[Array | None, tuple[str, ...]]:
-    """The shares before sites were harmonized, and their names."""
+    """Return the shares before sites were harmonized, and their names."""
     shares = list(model.left.get(BY_COLUMNS_BEFORE, ()))
     names = names_of_shares(model.explain, len(shares)) if shares else ()
     if SITE_SHARE_BEFORE in model.left:
@@ -993,7 +1000,7 @@ def _before(model: Model) -> tuple[Array | None, tuple[str, ...]]:
 
 
 def fields_of(model: Model) -> dict[str, Any]:
-    """What a finished model says of the fields of `PCAResult`."""
+    """Return the fields of `PCAResult` that follow from a finished model."""
     assert model.values is not None
     assert model.residuals is not None
     assert model.status is not None

@@ -1,7 +1,6 @@
-"""PersonalResult: shared components of all clients, and beside them each client's own.
+"""`PersonalResult`: shared components of all clients, and each client's own components.
 
-TripleResult: shared and own components as of a personalized run, and what was taken out beside
-them.
+`TripleResult` adds the outlying entries that were removed.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ from flower_pca.results.facts import Fact
 from flower_pca.results.pca import PCAResult
 from flower_pca.rows.local import LocalData
 
-# theta below which shared and own components can hardly be told apart
+# Below this theta, shared and own components can hardly be told apart.
 SEPARABLE: Final = 0.05
 UNMEASURED: Final = "not measured: at most one node shares it; run with mask=True, or let nodes agree by share_own"
 
 
 class Parts(NamedTuple):
-    """Rows taken apart, in the data's own units: row = mean_ + shared + own + rest."""
+    """Rows split into parts, in the data's own units: row = mean_ + shared + own + rest."""
 
     shared: Array
     own: Array
@@ -44,27 +43,26 @@ class Parts(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class PersonalResult(PCAResult):
-    """Hold shared components, and each client's own components.
+    """Shared components, and each client's own components.
 
-    The shared ones are in `components_`, and each client's own ones in `local[client]["components"]`.
+    The shared components are in `components_`, the own components of a client in `local[client]["components"]`.
 
-    A client is its position in `local`, or its name; or its own components themselves, as rows, as
-    its node has written them. Own components are orthonormal rows, orthogonal to the shared ones, largest
-    variance first, each with its largest entry positive. `local[client]["variances"]` are the mean
-    squares of the client's rows along them.
+    Name a client by its position in `local` or by its name. Or pass its own components as rows, as its node has written
+    them. Own components are orthonormal rows, orthogonal to the shared ones, largest variance first, each with its
+    largest entry positive. `local[client]["variances"]` are the mean squares of the client's rows along them.
 
     Attributes
     ----------
     error_ : float
         Mean over clients of the mean squared distance between a row and its shared and own parts.
     theta_estimate_ : float
-        The federated estimate of theta, from sums; see `theta_`. Without masks, over the nodes that agree by
-        `share_own`: NaN if at most one of several does.
+        The federated estimate of theta, from sums; see `theta_`. Without masks, only nodes with the rule `share_own`
+        take part. NaN if at most one of several nodes takes part.
     local_components : int
-        The own components that were asked for; where they differ by client, the most of them.
+        The number of own components of a client, or the largest number if clients differ.
     collected_ : ndarray of shape (N, r2, d)
-        Own components of the clients that agreed to send them, in the order of the clients' keys; zero rows where a
-        client has fewer. N = 0 if they were not asked for.
+        Own components of the clients that agreed to send them, in the order of the clients' keys. A client with fewer
+        components has rows of zeros. N = 0 without `collect`.
 
     Examples
     --------
@@ -80,7 +78,7 @@ class PersonalResult(PCAResult):
 
     complete: ClassVar[bool] = False
     pooled: ClassVar[bool] = False
-    closing: ClassVar[str] = "personal"  # the stage that ends such a run
+    closing: ClassVar[str] = "personal"  # the last stage of such a run
 
     error_: float
     theta_estimate_: float
@@ -89,7 +87,7 @@ class PersonalResult(PCAResult):
 
     @classmethod
     def of(cls, model: Model, *, algorithm: str, history: History, config: Mapping[str, Any]) -> Self:
-        """The result that a finished model amounts to; warns if shared and own components cannot be told apart."""
+        """Return the result of a finished model, and warn if shared and own components cannot be told apart."""
         result = super().of(model, algorithm=algorithm, history=history, config=config)
         if result.theta_estimate_ < SEPARABLE and result.local_components:
             numbers = f"{result.n_components_} shared and {result.local_components} local components"
@@ -114,11 +112,11 @@ class PersonalResult(PCAResult):
 
     @property
     def theta_(self) -> float:
-        """1 - lambda_max(mean_i P_i), P_i the projection on client i's own components: near 0, the
-        split is arbitrary.
+        """The identifiability 1 - lambda_max(mean_i P_i), where P_i projects onto client i's own components.
 
-        From the own components of all clients where these are known; else the estimate of the run,
-        which is an upper one and close after ten rounds or so. NaN where it is not measured.
+        Near 0, the split into shared and own components is arbitrary. The value is exact if the own components of all
+        clients are known. Otherwise it is the estimate of the run, an upper bound that is close after about ten rounds.
+        It is NaN if nothing was measured.
         """
         closing = self.history.of(self.closing)
         if not self.local or not closing or len(self.local) < closing[-1].answered:
@@ -127,7 +125,7 @@ class PersonalResult(PCAResult):
         return 1.0 - linalg.norm2(rows.T) ** 2 / len(self.local)
 
     def _key_of(self, site: str) -> int:
-        """The key of the client that is called so."""
+        """Return the key of the client with this name."""
         names = {name: key for key, name in self.site_names.items() if key in self.local}
         if site not in names:
             raise ConfigError(
@@ -137,7 +135,7 @@ class PersonalResult(PCAResult):
         return names[site]
 
     def own_components(self, client: int | str | Array) -> Array:
-        """The own components of a client as rows, (r, d)."""
+        """Return the own components of a client as rows, (r, d)."""
         if isinstance(client, str):
             client = self._key_of(client)
         if not isinstance(client, int | np.integer):
@@ -160,7 +158,7 @@ class PersonalResult(PCAResult):
 
     @property
     def own_in_words(self) -> str:
-        """How many own components a client has: a number, or from where to where they go."""
+        """The number of own components of a client, or its range if clients differ."""
         counts = [len(own[OWN]) for own in self.local.values() if OWN in own]
         found = counts or [self.local_components]
         least, most = min(found), max(found)
@@ -169,7 +167,7 @@ class PersonalResult(PCAResult):
         return f"{least} to {most}"
 
     def _facts(self) -> list[Fact]:
-        """Figures, and whether shared and own components can be told apart."""
+        """Return figures, among them whether shared and own components can be told apart."""
         own, error, theta = "own components of a client", "error with own components", float(self.theta_)
         measured = Fact("theta", "theta", theta, f"{theta:.3g}")
         if np.isnan(theta):
@@ -182,12 +180,11 @@ class PersonalResult(PCAResult):
         ]
 
     def fit_own(self, X: Any, n_components: int | None = None) -> Array:
-        """The own components of a client that the run has not known, from its rows, as rows of
-        shape (r, d).
+        """Return the own components of a client that had no part in the run, from its rows, as rows of shape (r, d).
 
-        The shared ones stay as they are: own ones are the leading directions of what these leave of
-        the rows, in the frame of the run. Give them as `client` where a client is asked for. The
-        rows stay where this is called.
+        The shared components stay as they are. The own components are the leading directions of what the shared
+        components leave of the rows, in the frame of the run. Pass them as `client` to the other methods. The rows stay
+        on this machine.
 
         Parameters
         ----------
@@ -215,27 +212,27 @@ class PersonalResult(PCAResult):
         return np.ascontiguousarray(linalg.fix_signs(V).T)
 
     def _sound(self, data: LocalData, own: int) -> LocalData:
-        """The rows that so many own components are found from."""
+        """Return the rows in the frame, and require enough of them for so many own components."""
         return data
 
     def table(self) -> str:
-        """The variances of the shared components as a plain text table, and theta."""
+        """Write the variances of the shared components as a plain text table, and theta."""
         if not self.local_components:
             return super().table()
         theta = UNMEASURED if np.isnan(self.theta_) else f"{self.theta_:.2g}"
         return f"{super().table()}\ntheta {theta}"
 
     def transform(self, X: Any, *, client: int | str | Array | None = None) -> Array:
-        """Coordinates of rows (n, d) along the shared components, then along those of a client."""
+        """Return the coordinates of rows, (n, d), along the shared components and then along a client's own."""
         return self._data(X).scores(self._basis(client))
 
     def inverse_transform(self, scores: Array, *, client: int | str | Array | None = None) -> Array:
-        """Rows, (n, d) in the data's own units, that have these scores and nothing beside."""
+        """Return the rows that have these scores and lie in the span, (n, d), in the data's own units."""
         X = np.asarray(scores) @ self._basis(client).T
         return np.asarray(self._units(X) + self.mean_)
 
     def split(self, X: Any, *, client: int | str | Array) -> Parts:
-        """The rows of a client as the sum of what all share, what is its own, and the rest."""
+        """Split the rows of a client into a shared part, its own part, and the rest."""
         data = self._data(X)
         bases = (self.components_, self.own_components(client))
         shared, own = (data.scores(rows.T) @ rows for rows in bases)
@@ -244,7 +241,10 @@ class PersonalResult(PCAResult):
         return Parts(*map(self._units, parts))
 
     def reconstruction_error(self, X: Any, *, client: int | str | Array | None = None) -> float:
-        """Mean squared distance, in the frame, between a row and its shared part, or its shared and own parts."""
+        """Return the mean squared distance, in the frame, between rows and their reconstruction.
+
+        A row is reconstructed from its shared part, or from its shared and own parts if `client` is given.
+        """
         data = self._data(X)
         return data.squared_error(self._basis(client)) / data.n
 
@@ -254,11 +254,11 @@ class PersonalResult(PCAResult):
         return np.vstack([self.components_, self.own_components(client)]).T
 
 
-_STEPS: Final = 30  # Steps in which a newcomer's own components are found.
+_STEPS: Final = 30  # steps in which a new client's own components are found
 
 
 def _count(name: str, left: Mapping[str, Array], what: str) -> list[str]:
-    """That so many clients have this, if any has."""
+    """Write that so many clients have this property, or nothing if none has."""
     some, clients = map(int, left[name])
     if not some:
         return []
@@ -268,21 +268,21 @@ def _count(name: str, left: Mapping[str, Array], what: str) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class TripleResult(PersonalResult):
-    """Hold shared components, each client's own components, and which entries were taken out.
+    """Shared components, each client's own components, and the outlying entries that were removed.
 
-    Rows are the sum of shared, own and sparse parts and noise. This is a `PersonalResult` of all but the sparse part.
+    Rows are the sum of shared, own and sparse parts and noise. The result is a `PersonalResult` of all but the sparse
+    part.
 
-    `local` has L and S of each client beside its components: L + S are its rows, up to the threshold,
-    in their units.
+    `local` has L and S of each client beside its components: L + S are its rows, up to the threshold, in their units.
 
     Attributes
     ----------
     threshold_ : float
-        How far off an entry was taken out, in multiples of its column's noise.
+        Entries farther off than this were removed, in multiples of their column's noise.
     noise_ : ndarray of shape (d,)
         The deviation of each column's noise in the frame, the root mean square over the clients.
     removed_share_ : ndarray of shape (d,)
-        The share of each column's entries that were taken out, of all clients together.
+        The share of each column's entries that were removed, over all clients.
 
     Examples
     --------
@@ -316,21 +316,21 @@ class TripleResult(PersonalResult):
         return {**common, **found, "hints": tuple(hints)}
 
     def _facts(self) -> list[Fact]:
-        """Figures of a personalized run, and how many entries were taken out."""
+        """Return figures of a personalized run, and how many entries were removed."""
         taken = float(self.removed_share_.mean())
         return [*super()._facts(), Fact("share_of_entries_taken_out", "entries taken out", taken, f"{taken:.2%}")]
 
     def transform(self, X: Any, *, client: int | str | Array | None = None) -> Array:
-        """Coordinates of rows along the shared components, and then a client's, as if far entries were missing."""
+        """Return coordinates along the shared components and a client's own, as if outlying entries were missing."""
         return self._fit(X, client)[1].T
 
     def sparse_part(self, X: Any, *, client: int | str | Array | None = None) -> Array:
-        """What is far from the components in single entries of the rows of X, (n, d) in their own units; else 0."""
+        """Return the outlying single entries of X, (n, d), in their own units, and 0 elsewhere."""
         rows, fit = self._fit(X, client)
         return self._units(np.where(fit.far, rows.X - fit.L, 0.0))
 
     def split(self, X: Any, *, client: int | str | Array) -> Parts:
-        """The rows of a client as what it shares with all, what is its own, and the rest, the sparse part included."""
+        """Split the rows of a client into a shared part, its own part, and the rest with the sparse part."""
         rows, fit = self._fit(X, client)
         k = self.n_components_
         shared = fit.T[:, :k] @ fit.W[:, :k].T

@@ -1,4 +1,4 @@
-"""What a run on genotypes leaves for PLINK: scores as covariates of people, and loadings to score others with."""
+"""Write the result of a run on genotypes for PLINK: scores as covariates of people, and loadings to score others."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from flower_pca.base.linalg import Array
 from flower_pca.names import variants
 from flower_pca.names.table import Table
 
-FAMILY, PERSON = "FID", "IID"  # what PLINK calls whose row it is
+FAMILY, PERSON = "FID", "IID"  # the columns that name a person in PLINK
 _STEM: Final = "pca"
 
 
 def people(table: Any) -> list[tuple[str, str]]:
-    """Family and person of each row, as PLINK writes them; the family is 0 if only persons are known."""
+    """Return family and person of each row, as PLINK writes them. The family is 0 if only persons are known."""
     if isinstance(table, Table) and {FAMILY, PERSON} <= {*table.beside}:
         return list(zip(table.beside[FAMILY].tolist(), table.beside[PERSON].tolist(), strict=True))
     if not isinstance(table, Table) or table.ids is None:
@@ -32,14 +32,14 @@ def people(table: Any) -> list[tuple[str, str]]:
 
 
 def write_covariates(path: Path, table: Any, scores: Array) -> None:
-    """Write scores with a line FID IID PC1 PC2 ... above them, as --covar of PLINK and others read it."""
+    """Write scores under a line FID IID PC1 PC2 ..., as --covar of PLINK and other programs read it."""
     head = [FAMILY, PERSON, *(f"PC{j + 1}" for j in range(scores.shape[1]))]
     lines = ([*who, *map(_number, row)] for who, row in zip(people(table), scores.tolist(), strict=True))
     _write(path, [head, *lines], private=True)
 
 
 def write(result: Any, folder: str | os.PathLike[str], X: Any = None) -> list[Path]:
-    """Write what `PCAResult.to_plink` of this result says; the paths of the files."""
+    """Write the files of `PCAResult.to_plink`, and return their paths."""
     names = result.feature_names_in_
     scaled = result.config.get("scale") == "genotype" and result.centered
     if not scaled or names is None or not variants.are_variants([*map(str, names)]):
@@ -74,7 +74,7 @@ def write(result: Any, folder: str | os.PathLike[str], X: Any = None) -> list[Pa
 
 
 def _number(value: float) -> str:
-    # Seventeen digits give back each float as it was.
+    # 17 digits restore each float exactly.
     return f"{value:.17g}" if np.isfinite(value) else "NA"
 
 

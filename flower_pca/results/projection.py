@@ -1,14 +1,8 @@
-"""Projection: what it takes to project rows, and nothing else: components, mean, scale, fill and
-names of columns.
+"""`Projection` and `Scaling`: the parts of a result that a node needs to project or standardize rows.
 
-A result has all of it in one object, so that a later step, at a server or at a node, projects as
-the result does. It packs into bytes, and `to_record` into a record that Flower sends: see
-`flower_pca.wire`.
-
-Scaling: means and deviations of columns, by which rows are standardized where no PCA is wanted.
-
-Like a `Projection` it is all that a later step needs, at a server or at a node, and packs into a
-record of Flower's.
+A `Projection` has components, mean, scale, fill and names of columns, so it projects as the result does. A `Scaling`
+has means and deviations of columns, for nodes that need standardized rows but no PCA. Both pack into bytes, and
+`to_record` packs them into a record that Flower sends: see `flower_pca.wire`.
 """
 
 from __future__ import annotations
@@ -33,14 +27,14 @@ from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 
 _REMEDY: Final = "Ask whoever has sent it to send result.to_record() again."
-_POSITIVE: Final = ("scale_", "shrinkage_")  # arrays of a projection that rows or scores are divided by
+_POSITIVE: Final = ("scale_", "shrinkage_")  # Rows or scores are divided by these arrays.
 
 
 def shrinkage(variances: Array, left_out: float, *, rows: int, columns: int) -> Array:
-    """The factors by which scores of new rows are smaller than those of the rows that components were fitted to, (k,).
+    """Return the factors by which scores of new rows are smaller than scores of the fitted rows, (k,).
 
-    It is the estimate of Dey and Lee (2019) with all variances alike along the directions left out.
-    `rows` are the rows less one if their mean was subtracted.
+    It is the estimate of Dey and Lee (2019) with equal variances along all directions left out. `rows` is the number of
+    rows, less one if their mean was subtracted.
     """
     directions = min(rows, columns) - len(variances)
     if directions <= 0 or left_out <= 0.0:
@@ -51,7 +45,7 @@ def shrinkage(variances: Array, left_out: float, *, rows: int, columns: int) -> 
 
 
 def known_shrinkage(factors: Array | None) -> Array:
-    """These factors.
+    """Return these factors.
 
     Raises
     ------
@@ -67,18 +61,18 @@ def known_shrinkage(factors: Array | None) -> Array:
 
 
 class Packet(ABC):
-    """Arrays, (d,) or (k, d), and names of the d columns.
+    """A value that packs into bytes or a record: arrays of d columns, and the names of the columns.
 
     Attributes
     ----------
     kind : str
-        What such a thing is called, in bytes and in errors.
+        The name of this kind, in bytes and in errors.
     needed : tuple of str
-        The arrays that all of its kind have.
+        The arrays that all packets of this kind have.
     optional : tuple of str
-        Those that some have.
+        The arrays that some packets have.
     counts : tuple of str
-        Its numbers of rows.
+        The names of its counts, such as the number of rows.
     """
 
     kind: ClassVar[str]
@@ -98,25 +92,25 @@ class Packet(ABC):
         return int(getattr(self, self.needed[0]).shape[-1])
 
     def in_frame(self, X: Any) -> LocalData:
-        """The rows of X less the mean, divided by the scale, columns in the order of these."""
+        """Return the rows of X less the mean, divided by the scale, with columns in the order of this packet."""
         names = labels.tuple_of(self.feature_names_in_)
         frame = Frame(self.mean_, self.scale_, self.fill_, names=names)
         return match(X, frame, self.n_features_in_, digest=self.feature_digest)
 
     def to_bytes(self) -> bytes:
-        """All of it as bytes, which `from_bytes` reads again: numpy's format, no pickles."""
+        """Pack everything into bytes for `from_bytes`, in numpy's format without pickles."""
         counts = {name: getattr(self, name) for name in self.counts}
         names = {"feature_names": labels.tuple_of(self.feature_names_in_), "feature_digest": self.feature_digest}
         return files.to_bytes(self.kind, {**counts, **names}, self._arrays())
 
     def _arrays(self) -> dict[str, Array]:
-        """The arrays that it has, by name."""
+        """Return its arrays by name."""
         given = {name: getattr(self, name) for name in (*self.needed, *self.optional)}
         return {name: a for name, a in given.items() if a is not None}
 
     @classmethod
     def from_bytes(cls, packed: bytes) -> Self:
-        """What `to_bytes` has packed.
+        """Unpack the bytes of `to_bytes`.
 
         Raises
         ------
@@ -124,7 +118,7 @@ class Packet(ABC):
             If it is none.
         """
         header, arrays = files.from_bytes(cls.kind, packed)
-        # a peer may have left them out, which is refused as other texts are
+        # Bytes of a peer may lack counts or names. They are refused like other unknown bytes.
         names: Any = header.get("feature_names", [None])
         digest: Any = header.get("feature_digest")
         if not set(cls.needed) <= set(arrays) <= {*cls.needed, *cls.optional}:
@@ -140,7 +134,7 @@ class Packet(ABC):
         counts: dict[str, int] = {}
         for name in cls.counts:
             count = header.get(name)
-            # True is an int to Python.
+            # In Python, True is an int.
             if not isinstance(count, int) or isinstance(count, bool) or count < 1:
                 raise DataError(
                     f"{name} of a {cls.kind} is {harmless(repr(count))}, which is not a number of rows. {_REMEDY}"
@@ -153,18 +147,17 @@ class Packet(ABC):
     def _unpacked(
         cls, arrays: Mapping[str, Array], counts: Mapping[str, int], names: Array | None, digest: str
     ) -> Self:
-        """That of these arrays and numbers, for columns of these names."""
+        """Make a packet of these arrays and counts, for columns with these names."""
 
     def to_record(self) -> Any:
-        """A `ConfigRecord` of Flower's with it: for a message, or beside the rest of a config."""
+        """Return a Flower `ConfigRecord` that holds the packet, for a message or beside the rest of a config."""
         from flower_pca import wire
 
         return wire.write_packed(self.kind, self.to_bytes())
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Self:
-        """What a record has that `to_record` has made: a `ConfigRecord`, or the config of a
-        NumPyClient.
+        """Unpack a `ConfigRecord` of `to_record`, or the config of a NumPyClient that holds the same keys.
 
         Raises
         ------
@@ -180,27 +173,27 @@ class Packet(ABC):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Projection(Packet):
-    """Map rows to their scores along the components.
+    """A map from rows to their scores along the components.
 
     Attributes
     ----------
     components_ : ndarray of shape (k, d)
         Components as rows, orthonormal.
     mean_ : ndarray of shape (d,) or None
-        What is subtracted from a row; None for nothing.
+        The mean that is subtracted from a row, or None.
     scale_ : ndarray of shape (d,) or None
-        What each column is divided by then; None for nothing.
+        The divisor of each column, or None.
     fill_ : ndarray of shape (d,) or None
-        What stands for a missing value; None if none are allowed.
+        The value that replaces a missing value in each column. None if no missing values are allowed.
     weights_ : ndarray of shape (k, d) or None
-        What rows are multiplied by to have their scores, where components are not orthonormal; else None.
+        The matrix that turns rows into scores if components are not orthonormal, else None.
     shrinkage_ : ndarray of shape (k,) or None
-        How much nearer to the middle new rows lie along each component than the rows of the run; None if that is not
-        known. See `PCAResult.shrinkage_`.
+        The factor by which scores of new rows are smaller than scores of the run's rows. None if it is not known. See
+        `PCAResult.shrinkage_`.
     feature_names_in_ : ndarray of shape (d,) or None
-        Names of the columns; None where columns go by position.
+        Names of the columns. None if columns are matched by position.
     feature_digest : str
-        SHA-256 of the sorted names, where clients keep the names to themselves; "" if there are none.
+        SHA-256 of the sorted names, if clients keep the names to themselves. "" if columns have no names.
 
     Examples
     --------
@@ -267,16 +260,16 @@ class Projection(Packet):
         )
 
     def transform(self, X: Any) -> Array:
-        """Coordinates of rows along the components, (n, k), with columns matched as by `PCAResult.transform`."""
+        """Return the coordinates of rows along the components, (n, k). Columns match as in `PCAResult.transform`."""
         basis = self.components_ if self.weights_ is None else self.weights_
         return self.in_frame(X).scores(basis.T)
 
     def project(self, X: Any) -> Array:
-        """Where new rows lie among the rows of the run, (n, k): see `PCAResult.project`."""
+        """Return where new rows lie among the rows of the run, (n, k): see `PCAResult.project`."""
         return self.transform(X) / known_shrinkage(self.shrinkage_)
 
     def inverse_transform(self, scores: Array) -> Array:
-        """Rows, (n, d) in the data's own units, that have these scores and nothing beside."""
+        """Return the rows that have these scores and lie in the span, (n, d), in the data's own units."""
         X = np.asarray(scores) @ self.components_
         if self.scale_ is not None:
             X = X * self.scale_
@@ -285,31 +278,30 @@ class Projection(Packet):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Scaling(Packet):
-    """Hold the means and deviations of all rows together, with which a node standardizes its own rows.
+    """The means and deviations of all rows together, with which a node standardizes its own rows.
 
     Attributes
     ----------
     mean_ : ndarray of shape (d,)
         Mean of each column.
     scale_ : ndarray of shape (d,)
-        The deviation of its values that are there, with their number as divisor; 1 for a column that is the same
-        everywhere.
+        Standard deviation of each column over its observed values, with divisor n. 1 for a constant column.
     n_samples_ : int
         Rows of all clients together.
     fill_ : ndarray of shape (d,) or None
-        What stands for a missing value; None if none were allowed.
+        The value that replaces a missing value in each column. None if no missing values were allowed.
     feature_names_in_ : ndarray of shape (d,) or None
-        Names of the columns; None where columns go by position.
+        Names of the columns. None if columns are matched by position.
     feature_digest : str
-        SHA-256 of the sorted names, where clients keep the names to themselves; "" if there are none.
+        SHA-256 of the sorted names, if clients keep the names to themselves. "" if columns have no names.
     status, history
         Why the run ended; what happened in each message. A record has neither.
     config : mapping
-        What was asked for, as plain values.
+        The configuration of the run, as plain values.
     site_names : mapping
-        Names of the clients that have contributed and have one, by key; {} where none have.
+        Names of the contributing clients by key. Clients without a name are not in it.
     left_out : mapping
-        Clients whose rows are not in the result, by key, each with its `name` and `why`; {} if there are none.
+        Clients whose rows are not in the result, by key, each with its `name` and `why`.
 
     Examples
     --------
@@ -354,7 +346,7 @@ class Scaling(Packet):
 
     @classmethod
     def of(cls, model: Model, *, algorithm: str, history: History, config: Mapping[str, Any]) -> Self:
-        """The scaling that a finished run amounts to."""
+        """Return the scaling of a finished run."""
         frame = model.frame
         assert frame.mean is not None
         assert frame.scale is not None
@@ -384,19 +376,18 @@ class Scaling(Packet):
         )
 
     def transform(self, X: Any) -> Array:
-        """Rows of X less the means, divided by the deviations, (n, d) in the order of the columns
-        here.
+        """Return rows of X less the means, divided by the deviations, (n, d), in the order of `feature_names_in_`.
 
         Columns are matched by name as by `PCAResult.transform`.
         """
         return np.concatenate(list(self.in_frame(X).dense()))
 
     def inverse_transform(self, X: Any) -> Array:
-        """Rows in the data's own units, (n, d), that `transform` makes these of."""
+        """Return the original rows, (n, d), of rows that `transform` has standardized."""
         return np.asarray(np.asarray(X) * self.scale_ + self.mean_)
 
     def table(self) -> str:
-        """Mean and deviation of every column as plain text."""
+        """Write mean and deviation of every column as plain text."""
         columns = zip(names_of(self), self.mean_, self.scale_, strict=True)
         lines = [[n, f"{m:.6g}", f"{s:.6g}"] for n, m, s in columns]
         return labels.in_columns(["column", "mean", "deviation"], lines)

@@ -1,14 +1,12 @@
-"""StepRecord: what is known of a step as soon as it is over, for whoever watches a run.
+"""The record of a tracking step, for whoever watches the run, and a file of such records.
 
-`Following` watches a run, hears of every message before the run's state is kept, and hands on a
-record once a step is over. So a run that is killed and resumed may tell its newest step again, with
-the same figures, but leaves none out.
+`Following` watches a run and is called after every message, before the state of the run is saved. Once a step is over,
+it passes on a `StepRecord`. So a run that is killed and resumed may report its newest step twice, with the same
+figures, but it never skips a step.
 
-Events: the steps of a run as lines of JSON in a file, each as soon as the step is over.
-
-A line is written at once and lies on the disk when the run goes on. What the machine stops in the
-midst of is cut off when the run is resumed; a step that is told again has its line already. So a
-file has every step once, in whole lines.
+`Events` writes each step as a line of JSON, as soon as the step is over. The line is on the disk before the run
+continues. If the machine stops in the middle of a line, the resumed run cuts it off. A step that is reported twice gets
+one line. So the file has every step once, in whole lines.
 """
 
 from __future__ import annotations
@@ -35,28 +33,29 @@ from flower_pca.tracking.batch import COUNTS
 from flower_pca.tracking.panel import SPE
 from flower_pca.tracking.state import Step, TrackState
 
-# The figures of all rows, and of a client's own.
+# The names of the figures of all rows, and of a client's rows.
 _FIGURES: Final = ("rows", "missing_share", "outlier_share", "residual")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClientStep:
-    """What a client has had in a step, where its answers are seen. A client in an outage has no
-    rows, and no shares.
+    """The figures of one client in a step, if the server sees single answers.
+
+    A client in an outage has no rows and no shares.
 
     Attributes
     ----------
     rows : int
         Rows of its batch.
     missing_share : float or None
-        Entries that were missing, of all entries of these rows; None without rows.
+        The share of entries of these rows that were missing. None without rows.
     outlier_share : float or None
-        Entries that were taken for outliers, of those that were observed; None without any.
+        The share of observed entries that count as outliers. None without observed entries.
     residual : float or None
-        The norm of what the basis before has left of the observed entries that are no outliers, relative to that of all
-        observed ones; None without any.
+        How badly the previous basis fits: the norm of the residual at observed entries that are no outliers, relative
+        to the norm of all observed entries. None without observed entries.
     site : str
-        What the client is called, if it says so; else "".
+        The name of the client, or "".
     """
 
     rows: int
@@ -68,37 +67,37 @@ class ClientStep:
 
 @dataclass(frozen=True, kw_only=True)
 class StepRecord:
-    """A step that is over.
+    """The record of a step that is over.
 
     Attributes
     ----------
     step : int
         Its number, as in the result of the run.
     batch : int
-        The number of its batch at the clients, as in the files that they keep: it counts the steps before the first
-        rows of any client too.
+        The number of its batch at the clients, as in the files that they keep. Unlike `step`, it also counts the steps
+        before any client had rows.
     rows : int
         Rows at all clients together.
     statistic : float or None
-        The statistic of a change; None where it is not known.
+        The test statistic of a change. None if it is not known.
     level : float or None
-        What it was held against; None where no change was looked for.
+        The alarm level of the statistic. None if the step was not tested.
     change : str or None
-        In words, the change that was declared; None where none was.
+        The change that was declared, in words, or None.
     cause : Cause or None
-        With `monitor`, what the newest of these changes is of, as `TrackingResult.causes_`; None where there is none.
+        With `monitor`, the cause of the newest declared change, as in `TrackingResult.causes_`, or None.
     subspace_change : float or None
-        The sine of the largest angle between its basis and the one before; None where there is none.
+        The sine of the largest angle between its basis and the previous basis. None for the first basis.
     missing_share : float or None
-        Entries that were missing, of all entries of these rows; None without rows.
+        The share of entries that were missing. None without rows.
     outlier_share : float or None
-        Entries that were taken for outliers, of those that were observed; None without any.
+        The share of observed entries that count as outliers. None without observed entries.
     residual : float or None
-        As `TrackingResult.residuals_`; None without rows.
+        As `TrackingResult.residuals_`. None without rows.
     deficient : int
         Rows with fewer independent observed entries than components.
     clients : mapping
-        The share of each client, by key; under masks none, as nothing but sums is seen.
+        The figures of each client, by key. Empty under masks, because the server sees sums only.
     """
 
     step: int
@@ -119,12 +118,12 @@ class StepRecord:
     __repr__ = brief
 
     def result_so_far(self) -> TrackingResult:
-        """The result of the steps that are over when it is asked for."""
+        """Return the result of all steps that are over at the time of the call."""
         sites = {key: own.site for key, own in self.clients.items() if own.site}
         return replace(cast(TrackingResult, self._run.result_so_far()), site_names=sites)
 
     def to_json(self) -> dict[str, Any]:
-        """All figures as plain values."""
+        """Return all figures as plain values."""
         clients = {str(key): dict(vars(own)) for key, own in self.clients.items()}
         plain = {**vars(self), "clients": clients}
         del plain["_run"]
@@ -132,14 +131,15 @@ class StepRecord:
 
 
 class Following(Watcher):
-    """Watches a run of steps, and hands on the record of a step once it is over.
+    """A watcher that passes on the record of each step once it is over.
 
     Parameters
     ----------
     on_step : callable
         Called with the record.
     known_as : callable or None, default=None
-        From a client of the run to its lasting key and its name; as it is, without a name, if left out.
+        A function from a client of the run to its permanent key and its name. By default, the key is the client, and
+        the name is "".
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class Following(Watcher):
         self._basis: Array | None = None
 
     def before_keeping(self, run: Driven) -> None:
-        """Hand on the newest step, if it is over."""
+        """Pass on the newest step, if it is over."""
         state: TrackState = run.standing.state
         if state.over <= self._newest:
             return
@@ -200,10 +200,10 @@ def _cause(state: TrackState, step: Step) -> Cause | None:
 
 
 def _shares(counts: Mapping[str, float], d: int) -> dict[str, Any]:
-    """Rows, and shares of their entries."""
+    """Return the number of rows, and shares of their entries."""
     rows, missing = int(counts["rows"]), counts["missing"]
     seen, energy, residual = rows * d - missing, counts["energy"], None
-    # A client that reports nonsense has no such figure.
+    # A client with an impossible answer gets no figure.
     if seen and energy and 0.0 <= counts["misfit"] / energy < np.inf:
         residual = float(np.sqrt(counts["misfit"] / energy))
     shares = (missing / (rows * d) if rows else None, counts["outliers"] / seen if seen else None, residual)
@@ -211,7 +211,10 @@ def _shares(counts: Mapping[str, float], d: int) -> dict[str, Any]:
 
 
 def _changes(state: TrackState, step: Step) -> list[tuple[int, Step]]:
-    """The changes that a step has shown, oldest first: at this one or, with a first level, at steps before it."""
+    """Return the changes that a step shows, oldest first.
+
+    It can show a change at the step itself. A first alarm level can also show changes at earlier steps.
+    """
     seen, shown = state.hindsight, list[tuple[int, Step]]()
     if seen.number == state.over:
         kinds = dict(zip(seen.changes, seen.kinds, strict=True))
@@ -226,7 +229,7 @@ def _changes(state: TrackState, step: Step) -> list[tuple[int, Step]]:
 
 
 def _words(number: int, step: Step, cause: Cause | None, names: Sequence[str], sites: Mapping[int, str]) -> str:
-    """A change in a sentence, and what it is of."""
+    """Describe a change and its cause in a sentence."""
     said = f"The subspace has changed at step {number}"
     if cause is None or step.kind & SPE:
         said += f": the statistic is {step.statistic:.3g}, and an alarm begins at {step.level:.3g}"
@@ -235,28 +238,27 @@ def _words(number: int, step: Step, cause: Cause | None, names: Sequence[str], s
     return f"{said}; {in_words(cause, names, sites)}"
 
 
-_BEGIN: Final = b'{"time"'  # How each line begins.
-# alike to the last bit in a step that is told again, masks or none
+_BEGIN: Final = b'{"time"'  # the beginning of each line
+# These figures are equal to the last bit in a step that is reported twice, with or without masks.
 _SAME: Final = ("rows", "missing_share")
 
 
 class Events:
-    """Called with the `StepRecord` of every step: appends it to a file as a line of JSON, with the
-    time of day.
+    """A file of JSON lines. Call it with a `StepRecord` to append a line with the time of day.
 
     Parameters
     ----------
     path : str or path
-        The file. Pipes and the like will do, if not to go on from.
+        The file. It may be a pipe, unless a run is resumed.
     resume : bool, default=False
-        Whether the file may have the steps of the run that goes on from a checkpoint; else it must be new or empty.
+        Whether the file may hold steps of a run that is resumed from a checkpoint. Otherwise it must be new or empty.
 
     Raises
     ------
     ConfigError
         If the file has lines, or cannot be written.
     DataError
-        If its lines are none of the run that goes on.
+        If its lines do not belong to the run that is resumed.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, resume: bool = False) -> None:
@@ -264,7 +266,7 @@ class Events:
         try:
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
             self._handle = os.open(self._path, flags | files.not_through_links(self._path), 0o666)
-            # Whoever calls it for each step closes nothing at the end.
+            # The caller has no moment to close the file, so it is closed with the object.
             weakref.finalize(self, os.close, self._handle)
             self._regular = self._path.is_file()
             size = os.fstat(self._handle).st_size
@@ -283,8 +285,8 @@ class Events:
             self._newest, self._events = self._cut(), self._lines()
 
     def __call__(self, record: StepRecord) -> None:
-        """After a step."""
-        if record.step <= self._newest:  # the step's line must be that of the same step
+        """Append the record of a step that is over."""
+        if record.step <= self._newest:  # The step has a line already, which must agree.
             same = (event for event in self._events if event["step"] == record.step)
             event: dict[str, Any] = next(same, {})
             if any(event.get(name) != getattr(record, name) for name in _SAME):
@@ -295,21 +297,22 @@ class Events:
         now = datetime.now(UTC).isoformat(timespec="seconds")
         line = json.dumps({"time": now, **record.to_json()}, allow_nan=False).encode() + b"\n"
         with files.naming(self._path):
-            # A pipe may take a part of a line at a time.
+            # A pipe may take only part of a line at a time.
             while line:
                 line = line[os.write(self._handle, line) :]
-            # A pipe is on no disk, and to force it there is an error.
+            # fsync on a pipe is an error.
             if self._regular:
                 os.fsync(self._handle)
         self._newest = record.step
 
     def _cut(self) -> int:
-        """The step of the last whole line, behind which the file now ends."""
+        """Cut the file after its last whole line, and return the step of that line."""
         whole, step = 0, -1
         with self._path.open("r+b") as file:
             for line in file:
                 if not line.endswith(b"\n"):
-                    # What no run has begun to write is not ours to cut: the file may be somebody's.
+                    # A partial line that does not begin like ours is not cut, because the file may belong to somebody
+                    # else.
                     if line[: len(_BEGIN)] != _BEGIN[: len(line)]:
                         raise self._strange("has a line that is no step")
                     break

@@ -1,6 +1,6 @@
-"""RobustResult: the principal components of the low-rank part, and the sparse part beside it.
+"""`RobustResult`: the principal components of the low-rank part of rows, and their sparse part.
 
-MedianResult: what a run of medians over the clients returns.
+`MedianResult` is the result of medians over the clients.
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ from flower_pca.results.pca import PCAResult
 
 
 class MedianResult(PCAResult):
-    """Components near those of most clients, with medians over the clients of centre, scale and
-    variances.
+    """Components near those of most clients, and medians over the clients of center, scale and variances.
 
-    `n_samples_` counts the rows as clients say, of which nothing else hangs.
+    `n_samples_` adds up what the clients report. Nothing else depends on it.
     """
 
     pooled: ClassVar[bool] = False
@@ -30,45 +29,46 @@ class MedianResult(PCAResult):
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class RobustResult(PCAResult):
-    """Hold the PCA of the low-rank part of rows, and which entries were taken out as the sparse part.
+    """The PCA of the low-rank part of rows, and the outlying entries that were removed as the sparse part.
 
-    Rows are the sum of a low-rank part and a sparse part. Components, variances and total variance are those of the
+    Rows are the sum of a low-rank part and a sparse part. Components, variances and total variance are about the
     low-rank part.
 
-    `local` has V, L and S of each public client: L + S are its rows (up to `threshold_` in each
-    entry), in their units.
+    `local` has V, L and S of each public client. L + S are its rows in their units, up to `threshold_` in each entry.
 
     Attributes
     ----------
     threshold_ : float
-        What is at most so far from the low-rank part, in the frame, is noise and not part of S.
+        An entry at most this far from the low-rank part, in the frame, is noise and not part of S.
     spread_ : float
         The size of an ordinary entry in the frame, 1.4826 times the median.
     cut_ : float or None
-        Thresholds beyond which an entry counts as an outlier; it has no pull on the low-rank part, if cut off.
+        An entry counts as an outlier if it is this many thresholds away. With a cut, it has no pull on the low-rank
+        part.
     outlier_share_ : float
-        The share of entries further off than that.
+        The share of entries that are outliers.
     outlier_share_by_column_ : ndarray of shape (d,)
-        The same share of each column's entries, of all clients together.
+        The share of each column's entries that are outliers, over all clients.
     removed_share_ : ndarray of shape (d,)
-        The share of each column's entries that are not 0 in S, likewise.
+        The share of each column's entries that are not 0 in S, over all clients.
     clients_ : ndarray of shape (N, 3) or None
-        Of each client its rows, the share of its entries that are not 0 in S, and that of outliers; None where the
+        For each client its rows, the share of its entries that are not 0 in S, and its share of outliers. None if the
         server has seen sums only.
     client_keys_ : ndarray of shape (N,) or None
-        The keys of these clients, as in `site_names`; likewise.
+        The keys of these clients, as in `site_names`. None if the server has seen sums only.
     noise_ : float or None
-        The deviation of dense noise; 0 where none was found, None where the algorithm does not say.
+        The deviation of dense noise, 0 if there is none. None if the algorithm does not estimate it.
     rank_ : int or None
-        The rank of the low-rank part that was found; None where the algorithm does not say.
+        The rank of the low-rank part. None if the algorithm does not estimate it.
     hidden_error_ : float or None
-        What entries were off by that the algorithm had not seen, over `spread_`; None likewise.
+        The error at entries that were hidden from the algorithm, over `spread_`. None if the algorithm does not
+        estimate it.
     attempts_ : int
-        Attempts that the run has made.
+        The number of attempts of the run.
     undetermined_columns_ : ndarray
-        Columns of which too few entries are clean to say what their low-rank part is. `local` has such rows of a
-        client, "undetermined", and those of them that are bad as a whole, "bad_rows". They add nothing to the
-        variances, which are as if they were like the others.
+        Columns with too few clean entries to determine their low-rank part. `local` has such rows of a client,
+        "undetermined", and the rows that are bad as a whole, "bad_rows". They add nothing to the variances, which are
+        scaled as if these rows were like the others.
 
     Examples
     --------
@@ -122,7 +122,7 @@ class RobustResult(PCAResult):
         }
 
     def _facts(self) -> list[Fact]:
-        """Figures, without a share of the variance: the low-rank part has no more components."""
+        """Return figures, without a share of the variance, because the low-rank part has no other components."""
         plain = [fact for fact in super()._facts() if fact.words != "variance explained"]
         taken, far = float(self.removed_share_.mean()), self.outlier_share_
         return [
@@ -134,11 +134,11 @@ class RobustResult(PCAResult):
         ]
 
     def transform(self, X: Any) -> Array:
-        """Coordinates of the rows of X, (n, d), along the components, (n, k), as if far entries
-        were missing.
+        """Return coordinates of the rows of X, (n, d), along the components, (n, k), as if outlying entries were
+        missing.
 
-        Not a projection: Huber's regression, whose threshold falls from `spread_` to `threshold_`,
-        on what is not NaN.
+        This is not a projection but Huber's regression on the entries that are not NaN. Its threshold falls from
+        `spread_` to `threshold_`.
         """
         Z, data = self.components_.T, self._data(X)
         unseen, start, found = base.unseen(data, seed=0, share=0.0), 0, []
@@ -150,7 +150,7 @@ class RobustResult(PCAResult):
         return np.concatenate(found)
 
     def with_imputation(self) -> Self:
-        """The same result, which takes gaps in new rows as it takes far entries: as if nothing was known there."""
+        """Return the same result, with missing values in new rows treated like outlying entries: as unknown."""
         if self.fill_ is not None:
             return self
         return replace(self, fill_=np.asarray(self.mean_))
@@ -160,11 +160,11 @@ class RobustResult(PCAResult):
         return np.inf if self.cut_ is None else self.cut_
 
     def low_rank_part(self, X: Any) -> Array:
-        """The rows of X without what is sparse, (n, d) in their own units."""
+        """Return the rows of X without their sparse part, (n, d), in their own units."""
         return self.inverse_transform(self.transform(X))
 
     def sparse_part(self, X: Any) -> Array:
-        """What is far from the low-rank part in single entries of the rows of X, (n, d) in their own units; else 0."""
+        """Return the outlying single entries of X, (n, d), in their own units, and 0 elsewhere."""
         data = self._data(X)
         low_rank = self.transform(X) @ self.components_
         R = np.concatenate(list(data.dense())) - low_rank

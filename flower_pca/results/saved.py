@@ -1,4 +1,4 @@
-"""Results in files: what their header says beside the arrays, and the fields that it makes."""
+"""Save and load results: the header of a file, its arrays, and the fields that they become."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ from flower_pca.results.left_out import LeftOut, plain_left_out, unpack_left_out
 R = TypeVar("R")
 
 _ELSEWHERE: Final = re.compile(r"flower_pca\.\w+\.result")
-# fields that a file has in a form that is not theirs, or not at all
+# These fields are stored in another form, or not at all.
 _OTHERWISE: Final = (
     *("status", "history", "config", "local", "feature_names_in_", "feature_digest", "site_names", "left_out"),
     *("decisions", "hints", "privacy"),
 )
-# what a header has of a run, and of a result beside the fields of its own
+# Entries of a header that describe the run, and the result.
 _RUN: Final = ("config", "status", "history", "feature_names", "feature_digest", "site_names", "left_out")
 _RESULT: Final = ("class", "module", "privacy", "decisions", "hints")
-# what files that were saved before a field was known stand for
+# Values for fields that older files do not have.
 _BEFORE: Final = {"histograms_of": "rows"}
 _FINITE: Final = ("components_", "explained_variance_", "mean_", "scale_", "fill_")
 
 
 class OfRun(Protocol):
-    """What results of all kinds have of their run."""
+    """The fields about a run that all kinds of results have."""
 
     @property
     def config(self) -> Mapping[str, Any]:
@@ -51,11 +51,11 @@ class OfRun(Protocol):
 
     @property
     def status(self) -> Status:
-        """Why it ended."""
+        """Why the run ended."""
 
     @property
     def history(self) -> History:
-        """Its messages."""
+        """The messages of the run."""
 
     @property
     def feature_names_in_(self) -> Array | None:
@@ -63,7 +63,7 @@ class OfRun(Protocol):
 
     @property
     def feature_digest(self) -> str:
-        """The digest of names that clients keep."""
+        """The digest of names that clients keep to themselves."""
 
     @property
     def site_names(self) -> Mapping[int, str]:
@@ -71,22 +71,22 @@ class OfRun(Protocol):
 
     @property
     def left_out(self) -> Mapping[int, LeftOut]:
-        """Clients whose rows are not in it, by key."""
+        """Clients whose rows are not in the result, by key."""
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write it to a file."""
+        """Write the result to a file."""
 
 
 class OfClients(OfRun, Protocol):
-    """What results have beside, of rows at rest."""
+    """The further fields of results of rows at rest, as opposed to streams."""
 
     @property
     def privacy(self) -> Spent | None:
-        """What the run has cost."""
+        """The privacy budget that the run has spent."""
 
     @property
     def decisions(self) -> tuple[str, ...]:
-        """What it has chosen."""
+        """The decisions that the run made by itself."""
 
     @property
     def hints(self) -> tuple[str, ...]:
@@ -95,15 +95,15 @@ class OfClients(OfRun, Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class _Fields:
-    """The fields of a result that a file has under their own names, told apart by their types."""
+    """The fields of a result that are stored under their own names, sorted by type."""
 
     arrays: tuple[str, ...]
-    optional: frozenset[str]  # the arrays that may be None
+    optional: frozenset[str]  # arrays that may be None
     plain: tuple[str, ...]
 
     @classmethod
     def of(cls, kind: type[Any]) -> _Fields:
-        """The fields of a class of results.
+        """Return the fields of a class of results.
 
         Raises
         ------
@@ -128,8 +128,8 @@ class _Fields:
 
 
 def _members(annotation: Any) -> set[Any]:
-    """The classes that an annotation allows, without their parameters: numpy.ndarray for NDArray[float64]."""
-    # From Python 3.12 on, numpy's NDArray is an alias that holds the type in `__value__`.
+    """Return the classes that an annotation allows, without parameters: numpy.ndarray for NDArray[float64]."""
+    # Since Python 3.12, numpy's NDArray is an alias that holds the type in `__value__`.
     if hasattr(annotation, "__value__"):
         return _members(annotation.__value__)
     origin = typing.get_origin(annotation)
@@ -143,13 +143,13 @@ def _members(annotation: Any) -> set[Any]:
 
 
 def arrays_of(result: object) -> dict[str, Array]:
-    """The arrays that a result has, by name."""
+    """Return the arrays of a result, by name."""
     found = {name: getattr(result, name) for name in _Fields.of(type(result)).arrays}
     return {name: a for name, a in found.items() if a is not None}
 
 
 def header(result: OfClients) -> dict[str, Any]:
-    """What is known of a result beside its arrays, as plain values."""
+    """Return everything else about a result, as plain values."""
     return {
         **{name: getattr(result, name) for name in _Fields.of(type(result)).plain},
         "class": type(result).__name__,
@@ -163,9 +163,9 @@ def header(result: OfClients) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def rescue(result: OfRun) -> Iterator[None]:
-    """While files of a result are written: where that fails, as on a full disk, it is saved among temporary files.
+    """Save the result in a temporary folder if writing files within the block fails, for example on a full disk.
 
-    The messages that it took are not to be asked for again.
+    Otherwise the run and all its messages would have to be repeated.
     """
     try:
         yield
@@ -175,15 +175,15 @@ def rescue(result: OfRun) -> Iterator[None]:
             try:
                 error.add_note(f"The result itself is in {result.save(folder / 'result.npz')}.")
             except OSError:
-                # There is no room for it either: an empty folder is of no use to anybody.
+                # There is no room here either, and an empty folder is useless.
                 folder.rmdir()
         raise
 
 
 def class_of(path: str | os.PathLike[str], header: Mapping[str, Any], kinds: Mapping[str, type[R]]) -> type[R]:
-    """The class of the result in a file, of these that have been imported; those of the package are, if need be.
+    """Return the class of the result in a file. Import the package's own classes if necessary.
 
-    Another one is defined elsewhere, and no file may choose what is imported.
+    Classes from elsewhere must have been imported already, because a file must not choose what is imported.
     """
     require_whole(path, "result", _RESULT, header)
     name, module = header["class"], str(header["module"])
@@ -196,7 +196,7 @@ def class_of(path: str | os.PathLike[str], header: Mapping[str, Any], kinds: Map
 
 
 def _import_results(named: str) -> None:
-    """Import this room; and the module that a file names, if it is that of a result in another room of the package."""
+    """Import all modules of this room, and the named module if it defines results in another room of the package."""
     room = __name__.rpartition(".")[0]
     for module in pkgutil.iter_modules(sys.modules[room].__path__):
         importlib.import_module(f"{room}.{module.name}")
@@ -206,7 +206,7 @@ def _import_results(named: str) -> None:
 
 
 def of_run(result: OfRun) -> dict[str, Any]:
-    """What results of all kinds have of their run: the configuration, how it went, and names; as plain values."""
+    """Return the fields of `OfRun` as plain values: the configuration, how the run went, and names."""
     return {
         "config": result.config,
         "status": [result.status.outcome.value, marks_of(result.status.words)],
@@ -219,7 +219,7 @@ def of_run(result: OfRun) -> dict[str, Any]:
 
 
 def from_run(header: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that `of_run` has taken apart."""
+    """Restore the fields that `of_run` returned."""
     outcome, words = header["status"]
     return {
         "config": header["config"],
@@ -235,7 +235,7 @@ def from_run(header: Mapping[str, Any]) -> dict[str, Any]:
 def fields(
     path: str | os.PathLike[str], header: Mapping[str, Any], arrays: Mapping[str, Array], *, kind: type[Any]
 ) -> dict[str, Any]:
-    """The fields of the result in a file, which is of this class."""
+    """Return the fields of the result in a file, for this class."""
     header = {**_BEFORE, **header}
     own = _Fields.of(kind)
     needed = {*own.arrays} - own.optional
@@ -253,7 +253,7 @@ def fields(
 
 
 def require_whole(path: str | os.PathLike[str], kind: str, needed: Iterable[str], there: Iterable[str]) -> None:
-    """Require all that a file of this kind has beside what every run's result has."""
+    """Require all entries that a file of this kind needs, in addition to those of every run."""
     if missing := {*needed, *_RUN} - set(there):
         raise DataError(
             f"{path} is no whole {kind} that flower_pca has saved: it lacks {', '.join(sorted(missing))}. Save it "
@@ -262,7 +262,7 @@ def require_whole(path: str | os.PathLike[str], kind: str, needed: Iterable[str]
 
 
 def _require_sound(path: str | os.PathLike[str], arrays: Mapping[str, Array], names: Any) -> None:
-    """Require numbers that go together: with others every figure made of them would be wrong without a word."""
+    """Require finite numbers and matching shapes. Otherwise figures would be wrong without any error."""
     Z = arrays["components_"]
     of_columns = {name: a.shape for name, a in arrays.items() if name in ("mean_", "scale_", "fill_")}
     if names is not None:

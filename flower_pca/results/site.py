@@ -1,4 +1,4 @@
-"""What a run leaves a site for itself if it removes its own means or harmonizes it, and a result for its rows."""
+"""Local results of a site after adjust="site" or harmonize, and the result for rows of one site."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from flower_pca.rows.covariates import SITE
 
 
 class OfSites(Protocol):
-    """What a result says of the sites whose means it has removed."""
+    """The fields of a result about the sites that were adjusted or harmonized."""
 
     @property
     def n_features_in_(self) -> int:
-        """How many columns there are."""
+        """The number of columns."""
 
     @property
     def adjusted_by_(self) -> tuple[str, ...]:
@@ -27,7 +27,7 @@ class OfSites(Protocol):
 
     @property
     def harmonized_by_(self) -> str:
-        """How sites were harmonized; "" if they were not."""
+        """How sites were harmonized, or "" if they were not."""
 
     @property
     def slopes_(self) -> Array | None:
@@ -35,7 +35,7 @@ class OfSites(Protocol):
 
     @property
     def local(self) -> Mapping[int, Mapping[str, Array]]:
-        """What sites keep for themselves, by key."""
+        """The local results of sites, by key."""
 
     @property
     def site_names(self) -> Mapping[int, str]:
@@ -43,27 +43,30 @@ class OfSites(Protocol):
 
 
 class BySite(OfSites, Protocol):
-    """A result that may score rows of a site by what is known of this site alone."""
+    """A result that may need local results of a site to score its rows."""
 
     @property
     def is_by_site(self) -> bool:
-        """Whether it does."""
+        """Whether it needs them."""
 
     def at_site(self, site: int | str | Mapping[str, Array]) -> Self:
-        """The result for rows of this site."""
+        """Return the result for rows of this site."""
 
 
 Result = TypeVar("Result", bound=BySite)
 
 
 def read(path: str | os.PathLike[str]) -> Mapping[str, Array]:
-    """What a node has written for itself: its own means, or how it differs from all sites. It never left the node."""
+    """Read the local result that a node has written: its means, or how it differs from all sites.
+
+    It never left the node.
+    """
     _, arrays = files.read(path, "own result", private=True)
     return arrays
 
 
 def fields_at(result: OfSites, site: int | str | Mapping[str, Array]) -> dict[str, Any]:
-    """The fields of the result for rows of this site: its own means become the means of the result."""
+    """Return the fields of the result for rows of this site. The site's means replace the means of the result."""
     if SITE not in result.adjusted_by_ and not result.harmonized_by_:
         raise ConfigError(
             "The run has neither subtracted the means of each site nor harmonized sites, so rows of all sites are "
@@ -88,17 +91,17 @@ def fields_at(result: OfSites, site: int | str | Mapping[str, Array]) -> dict[st
 
 
 def knows_sites(result: BySite, count: int) -> bool:
-    """Whether the rows of each of so many sites can be scored: if these are scored alike, or each site is known."""
+    """Return whether rows of each of so many sites can be scored: no local results are needed, or all are known."""
     return not result.is_by_site or all(place in result.local for place in range(count))
 
 
 def for_place(result: Result, place: int) -> Result:
-    """The result for the rows of the site at this place; the same for all sites whose rows are scored alike."""
+    """Return the result for rows of the site at this position. It is the same object if sites are scored alike."""
     return result.at_site(place) if result.is_by_site else result
 
 
 def _of(result: OfSites, site: int | str) -> Mapping[str, Array]:
-    """What a result has of the own results of a site, by key or name."""
+    """Return the local result of a site, by key or name."""
     keys = [key for key in result.local if site in (key, result.site_names.get(key))]
     if not keys:
         there = ", ".join(result.site_names.get(key, str(key)) for key in result.local) or "none"

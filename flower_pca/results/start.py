@@ -1,11 +1,12 @@
-"""A start from components that are known: of an earlier run over most of the same rows, say.
+"""Start a run from known components, for example from an earlier run over most of the same rows.
 
-A tracker begins with them as they are. A run that opens asks for their product with C in its
-opening, in the frame of the new rows, beside that of random columns, as after a change of clients
-(`Algorithm.restart`): a block that is orthogonal to a new direction would stay so, and look
-converged. If the opening finds the rows of the earlier run (`earlier`), nothing is new, and the run
-ends as soon as residuals are small. The answer does not depend on the start, but for rounding, and
-but for sparse components, which are the best near where they begin; the number of messages does.
+A tracker begins with them as they are. A batch run asks in its opening for their product with C, in the frame of the
+new rows, together with random columns, as after a change of clients (`Algorithm.restart`). Without the random columns,
+a block that is orthogonal to a new direction would stay so, and would look converged. If the opening finds the rows of
+the earlier run (`earlier`), nothing is new, and the run ends as soon as residuals are small.
+
+The start changes the number of messages, but not the answer except for rounding. Sparse components are an exception,
+because they are the best ones near the start.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from flower_pca.results.pca import PCAResult
 
 
 class Components(NamedTuple):
-    """What a start is made of, by the names that a result has: components as rows; scale and names of their columns."""
+    """The components of a start as rows, and the scale and names of their columns."""
 
     components_: Array
     scale_: Array | None = None
@@ -39,7 +40,7 @@ class Components(NamedTuple):
         return brief(self)
 
     def arrange(self, order: Sequence[str]) -> Components:
-        """With these columns, in this order, and without their names."""
+        """Return these components with columns in this order, and without names."""
         place = {str(name): j for j, name in enumerate(self.feature_names_in_)}
         missing = [name for name in order if name not in place]
         if missing:
@@ -53,17 +54,18 @@ class Components(NamedTuple):
         return Components(self.components_[:, places], scale)
 
 
-# restarts before the first one, so that a restart draws other columns than a start
+# Restarts are counted from here, so that they draw other columns than a start does.
 _BEFORE: Final = 1000
 
 Start: TypeAlias = "Array | PCAResult | Components | str | os.PathLike[str]"
 
 
 def basis(init: Start, r: int, wanted: tuple[str, ...] | None) -> tuple[Array, tuple[str, ...] | None]:
-    """The r columns, orthonormal, that a tracker begins with, in the units of the rows; and what the run names.
+    """Return the r orthonormal columns that a tracker begins with, in the units of the rows, and the columns of the
+    run.
 
-    Those are the `wanted` columns, or, if it names none, those of the start that have names: else
-    the basis would be one of other columns.
+    These are the `wanted` columns, or the named columns of the start if the run names none. Otherwise the basis would
+    belong to other columns.
     """
     given = components_of(init)
     if given.feature_names_in_ is not None:
@@ -80,7 +82,7 @@ def basis(init: Start, r: int, wanted: tuple[str, ...] | None) -> tuple[Array, t
 def block(
     init: Start, algorithm: Algorithm[Any], *, n_components: int | float, seed: int, wanted: tuple[str, ...] | None
 ) -> Array:
-    """The block, in the units of the rows, that the opening asks for.
+    """Return the block that the opening asks for, in the units of the rows.
 
     Parameters
     ----------
@@ -96,7 +98,7 @@ def block(
         The columns that the run names.
     """
     given = components_of(init)
-    # a run that names no columns takes them in the order of their names
+    # A run that names no columns sorts them by name.
     if given.feature_names_in_ is not None:
         given = given.arrange(sorted(map(str, given.feature_names_in_)) if wanted is None else wanted)
     rows, scale = given.components_, given.scale_
@@ -114,7 +116,7 @@ def block(
 def earlier(
     init: Start, algorithm: Algorithm[Any], *, n_components: int | float, wanted: tuple[str, ...] | None
 ) -> EarlierRun | None:
-    """What the result of a run that has converged says of its rows; None of any other start."""
+    """Return what the result of a converged run says about its rows, or None for any other start."""
     found: Any = _loaded(init)
     if not isinstance(found, PCAResult) or not isinstance(n_components, int):
         return None
@@ -137,7 +139,7 @@ def earlier(
 
 
 def _angle(found: PCAResult, algorithm: Algorithm[Any]) -> float | None:
-    """The angle that a run has left, by the residuals, or by the algorithm's own error if that is an angle."""
+    """Return the error of a run as an angle: by the residuals, or by the algorithm's own error if it is an angle."""
     told = [] if found.sine_estimate_ is None else [found.sine_estimate_]
     if algorithm.ends_by_angle and found.algorithm.partition("(")[0] == algorithm.name:
         rounds = found.history.of(algorithm.name)
@@ -146,7 +148,7 @@ def _angle(found: PCAResult, algorithm: Algorithm[Any]) -> float | None:
 
 
 def components_of(init: Start) -> Components:
-    """The components of a start, and what is known of their columns."""
+    """Return the components of a start, and what is known about their columns."""
     found: Any = _loaded(init)
     rows = checks.numbers("The components to start from", getattr(found, "components_", found))
     if rows.ndim == 3:
@@ -157,19 +159,19 @@ def components_of(init: Start) -> Components:
 
 
 def read(init: Start) -> PCAResult | Components:
-    """A start as a run needs it: a result, which tells of its rows too, or components."""
+    """Return a start as a result, which also describes its rows, or as components."""
     found: Any = _loaded(init)
     components = components_of(found)
     return found if isinstance(found, PCAResult) else components
 
 
 def refuse_setting(algorithm: Algorithm[Any], init: Start) -> None:
-    """Refuse a word that the algorithm's own `init` takes: the `init` of a run takes components to begin with."""
+    """Refuse a word for the algorithm's own `init`, because the `init` of a run takes components."""
     if not isinstance(init, str):
         return
     try:
         replace(algorithm, init=init)  # type: ignore[call-arg]
-    except (ConfigError, TypeError):  # The algorithm has no such setting, or it takes no such word.
+    except (ConfigError, TypeError):  # The algorithm has no such setting, or its setting does not take this word.
         return
     raise ConfigError(
         f"init takes an earlier result, its file, or components to begin with, and {shown(init)} is a setting of "

@@ -1,4 +1,4 @@
-"""TrackingResult: what a run of steps returns."""
+"""`TrackingResult`: the result of a run over steps."""
 
 from __future__ import annotations
 
@@ -33,74 +33,76 @@ _REASONS: Final = {
 }
 _ARRAYS = ("components_", "values_", "rows_", "residuals_", "deficient_", "outliers_", "missing_", "changes_")
 _HEADER = ("statistics_", "levels_", "first_", "totals_", "algorithm", "seed", "causes_")
-# A column is a component by itself if it has at least this share of the component's squares.
+# A component is a single column if this column has at least this share of its squares.
 _ALONE: Final = 0.98
-_OUTWEIGHS: Final = 10.0  # times the next component: how much more that one is
-_MANY: Final = 1e6  # times: rounding tells no more of how many
-_NEWEST: Final = 20  # steps that are looked at
+_OUTWEIGHS: Final = 10.0  # A component outweighs the next one if its value is so many times larger.
+_MANY: Final = 1e6  # Above this ratio, rounding hides the exact number.
+_NEWEST: Final = 20  # newest steps that are looked at
 _LEAST: Final = 3
-# times the usual statistic: a level above that hides all but leaps
+# If a level is so many times the usual statistic, it only catches sudden jumps.
 _UNSTEADY: Final = 100.0
-_STANDS_OUT: Final = 3.0  # times the most that noise alone leaves in one direction
+# A direction stands out if it has so many times the largest value that noise alone would have.
+_STANDS_OUT: Final = 3.0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TrackingResult:
-    """Hold the subspace after each step, and what was measured in the step.
+    """The subspace after each step, and the figures of each step.
 
     Attributes
     ----------
     components_ : ndarray of shape (steps, r, d)
-        The basis of each step as rows, orthonormal, largest value first; signs fixed.
+        The basis of each step as rows, orthonormal, largest value first, with fixed signs.
     values_ : ndarray of shape (steps, r)
-        Eigenvalues of the sum of l l' over the completed rows of the step; zeros where the step had fewer rows than
-        components, and left the basis as it was.
+        Eigenvalues of the sum of l l' over the completed rows l of the step. They are zero if the step had fewer rows
+        than components, and so left the basis unchanged.
     rows_ : ndarray of shape (steps,)
         Rows of the step at all clients together.
     residuals_ : ndarray of shape (steps,)
-        How badly the basis of the step before fitted the entries that were observed and no outliers: the norm of what
-        it left, relative to theirs. 1 in a first step without a basis.
+        How badly the basis of the previous step fits: the norm of the residual at observed entries that are no
+        outliers, relative to the norm of all observed entries. 1 in a first step without a basis.
     deficient_ : ndarray of shape (steps,)
-        Rows with fewer independent observed entries than components, whose completion is the one of minimum norm.
+        Number of rows with fewer independent observed entries than components. Their completion is the one of minimum
+        norm.
     outliers_ : ndarray of shape (steps,)
-        Entries taken for outliers.
+        Number of entries that count as outliers.
     missing_ : ndarray of shape (steps,)
-        Entries that were missing.
+        Number of missing entries.
     changes_ : ndarray
-        Steps at which a change was declared, of those that are kept.
+        Kept steps at which a change was declared.
     statistics_ : dict
-        From the steps at which it is known to the statistic of a change: the largest eigenvalue of the completed rows
-        outside the basis before, divided by the rows; where the level is learnt from the stream, the least of four
-        such, see `tracking.change`.
+        The test statistic of a change, by step, where it is known: the largest eigenvalue of the completed rows outside
+        the previous basis, divided by the number of rows. If the level is learnt from the stream, it is the smallest of
+        four such values, see `tracking.change`.
     levels_ : dict
-        From the steps at which a change was looked for to what the statistic was held against.
+        The alarm level, by step, for the steps that were tested for a change.
     causes_ : mapping
-        With `monitor`, of each change its "reasons" ("SPE" where rows have left the subspace, "column" where one is
-        spread otherwise than before, "T2" where a direction is), the numbers of the "columns", and of the "sites" where
-        clients are seen; {} without it.
+        With `monitor`, for each change its "reasons", the numbers of the "columns", and the "sites" if single clients
+        are seen. Reasons are "SPE" if rows have left the subspace, "column" if a column has another spread than before,
+        and "T2" if a direction has. {} without `monitor`.
     first_ : int
-        The number of the first step that is kept: all of these are of the newest steps, at most the `keep` of the
-        tracker, while numbers of steps count from the first one ever.
+        The number of the first step that is kept. Only the newest steps are kept, at most the `keep` of the tracker,
+        but steps are numbered from the very first one.
     totals_ : dict
-        Of all steps: their number "steps", "rows", "deficient" and "outliers", and their changes "changed".
+        Totals over all steps, kept or not: "steps", "rows", "deficient", "outliers", and "changed" for changes.
     status : Status
-        Why the run ended; and what its figures say against it, such as a column that is a component by itself.
+        Why the run ended, with doubts about the result, such as a column that is a component by itself.
     history : History
-        What happened in each message, of the newest thousand, and what those before came to.
+        What happened in each of the newest thousand messages, and totals of the messages before.
     algorithm : str
         The tracker's spec string.
     seed : int
         The seed of the run.
     config : mapping
-        What was asked for, as plain values.
+        The configuration of the run, as plain values.
     feature_names_in_ : ndarray of shape (d,) or None
-        Names of the columns, in their order; None where columns go by position.
+        Names of the columns, in order. None if columns are matched by position.
     feature_digest : str
-        SHA-256 of the sorted names, which clients tell that keep the names to themselves; "" if none.
+        SHA-256 of the sorted names, if clients keep the names to themselves. "" if columns have no names.
     site_names : mapping
-        Names of the clients that have contributed and have one, by key; {} where none have.
+        Names of the contributing clients by key. Clients without a name are not in it.
     left_out : mapping
-        Clients whose rows are not in the result, by key, each with its `name` and `why`; {} if there are none.
+        Clients whose rows are not in the result, by key, each with its `name` and `why`.
 
     Examples
     --------
@@ -138,7 +140,7 @@ class TrackingResult:
 
     @classmethod
     def of(cls, model: Model, *, algorithm: str, history: History, config: Mapping[str, Any]) -> TrackingResult:
-        """The result of a finished model: its tracker has left the figures of all steps."""
+        """Return the result of a finished model, from the figures that its tracker has left for all steps."""
         left, names = model.left, labels.array_of(model.feature_names)
         first = int(left["gone"])
         status = model.status or Status(Outcome.DONE, "the run goes on")
@@ -185,8 +187,7 @@ class TrackingResult:
         return np.array([0.0, *(linalg.sin_theta(a.T, b.T) for a, b in steps)])
 
     def subspace_error(self, truth: Array) -> Array:
-        """||(I - PP')U||_2 of each step, the sine of the largest angle to the true subspace U,
-        (steps,).
+        """Return ||(I - PP')U||_2 for each step, the sine of the largest angle to the true subspace U, (steps,).
 
         Parameters
         ----------
@@ -205,26 +206,27 @@ class TrackingResult:
         return np.array([linalg.sin_theta(V.T, linalg.orth(U.T)) for V, U in pairs])
 
     def transform(self, X: Any, *, step: int = -1) -> Array:
-        """Coordinates of the rows of X, (n, d) with NaN where missing, along the components of a
-        step: (n, r).
+        """Return coordinates of the rows of X, (n, d), along the components of a step, (n, r).
 
-        By least squares on the observed entries; of minimum norm where a row has fewer independent
-        ones than there are components.
+        NaN marks missing entries.
+
+        They are the least squares fit to the observed entries. If a row has fewer independent entries than there are
+        components, they are the fit of minimum norm.
         """
         return self._scores(self._rows(X), step)
 
     def inverse_transform(self, scores: Array, *, step: int = -1) -> Array:
-        """Rows that have these scores and nothing beside."""
+        """Return the rows that have these scores and lie in the span."""
         return np.asarray(np.asarray(scores) @ self.components_[step])
 
     def complete(self, X: Any, *, step: int = -1) -> Array:
-        """The rows of X, (n, d) with NaN where missing, with what is missing filled in from the subspace of a step."""
+        """Return the rows of X, (n, d), with missing entries (NaN) filled in from the subspace of a step."""
         rows = self._rows(X)
         rebuilt = self.inverse_transform(self._scores(rows, step), step=step)
         return np.where(np.isnan(rows), rebuilt, rows)
 
     def with_keys(self, keys: Mapping[int, int]) -> TrackingResult:
-        """The result with other keys of the clients that causes name."""
+        """Return the result with other keys for the clients that causes name."""
         causes = {
             step: {**cause, "sites": [keys.get(site, site) for site in cause["sites"]]}
             for step, cause in self.causes_.items()
@@ -232,14 +234,14 @@ class TrackingResult:
         return replace(self, causes_=causes)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the result as an npz with a JSON header; returns the path."""
+        """Write the result to an npz file with a JSON header, and return the path."""
         header = {name: getattr(self, name) for name in _HEADER} | saved.of_run(self)
         arrays = {name: getattr(self, name) for name in _ARRAYS}
         return files.write(path, "tracking result", header, arrays)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> TrackingResult:
-        """Read what `save` has written."""
+        """Read a file of `save`."""
         header, arrays = files.read(path, "tracking result")
         saved.require_whole(path, "tracking result", {*_HEADER, *_ARRAYS}, {*header, *arrays})
         with files.refuse_others(path, "tracking result"):
@@ -274,7 +276,7 @@ class TrackingResult:
         return drawn.draw(self, what, path)
 
     def summary(self, *, digits: int = 4) -> Summary:
-        """Say in words, figures and a table what was found, and how far it may be relied on.
+        """Return what was found, in words, figures and a table, and how reliable it is.
 
         Parameters
         ----------
@@ -329,7 +331,7 @@ class TrackingResult:
         ]
 
     def _findings(self) -> list[str]:
-        """Where the subspace changed, and which columns the last basis consists of."""
+        """Return where the subspace changed, and which columns the last basis consists of."""
         names, totals = facts.names_of(self), self.totals_
         rows = labels.count(totals["rows"], "row")
         steps = labels.count(totals["steps"], "step")
@@ -344,7 +346,7 @@ class TrackingResult:
         return said
 
     def _listing(self, digits: int) -> Listing:
-        """The basis of the last step: a line of cells for each component."""
+        """Return the basis of the last step as a table, with a line for each component."""
         checks.integer("digits", digits, least=1, most=17)
         names = facts.names_of(self)
         sizes = self.values_[-1] / max(int(self.rows_[-1]), 1)
@@ -355,7 +357,7 @@ class TrackingResult:
         return Listing(["component", "mean square of a row", "largest weights"], lines)
 
     def table(self) -> str:
-        """The steps as a plain text table, and the heaviest columns in the last one's basis."""
+        """Write the steps as a plain text table, and the heaviest columns in the last basis."""
         head = f"{'step':>6} {'rows':>8} {'movement':>10} {'residual':>10} {'outliers':>10}  change"
         figures = zip(self.rows_, self.subspace_change_, self.residuals_, self.outliers_, strict=True)
         lines = [
@@ -391,13 +393,13 @@ class TrackingResult:
 
 
 def _by_step(values: Array, first: int) -> dict[int, float]:
-    """By the number of the step, where it is known."""
+    """Return the known values by the number of their step."""
     numbered = enumerate(values, first)
     return {j: float(value) for j, value in numbered if not np.isnan(value)}
 
 
 def cause_of(kind: int, named: Array, clients: Sequence[int]) -> Cause:
-    """What a change is of, from the figures that `tracking.panel` leaves of its step."""
+    """Return the cause of a change, from the figures that `tracking.panel` leaves for its step."""
     kinds = [one for one in panel.REASONS if kind & one]
     places = named.reshape(-1, panel.NAMED).astype(int).tolist()
     by_kind = dict(zip(panel.REASONS, places, strict=False))
@@ -408,7 +410,7 @@ def cause_of(kind: int, named: Array, clients: Sequence[int]) -> Cause:
 
 
 def in_words(cause: Cause, names: Sequence[str], sites: Mapping[int, str]) -> str:
-    """A cause in a sentence."""
+    """Describe a cause in a sentence."""
     reasons = [_REASONS[str(one)] for one in cause["reasons"]]
     columns = [names[int(column)] for column in cause["columns"]]
     clients = [labels.client_name(sites, int(site)) for site in cause["sites"]]
@@ -434,16 +436,16 @@ def _totals(left: Mapping[str, Array]) -> dict[str, int]:
 
 
 def _stuck(left: Mapping[str, Array], names: Sequence[str]) -> list[str]:
-    """A wild column takes a component for itself: the rows leave nothing of it, and everything else is next to it."""
+    """Report a column with a huge variance that is a component by itself."""
     basis = left["bases"][-1]
     values = left["values"][-1]
-    # The figure is for all rows of the step, as values are.
+    # This total over all rows has the same unit as `values`.
     rest = float(left["beyond"][-1]) * float(left["rows"][-1])
     said = []
     for j, (weights, following) in enumerate(zip(basis.T, [*values[1:], rest], strict=True)):
         column = int(np.argmax(np.abs(weights)))
         by_itself = weights[column] ** 2 > _ALONE and len(values) > 1
-        # NaN stands for what nobody knows, and compares as false.
+        # NaN means unknown, and compares as false.
         if by_itself and values[j] > _OUTWEIGHS * following:
             said.append(
                 f"component {j + 1} is {names[column]} alone, {_times(values[j], following)} the next: a sensor "
@@ -453,14 +455,14 @@ def _stuck(left: Mapping[str, Array], names: Sequence[str]) -> list[str]:
 
 
 def _times(large: float, small: float) -> str:
-    """How many times one is the other, in words where that is past all counting."""
+    """Write how many times larger a number is, or that it is too many times to count."""
     if small * _MANY <= large:
         return f"more than {_MANY:,.0f} times"
     return f"{large / small:.2g} times"
 
 
 def _narrow(left: Mapping[str, Array]) -> list[str]:
-    """One direction of what is left over that has more than noise would have in its largest."""
+    """Report if one direction of the residual has more variance than noise would explain."""
     d, r = left["bases"][-1].shape
     figures = (left[name][-_NEWEST:] for name in ("rows", "misfit", "beyond"))
     rows, misfit, beyond = (figure.astype(float) for figure in figures)
@@ -481,14 +483,14 @@ def _narrow(left: Mapping[str, Array]) -> list[str]:
 
 
 def _of_season(left: Mapping[str, Array]) -> list[str]:
-    """That alarms come back after the same number of steps."""
+    """Report that alarms recur with a period."""
     if not (period := int(left.get("period", 0))):
         return []
     return [f"alarms come every {period} steps, so each step is held against steps of the same phase, too"]
 
 
 def _of_watch(left: Mapping[str, Array]) -> list[str]:
-    """Which steps were judged, where changes were looked for in some, and whether anything but a leap could be seen."""
+    """Report which steps were tested for a change, if not all, and whether only sudden jumps could be seen."""
     judged = np.flatnonzero(np.isfinite(left["level"]))
     if not len(judged):
         return []

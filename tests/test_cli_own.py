@@ -121,7 +121,7 @@ def test_own_components_that_do_not_belong_to_the_result_are_refused(tmp_path, c
     words = ["transform", tmp_path / "narrow.npz", tmp_path / "x.npy", "-o", tmp_path / "s.npy", "--local", own]
     code, _, err = flower_pca(capsys, *words)
     assert code == 2
-    assert "has components of other columns than the result." in err
+    assert "are not about the columns of the result." in err
 
 
 @pytest.mark.slow
@@ -188,7 +188,7 @@ def test_own_components_of_another_algorithm_or_of_more_ranks_are_refused(tmp_pa
     more = simulate("exact_per_pca(local_components=2)", parts, n_components=2)
     for algorithm, arrays, message in [
         ("per_pca(max_rounds=5)", result.local[1], "belongs to another run (per_pca instead of exact_per_pca)."),
-        (more.algorithm, more.local[1], "has 2 own components, and the run of the result has at most 1."),
+        (more.algorithm, more.local[1], "has 2 own components, but the run of the result allows at most 1."),
     ]:
         header = {"algorithm": algorithm, "site": "b", "columns": list(map(str, result.feature_names_in_))}
         path = str(files.write(tmp_path / "own.npz", "own result", header, arrays))
@@ -201,7 +201,7 @@ def test_own_components_of_another_algorithm_or_of_more_ranks_are_refused(tmp_pa
     )
     for others in (scaled.local[1]["components"], 9.0 * mine, np.nan * mine, mine.astype(str)):
         path = str(files.write(tmp_path / "own.npz", "own result", header, {"components": others}))
-        with pytest.raises(DataError, match=r"not at right angles to the shared ones|components of other columns"):
+        with pytest.raises(DataError, match=r"not at right angles to the shared ones|are not about the columns"):
             output.own_components(path, result)
     path = str(files.write(tmp_path / "own.npz", "own result", header, result.local[1]))
     found, site = output.own_components(path, result)

@@ -726,8 +726,8 @@ TRACKED = [
     ),
     Refused(
         {"streams": [np.ones((60, 4))], "init": np.ones((3, 4))},
-        "^The components to start from have shape (3, 4), and the run needs as many rows as n_components=2, and no "
-        "fewer columns. Give one component per row.",
+        "^The components to start from have shape (3, 4), but a run with n_components=2 needs 2 rows and at least 2 "
+        "columns. Give one component per row.",
     ),
     Refused({"streams": [np.ones((60, 4))], "steps": 0}, "^steps must be a whole number of at least 1. Got 0"),
     *[

@@ -11,7 +11,7 @@ import pytest
 from builders import StopError, evenly, falling
 from cases import every
 
-from flower_pca import PCAResult, simulate
+from flower_pca import DataError, PCAResult, simulate
 from flower_pca.base import checkpoint as module
 from flower_pca.core.run import Run
 
@@ -103,3 +103,106 @@ def test_nobody_else_may_read_it(tmp_path: Path) -> None:
         "run": 0o600,
         "run.newest": 0o600,
     }
+
+
+# Blocks of four columns and a basis of 16 at most: it is cut again and again, so that all of it is another one.
+SMALL = "krylov(max_basis=4, tol=1e-12)"
+
+
+def small_at(path: Path | None, *, on_round: Any = None, mask: bool = False) -> PCAResult:
+    parts = evenly(falling(90, 40, seed=5, ratio=1.02), 3)
+    return simulate(SMALL, parts, n_components=2, checkpoint=path, on_round=on_round, mask=mask, max_rounds=30, seed=1)
+
+
+def small_folders(folder: Path) -> list[dict[str, bytes]]:
+    """Return what is in the folder after each message."""
+    found: list[dict[str, bytes]] = []
+
+    def on_round(run: Any) -> None:
+        found.append({file.name: file.read_bytes() for file in folder.iterdir() if not file.name.endswith(".lock")})
+
+    small_at(folder / "run", on_round=on_round)
+    return found
+
+
+def test_a_kill_at_any_byte_leaves_a_checkpoint_of_the_same_run(tmp_path: Path) -> None:
+    (tmp_path / "seen").mkdir()
+    whole, seen = small_at(None), small_folders(tmp_path / "seen")
+    rng = np.random.default_rng(3)
+    columns = [now.get("run.columns", b"") for now in seen]
+    assert len(set(columns)) > 5
+    for i in range(1, len(seen)):
+        # The message has written some of its columns when the process is killed, and the files are those of before.
+        written = int(rng.integers(len(columns[i]) + 1))
+        torn = columns[i][:written] + columns[i - 1][written:]
+        folder = tmp_path / str(i)
+        folder.mkdir()
+        for name, there in {**seen[i - 1], "run.columns": torn}.items():
+            (folder / name).write_bytes(there)
+        result = small_at(folder / "run")
+        np.testing.assert_array_equal(result.components_, whole.components_)
+        assert result.history.count == whole.history.count
+        assert list(folder.iterdir()) == []
+
+
+def test_if_the_machine_has_stopped_columns_that_are_not_on_the_disk_are_not_gone_on_from(tmp_path: Path) -> None:
+    (tmp_path / "seen").mkdir()
+    whole, seen = small_at(None), small_folders(tmp_path / "seen")
+    # Zeros in place of columns that were added since the checkpoint on the disk.
+    certain = next(
+        i
+        for i in range(1, len(seen) - 1)
+        if seen[i]["run"] == seen[i + 1]["run"] and len(seen[i]["run.columns"]) < len(seen[i + 1]["run.columns"])
+    )
+    last = certain + 1
+    known, now = len(seen[certain]["run.columns"]), seen[last]["run.columns"]
+    for name, there in {**seen[last], "run.columns": now[:known] + bytes(len(now) - known)}.items():
+        (tmp_path / name).write_bytes(there)
+    seen_again: list[int] = []
+    result = small_at(tmp_path / "run", on_round=lambda run: seen_again.append(run.history.count))
+    np.testing.assert_array_equal(result.components_, whole.components_)
+    assert seen_again[0] == certain + 2
+
+
+@every("left", [None, b"short"])
+def test_without_its_columns_a_checkpoint_is_refused(left: bytes | None, tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("run")
+    stopped_at(folder / "run", stop=4, name="krylov")
+    columns = folder / "run.columns"
+    columns.unlink()
+    if left is not None:
+        columns.write_bytes(left)
+    with pytest.raises(DataError, match="run.columns are not those of the checkpoint"):
+        run_at(folder / "run", name="krylov")
+
+
+def test_a_message_writes_only_the_new_columns_of_a_basis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    d, width = 400, 7
+    written: list[int] = []
+    write = module._Columns.write
+
+    def counted(self: Any, Q: Any, *, sync: bool) -> Any:
+        begun, before = self.has_begun(Q), self._array.nbytes
+        written.append(Q.nbytes - (before if begun else 0))
+        return write(self, Q, sync=sync)
+
+    monkeypatch.setattr(module._Columns, "write", counted)
+    parts = evenly(falling(900, d, seed=2, ratio=1.01), 3)
+    simulate("krylov", parts, n_components=5, checkpoint=tmp_path / "run", seed=1)
+    assert len(written) > 8
+    assert set(written[1:-1]) == {8 * d * width}
+
+
+@pytest.mark.slow
+def test_a_masked_run_goes_on_with_its_columns(tmp_path: Path) -> None:
+    whole = small_at(None, mask=True)
+    for stop in (4, 9, 13):
+
+        def on_round(run: Any, stop: int = stop) -> None:
+            if run.history.count >= stop:
+                raise StopError
+
+        with pytest.raises(StopError):
+            small_at(tmp_path / "run", on_round=on_round, mask=True)
+    result = small_at(tmp_path / "run", mask=True)
+    np.testing.assert_allclose(result.components_, whole.components_, rtol=0.0, atol=1e-6)

@@ -106,7 +106,8 @@ def test_other_nodes_of_the_folder_keep_theirs(shelf):
 
 
 def test_a_checkpoint_goes_with_its_newest_message_and_its_steps(tmp_path, capsys):
-    kinds = {"run.npz": "tracking checkpoint", "run.npz.newest": "tracking checkpoint", "run.npz.steps": "steps"}
+    kinds = {"run.npz": "tracking checkpoint", "run.npz.newest": "tracking checkpoint"}
+    kinds |= {"run.npz.columns": "columns", "run.npz.steps": "steps"}
     for name, kind in kinds.items():
         files.write(tmp_path / name, kind, {}, {"state": np.zeros(2)})
     assert forget("--checkpoint", str(tmp_path / "run.npz"), "--yes") == 0

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 
-from flower_pca.base import checks, labels, linalg
+from flower_pca.base import checks, files, labels, linalg
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.history import Outcome, Status
 from flower_pca.base.linalg import Array
@@ -49,7 +49,7 @@ _MANY: Final = 20_000  # columns, above which it is "auto" if it is not given
 class Basis:
     """Orthonormal columns, (d, m), in memory with room for more, so that adding a block copies only that block."""
 
-    columns: Array
+    columns: Array = field(metadata={files.GROWS: True})
 
     def __post_init__(self) -> None:
         # Always in column order, also from a checkpoint: the order decides which bits a product has.

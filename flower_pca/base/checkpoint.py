@@ -2,29 +2,35 @@
 
 A sync to the disk may take longer than the message. Most messages are therefore written without a
 sync to a second file, NAME.newest, which survives the end of the process. If the machine stops, this
-file may be damaged, and the run continues from NAME, a few seconds behind. Nodes write what they must
+file may be damaged, and the run continues from NAME, a few seconds behind. A basis that grows with
+every message is in a third file, NAME.columns, to which each message adds its columns. Nodes write what they must
 not forget (ledgers, budgets, secrets of masks) to their own disks before every answer. They refuse or
 charge a message that is asked again.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import secrets
 import time
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
+
+import numpy as np
 
 from flower_pca.base import files
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 
 _EVERY: Final = 2.0  # seconds of a run that are lost at most if the machine stops
-_MARK, _COUNT = "mark", "count"
+_MARK, _COUNT, _COLUMNS = "mark", "count", "columns"
 
 
 class Checkpoint:
-    """The two files of a run's checkpoint.
+    """The files of a run's checkpoint.
 
     Parameters
     ----------
@@ -37,6 +43,7 @@ class Checkpoint:
     def __init__(self, path: Path, kind: str) -> None:
         self._path, self._kind = path, kind
         self._newest = path.with_name(f"{path.name}.newest")
+        self._columns = _Columns(path.with_name(f"{path.name}.columns"))
         self._mark, self._count = secrets.token_hex(8), 0
         self._synced: float | None = None
 
@@ -50,30 +57,109 @@ class Checkpoint:
         """
         if not self._path.exists():
             return None
-        found = self._read(self._path)
-        try:
+        certain = self._read(self._path)
+        self._mark = str(certain[0].get(_MARK))
+        with contextlib.suppress(DataError, FileNotFoundError):
             newest = self._read(self._newest)
-        except (DataError, FileNotFoundError):
-            newest = found  # There is none, or the machine has stopped before all of it was on the disk.
-        if newest[0].get(_MARK) == found[0].get(_MARK) and newest[0].get(_COUNT, 0) > found[0].get(_COUNT, 0):
-            found = newest
-        self._mark, self._count = str(found[0].get(_MARK)), int(found[0].get(_COUNT, 0))
-        return found
+            if newest[0].get(_MARK) == self._mark and newest[0].get(_COUNT, 0) > certain[0].get(_COUNT, 0):
+                return self._whole(*newest)
+        # There is none, it is of another run, or the machine has stopped before all of it was on the disk. From here on
+        # the run adds other columns than it speaks of.
+        self._newest.unlink(missing_ok=True)
+        return self._whole(*certain)
 
     def _read(self, path: Path) -> tuple[dict[str, Any], dict[str, Array]]:
         # Its owner's alone, as it holds what single clients have answered, and in a simulation what they remember.
         return files.read(path, self._kind, private=True)
 
+    def _whole(self, header: dict[str, Any], arrays: dict[str, Array]) -> tuple[dict[str, Any], dict[str, Array]]:
+        """Return what was read, with the array that is in the file of columns."""
+        for name, place in header.get(_COLUMNS, {}).items():
+            arrays[name] = self._columns.read(**place)
+        self._count = int(header.get(_COUNT, 0))
+        return header, arrays
+
     def write(self, header: Mapping[str, Any], arrays: dict[str, Array], *, sync: bool = False) -> None:
         """Write the state after a message. Wait for the disk if `sync` is set, or the last sync is some time ago."""
+        growing = next((name for name in arrays if name.endswith(files.GROWS)), None)
         due = sync or self._synced is None or time.monotonic() - self._synced >= _EVERY
         self._count += 1
         whole = {**header, _MARK: self._mark, _COUNT: self._count}
+        if growing is not None:
+            Q = arrays[growing]
+            # Other columns may later take the place of those that the file on the disk speaks of.
+            due = due or not self._columns.has_begun(Q)
+            whole[_COLUMNS] = {growing: self._columns.write(Q, sync=due)}
+            arrays = {name: a for name, a in arrays.items() if name != growing}
         files.write(self._path if due else self._newest, self._kind, whole, arrays, private=True, sync=due)
         if due:
             self._synced = time.monotonic()
 
     def remove(self) -> None:
-        """Remove both files, because the run is over."""
+        """Remove all files, because the run is over."""
         self._path.unlink(missing_ok=True)
         self._newest.unlink(missing_ok=True)
+        self._columns.remove()
+
+
+class _Columns:
+    """The file of an array to which columns are added, one after the other. Only new columns are written.
+
+    If the array is replaced by another one, the other one is written beside it, because the checkpoint on
+    the disk still speaks of the old one until the next checkpoint is there.
+
+    Parameters
+    ----------
+    path : path
+        The file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._array, self._start, self._check = np.empty((0, 0)), 0, 0
+
+    def has_begun(self, Q: Array) -> bool:
+        """Return whether the file has the first columns of this array, and no other columns."""
+        d, m = self._array.shape
+        first = Q[:, :m]
+        if first.shape != (d, m) or not m:
+            return False
+        return first.ctypes.data == self._array.ctypes.data or np.array_equal(first, self._array)
+
+    def write(self, Q: Array, *, sync: bool) -> dict[str, Any]:
+        """Write the columns that are new, and return where the array lies."""
+        known = self._array.nbytes
+        if not known:
+            self.remove()  # What lies there is of another run, or a link that somebody has laid.
+        new = Q[:, self._array.shape[1] :]
+        if not self.has_begun(Q):
+            self._start = 0 if Q.nbytes <= self._start else self._start + known
+            new, known, self._check = Q, 0, 0
+        packed = np.ascontiguousarray(new.T)
+        with files.naming(self._path), open(self._path, "r+b", opener=files.open_for_writing) as file:
+            file.seek(self._start + known)
+            file.write(packed)
+            file.flush()
+            if sync:
+                os.fsync(file.fileno())
+        self._array, self._check = Q, zlib.crc32(packed, self._check)
+        return {"start": self._start, "shape": Q.shape, "check": self._check}
+
+    def read(self, start: int, shape: tuple[int, int], check: int) -> Array:
+        """Read the array; DataError if not all of it is there."""
+        d, m = shape
+        packed = b""
+        with contextlib.suppress(FileNotFoundError), open(self._path, "rb", opener=files.opener) as file:
+            file.seek(start)
+            packed = file.read(8 * d * m)
+        if len(packed) != 8 * d * m or zlib.crc32(packed) != check:
+            raise DataError(
+                f"The columns in {self._path} are not those of the checkpoint. Delete the checkpoint, and start the run "
+                "again."
+            )
+        self._array, self._start, self._check = np.frombuffer(packed).reshape(m, d).T, start, check
+        return self._array
+
+    def remove(self) -> None:
+        """Remove the file."""
+        self._path.unlink(missing_ok=True)

@@ -202,7 +202,7 @@ class Trail:
             # what lies there is of another run, or a link that somebody has laid
             if not self._done:
                 self.remove()
-            with naming(self._path), open(self._path, "r+b", opener=_open_for_writing) as file:
+            with naming(self._path), open(self._path, "r+b", opener=open_for_writing) as file:
                 for number, line in enumerate(lines, count - len(lines)):
                     whole = np.concatenate([[number, self._mark], line])
                     file.seek(number % slots * whole.nbytes)
@@ -246,7 +246,7 @@ class Trail:
         return DataError(f"The steps in {self._path} {fault}. Delete the checkpoint, and start the run again.")
 
 
-def _open_for_writing(path: str, flags: int) -> int:
+def open_for_writing(path: str, flags: int) -> int:
     """Open a file that belongs to its owner alone, and follow no symbolic link."""
     return opener(path, flags | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0))
 
@@ -257,6 +257,8 @@ _LOADERS = {"result": "PCAResult.load", "tracking result": "TrackingResult.load"
 _PLAIN: Final[dict[Any, tuple[type, ...]]] = {bool: (bool,), int: (int,), float: (int, float), str: (str,)}
 # The key in a dataclass's field: whoever packs the dataclass packs this field by other means.
 APART = "apart"
+# The key in the field of an array to which columns are only added, and the end of the array's name when it is packed.
+GROWS: Final = "+"
 
 
 @contextlib.contextmanager
@@ -469,8 +471,8 @@ def _load(stream: IO[bytes]) -> tuple[dict[str, Any], dict[str, Array]]:
 def pack(value: Any, arrays: dict[str, Array], name: str) -> Any:
     """Pack a dataclass or a part of one into JSON. Its arrays go into `arrays`, under `name`."""
     if is_dataclass(value) and not isinstance(value, type):
-        names = (f.name for f in fields(value) if APART not in f.metadata)
-        return {field: pack(getattr(value, field), arrays, f"{name}.{field}") for field in names}
+        kept = {f.name: GROWS if GROWS in f.metadata else "" for f in fields(value) if APART not in f.metadata}
+        return {field: pack(getattr(value, field), arrays, f"{name}.{field}{end}") for field, end in kept.items()}
     if isinstance(value, np.ndarray):
         arrays[name] = value
         return name

@@ -267,9 +267,9 @@ def run_forget(given: argparse.Namespace) -> int:
 
 
 def _checkpoint(given: argparse.Namespace) -> int:
-    """The same of a checkpoint, with its newest message and the steps of a tracker beside it."""
+    """The same of a checkpoint, with its newest message, its columns and the steps of a tracker beside it."""
     path = given.checkpoint.expanduser()
-    beside = (path.with_name(f"{path.name}.{what}") for what in ("newest", "steps"))
+    beside = (path.with_name(f"{path.name}.{what}") for what in ("newest", "columns", "steps"))
     there = [one for one in (path, *beside) if one.is_file()]
     if path in there and not files.kind(path).endswith("checkpoint"):
         raise ConfigError(

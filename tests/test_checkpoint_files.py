@@ -165,14 +165,16 @@ def test_if_the_machine_has_stopped_columns_that_are_not_on_the_disk_are_not_gon
 
 
 @every("left", [None, b"short"])
-def test_without_its_columns_a_checkpoint_is_refused(left: bytes | None, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_without_its_columns_a_checkpoint_is_refused(
+    left: bytes | None, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     folder = tmp_path_factory.mktemp("run")
     stopped_at(folder / "run", stop=4, name="krylov")
     columns = folder / "run.columns"
     columns.unlink()
     if left is not None:
         columns.write_bytes(left)
-    with pytest.raises(DataError, match="run.columns are not those of the checkpoint"):
+    with pytest.raises(DataError, match=r"run\.columns are not those of the checkpoint"):
         run_at(folder / "run", name="krylov")
 
 

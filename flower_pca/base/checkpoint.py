@@ -154,8 +154,8 @@ class _Columns:
             packed = file.read(8 * d * m)
         if len(packed) != 8 * d * m or zlib.crc32(packed) != check:
             raise DataError(
-                f"The columns in {self._path} are not those of the checkpoint. Delete the checkpoint, and start the run "
-                "again."
+                f"The columns in {self._path} are not those of the checkpoint. Delete the checkpoint, and start the "
+                "run again."
             )
         self._array, self._start, self._check = np.frombuffer(packed).reshape(m, d).T, start, check
         return self._array

@@ -135,7 +135,7 @@ class _Columns:
         if not self.has_begun(Q):
             self._start = 0 if Q.nbytes <= self._start else self._start + known
             new, known, self._check = Q, 0, 0
-        packed = np.ascontiguousarray(new.T)
+        packed = np.ascontiguousarray(new.T).data
         with files.naming(self._path), open(self._path, "r+b", opener=files.open_for_writing) as file:
             file.seek(self._start + known)
             file.write(packed)

@@ -32,6 +32,7 @@ _ENTRIES: Final = 2**20  # entries that are copied at a time, of a large matrix
 _COLUMNS: Final = 4096  # Columns of blocks that stand side by side before their factor takes their place.
 # squares from which, and up to whose inverse, none that counts has vanished or gone beyond
 _SAFE: Final = 1e-200
+_SMALL: Final = 1e-140  # the length of a column below which its square loses digits
 _AT_ONCE: Final = 32  # reflections of a QR that LAPACK applies together
 _LARGE: Final = 300  # sides from which a few eigenvectors cost less than all
 
@@ -316,7 +317,7 @@ def polish(Z: Array) -> Array:
     off.flat[:: len(off) + 1] -= 1.0
     if np.abs(off).max(initial=0.0) > _LITTLE:
         return orth(Z)
-    return np.asarray(Z - Z @ (off / 2.0))
+    return np.asarray(Z @ (np.eye(len(off)) - off / 2.0))
 
 
 def _by_gram(Y: Array, floor: float) -> Array | None:
@@ -327,15 +328,15 @@ def _by_gram(Y: Array, floor: float) -> Array | None:
     """
     sizes = _lengths(Y)
     # Below, 1e-4 of a column counts, and has to be more than the floor. NaN passes no comparison.
-    if not floor / _PLAIN < sizes.min(initial=np.inf) <= sizes.max(initial=0.0) < np.inf:
+    least = max(floor / _PLAIN, _SMALL)
+    if not least < sizes.min(initial=np.inf) <= sizes.max(initial=0.0) < np.inf:
         return None
-    Y = Y / sizes
-    squares, V = eigh_descending(Y.T @ Y)
+    squares, V = eigh_descending(Y.T @ Y / (sizes[:, None] * sizes))
     count = int(np.sum(squares > _PLAIN**2 * squares[0]))
-    Y = Y @ V
-    if count < len(V) and np.linalg.norm(Y[:, count:]) * sizes.max() > floor:
+    V /= sizes[:, None]
+    if count < len(V) and np.linalg.norm(Y @ V[:, count:]) * sizes.max() > floor:
         return None
-    return Y[:, :count] / np.sqrt(squares[:count])
+    return np.asarray(Y @ (V[:, :count] / np.sqrt(squares[:count])))
 
 
 def largest_eigenvalue(product: Callable[[Array], Array], d: int, steps: int) -> float:

@@ -19,7 +19,7 @@ import numpy as np
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import brief
 from flower_pca.rows.covariates import Covariates
-from flower_pca.rows.gram import GramSum
+from flower_pca.rows.gram import GramSum, blas
 from flower_pca.rows.split import Split
 
 _ONE_COPY: Final = 0.5  # a single copy of an allele counts 1: less is rounding
@@ -289,13 +289,23 @@ def product(blocks: Iterable[Any], Z: Array, frame: Frame) -> Array:
             Y -= less
             # By BLAS: numpy takes five times as long for sums of so few columns.
             sums += np.ones(len(Y)) @ Y
-        total += np.asarray(S.T @ Y)
+        _add_product(total, S, Y)
         del S  # A piece of a file need not be in memory while the next one is read.
     if frame.mean is not None:
-        total -= np.dot(frame.mean[:, None], sums[None])
+        _add_product(total, frame.mean[None], -sums[None])
     return frame.unscale(total)
 
 
+def _add_product(total: Array, S: Any, Y: Array) -> None:
+    """Add S'Y to a sum, in place if the sum is large: to make and to add such a matrix takes as long as the product."""
+    if total.size >= _LARGE and isinstance(S, np.ndarray) and S.flags.c_contiguous and S.dtype == Y.dtype == np.float64:
+        # BLAS counts by columns, so that everything is transposed here.
+        blas().dgemm(1.0, Y.T, S.T, beta=1.0, c=total.T, trans_b=True, overwrite_c=True)
+    else:
+        total += np.asarray(S.T @ Y)
+
+
+_LARGE: Final = 2**18  # entries of a sum of products
 _NATIVE = (np.dtype(np.float64), np.dtype(np.float32))
 _BYTE: Final = 255  # the largest number that a byte holds
 _ANYHOW: Final = 2**14  # entries of X'X that are few, however few rows there are

@@ -30,11 +30,11 @@ _PRODUCTS: Final = 2**22  # products of two entries that are formed before they 
 
 
 @lru_cache(maxsize=1)
-def _blas() -> Any:
+def blas() -> Any:
     """Load BLAS's functions when they are first needed."""
-    from scipy.linalg import blas
+    from scipy.linalg import blas as functions
 
-    return blas
+    return functions
 
 
 class GramSum:
@@ -62,7 +62,7 @@ class GramSum:
             self._sum += rows.T @ rows
             return
         rows = np.asarray(rows, dtype=np.float64)
-        self._sum = _blas().dsyrk(1.0, rows.T, beta=1.0, c=self._sum.T, lower=1, overwrite_c=1).T
+        self._sum = blas().dsyrk(1.0, rows.T, beta=1.0, c=self._sum.T, lower=1, overwrite_c=1).T
 
     def total(self) -> Array:
         """Return the sum (d x d). No block may be added afterwards."""

@@ -175,7 +175,7 @@ def _record(
         places = [known_as(site)[0] for site in causes[-1]["sites"]]
         cause = {**causes[-1], "sites": places}
     said = [_words(*one, of, names, sites) for one, of in zip(changes, causes, strict=True)]
-    if came_back := [season.period for season in state.seasons if season.period and state.over in season.alarms]:
+    if came_back := [season.period for season in state.panel.seasons if season.period and state.over in season.alarms]:
         said.append(f"These alarms come every {came_back[0]} steps, so the next ones are held against them.")
     statistic, level = (value if np.isfinite(value) else None for value in (step.statistic, step.level))
     return StepRecord(
@@ -194,9 +194,9 @@ def _record(
 
 
 def _cause(state: TrackState, step: Step) -> Cause | None:
-    if state.panel is None:
+    if state.panel.columns is None:
         return None
-    return cause_of(step.kind, step.named, state.panel.clients)
+    return cause_of(step.kind, step.named, state.panel.columns.clients)
 
 
 def _shares(counts: Mapping[str, float], d: int) -> dict[str, Any]:
@@ -215,7 +215,7 @@ def _changes(state: TrackState, step: Step) -> list[tuple[int, Step]]:
 
     It can show a change at the step itself. A first alarm level can also show changes at earlier steps.
     """
-    seen, shown = state.hindsight, list[tuple[int, Step]]()
+    seen, shown = state.panel.hindsight, list[tuple[int, Step]]()
     if seen.number == state.over:
         kinds = dict(zip(seen.changes, seen.kinds, strict=True))
         shown = [

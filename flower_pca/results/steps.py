@@ -23,6 +23,7 @@ from flower_pca.results.left_out import LeftOut, plain_left_out
 from flower_pca.results.matching import arrange
 from flower_pca.rows import gaps
 from flower_pca.tracking import panel
+from flower_pca.tracking.columns import NAMED
 
 Cause: TypeAlias = dict[str, list[Any]]  # "reasons", "columns" and "sites"
 
@@ -401,10 +402,10 @@ def _by_step(values: Array, first: int) -> dict[int, float]:
 def cause_of(kind: int, named: Array, clients: Sequence[int]) -> Cause:
     """Return the cause of a change, from the figures that `tracking.panel` leaves for its step."""
     kinds = [one for one in panel.REASONS if kind & one]
-    places = named.reshape(-1, panel.NAMED).astype(int).tolist()
+    places = named.reshape(-1, NAMED).astype(int).tolist()
     by_kind = dict(zip(panel.REASONS, places, strict=False))
     columns = dict.fromkeys(column for one in kinds for column in by_kind[one] if column >= 0)
-    newest = named[-panel.NAMED :].astype(int)
+    newest = named[-NAMED:].astype(int)
     sites = [clients[place] for place in newest if place >= 0]
     return {"reasons": [panel.REASONS[one] for one in kinds], "columns": list(columns), "sites": sites}
 

@@ -45,7 +45,6 @@ _LEAST: Final = 15  # steps from which a level is worked out
 _NEWEST: Final = 600  # steps that are kept of them
 # The least MAD, in logarithms, because data without noise has none.
 _FLATTEST: Final = 0.02
-_NOTHING: Final = 1e-10  # Below this share of the mean square of a row, nothing counts as outside.
 _OLDER: Final = 3  # bases that a batch is held against
 # times the least that batches have outside: one of them was wild by itself
 _WILD: Final = 30.0
@@ -57,33 +56,6 @@ _SEASONAL: Final = 0.4
 _SPOILED: Final = 8.0
 # steps after a change that tell what the stream is like from then on
 _FEW: Final = 4
-
-
-@dataclass(frozen=True)
-class Hindsight:
-    """What the step `number`, the first with a level, has shown of those before it.
-
-    `judged` are these steps, `level` what all of them were held against, `changes` those of them
-    that are changes, and `kinds` what they are of: see `tracking.panel`. Where several statistics
-    have their first level in several steps, `new` are the changes that the last of these has shown.
-    """
-
-    number: int = -1
-    level: float = np.nan
-    judged: tuple[int, ...] = ()
-    changes: tuple[int, ...] = ()
-    kinds: tuple[int, ...] = ()
-    new: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True)
-class Alarm:
-    """The statistic of a step, what it was held against if it was, and whether it is a change; and what of others."""
-
-    statistic: float | None
-    level: float | None
-    changed: bool
-    hindsight: Hindsight | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -252,13 +224,11 @@ class Quiet:
 
 
 @dataclass(frozen=True)
-class Baseline(Quiet):
-    """What is known of a stream while nothing happens.
+class Baseline:
+    """What the newest steps have left, for the statistic of the whole subspace.
 
     Attributes
     ----------
-    quiet, waiting
-        See `Quiet`.
     bases : tuple of ndarray
         Those of the newest steps, newest first.
     rows : tuple of int
@@ -272,7 +242,7 @@ class Baseline(Quiet):
     before: tuple[float, ...] = ()
 
     def statistic(self, outside: tuple[float, ...]) -> float | None:
-        """Of the step that has this outside of `bases`; None while too few came before it."""
+        """The statistic of the step that has this outside of `bases`; None while too few came before it."""
         if len(outside) < _OLDER or len(self.before) < _OLDER - 1:
             return None
         four = (*self.before[: _OLDER - 1], *outside[1:])
@@ -298,71 +268,6 @@ class Baseline(Quiet):
             return self
         counts = (rows, *self.rows)[:_OLDER]
         return replace(self, bases=(basis, *self.bases)[:_OLDER], rows=counts, before=outside)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Moment(StreamPosition):
-    """A step that is over, as a detector sees it.
-
-    Attributes
-    ----------
-    outside : tuple of float
-        What its batch has outside of the bases before, newest first.
-    basis : ndarray
-        The one that it ends with; rows: those of its batch.
-    size : float
-        The mean square of a row.
-    """
-
-    outside: tuple[float, ...]
-    basis: Array
-    rows: int
-    size: float
-
-
-@dataclass(frozen=True)
-class Detector:
-    """What counts as a change: see `Tracker` for its settings."""
-
-    detect: bool
-    threshold: float | None
-    alarm_rate: float
-    update_length: int
-
-    @property
-    def learns(self) -> bool:
-        """Whether the level of an alarm comes from the stream."""
-        return self.detect and self.threshold is None
-
-    def judge(self, watch: Baseline, now: Moment) -> tuple[Alarm, Baseline]:
-        """Whether a step is a change, and what is known of a quiet stream after it."""
-        if self.learns:
-            alarm, watch = self._by_stream(watch, now)
-            return alarm, watch.onward(now.basis, now.outside, now.rows)
-        statistic = next(iter(now.outside), None)
-        if statistic is None or not (now.looks and self.detect):
-            return Alarm(statistic, None, False), watch
-        return Alarm(statistic, self.threshold, statistic >= (self.threshold or 0.0)), watch
-
-    def _by_stream(self, watch: Baseline, now: Moment) -> tuple[Alarm, Baseline]:
-        statistic = watch.statistic(now.outside)
-        if statistic is None:
-            return Alarm(None, None, False), watch
-        nothing, usual = _NOTHING * now.size, watch.usual(now.rows)
-        tiny = max(nothing, np.finfo(float).tiny)
-        # Over a channel noise may take the statistic below 0.
-        value = float(np.log(max(statistic, 0.0) + tiny)) - usual
-        verdict, watch = watch.judge(value, now)
-        if verdict.level is None:
-            return Alarm(statistic, None, False), watch
-        limit = float(np.exp(verdict.level + usual)) - nothing
-        if not verdict.first:
-            return Alarm(statistic, limit if now.looks else None, verdict.changed), watch
-        both = (verdict.judged, verdict.changes)
-        judged, changes = (tuple(j for j in steps if j < now.number) for steps in both)
-        before = Hindsight(now.number, limit, judged, changes, (1,) * len(changes), changes)
-        level = limit if now.number in verdict.judged else None
-        return Alarm(statistic, level, verdict.changed, before), watch
 
 
 def outside(solver: Solver, bases: tuple[Array, ...]) -> tuple[float, ...]:

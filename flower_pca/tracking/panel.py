@@ -1,311 +1,216 @@
-"""What a change is of: figures of every column and direction, beside that of the subspace.
+"""The panel of a tracker: every statistic that is watched, judged by one rule, and the changes that they show.
 
-Asked for by `monitor`. With the first message of a step clients then send three sums over the rows
-of their batch for each of the d columns: how many entries were observed, their sum, and their
-squares. That is 3 d numbers a step beside the d (r + 2) of every message, for any number of rows.
-What is of directions the products tell at no cost. All are sums: masks hide those of single
-clients.
+| statistic      | a change of | rate of alarms | least factor |
+| -------------- | ----------- | -------------- | ------------ |
+| outside        | SPE         | alarm_rate     | none         |
+| up, down       | column      | a fifth of it  | 4, 10        |
+| lost, louder   | T2          | a fifth of it  | 4            |
 
-| statistic | of          | in batch t, compared with step s                                               |
-| --------- | ----------- | ------------------------------------------------------------------------------ |
-| up, down  | column j    | log v(t, j) / v(s, j), with v the variance within the batch: a stuck sensor's  |
-|           |             | is 0, that of one in another unit is some other                                |
-| lost,     | direction a | log a'P'C(t)Pa / n(t) against log a'La, with P the basis of step s and L its   |
-| louder    | of basis s  | values by the row, where it is furthest below, or above: Hotelling's T2        |
+`outside` is that of the whole subspace: see `tracking.change`, which has the rule too. The others are of
+columns and directions, and are there with `monitor`: see `tracking.columns`. A step is a change if one of
+the statistics says so, and its reason is what all of these are of.
 
-As of the whole subspace, batches t - 1 and t are compared with steps t - 2 and t - 3, all four
-ways, and the least of these counts: one batch by itself is no change, and what drifts or swings
-slowly is none either. Nor is a variance that a column has had in two batches before, once it has
-come back to such a one twice: what is rare is in some batches and not in others, while a sensor
-that is mended has come back once. What has been is forgotten by 2 % a step. The largest of all
-columns is held against a level that is learnt from the stream, see `change.Quiet`, at a fifth of
-the rate of alarms, and against the least factor that is worth a word. What few rows vary by is
-taken off before.
-
-The reason of a change is then SPE, where rows have left the subspace, "column" or "T2"; with the
-columns of which that is most, for SPE those of what both batches have outside of the basis before
-them; and, where single clients are known, those whose own figures have moved.
+A statistic has no level in its first steps. In the step that has the first one, all of them are judged.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
 
-from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
-from flower_pca.tracking.batch import COUNTS
-from flower_pca.tracking.change import Quiet, StreamPosition
-from flower_pca.tracking.solver import Solver
+from flower_pca.tracking import columns
+from flower_pca.tracking.change import Baseline, ChangeVerdict, Quiet, StreamPosition
+from flower_pca.tracking.columns import Batch, Columns
+from flower_pca.tracking.season import Season
 
 SPE, COLUMN, T2 = 1, 2, 4  # what a change is of, to be added up
 REASONS: Final = {SPE: "SPE", COLUMN: "column", T2: "T2"}
-NAMED: Final = 5  # columns of one kind that are named, and sites
-FIGURES: Final = NAMED * (len(REASONS) + 1)  # The figures of a step: columns by kind, and sites. -1 stands for none.
-_BEFORE: Final = 3  # steps that a batch is compared with, the one before included
-_LEAST: Final = {"up": np.log(4.0), "down": np.log(10.0), "lost": np.log(4.0), "louder": np.log(4.0)}
-_OF: Final = {"up": COLUMN, "down": COLUMN, "lost": T2, "louder": T2}
-_SHARED: Final = 5.0  # statistics that share the rate of alarms
-_EXACT: Final = 1e-12  # Rounding leaves this share of a column's mean square in a variance that is 0.
-_PART: Final = 0.5  # What has this share of the largest figure is named beside it.
-_WORTH: Final = np.log(1.5)  # The figures of a site have to move by this much for it to be named.
-_RETURNS: Final = 2  # From so many returns to an earlier variance on, a column is known to come and go.
-_FORGET: Final = 0.02  # The logarithms between which a column has been move inwards by this share with a step.
+_SAME: Final = 3  # steps between two statistics that tell of one change
+_NOTHING: Final = 1e-10  # Below this share of the mean square of a row, nothing counts as outside.
 _TINY: Final = float(np.finfo(float).tiny)
+_OUTSIDE: Final = "outside"
 
 
 @dataclass(frozen=True)
-class Panel:
-    """What is known of columns and directions; of each of these the newest first.
+class _Watched:
+    """A statistic: what its changes are of, how many share the rate of alarms, and the least logarithm of an alarm."""
 
-    Attributes
-    ----------
-    columns : tuple of ndarray
-        Of the steps before, the logarithm of v and the entries of each column, (2, d).
-    been : ndarray of shape (2, d)
-        Between what each column's logarithm of v has been in two steps in a row.
-    returns : ndarray of shape (d,)
-        How often each column has leapt to where it had been.
-    sizes : tuple of ndarray
-        The values of their bases, by the row.
-    rows : tuple of int
-        How many rows these are from.
-    sites : tuple of ndarray
-        The place in `clients`, the misfit and the energy by the row of each client, (clients, 3).
-    clients : tuple of int
-        All that have been seen.
-    falls, rises : tuple of float
-        How far the step before was below and above the values of the bases before it.
-    outside : ndarray of shape (d,)
-        The squares of each column that it had outside of the basis two steps before it, by the row.
-    levels : dict
-        What each statistic is like while nothing happens.
+    kind: int
+    shared: float = 1.0
+    floor: float = -np.inf
+
+
+_WATCHED: Final = {
+    _OUTSIDE: _Watched(SPE),
+    "up": _Watched(COLUMN, 5.0, columns.RISE),
+    "down": _Watched(COLUMN, 5.0, columns.FALL),
+    "lost": _Watched(T2, 5.0, columns.RISE),
+    "louder": _Watched(T2, 5.0, columns.RISE),
+}
+
+
+@dataclass(frozen=True)
+class Hindsight:
+    """What the step `number`, the newest in which a statistic had its first level, has shown of those before it.
+
+    `judged` are the steps whose subspace was judged then, and `level` is what all of them were held against.
+    `changes` are all steps that were found to be changes later, `kinds` what they are of, and `new` those of them
+    that this step has shown.
     """
 
-    columns: tuple[Array, ...] = ()
-    been: Array = field(default_factory=lambda: np.zeros((2, 0)))
-    returns: Array = field(default_factory=lambda: np.zeros(0))
-    sizes: tuple[Array, ...] = ()
-    rows: tuple[int, ...] = ()
-    sites: tuple[Array, ...] = ()
-    clients: tuple[int, ...] = ()
-    falls: tuple[float, ...] = ()
-    rises: tuple[float, ...] = ()
-    outside: Array = field(default_factory=lambda: np.zeros(0))
-    levels: dict[str, Quiet] = field(default_factory=dict)
+    number: int = -1
+    level: float = np.nan
+    judged: tuple[int, ...] = ()
+    changes: tuple[int, ...] = ()
+    kinds: tuple[int, ...] = ()
+    new: tuple[int, ...] = ()
 
+    def with_changes(self, number: int, found: Mapping[int, int], known: Collection[int]) -> Hindsight:
+        """Return what is known after step `number`, which has `found` changes: their kinds by step.
 
-@dataclass(frozen=True, kw_only=True)
-class Batch:
-    """What is known of the batch of a step.
-
-    Attributes
-    ----------
-    seen, sums, squares : ndarray of shape (d,)
-        Of the entries of each column.
-    solver : Solver
-        What is known of C.
-    bases : tuple of ndarray
-        Those of the steps before, newest first.
-    values : ndarray
-        The eigenvalues of C.
-    rows : int
-        Those of the batch.
-    each : mapping
-        What single clients have counted.
-    """
-
-    seen: Array
-    sums: Array
-    squares: Array
-    solver: Solver
-    bases: tuple[Array, ...]
-    values: Array
-    rows: int
-    each: Mapping[int, tuple[float, ...]]
-
-    def columns(self) -> Array:
-        """The logarithm of the variance of each column, and its entries, (2, d)."""
-        count = np.maximum(self.seen, 1.0)
-        mean_square = np.maximum(self.squares, 0.0) / count
-        variance = mean_square - (self.sums / count) ** 2
-        least = _EXACT * mean_square
-        return np.stack([np.log(np.maximum(variance, least) + _TINY), self.seen])
-
-    def sites(self, clients: tuple[int, ...]) -> Array:
-        """The place among these, the misfit and the energy by the row of each client that has rows, (clients, 3)."""
-        rows, misfit, energy = (COUNTS.index(name) for name in ("rows", "misfit", "energy"))
-        lines = [
-            (clients.index(client), counts[misfit] / counts[rows], counts[energy] / counts[rows])
-            for client, counts in self.each.items()
-            if counts[rows] > 0.0
-        ]
-        return np.array(lines).reshape(-1, 3)
+        A change next to another one, or to one of those `known` when they happened, is the same.
+        """
+        kinds, new = dict(zip(self.changes, self.kinds, strict=True)), list[int]()
+        for step, kind in sorted(found.items()):
+            near = [other for other in kinds if abs(other - step) <= _SAME]
+            if near:
+                kinds[near[0]] |= kind
+            elif not any(abs(other - step) <= _SAME for other in known):
+                kinds[step] = kind
+                new.append(step)
+        changes = tuple(sorted(kinds))
+        return replace(self, number=number, changes=changes, kinds=tuple(kinds[j] for j in changes), new=tuple(new))
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What a step is a change of: the kinds added up, 0 for none; `named` are columns by kind, and places of clients.
+    """What a step shows: the statistic of its subspace and the level if it has one, and the change if it is one.
 
-    `earlier` are the steps before that turn out to be changes, each with what it is of.
+    `kind` is what it is a change of, added up; 0 for none. `named` are columns by kind, and places of clients.
     """
 
+    statistic: float = np.nan
+    level: float = np.nan
     kind: int = 0
-    named: Array = field(default_factory=lambda: np.full(FIGURES, -1.0))
-    earlier: tuple[tuple[int, int], ...] = ()
+    named: Array = field(default_factory=columns.nobody)
 
 
-def look(panel: Panel, batch: Batch, place: StreamPosition) -> tuple[Finding, Panel]:
-    """What a step tells of columns and directions, and what is known after it."""
-    clients = (*panel.clients, *sorted(batch.each.keys() - set(panel.clients)))
-    columns, sites, finding = batch.columns(), batch.sites(clients), Finding()
-    levels, returns = panel.levels, panel.returns
-    parts = [_parts(batch, P) for P in batch.bases]
-    pairs = zip(parts, panel.sizes, strict=False)
-    inside = [_inside(*one, size, batch.rows) for one, size in pairs]
-    falls = tuple(one[0] for one in inside)
-    rises = tuple(one[1] for one in inside)
-    left = [_squares_outside(*one, P) / batch.rows for one, P in zip(parts, batch.bases, strict=True)]
-    if min(len(panel.columns), len(panel.falls), len(inside)) == _BEFORE:
-        up, down, returns = _apart(columns, panel)
-        few = min(batch.rows, *panel.rows)
-        # Of as few rows as components, or fewer, no logarithm could be taken.
-        rough = -2.0 * np.log(max(1.0 - np.sqrt(len(batch.values) / few), 0.1))
-        fall, rise = (min(*old[:2], *new[1:]) - rough for old, new in ((panel.falls, falls), (panel.rises, rises)))
-        found = {"up": float(up.max()), "down": float(down.max()), "lost": fall, "louder": rise}
-        finding, levels = _judge(levels, found, place)
-        direction = inside[1][2 + int(rise > fall)]
-        named = [
-            _most(np.minimum(left[2], panel.outside)),
-            _most(np.maximum(up, down)),
-            _most(np.abs(batch.bases[1] @ direction)),
-            _moving_sites(sites, panel.sites),
-        ]
-        finding = Finding(finding.kind, np.concatenate(named), finding.earlier)
-    return finding, Panel(
-        columns=(columns, *panel.columns)[:_BEFORE],
-        been=_been(panel),
-        returns=returns,
-        sizes=(batch.values / batch.rows, *panel.sizes)[:_BEFORE],
-        rows=(batch.rows, *panel.rows)[:_BEFORE],
-        sites=(sites, *panel.sites)[:_BEFORE],
-        clients=clients,
-        falls=falls,
-        rises=rises,
-        outside=next(iter(left[1:]), np.zeros(0)),
-        levels=levels,
-    )
+@dataclass(frozen=True, kw_only=True)
+class Moment(StreamPosition):
+    """A step that is over, as a detector sees it.
 
-
-def _parts(batch: Batch, P: Array) -> tuple[Array, Array]:
-    """F with C = F F' as far as it is known, and P'F."""
-    vectors, values = batch.solver.ritz_pairs()
-    scaled = vectors * np.sqrt(np.maximum(values, 0.0))
-    return scaled, P.T @ scaled
-
-
-def _squares_outside(scaled: Array, inside: Array, P: Array) -> Array:
-    """The diagonal of (I - PP')C(I - PP')."""
-    rest = scaled - P @ inside
-    return np.asarray(np.einsum("ij,ij->i", rest, rest))
-
-
-def _inside(scaled: Array, inside: Array, size: Array, rows: int) -> tuple[float, float, Array, Array]:
-    """How far P'CP is below and above the values of P, in logarithms, and where."""
-    root = np.sqrt(np.maximum(size, _TINY))
-    half = inside / root[:, None] / np.sqrt(rows)
-    values, W = linalg.eigh_descending(half @ half.T)
-    logs = np.log(np.maximum(values, _EXACT))
-    return -float(logs[-1]), float(logs[0]), W[:, -1] / root, W[:, 0] / root
-
-
-def _apart(columns: Array, panel: Panel) -> tuple[Array, Array, Array]:
-    """The least rise and the least fall of each column over the four comparisons, less what few entries vary by.
-
-    A column that has returned often enough rises and falls from all that it has been. Last, how
-    often each has.
+    Attributes
+    ----------
+    outside : tuple of float
+        What its batch has outside of the bases before, newest first.
+    basis : ndarray
+        The one that it ends with; rows: those of its batch.
+    size : float
+        The mean square of a row.
+    known : tuple of int
+        The steps before that were changes when they were over.
+    batch : Batch or None
+        What the step has told of columns and directions, if it has.
     """
-    newer = np.stack([columns, panel.columns[0]])
-    older = np.stack(panel.columns[1:])
-    entries = np.concatenate([newer, older])[:, 1].min(axis=0)
-    # there is no variance of one entry
-    deviation = np.sqrt(2.0 / np.maximum(entries, 1.0))
-    slack = np.where(entries > 1.0, 2.0 * deviation, np.inf)
-    lowest = newer[:, 0].min(axis=0)
-    highest = newer[:, 0].max(axis=0)
-    rise = lowest - older[:, 0].max(axis=0) - slack
-    fall = older[:, 0].min(axis=0) - highest - slack
-    rise_of_all = np.fmin(rise, lowest - panel.been[1] - slack)
-    fall_of_all = np.fmin(fall, panel.been[0] - highest - slack)
-    back = (rise > _LEAST["up"]) & (rise_of_all <= _LEAST["up"])
-    back |= (fall > _LEAST["down"]) & (fall_of_all <= _LEAST["down"])
-    returns = np.zeros(len(rise))
-    if len(panel.returns):
-        returns = panel.returns
-    often = returns >= _RETURNS
-    rises = np.where(often, rise_of_all, rise)
-    falls = np.where(often, fall_of_all, fall)
-    return rises, falls, returns + back
+
+    outside: tuple[float, ...]
+    basis: Array
+    rows: int
+    size: float
+    known: tuple[int, ...]
+    batch: Batch | None
 
 
-def _been(panel: Panel) -> Array:
-    """Between what each column's logarithm of v has been for two steps, those before this step the newest."""
-    if len(panel.columns) < 2:
-        return panel.been
-    logs, entries = np.stack(panel.columns[:2], axis=1)
-    ends = [logs.max(axis=0), logs.min(axis=0)]
-    pair = np.where(entries.min(axis=0) > 1.0, ends, np.nan)
-    if not panel.been.size:
-        return pair
-    # `fmin` and `fmax` pass over the NaN of steps that have no variance.
-    return np.stack([np.fmin(pair[0], panel.been[0] + _FORGET), np.fmax(pair[1], panel.been[1] - _FORGET)])
+@dataclass(frozen=True)
+class Panel:
+    """What is known of a stream: what its newest steps have left, and what each statistic is like.
+
+    Attributes
+    ----------
+    baseline : Baseline
+        What the newest steps have left of the subspace.
+    columns : Columns or None
+        What is known of columns and directions, where these are monitored.
+    levels : dict
+        What each statistic is like while nothing happens.
+    hindsight : Hindsight
+        The changes that were found later.
+    """
+
+    baseline: Baseline = field(default_factory=Baseline)
+    columns: Columns | None = None
+    levels: dict[str, Quiet] = field(default_factory=dict)
+    hindsight: Hindsight = field(default_factory=Hindsight)
+
+    @property
+    def seasons(self) -> list[Season]:
+        """What is known of alarms that come back, of each statistic."""
+        return [self.levels[name].season for name in _WATCHED if name in self.levels]
+
+    def judge(self, now: Moment) -> tuple[Finding, Panel]:
+        """Return what a step shows, by levels that are learnt from the stream, and what is known after it."""
+        found, named, of_columns = dict[str, float](), columns.nobody(), self.columns
+        statistic = self.baseline.statistic(now.outside)
+        nothing, usual = _NOTHING * now.size, self.baseline.usual(now.rows)
+        if statistic is not None:
+            # Over a channel noise may take the statistic below 0.
+            found[_OUTSIDE] = float(np.log(max(statistic, 0.0) + max(nothing, _TINY))) - usual
+        if self.columns is not None and now.batch is not None:
+            more, named, of_columns = columns.look(self.columns, now.batch)
+            found |= {name: value for name, value in more.items() if np.isfinite(value)}
+        verdicts, levels = dict[str, ChangeVerdict](), dict(self.levels)
+        for name, value in found.items():
+            of = _WATCHED[name]
+            terms = replace(now, rate=now.rate / of.shared, floor=of.floor)
+            verdicts[name], levels[name] = self.levels.get(name, Quiet()).judge(value, terms)
+        kind, earlier = 0, dict[int, int]()
+        for name, verdict in verdicts.items():
+            kind |= _WATCHED[name].kind if verdict.changed else 0
+            for step in verdict.changes:
+                if step < now.number:
+                    earlier[step] = earlier.get(step, 0) | _WATCHED[name].kind
+        level, hindsight = np.nan, self.hindsight
+        subspace = verdicts.get(_OUTSIDE)
+        if subspace is not None and subspace.level is not None:
+            limit = float(np.exp(subspace.level + usual)) - nothing
+            if now.number in subspace.judged or (now.looks and not subspace.first):
+                level = limit
+            if subspace.first:
+                judged = tuple(step for step in subspace.judged if step < now.number)
+                hindsight = replace(hindsight, level=limit, judged=judged)
+        if earlier:
+            hindsight = hindsight.with_changes(now.number, earlier, now.known)
+        finding = Finding(np.nan if statistic is None else statistic, level, kind, named)
+        baseline = self.baseline.onward(now.basis, now.outside, now.rows)
+        return finding, Panel(baseline, of_columns, levels, hindsight)
 
 
-def _judge(
-    levels: Mapping[str, Quiet], found: Mapping[str, float], place: StreamPosition
-) -> tuple[Finding, dict[str, Quiet]]:
-    """Which of the statistics are beyond their levels, and these after the step."""
-    kind, earlier, known = 0, dict[int, int](), dict(levels)
-    for name, value in found.items():
-        if not np.isfinite(value):
-            continue
-        terms = replace(place, rate=place.rate / _SHARED, floor=_LEAST[name])
-        verdict, known[name] = levels.get(name, Quiet()).judge(value, terms)
-        if verdict.changed:
-            kind |= _OF[name]
-        for number in verdict.changes:
-            if number < place.number:
-                earlier[number] = earlier.get(number, 0) | _OF[name]
-    return Finding(kind, earlier=tuple(sorted(earlier.items()))), known
+@dataclass(frozen=True)
+class Detector:
+    """What counts as a change: see `Tracker` for its settings."""
 
+    detect: bool
+    threshold: float | None
+    alarm_rate: float
+    update_length: int
 
-def _most(sizes: Array) -> Array:
-    """The columns of which there is most, largest first, -1 after the last."""
-    order = np.argsort(-sizes, kind="stable")[:NAMED]
-    least = _PART * sizes[order[0]]
-    return _in_line(order[sizes[order] >= least])
+    @property
+    def learns(self) -> bool:
+        """Whether the level of an alarm comes from the stream."""
+        return self.detect and self.threshold is None
 
-
-def _moving_sites(sites: Array, before: tuple[Array, ...]) -> Array:
-    """The places of the clients whose misfit or energy has moved most, the same way in all four comparisons."""
-    tables = [{int(line[0]): np.log(line[1:] + _TINY) for line in step} for step in (sites, *before)]
-    there = [client for client in tables[0] if all(client in table for table in tables)]
-    if not there:
-        return _in_line(np.zeros(0))
-    of = [np.stack([table[client] for client in there]) for table in tables]
-    pairs = [(new, old) for new in of[:2] for old in of[2:]]
-    steps = np.stack([new - old for new, old in pairs])
-    up, down = steps.min(axis=0), -steps.max(axis=0)
-    moves = np.maximum(up, down).max(axis=1)
-    order = np.argsort(-moves, kind="stable")[:NAMED]
-    least = max(_WORTH, _PART * float(moves[order[0]]))
-    return _in_line(np.array(there)[order[moves[order] >= least]])
-
-
-def _in_line(numbers: Array) -> Array:
-    filled = np.full(NAMED, -1.0)
-    filled[: len(numbers)] = numbers
-    return filled
+    def judge(self, panel: Panel, now: Moment) -> tuple[Finding, Panel]:
+        """Return what a step shows, and what is known of the stream after it."""
+        if self.learns:
+            return panel.judge(now)
+        if not now.outside:
+            return Finding(), panel
+        if not (self.detect and now.looks):
+            return Finding(now.outside[0]), panel
+        assert self.threshold is not None
+        changed = now.outside[0] >= self.threshold
+        return Finding(now.outside[0], self.threshold, SPE if changed else 0), panel

@@ -15,17 +15,16 @@ from flower_pca.base import files, labels
 from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.linalg import Array
 from flower_pca.rows.stream import UNTOLD
-from flower_pca.tracking.change import Alarm, Baseline, Detector, Hindsight, Moment, outside
-from flower_pca.tracking.panel import FIGURES as NAMED
-from flower_pca.tracking.panel import SPE, Batch, Finding, Panel, look
-from flower_pca.tracking.season import Season
+from flower_pca.tracking.change import outside
+from flower_pca.tracking.columns import FIGURES as NAMED
+from flower_pca.tracking.columns import Batch
+from flower_pca.tracking.panel import Detector, Finding, Moment, Panel
 from flower_pca.tracking.solver import Solver
 
 FIGURES: Final = (  # The figures of a step, by name.
     "rows", "residual", "deficient", "outliers", "missing", "statistic", "level", "changed", "misfit", "beyond",
 )  # fmt: skip
 _TOTALS: Final = ("rows", "deficient", "outliers", "changed")  # The figures that are added up.
-_SAME: Final = 3  # steps between two statistics that tell of one change
 # products of the power method on what lies outside the old subspace
 _PROBES: Final = 15
 
@@ -133,12 +132,8 @@ class TrackState:
         Steps since the last change, or the start.
     outside : tuple of float
         The largest eigenvalue of the step under way outside of the bases before, newest first, by the row.
-    watch : Baseline
-        What is known of the stream while nothing happens, where the level of an alarm comes from the stream.
-    hindsight : Hindsight
-        What the first step with a level has shown of those before it.
-    panel : Panel or None
-        What is known of columns and directions, where these are monitored.
+    panel : Panel
+        What is known of the stream, where the level of an alarm comes from the stream.
     by_column : ndarray of shape (3, d) or None
         The sums of `batch.BY_COLUMN` of the step under way, once they have come.
     untold : bool
@@ -170,9 +165,7 @@ class TrackState:
     detecting: bool = False
     since: int = 0
     outside: tuple[float, ...] = ()
-    watch: Baseline = field(default_factory=Baseline)
-    hindsight: Hindsight = field(default_factory=Hindsight)
-    panel: Panel | None = None
+    panel: Panel = field(default_factory=Panel)
     by_column: Array | None = None
     untold: bool = False
     ended: bool = False
@@ -191,7 +184,12 @@ class TrackState:
     def wants_columns(self) -> bool:
         """Whether the message that is due asks for the figures of columns too."""
         due = self.by_column is None and not self.closing
-        return due and self.panel is not None and self.P is not None
+        return due and self.monitored and self.P is not None
+
+    @property
+    def monitored(self) -> bool:
+        """Whether columns and directions are watched beside the whole subspace."""
+        return self.panel.columns is not None
 
     @property
     def number(self) -> int:
@@ -199,15 +197,9 @@ class TrackState:
         return self.gone + len(self.record)
 
     @property
-    def seasons(self) -> list[Season]:
-        """What is known of alarms that come back, of each statistic that is watched."""
-        levels = {} if self.panel is None else self.panel.levels
-        return [self.watch.season, *(quiet.season for quiet in levels.values())]
-
-    @property
     def period(self) -> int:
         """Every how many steps alarms come back; 0 if they do not."""
-        return next((season.period for season in self.seasons if season.period), 0)
+        return next((season.period for season in self.panel.seasons if season.period), 0)
 
     @property
     def last(self) -> bool:
@@ -249,13 +241,13 @@ class TrackState:
 
     def recall(self, lines: Array) -> TrackState:
         """With the record that `lines` has written."""
-        steps = tuple(Step.of(line, self.r, monitored=self.panel is not None) for line in lines)
+        steps = tuple(Step.of(line, self.r, monitored=self.monitored) for line in lines)
         return replace(self, record=steps)
 
     def figures(self) -> dict[str, Array]:
         """The steps that are kept as arrays, and the totals of all, as the result needs them."""
         figures = {name: np.array([getattr(step, name) for step in self.record]) for name in FIGURES}
-        totals, seen = dict(self.totals), self.hindsight
+        totals, seen = dict(self.totals), self.panel.hindsight
         # Steps that were judged later were written down before: what is known of them now is laid
         # over it.
         judged = [number - self.gone for number in seen.judged if number >= self.gone]
@@ -266,10 +258,10 @@ class TrackState:
                 figures["changed"][number - self.gone] = True
                 kinds[number - self.gone] = kind
         totals["changed"] = totals.get("changed", 0) + len(seen.changes)
-        if self.panel is not None:
+        if self.panel.columns is not None:
             figures["kinds"] = kinds
             figures["named"] = np.stack([step.named for step in self.record])
-            figures["clients"] = np.array(self.panel.clients, dtype=np.uint64)
+            figures["clients"] = np.array(self.panel.columns.clients, dtype=np.uint64)
         return {
             "bases": np.stack([step.basis for step in self.record]),
             "values": np.stack([step.values for step in self.record]),
@@ -285,9 +277,7 @@ class TrackState:
         *,
         solver: Solver | None,
         probe: Solver | None,
-        watch: Baseline,
-        hindsight: Hindsight,
-        panel: Panel | None,
+        panel: Panel,
         detecting: bool,
         since: int,
         ended: bool,
@@ -312,8 +302,6 @@ class TrackState:
             each=self.each,
             over=self.number,
             untold=self.sums["left"] >= UNTOLD,
-            watch=watch,
-            hindsight=hindsight,
             panel=panel,
             detecting=detecting,
             since=since,
@@ -328,13 +316,9 @@ class TrackState:
         return self
 
 
-def step_of(
-    state: TrackState, alarm: Alarm, finding: Finding, basis: Array, values: Array, beyond: tuple[float, ...]
-) -> Step:
+def step_of(state: TrackState, finding: Finding, basis: Array, values: Array, beyond: tuple[float, ...]) -> Step:
     """The step that is over, with the counts of its batch, and what that has outside of the bases before."""
-    sums, named = state.sums, np.zeros(0)
-    if state.panel is not None:
-        named = finding.named
+    sums = state.sums
     return Step(
         basis=basis,
         values=values,
@@ -343,13 +327,13 @@ def step_of(
         deficient=int(sums["deficient"]),
         outliers=int(sums["outliers"]),
         missing=int(sums["missing"]),
-        statistic=np.nan if alarm.statistic is None else alarm.statistic,
-        level=np.nan if alarm.level is None else alarm.level,
-        changed=alarm.changed,
+        statistic=finding.statistic,
+        level=finding.level,
+        changed=bool(finding.kind),
         misfit=sums["misfit"] / max(sums["rows"], 1.0) if sums["energy"] else np.nan,
         beyond=beyond[0] if beyond else np.nan,
         kind=finding.kind,
-        named=named,
+        named=finding.named if state.monitored else np.zeros(0),
     )
 
 
@@ -358,7 +342,7 @@ def probe_on(state: TrackState, probe: Solver) -> TrackState:
     if probe.products < _PROBES:
         return replace(state, probe=probe)
     assert probe.values is not None
-    values = outside(probe, state.watch.bases) or (float(probe.values[0]),)
+    values = outside(probe, state.panel.baseline.bases) or (float(probe.values[0]),)
     mean = tuple(value / state.sums["rows"] for value in values)
     return replace(state, probe=None, outside=mean)
 
@@ -367,75 +351,44 @@ def left_over(state: TrackState, solver: Solver) -> tuple[float, ...]:
     """What the batch has outside of the bases before: known at no cost in a Krylov space, else as a probe has told."""
     rows = state.sums["rows"]
     if solver.power is None:
-        older = outside(solver, state.watch.bases[1:])
+        older = outside(solver, state.panel.baseline.bases[1:])
         return tuple(value / rows for value in (solver.beyond, *older))
-    if not state.watch.bases:
+    if not state.panel.baseline.bases:
         return state.outside
-    known = [value / rows for value in outside(solver, state.watch.bases)]
+    known = [value / rows for value in outside(solver, state.panel.baseline.bases)]
     # But for noise, Ritz values are never above the true ones: the larger is the nearer.
     return tuple(max(pair) for pair in zip(state.outside, known, strict=False))
 
 
-def moment(state: TrackState, detector: Detector, basis: Array, beyond: tuple[float, ...]) -> Moment:
+def moment(
+    state: TrackState, detector: Detector, basis: Array, values: Array, beyond: tuple[float, ...], solver: Solver | None
+) -> Moment:
     """The step that ends with this basis, as a detector sees it."""
-    rows = int(state.sums["rows"])
-    return Moment(
-        number=state.number,
-        outside=beyond,
-        basis=basis,
-        rows=rows,
-        size=state.sums["energy"] / max(rows, 1),
-        looks=state.detecting,
-        since=state.since,
-        rate=detector.alarm_rate,
-        pause=detector.update_length,
-    )
-
-
-def monitor(
-    state: TrackState, alarm: Alarm, now: Moment, solver: Solver | None, values: Array
-) -> tuple[Alarm, Finding, Panel | None]:
-    """The alarm with what columns and directions say beside it, and what is known of these after the step."""
-    if state.panel is None:
-        return alarm, Finding(), None
-    finding, panel = Finding(), state.panel
+    rows, batch = int(state.sums["rows"]), None
     if solver is not None and state.by_column is not None:
         batch = Batch(
             seen=state.by_column[0],
             sums=state.by_column[1],
             squares=state.by_column[2],
             solver=solver,
-            bases=state.watch.bases,
+            bases=state.panel.baseline.bases,
             values=values,
-            rows=now.rows,
+            rows=rows,
             each=state.each,
         )
-        finding, panel = look(panel, batch, now)
-    kind = finding.kind
-    if alarm.changed:
-        kind |= SPE
-    changed, hindsight = bool(kind), _in_hindsight(state, alarm, finding)
-    return replace(alarm, changed=changed, hindsight=hindsight), replace(finding, kind=kind), panel
-
-
-def _in_hindsight(state: TrackState, alarm: Alarm, finding: Finding) -> Hindsight | None:
-    """What a step has shown of those before it, by any of the statistics; changes next to known ones are the same."""
-    if alarm.hindsight is None and not finding.earlier:
-        return None
-    seen = alarm.hindsight or replace(state.hindsight, number=state.number, new=())
-    kinds = dict(zip(seen.changes, seen.kinds, strict=True))
-    known = [number for number, step in enumerate(state.record, state.gone) if step.changed]
-    new = set(seen.new)
-    for number, kind in finding.earlier:
-        near = [other for other in kinds if abs(other - number) <= _SAME]
-        if near:
-            kinds[near[0]] |= kind
-        elif not any(abs(other - number) <= _SAME for other in known):
-            kinds[number] = kind
-            new.add(number)
-    changes = tuple(sorted(kinds))
-    of_changes = tuple(kinds[j] for j in changes)
-    return replace(seen, changes=changes, kinds=of_changes, new=tuple(sorted(new)))
+    return Moment(
+        number=state.number,
+        outside=beyond,
+        basis=basis,
+        rows=rows,
+        size=state.sums["energy"] / max(rows, 1),
+        known=tuple(number for number, step in enumerate(state.record, state.gone) if step.changed),
+        batch=batch,
+        looks=state.detecting,
+        since=state.since,
+        rate=detector.alarm_rate,
+        pause=detector.update_length,
+    )
 
 
 def skip(state: TrackState) -> TrackState:

@@ -24,10 +24,11 @@ from flower_pca.core.kinds import BLOCK, COLUMNS, COUNT, FLAG, MOST_STEPS, NUMBE
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Merge, Stage, add
 from flower_pca.tracking.batch import BY_COLUMN, COUNTS, add_aligned, fault_of, shape_of, with_each
-from flower_pca.tracking.change import Baseline, Detector
-from flower_pca.tracking.panel import Panel
+from flower_pca.tracking.change import Baseline
+from flower_pca.tracking.columns import Columns
+from flower_pca.tracking.panel import Detector, Panel
 from flower_pca.tracking.solver import Solver, beside
-from flower_pca.tracking.state import TrackState, left_over, moment, monitor, probe_on, skip, step_of
+from flower_pca.tracking.state import TrackState, left_over, moment, probe_on, skip, step_of
 
 SOLVERS: Final = ("krylov", "power")
 # The least value of each setting that is a whole number.
@@ -138,13 +139,12 @@ class Tracker(Stage[TrackState]):
     def start(self, model: Model) -> TrackState:
         assert isinstance(model.n_components, int)
         r, seed = model.n_components, model.seed
-        state = TrackState(r, seed, steps=model.steps, summed=model.summed, P=model.basis, keep=self.keep)
-        if self.monitor:
-            state = replace(state, panel=Panel())
+        panel = Panel(columns=Columns() if self.monitor else None)
+        if self._detector.learns and model.basis is not None:
+            panel = replace(panel, baseline=Baseline(bases=(model.basis,), rows=(0,)))
+        state = TrackState(r, seed, steps=model.steps, summed=model.summed, P=model.basis, keep=self.keep, panel=panel)
         if model.basis is None:
             return state
-        if self._detector.learns:
-            state = replace(state, watch=Baseline(bases=(model.basis,), rows=(0,)))
         solver, probe = self._beginning(model.basis, seed=seed + 1, lap=0, detecting=False)
         return replace(state, solver=solver, probe=probe)
 
@@ -339,14 +339,13 @@ class Tracker(Stage[TrackState]):
     def _end_step(
         self, state: TrackState, basis: Array, values: Array, outside: tuple[float, ...], solver: Solver | None = None
     ) -> TrackState:
-        now = moment(state, self._detector, basis, outside)
-        alarm, watch = self._detector.judge(state.watch, now)
-        alarm, finding, panel = monitor(state, alarm, now, solver, values)
-        since = state.since + 1
-        if alarm.changed:
+        now = moment(state, self._detector, basis, values, outside, solver)
+        finding, panel = self._detector.judge(state.panel, now)
+        since, later = state.since + 1, panel.hindsight
+        if finding.kind:
             since = 1
-        elif alarm.hindsight and alarm.hindsight.changes:
-            since = state.number - alarm.hindsight.changes[-1] + 1
+        elif later.number == state.number and later.changes:
+            since = state.number - later.changes[-1] + 1
         over, detecting = state.last, since >= self.update_length
         following, probe = None, None
         if not over:
@@ -354,11 +353,9 @@ class Tracker(Stage[TrackState]):
             seed = state.seed + state.step + 2
             following, probe = self._beginning(basis, seed=seed, lap=0, detecting=detecting)
         return state.after(
-            step_of(state, alarm, finding, basis, values, outside),
+            step_of(state, finding, basis, values, outside),
             solver=following,
             probe=probe,
-            watch=watch,
-            hindsight=alarm.hindsight or state.hindsight,
             panel=panel,
             detecting=detecting,
             since=since,

@@ -316,7 +316,7 @@ def test_the_command_line_adjusts_and_scores_new_rows(tmp_path, capsys):
             {"scale": "genotype"},
             "scale with adjust must be None or .*, because other scales are of values as they were",
         ),
-        ({"missing": "mean"}, "missing with adjust"),
+        ({"adjust": "age,site", "missing": "mean"}, "no site tells its means"),
         ({"center": False}, "Leave center out"),
         ({"adjust": "site", "explain": "site"}, "Leave site out of explain"),
         ({"standard_errors": True}, "standard_errors with adjust"),

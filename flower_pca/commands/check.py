@@ -16,12 +16,13 @@ from flower_pca.base.errors import FlowerPCAError
 from flower_pca.base.options import Sentence
 from flower_pca.commands import common
 from flower_pca.commands import run as runs
+from flower_pca.core.config import PCAConfig, named_covariates
 from flower_pca.hints.words import columns_of_few, hints_of_words
 from flower_pca.names.columns import enumeration, is_nameless, names_in, no_numbers
+from flower_pca.rows.covariates import SITE
 from flower_pca.rows.local import LocalData
 
 if TYPE_CHECKING:
-    from flower_pca.core.config import PCAConfig
     from flower_pca.names.table import Table
 
 _EPILOG = """\
@@ -132,7 +133,7 @@ def _missing(given: argparse.Namespace) -> str:
     """What stands for missing values if nobody has said so: what goes with the other options."""
     if given.harmonize is not None or given.dp is not None:
         return "error"
-    return "own_mean" if given.adjust else "mean"
+    return "own_mean" if SITE in named_covariates("adjust", given.adjust) else "mean"
 
 
 @dataclass

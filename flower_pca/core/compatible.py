@@ -226,13 +226,6 @@ RULES: Final[tuple[Rule, ...]] = (
         lambda scale: scale == "std",
     ),
     Rule(
-        "missing",
-        "adjust",
-        '"error" or "own_mean", because slopes come from whole rows',
-        'Use "own_mean".',
-        lambda missing: missing == "own_mean",
-    ),
-    Rule(
         "n_components", "adjust", "a number, because signs are flipped about means of all rows", "Name one.", _is_number
     ),
     Rule("standard_errors", "adjust", "False, because the errors of the slopes are not in them"),

@@ -209,6 +209,12 @@ class PCAConfig:
                 f"adjust={shown(self.adjust)} subtracts the means of each site from its rows, so the share between "
                 f"sites would be 0 for these rows and say nothing. Leave {SITE} out of {option('explain')}."
             )
+        if SITE in plain["adjust"] and self.missing == "mean":
+            raise ConfigError(
+                f"adjust={shown(self.adjust)} subtracts the means of each site, and no site tells its means, so nobody "
+                f"knows the means of all rows. Use {option('missing', 'own_mean')}.",
+                setting="missing",
+            )
         if self.variants is not None and self.variants.call and self.missing == "own_mean":
             raise ConfigError(
                 f"variants looks at call rates, and with {option('missing', 'own_mean')} no site says how many values "

@@ -34,6 +34,10 @@ class OfSites(Protocol):
         """How much each column changes with each covariate."""
 
     @property
+    def fill_(self) -> Array | None:
+        """What stands for missing values, or None if none may be missing."""
+
+    @property
     def local(self) -> Mapping[int, Mapping[str, Array]]:
         """The local results of sites, by key."""
 
@@ -84,6 +88,7 @@ def fields_at(result: OfSites, site: int | str | Mapping[str, Array]) -> dict[st
     rest = tuple(name for name in result.adjusted_by_ if name != SITE)
     return {
         "mean_": own[SITE_MEAN],
+        "fill_": None if result.fill_ is None else own[SITE_MEAN],
         "adjusted_by_": rest,
         "covariate_mean_": own[SITE_COVARIATES] if rest else None,
         "slopes_": result.slopes_ if rest else None,

@@ -47,7 +47,17 @@ def _sources_of_parts(data: LocalData, gaps: bool) -> list[Source]:
     assert covariates is not None
     if covariates.changes_rows:
         move = moves.of(data.joint.in_frame(Frame(own=data.frame.own)), data.d, covariates)
-    return [adjusted_statistics.source(part, data.d, move) for part in statistics.of_parts(data.joint, gaps=gaps)]
+    parts = statistics.of_parts(data.joint, gaps=gaps)
+    return [adjusted_statistics.source(_filled(part, data.frame), data.d, move) for part in parts]
+
+
+def _filled(joint: Source, frame: Frame) -> Source:
+    """Return the statistics of a joint table with the frame's values in place of missing ones, if it has them."""
+    known, whole = joint
+    if frame.fill is None or frame.own:
+        return joint
+    covariates = known.mean[len(frame.fill) :]  # No value of these is missing.
+    return known.with_fill(np.concatenate([frame.fill, covariates])), whole
 
 
 class FixedData(Operator):
@@ -120,7 +130,7 @@ class FixedData(Operator):
         if covariates.changes_rows:
             joint = FixedData(known[0], Frame(own=True), who=who, whole=known[1])
             move = moves.of(joint, d, covariates)
-        found, whole = adjusted_statistics.source(known, d, move)
+        found, whole = adjusted_statistics.source(_filled(known, frame), d, move)
         return cls(found, frame, who=who, whole=whole, parts=parts, joint=known)
 
     def with_covariates(self, covariates: Covariates) -> FixedData:
@@ -206,6 +216,16 @@ class FixedData(Operator):
         """Return the moments, and the product of the rows less their own mean with a block."""
         Z = np.asarray(block, dtype=np.float64)
         return self.moments(), self._scatter_times(self._stored, Z)
+
+    def sums_where_seen(self, columns: slice) -> Array:
+        """Return the sums of these complete columns, less their means, over the rows with a value in each column."""
+        T = self._stored
+        total = np.zeros((self.d, columns.stop - columns.start))
+        if T.scatter is not None:
+            total[T.gaps] = -T.scatter[self.d :, columns]
+        elif T.factor is not None:
+            total[T.gaps] = -T.factor[:, self.d :].T @ T.factor[:, columns]
+        return total
 
     def peak(self) -> Array:
         """Return the largest |x| of each column."""

@@ -105,6 +105,10 @@ class Operator(ABC):
         """Return features and covariates as one table in its own frame, for frames with covariates."""
 
     @abstractmethod
+    def sums_where_seen(self, columns: slice) -> Array:
+        """Return the sums of these complete columns, less their means, over the rows with a value in each column."""
+
+    @abstractmethod
     def _eigen(self, k: int) -> tuple[Array, Array]:
         """Return the eigenvalues of X'X, largest first, and their vectors, at least the k leading ones."""
 
@@ -300,7 +304,7 @@ class LocalData(Operator):
 
         def make() -> tuple[Frame, LocalData]:
             moved = covariates.changes_rows
-            adjusted.require_complete(joint.measured, joint.names, d, joint.who, own_mean=moved)
+            adjusted.require_complete(joint.measured, joint.names, d, joint.who, own_mean=moved and frame.own)
             move = moves.of(joint.in_frame(Frame(own=frame.own)), d, covariates) if moved else None
             table = adjusted.table(joint.table, joint.measured, names, frame, move)
             made = object.__new__(LocalData)
@@ -491,6 +495,16 @@ class LocalData(Operator):
         if self._uses_own_means:
             there = self.measured.whole(there)
         return there, total
+
+    def sums_where_seen(self, columns: slice) -> Array:
+        """Return the sums of these complete columns, less their means, over the rows with a value in each column."""
+        mean = np.asarray(self.observed().mean)[columns]
+        total = np.zeros((self.d, len(mean)))
+        if self.missing:
+            # The sum over all rows is 0, so rows without a value tell it.
+            for block in self.measured.blocks():
+                total -= np.isnan(block).T.astype(np.float64) @ (block[:, columns] - mean)
+        return total
 
     def _eigen(self, k: int) -> tuple[Array, Array]:
         side = min(self.n, self.d)

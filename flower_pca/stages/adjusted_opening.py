@@ -22,7 +22,7 @@ from flower_pca.base import labels
 from flower_pca.base.errors import DataError, ProtocolError
 from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
-from flower_pca.core.kinds import COUNT, Ask, Kind, Part, index
+from flower_pca.core.kinds import COUNT, FLAG, Ask, Kind, Part, index
 from flower_pca.core.model import Claim, Model
 from flower_pca.core.stage import Arrays, Merge, Stage, end_if
 from flower_pca.rows.covariates import ADJUSTED, INVERSE, independent, inverse
@@ -39,28 +39,38 @@ _EXPLAINED: Final = 1e-12  # Below this share of a column's squares, covariates 
 _SLACK: Final = 1e-3
 _LEAST: Final = 1e-150  # Stands beside squares of 0, because a bound of 0 means that the bound is unknown.
 _MEANS, _CROSS, _SQUARES = "covariate_means", "covariate_products", "covariate_squares"
+_SEEN: Final = "covariate_sums_where_seen"  # H: the sums of the covariates over the rows with a value in each column.
 _SITES = "sites"  # The number of sites that have rows.
+_FILLS: Final = "common_fill"  # Whether the mean of all rows stands for missing values.
 
 
 @dataclass(frozen=True)
 class AdjustedState:
-    """The state of the features' opening, and the number of covariates.
+    """The state of the features' opening, the number of covariates, and whether the mean of all rows fills gaps.
 
     It also has the means of each client's covariates and their products.
     """
 
     features: OpeningState
     covariates: int
+    fills: bool = False
     total: dict[str, Array] | None = None
     said: dict[int, dict[str, Array]] = field(default_factory=dict)
     sites: int = 0
 
 
-def _parts(d: int | None, q: int) -> dict[str, Part]:
+def _parts(d: int | None, q: int, *, fills: bool) -> dict[str, Part]:
     """Return the parts of an answer with q covariates."""
     if not q:
         return {}
-    return {_MEANS: Part((q,), COVARIATES), _CROSS: Part((d, q), COVARIATES), _SQUARES: Part((q, q), COVARIATES)}
+    found = {_MEANS: Part((q,), COVARIATES), _CROSS: Part((d, q), COVARIATES), _SQUARES: Part((q, q), COVARIATES)}
+    return {**found, _SEEN: Part((d, q), COVARIATES)} if fills else found
+
+
+def _asks(state: AdjustedState | AdjustedSumsState) -> Arrays:
+    """Return what a message asks of covariates."""
+    asked = {"covariates": np.array(state.covariates)}
+    return {**asked, _FILLS: np.array(True)} if state.fills else asked
 
 
 def _own_sums(arrays: Arrays, data: LocalData) -> Arrays:
@@ -80,18 +90,27 @@ def _own_sums(arrays: Arrays, data: LocalData) -> Arrays:
     if known.within:
         means = np.zeros(q)
     product = product.astype(np.float64)
-    return {_MEANS: means, _CROSS: product[: data.d], _SQUARES: product[data.d : data.d + q]}
+    own = {_MEANS: means, _CROSS: product[: data.d], _SQUARES: product[data.d : data.d + q]}
+    if _FILLS not in arrays:
+        return own
+    if data.frame.own or known.within or "gaps" not in arrays:
+        raise ProtocolError(
+            "A message says in two ways what stands for missing values: the means of the node, and of all. Check the "
+            "sender."
+        )
+    return {**own, _SEEN: joint.sums_where_seen(slice(data.d, data.d + q))[: data.d]}
 
 
 @dataclass(frozen=True, kw_only=True)
 class AdjustedOpening(Stage[AdjustedState]):
     """The opening in one message, which also asks for the products of features and covariates.
 
-    Cost: that of the opening, and 4 n_i d q flops for q covariates; q columns of d floats up.
+    Cost: that of the opening, and 4 n_i d q flops for q covariates; q columns of d floats up, or 2 q if the mean of all
+    rows stands for missing values.
     """
 
     name: ClassVar[str] = "adjusted_opening"
-    asks: ClassVar[Mapping[str, Ask]] = {**Opening.asks, "covariates": index(_MOST)}
+    asks: ClassVar[Mapping[str, Ask]] = {**Opening.asks, "covariates": index(_MOST), _FILLS: FLAG}
 
     width: int
     judged: bool = True
@@ -103,14 +122,15 @@ class AdjustedOpening(Stage[AdjustedState]):
 
     def start(self, model: Model) -> AdjustedState:
         assert model.covariates is not None
-        return AdjustedState(self._features.start(model), model.covariates.adjusted)
+        fills = model.missing == "mean"
+        return AdjustedState(self._features.start(model), model.covariates.adjusted, fills)
 
     def broadcast(self, state: AdjustedState) -> Arrays:
-        return {**self._features.broadcast(state.features), "covariates": np.array(state.covariates)}
+        return {**self._features.broadcast(state.features), **_asks(state)}
 
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
-        return {**Opening.parts(arrays, d), **_parts(d, int(arrays["covariates"]))}
+        return {**Opening.parts(arrays, d), **_parts(d, int(arrays["covariates"]), fills=_FILLS in arrays)}
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
@@ -126,9 +146,11 @@ class AdjustedOpening(Stage[AdjustedState]):
         own = np.diagonal(reply[_SQUARES])
         if (own < 0.0).any():
             raise ProtocolError("An answer has negative sums of squares of covariates. Check the client.")
-        most = np.sqrt(np.outer(reply["m2"], own))
-        rounding = float(reply["eps"]) * float(np.max(most, initial=0.0))
-        if (np.abs(reply[_CROSS]) > (1.0 + _SLACK) * most + rounding).any():
+        limits = {_CROSS: np.sqrt(np.outer(reply["m2"], own))}
+        if state.fills:
+            limits[_SEEN] = np.sqrt(np.outer(reply["n"] - reply["count"], own))
+        eps = float(reply["eps"])
+        if any(_is_above(reply[name], most, eps) for name, most in limits.items()):
             raise ProtocolError(
                 "An answer contradicts itself: its products with covariates are larger than its squares allow. Check "
                 "the client."
@@ -141,16 +163,22 @@ class AdjustedOpening(Stage[AdjustedState]):
             both = of_features(None if total is None else total["features"], client, reply)
             said = {} if total is None else total["said"]
             said[client] = {name: reply[name] for name in (_MEANS, _SQUARES) if name in reply}
-            own = {name: np.asarray(reply[name], dtype=np.float64) for name in _parts(0, state.covariates)}
+            names = _parts(0, state.covariates, fills=state.fills)
+            own = {name: np.asarray(reply[name], dtype=np.float64) for name in names}
             if total is not None:
-                own = _both(total, own, reply)
-            return {"features": both, "n": both["n"], "mean": both["mean"], "said": said, **own}
+                own = _both(total, own, reply, both)
+            return {
+                **{name: both[name] for name in ("n", "mean", "count") if name in both},
+                "features": both,
+                "said": said,
+                **own,
+            }
 
         return merge
 
     def server(self, state: AdjustedState, total: dict[str, Any], answered: frozenset[int]) -> AdjustedState:
         features = self._features.server(state.features, total["features"], answered)
-        own = {name: total[name] for name in _parts(0, state.covariates)}
+        own = {name: total[name] for name in _parts(0, state.covariates, fills=state.fills)}
         said = {client: said for client, said in total["said"].items() if client in answered}
         return replace(state, features=features, total=own, said=said, sites=len(answered))
 
@@ -161,18 +189,39 @@ class AdjustedOpening(Stage[AdjustedState]):
         return finished(state, self._features, model)
 
 
-def _both(total: Arrays, own: Arrays, reply: Arrays) -> Arrays:
-    """Merge one more answer: return the sums about the common means."""
+def _is_above(sums: Array, most: Array, eps: float) -> bool:
+    """Return whether some of these sums are above their limits by more than rounding."""
+    return bool((np.abs(sums) > (1.0 + _SLACK) * most + eps * float(np.max(most, initial=0.0))).any())
+
+
+def _both(total: Arrays, own: Arrays, reply: Arrays, merged: Arrays) -> Arrays:
+    """Merge one more answer: return the sums about the common means, of which `merged` has those of the features."""
     before, there = float(total["n"]), float(reply["n"])
     both = before + there
     if not own:
         return own
     weight = before * there / both
     of_features, of_covariates = reply["mean"] - total["mean"], own[_MEANS] - total[_MEANS]
+    means = total[_MEANS] + of_covariates * (there / both)
+    if _SEEN in own:
+        moved = [_about(part, sums, merged["mean"], means) for part, sums in ((total, total), (reply, own))]
+        added = {name: moved[0][name] + moved[1][name] for name in (_CROSS, _SEEN)}
+        squares = total[_SQUARES] + own[_SQUARES] + weight * np.outer(of_covariates, of_covariates)
+        return {_MEANS: means, _SQUARES: squares, **added}
     return {
-        _MEANS: total[_MEANS] + of_covariates * (there / both),
+        _MEANS: means,
         _CROSS: total[_CROSS] + own[_CROSS] + weight * np.outer(of_features, of_covariates),
         _SQUARES: total[_SQUARES] + own[_SQUARES] + weight * np.outer(of_covariates, of_covariates),
+    }
+
+
+def _about(part: Arrays, sums: Arrays, mean: Array, covariate_means: Array) -> Arrays:
+    """Return sums over the present values of a part of the rows, moved from the means of this part to these means."""
+    seen = np.asarray(part["count"], dtype=np.float64)
+    off, away = np.where(seen > 0.0, part["mean"] - mean, 0.0), sums[_MEANS] - covariate_means
+    return {
+        _CROSS: sums[_CROSS] + off[:, None] * sums[_SEEN] + np.outer(seen * off, away),
+        _SEEN: sums[_SEEN] + np.outer(seen, away),
     }
 
 
@@ -233,10 +282,11 @@ def _sites(sites: Arrays, state: AdjustedState, means: Array, slopes: Array) -> 
 
 @dataclass(frozen=True)
 class AdjustedSumsState:
-    """The state of the features' opening from sums, and the sums of the covariates."""
+    """The state of the features' opening from sums, whether the mean of all rows fills gaps, and sums of covariates."""
 
     features: SummedState
     covariates: int
+    fills: bool = False
     reference: Array | None = None
     squares: Array | None = None
     total: dict[str, Array] | None = None
@@ -247,13 +297,15 @@ class AdjustedSumsState:
 class AdjustedSums(Stage[AdjustedSumsState]):
     """The same in two messages of plain sums for masks, about the means from the first message.
 
-    Cost: that of the opening under masks, and 4 n_i d q flops for q covariates; q columns of d floats up.
+    Cost: that of the opening under masks, and 4 n_i d q flops for q covariates; q columns of d floats up, or 2 q if the
+    mean of all rows stands for missing values.
     """
 
     name: ClassVar[str] = "adjusted_summed_opening"
     asks: ClassVar[Mapping[str, Ask]] = {
         **SummedOpening.asks,
         "covariates": index(_MOST),
+        _FILLS: FLAG,
         "covariate_reference": Ask(dimensions=1),
     }
 
@@ -265,10 +317,11 @@ class AdjustedSums(Stage[AdjustedSumsState]):
 
     def start(self, model: Model) -> AdjustedSumsState:
         assert model.covariates is not None
-        return AdjustedSumsState(self._features.start(model), model.covariates.adjusted)
+        fills = model.missing == "mean"
+        return AdjustedSumsState(self._features.start(model), model.covariates.adjusted, fills)
 
     def broadcast(self, state: AdjustedSumsState) -> Arrays:
-        sent = {**self._features.broadcast(state.features), "covariates": np.array(state.covariates)}
+        sent = {**self._features.broadcast(state.features), **_asks(state)}
         if state.reference is not None and state.covariates:
             sent["covariate_reference"] = state.reference
         return sent
@@ -278,7 +331,7 @@ class AdjustedSums(Stage[AdjustedSumsState]):
         q = int(arrays["covariates"])
         found = {**SummedOpening.parts(arrays, d), _SITES: COUNT}
         if q and "covariate_reference" in arrays:
-            return {**found, **_parts(len(arrays["reference"]), q)}
+            return {**found, **_parts(len(arrays["reference"]), q, fills=_FILLS in arrays)}
         if q:
             found |= {_MEANS: Part((q,), COVARIATES), _SQUARES: Part((q,), COVARIATES)}
         return found
@@ -299,12 +352,12 @@ class AdjustedSums(Stage[AdjustedSumsState]):
             squares = np.maximum(np.diagonal(own[_SQUARES]), 0.0) + n * means**2
             return {**up, _MEANS: n * means, _SQUARES: squares}, {}
         off = means - arrays["covariate_reference"]
-        return {
-            **up,
-            _MEANS: n * off,
-            _CROSS: own[_CROSS] + np.outer(up["sums"], off),
-            _SQUARES: own[_SQUARES] + n * np.outer(off, off),
-        }, {}
+        up |= {_MEANS: n * off, _SQUARES: own[_SQUARES] + n * np.outer(off, off)}
+        cross = own[_CROSS] + np.outer(up["sums"], off)
+        if _SEEN in own:
+            cross += (up["sums"] / np.maximum(up["count"], 1))[:, None] * own[_SEEN]
+            up[_SEEN] = own[_SEEN] + np.outer(up["count"], off)
+        return {**up, _CROSS: cross}, {}
 
     def bounds(self, state: AdjustedSumsState, model: Model) -> Mapping[str, Array | float]:
         known = {**self._features.bounds(state.features, model), _SITES: 1.0}
@@ -315,6 +368,8 @@ class AdjustedSums(Stage[AdjustedSumsState]):
         assert state.features.squares is not None
         s, a = 2.0 * (state.features.squares + _LEAST), 2.0 * (state.squares + _LEAST)
         products = {_CROSS: np.sqrt(np.outer(s, a)), _SQUARES: np.sqrt(np.outer(a, a))}
+        if state.fills:
+            products[_SEEN] = np.outer(np.ones(len(s)), np.sqrt(a * 2.0 * state.features.n))
         return known | {_MEANS: np.sqrt(a * 2.0 * state.features.n), **products}
 
     def server(self, state: AdjustedSumsState, total: Arrays, answered: frozenset[int]) -> AdjustedSumsState:
@@ -331,9 +386,12 @@ class AdjustedSums(Stage[AdjustedSumsState]):
             assert state.reference is not None
             n, of_features = float(np.rint(total["n"])), np.asarray(total["sums"])
             off = total[_MEANS] / n
+            less = np.outer(of_features, off)
+            if state.fills:
+                less = (of_features / np.maximum(np.rint(total["count"]), 1.0))[:, None] * total[_SEEN]
             own = {
                 _MEANS: state.reference + off,
-                _CROSS: total[_CROSS] - np.outer(of_features, off),
+                _CROSS: total[_CROSS] - less,
                 _SQUARES: total[_SQUARES] - n * np.outer(off, off),
             }
         return replace(state, features=features, total=own, sites=round(float(total[_SITES])))
@@ -342,5 +400,6 @@ class AdjustedSums(Stage[AdjustedSumsState]):
         return end_if(state.total is not None)
 
     def finish(self, state: AdjustedSumsState, model: Model) -> Model:
-        whole = AdjustedState(opening_of(state.features), state.covariates, state.total, sites=state.sites)
+        opening = opening_of(state.features)
+        whole = AdjustedState(opening, state.covariates, state.fills, state.total, sites=state.sites)
         return finished(whole, Opening(width=self.width), model)

@@ -9,6 +9,8 @@ from fake_grid import FakeGrid, app_of, in_a_run
 from scipy import sparse
 
 from flower_pca import simulate
+from flower_pca.names.table import Table
+from flower_pca.rows.covariates import Covariates
 from flower_pca.rows.frame import Frame
 from flower_pca.strategies import PCAStrategy
 
@@ -64,6 +66,31 @@ def test_own_means_are_not_the_servers_to_choose(own, answers):
         return
     answers = [node.ask("ssi", {"Z": block}, Frame(None, None, f * np.ones(D), own=True))["Y"] for f in (0.0, 1e12)]
     np.testing.assert_array_equal(*answers)
+
+
+@every("answers", ["fixed", "rows"])
+@every("gaps", [1, 4, 5, 12])
+def test_covariates_of_rows_with_gaps_are_told_as_sums_of_min_rows_of_them(gaps, answers):
+    X, _ = rows_with_gaps(gaps)
+    age = np.random.default_rng(1).normal(60.0, 9.0, len(X))
+    names = tuple(f"x{j}" for j in range(D))
+    frame = Frame(names=names, covariates=Covariates(("age",), 1))
+    asked = {"peaks": np.array(False), "gaps": np.array(True), "seed": np.array(0), "width": np.array(2)}
+    asked |= {"covariates": np.array(1), "common_fill": np.array(True)}
+    table = Table(np.column_stack([X, age]), (*names, "age"))
+
+    def told(min_rows):
+        node = Node(0, table, missing="mean", min_rows=min_rows, covariates="age", answers=answers)
+        return node.ask("adjusted_opening", asked, frame, algorithm="ssi")["covariate_sums_where_seen"][:, 0]
+
+    expected = np.zeros(D)
+    expected[GAP] = -np.sum(age[:gaps] - age.mean())  # with one gap, the age of this person
+    np.testing.assert_allclose(told(1), expected, atol=1e-9)
+    if gaps >= 5:
+        np.testing.assert_allclose(told(5), expected, atol=1e-9)
+        return
+    with pytest.raises(RefusedError, match="fewer than 5 gaps"):
+        told(5)
 
 
 @every("gaps", [1, 4, 5, 0])

@@ -98,7 +98,8 @@ def test_own_components_are_told_by_who_agrees_only():
 
 
 CASES = [
-    ({"min_rows": 50}, "Nothing while it has fewer than 50 rows.", "min_rows keeps it"),
+    ({"min_rows": 50}, "While it has fewer than 50 rows, only whether it has any", "min_rows keeps it"),
+    ({"min_rows": 50, "min_change": 50}, "Nothing while it has fewer than 50 rows.", "only whether it has any"),
     ({"max_columns": 7}, "7 columns of d numbers at most, over all runs", "Rules: all"),
     ({"max_columns": 1}, "1 column of d numbers at most", "1 columns"),
     ({"max_messages": 1, "max_messages_ever": 2}, "1 message a run at most.", "1 messages"),

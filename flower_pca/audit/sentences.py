@@ -165,8 +165,14 @@ SEEN: Final = (
 LASTING: Final = (
     Line(
         ("min_rows",),
-        lambda r: r.min_rows > 1 and r.max_epsilon is None,
+        lambda r: r.min_rows > 1 and r.max_epsilon is None and r.min_change is not None,
         "Nothing while it has fewer than {min_rows} rows.",
+    ),
+    Line(
+        ("min_rows",),
+        lambda r: r.min_rows > 1 and r.max_epsilon is None and r.min_change is None,
+        "While it has fewer than {min_rows} rows, only whether it has any: it refuses, but without rows it adds zeros "
+        "to masked sums.",
     ),
     Line(
         ("min_rows",),
@@ -216,7 +222,12 @@ LASTING: Final = (
         "Single rows, under masks too, by {compares}: they compare rows by design. allow leaves them out.",
         left_open=True,
     ),
-    Line(("missing",), lambda r: r.missing == "own_mean", "Nothing by its missing values: its own means fill them."),
+    Line(
+        ("missing",),
+        lambda r: r.missing == "own_mean" and not has_noise(r),
+        "Of missing values what C and the means tell, in which columns there are any, and which columns have no value: "
+        "its own means fill them.",
+    ),
     Line(
         ("missing", "min_rows"),
         lambda r: r.missing == "mean",
@@ -255,9 +266,9 @@ LASTING: Final = (
         ("min_rows", "allow_sparse_columns"),
         lambda r: r.min_rows > 1 and r.allow_sparse_columns is not True and r.max_epsilon is None,
         "Nothing of columns in which fewer than {min_rows} rows, yet some, have a value, or another than most. In "
-        "a table of up to {most_codes} columns of codes, if a combination of these is of that kind, nothing of the one "
-        "whose name comes last, whichever columns a run asks for. A stream's are exempt, and what allow_sparse_columns "
-        "names: {allow_sparse_columns}.",
+        "a table of up to {most_codes} columns of codes, if a sum of these times small whole numbers is of that kind, "
+        "nothing of the one whose name comes last, whichever columns a run asks for. A stream's are exempt, and what "
+        "allow_sparse_columns names: {allow_sparse_columns}.",
     ),
     Line(
         ("allow_sparse_columns",),
@@ -285,8 +296,9 @@ LASTING: Final = (
     Line(
         ("min_rows",),
         lambda r: not has_noise(r),
-        "A person who differs from all others in a combination of columns of measurements, such as a total that is the "
-        "sum of its parts for all others, or of codes if there are more than {most_codes} columns of them.",
+        "A person who differs from all others by a value far beyond theirs; in a combination of columns of "
+        "measurements, such as a total that is the sum of its parts for all others; or in one of codes, if there are "
+        "more than {most_codes} columns of them, or other numbers than small whole ones make the combination.",
         left_open=True,
     ),
     Line(

@@ -376,6 +376,38 @@ def a_person_in_a_combination_of_columns(foe):
     assert error_of(told[:, -1] - told[:, 0] - told[:, 1], rows[0][0]) < 1e-6
 
 
+def a_person_with_a_value_far_beyond_all_others(foe):
+    """The products of that column are nearly this person's row."""
+    rows = [shard.copy() for shard in SHARDS]
+    rows[0][0, -1] = 1e6
+    nodes = foe.nodes(rows)
+    if foe.profile == "masked":
+        told = Sums(nodes).sum("ssi", {"Z": np.eye(6)}, {"Y": (6, 6), "n": ()}, {"Y": 1e16, "n": 1e6})["Y"]
+    else:
+        told = np.sum(foe.product(nodes), axis=0)
+    assert error_of(told[:-1, -1] / 1e6, rows[0][0, :-1]) < 0.01
+
+
+def a_person_in_codes_by_fractions(foe):
+    """Two codes times 1 and the square root of 2 are a third one, for all but one person."""
+    rows = [shard.copy() for shard in SHARDS]
+    for shard in rows:
+        shard[:, 2], shard[:, 3] = np.arange(len(shard)) % 2, np.arange(len(shard)) % 3
+        shard[:, 4] = shard[:, 2] + np.sqrt(2.0) * shard[:, 3]
+    rows[0][0, 4] += 1.0
+    told = np.sum(np.array(foe.product(foe.nodes(rows))), axis=tuple(range(foe.profile != "masked")))
+    assert error_of(told[:, 4] - told[:, 2] - np.sqrt(2.0) * told[:, 3], rows[0][0]) < 1e-6
+
+
+def a_person_who_differs_from_all_others(foe):
+    for play in (
+        a_person_with_a_value_far_beyond_all_others,
+        a_person_in_a_combination_of_columns,
+        a_person_in_codes_by_fractions,
+    ):
+        play(foe)
+
+
 def products_of_two_columns(foe):
     """The product of two codes counts who has both; that of two measurements may be one person's."""
     codes = [
@@ -416,7 +448,7 @@ def again_in_another_folder(foe):
 
 
 LEFT_OPEN = {
-    "A person who differs from all others": a_person_in_a_combination_of_columns,
+    "A person who differs from all others": a_person_who_differs_from_all_others,
     "Of every two columns, the sum of the products": products_of_two_columns,
     "A combination of columns that is the same": combinations_of_one_node,
     "The same again with another memory_dir": again_in_another_folder,

@@ -390,6 +390,22 @@ def nothing_by_missing_values(foe):
         sums.sum("summed_opening", {"gaps": True}, parts, dict.fromkeys(parts, 0.0))
 
 
+def where_values_are_missing(foe):
+    """A run that would fill gaps by the means of all is refused for a column with gaps, and not for one without."""
+    if foe.profile != "open":  # Under masks the node refuses it as well, and its peers know more by its letters.
+        return
+    rows = np.where(np.arange(D) == 2, np.where(np.arange(len(X))[:, None] % 2, np.nan, X), X)
+    for name in "abcdef":
+        node = foe.nodes([Table(rows, tuple("abcdef"))])[0]
+        answer = answer_or_words(node, "ssi", {"Z": ONE[:1]}, Frame(fill=np.zeros(1), names=(name,)))
+        assert ("refused" in answer) == (name == "c")
+    # Of a code, the variance tells how many values there are.
+    code = np.where(np.arange(len(X)) < 60, np.arange(len(X)) % 2 * 1.0, np.nan)
+    told = foe.nodes([np.c_[X[:, 1:], code]])[0].ask("opening", OPENING, Frame(own=True), algorithm="krylov")
+    mean = told["mean"][-1]
+    assert round(told["m2"][-1] / (mean * (1.0 - mean))) == 60
+
+
 def nothing_of_single_people_by_columns(foe):
     """The scores of each person are what such a run tells: whatever the stage, and however columns are prepared."""
     Q = np.linalg.qr(RNG.standard_normal((len(X), 2)))[0]
@@ -409,9 +425,20 @@ def nothing_of_fewer_rows(foe):
     """Nor how many there are."""
     few = [rows[:19] for rows in SHARDS]
     assert not re.search(r"\b19\b", foe.refused("fewer than 20 rows|from 20 rows on", few))
+    if foe.profile == "masked":
+        foe.refused("from 20 rows on", [X[:0], *SHARDS[1:]])
     foe.refused_whatever_is_asked(
         "fewer than 20 rows|from 20 rows on|masked_only is set|only with noise", foe.nodes(few)[0]
     )
+
+
+def zeros_of_no_rows(foe):
+    """A masked sum with a node without rows is that of the others; every other message is refused."""
+    nothing_of_fewer_rows(foe)
+    foe.refused_whatever_is_asked("has no rows", foe.nodes([X[:0]])[0])
+    nodes = [Node(i, rows, profile="open", memory_dir=foe.folder) for i, rows in enumerate((X[:0], *SHARDS[1:3]))]
+    others = sum(rows.T @ rows for rows in SHARDS[1:3])
+    assert error_of(Sums(nodes).product(ALL), others) < 1e-9
 
 
 def nothing_of_rare_columns(foe):
@@ -536,8 +563,9 @@ CLAIMS = {
     "How many columns it has, and a digest": (no_names,),
     "Nothing of single people": (nothing_of_single_people_by_columns,),
     "Nothing while it has fewer than 20": (nothing_of_fewer_rows,),
+    "While it has fewer than 20": (zeros_of_no_rows,),
     "Of single rows what C and the means": (only_what_n_means_and_C_say, no_number_of_the_server_meets_a_row),
-    "Nothing by its missing values": (nothing_by_missing_values,),
+    "Of missing values what C and the means tell": (nothing_by_missing_values, where_values_are_missing),
     "Sums over 1 group": (always_the_same_ones,),
     "Nothing of columns in which fewer than 20": (nothing_of_rare_columns,),
     "Nothing of rows that come, go or change": (rows_stay_as_they_were,),

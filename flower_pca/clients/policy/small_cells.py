@@ -50,8 +50,8 @@ _CODES: Final = 12  # different values of a column that is taken for one of code
 _SAMPLE: Final = 256  # rows that most columns of measurements are told from codes by
 _STARTS: Final = 64  # rows, or groups of equal rows, from which a combination is looked for
 _STEPS: Final = 20
-_WHOLE: Final = 4  # the largest coefficient of a combination that somebody would try
-_TERMS: Final = 6  # The most terms, and the most columns.
+_WHOLE: Final = 12  # the largest coefficient of a combination that somebody would try
+_UNITS: Final = 4  # The smallest coefficient is at most this.
 _EXACT: Final = 1e-9  # A share may miss 1 by this much.
 _TOO_MANY: Final = (
     "This node has %d columns of codes. Combinations of columns are not looked at if there are more than %d, so people "
@@ -321,13 +321,16 @@ def _larger(codes: Array, least: int) -> list[tuple[int, ...]]:
 
 
 def _small_whole(z: Array, columns: Array) -> tuple[int, ...]:
-    """Return a combination's columns, if they are few with coefficients in small whole-number proportions.
+    """Return a combination's columns, if its coefficients are in small whole-number proportions.
 
-    The coefficient of the constant, at position 0, may have any value.
+    The coefficient of the constant, at position 0, may have any value. There may be many columns: if all levels
+    of a column of words are among them, a combination of two levels is also one of all others.
     """
     z = np.where(columns == 0, 0.0, z)
     used = np.flatnonzero(np.abs(z) > _NEAR * np.abs(z).max())
     ratios = z[used] / np.abs(z[used]).min()
-    if len(used) > _TERMS or np.abs(ratios).max() > _WHOLE or np.abs(ratios - np.rint(ratios)).max() > _NEAR:
-        return ()
-    return tuple(sorted(int(columns[i]) - 1 for i in used))
+    for smallest in range(1, _UNITS + 1):
+        whole = np.rint(smallest * ratios)
+        if np.abs(whole).max() <= _WHOLE and np.abs(smallest * ratios - whole).max() <= smallest * _NEAR:
+            return tuple(sorted(int(columns[i]) - 1 for i in used))
+    return ()

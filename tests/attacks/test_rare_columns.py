@@ -121,7 +121,7 @@ TOGETHER = {  # columns of codes, and whether a combination of them tells of few
     ),
     **{
         f"all of ten levels, and {count} of them together, but for one": (
-            [*((level == TENTH) * 1.0 for level in range(10)), but_for(1, (TENTH < count) * 1.0)],
+            [*((level == TENTH) * 1.0 for level in range(10)), but_for(1, (count > TENTH) * 1.0)],
             True,
         )
         for count in (2, 4, 7)

@@ -115,7 +115,7 @@ def audit(
             value=masked,
         )
     data = clients_of(shards, missing=False)
-    return _measure(config, data, _attack(clients, len(data)), masked=masked, on_round=on_round)
+    return _measure(config, data, _attack(clients, data), masked=masked, on_round=on_round)
 
 
 def _measure(
@@ -128,23 +128,26 @@ def _measure(
 ) -> Audit:
     """What a run of these clients tells, at most, of those under attack."""
     k, d = int(config.n_components), data[0].d
+    here = [i for i, client in enumerate(data) if client.n]
     if d > _WIDEST:
         raise DataError(f"An audit takes at most {_WIDEST:,} columns, and these rows have {d:,}. Take fewer columns.")
     checks.at_most(k, sum(c.n for c in data), d)
-    there = _Observer(data, range(len(data)) if masked else attacked)
+    there = _Observer(data, here if masked else attacked, present=lambda _: here)
     result = cast(PCAResult, drive(assembly.run(config), there, watchers=[OnRound(there.after(on_round))]))
     grams = {i: data[i].in_frame(result.frame).gram().astype(np.float64) for i in attacked}
-    matrices = (grams[i] if i in grams else client.in_frame(result.frame).gram() for i, client in enumerate(data))
+    matrices = (grams[i] if i in grams else data[i].in_frame(result.frame).gram() for i in here)
     C = sum(matrices, np.zeros(1))
-    leaks = _leaks(there.records, result.frame, grams, np.asarray(C) / len(data), k, masked)
+    leaks = _leaks(there.records, result.frame, grams, np.asarray(C) / len(here), k, masked)
     course = _course(there.records, np.asarray(C), k)
-    return Audit(config.algorithm.spec, d, len(data), k, masked, leaks, course, result)
+    return Audit(config.algorithm.spec, d, len(here), k, masked, leaks, course, result)
 
 
-def _attack(clients: Sequence[int] | None, n: int) -> list[int]:
-    chosen = range(n) if clients is None else clients
+def _attack(clients: Sequence[int] | None, data: Sequence[LocalData]) -> list[int]:
+    chosen = [i for i, client in enumerate(data) if client.n] if clients is None else clients
     for client in chosen:
-        checks.integer("Every client to attack", client, most=n - 1, remedy="Name positions in shards.")
+        checks.integer("Every client to attack", client, most=len(data) - 1, remedy="Name positions in shards.")
+        if not data[client].n:
+            raise ConfigError(f"Client {client} has no rows to attack. Leave it out of clients.", setting="clients")
     if not len(chosen):
         raise ConfigError(
             "clients is empty, so there is nobody to attack. Name positions in shards, or leave clients out.",
@@ -156,8 +159,8 @@ def _attack(clients: Sequence[int] | None, n: int) -> list[int]:
 class _Observer(Shards):
     """Clients in this process, whose answers are recorded for those that are `targets`."""
 
-    def __init__(self, clients: Sequence[LocalData], targets: Sequence[int]) -> None:
-        super().__init__(clients)
+    def __init__(self, clients: Sequence[LocalData], targets: Sequence[int], **settings: Any) -> None:
+        super().__init__(clients, **settings)
         self.records: list[_Answered] = []
         self._targets = frozenset(targets)
         self._replies = dict[int, Arrays]()

@@ -53,6 +53,7 @@ def run_compare(given: argparse.Namespace) -> int:
         registry.make(spec)  # before the data is read, which may take long
     checks.components(given.components)
     shards = common.clients_of(given)
+    common.name_sites_without_rows(common.by_site(shards))
     courses, left = _courses(shards, specs, given)
     figures = [course.to_json() for course in courses]
     _write(courses, figures, place)

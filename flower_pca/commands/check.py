@@ -57,11 +57,20 @@ def run(given: argparse.Namespace) -> int:
         read = _read(given)
     found = common.warned(said)
     sites: list[LocalData] = []
+    # A run over rows goes on without a site that has none.
+    some = given.partitioned_by == "rows" and any(shard.shape[0] for shard in read.shards)
     for i, shard in enumerate(read.shards):
+        who = getattr(shard, "site", "") or f"client {i}"
         try:
-            sites.append(LocalData(shard, who=f"client {i}", missing=True))
+            site = LocalData(shard, who=f"client {i}", missing=True, empty=some)
         except FlowerPCAError as error:
-            read.leave_out(getattr(shard, "site", "") or f"client {i}", error)
+            read.leave_out(who, error)
+            continue
+        if site.n:
+            sites.append(site)
+        else:
+            found.append(f"{who} has no rows, so it adds nothing to the result. Leave it out, or fill it.")
+            read.left_out.append(who)
     groups = [[site] for site in sites] if given.partitioned_by == "columns" else [sites]
     hints = [hint for group in groups for hint in _hints(group)]
     read.refused += _of_gaps(given, read.shards)
@@ -123,7 +132,7 @@ def _of_gaps(given: argparse.Namespace, shards: Sequence[Any]) -> list[str]:
         return []
     for i, shard in enumerate(shards):
         try:
-            LocalData(shard, who=f"client {i}")
+            LocalData(shard, who=f"client {i}", empty=True)
         except FlowerPCAError as error:
             return [error.words]
     return []

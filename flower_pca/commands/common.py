@@ -234,6 +234,17 @@ def clients_of(given: argparse.Namespace) -> list[Any]:
     return _without(shards, given.without)
 
 
+def name_sites_without_rows(shards: Mapping[Any, Any]) -> None:
+    """Say on the error stream which of these sites have no rows."""
+    if empty := [str(site) for site, rows in shards.items() if not rows.shape[0]]:
+        sys.stderr.write(f"flower-pca: left out, because there are no rows: {', '.join(empty)}\n")
+
+
+def by_site(shards: Sequence[Any]) -> dict[Any, Any]:
+    """The rows of each client by the name of its site, or by its position if its site has none."""
+    return {getattr(rows, "site", "") or i: rows for i, rows in enumerate(shards)}
+
+
 def gaps_of(given: argparse.Namespace) -> dict[str, list[str]] | None:
     """What --gaps says, by column; "*" stands for all of them."""
     found: dict[str, list[str]] = {}

@@ -326,8 +326,9 @@ def sites_of(given: argparse.Namespace, result: PCAResult) -> tuple[dict[Any, An
             return {Path(table.source).stem or common.title(given.data): part}, ""
         table = _with_ids(given, result, (found,))
     parts = partition.deal(table, f"by_column({found!r})" if found else given.partition)
-    numbered = enumerate(parts)
-    return {getattr(part, "site", "") or i: part for i, part in numbered}, found
+    sites = common.by_site(parts)
+    common.name_sites_without_rows(sites)
+    return {site: rows for site, rows in sites.items() if rows.shape[0]} or sites, found
 
 
 def require_whole_rows(data: str, result: PCAResult) -> None:

@@ -149,7 +149,7 @@ def _write(result: PCAResult, shards: list[Any], place: Path, given: argparse.Na
             names += output.write_own(result, draft, shards)
         _history(result, draft / "history.csv")
         title = f"Principal components of {common.title(given.data)}"
-        rows = None if given.partitioned_by != "rows" else [shard for shard in shards if shard.shape[0]]
+        rows = shards if given.partitioned_by == "rows" else None
         report.write(result, draft / "report.html", title=title, shards=rows)
     return names
 

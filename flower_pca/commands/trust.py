@@ -98,10 +98,12 @@ def run_audit(given: argparse.Namespace) -> int:
     registry.make(given.algorithm)  # before the data is read, which may take long
     if given.missing != "error":
         raise ConfigError("An audit cannot handle missing values. Fill them before the audit, and leave --missing out.")
+    shards = common.clients_of(given)
+    common.name_sites_without_rows(common.by_site(shards))
     with common.progress("starting") as on_round:
         found = audit(
             given.algorithm,
-            common.clients_of(given),
+            shards,
             n_components=given.components,
             center=given.center,
             scale=given.scale,

@@ -4,8 +4,8 @@
 have, or the rows of the clients: `available` says which there are of a result.
 """
 
-from flower_pca.plots.drawing import available, draw, figure, telling, values
+from flower_pca.plots.drawing import available, draw, figure, telling, with_rows
 from flower_pca.plots.needs import Result, Shards
 from flower_pca.plots.pictures import PICTURES, Picture
 
-__all__ = ["PICTURES", "Picture", "Result", "Shards", "available", "draw", "figure", "telling", "values"]
+__all__ = ["PICTURES", "Picture", "Result", "Shards", "available", "draw", "figure", "telling", "with_rows"]

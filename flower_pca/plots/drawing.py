@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from flower_pca.base import checks
+from flower_pca.base import checks, labels
 from flower_pca.base.errors import ConfigError
 from flower_pca.plots import course, style
 from flower_pca.plots.needs import Result, Shards
@@ -28,11 +29,18 @@ def available(result: Result, shards: Shards = None) -> dict[str, Picture]:
     return {what: p for what, p in kinds.items() if p.need is None or p.need.met(result, shards)}
 
 
-def values(shards: Shards | Mapping[str, Any]) -> Shards:
-    """The clients' rows, of a mapping from sites too."""
-    if isinstance(shards, Mapping):
-        return list(shards.values())
-    return shards
+def with_rows(result: Result, shards: Shards | Mapping[str, Any]) -> tuple[Result, Shards]:
+    """The result and the rows of the clients that have rows, at new positions and under the names of before."""
+    rows = list(shards.values()) if isinstance(shards, Mapping) else shards
+    if rows is None or not isinstance(result, PCAResult):
+        return result, rows
+    there = [i for i, part in enumerate(rows) if getattr(part, "shape", (len(part),))[0]]
+    if len(there) == len(rows):
+        return result, rows
+    moved = {old: new for new, old in enumerate(there)}
+    names = {new: labels.client_name(result.site_names, old) for old, new in moved.items()}
+    local = {moved[old]: own for old, own in result.local.items() if old in moved}
+    return replace(result.with_keys(moved), site_names=names, local=local), [rows[i] for i in there]
 
 
 def draw(result: Result, what: str, path: str | os.PathLike[str], *, shards: Shards | Mapping[str, Any] = None) -> Path:
@@ -42,11 +50,12 @@ def draw(result: Result, what: str, path: str | os.PathLike[str], *, shards: Sha
     style.suffix(path)
     if what == "overview":
         return style.save(course.figure(result), path)
-    return style.save(figure(result, what, shards=values(shards)), path)
+    return style.save(figure(result, what, shards=shards), path)
 
 
-def figure(result: Result, what: str, *, shards: Shards = None) -> style.Figure:
+def figure(result: Result, what: str, *, shards: Shards | Mapping[str, Any] = None) -> style.Figure:
     """One of PICTURES, as a figure of matplotlib."""
+    result, shards = with_rows(result, shards)
     picture, drawn = PICTURES[what], style.figure()
     if picture.rows and shards is not None and isinstance(result, PCAResult) and not knows_sites(result, len(shards)):
         raise ConfigError(

@@ -55,22 +55,22 @@ def write(
     path
         The path.
     """
-    rows = plots.values(shards)
-    if rows is not None and isinstance(result, PCAResult) and not knows_sites(result, len(rows)):
+    shown, rows = plots.with_rows(result, shards)
+    if rows is not None and isinstance(shown, PCAResult) and not knows_sites(shown, len(rows)):
         rows = None
-    if isinstance(result, RobustResult) and rows is not None:
-        result = with_parts(result, rows)  # once, for all tables and pictures
+    if isinstance(shown, RobustResult) and rows is not None:
+        shown = with_parts(shown, rows)  # once, for all tables and pictures
     summary = result.summary()
-    every = _names(result, rows)
+    every = _names(shown, rows)
     parts = [
         html.remarks(summary.remarks, "bad"),
         html.paragraph(" ".join(summary.findings), "lead"),
         html.remarks(summary.remarks, "warn"),
-        *pages.words(result, rows),
+        *pages.words(shown, rows),
         pages.named_sites(result),
-        html.section("What was found", pictures(result, rows, [what for what in every if what not in _COURSE])),
+        html.section("What was found", pictures(shown, rows, [what for what in every if what not in _COURSE])),
         html.facts(fact for fact in summary.facts if not fact.run),
-        *pages.of(result, rows),
+        *pages.of(shown, rows),
         *pages.of_rotation(rotation),
         html.fold("How the run went", *_course(result, summary, rows, [what for what in every if what in _COURSE])),
         f"<footer>flower_pca {__version__} &middot; {result.algorithm} &middot; seed {result.seed}</footer>\n",

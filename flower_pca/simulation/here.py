@@ -246,8 +246,7 @@ def _require_clients(config: PCAConfig, sites: Sequence[Table]) -> list[LocalDat
     """The clients, if what is asked can be had of them."""
     # Of missing values the opening of a harmonized run speaks itself, because nothing may take their place.
     missing = config.missing != "error" or config.harmonize is not None
-    some = any(site.shape[:1] != (0,) for site in sites)
-    clients = rows_of(sites, missing=missing, columns=config.columns_and_covariates, empty=some)
+    clients = rows_of(sites, missing=missing, columns=config.columns_and_covariates)
     rows = sum([client.n for client in clients])
     d = clients[0].d
     if config.covariates is not None:

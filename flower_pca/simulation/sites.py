@@ -56,7 +56,7 @@ def common_order(sites: Sequence[Table]) -> tuple[str, ...] | None:
 def clients_as_run(shards: Any, *, missing: bool) -> list[LocalData]:
     """The shards as the clients of a run see them if it names no columns: in the order that all sites have, if any."""
     sites = sites_of(shards)
-    return rows_of(sites, missing=missing, columns=common_order(sites))
+    return [client for client in rows_of(sites, missing=missing, columns=common_order(sites)) if client.n]
 
 
 def clients_of(shards: Any, *, missing: bool, columns: tuple[str, ...] | None = None) -> list[LocalData]:
@@ -64,11 +64,10 @@ def clients_of(shards: Any, *, missing: bool, columns: tuple[str, ...] | None = 
     return rows_of(sites_of(shards), missing=missing, columns=columns)
 
 
-def rows_of(
-    sites: Sequence[Table], *, missing: bool, columns: tuple[str, ...] | None = None, empty: bool = False
-) -> list[LocalData]:
-    """What the clients with these shards see of them, likewise; whether some may be without rows, says `empty`."""
+def rows_of(sites: Sequence[Table], *, missing: bool, columns: tuple[str, ...] | None = None) -> list[LocalData]:
+    """What the clients with these shards see of them, likewise; some may be without rows, but not all."""
     found = enumerate(sites)
+    empty = any(site.shape[:1] != (0,) for site in sites)
     if columns is None:
         clients = [LocalData(X.whole(f"client {i}"), who=f"client {i}", missing=missing, empty=empty) for i, X in found]
     else:  # values may be missing in columns that are left out

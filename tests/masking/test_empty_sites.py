@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,8 @@ from builders import Array, rotation
 from cases import every
 from fake_grid import grid_of, in_a_run
 
-from flower_pca import DataError, FederatedPCA, NotEnoughNodes, PCAResult, make, registry, simulate
+from flower_pca import ConfigError, DataError, FederatedPCA, NotEnoughNodes, PCAResult, make, registry, simulate
+from flower_pca.audit import audit
 from flower_pca.cli import main
 from flower_pca.core import compatible
 from flower_pca.data import sources
@@ -183,6 +186,92 @@ def test_a_folder_may_have_a_file_with_its_header_only(tmp_path: Path, mask: boo
     found, expected = (PCAResult.load(tmp_path / name / "result.npz") for name in ("one_empty", "all"))
     assert_same(found, expected)
     assert [out.name for out in found.left_out.values()] == ([] if mask else ["empty"])
+
+
+def folders_with_and_without(tmp_path: Path) -> tuple[Path, Path]:
+    """The same three sites in two folders, the first of which has a fourth file with its header only."""
+    folders = tmp_path / "one_empty", tmp_path / "all"
+    for folder in folders:
+        folder.mkdir()
+        for site, table in zip("acd", as_tables(three_sites()), strict=True):
+            table.drop(columns="age").to_csv(folder / f"{site}.csv", index=False)
+    (folders[0] / "b.csv").write_text(",".join(f"x{j}" for j in range(D)) + "\n")
+    return folders
+
+
+def test_check_names_it_and_looks_into_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one_empty, whole = folders_with_and_without(tmp_path)
+    codes, said = [], []
+    for folder in (one_empty, whole):
+        codes.append(main(["check", str(folder), "--json"]))
+        said.append(json.loads(capsys.readouterr().out))
+    found, expected = said
+    named = "b has no rows, so it adds nothing to the result. Leave it out, or fill it."
+    assert found["hints"] == [named, *expected["hints"]]
+    assert found["errors"] == expected["errors"] == []
+    assert found["left_out"] == ["b"]
+    assert found["sites"] == expected["sites"] == 3
+    assert codes[0] == 1
+
+
+@pytest.mark.parametrize("command", ["compare", "audit"])
+def test_compare_and_audit_name_it_and_measure_the_others(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tables = []
+    for folder in folders_with_and_without(tmp_path):
+        given = [command, str(folder), "--out", str(tmp_path / "out"), "--components", "2"]
+        assert main([*given, *(["--algorithms", "krylov,uda"] if command == "compare" else ["--mask"])]) == 0
+        said = capsys.readouterr()
+        named = "flower-pca: left out, because there are no rows: b\n" in said.err
+        assert named == (folder.name == "one_empty")
+        name = "comparison.csv" if command == "compare" else "leaks.csv"
+        tables.append(
+            pandas.read_csv(tmp_path / "out" / name).select_dtypes("number").drop(columns="seconds", errors="ignore")
+        )
+    found, expected = tables
+    # The clients after the empty one keep their positions.
+    if command == "audit":
+        assert found.client.tolist() == [{0: 0, 1: 2, 2: 3}[i] for i in expected.client]
+        found = found.assign(client=expected.client)
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+def test_nobody_attacks_it() -> None:
+    shards = with_an_empty_one(three_sites(), 1)
+    assert {leak.client for leak in audit("uda", shards).leaks} == {0, 2, 3}
+    with pytest.raises(ConfigError, match=r"^Client 1 has no rows to attack\. Leave it out of clients\.$"):
+        audit("uda", shards, clients=[1])
+
+
+@pytest.mark.parametrize("command", ["score", "report"])
+def test_rows_of_the_others_are_scored_and_reported(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folders = folders_with_and_without(tmp_path)
+    assert main(["run", str(folders[1]), "--out", str(tmp_path / "run")]) == 0
+    result, written = str(tmp_path / "run" / "result.npz"), []
+    for folder, out in zip(folders, ("1", "2"), strict=True):
+        out = str(tmp_path / f"{out}.{'csv' if command == 'score' else 'html'}")
+        assert main([command, result, str(folder), "-o", out]) == 0
+        written.append(Path(out).read_text().replace(f"Principal components of {folder.name}", ""))
+    assert written[0] == written[1]
+    assert capsys.readouterr().err.count("left out, because there are no rows: b\n") == 1
+
+
+@every("algorithm", ["krylov", "consensus_rpca", "exact_per_pca"])
+def test_a_report_shows_the_others_under_their_names(algorithm: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    tables = []
+    for folder in folders_with_and_without(tmp_path_factory.mktemp("sites")):
+        out = folder.parent / f"{folder.name}_out"
+        main(["run", str(folder), "--components", "1", "--algorithm", algorithm, "--out", str(out)])
+        page = (out / "report.html").read_text()
+        rows = re.findall(r"<tr><td[^>]*>([acd])</td><td>(\d+)</td>.*?<td>([^<%]*)</td>", page)
+        tables.append([(site, int(n), float(error)) for site, n, error in rows[:3]])
+    found, expected = tables
+    assert [site for site, *_ in expected] == ["a", "c", "d"]
+    assert [(site, n) for site, n, _ in found] == [(site, n) for site, n, _ in expected]
+    np.testing.assert_allclose([e for *_, e in found], [e for *_, e in expected], rtol=0.02)
 
 
 def files_without_rows(folder: Path) -> list[str]:

@@ -23,7 +23,10 @@ _PIECE: Final = 2**22  # bytes of the file in a piece
 _ENTRIES: Final = 2**18  # Entries in a block of columns.
 _PEOPLE: Final = 2**12  # People in a block of columns, whose products may be added up in single precision.
 _OTHER: Final = 256  # From here on, the lines of a table count the second allele.
-_GONE: Final = 0b01010101  # a byte of missing values
+_GONE: Final = np.uint8(0b01010101)  # a byte of missing values
+_CODE: Final = np.uint8(0b11)  # the bits of a person
+_ALL: Final = np.uint8(255)
+_PLACES: Final = np.array([0, 2, 4, 6], dtype=np.uint8)  # of the people in a byte
 _BITS: Final = 20  # Bits of a tally, because people of a block count at most 16 each.
 # What the four codes stand for: two copies of the first allele, a missing value, one copy, no copy.
 _COPIES: Final = np.array([2.0, np.nan, 1.0, 0.0])
@@ -56,27 +59,22 @@ class Bed(Stored):
         Of these columns those that count copies of the second allele of the file.
     dtype
         The type of the entries: single or double precision.
-    start : int, default=0
-        The first of the people that are rows.
-    stop : int or None, default=None
-        The first one after them; None for all.
+    rows : ndarray or None, default=None
+        Which of the people are the rows, in the order of the file; None for all.
     """
 
     def __init__(
-        self,
-        file: Path,
-        people: int,
-        variants: Array,
-        other: Array,
-        dtype: Any = np.float32,
-        start: int = 0,
-        stop: int | None = None,
+        self, file: Path, people: int, variants: Array, other: Array, dtype: Any = np.float32, rows: Array | None = None
     ) -> None:
         self._file, self._people, self._variants, self._other = file, people, variants, other
-        self._start, self._stop = start, people if stop is None else stop
-        self.shape = (self._stop - start, len(variants))
+        self._rows = np.arange(people) if rows is None else rows
+        self.shape = (len(self._rows), len(variants))
         self.dtype = np.dtype(dtype)
         self._copies = _table().astype(self.dtype)
+        # The bits of people who are no rows are 0 here, and 1 those of all others.
+        kept = np.zeros(bytes_of_a_variant(people) * EACH, dtype=np.uint8)
+        kept[self._rows] = _CODE
+        self._kept = np.bitwise_or.reduce(kept.reshape(-1, EACH) << _PLACES, axis=1)
 
     def _packed(self) -> Array:
         """The bytes of the file, a row for each variant."""
@@ -86,12 +84,15 @@ class Bed(Stored):
     def of_columns(self, columns: Array) -> Bed:
         """These columns, in this order: no others are decoded."""
         variants, other = self._variants[columns], self._other[columns]
-        return Bed(self._file, self._people, variants, other, self.dtype, self._start, self._stop)
+        return Bed(self._file, self._people, variants, other, self.dtype, self._rows)
+
+    def of_rows(self, rows: Array) -> Bed:
+        """These rows, whose indices grow."""
+        return Bed(self._file, self._people, self._variants, self._other, self.dtype, self._rows[rows])
 
     def between(self, start: int, stop: int) -> Bed:
         """The rows from `start` on and before `stop`."""
-        first, last = self._start + start, self._start + stop
-        return Bed(self._file, self._people, self._variants, self._other, self.dtype, first, last)
+        return self.of_rows(np.arange(start, stop))
 
     def pieces(self) -> Iterator[Array]:
         """Blocks of people, in which the entries of a variant lie together in memory."""
@@ -101,18 +102,27 @@ class Bed(Stored):
         for first, last in self._stretches(at_once):
             begin = first // EACH
             stretch = packed[self._variants, begin : bytes_of_a_variant(last)]
-            for a in range(begin * EACH, last, people):
+            for a in range(first, last, people):
                 b = min(a + people, last)
-                rows = self._decoded(stretch[:, a // EACH - begin : bytes_of_a_variant(b) - begin])
-                yield rows[max(first - a, 0) : b - a]
+                rows, places = self._between(a, b)
+                if rows.start < rows.stop:
+                    decoded = self._decoded(stretch[:, a // EACH - begin : bytes_of_a_variant(b) - begin])
+                    yield decoded[places]
 
     def _stretches(self, at_once: int) -> Iterator[tuple[int, int]]:
         """People from which and before which to read, in pieces that begin with a byte of the file."""
-        first = self._start
-        while first < self._stop:
-            last = min((first // EACH) * EACH + at_once, self._stop)
-            yield first, last
-            first = last
+        if len(self._rows):
+            end = int(self._rows[-1]) + 1
+            for first in range(int(self._rows[0]) // EACH * EACH, end, at_once):
+                yield first, min(first + at_once, end)
+
+    def _between(self, first: int, last: int) -> tuple[slice, Any]:
+        """Which rows are among these people of the file, and where they are among them."""
+        a, b = map(int, np.searchsorted(self._rows, (first, last)))
+        places = self._rows[a:b] - first
+        if a < b and places[-1] - places[0] == b - 1 - a:
+            return slice(a, b), slice(int(places[0]), int(places[-1]) + 1)
+        return slice(a, b), places
 
     def _decoded(self, packed: Array) -> Array:
         """The people in these bytes of all columns, as rows."""
@@ -120,45 +130,58 @@ class Bed(Stored):
         room = np.empty((d, width, EACH), dtype=self.dtype)
         step = max(_LOOKED_UP // max(width, 1), 1)
         for j in range(0, d, step):
-            self._look_up(packed[j : j + step], slice(j, j + step), room[j : j + step])
+            self._look_up(self._copies, packed[j : j + step], slice(j, j + step), room[j : j + step])
         return room.reshape(d, -1).T
 
-    def _look_up(self, packed: Array, columns: slice, room: Array) -> None:
+    def _look_up(self, copies: Array, packed: Array, columns: slice, room: Array) -> None:
         places = packed + np.where(self._other[columns, None], _OTHER, 0)
         # Every place is in the table: numpy need not look.
-        np.take(self._copies, places, axis=0, mode="clip", out=room)
+        np.take(copies, places, axis=0, mode="clip", out=room)
 
-    def _blocks(self) -> Iterator[tuple[slice, slice, Array]]:
-        """Blocks of columns as bytes: which columns and rows they are of. Entries of no row are missing values."""
+    def _blocks(self) -> Iterator[tuple[slice, int, int, Array]]:
+        """Blocks of columns as bytes: which columns and people they are of. Entries of no row are missing values."""
         d, packed = self.shape[1], self._packed()
         for first, last in self._stretches(_PEOPLE):
             begin, end = first // EACH, bytes_of_a_variant(last)
+            kept = self._kept[begin:end]
             step = max(_ENTRIES // (EACH * (end - begin)), 1)
             for j in range(0, d, step):
                 columns = slice(j, min(j + step, d))
                 entries = packed[self._variants[columns], begin:end]
-                # People before the first one have the low bits of a byte, those after the last one the high bits.
-                before = (1 << 2 * (first - begin * EACH)) - 1
-                after = 255 ^ (255 >> 2 * (end * EACH - last))
-                for byte, bits in ((0, before), (-1, after)):
-                    entries[:, byte] = (entries[:, byte] & (255 ^ bits)) | (_GONE & bits)
-                yield columns, slice(begin * EACH - self._start, end * EACH - self._start), entries
+                if not (kept == _ALL).all():
+                    entries = (entries & kept) | (_GONE & ~kept)
+                yield columns, first, last, entries
 
     def column_blocks(self) -> Iterator[tuple[slice, slice, Array]]:
         """Blocks of columns: which columns and rows they are of, and their entries, a line for each column.
 
         They fit the processor's cache, and each lies in the memory of the one before.
         """
-        room = np.empty(0, dtype=self.dtype)
-        for columns, rows, packed in self._blocks():
+        for columns, first, last, entries, _ in self._decoded_blocks(self._copies):
+            rows, places = self._between(first, last)
+            yield columns, rows, entries[:, places]
+
+    def count_blocks(self) -> Iterator[tuple[slice, slice, Array, tuple[Array, Array]]]:
+        """The same in double precision with 0 for missing values, and the lines and rows where these are."""
+        for columns, first, last, entries, packed in self._decoded_blocks(np.nan_to_num(_table())):
+            rows, places = self._between(first, last)
+            # A missing value has the lower of its two bits only. Most bytes hold none.
+            gone = packed & ~(packed >> 1) & self._kept[first // EACH :][: packed.shape[1]] & _GONE
+            lines, where = np.divmod(np.flatnonzero(gone != 0), gone.shape[1])
+            each, of_four = np.nonzero((gone[lines, where][:, None] >> _PLACES) & 1)
+            people = first + EACH * where[each] + of_four
+            yield columns, rows, entries[:, places], (lines[each], np.searchsorted(self._rows, people) - rows.start)
+
+    def _decoded_blocks(self, copies: Array) -> Iterator[tuple[slice, int, int, Array, Array]]:
+        """Blocks of columns, by a table of what a byte stands for, and their bytes."""
+        room = np.empty(0, dtype=copies.dtype)
+        for columns, first, last, packed in self._blocks():
             size = packed.size * EACH
             if room.size < size:
-                room = np.empty(size, dtype=self.dtype)
+                room = np.empty(size, dtype=copies.dtype)
             entries = room[:size].reshape(*packed.shape, EACH)
-            self._look_up(packed, columns, entries)
-            first, last = max(rows.start, 0), min(rows.stop, self.shape[0])
-            block = entries.reshape(len(packed), -1)
-            yield columns, slice(first, last), block[:, first - rows.start : last - rows.start]
+            self._look_up(copies, packed, columns, entries)
+            yield columns, first, last, entries.reshape(len(packed), -1), packed
 
     def tallies(self) -> tuple[Array, Array, Array]:
         """Of each column, in whole numbers: how many values are there, their sum, and the sum of their squares."""
@@ -168,7 +191,7 @@ class Bed(Stored):
         # One number holds all three, so that one lookup finds them.
         table = (there + (counts << _BITS) + (counts**2 << 2 * _BITS)).sum(axis=1)
         total = np.zeros((3, self.shape[1]), dtype=np.int64)
-        for columns, _, packed in self._blocks():
+        for columns, _, _, packed in self._blocks():
             sums = table[packed + np.where(self._other[columns, None], _OTHER, 0)].sum(axis=1)
             for k in range(3):
                 total[k, columns] += (sums >> k * _BITS) & (2**_BITS - 1)
@@ -178,6 +201,6 @@ class Bed(Stored):
         """A digest of the entries, from the bytes that hold them."""
         found = hashlib.blake2b(digest_size=16)
         found.update(np.packbits(self._other).data)
-        for _, _, packed in self._blocks():
+        for _, _, _, packed in self._blocks():
             found.update(np.ascontiguousarray(packed).data)
         return int.from_bytes(found.digest(), "big")

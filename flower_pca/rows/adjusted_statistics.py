@@ -6,15 +6,15 @@ the features and then the covariates, tell those of the rest. No number of a mes
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
 from flower_pca.rows.moves import Moves
-from flower_pca.rows.statistics import Source, Statistics
+from flower_pca.rows.statistics import Product, Source, Statistics
 
 
 def source(joint: Source, d: int, moves: Moves | None) -> Source:
@@ -22,7 +22,7 @@ def source(joint: Source, d: int, moves: Moves | None) -> Source:
     known, whole = joint
     features = known.of_columns(np.arange(d))
     if moves is None:
-        return features, whole and (lambda Z: whole(_padded(Z, known.d))[:d])
+        return features, whole and functools.partial(_of_features, whole, known.mean)
     slopes, f = moves.slopes, moves.factor
     q = len(slopes)
     last = d + q
@@ -38,15 +38,13 @@ def source(joint: Source, d: int, moves: Moves | None) -> Source:
         C = known.scatter[:d, :d] * np.outer(f, f) - along - along.T + slopes.T @ known.scatter[d:last, d:last] @ slopes
         return replace(changed, scatter=C, m2=np.maximum(np.diagonal(C), 0.0)), None
     assert whole is not None
-    mu = known.mean
 
-    def product(Z: Array) -> Array:
-        """Multiply rows of the joint table about their mean, with the moves on both sides, and move back to 0."""
+    def product(Z: Array, fill: Array | None) -> Array:
+        """Multiply rows of the joint table, with the moves on both sides. No value is missing any more."""
         wide = _padded(f[:, None] * Z, known.d)
         wide[d:last] = -slopes @ Z
-        found = whole(wide) - known.n * np.outer(mu, mu @ wide)
-        less = f[:, None] * found[:d] - slopes.T @ found[d:last]
-        return np.asarray(less + known.n * np.outer(left, left @ Z))
+        found = whole(wide, None)
+        return np.asarray(f[:, None] * found[:d] - slopes.T @ found[d:last])
 
     m2 = known.m2[:d] * f**2
     if q:
@@ -56,6 +54,13 @@ def source(joint: Source, d: int, moves: Moves | None) -> Source:
     return replace(changed, m2=np.maximum(m2, 0.0)), product
 
 
+def _of_features(whole: Product, mean: Array, Z: Array, fill: Array | None) -> Array:
+    """Return the product of the features, by that of the joint table, whose columns have these means."""
+    if fill is not None:
+        fill = np.concatenate([fill, mean[len(fill) :]])
+    return np.asarray(whole(_padded(Z, len(mean)), fill)[: len(Z)])
+
+
 def _padded(Z: Array, rows: int) -> Array:
     """Add rows of zeros below a block."""
     wide = np.zeros((rows, Z.shape[1]))
@@ -63,8 +68,8 @@ def _padded(Z: Array, rows: int) -> Array:
     return wide
 
 
-def _of_unit_columns(whole: Any, known: Statistics, d: int, q: int) -> Array:
+def _of_unit_columns(whole: Product, known: Statistics, d: int, q: int) -> Array:
     """Return the products of all columns with the covariates about their means."""
     units = np.zeros((known.d, q))
     units[d : d + q] = np.eye(q)
-    return np.asarray(whole(units) - known.n * np.outer(known.mean, known.mean @ units))
+    return np.asarray(whole(units, None))

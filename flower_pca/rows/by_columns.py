@@ -25,6 +25,9 @@ class ByColumns(Protocol):
     def column_blocks(self) -> Iterator[tuple[slice, slice, Array]]:
         """Yield, for each block, its slices of columns and rows, and its entries with a line for each column."""
 
+    def count_blocks(self) -> Iterator[tuple[slice, slice, Array, tuple[Array, Array]]]:
+        """Yield the same with 0 for missing values, and the lines and rows in the block where these are."""
+
     def tallies(self) -> tuple[Array, Array, Array]:
         """Return, for each column, the number of values, their sum and the sum of their squares."""
 
@@ -40,6 +43,13 @@ def moments(source: ByColumns) -> Moments:
     # Whole numbers, of which nothing is lost.
     m2 = (count * squares - sums**2) / seen
     return Moments(n, sums / seen, m2, None if (count == n).all() else count)
+
+
+def peak(source: ByColumns) -> Array:
+    """Return the largest count of each column, 0, 1 or 2."""
+    _, sums, squares = source.tallies()
+    # The sum of squares exceeds the sum by 2 for each person with two copies.
+    return np.where(squares > sums, 2.0, np.where(sums > 0, 1.0, 0.0))
 
 
 def product(source: ByColumns, Z: Array, frame: Frame) -> Array:

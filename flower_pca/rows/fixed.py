@@ -79,8 +79,10 @@ class FixedData(Operator):
         whole: Product | None = None,
         parts: Callable[[], tuple[FixedData, ...]] = tuple,
         joint: Source | None = None,
+        dense: Callable[[], Statistics] | None = None,
     ) -> None:
         self.who = who
+        self._dense = dense
         self._joint = joint
         self.frame = frame
         self._whole = whole
@@ -116,7 +118,8 @@ class FixedData(Operator):
                 joint = statistics.of(data.joint, path, gaps=gaps)
                 return cls._beside_covariates(joint, data.frame, data.d, data.who, parts)
             source, whole = statistics.of(data, path, gaps=gaps)
-            return cls(source, data.frame, who=data.who, whole=whole, parts=parts)
+            dense = whole and statistics.dense(data, gaps=gaps)
+            return cls(source, data.frame, who=data.who, whole=whole, parts=parts, dense=dense)
 
         return data.measured.newest(("fixed", gaps), lambda newest: newest.frame.same(data.frame), make)
 
@@ -251,20 +254,29 @@ class FixedData(Operator):
             R = T.factor[:, : self.d]
             return np.asarray(R.T @ (R @ Z))
         assert self._whole is not None
-        between = self.n * np.outer(T.mean, T.mean @ Z)
-        return np.asarray(self._whole(Z) - between)
+        return self._whole(Z, None if T is self._stored else self.frame.fill)
+
+    @functools.cached_property
+    def _full(self) -> Statistics:
+        """The statistics with C or R, which rows with products in whole numbers have only if a stage needs them."""
+        T = self._T
+        if T.factor is not None or T.scatter is not None:
+            return T
+        if self._dense is None:
+            raise DataError(
+                f"The {self.n:,} rows and {self.d:,} columns of {self.who} are too many for what this algorithm asks. "
+                "Use krylov or ssi, whose messages are narrow."
+            )
+        T, frame = self._dense(), self.frame
+        return T if frame.fill is None or frame.own else T.with_fill(frame.fill)
 
     @functools.cached_property
     def _gram(self) -> Array:
-        if self._T.factor is not None:
+        T = self._full
+        if T.scatter is None:
             return np.asarray(self._root.T @ self._root)
-        if self._T.scatter is None:
-            raise DataError(
-                f"The sparse rows of {self.who} have {self.d} columns, and at most {DIRECT} are possible here. Use "
-                "krylov or ssi, whose messages are narrow."
-            )
         between = self.n * np.outer(self._e, self._e)
-        G = self._T.scatter[: self.d, : self.d] + between
+        G = T.scatter[: self.d, : self.d] + between
         if self.frame.scale is None:
             return np.asarray(G)
         scale = self.frame.scale
@@ -273,7 +285,7 @@ class FixedData(Operator):
     @functools.cached_property
     def _root(self) -> Array:
         e = np.sqrt(self.n) * self._e
-        A = np.vstack([self._T.root, e])
+        A = np.vstack([self._full.root, e])
         if self.frame.scale is not None:
             A /= self.frame.scale
         return A

@@ -63,11 +63,16 @@ class WholeRows:
     def squares(self) -> Array:
         """The sum of squares of each column."""
         count = 2 * _ENTRY // self._bits + 1
-        digits = _digits(self._S.data**2, self._bits, count)
+        digits = digits_of(self._S.data**2, self._bits, count)
         words = np.zeros((len(digits), self.d), dtype=np.int64)
         for word, digit in zip(words, digits, strict=True):
             np.add.at(word, self._S.indices, digit)
-        return np.asarray(np.ldexp(_float(words, self._bits), 2 * self._units))
+        return np.asarray(np.ldexp(as_float(words, self._bits), 2 * self._units))
+
+    def scatter_times(self, Z: Array, fill: Array | None = None) -> Array:
+        """Return C Z for a block. Missing values have been filled before, whatever `fill` is."""
+        between = self.n * np.outer(self.mean, self.mean @ Z)
+        return np.asarray(self.product(Z) - between)
 
     def product(self, Z: Array) -> Array:
         """Return S'(SZ) for a block rounded to its own grid."""
@@ -77,24 +82,24 @@ class WholeRows:
         in_units = np.rint(np.ldexp(W, -units))
         down = self.whole(in_units.astype(np.int64))
         exponents = np.add.outer(self._units, units)
-        return np.asarray(np.ldexp(_float(down, self._bits), exponents))
+        return np.asarray(np.ldexp(as_float(down, self._bits), exponents))
 
     def whole(self, W: Array) -> Array:
         """Return S'(SW) for whole numbers of 52 bits, in the columns' units, as words of `bits`, lowest first."""
-        digits = _digits(W, self._bits, _BLOCK // self._bits + 1)
+        digits = digits_of(W, self._bits, _BLOCK // self._bits + 1)
         across = np.stack([self._S @ digit for digit in digits])
-        _carry(across, self._bits)
-        carried = _digits(across[-1], self._bits, (_SUM + 1) // self._bits + 1)
+        carry(across, self._bits)
+        carried = digits_of(across[-1], self._bits, (_SUM + 1) // self._bits + 1)
         rows = [*across[:-1], *carried]
         # Digits that are 0 in all rows add nothing, and would take as long to multiply as others.
         while len(rows) > 1 and not rows[-1].any():
             rows.pop()
         down = np.stack([self._S.T @ digit for digit in rows])
-        _carry(down, self._bits)
+        carry(down, self._bits)
         return down
 
 
-def _digits(whole: Array, bits: int, count: int) -> list[Array]:
+def digits_of(whole: Array, bits: int, count: int) -> list[Array]:
     """Split into digits from -2^(bits - 1) to below 2^(bits - 1), lowest first. The highest is the remainder."""
     digits, half = [], 2 ** (bits - 1)
     for _ in range(count - 1):
@@ -104,7 +109,7 @@ def _digits(whole: Array, bits: int, count: int) -> list[Array]:
     return [*digits, whole]
 
 
-def _carry(words: Array, bits: int) -> None:
+def carry(words: Array, bits: int) -> None:
     """Reduce all words except the highest to digits, in place, so that each number has a unique form."""
     half = 2 ** (bits - 1)
     for low, high in itertools.pairwise(words):
@@ -113,7 +118,7 @@ def _carry(words: Array, bits: int) -> None:
         high += above
 
 
-def _float(words: Array, bits: int) -> Array:
+def as_float(words: Array, bits: int) -> Array:
     """Return the numbers with these digits, lowest first."""
     total = np.zeros(words.shape[1:])
     for place, word in enumerate(words):

@@ -1,0 +1,101 @@
+"""Products C Z of counts of alleles in whole numbers, which are rounded only after summing over all people.
+
+An entry is 0, 1, 2 or missing, so products with whole numbers need no rounding. The filled table is F = G + M D. G has
+0 for a missing value, M is 1 there, and D has the filling of each column on its diagonal. Each column of Z is rounded
+to a grid, in whose units Z = W and D Z = V. Y = G W + M V has at most 53 bits, which float64 holds in whichever order
+BLAS adds them up. Y is split into digits, with so few bits that the products of G' and M' with them are exact, too. The
+sums over people become float64 only as digits of an entry of G'Y, M'Y or 1'Y. So rounding reveals nothing about a
+single person, and the bits depend neither on the blocks nor on the machine nor on the order of the people.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+
+from flower_pca.base.linalg import Array
+from flower_pca.rows.by_columns import ByColumns
+from flower_pca.rows.frame import Moments
+from flower_pca.rows.whole_numbers import as_float, carry, digits_of
+
+_EXACT: Final = 53  # bits of a whole number in double precision
+
+
+class WholeCounts:
+    """Counts of alleles and their moments, for exact products."""
+
+    def __init__(self, source: ByColumns, there: Moments) -> None:
+        self._source, self._mean = source, there.mean
+        self.n, self.d = source.shape
+        self._lacking = (self.n - np.broadcast_to(there.seen, self.d)) / self.n
+        self._missing = there.count is not None
+        # A sum of 2 w or v over all columns stays below 2^52, so that its mean can be taken off.
+        self._across = _EXACT - 1 - self.d.bit_length()
+        # A sum of twice a digit over all people stays below 2^53.
+        self._bits = _EXACT - self.n.bit_length()
+        self._count = -(-(_EXACT + 1) // self._bits)
+
+    def scatter_times(self, Z: Array, fill: Array | None = None) -> Array:
+        """Return C Z of the rows with these values in place of missing ones, or with their own means."""
+        fill = self._mean if fill is None else np.where(self._lacking > 0, fill, self._mean)
+        mean = self._mean + (fill - self._mean) * self._lacking
+        largest = np.abs(Z * np.maximum(2.0, np.abs(fill))[:, None]).max(axis=0, initial=0.0)
+        if not np.isfinite(largest).all():
+            return np.full(Z.shape, np.nan)
+        units = np.frexp(largest)[1] - self._across
+        W = np.rint(np.ldexp(Z, -units))
+        V = np.rint(np.ldexp(fill[:, None] * Z, -units))
+        Y = self._times(W, V)
+        # A whole number close to the mean is taken off each column, which takes nothing off C Z but keeps its digits.
+        Y -= np.rint(Y.sum(axis=0) / self.n)
+        digits = np.stack(digits_of(Y.astype(np.int64), self._bits, self._count))
+        total = digits.sum(axis=1)
+        down, lost = self._adjoint(digits.astype(np.float64))
+        less = np.outer(mean, self._rounded(total))
+        product = self._rounded(down) - less
+        if self._missing:
+            product += fill[:, None] * self._rounded(lost)
+        return np.asarray(np.ldexp(product, units))
+
+    def _times(self, W: Array, V: Array) -> Array:
+        """Return G W + M V."""
+        Y = np.zeros((self.n, W.shape[1]))
+        for columns, rows, G, M in self._blocks():
+            Y[rows] += G.T @ W[columns]
+            if M is not None:
+                Y[rows] += M.T @ V[columns]
+        return Y
+
+    def _adjoint(self, digits: Array) -> tuple[Array, Array]:
+        """Return the digits of G'Y and M'Y, before they are carried."""
+        count = len(digits)
+        Y = np.hstack(list(digits))
+        down = np.zeros((self.d, Y.shape[1]))
+        lost = np.zeros(down.shape if self._missing else (0, Y.shape[1]))
+        for columns, rows, G, M in self._blocks():
+            down[columns] += G @ Y[rows]
+            if M is not None:
+                lost[columns] += M @ Y[rows]
+        return _by_digit(down, count), _by_digit(lost, count)
+
+    def _blocks(self) -> Iterator[tuple[slice, slice, Array, Any]]:
+        """Yield blocks of columns: of which columns and rows, their counts, and where values are missing."""
+        from scipy.sparse import csr_array
+
+        for columns, rows, counts, gaps in self._source.count_blocks():
+            gone: Any = None
+            if len(gaps[0]):
+                gone = csr_array((np.ones(len(gaps[0])), gaps), shape=counts.shape)
+            yield columns, rows, counts, gone
+
+    def _rounded(self, words: Array) -> Array:
+        """Return the numbers with these digits. Carried, the digits of a number are the same however it was summed."""
+        carry(words, self._bits)
+        return as_float(words, self._bits)
+
+
+def _by_digit(sums: Array, count: int) -> Array:
+    """Return the sums of each digit, lowest first, as whole numbers."""
+    return np.stack(np.split(sums, count, axis=1)).astype(np.int64)

@@ -8,8 +8,11 @@ import pytest
 from federation import LONG
 from hospitals import NAMES, ORDERS, SITES, SORTED, X, is_pooled, write
 from pages import ROOT
+from test_adjust import assert_components_of
+from test_adjust_missing import people_with_gaps, residuals_of
+from test_harmonize import COVARIATES, assert_of_harmonized, combat_of, scanners_of_sites
 
-from flower_pca import PCAResult, Table, simulate
+from flower_pca import PCAResult, Table, cli, simulate
 from flower_pca.analysis.monitor import Monitor
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("federation")]
@@ -40,10 +43,10 @@ def present(federation, *data, **config):
         federation.node(i).connected()
 
 
-def run_there(federation, name, option):
-    """The result of a run of the app of this repository with these nodes, and with this option."""
+def run_there(federation, name, option, keys=""):
+    """The result of a run of the app of this repository with these nodes, with this option and further keys."""
     out = federation.folder / name
-    asked = f"output=\"{out}\" n-components=3 min-nodes=3 options='node-timeout=5, {option}'"
+    asked = f"output=\"{out}\" n-components=3 min-nodes=3 {keys} options='node-timeout=5, {option}'"
     said = federation.flwr(
         "run", str(ROOT / "hub"), "trial", "--run-config", asked, "--stream", seconds=LONG
     )  # to its end
@@ -79,3 +82,59 @@ def test_supernodes_match_their_files_by_name(federation, files):
 
     present(federation, one, two, both, allow=allow)  # with text beside, which the columns of the run leave out
     is_pooled(run_there(federation, "chosen", chosen), NAMES)
+
+
+def folders_of(folder, tables):
+    """A folder of two files for each site; the columns of the second are in another order."""
+    paths = []
+    for site, table in zip(SITES, tables, strict=True):
+        path = folder / site
+        path.mkdir(parents=True)
+        half = len(table) // 2
+        table[:half].to_csv(path / "first.csv", index=False)
+        table[half:][[*table.columns[::-1]]].to_csv(path / "second.csv", index=False)
+        paths.append(str(path))
+    return paths
+
+
+def scores_at(folder, result, rows, *words):
+    """The scores of new rows by the command line, from files alone, as at a node."""
+    result.save(folder / "result.npz")
+    rows.to_csv(folder / "new.csv", index=False)
+    given = [str(folder / name) for name in ("result.npz", "new.csv")]
+    assert cli.main(["transform", *given, *words, "-o", str(folder / "scores.npy")]) == 0
+    return np.load(folder / "scores.npy")
+
+
+@pytest.mark.parametrize("mask", [False, True])
+def test_folders_of_sites_are_adjusted_harmonized_and_explained_and_score_new_rows(federation, tmp_path, mask):
+    tables, whole, new = people_with_gaps(21), scanners_of_sites(22), scanners_of_sites(23)
+    rules = {"covariates": "age,sex", "missing": "mean", "allow": "krylov", "output-dir": str(tmp_path / "own")}
+    asked = 'explain="sex=F,sex=M"'
+    masked = f'algorithm="krylov(tol=1e-12)" mask={json.dumps(mask)}'
+    present(federation, *folders_of(tmp_path / "gaps", tables), **rules)
+    removed, kept = (f'{option}="age,sex=F,sex=M", {asked}' for option in ("adjust", "keep"))
+    result = run_there(federation, f"adjusted-{mask}", removed, f'missing="mean" {masked}')
+    rows = residuals_of(tables, ("age", "sex"))
+    assert_components_of(result, rows, 1e-8)
+    assert list(result.explained_by_) == ["sex", "site beyond sex"]
+    np.testing.assert_allclose(result.explained_by_["sex"], 0.0, atol=1e-8)
+    scores = scores_at(tmp_path, result, tables[1])
+    np.testing.assert_allclose(scores, (rows @ result.components_.T)[80:140], atol=1e-8)
+
+    present(federation, *folders_of(tmp_path / "whole", whole), **rules)
+    federation.node(1).terminate()
+    present(federation, *[str(tmp_path / "whole" / site) for site in SITES], **rules)
+    result = run_there(federation, f"harmonized-{mask}", f'harmonize="combat", {kept}', masked)
+    rows = combat_of(whole, COVARIATES)
+    assert_of_harmonized(result, rows)
+    assert list(result.explained_before_) == ["sex", "site beyond sex", "site"]
+    federation.node(1).terminate()
+    present(federation, *[str(tmp_path / "whole" / site) for site in SITES], **rules)
+    own = ["--local", str(tmp_path / "own" / "flower_pca-own-1.npz")]
+    expected = simulate("krylov(tol=1e-12)", whole, n_components=3, harmonize="combat", keep=COVARIATES)
+    np.testing.assert_allclose(
+        scores_at(tmp_path, result, new[1], *own), expected.at_site(1).transform(new[1]), atol=1e-8
+    )
+    fitted = expected.harmonize(new[2]).transform(new[2])
+    np.testing.assert_allclose(scores_at(tmp_path, result, new[2], "--fit-local"), fitted, atol=1e-8)

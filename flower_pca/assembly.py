@@ -199,12 +199,9 @@ def run(config: PCAConfig, *, judged: bool = True, init: Start | None = None) ->
         layers.append(budget)
     entry = registry.entry(type(algorithm))
     alone = partial(entry.opening, judged=judged, bits=bits)
-    if config.harmonize is not None:
-        opening = _harmonized_opening(config, algorithm.width(config.begins), judged=judged, bits=bits)
-    elif config.adjust:
-        opening = _adjusted_opening(config, algorithm.width(config.begins), judged=judged, bits=bits)
-    else:
-        opening = _opening(config, algorithm.width(config.begins), budget, alone)
+    opening = _opening(config, algorithm.width(config.begins), budget, alone)
+    if config.harmonize is not None or config.adjust:
+        opening = _beside_covariates(config, opening)
     if config.max_share is not None:
         opening, capping = _cap(opening, config.max_share)
         layers += capping
@@ -296,22 +293,16 @@ def _opening(config: PCAConfig, width: int, budget: Budget | None, alone: Callab
     return alone(width=width)
 
 
-def _adjusted_opening(config: PCAConfig, width: int, *, judged: bool, bits: int) -> Stage[Any]:
-    """The opening of a run that removes what covariates explain."""
+def _beside_covariates(config: PCAConfig, inner: Stage[Any]) -> Stage[Any]:
+    """The opening of a run that harmonizes sites, or removes what covariates explain."""
+    assert isinstance(inner, Opening | SummedOpening)
+    if config.harmonize is not None:
+        from flower_pca.stages.harmonized_opening import HarmonizedOpening, HarmonizedSummedOpening
+
+        return HarmonizedOpening(inner=inner) if isinstance(inner, Opening) else HarmonizedSummedOpening(inner=inner)
     from flower_pca.stages.adjusted_opening import AdjustedOpening, AdjustedSums
 
-    if config.mask is not None:
-        return AdjustedSums(width=width)
-    return AdjustedOpening(width=width, judged=judged, bits=bits)
-
-
-def _harmonized_opening(config: PCAConfig, width: int, *, judged: bool, bits: int) -> Stage[Any]:
-    """The opening of a run that harmonizes sites."""
-    from flower_pca.stages.harmonized_opening import HarmonizedOpening, HarmonizedSummedOpening
-
-    if config.mask is not None:
-        return HarmonizedSummedOpening(width=width)
-    return HarmonizedOpening(width=width, judged=judged, bits=bits)
+    return AdjustedOpening(inner=inner) if isinstance(inner, Opening) else AdjustedSums(inner=inner)
 
 
 def _cap(opening: Stage[Any], share: float) -> tuple[Stage[Any], list[Layer]]:

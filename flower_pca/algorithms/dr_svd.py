@@ -147,11 +147,7 @@ class DRSVD(Algorithm[DRSVDState]):
         return Status(Outcome.DONE, "dr_svd takes three rounds: residuals say how far it got")
 
     def finish(self, state: DRSVDState, model: Model) -> Model:
-        if state.Z is None:
-            return model
-        leading = state.Z[:, : state.width]
-        others = state.Z[:, state.width :]
-        return replace(model, basis=leading, product=None, beside=others)
+        return model if state.Z is None else model.with_leading(state.Z, state.width)
 
     def rounds(self, state: DRSVDState) -> int:
         return state.step

@@ -99,11 +99,7 @@ class Average(Algorithm[OneShotState]):
         )
 
     def finish(self, state: OneShotState, model: Model) -> Model:
-        if state.Z is None:
-            return model
-        leading = state.Z[:, : state.width]
-        others = state.Z[:, state.width :]
-        return replace(model, basis=leading, product=None, beside=others)
+        return model if state.Z is None else model.with_leading(state.Z, state.width)
 
     def rounds(self, state: OneShotState) -> int:
         return int(state.Z is not None)

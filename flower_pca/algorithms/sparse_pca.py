@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -14,10 +13,8 @@ from flower_pca.base.linalg import Array
 from flower_pca.base.options import option
 from flower_pca.base.shown import shown
 from flower_pca.core.algorithm import Iterative, Progress
-from flower_pca.core.kinds import BLOCK, Ask, Kind, Part
 from flower_pca.core.model import Model
-from flower_pca.core.stage import Arrays
-from flower_pca.rows.local import LocalData
+from flower_pca.core.stage import Arrays, AsksForProduct
 
 # Below this share of the first variance, what is left of a component's product is rounding.
 _NOTHING = 1e-12
@@ -38,7 +35,7 @@ class SparseState:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SparsePCA(Iterative[SparseState]):
+class SparsePCA(AsksForProduct, Iterative[SparseState]):
     """Compute components that use only a few columns each.
 
     x <- the largest entries of C x, for all components at once. Each component is deflated by those before it.
@@ -89,7 +86,6 @@ class SparsePCA(Iterative[SparseState]):
     """
 
     name: ClassVar[str] = "sparse_pca"
-    asks: ClassVar[Mapping[str, Ask]] = {"Z": BLOCK}
     fixed_set: ClassVar[bool] = True
     products_only: ClassVar[bool] = True
     orthonormal: ClassVar[bool] = False
@@ -144,14 +140,6 @@ class SparsePCA(Iterative[SparseState]):
 
     def broadcast(self, state: SparseState) -> Arrays:
         return {"Z": state.block}
-
-    @staticmethod
-    def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
-        return {"Y": Part(arrays["Z"].shape, Kind.PRODUCT)}
-
-    @staticmethod
-    def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
-        return {"Y": data.matmat(arrays["Z"])}, memory
 
     def server(self, state: SparseState, total: Arrays, answered: frozenset[int]) -> SparseState:
         return self._measure(state, total["Y"], rounds=1)

@@ -273,6 +273,10 @@ class Model:
             return 1 if self.basis is None else self.basis.shape[1]
         return fraction_rank(self.values, self.trace, self.n_components) or len(self.values)
 
+    def with_leading(self, Z: Array, width: int) -> Model:
+        """Return the model with the first columns of Z as its basis, and the others as directions beside it."""
+        return replace(self, basis=Z[:, :width], product=None, beside=Z[:, width:])
+
     def with_choice(self, what: str, why: str) -> Model:
         """Return the model with a choice that the run has made, in words."""
         return replace(self, decisions={**self.decisions, what: why})

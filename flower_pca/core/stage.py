@@ -30,7 +30,7 @@ from flower_pca.base.errors import ProtocolError, harmless
 from flower_pca.base.history import ANSWERED, Status
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import brief
-from flower_pca.core.kinds import Ask, Kind, Part
+from flower_pca.core.kinds import BLOCK, Ask, Kind, Part
 from flower_pca.core.model import Model
 from flower_pca.names.columns import Heading
 from flower_pca.rows.frame import Frame
@@ -398,6 +398,22 @@ class Stage(ABC, Generic[S]):
         if changed:
             return f"{self.name}({', '.join(changed)})"
         return self.name
+
+
+class AsksForProduct:
+    """The client half of stages whose message is a block Z, and whose answer is its product C Z."""
+
+    asks: ClassVar[Mapping[str, Ask]] = {"Z": BLOCK}
+
+    @staticmethod
+    def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
+        """Return the parts of an answer: see `Stage.parts`."""
+        return {"Y": Part(arrays["Z"].shape, Kind.PRODUCT)}
+
+    @staticmethod
+    def client(arrays: Arrays, data: Any, memory: Arrays) -> tuple[Arrays, Arrays]:
+        """Return the answer of a client, which keeps nothing new: see `Stage.client`."""
+        return {"Y": data.matmat(arrays["Z"])}, memory
 
 
 def end_if(answered: bool) -> Status | None:

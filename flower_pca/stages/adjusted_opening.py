@@ -105,6 +105,8 @@ def _own_sums(arrays: Arrays, data: LocalData) -> Arrays:
 class AdjustedOpening(Stage[AdjustedState]):
     """The opening in one message, which also asks for the products of features and covariates.
 
+    `inner` is the opening of the features alone.
+
     Cost: that of the opening, and 4 n_i d q flops for q covariates; q columns of d floats up, or 2 q if the mean of all
     rows stands for missing values.
     """
@@ -112,21 +114,15 @@ class AdjustedOpening(Stage[AdjustedState]):
     name: ClassVar[str] = "adjusted_opening"
     asks: ClassVar[Mapping[str, Ask]] = {**Opening.asks, "covariates": index(_MOST), _FILLS: FLAG}
 
-    width: int
-    judged: bool = True
-    bits: int = 64  # The bits with which products travel.
-
-    @property
-    def _features(self) -> Opening:
-        return Opening(width=self.width, judged=self.judged, bits=self.bits)
+    inner: Opening
 
     def start(self, model: Model) -> AdjustedState:
         assert model.covariates is not None
         fills = model.missing == "mean"
-        return AdjustedState(self._features.start(model), model.covariates.adjusted, fills)
+        return AdjustedState(self.inner.start(model), model.covariates.adjusted, fills)
 
     def broadcast(self, state: AdjustedState) -> Arrays:
-        return {**self._features.broadcast(state.features), **_asks(state)}
+        return {**self.inner.broadcast(state.features), **_asks(state)}
 
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
@@ -140,7 +136,7 @@ class AdjustedOpening(Stage[AdjustedState]):
         return {**up, **_own_sums(arrays, data)}, {}
 
     def inspect(self, state: AdjustedState, reply: Arrays) -> None:
-        self._features.inspect(state.features, reply)
+        self.inner.inspect(state.features, reply)
         if not state.covariates:
             return
         own = np.diagonal(reply[_SQUARES])
@@ -157,7 +153,7 @@ class AdjustedOpening(Stage[AdjustedState]):
             )
 
     def merging(self, state: AdjustedState) -> Merge:
-        of_features = self._features.merging(state.features)
+        of_features = self.inner.merging(state.features)
 
         def merge(total: dict[str, Any] | None, client: int, reply: Arrays) -> dict[str, Any]:
             both = of_features(None if total is None else total["features"], client, reply)
@@ -177,7 +173,7 @@ class AdjustedOpening(Stage[AdjustedState]):
         return merge
 
     def server(self, state: AdjustedState, total: dict[str, Any], answered: frozenset[int]) -> AdjustedState:
-        features = self._features.server(state.features, total["features"], answered)
+        features = self.inner.server(state.features, total["features"], answered)
         own = {name: total[name] for name in _parts(0, state.covariates, fills=state.fills)}
         said = {client: said for client, said in total["said"].items() if client in answered}
         return replace(state, features=features, total=own, said=said, sites=len(answered))
@@ -186,7 +182,7 @@ class AdjustedOpening(Stage[AdjustedState]):
         return end_if(state.total is not None)
 
     def finish(self, state: AdjustedState, model: Model) -> Model:
-        return finished(state, self._features, model)
+        return finished(state, self.inner, model)
 
 
 def _is_above(sums: Array, most: Array, eps: float) -> bool:
@@ -309,19 +305,15 @@ class AdjustedSums(Stage[AdjustedSumsState]):
         "covariate_reference": Ask(dimensions=1),
     }
 
-    width: int
-
-    @property
-    def _features(self) -> SummedOpening:
-        return SummedOpening(width=self.width)
+    inner: SummedOpening
 
     def start(self, model: Model) -> AdjustedSumsState:
         assert model.covariates is not None
         fills = model.missing == "mean"
-        return AdjustedSumsState(self._features.start(model), model.covariates.adjusted, fills)
+        return AdjustedSumsState(self.inner.start(model), model.covariates.adjusted, fills)
 
     def broadcast(self, state: AdjustedSumsState) -> Arrays:
-        sent = {**self._features.broadcast(state.features), **_asks(state)}
+        sent = {**self.inner.broadcast(state.features), **_asks(state)}
         if state.reference is not None and state.covariates:
             sent["covariate_reference"] = state.reference
         return sent
@@ -360,7 +352,7 @@ class AdjustedSums(Stage[AdjustedSumsState]):
         return {**up, _CROSS: cross}, {}
 
     def bounds(self, state: AdjustedSumsState, model: Model) -> Mapping[str, Array | float]:
-        known = {**self._features.bounds(state.features, model), _SITES: 1.0}
+        known = {**self.inner.bounds(state.features, model), _SITES: 1.0}
         if not state.covariates:
             return known
         if state.squares is None:
@@ -374,7 +366,7 @@ class AdjustedSums(Stage[AdjustedSumsState]):
 
     def server(self, state: AdjustedSumsState, total: Arrays, answered: frozenset[int]) -> AdjustedSumsState:
         first = state.reference is None
-        features = self._features.server(state.features, total, answered)
+        features = self.inner.server(state.features, total, answered)
         if first:
             if not state.covariates:
                 return replace(state, features=features, reference=np.zeros(0))
@@ -402,4 +394,4 @@ class AdjustedSums(Stage[AdjustedSumsState]):
     def finish(self, state: AdjustedSumsState, model: Model) -> Model:
         opening = opening_of(state.features)
         whole = AdjustedState(opening, state.covariates, state.fills, state.total, sites=state.sites)
-        return finished(whole, Opening(width=self.width), model)
+        return finished(whole, Opening(width=self.inner.width), model)

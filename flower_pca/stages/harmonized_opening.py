@@ -14,7 +14,6 @@ other rows, and the opening begins anew.
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final
@@ -86,20 +85,18 @@ class HarmonizedSumsState:
     over: bool = False
 
 
+@dataclass(frozen=True, kw_only=True)
 class _Harmonized(Stage[Any]):
     """The first message, which both openings share."""
 
-    @property
-    @abstractmethod
-    def _inner(self) -> Any:
-        """The opening of the harmonized rows."""
+    inner: Any  # the opening of the harmonized rows
 
     def broadcast(self, state: Any) -> Arrays:
         q = {"covariates": np.array(state.covariates.adjusted)}
         if state.covariates.sigma is None:
             return q
         numbers = {name: getattr(state.covariates, name) for name in _NUMBERS}
-        return {**q, **numbers, **self._inner.broadcast(state.features)}
+        return {**q, **numbers, **self.inner.broadcast(state.features)}
 
     @staticmethod
     def _parts(inner: type[Any], arrays: Arrays, d: int | None) -> Mapping[str, Part]:
@@ -138,21 +135,21 @@ class _Harmonized(Stage[Any]):
 
     def bounds(self, state: Any, model: Model) -> Mapping[str, Array | float]:
         if state.covariates.sigma is not None:
-            found: Mapping[str, Array | float] = self._inner.bounds(state.features, model)
+            found: Mapping[str, Array | float] = self.inner.bounds(state.features, model)
             return found
         unknown = dict.fromkeys(self.parts(self.broadcast(state), model.d or None), 0.0)
         return {**unknown, "n": MOST_ROWS}
 
     def inspect(self, state: Any, reply: Arrays) -> None:
         if state.covariates.sigma is not None:
-            self._inner.inspect(state.features, reply)
+            self.inner.inspect(state.features, reply)
         elif (reply["squares"] < 0.0).any():
             raise ProtocolError("An answer has negative sums of squares. Check the client.")
 
     def merging(self, state: Any) -> Merge:
         if state.covariates.sigma is None:
             return add
-        found: Merge = self._inner.merging(state.features)
+        found: Merge = self.inner.merging(state.features)
         return found
 
     def server(self, state: Any, total: Any, answered: frozenset[int]) -> Any:
@@ -160,17 +157,17 @@ class _Harmonized(Stage[Any]):
             return replace(state, covariates=_in_common(state, total, answered), came=tuple(sorted(answered)))
         if tuple(sorted(answered)) != state.came:  # the numbers are of other sites
             return replace(state, covariates=state.covariates.bare, came=())
-        features = self._inner.server(state.features, total, answered)
-        return replace(state, features=features, over=self._inner.status(features) is not None)
+        features = self.inner.server(state.features, total, answered)
+        return replace(state, features=features, over=self.inner.status(features) is not None)
 
     def status(self, state: Any) -> Status | None:
         if not state.over:
             return None
-        found: Status | None = self._inner.status(state.features)
+        found: Status | None = self.inner.status(state.features)
         return found
 
     def finish(self, state: Any, model: Model) -> Model:
-        found: Model = self._inner.finish(state.features, model)
+        found: Model = self.inner.finish(state.features, model)
         # The means of the rows of a site have made them alike, so they say nothing of what is left between sites.
         sites = {name: a for name, a in found.sites.items() if name != SITE_SUMS}
         left = {**found.left, ADJUSTED: np.array(len(state.came) - 1)}
@@ -194,21 +191,15 @@ class HarmonizedOpening(_Harmonized):
         "sigma": VECTOR,
     }
 
-    width: int
-    judged: bool = True
-    bits: int = 64  # The bits with which products travel.
-
-    @property
-    def _inner(self) -> Opening:
-        return Opening(width=self.width, judged=self.judged, bits=self.bits)
+    inner: Opening
 
     def start(self, model: Model) -> HarmonizedState:
         assert model.covariates is not None
-        return HarmonizedState(self._inner.start(model), model.covariates, model.wanted or ())
+        return HarmonizedState(self.inner.start(model), model.covariates, model.wanted or ())
 
     def merging(self, state: HarmonizedState) -> Merge:
         if state.covariates.sigma is not None:
-            return self._inner.merging(state.features)
+            return self.inner.merging(state.features)
 
         def merge(total: dict[str, Any] | None, client: int, reply: Arrays) -> dict[str, Any]:
             before = None if total is None else {name: a for name, a in total.items() if name != _SAID}
@@ -269,15 +260,11 @@ class HarmonizedSummedOpening(_Harmonized):
     State: ClassVar[type] = HarmonizedSumsState
     asks: ClassVar[Mapping[str, Ask]] = {**HarmonizedOpening.asks, **SummedOpening.asks}
 
-    width: int
-
-    @property
-    def _inner(self) -> SummedOpening:
-        return SummedOpening(width=self.width)
+    inner: SummedOpening
 
     def start(self, model: Model) -> HarmonizedSumsState:
         assert model.covariates is not None
-        return HarmonizedSumsState(self._inner.start(model), model.covariates, model.wanted or ())
+        return HarmonizedSumsState(self.inner.start(model), model.covariates, model.wanted or ())
 
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:

@@ -7,7 +7,6 @@ it: see `Model.axes`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
@@ -16,10 +15,8 @@ import numpy as np
 from flower_pca.base import linalg
 from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
-from flower_pca.core.kinds import BLOCK, Ask, Kind, Part
 from flower_pca.core.model import Model
-from flower_pca.core.stage import Arrays, Stage, end_if
-from flower_pca.rows.local import LocalData
+from flower_pca.core.stage import Arrays, AsksForProduct, Stage, end_if
 
 CROSS: Final = "cross"  # the name under which the model keeps Z'CZ
 
@@ -33,14 +30,13 @@ class ObliqueState:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Oblique(Stage[ObliqueState]):
+class Oblique(AsksForProduct, Stage[ObliqueState]):
     """Z'CZ, and the variance that each component adds to those before it. No message is needed if C Z is known.
 
     Cost: 4 n_i d k flops; k columns of d floats each way; once.
     """
 
     name: ClassVar[str] = "oblique"
-    asks: ClassVar[Mapping[str, Ask]] = {"Z": BLOCK}
     fixed_set: ClassVar[bool] = True
 
     def start(self, model: Model) -> ObliqueState:
@@ -48,14 +44,6 @@ class Oblique(Stage[ObliqueState]):
 
     def broadcast(self, state: ObliqueState) -> Arrays:
         return {"Z": state.Z}
-
-    @staticmethod
-    def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
-        return {"Y": Part(arrays["Z"].shape, Kind.PRODUCT)}
-
-    @staticmethod
-    def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
-        return {"Y": data.matmat(arrays["Z"])}, memory
 
     def server(self, state: ObliqueState, total: Arrays, answered: frozenset[int]) -> ObliqueState:
         return replace(state, Y=total["Y"])

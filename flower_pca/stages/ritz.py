@@ -7,7 +7,6 @@ by which the gap is measured. It does not change the components.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
@@ -16,10 +15,8 @@ import numpy as np
 from flower_pca.base import linalg
 from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
-from flower_pca.core.kinds import BLOCK, Ask, Kind, Part
 from flower_pca.core.model import Model
-from flower_pca.core.stage import Arrays, Stage, end_if
-from flower_pca.rows.local import LocalData
+from flower_pca.core.stage import Arrays, AsksForProduct, Stage, end_if
 from flower_pca.stages.site_share import with_site_share
 
 # How many times the bound on each column's residual is applied. Each pass uses the improved sum of the pass before.
@@ -37,14 +34,13 @@ class RitzState:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RayleighRitz(Stage[RitzState]):
+class RayleighRitz(AsksForProduct, Stage[RitzState]):
     """Eigenpairs of Z'CZ order the basis, and ||C z - theta z|| measures it. No message is needed if C Z is known.
 
     Cost: 4 n_i d (p + 1) flops; p + 1 columns of d floats each way; once.
     """
 
     name: ClassVar[str] = "ritz"
-    asks: ClassVar[Mapping[str, Ask]] = {"Z": BLOCK}
     fixed_set: ClassVar[bool] = True
     products_only: ClassVar[bool] = True
     chooses: ClassVar[bool] = True
@@ -57,14 +53,6 @@ class RayleighRitz(Stage[RitzState]):
 
     def broadcast(self, state: RitzState) -> Arrays:
         return {"Z": np.hstack([state.Z, state.beside])}
-
-    @staticmethod
-    def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
-        return {"Y": Part(arrays["Z"].shape, Kind.PRODUCT)}
-
-    @staticmethod
-    def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
-        return {"Y": data.matmat(arrays["Z"])}, memory
 
     def server(self, state: RitzState, total: Arrays, answered: frozenset[int]) -> RitzState:
         # contiguous, as checkpoints have them

@@ -24,8 +24,8 @@ from flower_pca.core.run import Run
 from flower_pca.core.stage import Stage
 from flower_pca.dp.outlook import Outlook
 from flower_pca.names import ranges
-from flower_pca.names.coding import Coding
 from flower_pca.names.columns import names_in
+from flower_pca.names.levels import Coding
 from flower_pca.results import start as starts
 from flower_pca.results.projection import Scaling
 from flower_pca.results.start import Start

@@ -37,7 +37,7 @@ WALKS = {"in process": run_here, "over Flower": over_flower, "under masks": run_
 OFF = (
     *("layers/", "stages/histograms", "stages/standard_errors", "hosting/", "vertical/", "rows/gaps"),
     *("stages/explained", "stages/adjusted_opening", "stages/harmonized_opening", "rows/adjusted", "rows/covariates"),
-    *("rows/combat", "rows/moves", "clients/policy/covariates"),
+    *("rows/combat", "rows/moves"),
 )
 OFF_WORDS = re.compile(r"gaps|noise|noisy|monitor|histogram|host(ed|s\b)|part(y|ies)|coding|checkpoint|flat\b")
 MASKS = "masking/"

@@ -47,7 +47,7 @@ from flower_pca.base import checks, labels, spec
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import brief
-from flower_pca.names.coding import source_of
+from flower_pca.names.levels import source_of
 from flower_pca.results.facts import Listing, plain_names
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.steps import TrackingResult

@@ -27,12 +27,15 @@ def __getattr__(name: str) -> Any:
         stage = registry.public().get(name.removesuffix(_SUFFIX))
     if stage is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    members = {
-        "algorithms": (stage.name,),
-        "__doc__": f"Answer messages of {stage.name} only; `PCAClient` has the parameters.",
-        "__module__": __name__,
-    }
-    globals()[name] = found = getattr(named, name, None) or type(name, (PCAClient,), members)
+    found: Any = getattr(named, name, None)
+    if found is None:  # the algorithm was registered elsewhere
+        about = f"Answer messages of {stage.name} only; `PCAClient` has the parameters."
+        found = type(name, (PCAClient,), {"algorithms": (stage.name,), "__doc__": about, "__module__": __name__})
+    found.__doc__ += (
+        "\n\nExamples\n--------\n>>> import numpy as np\n>>> from flower_pca import clients\n"
+        f">>> client = clients.{name}(np.eye(60, 6))\n"
+    )
+    globals()[name] = found
     return found
 
 

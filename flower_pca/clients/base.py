@@ -29,11 +29,10 @@ from flower_pca.base.errors import ConfigError, ProtocolError, private
 from flower_pca.base.linalg import Array
 from flower_pca.clients import parties
 from flower_pca.clients.numpy_client import NumPyClient
-from flower_pca.clients.policy import covariates as covariate_rules
 from flower_pca.clients.policy import limits, noised, promises, small_cells
 from flower_pca.clients.policy.policy import Policy
-from flower_pca.clients.policy.refusals import RefusalError, naming, refusal
-from flower_pca.clients.policy.rules import Rules
+from flower_pca.clients.policy.refusals import OPERATOR, RefusalError, naming, refusal
+from flower_pca.clients.policy.rules import ANY, Rules
 from flower_pca.clients.storage import elsewhere, folders, marks
 from flower_pca.clients.storage.folders import FileStore, Memory, StateStore
 from flower_pca.clients.storage.ledger import Account
@@ -48,10 +47,11 @@ from flower_pca.layers import NOISE
 from flower_pca.masking import messages
 from flower_pca.masking.dither import DitherSource, seeded_dither, system_dither
 from flower_pca.masking.messages import SpentError
-from flower_pca.names import coding
+from flower_pca.names import levels
 from flower_pca.names.columns import enumeration, missing_columns, not_named, some_only
 from flower_pca.names.table import Table
 from flower_pca.rows.adjusted import SITE_SCALE, hints_of_constant_columns, of_site
+from flower_pca.rows.covariates import Covariates
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
@@ -81,7 +81,7 @@ def node_rows(data: Any, rules: Rules) -> LocalData | Stream:
         rows = noised.usable(rows, rules)
     words = (*rules.columns_of_words, *(name for name in rules.covariate_names if name in rows.texts))
     if words:
-        rows = coding.of_node(rows, tuple(dict.fromkeys(words)), least=rules.min_rows, who=checks.NODE)
+        rows = levels.code(rows, tuple(dict.fromkeys(words)), least=rules.min_rows, who=checks.NODE)
     rows = rows.quiet()
     # The message says whether NaN may stand for a missing value.
     made = LocalData(
@@ -147,7 +147,7 @@ def select(data: LocalData | Stream, request: wire.Request, rules: Rules) -> Loc
         data.widest = limits.widest_of(request)
         return of_run(data.select(names, one_by_one=rules.share_names), request)
     if (beside := request.frame.covariates) is not None and beside.names:
-        covariate_rules.check(beside, rules)
+        _require_allowed(beside, rules)
         names = (*(names or beside.features_of(data.names or ())), *beside.names)
     if names is None:
         if data.table.words and not rules.share_names:
@@ -171,12 +171,24 @@ def select(data: LocalData | Stream, request: wire.Request, rules: Rules) -> Loc
     return data.arrange(names)
 
 
+def _require_allowed(covariates: Covariates, rules: Rules) -> None:
+    """Refuse covariates that the node's rules do not name."""
+    allowed = {*rules.covariate_names}
+    if ANY in allowed:
+        return
+    if unnamed := [name for name in covariates.names if (levels.source_of(name) or name) not in allowed]:
+        raise RefusalError(
+            f"This node does not let a run use {enumeration(unnamed)} as a covariate, because its rule covariates does "
+            f"not name it. {OPERATOR}"
+        )
+
+
 def _not_of_words(data: LocalData, names: tuple[str, ...]) -> tuple[str, ...]:
     """Return the names that are neither text columns that the node codes, nor made from one."""
     if not data.table.coded:
         return names
     own = {*data.table.coded}
-    return tuple(name for name in names if not {name, coding.source_of(name)} & own)
+    return tuple(name for name in names if not {name, levels.source_of(name)} & own)
 
 
 def of_run(data: LocalData | Stream, request: wire.Request) -> LocalData | Stream:

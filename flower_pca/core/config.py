@@ -24,9 +24,8 @@ from flower_pca.base.shown import brief, shown
 from flower_pca.core import compatible
 from flower_pca.core.algorithm import Algorithm, Iterative
 from flower_pca.core.layer import Layer
-from flower_pca.names.coding import source_of
 from flower_pca.names.columns import enumeration, names_in
-from flower_pca.names.levels import AsGiven, Coding, Levels, plain_levels, read_levels
+from flower_pca.names.levels import AsGiven, Coding, Levels, plain_levels, read_levels, source_of
 from flower_pca.names.ranges import Ranges
 from flower_pca.rows.covariates import SITE, Covariates
 from flower_pca.settings.bits import BITS, fewest

@@ -32,8 +32,8 @@ from flower_pca.data.sets import arithmetic, geometric, hugging_face, sklearn, s
 from flower_pca.data.spreadsheets import excel
 from flower_pca.data.stores import h5, h5ad, zarr
 from flower_pca.data.surveys import sas, spss, stata
-from flower_pca.names.coding import source_of
 from flower_pca.names.columns import Heading, enumeration, no_numbers, usual_place
+from flower_pca.names.levels import source_of
 from flower_pca.names.table import Table
 
 _TEXT: Final = (".csv", ".tsv", ".tab", ".txt")
@@ -297,7 +297,7 @@ def table(
     without : sequence of str, default=()
         Names of files of a folder to leave out, or patterns.
     words : sequence of str, default=()
-        Names of columns to keep as text, from which numeric columns are made: see `names.coding`.
+        Names of columns to keep as text, from which numeric columns are made: see `names.levels`.
     gaps : default=None
         Values that stand for a missing value, unless the spec lists them: see `delimited.csv`.
     """

@@ -37,9 +37,8 @@ from flower_pca.base.shown import shown
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.config import COVARIATES, named_covariates
 from flower_pca.estimator import tables
-from flower_pca.names.coding import source_of
 from flower_pca.names.columns import enumeration
-from flower_pca.names.levels import AsGiven, Coding, read_levels
+from flower_pca.names.levels import AsGiven, Coding, read_levels, source_of
 from flower_pca.names.table import Table
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.projection import known_shrinkage

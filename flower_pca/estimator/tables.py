@@ -25,9 +25,9 @@ from flower_pca.blocks.adapters import is_stored, of
 from flower_pca.blocks.source import whole
 from flower_pca.core.config import COVARIATES
 from flower_pca.names.annotated import is_annotated
-from flower_pca.names.coding import Coding
 from flower_pca.names.columns import Columns, Heading, names_in, no_numbers, usual_place
 from flower_pca.names.frames import text_of_label
+from flower_pca.names.levels import Coding
 from flower_pca.names.table import Table
 
 DTYPES: Final = (np.float64, np.float32)

@@ -9,7 +9,9 @@ read_levels, plain_levels  the levels that a caller asks for, and the same as pl
     Coding             the levels of a run: the columns that they become, and what sites agree on before
     levels_in          the levels of a column at a site
     code               a site's rows with indicators of its levels, with rare levels merged
-    new_columns        the columns that a run names and the rows do not have yet
+    source_of          the column from which a column of this name is made
+    expand             the columns of a run, with a column of words replaced by its indicators
+    grown              the rows with all columns that a run names and the rows do not have yet
 
 A site may hide levels of fewer than `least` rows. It then counts their rows as "other". If these are fewer than `least`
 together, it counts them as the most common level. This depends on the site's rows only, and not on what a run asks for.
@@ -122,7 +124,7 @@ def indicator(column: str, level: str) -> str:
     return f"{column}{SIGN}{level}"
 
 
-def column_of(name: str) -> str:
+def source_of(name: str) -> str:
     """Return the column of words that an indicator of this name belongs to, or "" if the name is no indicator."""
     return name[: max(name.find(SIGN), 0)]
 
@@ -134,7 +136,7 @@ def level_of(name: str) -> str:
 
 def indicators(names: Iterable[str], column: str) -> list[str]:
     """Return the names that are indicators of levels of a column."""
-    return [name for name in names if column_of(name) == column]
+    return [name for name in names if source_of(name) == column]
 
 
 def warn_of_alike(column: str, levels: Iterable[str]) -> None:
@@ -275,8 +277,10 @@ def levels_in(rows: Table, column: str, who: str = "the rows") -> tuple[str, ...
     return found
 
 
-def code(rows: Table, columns: Iterable[str], *, least: int, who: str = "the rows") -> Table:
+def code(rows: Table, columns: Sequence[str], *, least: int, who: str = "the rows") -> Table:
     """Return the rows with an indicator for each level of at least `least` rows, and one for rarer levels together."""
+    if not columns:
+        return rows
     parts: dict[str, Array] = {}
     for column in columns:
         levels_in(rows, column, who)
@@ -346,7 +350,7 @@ def new_columns(rows: Table, wanted: Sequence[str], who: str = "the rows") -> di
         If a row has a level that is not among those of the run, which has no "other".
     """
     found: dict[str, Array] = {}
-    for column in filter(None, dict.fromkeys(map(column_of, wanted))):
+    for column in filter(None, dict.fromkeys(map(source_of, wanted))):
         names = indicators(wanted, column)
         if column in rows.coded:
             found |= _of_coded(rows, column, names, who)
@@ -354,6 +358,23 @@ def new_columns(rows: Table, wanted: Sequence[str], who: str = "the rows") -> di
         elif column in rows.texts or (column in (rows.names or ()) and not set(names) <= set(rows.names or ())):
             found |= _of_texts(rows, column, names, who)
     return found
+
+
+def expand(names: Iterable[str], *, known: Iterable[str], words: Iterable[str]) -> tuple[str, ...]:
+    """Return the columns of a run, with each of these columns of words replaced by all columns made from it."""
+    there, coded = list(known), frozenset(words)
+    own = ([made for made in there if source_of(made) == name] if name in coded else [name] for name in names)
+    return tuple(name for some in own for name in some)
+
+
+def grown(rows: Table, names: Sequence[str], who: str) -> Table | None:
+    """Return the rows with all of these columns that can be made from them, or None if nothing can be made."""
+    if not any(map(source_of, names)):
+        return None
+    made = new_columns(rows, names, who)
+    if not made:
+        return None
+    return replace(beside(rows, made), texts={}, coded=())
 
 
 def _of_texts(rows: Table, column: str, names: list[str], who: str) -> dict[str, Array]:

@@ -48,7 +48,7 @@ class Table:
     ids : tuple of str or None
         The id of each row, if known, for runs whose clients hold different columns of the same people.
     texts : mapping
-        The cells of columns of words that can be coded, by name: see `names.coding`.
+        The cells of columns of words that can be coded, by name: see `names.levels`.
     coded : tuple of str
         The columns of words that have been coded.
     made : frozenset of str

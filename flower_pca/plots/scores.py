@@ -9,7 +9,7 @@ import numpy as np
 
 from flower_pca.base import labels
 from flower_pca.base.linalg import Array
-from flower_pca.names.coding import source_of
+from flower_pca.names.levels import source_of
 from flower_pca.names.table import Table
 from flower_pca.plots import clients, style
 from flower_pca.results import facts

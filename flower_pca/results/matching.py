@@ -12,8 +12,8 @@ import numpy as np
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.labels import clean
 from flower_pca.base.linalg import Array
-from flower_pca.names.coding import source_of
 from flower_pca.names.columns import Columns, Heading, enumeration, missing_columns
+from flower_pca.names.levels import source_of
 from flower_pca.names.table import Table
 from flower_pca.rows.covariates import Covariates
 from flower_pca.rows.frame import Frame

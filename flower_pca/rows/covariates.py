@@ -18,7 +18,7 @@ import numpy as np
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import brief
-from flower_pca.names.coding import source_of
+from flower_pca.names.levels import source_of
 from flower_pca.rows.combat import SiteEffect
 
 NAME: Final = "covariates"  # The name of the covariates in a message.

@@ -18,7 +18,7 @@ from flower_pca.base import checks, linalg
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 from flower_pca.blocks import adapters
-from flower_pca.names import coding
+from flower_pca.names import levels
 from flower_pca.names.columns import Heading, not_named
 from flower_pca.names.table import Table
 from flower_pca.rows import adjusted, by_columns, moves
@@ -259,13 +259,13 @@ class LocalData(Operator):
         They are rows by themselves, so that what is measured of rows is measured of all that a run has of
         them.
         """
-        names = coding.expand(names, known=self.names or (), words=self.table.coded)
+        names = levels.expand(names, known=self.names or (), words=self.table.coded)
         return self.measured.newest("grown", lambda found: found[1] == names, lambda: (self._grown(names), names))
 
     def _grown(self, names: tuple[str, ...]) -> LocalData:
         # The name of the site is in `who` already.
         table = replace(self.table, values=self.plain(), site="")
-        whole = coding.grown(table, names, table.source or self.who)
+        whole = levels.grown(table, names, table.source or self.who)
         if whole is None:
             return self
         grown = object.__new__(LocalData)
@@ -590,7 +590,7 @@ def _written(table: Table) -> Sequence[str] | None:
     """Return the written names of the columns. Columns made from a text column have the name of that column."""
     if table.names is None or not table.made:
         return table.names
-    return [coding.source_of(name) if name in table.made else name for name in table.names]
+    return [levels.source_of(name) if name in table.made else name for name in table.names]
 
 
 class View:

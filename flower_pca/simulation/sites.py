@@ -22,8 +22,8 @@ from flower_pca.core.config import PCAConfig
 from flower_pca.hints import faults
 from flower_pca.hints.repeats import without_repeats
 from flower_pca.hints.sizes import column_alone, hints_of_largest
-from flower_pca.names.coding import Coding, source_of
 from flower_pca.names.columns import Heading, usual_place
+from flower_pca.names.levels import Coding, source_of
 from flower_pca.names.table import Table
 from flower_pca.results.pca import PCAResult
 from flower_pca.rows.frame import Frame, merge

@@ -26,8 +26,8 @@ from flower_pca.core.drive import ContinuedRun, Driven
 from flower_pca.core.model import Model
 from flower_pca.core.run import Run
 from flower_pca.core.stage import Failure, Reply, Sum, end_if
-from flower_pca.names.coding import Coding, source_of
 from flower_pca.names.columns import Heading, majority
+from flower_pca.names.levels import Coding, source_of
 
 Columns: TypeAlias = tuple[str, ...]
 Then: TypeAlias = Callable[[Columns, Coding], Driven]  # the run of these columns

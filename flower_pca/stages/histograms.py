@@ -34,7 +34,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.core.kinds import BLOCK, FLAG, MATRIX, POSITIVE, VALUES, Ask, Kind, Part, number
 from flower_pca.core.model import Model
 from flower_pca.core.stage import MOST_ROWS, Arrays, Stage, end_if
-from flower_pca.names.coding import source_of
+from flower_pca.names.levels import source_of
 from flower_pca.rows.adjusted import hat_root
 from flower_pca.rows.covariates import ADJUSTED, INVERSE
 from flower_pca.rows.local import LocalData

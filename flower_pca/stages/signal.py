@@ -68,7 +68,7 @@ from flower_pca.core.algorithm import scaled_up
 from flower_pca.core.kinds import BLOCK, ROWS, Ask, Kind, Part, index
 from flower_pca.core.model import Model
 from flower_pca.core.stage import KEY, Arrays, Stage, end_if
-from flower_pca.names.coding import source_of
+from flower_pca.names.levels import source_of
 from flower_pca.rows.local import LocalData
 from flower_pca.stages.factors import Known, Span, Whole, give_back, weighed_basis
 from flower_pca.stages.lanczos import Lanczos, join

@@ -16,7 +16,7 @@ from flower_pca.base import labels
 from flower_pca.base.linalg import Array
 from flower_pca.base.options import option
 from flower_pca.core.model import Model
-from flower_pca.names.coding import source_of
+from flower_pca.names.levels import source_of
 from flower_pca.rows.covariates import SITE
 from flower_pca.stages.opening import SITE_ROWS, SITE_SUMS
 

@@ -451,7 +451,7 @@ class Rules:
     @cached_property
     def covariate_names(self) -> tuple[str, ...]:
         """The columns that runs may use as covariates. A level such as sex=M stands for its column, sex."""
-        from flower_pca.names.coding import source_of
+        from flower_pca.names.levels import source_of
 
         given = self.covariates.split(",") if isinstance(self.covariates, str) else self.covariates
         names = [clean(name) for name in given]

@@ -1,4 +1,4 @@
-"""`flower-pca compare`: several algorithms on the same rows; `flower-pca list`: what each costs, and its parameters."""
+"""`flower-pca compare` runs several algorithms on the same rows. `flower-pca list` shows their costs and parameters."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ def add_compare(commands: Any) -> None:
 
 
 def run_compare(given: argparse.Namespace) -> int:
-    """Compare, write the files, print the table."""
+    """Run the algorithms, write the files, and print the table."""
     place = common.folder(given.out, data=given.data)
     specs = specs_in(_DEFAULT if given.algorithms is None else given.algorithms)
     for spec in specs:
-        registry.make(spec)  # before the data is read, which may take long
+        registry.make(spec)  # A wrong spec is an error before the data is read, which may take long.
     checks.components(given.components)
     shards = common.clients_of(given)
     common.name_sites_without_rows(common.by_site(shards))
@@ -91,12 +91,13 @@ def _write(courses: Sequence[Any], figures: list[dict[str, Any]], place: Path) -
 def _courses(
     shards: list[Any], specs: list[str], given: argparse.Namespace
 ) -> tuple[tuple[Comparison, ...], dict[str, int]]:
-    """How each of them fares; without those that nobody has named and that would take thousands of rounds, and about
-    how many.
+    """Run each algorithm, and return the comparisons, and the algorithms that were skipped with their expected rounds.
+
+    It skips an algorithm that the user has not named and that would need thousands of rounds.
     """
     from flower_pca.comparison import compare, slow
 
-    center = given.center is not False  # one frame for all
+    center = given.center is not False  # All algorithms need the same frame.
     left: dict[str, int] = {}
     if given.algorithms is None:
         left = slow(
@@ -125,7 +126,7 @@ def _courses(
 
 
 def specs_in(text: str) -> list[str]:
-    """The specs between those commas that are outside brackets and quotes."""
+    """Split text into specs at the commas outside brackets and quotes."""
     return [part.strip() for part in re.findall(r"(?:[^,(]|\([^)]*\))+", text) if part.strip()]
 
 
@@ -159,12 +160,7 @@ def run_listing(given: argparse.Namespace) -> int:
 
 
 def describe(stage: type[Stage[Any]]) -> dict[str, Any]:
-    """An algorithm's name, first line, parameters, cost of a round, when to prefer it, and what
-    goes with it.
-
-    Parameters are given with their defaults; mask, dp and channel go with it in its default form at
-    least.
-    """
+    """Return an algorithm's name, first line, parameters, cost of a round, when to prefer it, and its options."""
     text, made = inspect.getdoc(stage) or "", stage()
     return {
         "algorithm": stage.name,
@@ -177,7 +173,7 @@ def describe(stage: type[Stage[Any]]) -> dict[str, Any]:
 
 
 def _paragraph(text: str, head: str) -> str:
-    """What follows a heading such as "Cost per round:", up to the next one, in one line."""
+    """Return the text after a heading such as "Cost per round:", up to the next heading, in one line."""
     found = re.search(rf"^{head}:(.*?)(?=^(?:Cost|Prefer it)[\w ,]*:|^\s*$|\Z)", text, re.DOTALL | re.MULTILINE)
     if found:
         return " ".join(found.group(1).split())

@@ -1,4 +1,4 @@
-"""`flower-pca check`: what in the files of sites a PCA would take for measurements by mistake."""
+"""`flower-pca check`: find faults in the files of sites that a PCA would mistake for measurements."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def add(commands: Any) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Print what was found; 1 if there are hints, 2 if there are errors."""
+    """Print the findings. Return 1 if there are hints, 2 if there are errors."""
     config = _config(given, n_components=2)
     given.words, given.covariates = config.words, config.sources_of_covariates
     with warnings.catch_warnings(record=True) as said:
@@ -101,7 +101,7 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _try(given: argparse.Namespace, read: _Read, sites: Sequence[LocalData], hints: list[str]) -> list[str]:
-    """Try the run that is asked, which writes nothing: what it would say, with these hints about its rows."""
+    """Run a trial of the requested run without writing anything. Return its hints together with these hints."""
     from flower_pca.hints.repeats import without_repeats
     from flower_pca.simulation import simulate
 
@@ -120,14 +120,14 @@ def _try(given: argparse.Namespace, read: _Read, sites: Sequence[LocalData], hin
 
 
 def _config(given: argparse.Namespace, *, n_components: int) -> PCAConfig:
-    """What the run is asked; with so many components if nobody has said how many."""
+    """Return the configuration of the trial run. `n_components` is used if the user names no number."""
     usual = {"missing": given.missing or _missing(given)}
     components = n_components if given.components is None else given.components
     return runs.config_of(argparse.Namespace(**{**vars(given), **usual, "components": components}))
 
 
 def _of_gaps(given: argparse.Namespace, shards: Sequence[Any]) -> list[str]:
-    """What the run says of missing values if it is not told what stands for them."""
+    """Return the error that the run would raise about missing values without the option --missing."""
     if given.missing is not None or _missing(given) == "error":  # The trial run finds them.
         return []
     for i, shard in enumerate(shards):
@@ -139,7 +139,7 @@ def _of_gaps(given: argparse.Namespace, shards: Sequence[Any]) -> list[str]:
 
 
 def _missing(given: argparse.Namespace) -> str:
-    """What stands for missing values if nobody has said so: what goes with the other options."""
+    """Return the default of --missing in a trial run: the choice that the other options allow."""
     if given.harmonize is not None or given.dp is not None:
         return "error"
     return "own_mean" if SITE in named_covariates("adjust", given.adjust) else "mean"
@@ -147,7 +147,7 @@ def _missing(given: argparse.Namespace) -> str:
 
 @dataclass
 class _Read:
-    """What has been read: the rows of each site that can be used, and of the others why not.
+    """The rows of each site that can be used, and the errors about other sites.
 
     Attributes
     ----------
@@ -167,17 +167,17 @@ class _Read:
     left_out: list[str] = field(default_factory=list)
 
     def leave_out(self, site: str, error: FlowerPCAError) -> None:
-        """A site that cannot be used."""
+        """Record a site that cannot be used."""
         self.errors.append(error.words)
         self.left_out.append(site)
 
 
 def _read(given: argparse.Namespace) -> _Read:
-    """The rows of each site, each by itself where they are files."""
+    """Read the rows of each site. If sites are files, read each file on its own."""
     if Path(given.data).expanduser().is_dir() and given.partition is None and given.partitioned_by == "rows":
         return _of_files(given)
     if given.partition is None and Path(given.data).expanduser().is_file():
-        # it is looked into as it lies there, dealt out to nobody
+        # The table is checked as a whole, without dealing it out.
         given.clients = given.clients or 1
     try:
         return _Read(common.clients_of(given))
@@ -190,7 +190,7 @@ def _read(given: argparse.Namespace) -> _Read:
 
 
 def _without_words(given: argparse.Namespace) -> tuple[list[Any], list[str]]:
-    """The rows of each site without its columns of words, and the error about these if all hold few words."""
+    """Return the rows of each site without columns of words, and the error if each of these has few different words."""
     from flower_pca.data import partition, sources
 
     beside: tuple[str, ...] = ()
@@ -229,7 +229,7 @@ def _of_files(given: argparse.Namespace) -> _Read:
     read.refused += _of_few_words(given.data, {str(file): table for file, table in tables.items()})
     if not read.refused:
         read.errors += [no_numbers(file, table.words).words for file, table in without.items()]
-    # what is no number at one site is left out of all, so that the rest can be compared
+    # A column that is not numeric at one site is left out at all sites, so that the others can be compared.
     unfit = {name for table in tables.values() for name in table.words}
     tables = {file: table.without(unfit) for file, table in tables.items()}
     read.left_out += [stem(file) for file, table in tables.items() if unfit and not table.names]
@@ -247,7 +247,10 @@ def _of_files(given: argparse.Namespace) -> _Read:
 
 
 def _of_few_words(data: str, tables: Mapping[str, Table]) -> list[str]:
-    """The error about columns of words that a run can use. If other columns hold no numbers either, it is a hint."""
+    """Return the error about columns of words that a run could code.
+
+    If other columns are unusable, too, it is a hint.
+    """
     from flower_pca.data import sources
 
     cells: dict[str, list[Any]] = {}

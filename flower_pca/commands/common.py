@@ -1,7 +1,6 @@
-"""What the commands share: arguments about data and frame, tables, JSON, a progress bar, and errors
-in their own words.
+"""What the commands share: arguments, tables, JSON, a progress bar, and errors with command line options.
 
-What Python calls missing="mean" is --missing mean here.
+For example, missing="mean" in Python is --missing mean here.
 """
 
 from __future__ import annotations
@@ -38,12 +37,12 @@ if TYPE_CHECKING:
     from flower_pca.results.pca import PCAResult
     from flower_pca.results.steps import TrackingResult
 
-_NEAR: Final = 0.75  # Two names of this similarity by difflib differ by a letter or so, if they are short.
-EVERY = 5.0  # seconds between two lines about a run, where there is no terminal
+_NEAR: Final = 0.75  # Two short names with this similarity (by difflib) differ by about one letter.
+EVERY = 5.0  # seconds between two lines about a run if there is no terminal
 
 
 def parser(commands: Any, name: str, words: str, run: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
-    """The parser of a command, with --json."""
+    """Add the parser of a command, with --json."""
     about = f"{words[0].upper()}{words[1:]}."
     added: argparse.ArgumentParser = commands.add_parser(name, help=words, description=about)
     added.add_argument("--json", action="store_true", help="print JSON instead of tables")
@@ -52,7 +51,7 @@ def parser(commands: Any, name: str, words: str, run: Callable[[argparse.Namespa
 
 
 def settings(added: argparse.ArgumentParser, *chosen: str, words: str = "") -> None:
-    """Options for these settings, as they are declared; `words` say it otherwise."""
+    """Add options for these settings, as `SETTINGS` declares them. `words` replaces their help texts."""
     for setting in map(SETTINGS.__getitem__, chosen):
         kind: dict[str, Any] = {"default": setting.default, "metavar": setting.metavar}
         if setting.choices == FLAG:
@@ -72,7 +71,7 @@ def settings(added: argparse.ArgumentParser, *chosen: str, words: str = "") -> N
 
 
 def arguments_of_rows(added: argparse.ArgumentParser) -> None:
-    """DATA and how it is dealt out, and what of it is left out."""
+    """Add DATA, the options that deal it to clients, and the options that leave parts out."""
     text = "a path, a folder of one file per client, or a spec such as \"csv(path='x.csv', columns=['a', 'b'])\""
     added.add_argument("data", metavar="DATA", help=text)
     added.add_argument(
@@ -86,7 +85,7 @@ def arguments_of_rows(added: argparse.ArgumentParser) -> None:
 
 
 def arguments_of_columns(added: argparse.ArgumentParser) -> None:
-    """--columns and --drop."""
+    """Add --columns and --drop."""
     text = "names of the columns to use, with commas between them (default: all)"
     added.add_argument("--columns", metavar="NAMES", help=text)
     _argument_of_gaps(added)
@@ -95,7 +94,7 @@ def arguments_of_columns(added: argparse.ArgumentParser) -> None:
 
 
 def _argument_of_gaps(added: argparse.ArgumentParser) -> None:
-    """--gaps."""
+    """Add --gaps."""
     text = (
         'what stands for a missing value beside empty cells and NA, such as --gaps=".,?,-999", or in one column '
         "only, such as --gaps age=999; then --missing says what becomes of it"
@@ -104,7 +103,7 @@ def _argument_of_gaps(added: argparse.ArgumentParser) -> None:
 
 
 def arguments_of_data(added: argparse.ArgumentParser, *, counts: bool = True, gaps: bool = True) -> None:
-    """DATA and how it is dealt out and framed.
+    """Add DATA, and the options that deal it to clients, center and scale it.
 
     Parameters
     ----------
@@ -132,7 +131,7 @@ def arguments_of_data(added: argparse.ArgumentParser, *, counts: bool = True, ga
 
 
 def arguments_of_missing_values(added: argparse.ArgumentParser) -> None:
-    """--missing and --gaps, of new rows."""
+    """Add --missing and --gaps for new rows."""
     text = 'what NaN and empty cells are: an error, or the "mean" of their column in the run (default: an error, unless'
     text += " the run has allowed for them)"
     added.add_argument("--missing", choices=("error", "mean"), default="error", help=text)
@@ -140,51 +139,51 @@ def arguments_of_missing_values(added: argparse.ArgumentParser) -> None:
 
 
 def argument_of_rotation(added: argparse.ArgumentParser) -> None:
-    """--rotate, a method with its settings."""
+    """Add --rotate, a method with its settings."""
     text = "turn the components so that each is of few columns: varimax or promax, with settings if need be: "
     added.add_argument("--rotate", metavar="SPEC", help=f'{text}"varimax(kaiser=False)"')
 
 
 def argument_of_algorithm(added: argparse.ArgumentParser) -> None:
-    """--algorithm, a single one."""
+    """Add --algorithm for a single algorithm."""
     text = 'a name, or a spec such as "faps(inner_steps=5)"; see flower-pca list (default: auto, krylov or covariance)'
     added.add_argument("--algorithm", default="auto", metavar="SPEC", help=text)
 
 
 def argument_of_masks(added: argparse.ArgumentParser) -> None:
-    """--mask, alone or with settings."""
+    """Add --mask, alone or with settings."""
     text = 'hide the answers of single clients, with settings if need be: "masks(neighbours=20)"; DATA stands before it'
     added.add_argument("--mask", nargs="?", const="true", default="false", metavar="SPEC", help=text)
 
 
 def argument_of_split(added: argparse.ArgumentParser) -> None:
-    """--partitioned-by and --ids."""
+    """Add --partitioned-by and --ids."""
     settings(added, "partitioned_by")
     text = "with --partitioned-by columns, the column that says whose row it is (default: rows go by position)"
     added.add_argument("--ids", metavar="NAME", help=text)
 
 
 def argument_of_output(added: argparse.ArgumentParser) -> None:
-    """--out, a folder."""
+    """Add --out, a folder."""
     text = "folder to write to (default: flower-pca-out)"
     added.add_argument("--out", type=Path, default=Path("flower-pca-out"), metavar="DIR", help=text)
 
 
 def argument_of_details(added: argparse.ArgumentParser) -> None:
-    """--verbose."""
+    """Add --verbose."""
     text = "also print why the run ended, and why it chose what it chose by itself"
     added.add_argument("--verbose", action="store_true", help=text)
 
 
 def enough(mask: object, clients: int) -> None:
-    """Require two clients at least, if there are masks."""
+    """Require at least two clients if there are masks."""
     if mask is not None and clients < 2:
         remedy = "Deal the rows to more, as a sum over one hides nothing; or leave --mask out."
         raise ConfigError(f"--mask needs at least 2 clients, and there is {clients}. {remedy}")
 
 
 def clients_of(given: argparse.Namespace) -> list[Any]:
-    """The rows of each client."""
+    """Return the rows of each client."""
     from flower_pca.data import partition, sources
 
     if getattr(given, "partitioned_by", "rows") == "columns":
@@ -246,7 +245,7 @@ def by_site(shards: Sequence[Any]) -> dict[Any, Any]:
 
 
 def gaps_of(given: argparse.Namespace) -> dict[str, list[str]] | None:
-    """What --gaps says, by column; "*" stands for all of them."""
+    """Return the values of --gaps by column. "*" stands for all columns."""
     found: dict[str, list[str]] = {}
     for text in getattr(given, "gaps", None) or ():
         column, equals, value = text.rpartition("=")
@@ -255,7 +254,7 @@ def gaps_of(given: argparse.Namespace) -> dict[str, list[str]] | None:
 
 
 def with_near_match(error: FlowerPCAError) -> FlowerPCAError:
-    """An error about a path at which there is nothing, with the name in the same folder that is nearest to it."""
+    """Return the error about a missing path, with the most similar name in the same folder."""
     if error.setting != "path" or not isinstance(error.value, str):
         return error
     path = Path(error.value).expanduser()
@@ -270,7 +269,7 @@ def with_near_match(error: FlowerPCAError) -> FlowerPCAError:
 
 
 def _without(shards: list[Any], patterns: Sequence[str]) -> list[Any]:
-    """The shards of the other sites, where the rows are dealt by a column that names these."""
+    """Return the shards of the sites that are not left out, if a column names the sites."""
     from flower_pca.data.reading import matching, require_matches
 
     sites = [getattr(shard, "site", "") for shard in shards]
@@ -280,9 +279,9 @@ def _without(shards: list[Any], patterns: Sequence[str]) -> list[Any]:
 
 
 def folder(path: Path, *, data: str) -> Path:
-    """The folder to write to, which may be a new one: what would keep it from being written is found before the run.
+    """Return the folder to write to, and refuse it before the run if it cannot be written.
 
-    It is none of `data`: what is written among sites would be read as sites by the next run.
+    The folder of the data is refused, because the next run would read the new files as sites.
     """
     place, source = path.expanduser().absolute(), Path(data).expanduser()
     if place.is_dir() and source.is_dir() and place.samefile(source):
@@ -297,17 +296,17 @@ def folder(path: Path, *, data: str) -> Path:
 
 @contextmanager
 def writing(place: Path) -> Iterator[Path]:
-    """A draft of the folder, which moves to `place` at the end, and not if anything goes wrong.
+    """Yield a draft folder. At the end, its files move to `place`, unless there was an error.
 
-    Then the folder is named, and not its draft, which is gone.
+    An error names `place`, because the draft is gone by then.
     """
     with files.naming(place):
         place.parent.mkdir(parents=True, exist_ok=True)
-        # Beside the folder, as a rename goes no further than its file system.
+        # The draft is in the same file system, because a rename cannot leave it.
         with tempfile.TemporaryDirectory(dir=place.parent, prefix=f".{place.name}.") as name:
             draft = Path(name)
             yield draft
-            # File by file: what else lies in the folder, of an earlier run, stays as it was.
+            # Other files in the folder, for example of an earlier run, stay as they are.
             place.mkdir(exist_ok=True)
             for file in sorted(draft.iterdir()):
                 os.replace(file, place / file.name)
@@ -315,7 +314,10 @@ def writing(place: Path) -> Iterator[Path]:
 
 @contextmanager
 def progress(what: str) -> Iterator[Callable[[Driven], None]]:
-    """Called after every round: shows it on standard error, and ends the run if Ctrl-C was pressed in vain before."""
+    """Yield a function to call after every round.
+
+    It shows the round on stderr, and ends the run after a lost Ctrl-C.
+    """
     with _shown(what) as show, _no_interrupt_lost() as require_none:
 
         def after(run: Driven) -> None:
@@ -327,7 +329,7 @@ def progress(what: str) -> Iterator[Callable[[Driven], None]]:
 
 @contextmanager
 def _no_interrupt_lost() -> Iterator[Callable[[], None]]:
-    """Raises KeyboardInterrupt again, if Ctrl-C was pressed: what is raised in Python's own callbacks ends there."""
+    """Yield a function that raises KeyboardInterrupt again. Python drops an exception inside its own callbacks."""
     pressed = False
 
     def press(number: int, frame: FrameType | None) -> None:
@@ -340,7 +342,7 @@ def _no_interrupt_lost() -> Iterator[Callable[[], None]]:
             raise KeyboardInterrupt
 
     usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    # Python lets no other thread say what becomes of a signal.
+    # Only the main thread may set signal handlers.
     if not usual or threading.current_thread() is not threading.main_thread():
         yield require_none
         return
@@ -353,7 +355,7 @@ def _no_interrupt_lost() -> Iterator[Callable[[], None]]:
 
 @contextmanager
 def _shown(what: str) -> Iterator[Callable[[Driven], None]]:
-    """Shows a round in place on a terminal, else a line every few seconds."""
+    """Yield a function that shows a round in place on a terminal, or else prints a line every few seconds."""
     if not sys.stderr.isatty():
         yield _lines()
         return
@@ -367,7 +369,7 @@ def _shown(what: str) -> Iterator[Callable[[Driven], None]]:
 
 
 def _lines() -> Callable[[Driven], None]:
-    """Says where a run stands, every few seconds; of a run that is over by then, nothing."""
+    """Return a function that reports the newest round every few seconds. A shorter run reports nothing."""
     began = last = time.monotonic()
 
     def after(run: Driven) -> None:
@@ -382,7 +384,7 @@ def _lines() -> Callable[[Driven], None]:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, text: Sequence[int] = ()) -> None:
-    """Print rows under a heading, by rich; columns in `text` hold words."""
+    """Print rows under a heading, with rich. Columns in `text` hold words."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -397,7 +399,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, text: Sequence[
 
 @contextmanager
 def speaking(wording: Wording) -> Iterator[None]:
-    """What is warned of becomes lines on standard error, each once, in the words of the command."""
+    """Print warnings within the block on stderr, each once, with the options of the command."""
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", UserWarning)
         try:
@@ -408,24 +410,24 @@ def speaking(wording: Wording) -> Iterator[None]:
 
 
 def warned(said: Sequence[warnings.WarningMessage]) -> list[str]:
-    """What these warnings say."""
+    """Return the texts of these warnings."""
     return [warning.message.args[0] for warning in said if isinstance(warning.message, Warning)]
 
 
 def print_json(value: Mapping[str, Any] | Sequence[Any]) -> None:
-    """Print a value as JSON, whose numbers are all finite."""
+    """Print a value as JSON. All its numbers are finite."""
     sys.stdout.write(json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 
 def title(data: str) -> str:
-    """What the data is called: the name of a file, or a spec as it is."""
+    """Return a title for the data: the name of a file, or the spec."""
     if "(" not in data:
         return Path(data).name
     return data
 
 
 def any_result_of(path: str, *, missing: str = "error") -> PCAResult | TrackingResult:
-    """The result in a file, of a run of steps too; `missing`: new rows' gaps."""
+    """Read the result in a file, also of a tracking run. `missing` is for missing values in new rows."""
     from flower_pca.results.steps import TrackingResult
 
     with suppress(FileNotFoundError):  # The other reader reports a missing file.
@@ -435,7 +437,7 @@ def any_result_of(path: str, *, missing: str = "error") -> PCAResult | TrackingR
 
 
 def result_of(path: str, *, missing: str = "error") -> PCAResult:
-    """The result in a file; `missing`: new rows' gaps."""
+    """Read the result in a file. `missing` is for missing values in new rows."""
     from flower_pca.results.pca import PCAResult
 
     try:
@@ -455,7 +457,7 @@ def result_of(path: str, *, missing: str = "error") -> PCAResult:
 
 
 def rotation_of(given: argparse.Namespace, result: PCAResult | TrackingResult) -> Rotation | None:
-    """The result's components turned as --rotate says; None without it."""
+    """Return the components rotated by --rotate, or None without this option."""
     from flower_pca.analysis.rotation import rotate
 
     if given.rotate is None:
@@ -464,14 +466,14 @@ def rotation_of(given: argparse.Namespace, result: PCAResult | TrackingResult) -
 
 
 def share(text: str) -> float:
-    """A share in an option: 0.95 or 95%."""
+    """Read a share from an option: 0.95 or 95%."""
     with suppress(TypeError, ValueError):
         return float(checks.share(text))
     raise argparse.ArgumentTypeError(f"it must be a share such as 0.95 or 95%, not {text!r}")
 
 
 def names(text: str) -> list[str]:
-    """Names in an option, with commas between them."""
+    """Read names from an option, separated by commas."""
     return [name.strip() for name in text.split(",")]
 
 
@@ -482,7 +484,7 @@ def _number(text: str) -> int | float | str:
         return int(text)
     with suppress(TypeError, ValueError):
         number = float(checks.share(text))
-        return text if "%" in text else number  # The error names the value as it was given.
+        return text if "%" in text else number  # The error shows the value as the user wrote it.
     words = " or ".join(COUNTING)
     what = f"it must be a number, a share such as 0.95 or 95%, or {words}, not {text!r}"
     raise argparse.ArgumentTypeError(what)
@@ -490,7 +492,7 @@ def _number(text: str) -> int | float | str:
 
 @dataclass(frozen=True)
 class Wording:
-    """How a command names what a sentence advises.
+    """The vocabulary of a command: how it names the settings that a message advises.
 
     Parameters
     ----------
@@ -504,7 +506,7 @@ class Wording:
     drops: bool = False
 
     def of(self, sentence: str) -> str:
-        """A sentence in the command's words."""
+        """Return a sentence with the options of the command."""
         return in_words(sentence, self._called)
 
     def _called(self, advice: Advice) -> str:
@@ -526,7 +528,7 @@ class Wording:
         return in_python(advice)
 
     def _spec(self, name: str, value: Any) -> str:
-        """The spec of the source that reads the data with one more setting."""
+        """Return the spec of the data source with one more setting."""
         path = Path(self.data).expanduser()
         if self.data.endswith(")") and not path.exists():
             return spec.with_more(self.data, name, value)
@@ -542,7 +544,7 @@ class Wording:
 
 
 def _option(name: str, value: object) -> str:
-    """A setting that has an option, with this value."""
+    """Return an option with this value."""
     option = OPTIONS[name]
     match value:
         case True:
@@ -559,7 +561,7 @@ def _option(name: str, value: object) -> str:
 
 
 def several(given: argparse.Namespace, more: Sequence[str]) -> ConfigError:
-    """The error of a command that has been given several files where it takes one name."""
+    """Return the error about several file names where the command takes one."""
     words = f"flower-pca {given.command} FOLDER"
     if hasattr(given, "result"):
         words = f"flower-pca {given.command} RESULT FOLDER"

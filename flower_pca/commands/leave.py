@@ -1,4 +1,4 @@
-"""`flower-pca leave`: a site leaves the masked sums of the others, who go on without it."""
+"""`flower-pca leave`: remove a site from masked sums, so that the other sites can continue without it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def add(commands: Any) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Say what leaving tells; sign it at the site that leaves, or let that site go at another one."""
+    """Say what the other sites learn. Sign the departure at the leaving site, or accept it at another site."""
     keys = config(given.rules)
     if given.go:
         return _go(given, keys)
@@ -73,7 +73,7 @@ def _go(given: argparse.Namespace, keys: dict[str, Any]) -> int:
 
 
 def _let_go(given: argparse.Namespace, keys: dict[str, Any]) -> int:
-    """Let the site go that has signed."""
+    """Accept the departure of the site that has signed."""
     from flower_pca.clients.policy.rules import Rules
     from flower_pca.clients.storage import folders, ledger
     from flower_pca.masking import identity

@@ -1,4 +1,4 @@
-"""The files that commands write: scores for a spreadsheet, and what clients keep."""
+"""Files that commands write: scores for a spreadsheet, and local results of clients."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def words_of_picture(name: str) -> str:
-    """What to say of the picture beside other files: it is drawn where matplotlib is there."""
+    """Return the words about the picture next to other files. Without matplotlib there is no picture."""
     if errors.is_installed("matplotlib"):
         return f"and {name}"
     return f"and no picture ({errors.not_installed('matplotlib', 'to draw')})"
@@ -35,11 +35,11 @@ def words_of_picture(name: str) -> str:
 _OWN_FILE: Final = "flower_pca-own-{}.npz"
 _KIND: Final = "own result"
 _OF_ITS_RUN: Final = "Give a file that the run of the result has written."
-_CLOSE: Final = 1e-6  # products of components, to 0 or 1
+_CLOSE: Final = 1e-6  # tolerance for products of components, which must be 0 or 1
 
 
 def require_own(algorithm: Any, partitioned_by: str = "rows", *, by_site: bool = False) -> None:
-    """Require an algorithm that leaves clients something of their own, or a run `by_site`, which does so too."""
+    """Require an algorithm with local results, or a run with results `by_site`, which are local, too."""
     from flower_pca import registry
 
     if partitioned_by == "rows" and not by_site and not registry.leaves_own(algorithm):
@@ -50,7 +50,7 @@ def require_own(algorithm: Any, partitioned_by: str = "rows", *, by_site: bool =
 
 
 def write_own(result: PCAResult, folder: Path, shards: Sequence[Any]) -> list[str]:
-    """Write what each client of a simulation keeps into a file of its own; their names."""
+    """Write the local result of each client of a simulation to its own file. Return the names of the files."""
     from flower_pca.vertical.result import ColumnsResult
 
     for key, arrays in result.local.items():
@@ -65,13 +65,13 @@ def write_own(result: PCAResult, folder: Path, shards: Sequence[Any]) -> list[st
 
 
 def left_over(place: Path, names: Sequence[str]) -> list[str]:
-    """The files of clients and scores in a folder that a run has written these into: they are of an earlier one."""
+    """Return old files of clients and scores in a folder, which belong to an earlier run."""
     found = [*place.glob(_OWN_FILE.format("*")), *place.glob(_SCORES)]
     return sorted(file.name for file in found if file.name not in names)
 
 
 def require_personal(result: PCAResult | Projection, option: str) -> PersonalResult:
-    """The result, which has to be that of a personalized run."""
+    """Return the result, and require a personalized run."""
     from flower_pca.results.personal import PersonalResult
 
     if not isinstance(result, PersonalResult):
@@ -82,10 +82,9 @@ def require_personal(result: PCAResult | Projection, option: str) -> PersonalRes
 
 
 def own_components(path: str, result: PersonalResult) -> tuple[Array, str]:
-    """The own components of a client in such a file, for the columns of a personalized result; and
-    whose they are.
+    """Read the own components of a client for the columns of a personalized result, and the client's name.
 
-    That is the name of a site; "" where the file has none.
+    The name is "" if the file has none.
     """
     from flower_pca.algorithms.personal.closing import OWN
 
@@ -107,7 +106,7 @@ def own_components(path: str, result: PersonalResult) -> tuple[Array, str]:
 
 
 def _read_own(path: str) -> tuple[dict[str, Any], dict[str, Array]]:
-    """The header and the arrays of a file of own components."""
+    """Return the header and the arrays of a file of local components."""
     try:
         header, arrays = files.read(path, _KIND)
     except FileNotFoundError as error:
@@ -120,7 +119,7 @@ def _read_own(path: str) -> tuple[dict[str, Any], dict[str, Array]]:
 
 
 def _require_beside(path: str, own: Array, result: PersonalResult) -> None:
-    """Require as many own components at most, orthonormal but for zeros, at right angles to the shared ones."""
+    """Require orthonormal own components, except for zeros, that are orthogonal to the shared ones and not too many."""
     if len(own) > (most := result.local_components):
         raise DataError(
             f"{path} has {len(own)} own components, but the run of the result allows at most {most}. {_OF_ITS_RUN}"
@@ -138,11 +137,9 @@ _SCORES: Final = "scores.csv"
 
 
 def row_labels(data: str, features: Sequence[str] | None, gaps: Any = None) -> dict[str, list[str]]:
-    """What tells rows from one another beside their numbers: whose each is, its file and its site,
-    where it is known.
+    """Return labels of rows beside their numbers: id, file and site, if they are known.
 
-    Whose a row is says a column that is called as an identifier is, and is none of those of the
-    result.
+    The id comes from a column that is called like an identifier and is not a column of the result.
     """
     from flower_pca.data import sources
 
@@ -153,7 +150,7 @@ def row_labels(data: str, features: Sequence[str] | None, gaps: Any = None) -> d
         "site": [name for name in spare if name.casefold() == "site"],
     }
     names = {label: found[0] for label, found in called.items() if found}
-    with suppress(ConfigError):  # The columns of some files cannot go beside the rows.
+    with suppress(ConfigError):  # Some kinds of files cannot keep columns beside the rows.
         table = sources.table_with(data, features, beside=tuple(names.values()), gaps=gaps)
     there = {label: table.beside[name] for label, name in names.items() if name in table.beside}
     columns = {label: list(map(ids.as_text, cells.tolist())) for label, cells in there.items()}
@@ -167,7 +164,7 @@ def row_labels(data: str, features: Sequence[str] | None, gaps: Any = None) -> d
 
 
 def columns_beside(data: str, features: Sequence[str] | None, gaps: Any = None) -> list[str]:
-    """The names of columns that are none of a result's; of a folder those in its first file."""
+    """Return the names of columns that are not in the result. For a folder, look into its first file."""
     from flower_pca.data import sources
 
     if features is None:
@@ -179,7 +176,7 @@ def columns_beside(data: str, features: Sequence[str] | None, gaps: Any = None) 
 
 
 def write_table(path: Path, head: Sequence[str], rows: Iterable[Sequence[object]], *, private: bool = True) -> None:
-    """A csv file as R and spreadsheets read it; of persons, readable by its owner only."""
+    """Write a csv file for R and spreadsheets. If it is about persons, only its owner can read it."""
     text = io.StringIO(newline="")
     writer = csv.writer(text)
     writer.writerows([shown_as_text(cell) for cell in row] for row in (head, *rows))
@@ -188,8 +185,8 @@ def write_table(path: Path, head: Sequence[str], rows: Iterable[Sequence[object]
 
 
 def write_scores(result: ColumnsResult, folder: Path) -> list[str]:
-    """Write the scores, with the ids of the rows where they are known; the name of the file."""
-    # Seventeen digits give back each float as it was.
+    """Write the scores, with the ids of rows if they are known. Return the name of the file."""
+    # 17 digits restore each float exactly.
     rows = [[f"{value:.17g}" for value in row] for row in result.scores_.tolist()]
     head = [*result.get_feature_names_out()]
     if result.row_ids_ is not None:
@@ -201,7 +198,7 @@ def write_scores(result: ColumnsResult, folder: Path) -> list[str]:
 
 
 def write_loadings(result: PCAResult, path: Path) -> None:
-    """Write the components, one line for each column of the data."""
+    """Write the components, with one line for each column of the data."""
     names = labels.column_names(result.feature_names_in_, result.n_features_in_)
     head = ["column", *(f"component_{i + 1}" for i in range(result.n_components_))]
     named = zip(names, result.components_.T.tolist(), strict=True)

@@ -1,4 +1,7 @@
-"""`flower-pca show`: what is in a result; `flower-pca report`: its page, as of a run whose server wrote none."""
+"""`flower-pca show` prints a result.
+
+`flower-pca report` writes its page, for example if the server has written none.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +22,7 @@ from flower_pca.results import facts
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.steps import TrackingResult
 
-# Figures that have a line each, where a result has them: of the error, and of robust and
-# personalized runs.
+# Figures that get a line of their own: errors, and the figures of robust and personalized runs.
 _LINES: Final = (
     "mean squared error",
     "entries taken out",
@@ -62,7 +64,7 @@ def run_show(given: argparse.Namespace) -> int:
 
 
 def print_result(result: PCAResult, *, verbose: bool) -> None:
-    """The table of variances, and a few lines about the run; `verbose`: also why it ended and chose as it did."""
+    """Print the table of variances, and a few lines about the run. `verbose` adds its status and its decisions."""
     summary = result.summary(digits=6)
     sys.stdout.write("".join(f"{common.Wording().of(words)}\n" for words in summary.of_tone("bad")))
     heads, cells = summary.components
@@ -84,20 +86,20 @@ def print_result(result: PCAResult, *, verbose: bool) -> None:
 
 
 def _ending(result: PCAResult, *, verbose: bool) -> list[str]:
-    """How a run that reached its goal ended, and what there is to doubt about it."""
+    """Return how a successful run ended, and doubts about its result."""
     if not result.status.ok:
         return list(result.decisions) if verbose else []
     if verbose:
         return [str(result.status), *result.decisions]
     doubts = facts.of_kind(facts.of_status(result.status), "warn")
     words = (common.Wording().of(doubt.words) for doubt in doubts)
-    # How a run over columns has matched people is for its reader to check, whatever has gone well.
+    # The reader should check how a run over columns has matched people, even if all went well.
     matched = result.decisions if result.config.get("partitioned_by") == "columns" else ()
     return [facts.ending(result.status, result.rounds, result.left_out), *words, *matched]
 
 
 def _sites(result: PCAResult | TrackingResult) -> list[str]:
-    """What the clients are called, where they have names."""
+    """Return a line with the names of the clients, if they have names."""
     if not result.site_names:
         return []
     names = [result.site_names[key] for key in sorted(result.site_names)]
@@ -105,14 +107,17 @@ def _sites(result: PCAResult | TrackingResult) -> list[str]:
 
 
 def _limits(result: PCAResult) -> list[str]:
-    """What T2 and SPE of a row stay below, if the run was asked to monitor."""
+    """Return a line with the limits of T2 and SPE, after a run with `monitor`."""
     if result.histograms_ is None:
         return []
     return [f"limits: {Monitor(result).limits()}"]
 
 
 def as_json(result: PCAResult, rotation: Rotation | None = None) -> dict[str, Any]:
-    """The figures of a result, as plain values; its arrays of d numbers stay in the file, but for a rotation's."""
+    """Return the figures of a result as plain values.
+
+    Its arrays over columns stay in the file, except for a rotation's.
+    """
     figures = {
         **facts.in_json(result.summary().facts),
         "limits": None if result.histograms_ is None else asdict(Monitor(result).limits()),
@@ -184,7 +189,7 @@ def run_report(given: argparse.Namespace) -> int:
 
 
 def _by_position(result: PCAResult, sites: Sequence[str | int]) -> PCAResult:
-    """The result with its clients under the positions of these sites: nodes of a deployment have ids of their own."""
+    """Return the result with its clients numbered like these sites. In a deployment, clients have node ids."""
     position = {str(site): i for i, site in enumerate(sites)}
     moved = {key: position[name] for key, name in result.site_names.items() if name in position}
     names = {i: site for i, site in enumerate(sites) if isinstance(site, str)}

@@ -1,4 +1,4 @@
-"""New rows against a result: `flower-pca transform` writes their scores, `flower-pca score` how far off they lie."""
+"""New rows and a result: `flower-pca transform` writes their scores, `flower-pca score` finds unusual rows."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def add_transform(commands: Any) -> None:
 
 
 def argument_of_own(parser: argparse.ArgumentParser, local: str, fit_local: str) -> Any:
-    """--local and --fit-local, of which one is given at most; their group."""
+    """Add --local and --fit-local, which exclude each other. Return their group."""
     own = parser.add_mutually_exclusive_group()
     own.add_argument("--local", metavar="FILE", help=local)
     own.add_argument("--fit-local", action="store_true", help=fit_local)
@@ -97,7 +97,7 @@ def run_transform(given: argparse.Namespace) -> int:
 
 
 def _scores(given: argparse.Namespace, result: PCAResult | Projection, rows: Any) -> tuple[Array, str]:
-    """The rows' scores, along a client's own components too where these are asked for; and the name of its site."""
+    """Return the scores of the rows, with a client's own components if requested, and the name of its site."""
     if isinstance(result, PCAResult) and (result.is_by_site or result.harmonized_by_):
         at_site = of_site(result, given, {getattr(rows, "site", "") or Path(given.data).stem: rows})
         return at_site.project(rows) if given.among_own else at_site.transform(rows), ""
@@ -114,7 +114,7 @@ def _scores(given: argparse.Namespace, result: PCAResult | Projection, rows: Any
 
 
 def of_site(result: PCAResult, given: argparse.Namespace, every: Mapping[Any, Any]) -> PCAResult:
-    """The result for rows of one site, of a run that subtracts the means of each site, or harmonizes sites.
+    """Return the result for rows of one site, after a run with --adjust site or --harmonize.
 
     Parameters
     ----------
@@ -160,7 +160,7 @@ def of_site(result: PCAResult, given: argparse.Namespace, every: Mapping[Any, An
 
 
 def _part(given: argparse.Namespace) -> Projection | None:
-    """What a party of a run over columns projects by, where its own file is given; else None."""
+    """Return the projection of a party of a run over columns, if its file is given, else None."""
     from flower_pca.vertical.result import ColumnsResult
 
     with suppress(FileNotFoundError):  # Another reader reports a missing file.
@@ -170,7 +170,7 @@ def _part(given: argparse.Namespace) -> Projection | None:
 
 
 def _whose(result: PCAResult | Projection, given: argparse.Namespace, site: str) -> str:
-    """Whose components they are along, where some are shared and others a client's own."""
+    """Describe whose components the scores are along, if some are shared and some belong to a client."""
     from flower_pca.results.personal import PersonalResult
 
     if not isinstance(result, PersonalResult):
@@ -186,7 +186,7 @@ def _whose(result: PCAResult | Projection, given: argparse.Namespace, site: str)
     return f"{shared}, and a client's own in {given.local}"
 
 
-_SHOWN: Final = 40  # lines of the table; the file has all
+_SHOWN: Final = 40  # lines of the printed table; the file has all
 _EPILOG: Final = """\
 exit codes: 0 all rows are scored, whether any is beyond a limit or not; 1 with --fail-above, more are than that;
 2 bad usage or input
@@ -231,7 +231,7 @@ def add_score(commands: Any) -> None:
 
 
 def argument_of_sites(parser: argparse.ArgumentParser) -> None:
-    """--partition, of rows for a result."""
+    """Add --partition, for rows to compare with a result."""
     parser.add_argument(
         "--partition",
         metavar="SPEC",
@@ -240,7 +240,7 @@ def argument_of_sites(parser: argparse.ArgumentParser) -> None:
 
 
 def _arguments_of_limits(parser: argparse.ArgumentParser) -> None:
-    """Which limits there are, and of whose rows."""
+    """Add the options about limits."""
     parser.add_argument(
         "--level",
         type=common.share,
@@ -264,7 +264,7 @@ def _arguments_of_limits(parser: argparse.ArgumentParser) -> None:
 
 
 def run_score(given: argparse.Namespace) -> int:
-    """Score, write the files, print the anomalies; 1 if there are more than `--fail-above`."""
+    """Score rows, write the files, and print anomalies. Return 1 if there are more than `--fail-above`."""
     out = given.out and _file(given.out, (".csv",))
     picture = given.picture and _file(given.picture, (".svg", ".png"))
     if given.fail_above is not None:
@@ -289,7 +289,7 @@ def run_score(given: argparse.Namespace) -> int:
         from flower_pca.plots import monitored
 
         monitored.spe_against_t2(scored, limits, picture)
-        picture.chmod(0o600)  # it shows each row
+        picture.chmod(0o600)  # The picture shows each row.
     if given.json:
         placed = [(a, places[a.site][a.row]) for a in found]
         plain = [{**asdict(a), **dict(zip(_PLACE, place, strict=True))} for a, place in placed]
@@ -303,7 +303,7 @@ def run_score(given: argparse.Namespace) -> int:
 
 
 def _require_by_site(result: PCAResult) -> None:
-    """Refuse what is known of one site, if the result scores rows of all sites alike."""
+    """Refuse local results of a site if the result scores rows of all sites alike."""
     if not result.is_by_site:
         raise ConfigError(
             "The run has neither subtracted the means of each site nor harmonized sites, so rows of all sites are "
@@ -312,7 +312,7 @@ def _require_by_site(result: PCAResult) -> None:
 
 
 def sites_of(given: argparse.Namespace, result: PCAResult) -> tuple[dict[Any, Any], str]:
-    """The rows of each site, by its name; and the column that names them, where it was found and not asked for."""
+    """Return the rows of each site by name, and the column with the names if the user did not name it."""
     from flower_pca.data import partition
 
     require_whole_rows(given.data, result)
@@ -332,7 +332,7 @@ def sites_of(given: argparse.Namespace, result: PCAResult) -> tuple[dict[Any, An
 
 
 def require_whole_rows(data: str, result: PCAResult) -> None:
-    """Refuse a folder of parties' tables, no one of which has all columns of such a result."""
+    """Refuse a folder of parties' tables, because no table in it has all columns."""
     if result.config.get("partitioned_by") == "columns" and Path(data).expanduser().is_dir():
         raise ConfigError(
             f"{data} is a folder, and the result of a run over columns needs one table with all columns. To project "
@@ -341,7 +341,7 @@ def require_whole_rows(data: str, result: PCAResult) -> None:
 
 
 def _with_ids(given: argparse.Namespace, result: PCAResult, beside: Sequence[str]) -> Any:
-    """The rows with these columns beside them; and whose they are, where a column is called so."""
+    """Return the rows with these columns beside them, and with ids if a column is called like an identifier."""
     from flower_pca.data import sources
 
     data, features, gaps = given.data, None, common.gaps_of(given)
@@ -349,14 +349,14 @@ def _with_ids(given: argparse.Namespace, result: PCAResult, beside: Sequence[str
         features = [*result.columns_needed_]
     table = sources.table_with(data, features, beside=beside, gaps=gaps)
     called = [name for name in output.columns_beside(data, features, gaps) if is_called_identifier(name)]
-    with suppress(ConfigError):  # The columns of some files cannot go beside the rows.
+    with suppress(ConfigError):  # Some kinds of files cannot keep columns beside the rows.
         for name in called[:1]:
             return sources.table_with(data, features, beside=(*beside, name), gaps=gaps).with_ids(name)
     return table
 
 
 def _column_of_sites(data: str, table: Any, result: PCAResult) -> str:
-    """A column beside those of the result that is called site, or that holds names of the run's own sites only."""
+    """Return an extra column that is called site, or that only holds names of the run's sites."""
     from flower_pca.data import sources
 
     features = set[str]()
@@ -374,7 +374,7 @@ def _column_of_sites(data: str, table: Any, result: PCAResult) -> str:
 
 
 def _file(path: Path, endings: Sequence[str]) -> Path:
-    """The file to write: what would keep it from being written is found first."""
+    """Return the file to write, and refuse it before the work if it cannot be written."""
     place = path.expanduser().absolute()
     checks.parent(place.name, place)
     if place.suffix.lower() not in endings:
@@ -386,11 +386,11 @@ def _file(path: Path, endings: Sequence[str]) -> Path:
 
 
 _PLACE: Final = ("id", "file")
-_Places = Mapping[Any, Sequence[tuple[str, str]]]  # From a site to the places of its rows.
+_Places = Mapping[Any, Sequence[tuple[str, str]]]  # from a site to the id and file of each of its rows
 
 
 def _write(path: Path, places: _Places, scored: Mapping[Any, RowScores], found: Sequence[Anomaly]) -> None:
-    """One line for each row, with its file and site; of those beyond a limit, which and why."""
+    """Write a line for each row, with its file and site. For rows beyond a limit, add which limit and why."""
     why: dict[tuple[Any, int], list[Anomaly]] = {}
     for anomaly in found:
         why.setdefault((anomaly.site, anomaly.row), []).append(anomaly)
@@ -405,7 +405,7 @@ def _write(path: Path, places: _Places, scored: Mapping[Any, RowScores], found: 
 
 
 def _places(rows: Any, n: int) -> list[tuple[str, str]]:
-    """Whose each row is, and the file that it is from; "" where that is not known."""
+    """Return the id and the file of each row, with "" if they are not known."""
     ids, origin = getattr(rows, "ids", None), getattr(rows, "origin", None)
     files = [""] * n
     if origin is not None:
@@ -415,7 +415,7 @@ def _places(rows: Any, n: int) -> list[tuple[str, str]]:
 
 
 def _print(found: Sequence[Anomaly], places: _Places, limits: Limits, rows: int, beyond: int, *, hint: str) -> None:
-    """The rows furthest beyond a limit, and how many there are."""
+    """Print the rows farthest beyond a limit, and how many there are."""
     worst = sorted(found, key=lambda anomaly: -anomaly.value / anomaly.limit)
     order = worst[:_SHOWN]
     if order:

@@ -1,4 +1,4 @@
-"""`flower-pca run`: the components of rows that are dealt out to simulated clients."""
+"""`flower-pca run`: compute the principal components of rows that are dealt out to simulated clients."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def add(commands: Any) -> None:
 
 
 def arguments_of_config(parser: argparse.ArgumentParser) -> None:
-    """What a run is asked, which another command may look at before."""
+    """Add the options that define a run. `flower-pca check` has them, too."""
     common.arguments_of_data(parser)
     common.argument_of_algorithm(parser)
     common.settings(
@@ -55,7 +55,7 @@ def arguments_of_config(parser: argparse.ArgumentParser) -> None:
 
 
 def _arguments_of_course(parser: argparse.ArgumentParser) -> None:
-    """How messages travel, where the run takes place, where it begins and what it keeps."""
+    """Add options about the course of a run: how messages travel, where it runs, its start, and what it keeps."""
     common.settings(parser, "wire")
     parser.add_argument(
         "--backend",
@@ -84,12 +84,12 @@ def _arguments_of_course(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Run, write the files, print the variances; 1 if the run ended short of its goal."""
+    """Run, write the files, and print the variances. Return 1 if the run ended short of its goal."""
     from flower_pca import assembly
     from flower_pca.simulation import simulate
 
     place = common.folder(given.out, data=given.data)
-    config = config_of(given)  # before the data is read, which may take long
+    config = config_of(given)  # A wrong option is an error before the data is read, which may take long.
     if given.save_local:
         by_site = config.harmonize is not None or SITE in config.adjust
         output.require_own(config.algorithm, given.partitioned_by, by_site=by_site)
@@ -121,7 +121,7 @@ def run(given: argparse.Namespace) -> int:
 
 @contextmanager
 def _going_on(checkpoint: Path | None) -> Iterator[None]:
-    """Who interrupts a run, or has a disk that is full, hears where its state is."""
+    """Add the path of the checkpoint to the error if the run is interrupted or the disk is full."""
     try:
         yield
     except (KeyboardInterrupt, OSError) as error:
@@ -135,7 +135,7 @@ def _going_on(checkpoint: Path | None) -> Iterator[None]:
 
 
 def _write(result: PCAResult, shards: list[Any], place: Path, given: argparse.Namespace) -> list[str]:
-    """Write the files of a result; and their names."""
+    """Write the files of a result. Return their names."""
     from flower_pca import report
     from flower_pca.vertical.result import ColumnsResult
 
@@ -155,7 +155,7 @@ def _write(result: PCAResult, shards: list[Any], place: Path, given: argparse.Na
 
 
 def config_of(given: argparse.Namespace) -> PCAConfig:
-    """What is asked; ranges make a budget whole that leaves the clip to them."""
+    """Return the configuration of the run. If --dp has no clip, the ranges determine it."""
     from flower_pca import assembly
 
     if given.ranges is None:
@@ -170,7 +170,10 @@ def config_of(given: argparse.Namespace) -> PCAConfig:
 
 
 def _budget(text: str | None) -> DP | None:
-    """The budget without ranges; without a bound on the length of a row, the error names the option that gives it."""
+    """Return the privacy budget before ranges are added.
+
+    If rows have no bound, the error names an option that gives one.
+    """
     try:
         return DP.of(text)
     except ConfigError as error:
@@ -184,7 +187,7 @@ def _budget(text: str | None) -> DP | None:
 
 
 def _history(result: PCAResult, path: Path) -> None:
-    """One line for each message; the metrics of all stages have a column each."""
+    """Write a line for each message, with a column for each metric of any stage."""
     records = result.history.to_json()
     metrics = list(dict.fromkeys(name for record in records for name in record["metrics"]))
     plain = ("number", "stage", "asked", "answered", "bytes_down", "bytes_up", "seconds")

@@ -1,4 +1,4 @@
-"""`flower-pca track`: follow the subspace of a file's rows, dealt to clients, and draw it."""
+"""`flower-pca track`: follow the subspace of a file's rows that are dealt to clients, and draw it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ examples:
 
 
 def add(commands: Any) -> None:
-    """Add the subcommand to those of the parser."""
+    """Add the command to the parser."""
     words = "follow the subspace of rows over time, through gaps and outliers"
     parser = commands.add_parser(
         "track",
@@ -76,7 +76,7 @@ def add(commands: Any) -> None:
 
 
 def _add_rows(parser: argparse.ArgumentParser) -> None:
-    """Where the rows of a step come from, and how many steps there are."""
+    """Add the options about the rows of a step, and the number of steps."""
     parser.add_argument(
         "data",
         metavar="DATA",
@@ -112,7 +112,7 @@ def _add_rows(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_detection(parser: argparse.ArgumentParser) -> None:
-    """Whether changes are looked for, and what counts as one."""
+    """Add the options about the detection of changes."""
     parser.add_argument("--detect", action="store_true", help="look for changes")
     parser.add_argument(
         "--threshold", type=float, metavar="W", help="the statistic that is a change (default: learnt from the rows)"
@@ -131,7 +131,7 @@ def _add_detection(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_files(parser: argparse.ArgumentParser) -> None:
-    """Where steps, the page, the state and the result are written to."""
+    """Add the options about files for steps, the page, the state and the result."""
     parser.add_argument(
         "--events", type=Path, metavar="FILE", help="append a line of JSON to this file once a step is over"
     )
@@ -160,7 +160,7 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Print the table, and where basis and picture are."""
+    """Track, print the table, and print where the files are."""
     _check(given)
     if given.steps is not None:
         checks.integer("--steps", given.steps, least=1)
@@ -172,13 +172,13 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _result(given: argparse.Namespace, tracker: Tracker, checkpoint: Path | None, title: str) -> TrackingResult:
-    """The result of the run; of one that follows a folder and is broken off, up to then."""
+    """Return the result of the run. If a run that follows a folder is interrupted, it covers the steps up to then."""
     from flower_pca.masking import MaskedSums
     from flower_pca.report.live import watching
     from flower_pca.simulation import track
 
     newest: list[StepRecord] = []
-    mask = MaskedSums.of(given.mask)  # before the data are looked at
+    mask = MaskedSums.of(given.mask)  # A wrong option is an error before the data is read.
     inbox = _inbox(given) if given.follow else None
     streams = _streams(given) if inbox is None else inbox.streams()
     common.enough(mask, len(streams))
@@ -215,7 +215,7 @@ def _result(given: argparse.Namespace, tracker: Tracker, checkpoint: Path | None
 
 
 def _write(result: TrackingResult, tracker: Tracker, place: Path, title: str) -> None:
-    """Write the files of a result, and say what and where they are."""
+    """Write the files of a result, and print what and where they are."""
     from flower_pca import report
 
     lines = [result.table(), str(result.status)]
@@ -230,7 +230,7 @@ def _write(result: TrackingResult, tracker: Tracker, place: Path, title: str) ->
 
 
 def _check(given: argparse.Namespace) -> None:
-    """Refuse options that do not go together."""
+    """Refuse options that do not work together."""
     if given.batch is not None or not given.follow:
         checks.integer("--batch", given.batch, least=1)
     if given.clients is not None and given.follow:
@@ -263,7 +263,7 @@ def _tracker(given: argparse.Namespace) -> Tracker:
 
 
 def _inbox(given: argparse.Namespace) -> Inbox:
-    """The folder to follow; what is said of its files goes to standard error at once."""
+    """Return the folder to follow. Remarks about its files go to stderr at once."""
     from flower_pca.data.inbox import Inbox
 
     interval = 60.0
@@ -282,7 +282,7 @@ def _inbox(given: argparse.Namespace) -> Inbox:
 
 
 def _streams(given: argparse.Namespace) -> list[Any]:
-    """A stream of every file of a folder, each with an equal part of a step; else by `deal`."""
+    """Return a stream for each file of a folder, with an equal part of each step, or deal one table to clients."""
     from flower_pca.data import partition, sources
     from flower_pca.data.reading import no_rows
     from flower_pca.hints import faults
@@ -312,12 +312,12 @@ def _streams(given: argparse.Namespace) -> list[Any]:
 
 @contextmanager
 def _end_on_signal() -> Iterator[None]:
-    """What a service manager sends to end a run is Ctrl-C."""
+    """Treat the signal with which a service manager ends a run like Ctrl-C."""
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    # Python lets no other thread say what becomes of a signal.
+    # Only the main thread may set signal handlers.
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -340,14 +340,14 @@ def _say(words: str) -> None:
 
 
 def deal(rows: Any, batch: int, clients: int) -> list[list[Any]]:
-    """The batches of every client: of each `batch` rows all get an equal part in turn."""
+    """Split rows into batches of `batch` rows, and each batch into equal parts, one for each client."""
     steps = range(0, len(rows), batch)
     return [[part if len(part) else None for part in (rows[s : s + batch][k::clients] for s in steps)]
             for k in range(clients)]  # fmt: skip
 
 
 def _checkpoint(given: argparse.Namespace) -> Path | None:
-    """Where the state is kept, if anywhere; nothing is begun over one that is there, and none goes on by mistake."""
+    """Return the file of the state, or None. Refuse to overwrite one, and to resume without --resume."""
     if given.checkpoint is None:
         if given.resume:
             raise ConfigError("--resume needs the file to go on from. Add --checkpoint FILE.")
@@ -375,7 +375,7 @@ def _changes(result: TrackingResult, tracker: Tracker) -> str:
 
 
 def _aloud(on_step: Callable[[StepRecord], None], newest: list[StepRecord]) -> Callable[[StepRecord], None]:
-    """Return a callback that calls `on_step`, and prints every change that is declared to standard error."""
+    """Return a callback that calls `on_step`, and prints every declared change to stderr."""
 
     def after(record: StepRecord) -> None:
         newest[:] = [record]
@@ -391,5 +391,5 @@ def _picture(result: TrackingResult, path: Path, place: Path) -> str:
 
     try:
         return f"picture           {place / subspace_change(result, path).name}"
-    except ConfigError as error:  # everything else has been done without matplotlib
+    except ConfigError as error:  # Everything else works without matplotlib.
         return f"no picture: {error}"

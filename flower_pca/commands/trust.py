@@ -1,6 +1,4 @@
-"""What sites agree on before a run: `flower-pca rules`, `flower-pca audit`, `flower-pca keys`; and what a node erases
-after it: `flower-pca forget`.
-"""
+"""Commands for the administrator of a site: `flower-pca rules`, `audit`, `keys`, and `forget`, which erases data."""
 
 from __future__ import annotations
 
@@ -38,7 +36,7 @@ def add_rules(commands: Any) -> None:
 
 
 def run_rules(given: argparse.Namespace) -> int:
-    """Print what the rules come to."""
+    """Print the page of rules."""
     from flower_pca.audit.sentences import telling
     from flower_pca.clients.policy.rules import Rules
 
@@ -57,7 +55,7 @@ def run_rules(given: argparse.Namespace) -> int:
 
 
 def config(words: list[str]) -> dict[str, Any]:
-    """The keys and values of a node-config."""
+    """Read the keys and values of a node-config."""
     if len(words) == 1 and words[0].endswith(".toml"):
         text = Path(words[0]).expanduser().read_text(encoding="utf-8")
     else:
@@ -91,11 +89,11 @@ def add_audit(commands: Any) -> None:
 
 
 def run_audit(given: argparse.Namespace) -> int:
-    """Run the audit, write the files, print the table."""
+    """Run the audit, write the files, and print the table."""
     from flower_pca.audit import audit
 
     place = common.folder(given.out, data=given.data)
-    registry.make(given.algorithm)  # before the data is read, which may take long
+    registry.make(given.algorithm)  # A wrong spec is an error before the data is read, which may take long.
     if given.missing != "error":
         raise ConfigError("An audit cannot handle missing values. Fill them before the audit, and leave --missing out.")
     shards = common.clients_of(given)
@@ -128,7 +126,7 @@ def run_audit(given: argparse.Namespace) -> int:
 
 
 _TO_COME: Final = "the list of keys of all sites, which is still to be given"
-_PORT: Final = 8000  # a SuperLink's default
+_PORT: Final = 8000  # the default port of a SuperLink
 _NEXT: Final = """\
 Wrote certificates and keys for {nodes} to {folder}.
   ca.crt        to every node, and to whoever starts runs
@@ -183,7 +181,7 @@ def run_keys(given: argparse.Namespace) -> int:
     if ":" in host:
         host = f"[{host}]"
     register = [f"  flwr supernode register {shlex.quote(str(public))} pca" for public in wrote.publics]
-    # Nodes on one machine, as in a trial, need a port each.
+    # Nodes on one machine, for example in a trial, need different ports.
     join = [
         f"  flower-supernode --superlink {host}:{_PORT} --port {_PORT + 1 + i} --root-certificates {ca} \\\n"
         f"    --auth-supernode-private-key {shlex.quote(str(node))} "
@@ -246,7 +244,7 @@ def add_forget(commands: Any) -> None:
 
 
 def run_forget(given: argparse.Namespace) -> int:
-    """Say what there is to erase; erase it, if that is confirmed."""
+    """Say what can be erased, and erase it if that is confirmed."""
     from flower_pca.clients.policy.rules import Rules
     from flower_pca.clients.storage.erasure import HOLDS, USUAL, Shelf
 
@@ -269,7 +267,7 @@ def run_forget(given: argparse.Namespace) -> int:
 
 
 def _checkpoint(given: argparse.Namespace) -> int:
-    """The same of a checkpoint, with its newest message, its columns and the steps of a tracker beside it."""
+    """Erase a checkpoint, with its newest message, its columns and the steps of a tracker beside it."""
     path = given.checkpoint.expanduser()
     beside = (path.with_name(f"{path.name}.{what}") for what in ("newest", "columns", "steps"))
     there = [one for one in (path, *beside) if one.is_file()]

@@ -5,7 +5,7 @@ is 1 in the rows with that level and 0 in the others. If a run names such column
 provides them, with zeros for levels that it does not have. So sites exchange levels as names of columns, and everything
 that works with numeric columns works with levels.
 
-read_levels, plain_levels  the levels that a caller asks for, and the same as plain values
+    read_levels, plain_levels  the levels that a caller asks for, and the same as plain values
     Coding             the levels of a run: the columns that they become, and what sites agree on before
     levels_in          the levels of a column at a site
     code               a site's rows with indicators of its levels, with rare levels merged

@@ -1,1 +1,1 @@
-"""Steps over a stream: subspaces that move, followed through gaps and outliers."""
+"""Subspace tracking: follow a moving subspace over a stream, despite missing values and outliers."""

@@ -1,9 +1,8 @@
-"""A client's half of tracking: take the batch of a step, complete it, and answer products with it.
+"""A client's half of tracking: take the batch of a step, complete it, and answer with its products.
 
-`respond` is the whole half: a new step takes a batch from the stream, a new lap completes it, and
-every message is answered by a product with the completed rows. What is missing, and which entries
-are outliers, the tracker's `complete` decides. `add_aligned` adds up the first answers, in which a
-client without rows does not know how long they are.
+`respond` is the whole half. A new step takes a batch from the stream, a new lap completes it again, and every message
+is answered by a product with the completed rows. The tracker's `complete` fills missing entries and finds outliers.
+`add_aligned` adds up the first answers, because a client without rows does not know the number of columns.
 """
 
 from __future__ import annotations
@@ -23,18 +22,18 @@ from flower_pca.core.stage import Arrays, Merge, add
 from flower_pca.rows import gaps
 from flower_pca.rows.stream import NO_CURSOR, Completion, Stream, Widest
 
-# once a batch is completed
+# Names in a client's memory of a completed batch.
 _MEASURED: Final = ("rows", "misfit", "energy", "deficient", "outliers", "missing")
 COUNTS = ("rows", "left", "misfit", "energy", "deficient", "outliers", "missing")
-# The sums that come with a message that asks for `columns`.
+# The sums of a message that asks for `columns`.
 BY_COLUMN: Final = ("column_seen", "column_sums", "column_squares")
 
 
 @dataclass(frozen=True)
 class Filling:
-    """A completed batch, where its outliers are, and how well the basis fits what was kept.
+    """A completed batch, the places of its outliers, and how well the basis fits the other entries.
 
-    `columns` are the sums of `BY_COLUMN`, (3, d), where they are asked for.
+    `columns` are the sums of `BY_COLUMN`, (3, d), if they were requested.
     """
 
     rows: Array
@@ -50,10 +49,10 @@ Complete: TypeAlias = Callable[[Arrays, Array, Array, Array, Array | None], Fill
 
 
 def respond(arrays: Arrays, data: Stream, memory: Arrays, complete: Complete) -> tuple[Arrays, Arrays]:
-    """What a client returns and keeps; `complete` fills the gaps of rows from a basis.
+    """Return the answer of a client and its new memory. `complete` fills the missing entries of rows from a basis.
 
-    Kept are the batch and its completion, which the further messages of a step ask for, and where a
-    queue stands. A client that has lost them takes the batch anew.
+    The memory holds the batch and its completion, for further messages of the step, and the position in a queue. If a
+    client has lost its memory, it takes the batch again.
     """
     step, lap = int(arrays["step"]), int(arrays["lap"])
     newest = memory.get("at", np.array([-1, 0]))
@@ -63,7 +62,7 @@ def respond(arrays: Arrays, data: Stream, memory: Arrays, complete: Complete) ->
             f"columns than rows. {ASK_SERVER}"
         )
     if arrays["refine"] and "P" in arrays and newest[0] == step - 1 and "found" in memory:
-        # the batch of the step before again, with the basis found from it; its outliers stay
+        # The previous batch is completed again, with the basis found from it. Its outliers stay.
         Y = memory["Y"]
         again = complete(arrays, *gaps.without(Y), arrays["P"], memory["found"])
         _hand_back(data, int(newest[0]), again, Y)
@@ -78,17 +77,17 @@ def respond(arrays: Arrays, data: Stream, memory: Arrays, complete: Complete) ->
 
 
 def _next_batch(step: int, data: Stream, memory: Arrays, *, pools: bool) -> Arrays:
-    """The memory with the batch of a step; before any basis, beside what it has had.
+    """Return the memory with the batch of a step. Before there is a basis, keep earlier rows, too.
 
-    Rows that were too few to begin with would be lost otherwise. Zeros are not kept: they begin
-    nothing.
+    Otherwise rows would be lost if the first batches have too few rows to begin with. Rows of zeros are not kept,
+    because no basis can begin with them.
     """
     taken = data.take(step, memory.get("cursor", NO_CURSOR))
     before = memory.get("Y")
     at = np.array([step, -1])
     left = np.array(taken.left)
     memory = {"at": at, "left": left, "cursor": taken.cursor}
-    batch = taken.rows  # a copy that is its own already
+    batch = taken.rows  # The rows are a copy already.
     if before is not None and pools and np.nansum(before**2) > 0.0:
         memory["before"] = np.array(len(before))
         if batch is not None:
@@ -101,9 +100,9 @@ def _next_batch(step: int, data: Stream, memory: Arrays, *, pools: bool) -> Arra
 
 
 def lasting(memory: Arrays) -> Arrays:
-    """What of a memory follows from the stream and the number of the step alone: the batch, and where a queue stands.
+    """Return the part of a memory that depends on the stream and the step only: the batch and the queue position.
 
-    Its completion is made anew by the next message, which brings the basis.
+    The next message brings the basis to complete the batch again.
     """
     if "at" not in memory:
         return {}
@@ -113,7 +112,7 @@ def lasting(memory: Arrays) -> Arrays:
 
 
 def resume(memory: Arrays, data: Stream) -> Arrays:
-    """The memory of a client whose stream has been made anew: with the same rows so far, and maybe more to come."""
+    """Return the memory of a client with a new stream object, which must have the same rows so far."""
     if "at" not in memory or not data.at_rest:
         return memory
     step = int(memory["at"][0])
@@ -133,7 +132,7 @@ def resume(memory: Arrays, data: Stream) -> Arrays:
 
 def _complete_batch(arrays: Arrays, data: Stream, Y: Array, complete: Complete) -> Arrays:
     Y0, gone = gaps.without(Y)
-    # Of what was observed: the gaps are filled in place below.
+    # This is measured before the missing entries are filled in place.
     energy = float(np.vdot(Y0, Y0))
     if "P" in arrays:
         require_columns(len(arrays["P"]), Y.shape[1], data.who)
@@ -152,7 +151,7 @@ def _complete_batch(arrays: Arrays, data: Stream, Y: Array, complete: Complete) 
 
 
 def require_columns(columns: int, own: int, who: str) -> None:
-    """Require of rows that they are as long as those that the run has had so far."""
+    """Require rows to have as many columns as the rows of the run so far."""
     if columns != own:
         raise DataError(
             f"The rows of {who} have {labels.count(own, 'column')}, and the run has had {columns} so far. Align the "
@@ -161,15 +160,15 @@ def require_columns(columns: int, own: int, who: str) -> None:
 
 
 def _answer(arrays: Arrays, memory: Arrays, widest: Widest | None) -> Arrays:
-    """L'(L B), or (I - PP')L'(L (I - PP')B), and counts."""
+    """Return L'(L B), or (I - PP')L'(L (I - PP')B), and counts."""
     if "Y" not in memory:
-        # A client without rows may not know how long they are.
+        # A client without rows may not know the number of columns.
         d, width = shape_of(arrays)
         if d is None or width is None:
             S = np.zeros((0, int(arrays["width"])))
         else:
             S = np.zeros((d, width))
-        # Even without rows: what is left says when a run ends, and a sum needs the other names too.
+        # `left` decides when a run ends, even without rows, and a sum needs the other names, too.
         answer = {"S": S, **{name: np.array(0.0) for name in COUNTS}, "left": memory["left"]}
         if "columns" in arrays:
             answer |= {name: np.zeros(len(arrays["P"])) for name in BY_COLUMN}
@@ -193,14 +192,14 @@ def _answer(arrays: Arrays, memory: Arrays, widest: Widest | None) -> Arrays:
 
 
 def sums_by_column(Y: Array, gone: Array) -> Array:
-    """For each column how many entries were observed, their sum and their squares, (3, d); Y has zeros in gaps."""
+    """Return for each column the number of observed entries, their sum and their squares, (3, d). Y is zero at gaps."""
     d = Y.shape[1]
     seen = len(Y) - np.bincount(gone % d, minlength=d)
     return np.stack([seen, Y.sum(axis=0), np.einsum("ij,ij->j", Y, Y)])
 
 
 def shape_of(arrays: Arrays, d: int | None = None) -> Shape:
-    """The shape of the product that a message asks for; open while the width is not known."""
+    """Return the shape of the product that a message asks for. It is open while the width is unknown."""
     if "block" in arrays:
         return arrays["block"].shape
     if "d" in arrays:
@@ -225,7 +224,7 @@ def _hand_back(data: Stream, step: int, filled: Filling, Y: Array) -> None:
 
 
 def fault_of(reply: Arrays) -> str:
-    """What is wrong with the counts of an answer, after "An answer"; "" if nothing is."""
+    """Describe what is wrong with the counts of an answer, to follow "An answer". Return "" if nothing is."""
     counts = {name: float(reply[name]) for name in COUNTS if name in reply}
     if min(counts.values(), default=0.0) < 0.0:
         return "has a count below 0"
@@ -236,7 +235,7 @@ def fault_of(reply: Arrays) -> str:
 
 
 def with_each(merge: Merge) -> Merge:
-    """`merge`, which beside its total keeps the counts of each client, in the order of COUNTS, under "each"."""
+    """Return a merge that also keeps the counts of each client, in the order of COUNTS, under "each"."""
 
     def merge_each(total: Any, client: int, reply: Arrays) -> Any:
         both = merge(total, client, reply)
@@ -250,7 +249,7 @@ def with_each(merge: Merge) -> Merge:
 
 
 def add_aligned(total: Arrays | None, client: int, reply: Arrays) -> Arrays:
-    """The sum of answers to a first message, to which clients without rows answer with a product of no length."""
+    """Add an answer to a first message. A client without rows answers with a product of length zero."""
     if total is None:
         return add(None, client, reply)
     S = total["S"]
@@ -259,7 +258,9 @@ def add_aligned(total: Arrays | None, client: int, reply: Arrays) -> Arrays:
 
 
 def _as_long(S: Array, other: Array) -> Array:
-    """S with as many rows as another client's: one without rows at the first step does not know how long they are."""
+    """Return S, or zeros like the other S if it has length zero, because a client without rows does not know the
+    columns.
+    """
     if len(S) and len(other) and len(S) != len(other):
         raise ProtocolError(
             f"The rows of this client have {labels.count(len(S), 'column')}, and those of the clients before it have "

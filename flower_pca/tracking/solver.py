@@ -1,4 +1,4 @@
-"""Leading eigenvectors of a sum over the clients, from a warm start: what one step of tracking asks of its messages."""
+"""Leading eigenvectors of a sum over the clients, from a warm start: the solver within a step of tracking."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy as np
 from flower_pca.base import linalg
 from flower_pca.base.linalg import Array, Power
 
-# a Ritz value so far below the first has no power step to gain from
+# If a Ritz value is so far below the first, a power step gains nothing from it.
 _NULL: Final = 1e-8
-# error that rounding may leave, that of masks' fixed point included
+# the error that rounding may leave, including the fixed point of masks
 _ROUNDED: Final = 1e-8
 _TINY: Final = float(np.finfo(float).tiny)
 _EPS: Final = float(np.finfo(float).eps)
@@ -20,32 +20,32 @@ _EPS: Final = float(np.finfo(float).eps)
 
 @dataclass(frozen=True)
 class Solver:
-    """r leading eigenvectors of C = sum of L'L, from products C B with the block B sent last.
+    """The r leading eigenvectors of C = sum of L'L, from products C B with the block B sent last.
 
     Attributes
     ----------
     r : int
-        How many are wanted.
+        The number of wanted eigenvectors.
     Q, CQ, T : ndarray
-        What a Krylov space has learnt, and T = Q'CQ; without columns for the power method.
+        The Krylov basis, its product, and T = Q'CQ. They have no columns for the power method.
     power : Power or None
-        The power method; None for a Krylov space.
+        The state of the power method, or None for a Krylov space.
     block : ndarray
-        What to send next, once `onward` has been asked; before that what was sent last.
+        The block to send next after a call of `onward`, else the block sent last.
     heard : ndarray or None
         The product of the block sent last.
     products : int
-        Messages so far.
+        The number of messages so far.
     error : float
         Estimated sine of the angle to the true space, ||residual|| / gap.
     values : ndarray or None
         Ritz values, largest first, at most r + 1.
     stuck : bool
-        Whether the power method's error has not fallen any more, and is as small as rounding may leave it.
+        Whether the error of the power method no longer falls and is small enough to be rounding.
     Z, CZ : ndarray or None
-        The first r Ritz vectors, until `onward` has been asked; their products, from a Krylov space.
+        The first r Ritz vectors, until a call of `onward`, and in a Krylov space their products.
     whole : tuple or None
-        From a Krylov space all Ritz values and the eigenvectors of T, likewise until then.
+        In a Krylov space, all Ritz values and the eigenvectors of T, until a call of `onward`.
     """
 
     r: int
@@ -65,17 +65,17 @@ class Solver:
 
     @classmethod
     def krylov(cls, start: Array, *, r: int) -> Solver:
-        """A Krylov space that begins with these orthonormal columns, r or more."""
+        """Start a Krylov space with these orthonormal columns, r or more."""
         none = start[:, :0]
         return cls(r, none, none, np.zeros((0, 0)), None, start)
 
     @classmethod
     def by_power(cls, start: Array, *, r: int) -> Solver:
-        """The power method from these r orthonormal columns."""
+        """Start the power method from these r orthonormal columns."""
         return replace(cls.krylov(start, r=r), power=Power.of(start))
 
     def step(self, S: Array, qr_every: int) -> Solver:
-        """After S = C block (and noise, maybe)."""
+        """Return the solver after it has received S = C block, possibly with noise."""
         if self.power is None:
             return self._extend(S)
         products = self.products + 1
@@ -83,10 +83,10 @@ class Solver:
             power = self.power.step(S, qr_every)
             return replace(self, power=power, block=power.block, products=products)
         values, Z, CZ, residuals = linalg.rayleigh_ritz(self.block, S)
-        # The value after the r-th is not known here: it is taken for 0 in the gap, as `_gap` does.
+        # The next value is not known here. The gap takes it as 0, like `_gap`.
         largest = max(float(values[-1]), _TINY)
         error = float(linalg.column_norms(residuals[:, None])[0]) / largest
-        # the columns are in the order of the values from here on
+        # From here on, columns are in the order of their values.
         power = replace(self.power, U=Z).step(CZ, qr_every)
         return replace(
             self,
@@ -101,14 +101,14 @@ class Solver:
 
     @property
     def beyond(self) -> float:
-        """The largest Ritz value in what is orthogonal to the first r columns sent; 0 where it is not known."""
+        """The largest Ritz value orthogonal to the first r columns sent, or 0 if it is not known."""
         inner = self.T[self.r :, self.r :]
         if len(inner):
             return float(np.linalg.eigvalsh((inner + inner.T) / 2)[-1])
         return 0.0
 
     def ritz_pairs(self) -> tuple[Array, Array]:
-        """All Ritz vectors that there are, and their values."""
+        """Return all Ritz vectors and their values."""
         if self.whole is not None:
             values, W = self.whole
             return self.Q @ W, values
@@ -118,16 +118,16 @@ class Solver:
 
     @property
     def inside(self) -> float:
-        """The sum of the squares of the rows within the first r columns sent, in a Krylov space."""
+        """The sum of the rows' squares within the first r columns sent, in a Krylov space."""
         return float(np.trace(self.T[: self.r, : self.r]))
 
     def find(self, *, tol: float, products: int, squares: float) -> tuple[Array, Array] | None:
-        """What `estimate` tells, once that is as good as asked for or the messages are used up; None before.
+        """Return `estimate` once it is accurate enough or the messages are used up, else None.
 
-        `squares` is the trace of C, or more. Ritz values are no larger than eigenvalues, so no
-        eigenvalue after the first r exceeds what they leave of the trace. A power step takes the
-        tangent of the angle down by that over the r-th, and the basis is one beyond what the error
-        speaks of; a channel's noise it does not take down, so the power method goes by the error.
+        `squares` is the trace of C, or an upper bound. Ritz values are no larger than eigenvalues, so no eigenvalue
+        after the first r exceeds what the Ritz values leave of the trace. A power step reduces the tangent of the angle
+        by the ratio of this bound to the r-th value, and the basis is one power step ahead of the error estimate. Noise
+        of a channel does not shrink in this way, so the power method uses the error itself.
         """
         if self.values is None or (self.power is not None and self.power.inside):
             return None
@@ -144,24 +144,27 @@ class Solver:
         return None
 
     def estimate(self) -> tuple[Array, Array]:
-        """The basis, d x r, one power step beyond what the error speaks of, and its values, in one order."""
+        """Return the basis, d x r, and its values, largest first.
+
+        The basis is one power step ahead of the error estimate.
+        """
         assert self.values is not None
         values = self.values[: self.r]
         if self.power is not None:
             return self.power.block, values
         assert self.Z is not None
         assert self.CZ is not None
-        # Without C z, this tells nothing.
+        # The product is zero here, so it shows no direction.
         full = values > _NULL * max(float(values[0]), _TINY)
         Z = self.CZ / np.where(full, values, 1.0)
         if not full.all():
             Z = np.where(full, Z, self.Z)
-        # |Cz|^2 / z'Cz, half a power step beyond z'Cz
+        # |Cz|^2 / z'Cz is half a power step ahead of z'Cz.
         values = np.where(full, values * np.einsum("ij,ij->j", Z, Z), values)
         return linalg.polish(Z), np.sort(values)[::-1]
 
     def onward(self) -> Solver:
-        """With the next block to send."""
+        """Return the solver with the next block to send."""
         if self.power is not None:
             return self
         assert self.heard is not None
@@ -172,16 +175,16 @@ class Solver:
 
     @property
     def _noise(self) -> float:
-        """What traces may be off by: a sum that rounding, masks or a channel have changed is no longer symmetric."""
+        """The possible error of traces. Rounding, masks or a channel make T unsymmetric, which shows their size."""
         skew = float(np.linalg.norm(self.T - self.T.T))
         return skew + _EPS * float(np.trace(self.T))
 
     def _from_all(self, values: Array, W: Array, *, tol: float, squares: float) -> tuple[Array, Array] | None:
-        """The basis and values from all products at once, where those tell C well enough; or None.
+        """Return the basis and values from all products at once, or None if they do not determine C well enough.
 
-        F F' = CQ T^+ QC is what the rows have in the span of LQ, and all of C once that is as large
-        as there are rows. What it lacks is positive, so no larger than what its trace lacks; that
-        over the gap bounds the sine.
+        F F' = CQ T^+ QC is the part of C within the span of LQ, and all of C once that span is as large as the number
+        of rows. The missing part is positive semidefinite, so it is no larger than the missing part of the trace.
+        Divided by the gap, it bounds the sine.
         """
         full = values > _NULL * max(float(values[0]), _TINY)
         r, size = self.r, np.count_nonzero(full)
@@ -190,7 +193,7 @@ class Solver:
         scaled = W[:, full] / np.sqrt(values[full])
         F = self.CQ @ scaled
         lacking = abs(squares - float(np.vdot(F, F))) + self._noise
-        if lacking > max(tol, 64.0 * _EPS) * squares:  # more than any gap allows
+        if lacking > max(tol, 64.0 * _EPS) * squares:  # This is too much for any gap.
             return None
         exact, V = linalg.eigh_descending(F.T @ F)
         gap = _gap(exact, r) - lacking
@@ -230,21 +233,21 @@ class Solver:
 
 
 def _within(values: Array, tol: float, gap: float) -> float:
-    """The error that is small enough: tol, or what rounding leaves, which is more for a small gap."""
+    """Return the error that is small enough: tol, or what rounding leaves, which is more for a small gap."""
     rounding = 64.0 * _EPS * float(values[0])
     return max(tol, rounding / max(gap, _TINY))
 
 
 def _gap(values: Array, r: int) -> float:
-    """Between the r-th of these values and the next, which is taken for 0 where it is not known."""
+    """Return the gap between the r-th of these values and the next, which counts as 0 if it is not known."""
     following = float(values[r]) if len(values) > r else 0.0
     return float(values[r - 1]) - following
 
 
 def beside(P: Array, p: int, seed: int) -> Array:
-    """So many orthonormal columns orthogonal to those of P, in random directions that any machine draws alike.
+    """Draw orthonormal columns orthogonal to those of P, the same on every machine.
 
-    Their numbers lie between -1 and 1, which costs a fraction of `random_block`.
+    The drawn numbers lie between -1 and 1, which is much cheaper than `random_block`.
     """
     drawn = np.random.PCG64(seed).random_raw(len(P) * p)
     bits = drawn >> np.uint64(11)
@@ -253,10 +256,10 @@ def beside(P: Array, p: int, seed: int) -> Array:
     try:
         C = np.linalg.cholesky(columns.T @ columns)
         columns = columns @ np.linalg.inv(C).T
-        # Nothing cancelled below sqrt(d / 3), so all is exact.
+        # Nothing cancels below sqrt(d / 3), so everything is exact.
         if C.diagonal().min(initial=np.inf) > 0.3 * np.sqrt(len(P)):
             return np.asarray(columns)
     except np.linalg.LinAlgError:
-        # Where few directions are left beside P, those drawn may depend on each other.
+        # If few directions are left beside P, the drawn columns may be linearly dependent.
         columns = linalg.orth(columns)
     return linalg.polish(columns - P @ (P.T @ columns))

@@ -1,4 +1,4 @@
-"""STMiss and RobustTracking: a subspace that moves, followed through missing entries, and through sparse outliers."""
+"""STMiss and RobustTracking: follow a moving subspace despite missing entries, or despite sparse outliers, too."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ class STMiss(Tracker):
     reuse : int, default=0
         How often the batch is completed with its own basis and used again.
     detect, threshold, alarm_rate, update_length
-        See `Tracker`, as for all that follow.
+        See `Tracker`.
     solver, products, first_products, qr_every, tol, oversample, keep
-        What a step asks for, and what is kept.
+        See `Tracker`.
 
     Examples
     --------
@@ -70,10 +70,10 @@ class STMiss(Tracker):
 
 
 def complete(arrays: Arrays, Y: Array, gone: Array, P: Array, found: Array | None) -> Filling:
-    """The rows with their gaps filled, in place, by the span of P; entries known to be outliers count as gaps."""
+    """Fill the missing entries of rows in place from the span of P. Known outliers count as missing."""
     if found is not None:
         Y[found] = 0.0
-        # `gaps.fit` goes by places in ascending order, which this keeps.
+        # `gaps.fit` needs places in ascending order, which this keeps.
         gone = np.union1d(gone, np.flatnonzero(found))
     columns = None
     if "columns" in arrays:
@@ -81,7 +81,7 @@ def complete(arrays: Arrays, Y: Array, gone: Array, P: Array, found: Array | Non
     A, deficient = gaps.fit(P, Y, gone)
     rows = A @ P.T
     Y.ravel()[gone] = rows.ravel()[gone]
-    left = np.subtract(Y, rows, out=rows)  # zero in the gaps
+    left = np.subtract(Y, rows, out=rows)  # zero at missing entries
     return Filling(
         rows=Y,
         found=np.zeros(Y.shape, dtype=bool) if found is None else found,
@@ -92,21 +92,22 @@ def complete(arrays: Arrays, Y: Array, gone: Array, P: Array, found: Array | Non
 
 
 _PENALTY: Final = 50.0  # The penalty of the ADMM, for rows whose largest projected entry is 1.
-# change of s and of its dual at which a row is done, relative to the norm of its projection
+# A row is done if s and its dual change by at most this much, relative to the norm of the row's projection.
 _CLOSE: Final = 1e-4
 _STEPS: Final = 400
 _LOOK: Final = 5  # iterations between two looks at that change
 
 
 def modified_cs(P: Array, Y: Array, seen: Array, xi: Array | float) -> Array:
-    """Argmin ||s on the seen entries||_1 subject to ||Psi y - Psi s||_2 <= xi, with Psi = I - PP', for every row y.
+    """Minimize ||s on the seen entries||_1 subject to ||Psi y - Psi s||_2 <= xi, Psi = I - PP', for every row y.
 
-    With e = Psi(y - s) it is the least ||s||_1 under s + e + Pa = Psi y and ||e|| <= xi. ADMM
-    alternates s (a soft threshold, none on missing entries) with (e, a), which have a closed form:
-    with t = Psi y - s + u and q = Psi t,
-      g = s + max(0, 1 - xi / ||q||) q;  u = clip(g, +-1 / penalty);  s = g - u.
-    So an iteration is two thin products for all rows together. A row that is done leaves the batch.
-    Only the support of s is of use; s itself is accurate to about 1e-4 of its largest entry.
+    With e = Psi(y - s) it is the least ||s||_1 under s + e + Pa = Psi y and ||e|| <= xi. ADMM alternates s (a soft
+    threshold, none on missing entries) with (e, a), which have a closed form. With t = Psi y - s + u and q = Psi t,
+
+        g = s + max(0, 1 - xi / ||q||) q;  u = clip(g, +-1 / penalty);  s = g - u.
+
+    So an iteration costs two thin products for all rows together. Finished rows leave the batch. Only the support of s
+    is used. s itself is accurate to about 1e-4 of its largest entry.
 
     Reference: Narayanamurthy, Vaswani, Ramamoorthy 2022, Algorithm 4; Vaswani and Lu 2010.
     """
@@ -125,7 +126,7 @@ def modified_cs(P: Array, Y: Array, seen: Array, xi: Array | float) -> Array:
     for k in range(1, _STEPS + 1):
         g = (t @ P) @ across
         np.subtract(t, g, out=g)
-        # Where nothing of a row is left outside of P, there is no length to divide by.
+        # If nothing of a row is outside P, its length is 0.
         lengths = np.maximum(_norms(g), np.finfo(float).tiny)
         g *= np.maximum(0.0, 1.0 - radius / lengths)[:, None]
         g += s
@@ -153,12 +154,12 @@ def _norms(E: Array) -> Array:
     return np.asarray(np.sqrt(np.einsum("ij,ij->i", E, E)))
 
 
-# multiples of a row's root mean square that its smallest outlier is taken for, if it is not given
+# The smallest outlier, by default, in multiples of a row's root mean square.
 _VIDEO: Final = 1.8
-# By the paper s is off by at most 7 xi, 7 / 15 of the smallest outlier: less than this half, so
-# that the support is exact.
-_SUPPORT: Final = 1.0 / 2.0  # A share of the smallest outlier, which |s| has to exceed.
-_BALL: Final = 1.0 / 15.0  # A share of the smallest outlier, which is xi.
+# By the paper, s is off by at most 7 xi, which is 7 / 15 of the smallest outlier. This is less than half, so the
+# support is exact.
+_SUPPORT: Final = 1.0 / 2.0  # |s| must exceed this share of the smallest outlier.
+_BALL: Final = 1.0 / 15.0  # xi is this share of the smallest outlier.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,9 +192,9 @@ class RobustTracking(Tracker):
     reuse : int, default=0
         How often the batch is completed with its own basis and used again.
     detect, threshold, alarm_rate, update_length
-        See `Tracker`, as for all that follow.
+        See `Tracker`.
     solver, products, first_products, qr_every, tol, oversample, keep
-        What a step asks for, and what is kept.
+        See `Tracker`.
 
     Examples
     --------
@@ -234,7 +235,7 @@ class RobustTracking(Tracker):
 
 
 def complete_without_outliers(arrays: Arrays, Y: Array, gone: Array, P: Array, found: Array | None) -> Filling:
-    """The rows with gaps and outliers replaced; `found`, where the outliers are known already."""
+    """Replace missing entries and outliers of rows. If `found` is given, it marks the outliers."""
     if found is None:
         seen = gaps.weights_of(Y, gone) > 0.0
         if "smallest" in arrays:

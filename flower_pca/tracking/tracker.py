@@ -1,9 +1,8 @@
-"""Tracker: the server's half of tracking. A step is a batch at every client and a few messages.
+"""`Tracker`: the server's half of tracking. A step is one batch at every client, and takes a few messages.
 
-The state machine of a run of steps. In every step a `Solver` asks for products until it has the
-leading eigenvectors; before it, where changes are looked for by the power method, a probe does.
-`server` takes a sum and decides which it is for; `_after_product` ends a lap, `_end_step` a step,
-and `_beginning` sets up the next one.
+This is the state machine of a run. In every step a `Solver` asks for products until it has the leading eigenvectors. If
+changes are detected by the power method, a probe comes first. `server` takes a sum and decides which of them it belongs
+to. `_after_product` ends a lap, `_end_step` a step, and `_beginning` sets up the next one.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from flower_pca.tracking.solver import Solver, beside
 from flower_pca.tracking.state import TrackState, left_over, moment, probe_on, skip, step_of
 
 SOLVERS: Final = ("krylov", "power")
-# The least value of each setting that is a whole number.
+# The smallest value of each integer setting.
 _LEAST: Final = {
     "reuse": 0,
     "oversample": 0,
@@ -45,12 +44,11 @@ _LEAST: Final = {
 
 @dataclass(frozen=True, kw_only=True)
 class Tracker(Stage[TrackState]):
-    """A stage over a `Stream`: for every step the basis of the batches of all clients together.
+    """A stage over a `Stream` that finds, for every step, the basis of the batches of all clients together.
 
-    A message brings the number of the step, the basis P of the step before, and a block B. A client
-    takes its batch, completes it with P, keeps it, and answers L'(L B) and counts. A client without
-    rows at a step answers zeros. Where fewer rows than components arrive in all, the basis stays as
-    it is.
+    A message brings the number of the step, the basis P of the previous step, and a block B. A client takes its batch,
+    completes it with P, keeps it, and answers with L'(L B) and counts. A client without rows at a step answers with
+    zeros. If all clients together have fewer rows than components, the basis stays unchanged.
 
     Parameters
     ----------
@@ -59,32 +57,33 @@ class Tracker(Stage[TrackState]):
     reuse : int, default=0
         How often the batch is completed with its own basis and used again.
     detect : bool, default=False
-        Whether to look for changes. The basis moves on either way.
+        Whether to detect changes. The basis is updated either way.
     threshold : float or None, default=None
-        A change is a step at which the largest eigenvalue of the completed rows outside the old subspace, divided by
-        the rows, is at least this, in squared units of the data; the paper's is 7.5961e-4. None has it learnt from the
-        stream, see `tracking.change`: a change is then told by its second batch.
+        The alarm level: a change is declared if the largest eigenvalue of the completed rows outside the old subspace,
+        divided by the number of rows, reaches it. It is in squared units of the data; the paper's is 7.5961e-4. With
+        None, the level is learnt from the stream, see `tracking.change`. A change is then detected by its second batch.
     alarm_rate : float, default=0.001
-        Alarms in a quiet step, where the threshold is learnt; the first 18 steps or so are judged when there is one.
+        The rate of false alarms per quiet step, if the level is learnt. About the first 18 steps are judged only once
+        there is a level.
     update_length : int, default=10
-        Steps after the start, or after a change, in which none is looked for.
+        Steps after the start, or after a change, that are not tested.
     monitor : bool, default=False
-        Whether columns and directions are watched beside the whole subspace, where the threshold is learnt: a change
-        then has a reason, and columns and sites. Clients send 3 d numbers more in a step.
+        Whether to monitor columns and directions in addition to the whole subspace. A change then has a reason, columns
+        and sites. The level must be learnt. Clients send 3 d more numbers per step.
     solver : str, default="krylov"
-        "krylov", a Krylov space from the old basis and random columns, which tells the statistic at no cost; or
-        "power", the power method from the old basis, as over the air. It asks for changes apart.
+        "krylov" is a Krylov space from the old basis and random columns, which knows the statistic at no cost. "power"
+        is the power method from the old basis, for the air channel. It needs extra messages to detect changes.
     products, first_products
-        Messages of a step at most, beyond those that ask for changes; of the first step, which starts from random
-        columns.
+        The largest number of messages of a step, without those that detect changes, and of the first step, which starts
+        from random columns.
     qr_every : int, default=1
         Products between two QRs, for "power": see `FedOAPM`.
     tol : float, default=1e-8
-        Estimated sine of the angle to the true eigenvectors of a batch at which a step ends.
+        A step ends if the estimated sine of the angle to the true eigenvectors of the batch is at most this.
     oversample : int, default=2
-        Random columns beside the old basis, for "krylov".
+        Random columns in addition to the old basis, for "krylov".
     keep : int, default=1000
-        The newest steps, whose bases and figures the result has; of those before it knows the totals.
+        The number of newest steps whose bases and figures are in the result. For earlier steps, it has totals only.
     """
 
     by_row: ClassVar[bool] = True
@@ -178,11 +177,10 @@ class Tracker(Stage[TrackState]):
         return parts
 
     def bounds(self, state: TrackState, model: Model) -> Mapping[str, Array | float]:
-        """Of S once a product with the same rows has been heard; before that it can be anything, as counts can.
+        """Bound S once a product with the same rows is known. Before that, S and the counts can be anything.
 
-        A completed row is l = Pa + e, with e the misfit of what was kept, so |l|^2 <= 2 |P'l|^2 + 8
-        |e|^2. The Ritz values sum up to the first part or more, since a first block holds P; and
-        |S| <= sum |l|^2 times |block|.
+        A completed row is l = Pa + e, with e the misfit of what was kept, so |l|^2 <= 2 |P'l|^2 + 8 |e|^2. The Ritz
+        values sum up to the first part or more, since a first block holds P; and |S| <= sum |l|^2 times |block|.
         """
         solver = state.probe or state.solver
         unknown = dict.fromkeys(("S", *COUNTS), 0.0)
@@ -216,7 +214,7 @@ class Tracker(Stage[TrackState]):
 
     @property
     def additive(self) -> bool:
-        return True  # If nothing but sums can be had, nothing needs add_aligned.
+        return True  # If only sums are available, nothing needs `add_aligned`.
 
     def server(self, state: TrackState, total: Any, answered: frozenset[int]) -> TrackState:
         if state.closing:
@@ -228,14 +226,14 @@ class Tracker(Stage[TrackState]):
         state = replace(state, sums=counts, clients=clients, each=total.get("each", {}))
         if BY_COLUMN[0] in total:
             state = replace(state, by_column=np.stack([total[name] for name in BY_COLUMN]))
-        # an outage at all clients: gaps only, or zeros
+        # There is an outage at all clients: no rows, only missing entries, or zeros.
         nothing = not rows or not counts["energy"]
         if state.solver is None:
             if nothing:
                 return skip(state)
             d = len(S)
             if rows < state.r <= d and not state.last:
-                return skip(state)  # clients put the next rows beside these
+                return skip(state)  # Clients put the next rows next to these.
             if state.r > min(rows, d):
                 raise DataError(
                     f"The rows of the first step are {rows} with {labels.count(d, 'column')}, too few for "
@@ -243,7 +241,7 @@ class Tracker(Stage[TrackState]):
                     setting="n_components",
                     value=state.r,
                 )
-            # Clients have drawn this very block, of which the message has the seed alone.
+            # Clients have drawn this very block, because the message has only its seed.
             block = linalg.random_basis(d, S.shape[1], state.seed)
             state = replace(state, solver=self._solver(block, state.r))
         elif (nothing or rows < state.r) and state.P is not None:
@@ -251,7 +249,7 @@ class Tracker(Stage[TrackState]):
                 return replace(state, ended=True)
             return self._end_step(state, state.P, np.zeros(state.r), state.outside)
         elif others and state.solver.Q.shape[1] and state.solver.products + 1 < self._limit(state):
-            # products of other batches do not go together with those
+            # Products of different batches cannot be combined.
             return self._restart(state, state.solver)
         if state.probe is not None:
             return probe_on(state, state.probe.step(S, 1))
@@ -277,7 +275,7 @@ class Tracker(Stage[TrackState]):
         return replace(model, basis=state.P, d=state.columns, left=state.figures() if state.ended else {})
 
     def rounds(self, state: TrackState) -> int:
-        """Steps so far."""
+        """Return the number of steps so far."""
         return state.gone + len(state.record)
 
     def _width(self, state: TrackState) -> int:
@@ -289,7 +287,7 @@ class Tracker(Stage[TrackState]):
         return Solver.by_power(block, r=r)
 
     def _beginning(self, P: Array, *, seed: int, lap: int, detecting: bool) -> tuple[Solver, Solver | None]:
-        """What a step starts with from P: a Krylov space beside random columns; maybe a probe."""
+        """Return what a step starts with from P: a Krylov space with random columns, and a probe if needed."""
         if self.solver == "krylov":
             extra = min(self.oversample, len(P) - P.shape[1])
             block = np.hstack([P, beside(P, extra, seed)])
@@ -300,7 +298,10 @@ class Tracker(Stage[TrackState]):
         return self._solver(P, P.shape[1]), probe
 
     def _restart(self, state: TrackState, solver: Solver) -> TrackState:
-        """The same step for other clients. The message counts, so that a step ends however often they change."""
+        """Return the same step for other clients.
+
+        The message counts, so that a step ends even if clients keep changing.
+        """
         if state.P is None:
             d = len(solver.Q)
             block = linalg.random_basis(d, min(self._width(state), d), state.seed)
@@ -316,17 +317,17 @@ class Tracker(Stage[TrackState]):
         return self.products
 
     def _after_product(self, state: TrackState, solver: Solver) -> TrackState:
-        # The squares of all entries of the rows.
+        # the squares of all entries of the rows
         squares = state.sums["misfit"] + (0.0 if state.P is None else solver.inside)
         found = solver.find(tol=self.tol, products=self._limit(state), squares=squares)
         if found is None:
             onward = solver.onward()
             if onward.block.shape[1]:
                 return replace(state, solver=onward)
-        # A space without a further block is invariant, and what it estimates is exact.
+        # A space without a further block is invariant, so its estimate is exact.
         basis, values = found or solver.estimate()
         outside = state.outside
-        # In later laps P is of this very batch: what is new is inside of it.
+        # In later laps P comes from this very batch, so it contains what is new.
         if state.lap == 0 and state.P is not None:
             outside = left_over(state, solver)
         if state.lap < self.reuse:
@@ -349,7 +350,7 @@ class Tracker(Stage[TrackState]):
         over, detecting = state.last, since >= self.update_length
         following, probe = None, None
         if not over:
-            # It is the seed that `_restart` takes in the step to come, for the same columns.
+            # `_restart` uses the same seed in the next step, for the same columns.
             seed = state.seed + state.step + 2
             following, probe = self._beginning(basis, seed=seed, lap=0, detecting=detecting)
         return state.after(

@@ -1,12 +1,12 @@
-"""Draw the README's badges and the gallery, from what the package computes, and photograph the report.
+"""Draw the README's badges and the gallery from results of the package, and take screenshots of the report.
 
 Run: python .ci/pictures.py
 
-The badges say what pyproject.toml allows, by how much the first PCA of docs/three-hospitals.md differs from the PCA of
-all rows in one table, and how many items of the papers docs/papers/index.md has in full: with the papers' data, size,
-algorithm and repetitions. They are SVG, written by hand, so that the same numbers give the same file whatever libraries
-are installed. The pictures of docs/gallery.md are of runs with small data. The photographs are of the report that such
-a PCA leaves, on a light and on a dark system. They take a Chromium.
+The badges show what pyproject.toml allows, how much the first PCA of docs/three-hospitals.md differs from the PCA of
+all rows in one table, and how many items of the papers docs/papers/index.md reproduces in full, with the papers' data,
+size, algorithm and repetitions. They are written as SVG without a library, so that the same numbers give the same file
+everywhere. The pictures of docs/gallery.md come from runs with small data. The screenshots show the report of the three
+hospitals in light and dark mode. They need Chromium.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "pictures"
 GALLERY = FOLDER / "gallery"
 SCHEMES = ("light", "dark")
-SIZE = (1000, 660)  # of a photograph: the words, and the first two pictures
+SIZE = (1000, 660)  # The size of a screenshot: the text, and the first two pictures.
 COLUMNS = "age,weight,systolic,glucose,hba1c,heart_rate,temperature,crp,creatinine,urea"
 
 
 def angle() -> float:
-    """The sine of the angle between the first PCA of the three hospitals and that of all in one table."""
+    """Return the sine of the angle between the first PCA of the three hospitals and the PCA of one table."""
     sys.path.insert(0, str(ROOT / "examples"))
     import three_hospitals as example
 
@@ -57,7 +57,7 @@ def angle() -> float:
 
 
 def badge(label: str, value: str) -> str:
-    """Two words on a strip."""
+    """Return a badge with a label and a value, as SVG."""
     left, right = 7 * len(label) + 14, 7 * len(value) + 14
     texts = ((left / 2, label), (left + right / 2, value))
     parts = [
@@ -70,7 +70,7 @@ def badge(label: str, value: str) -> str:
 
 
 def badges(angle: float) -> dict[str, str]:
-    """What each says, by the name of its file."""
+    """Return the text of each badge, by the name of its file."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     oldest = project["requires-python"].removeprefix(">=")
     differs = f"below {10.0 ** np.ceil(np.log10(max(angle, 1e-12))):.0e}"
@@ -84,7 +84,7 @@ def badges(angle: float) -> dict[str, str]:
 
 
 def recorded() -> tuple[int, int]:
-    """How many items of the papers have been run as the papers say, and how many there are to run."""
+    """Return how many items of the papers have been run as the papers say, and how many there are."""
     page = (ROOT / "docs/papers/index.md").read_text(encoding="utf-8")
     found = re.search(r"^(\d+) items to run, (\d+) of them with all four marks", page, re.MULTILINE)
     assert found is not None
@@ -92,12 +92,12 @@ def recorded() -> tuple[int, int]:
 
 
 def drawn() -> dict[str, str]:
-    """All badges, by their names."""
+    """Return all badges, by the names of their files."""
     return badges(angle())
 
 
 def photographed(folder: Path) -> dict[str, bytes]:
-    """The first screen of the report of the three hospitals, by colour scheme, made in this folder."""
+    """Return screenshots of the top of the report of the three hospitals, by color scheme."""
     sys.path.insert(0, str(ROOT / "tests"))
     import browser
     from PIL import Image
@@ -119,7 +119,7 @@ def photographed(folder: Path) -> dict[str, bytes]:
 
 
 def _hospitals() -> tuple[dict[str, Any], list[str]]:
-    """The tables of the three hospitals, and the names of their columns."""
+    """Return the tables of the three hospitals, and the names of their columns."""
     sys.path.insert(0, str(ROOT / "examples"))
     import three_hospitals as example
 
@@ -130,7 +130,7 @@ def _hospitals() -> tuple[dict[str, Any], list[str]]:
 
 
 def _robust() -> tuple[Any, list[Any]]:
-    """A robust PCA of rows of which one in twenty values is wrong, most of them in two columns."""
+    """Return a robust PCA of rows in which one in twenty values is wrong, mostly in two columns, and the rows."""
     rng = np.random.default_rng(0)
     rows = rng.standard_normal((300, 3)) @ rng.standard_normal((3, 18)) + 0.02 * rng.standard_normal((300, 18))
     often = np.where(np.isin(np.arange(18), (7, 12)), 0.2, 0.03)
@@ -139,7 +139,7 @@ def _robust() -> tuple[Any, list[Any]]:
 
 
 def _personal() -> tuple[Any, list[Any]]:
-    """A personalized PCA of six clients, two of which have other directions of their own."""
+    """Return a personalized PCA of six clients, two of which have other directions of their own, and the rows."""
     rng = np.random.default_rng(0)
     Q = np.linalg.qr(rng.standard_normal((20, 20)))[0]
     shards = []
@@ -152,7 +152,7 @@ def _personal() -> tuple[Any, list[Any]]:
 
 
 def _tracked() -> Any:
-    """The steps of a stream that turns at step 26, with alarms."""
+    """Return the result of a stream whose subspace turns at step 26, with alarms."""
     rng = np.random.default_rng(0)
     before, after = (np.linalg.qr(rng.standard_normal((30, 3)))[0] for _ in range(2))
 
@@ -168,7 +168,7 @@ def _tracked() -> Any:
 
 @contextmanager
 def _noted(kind: type) -> Iterator[list[Any]]:
-    """What comes back for each message of runs of this kind."""
+    """Record the replies to each message of runs of this class."""
     came: list[Any] = []
     advance = kind.advance
 
@@ -184,7 +184,7 @@ def _noted(kind: type) -> Iterator[list[Any]]:
 
 
 def _masks(path: Path) -> None:
-    """One client's answer, what the server sees of it under masks, and the sum of all answers."""
+    """Draw one client's answer, what the server sees of it under masks, and the sum of all answers."""
     rng = np.random.default_rng(0)
     mixing = rng.standard_normal((8, 24))
     shards = [rng.standard_normal((n, 8)) @ mixing + 0.3 * rng.standard_normal((n, 24)) for n in (80, 60, 40)]
@@ -209,7 +209,7 @@ def _masks(path: Path) -> None:
 
 
 def _messages(path: Path) -> None:
-    """The messages of a run between the server and three sites, with their sizes."""
+    """Draw the messages between the server and three sites, with their sizes."""
     tables, names = _hospitals()
     result = simulate("krylov", tables, n_components=3, scale="std", columns=names)
     drawn = style.figure((9.0, 1.6 + 0.9 * len(result.history)))
@@ -232,7 +232,7 @@ def _messages(path: Path) -> None:
 
 
 def _unusual(path: Path) -> None:
-    """Rows of one day by T2 and SPE, of which two do not fit."""
+    """Draw the rows of one day by T2 and SPE, with two unusual rows."""
     rng = np.random.default_rng(0)
     mixing = rng.standard_normal((3, 12))
     sites = [rng.standard_normal((n, 3)) @ mixing + 0.3 * rng.standard_normal((n, 12)) for n in (400, 250, 150)]
@@ -263,7 +263,7 @@ def gallery(folder: Path) -> None:
 
 
 def small(picture: bytes) -> bytes:
-    """A PNG in 256 colors."""
+    """Return a PNG with 256 colors."""
     from PIL import Image
 
     stream = io.BytesIO()

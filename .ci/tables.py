@@ -2,8 +2,8 @@
 
 Run: python .ci/tables.py
 
-A table stands between two comments, `algorithms` and `end of algorithms`. What it says of an algorithm is what
-`flower-pca list` says: the first sentence of "Prefer it", and what goes with it.
+A table stands between two comments, `algorithms` and `end of algorithms`. Its texts about an algorithm are the same as
+in `flower-pca list`: the first sentence of "Prefer it", and the options.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BEGIN, END = "<!-- algorithms: written by .ci/tables.py -->", "<!-- end of algor
 
 
 def choosing() -> str:
-    """Every algorithm in a line: what it finds, and when to prefer it; and what goes with it."""
+    """Return the table of algorithms, what each finds and when to prefer it, and the tables of options."""
     lines = ["| algorithm | finds | prefer it |", "|---|---|---|"]
     for stage in registry.public().values():
         prefer = _named(_first(describe(stage)["prefer"]))
@@ -37,7 +37,7 @@ def choosing() -> str:
 
 
 def matrix() -> str:
-    """Every algorithm with every option that needs something of it: the letters of what is missing, or a dot."""
+    """Return the table of algorithms by options, with a dot if both work together, else letters for the reasons."""
     options = {"/".join(named): named for named, _ in compatible.NEEDS}
     letters: dict[str, str] = {}
     lines = [f"| algorithm | {' | '.join(f'`{option}`' for option in options)} |", "|---" * (len(options) + 1) + "|"]
@@ -50,7 +50,7 @@ def matrix() -> str:
 
 
 def beside() -> str:
-    """With every algorithm: the options that need nothing of one; then what an option may not have beside it."""
+    """Return the options that work with every algorithm, and the table of options that exclude each other."""
     named = {option for options, _ in compatible.NEEDS for option in options}
     free = [f"`{name}`" for name in (*config._OPTIONS, "checkpoint", "answers") if name not in named | {"n_components"}]
     words = f"{', '.join(free[:-1])} and {free[-1]} work with every algorithm, and so do clients"
@@ -73,13 +73,13 @@ def _unless(rule: compatible.Rule) -> str:
 
 
 def _letters(letters: dict[str, str], lacks: Iterable[compatible.Property]) -> str:
-    """A letter for each of these, a new one for what has none yet."""
+    """Return the letter of each reason, a new letter for a new reason, or a dot without reasons."""
     found = [letters.setdefault(lack.brief, ascii_uppercase[len(letters)]) for lack in lacks]
     return ", ".join(found) or "·"
 
 
 def reference() -> str:
-    """Every algorithm's name in specs, with its Strategy and its client."""
+    """Return the table of algorithms with their Strategy and client."""
     lines = ["| name | class | Strategy | client |", "|---|---|---|---|"]
     for name, stage in registry.public().items():
         lines.append(f"| `{stage.name}` | `{name}` | `strategies.{name}` | `clients.{name}Client` |")
@@ -87,7 +87,7 @@ def reference() -> str:
 
 
 def settings() -> str:
-    """The keys of the app's run-config, and its options, with their defaults."""
+    """Return the tables of the run-config's keys and of its options, with their defaults."""
     lines = ["| key | default | says |", "|---|---|---|"]
     lines += [_setting(setting) for setting in run_config.KEYS]
     lines += ["", "The text `options` sets the others:", "", "| option | default | says |", "|---|---|---|"]
@@ -105,7 +105,7 @@ TABLES = {"docs/choosing.md": choosing, "docs/reference.md": reference, "docs/fl
 
 
 def written(page: str) -> str:
-    """The page with its table as the registry has it."""
+    """Return a page with its table generated anew."""
     text = (ROOT / page).read_text(encoding="utf-8")
     head, found, rest = text.partition(BEGIN)
     _, closed, tail = rest.partition(END)
@@ -115,7 +115,7 @@ def written(page: str) -> str:
 
 
 def _finds(stage: type[Stage[object]]) -> str:
-    """In words, by the kind of result."""
+    """Return what an algorithm finds, in words."""
     if stage.name in registry.TRACKERS:
         return "a moving subspace, by `track`"
     if not stage.orthonormal:
@@ -130,7 +130,7 @@ def _first(text: str) -> str:
 
 
 def _named(text: str) -> str:
-    """Names of classes as the names of their algorithms."""
+    """Replace names of classes by the names of their algorithms."""
     names = {name: stage.name for name, stage in registry.public().items()}
     return re.sub(r"`(\w+)`", lambda found: f"`{names.get(found[1], found[1])}`", text)
 

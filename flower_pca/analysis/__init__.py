@@ -1,1 +1,1 @@
-"""What one does with results: groups of clients."""
+"""Analyses of results: groups of clients, intervals, likelihood, monitoring, rotation."""

@@ -1,4 +1,4 @@
-"""After a personalized run: how alike clients are, which groups they form, and how their rows split into parts."""
+"""Compare clients after a personalized run: how similar they are, their groups, and the parts of their rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _REPEATS: Final = 20  # starts of k-means
 
 
 def distances(own: Sequence[Array]) -> Array:
-    """rho_ij = ||P_i - P_j||_F / sqrt(r_i + r_j), P_i onto client i's own components: 0 to 1.
+    """Return rho_ij = ||P_i - P_j||_F / sqrt(r_i + r_j), from 0 to 1. P_i projects onto client i's own components.
 
     Parameters
     ----------
@@ -45,34 +45,33 @@ def distances(own: Sequence[Array]) -> Array:
     stack = np.vstack(own)
     common = belongs.T @ (stack @ stack.T) ** 2 @ belongs
     both = ranks[:, None] + ranks[None, :]
-    # Two clients may both have no own components, and are then at no distance.
+    # Two clients without own components are at distance 0.
     squares = (both - 2.0 * common) / np.maximum(both, 1)
-    # By rounding alone a client is at some distance from itself, and two are not alike both ways.
+    # Rounding makes the diagonal nonzero and the matrix unsymmetric.
     squares = (squares + squares.T) / 2.0
     np.fill_diagonal(squares, 0.0)
     return np.asarray(np.sqrt(np.clip(squares, 0.0, 1.0)))
 
 
 def embed(rho: Array, *, dimensions: int = 2) -> Array:
-    """Classical multidimensional scaling: points (N, dimensions) whose distances are about rho.
+    """Return points, (N, dimensions), whose distances approximate rho: classical multidimensional scaling.
 
-    The leading eigenvectors of -J rho^2 J / 2, J = I - 11'/N, scaled by the roots of their
-    eigenvalues.
+    They are the leading eigenvectors of -J rho^2 J / 2, J = I - 11'/N, scaled by the roots of their eigenvalues.
     """
     rho = _square(rho)
     checks.integer("dimensions", dimensions, least=1, most=len(rho))
     B = rho**2
     B = B - B.mean(axis=0) - B.mean(axis=1)[:, None] + B.mean()
     values, vectors = eigh_descending(-B / 2.0)
-    # Numbers that are no distances of points have eigenvalues below 0.
+    # If no points have these distances, some eigenvalues are negative.
     return np.asarray(vectors[:, :dimensions] * np.sqrt(np.maximum(values[:dimensions], 0.0)))
 
 
 def clusters(rho: Array, n_clusters: int, *, seed: int = 0) -> Array:
-    """Spectral clustering of the clients: the group of each, (N,). Needs scikit-learn.
+    """Return the group of each client, (N,), by spectral clustering. Needs scikit-learn.
 
-    Affinity (1 - rho^2)^2 without diagonal, normalised on both sides; k-means on the rows, scaled
-    to length 1, of its leading eigenvectors (Ng, Jordan, Weiss 2002).
+    The affinity is (1 - rho^2)^2 without its diagonal, normalized on both sides. k-means groups the rows of its leading
+    eigenvectors after scaling them to length 1 (Ng, Jordan, Weiss 2002).
     """
     rho = _square(rho)
     checks.integer("n_clusters", n_clusters, least=1, most=len(rho))
@@ -81,7 +80,7 @@ def clusters(rho: Array, n_clusters: int, *, seed: int = 0) -> Array:
     A = (1.0 - rho**2) ** 2
     np.fill_diagonal(A, 0.0)
     degrees = A.sum(axis=1)
-    # A client that has nothing in common with any other has no degree to divide by.
+    # A client that has nothing in common with any other client has degree 0.
     root = np.sqrt(np.maximum(degrees, np.finfo(float).tiny))
     rows = eigh_descending(A / np.outer(root, root))[1][:, :n_clusters]
     rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.finfo(float).tiny)
@@ -97,7 +96,7 @@ def _square(rho: Array) -> Array:
 
 @dataclass(frozen=True)
 class Shares:
-    """The mean square of a client's rows in the frame, taken apart: shared + own + rest, each (N,).
+    """The mean squares of clients' rows in the frame, split into shared + own + rest, each (N,).
 
     Attributes
     ----------
@@ -116,17 +115,17 @@ class Shares:
 
     @property
     def without(self) -> Array:
-        """The error of the shared components alone."""
+        """The reconstruction error with the shared components alone."""
         return np.asarray(self.own + self.rest)
 
 
 def clients_at_hand(result: PersonalResult, shards: Sequence[Any] | None) -> list[int]:
-    """The clients whose rows and own components are at hand."""
+    """Return the clients whose rows and own components are at hand."""
     return [i for i in sorted(result.local) if OWN in result.local[i] and shards is not None and i < len(shards)]
 
 
 def shares(result: PersonalResult, shards: Sequence[Any] | None) -> Shares | None:
-    """What the clients' rows consist of, where rows and own components are at hand; else None."""
+    """Return the parts of the clients' rows if rows and own components are at hand, else None."""
     clients = clients_at_hand(result, shards)
     if shards is None or not clients:
         return None
@@ -137,10 +136,10 @@ def shares(result: PersonalResult, shards: Sequence[Any] | None) -> Shares | Non
 
 
 def spaces(result: PersonalResult) -> tuple[Sequence[str | int], list[Array]]:
-    """Clients whose own components are known, and these: by key, or as nodes have sent them.
+    """Return the clients with known own components, and these components.
 
-    Those that nodes have sent come in the order of the nodes, and without their keys: they are
-    counted, as "node 1".
+    Clients are named by key. If nodes have sent their own components, they come in the order of the nodes without keys,
+    and are named "node 1" and so on.
     """
     if result.local:
         return sorted(result.local), [result.own_components(i) for i in sorted(result.local)]

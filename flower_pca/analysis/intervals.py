@@ -1,17 +1,16 @@
-"""Intervals for loadings and variances, from the standard errors of a run with standard_errors=True.
+"""Confidence intervals for loadings and variances, from the standard errors of a run with standard_errors=True.
 
-The errors are of first order in the rows. Two things make intervals of 1.96 errors too short if rows are
-few. The errors are estimates themselves, so the quantile is that of Student's t with as many degrees of
-freedom as there are rows, less one for the mean of each site. And largest variances are estimated too
-large by sum_l v_j v_l / ((v_j - v_l) n), the sum over all other directions, so the gaps between them are
-too, and loadings move more than they seem to. For rows of a normal law, the square of a loading's error is in
-proportion to
+The errors are of first order in the rows. With few rows, intervals of 1.96 errors are too short for two reasons. First,
+the errors are estimates, so the quantile is that of Student's t. Its degrees of freedom are the number of rows, less
+one for the mean of each site. Second, the largest variances are estimated too large, by sum_l v_j v_l / ((v_j - v_l) n)
+over all other directions. So gaps between variances are too large, and loadings vary more than their errors say. For
+normal rows, the square of a loading's error is proportional to
 
     A_j = sum_(l != j) v_j v_l / (v_j - v_l)^2                            (Anderson 1963)
 
-and loading errors are multiplied by the root of A_j without this bias over A_j with it, if that is
-above 1. All directions beyond the components count as alike. Variances are skewed, and their third
-roots are not (Wilson, Hilferty 1931), so the intervals of variances are those of the third roots.
+Loading errors are multiplied by the root of A_j without this bias over A_j with it, if that is above 1. All directions
+beyond the components count as equal. Variances are skewed, but their cube roots are not (Wilson, Hilferty 1931), so the
+intervals of variances are computed for cube roots.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ from flower_pca.base.linalg import Array
 from flower_pca.results import facts
 from flower_pca.results.pca import PCAResult
 
-_LEAST_GAP: Final = 0.05  # If the next variance is nearer than this share, nobody can tell which component is which.
+_LEAST_GAP: Final = 0.05  # If the next variance is closer than this share, nobody can tell which component is which.
 
 
 @dataclass(frozen=True, eq=False)
 class Intervals:
-    """Between which bounds the true loadings and variances lie, each with the chance `level`.
+    """Lower and upper bounds for the true loadings and variances, each with probability `level`.
 
     Attributes
     ----------
@@ -50,10 +49,10 @@ class Intervals:
 
 
 def intervals(result: PCAResult, level: float | str = 0.95) -> Intervals:
-    """Intervals for the loadings and variances of a run with standard_errors=True.
+    """Return intervals for the loadings and variances of a run with standard_errors=True.
 
-    Of 95 % intervals, 92 to 97 % held the truth with 30 normal rows or more. With fewer rows, or with
-    heavy tails, they are too short: `result.status` says so.
+    In tests, 92 to 97 % of 95 % intervals held the truth with 30 normal rows or more. With fewer rows, or with heavy
+    tails, they are too short, and `result.status` says so.
 
     Parameters
     ----------
@@ -95,7 +94,7 @@ def intervals(result: PCAResult, level: float | str = 0.95) -> Intervals:
 
 
 def _more_by_bias(result: PCAResult) -> Array:
-    """What loading errors are multiplied by, as gaps between variances are estimated too large, (k,)."""
+    """Return the factors of loading errors that correct for overestimated gaps between variances, (k,)."""
     v, n, k = result.explained_variance_, result.n_samples_, result.n_components_
     beyond = max(min(n - int(result.centered), result.n_features_in_) - k, 0)
     total = result.total_variance_
@@ -116,12 +115,12 @@ def _more_by_bias(result: PCAResult) -> Array:
 
 
 def _others(variances: Array, k: int) -> list[Array]:
-    """All variances but each of the first k."""
+    """Return all variances without the j-th, for each of the first k."""
     return [np.delete(variances, j) for j in range(k)]
 
 
 def _gaps(variance: float, others: Array) -> Array:
-    """How far a variance lies above the others, or below; never next to nothing."""
+    """Return the differences between a variance and the others, none closer to 0 than a minimum."""
     gaps = variance - others
     least = max(_LEAST_GAP * variance, float(np.finfo(np.float64).tiny))
     return np.asarray(np.where(np.abs(gaps) < least, np.copysign(least, gaps), gaps))

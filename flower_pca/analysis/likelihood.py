@@ -1,11 +1,8 @@
-"""A result as a Gaussian: its covariance, the inverse, and how likely rows are under it.
+"""A result as a Gaussian model: its covariance, its precision, the likelihood of rows, and Minka's rank estimate.
 
-Probabilistic PCA (Tipping and Bishop 1999): a row in the frame is normal with the variances of the
-components along them, and with the noise variance in all other directions. All is said in the
-data's own units, so a scale of the run is put back. No covariance is formed to find a likelihood:
-that takes 4 n d k flops.
-
-How many components there are, where nobody says it: Minka's estimate from all eigenvalues.
+In probabilistic PCA (Tipping and Bishop 1999), a row in the frame is normal. Its variances along the components are
+those of the result, and the noise variance holds in all other directions. Everything is in the data's own units, so the
+scaling of the run is undone. The likelihood needs no covariance matrix: it takes 4 n d k flops.
 """
 
 from __future__ import annotations
@@ -26,10 +23,10 @@ _RELATIVE_ZERO: Final = 100.0 * _ROUNDING
 
 
 def minka(variances: Array, n: int) -> int:
-    """The number of components with the largest evidence, from 1 to d - 1; 1 for one column.
+    """Return the number of components with the largest evidence, from 1 to d - 1, or 1 for one column.
 
-    As scikit-learn's n_components="mle", but that what counts as zero is relative to the largest
-    variance, so that units do not matter, and that tied variances are no error.
+    It equals scikit-learn's n_components="mle" with two differences: zero is relative to the largest variance, so that
+    units do not matter, and tied variances are allowed.
 
     Reference: Minka, "Automatic Choice of Dimensionality for PCA", NIPS 2000.
 
@@ -53,7 +50,7 @@ def minka(variances: Array, n: int) -> int:
 
 
 def evidence(values: Array, k: int, n: int) -> float:
-    """Minka's logarithm of the probability of n rows, if k of these d eigenvalues (largest 1) are more than noise."""
+    """Return Minka's log evidence of n rows if k of these d eigenvalues (the largest is 1) are more than noise."""
     d = len(values)
     zero = d * _RELATIVE_ZERO
     if values[k - 1] <= zero:
@@ -66,7 +63,7 @@ def evidence(values: Array, k: int, n: int) -> float:
     m = d * k - k * (k + 1) / 2.0
     upper = np.arange(d)[None, :] > np.arange(k)[:, None]
     apart = (values[:k, None] - values) * (1.0 / model - 1.0 / model[:k, None])
-    # If two eigenvalues are equal, no direction is likelier than another.
+    # If two eigenvalues are equal, no direction is more likely than another.
     factors = np.where(apart > _ROUNDING**2, apart * n, 1.0)[upper]
     curvature = float(np.log(factors).sum())
     leading = float(np.log(values[:k]).sum())
@@ -76,13 +73,13 @@ def evidence(values: Array, k: int, n: int) -> float:
 
 
 def covariance(result: PCAResult) -> Array:
-    """Z (L - s I) Z' + s I in the data's own units, (d, d): L the variances, s the noise."""
+    """Return Z (L - s I) Z' + s I in the data's own units, (d, d), with the variances L and the noise s."""
     noise = result.noise_variance_
     return _in_units(result, np.maximum(result.axes[1] - noise, 0.0), noise, _units(result))
 
 
 def precision(result: PCAResult) -> Array:
-    """The inverse of the covariance, (d, d).
+    """Return the inverse of the covariance, (d, d).
 
     Raises
     ------
@@ -94,7 +91,7 @@ def precision(result: PCAResult) -> Array:
 
 
 def log_likelihood(result: PCAResult, X: object) -> Array:
-    """The logarithm of the density at each row of X, (n, d), columns as for `transform`.
+    """Return the log density of each row of X, (n, d), with columns as for `transform`.
 
     Raises
     ------
@@ -116,7 +113,10 @@ def log_likelihood(result: PCAResult, X: object) -> Array:
 
 
 def _positive(result: PCAResult) -> tuple[Array, float]:
-    """The variances along the components, none below the noise; and one over the noise, 0 if no direction is left."""
+    """Return the variances along the components, at least the noise, and one over the noise.
+
+    The second value is 0 if no direction is left for noise.
+    """
     d, noise = result.n_features_in_, result.noise_variance_
     variances = np.maximum(result.axes[1], noise)
     zero = d * _RELATIVE_ZERO * float(variances[0])

@@ -1,25 +1,24 @@
-"""Monitor: how far new rows lie from what a run has found, by Hotelling's T2 and by the squared prediction error, SPE.
+"""Monitor new rows with Hotelling's T2 and the squared prediction error, SPE.
 
-T2 says how far a row lies within the span of the components, SPE how far from it (see
-`stages.histograms`). Both are split up by column: of T2 = |M^(1/2) x|^2 with M = Z diag(1/v) Z',
-and of SPE = |x - ZZ'x|^2, each column has one square (the complete decomposition of Alcala and Qin
-2011), so that contributions are never negative and add up.
+T2 measures how far a row lies from the center within the span of the components, SPE how far it lies from the span (see
+`stages.histograms`). Both are sums of squares, one for each column: T2 = |M^(1/2) x|^2 with M = Z diag(1/v) Z', and SPE
+= |x - ZZ'x|^2. So the contributions of columns are never negative and add up (the complete decomposition of Alcala and
+Qin 2011).
 
-Limits are from the rows of all clients, if the run was asked to monitor: each row was scored without
-itself, so a limit holds for new rows of the same sites (see `stages.histograms`,
-`analysis.quantiles`). Or they are from theory, for rows of a normal law:
+After a run with `monitor`, limits come from the rows of all clients. Each row was scored without itself, so a limit
+holds for new rows of the same sites (see `stages.histograms`, `analysis.quantiles`). Otherwise limits come from theory,
+for normal rows:
 
     T2   k (n-1)(n+1) / (n (n-k)) F(k, n-k) of new rows, (n-1)^2 / n Beta(k/2, (n-k-1)/2) of the run's own
     SPE  g chi2(h) with g = s2 / s1 and h = s1^2 / s2 (Box 1954), where s1 and s2 are the sums of the variances along
          the directions left out and of their squares
 
-New rows lie nearer to the middle along the components, by the factors f_j of `PCAResult.shrinkage_`,
-and further from their span: of these the limit of T2 is multiplied by the mean of f_j^2, and
-s1 = (1 + 1/n) (total - sum_j f_j^2 v_j).
+The scores of new rows are smaller along the components, by the factors f_j of `PCAResult.shrinkage_`, and their
+distances from the span are larger. So for new rows, the limit of T2 is multiplied by the mean of f_j^2, and s1 = (1 +
+1/n) (total - sum_j f_j^2 v_j).
 
-A result knows s1, and s2 as far as it has components beyond those in use. The other directions
-count as if all had the same variance, which makes s2 as small as it can be: their limit is the
-least of all that the totals allow.
+A result knows s1. It knows s2 only as far as it has components beyond those in use. All other directions count as
+having the same variance. This makes s2 as small as the totals allow, and the limit with it.
 """
 
 from __future__ import annotations
@@ -49,14 +48,14 @@ from flower_pca.stages import downdate, histograms
 LEVEL: Final = 0.99
 SOURCES: Final = ("clients", "theory")
 _FEW_ROWS: Final = 90  # With fewer rows, a limit beyond the counted rows is a guess.
-# rows for each column: with fewer, rows that components were fitted to say little about new ones
+# With fewer rows for each column, rows that the components were fitted to say little about new rows.
 _PER_COLUMN: Final = 10
 _PER_COLUMN_BY_THEORY: Final = 5  # With fewer rows for each column, limits from theory are a guess.
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a share `level` of the rows keeps to in T2, and in SPE; `words` say how it is known."""
+    """The limits of T2 and SPE for a share `level` of the rows. `words` say where they come from."""
 
     level: float
     t2: float
@@ -79,7 +78,7 @@ class RowScores:
     __repr__ = brief
 
     def beyond(self, limits: Limits) -> Array:
-        """Whether a row is beyond either limit, (n,)."""
+        """Return whether each row is beyond either limit, (n,)."""
         return np.asarray((self.t2 > limits.t2) | (self.spe > limits.spe))
 
 
@@ -110,12 +109,12 @@ class Anomaly:
 
     @property
     def because(self) -> str:
-        """The largest contributions in words."""
+        """The columns with the largest contributions, in words."""
         return _in_words(self.largest)
 
 
 class Monitor:
-    """Scores rows by the components of a result.
+    """A scorer of rows by the components of a result.
 
     Parameters
     ----------
@@ -140,10 +139,10 @@ class Monitor:
             )
         if n_components is not None:
             checks.integer("n_components of a Monitor", n_components, least=1, most=result.n_components_)
-        # Fails if the clients of the run keep their loadings.
+        # This raises an error if the clients of the run keep their loadings.
         self._result, _ = result, result.frame
         axes, variances = result.axes
-        # An unbiased variance counts what covariates and sites took.
+        # An unbiased variance takes account of the degrees of freedom of covariates and sites.
         self._free = max(result.n_samples_ - 1 - result.adjusted_degrees_, 1)
         variances = variances * (max(result.n_samples_ - 1, 1) / self._free)
         self._total = float(result.total_variance_) * (max(result.n_samples_ - 1, 1) / self._free)
@@ -160,11 +159,11 @@ class Monitor:
 
     @property
     def n_components(self) -> int:
-        """k, the components in use."""
+        """k, the number of components in use."""
         return self._k
 
     def score(self, X: Any, *, own: bool = False) -> RowScores:
-        """T2 and SPE of the rows of X, (n, d): an array, or whatever `transform` takes.
+        """Return T2 and SPE of the rows of X, (n, d): an array, or anything that `transform` takes.
 
         Parameters
         ----------
@@ -185,7 +184,7 @@ class Monitor:
         return RowScores(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
     def contributions(self, X: Any) -> tuple[Array, Array]:
-        """What each column contributes to T2 and SPE of each row of X, (n, d) each."""
+        """Return the contribution of each column to T2 and to SPE of each row of X, (n, d) each."""
         parts = [self._contributions(block) for block in self._blocks(X)]
         t2, spe = (np.concatenate(column) for column in zip(*parts, strict=True))
         return t2, spe
@@ -193,7 +192,7 @@ class Monitor:
     def limits(
         self, level: float | str = LEVEL, *, source: str | None = None, trained: bool = False, sites: Any = ()
     ) -> Limits:
-        """Limits that a share `level` of the rows keeps to.
+        """Return limits that a share `level` of the rows does not exceed.
 
         Parameters
         ----------
@@ -237,7 +236,7 @@ class Monitor:
         return Limits(float(share), t2 * self._k, max(spe * self._rest, self._floor), words)
 
     def anomalies(self, sites: Any, limits: Limits, *, top: int = 3) -> list[Anomaly]:
-        """The rows beyond a limit, an entry for each statistic that is, with the heaviest columns.
+        """Return the rows beyond a limit, with an entry for each statistic, and the columns that contribute most.
 
         Parameters
         ----------
@@ -257,7 +256,7 @@ class Monitor:
         return [found for site, X in sites.items() for found in self._beyond(site, X, limits, top)]
 
     def because(self, X: Any, statistic: str, *, top: int = 3) -> str:
-        """The columns that contribute most to "T2" or "SPE" of the only row of X, in words."""
+        """Return the columns that contribute most to "T2" or "SPE" of the only row of X, in words."""
         t2, spe = self.contributions(X)
         return _in_words(_largest(t2[0] if statistic == "T2" else spe[0], names_of(self._result), top))
 
@@ -266,7 +265,7 @@ class Monitor:
         for block in self._blocks(X):
             scored = RowScores(*histograms.distances(block, self._Z, self._variances))
             rows = np.flatnonzero(scored.beyond(limits))
-            # Contributions are as large as the rows: only those are made that are told.
+            # Contributions are as large as the rows, so only the reported ones are computed.
             t2, spe = self._contributions(block[rows])
             for i, row in enumerate(rows):
                 pairs = (("T2", scored.t2[row], limits.t2, t2[i]), ("SPE", scored.spe[row], limits.spe, spe[i]))
@@ -277,7 +276,7 @@ class Monitor:
             start += len(block)
 
     def _words_of_counts(self, counts: Array, level: float) -> str:
-        """How limits from counts are known, and for which rows."""
+        """Describe where limits from counts come from, and for which rows they hold."""
         n, d = int(counts[0].sum()), self._result.n_features_in_
         if self._result.histograms_of == histograms.LEFT_OUT:
             words = f"the {n:,} rows of all clients, each scored without itself: for new rows of the same sites"
@@ -295,11 +294,11 @@ class Monitor:
         return f"{words}{share} continues their tail, and is a guess unless rows follow a normal law"
 
     def _distances(self, X: Any) -> Iterator[tuple[Array, Array]]:
-        """T2 and SPE by the components, block by block."""
+        """Yield T2 and SPE by the components, block by block."""
         return (histograms.distances(block, self._Z, self._variances) for block in self._blocks(X))
 
     def _left_out(self, X: Any) -> Iterator[tuple[Array, Array]]:
-        """T2 and SPE of rows of the run without themselves, block by block."""
+        """Yield T2 and SPE of rows of the run without themselves, block by block."""
         result = self._result
         if not result.is_pooled or result.n_samples_ < 3:
             raise ConfigError(
@@ -327,7 +326,7 @@ class Monitor:
         return without.distances(data.dense(), around)
 
     def _rescaled(self) -> Array | None:
-        """Which columns are divided by the deviations of the rows of the run; None if no column is."""
+        """Return which columns are divided by the deviations of the run's rows, or None if no column is."""
         result = self._result
         if result.config.get("scale") != "std" or not result.centered:
             return None
@@ -343,7 +342,7 @@ class Monitor:
 
     @property
     def _counts(self) -> Array | None:
-        """The histograms, which are of all components of the result."""
+        """The histograms, if all components of the result are in use."""
         return self._result.histograms_ if self._k == self._all else None
 
     @property
@@ -353,7 +352,7 @@ class Monitor:
 
     @property
     def _floor(self) -> float:
-        """What rounding leaves of a row, and more: where nothing is left out, SPE is beyond it for other reasons."""
+        """The least limit of SPE, above what rounding leaves of a row."""
         return downdate.ROUNDING * self._total
 
     def _theory(self, level: float, *, trained: bool) -> Limits:
@@ -371,7 +370,7 @@ class Monitor:
                 f"Limits from theory need more than {labels.count(n - free, 'row')}, and the run had {n}. Use fewer "
                 "components, or limits from the clients."
             )
-        # a mean that was estimated adds to what new rows differ by
+        # The error of an estimated mean adds to the distances of new rows.
         about = n if self._result.centered else np.inf
         factors = None
         if not trained and self._result.shrinkage_ is not None:
@@ -399,10 +398,10 @@ class Monitor:
         return Limits(level, float(t2), max(spe, self._floor), words)
 
     def _box(self, level: float, factors: Array | None) -> tuple[float, str]:
-        """The limit of SPE by Box's g chi2(h), for rows that leave out what the run's rows do; and what it assumes.
+        """Return the limit of SPE by Box's g chi2(h), and what it assumes.
 
-        With `factors`, by which new rows lie nearer to the middle along the components, new rows
-        are meant, which vary in all columns; else the rows of the run.
+        With the `factors` by which the scores of new rows are smaller, it is for new rows, which vary in all columns.
+        Otherwise it is for the rows of the run.
         """
         from scipy import special
 
@@ -424,7 +423,7 @@ class Monitor:
 
 
 def words_of_strangers(result: PCAResult, sites: Iterable[Any]) -> str:
-    """Which of the sites had no part in the run, by their names; "" if none, or if the run knows no names."""
+    """Say which sites had no part in the run, by name. Return "" if all had, or if the run knows no names."""
     known = {*result.site_names.values()}
     others = [site for site in sites if isinstance(site, str) and clean(site) not in known]
     if not known or not others:
@@ -436,7 +435,7 @@ def words_of_strangers(result: PCAResult, sites: Iterable[Any]) -> str:
 
 
 def _largest(contributions: Array, names: Sequence[str], top: int) -> tuple[tuple[str, float], ...]:
-    """The columns that contribute most, with the share of each."""
+    """Return the columns that contribute most, with the share of each."""
     order = np.argsort(-contributions, kind="stable")[:top]
     total = float(contributions.sum()) or 1.0
     return tuple((names[j], float(contributions[j] / total)) for j in order)

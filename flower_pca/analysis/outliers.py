@@ -1,4 +1,4 @@
-"""What a robust run has taken out of the rows, by client and by column, and both parts' sizes."""
+"""What a robust run has removed from the rows, by client and column, and the sizes of both parts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from flower_pca.results.robust import RobustResult
 
 @dataclass(frozen=True)
 class TakenOut:
-    """What is known of the sparse parts of clients.
+    """What is known about the sparse parts of clients.
 
     Attributes
     ----------
@@ -39,20 +39,19 @@ class TakenOut:
 
     @property
     def by_column(self) -> Array:
-        """The share of entries of each column, of all these clients together, (d,)."""
+        """The share of removed entries in each column, over all these clients, (d,)."""
         return np.asarray(np.average(self.share, axis=0, weights=self.rows))
 
     @property
     def by_client(self) -> Array:
-        """The share of entries of each client, (N,)."""
+        """The share of removed entries at each client, (N,)."""
         return np.asarray(self.share.mean(axis=1))
 
 
 def with_parts(result: RobustResult, shards: Sequence[Any]) -> RobustResult:
-    """The result with low-rank and sparse parts of these clients' rows in `own`, where it does not know them already.
+    """Return the result with low-rank and sparse parts of these clients' rows, if it does not have them.
 
-    They are those of rows that the run has not seen, found by its components: see
-    `RobustResult.transform`.
+    They are computed like those of new rows, from the components: see `RobustResult.transform`.
     """
     missing = {i: X for i, X in enumerate(shards) if i not in result.local}
     if not missing:
@@ -62,9 +61,9 @@ def with_parts(result: RobustResult, shards: Sequence[Any]) -> RobustResult:
 
 
 def taken_out(result: RobustResult, shards: Sequence[Any] | None = None) -> TakenOut | None:
-    """What the run has taken out of the rows of each client: by `own`, else by the components of rows that are given.
+    """Return what was removed from the rows of each client, by the local results or from the given rows.
 
-    None if neither is there.
+    Return None if there is neither.
     """
     if shards is not None:
         result = with_parts(result, shards)

@@ -1,16 +1,15 @@
-"""Quantiles for rows that are still to come, from counts of rows in bins.
+"""Quantiles for future rows, from the numbers of rows in bins.
 
-Of n counted values and a new one that is exchangeable with them, the new one stays within their order
-statistic number ceil((n + 1) L) with probability L (Vovk, Gammerman, Shafer 2005). If fewer than
-`TAIL` of the values lie beyond level L, that order statistic says little or does not exist. Then the
-order statistic at a lower level a is extended by the tail of a Pearson III law with the mean, the
-variance and the skewness of the values:
+Take n counted values and a new one that is exchangeable with them. The new value stays within the order statistic
+number ceil((n + 1) L) with probability L (Vovk, Gammerman, Shafer 2005). If fewer than `TAIL` of the values lie beyond
+level L, that order statistic says little or does not exist. Then the order statistic at a lower level a is extended by
+the tail of a Pearson III law with the mean, the variance and the skewness of the values:
 
     order(a) Q(L+) / Q(a),    a = 1 - min(TAIL, (n + 1) / 2) / (n + 1)
 
-Q is the quantile function of this law, and L+ = Phi(t_(n-1)^-1(L) sqrt(1 + 1/n)) lies above L, because
-n values are too few to know the law. The skewness is at least twice the deviation over the mean, which
-is the skewness of a gamma law that begins at 0 (Box 1954).
+Q is the quantile function of this law. L+ = Phi(t_(n-1)^-1(L) sqrt(1 + 1/n)) lies above L, because n values are too few
+to know the law. The skewness is at least twice the deviation over the mean, which is the skewness of a gamma law that
+begins at 0 (Box 1954).
 """
 
 from __future__ import annotations
@@ -23,16 +22,16 @@ import numpy as np
 from flower_pca.base.linalg import Array
 from flower_pca.stages.histograms import Grid
 
-TAIL: Final = 5  # values that have to lie beyond a level to read the limit from them alone
+TAIL: Final = 5  # values beyond a level that are needed to read the limit from them alone
 
 
 def is_extended(counts: Array, level: float) -> bool:
-    """Whether so few values lie beyond this level that the limit comes from a law for the tail."""
+    """Return whether so few values lie beyond this level that the limit uses a law for the tail."""
     return bool((counts.sum() + 1.0) * (1.0 - level) < TAIL * (1.0 - 1e-9))
 
 
 def limit(counts: Array, level: float) -> float:
-    """What a share `level` of new values stays below, as a multiple of the average of the grid."""
+    """Return the limit that a share `level` of new values does not exceed, as a multiple of the average of the grid."""
     n = int(counts.sum())
     if not is_extended(counts, level):
         return order(counts, math.ceil((n + 1) * level * (1.0 - 1e-12)))
@@ -43,7 +42,7 @@ def limit(counts: Array, level: float) -> float:
 
 
 def order(counts: Array, place: int) -> float:
-    """Interpolate the value at this place inside its bin. The smallest value is at place 1."""
+    """Return the value at this place, interpolated within its bin. The smallest value is at place 1."""
     grid = Grid.of_counts(counts)
     below = np.cumsum(counts)
     j = int(np.searchsorted(below, place))
@@ -59,14 +58,14 @@ def order(counts: Array, place: int) -> float:
 
 
 def _higher(level: float, n: int) -> float:
-    """The level to read a known law at, so that a share `level` of new values stays below with n values known."""
+    """Return the level at which to read the law, so that a share `level` of new values stays below."""
     from scipy import special
 
     return float(special.ndtr(special.stdtrit(max(n - 1, 1), level) * math.sqrt(1.0 + 1.0 / n)))
 
 
 def _growth(counts: Array, known: float, level: float) -> float:
-    """The quantile of the values' Pearson III law at one level, over that at another."""
+    """Return the quantile of the values' Pearson III law at one level, over that at another."""
     from scipy import special
 
     edges = Grid.of_counts(counts).edges

@@ -54,7 +54,7 @@ from flower_pca.results.steps import TrackingResult
 
 SWEEPS: Final = 300  # over all planes, at most
 _STILL: Final = 1e-12  # A slope below this share of a plane's squares is rounding.
-# The largest power of promax. With a larger one, the target is a few entries, and 0 elsewhere.
+# The largest power of promax. With a larger power, the target has a few large entries, and 0 elsewhere.
 _POWER: Final = 16.0
 _FLAT: Final = 1e-13  # Below this share of the largest variance, nothing but rounding is left.
 _PAIRS: Final = 3  # correlations of scores that a sentence names
@@ -66,7 +66,7 @@ _DIVISORS: Final = {
 
 
 def varimax(A: Array, *, kaiser: bool = True) -> Array:
-    """The orthonormal T, (k, k), for which the squares in each column of A T differ most.
+    """Return the orthonormal T, (k, k), that makes the squares in each column of A T differ most.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ def varimax(A: Array, *, kaiser: bool = True) -> Array:
         Whether the rows of A count alike, as if of length 1.
     """
     checks.choice("kaiser", kaiser, (True, False))
-    # The criterion has fourth powers, which in the columns' own units may be beyond all floats.
+    # The criterion has fourth powers, which may overflow in the columns' own units.
     Z = A.T / np.abs(A).max()
     T = np.eye(A.shape[1])
     if kaiser:
@@ -93,7 +93,7 @@ def varimax(A: Array, *, kaiser: bool = True) -> Array:
 
 
 def _rounds(k: int) -> list[tuple[Array, Array]]:
-    """All planes of two of k axes, i and j, in rounds with no axis in two, as in a tournament."""
+    """Return all pairs of k axes, i and j, in rounds in which no axis occurs twice, as in a tournament."""
     ring = list(range(k + k % 2))
     half, rounds = len(ring) // 2, []
     for _ in ring[1:]:
@@ -105,17 +105,20 @@ def _rounds(k: int) -> list[tuple[Array, Array]]:
 
 
 def _turn(Z: Array, T: Array, i: Array, j: Array) -> float:
-    """Turn rows i and j of Z, (k, d), and of T in their planes to where the criterion is largest; the largest angle."""
+    """Turn rows i and j of Z, (k, d), and of T in their planes to the maximum of the criterion.
+
+    Return the largest angle.
+    """
     x, y = Z[i], Z[j]
     u = x**2 - y**2
     v = 2.0 * x * y
     sums, others = u.sum(axis=1), v.sum(axis=1)
     uu, vv, uv = (np.einsum("ij,ij->i", *pair) for pair in ((u, u), (v, v), (u, v)))
-    # after a turn by t it is constant + |(s, b)| cos(4 t - angle)
+    # After a turn by t, the criterion is constant + |(s, b)| cos(4 t - angle).
     slope = 2.0 * (uv - sums * others / Z.shape[1])
     bend = uu - vv - (sums**2 - others**2) / Z.shape[1]
     rounding = _STILL * (uu + vv)
-    # At a slope of 0 with a bend below 0 the criterion is least: such a plane has to be turned.
+    # If the slope is 0 and the bend is negative, the criterion is at its minimum, so the plane must be turned.
     there = (np.abs(slope) <= rounding) & (bend >= -rounding)
     angles = np.where(there, 0.0, np.arctan2(slope, bend) / 4.0)
     cos = np.cos(angles)[:, None]
@@ -127,7 +130,7 @@ def _turn(Z: Array, T: Array, i: Array, j: Array) -> float:
 
 
 def promax(A: Array, *, kaiser: bool = True, power: float = 4.0) -> Array:
-    """R = T U, (k, k), for which A R is nearest to the powers of A T; scores keep variance 1.
+    """Return R = T U, (k, k), that brings A R closest to the powers of A T, with scores of variance 1.
 
     Parameters
     ----------
@@ -141,7 +144,7 @@ def promax(A: Array, *, kaiser: bool = True, power: float = 4.0) -> Array:
     checks.number("power", power, least=1.0, most=_POWER)
     T = varimax(A, kaiser=kaiser)
     B = A @ T
-    # Powers up to the 16th follow, whatever the units.
+    # Powers up to the 16th follow, which must not overflow in any unit.
     B = B / np.abs(B).max()
     U = np.linalg.lstsq(B, B * np.abs(B) ** (power - 1.0), rcond=None)[0]
     return np.asarray(T @ U * np.linalg.norm(np.linalg.inv(U), axis=1))
@@ -152,7 +155,7 @@ METHODS: Final[Mapping[str, Callable[..., Array]]] = {"varimax": varimax, "proma
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Rotation:
-    """The components of a result along other axes, rc1, rc2, ...: those with more variance first.
+    """The components of a result along rotated axes rc1, rc2, ..., largest variance first.
 
     Attributes
     ----------
@@ -187,7 +190,7 @@ class Rotation:
     __repr__ = brief
 
     def transform(self, X: Any) -> Array:
-        """Scores of rows along the rotated axes, (n, k), of variance 1 over the rows of the run, as it counted them.
+        """Return scores of rows along the rotated axes, (n, k). They have variance 1 over the rows of the run.
 
         Parameters
         ----------
@@ -198,17 +201,17 @@ class Rotation:
         return np.asarray(self.result.transform(X) / deviations @ np.linalg.inv(self.matrix).T)
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
-        """Names of what `transform` returns: rc1, rc2, ...; `input_features` changes nothing."""
+        """Return the names of the columns of `transform`: rc1, rc2, ...; `input_features` is ignored."""
         return np.array([f"rc{j + 1}" for j in range(len(self.matrix))], dtype=object)
 
     @property
     def oblique(self) -> bool:
-        """Whether scores correlate."""
+        """Whether scores are correlated."""
         return bool(np.abs(self.correlations - np.eye(len(self.matrix))).max() > 1e-8)
 
     @property
     def words(self) -> str:
-        """What is to be known of them, in a few sentences."""
+        """What a reader should know about the axes, in a few sentences."""
         scores = "Their scores do not correlate, and have variance 1."
         if self.oblique:
             scores = f"Their scores correlate: {self._pairs()}."
@@ -218,7 +221,7 @@ class Rotation:
         )
 
     def _units(self) -> str:
-        """What the columns are counted in, of which these are loadings."""
+        """Return the unit of columns that these loadings refer to."""
         scale = self.result.config.get("scale")
         if self.feature_names is not None and any(map(source_of, map(str, self.feature_names))):
             return "Loadings are of columns as the run has scaled them, those made of words by their shares."
@@ -229,14 +232,14 @@ class Rotation:
         return "Loadings are in the units of the columns."
 
     def _pairs(self) -> str:
-        """The correlations of scores that are largest in size."""
+        """Return the largest correlations of scores, in words."""
         names = self.get_feature_names_out()
         pairs = list(combinations(range(len(self.matrix)), 2))
         largest = sorted(pairs, key=lambda pair: -abs(self.correlations[pair]))[:_PAIRS]
         return ", ".join(f"{names[i]} and {names[j]} by {self.correlations[i, j]:+.2f}" for i, j in largest)
 
     def listing(self, *, digits: int = 4) -> Listing:
-        """Heads, and a line of cells for each axis, with so many digits of its variance."""
+        """Return a table with a line for each axis, with so many digits of its variance."""
         checks.integer("digits", digits, least=1, most=17)
         names = labels.column_names(self.feature_names, len(self.loadings))
         shares = self.explained_variance_ratio
@@ -248,7 +251,7 @@ class Rotation:
         return Listing(["rotated", "variance", "share", "together", "largest loadings"], lines)
 
     def every(self) -> Listing:
-        """Heads, and a line with the loadings of each column: below each other those that are largest on one axis."""
+        """Return a table with the loadings of each column, grouped by the axis of their largest loading."""
         names = labels.column_names(self.feature_names, len(self.loadings))
         sizes = np.abs(self.loadings)
         order = np.lexsort((-sizes.max(axis=1), sizes.argmax(axis=1)))
@@ -256,11 +259,11 @@ class Rotation:
         return Listing(["column", *self.get_feature_names_out()], lines)
 
     def table(self) -> str:
-        """Variances and largest loadings as plain text."""
+        """Write variances and largest loadings as plain text."""
         return f"{labels.in_columns(*self.listing())}\n{self.words}"
 
     def as_json(self) -> dict[str, Any]:
-        """All of it but the result, as plain values."""
+        """Return everything except the result as plain values."""
         return {
             "method": self.method,
             "names": self.get_feature_names_out().tolist(),
@@ -274,7 +277,7 @@ class Rotation:
 
 
 def rotate(result: PCAResult | TrackingResult, method: str = "varimax") -> Rotation:
-    """The components of a result along axes made of few columns each: no message, and no rows.
+    """Rotate the components of a result to axes made of few columns each, without any message or rows.
 
     Parameters
     ----------
@@ -293,7 +296,7 @@ def rotate(result: PCAResult | TrackingResult, method: str = "varimax") -> Rotat
     A = result.components_.T * np.sqrt(result.explained_variance_)
     R = turn(A)
     inverse = np.linalg.inv(R)
-    # diag(P L'L), P the correlations: they add up to those of A
+    # This is diag(P L'L) with the correlations P. Its sum equals that of A.
     variances = np.sum(A @ R * (A @ inverse.T), axis=0)
     order = np.argsort(-variances, kind="stable")
     R, inverse = R[:, order], inverse[order]
@@ -312,7 +315,7 @@ def rotate(result: PCAResult | TrackingResult, method: str = "varimax") -> Rotat
 
 
 def _with_axes(result: PCAResult | TrackingResult) -> PCAResult:
-    """The result, whose components are orthonormal and those of all rows, with variances that are known and above 0."""
+    """Return the result, and require orthonormal components of all rows with known, positive variances."""
     if isinstance(result, TrackingResult) or not result.is_pooled:
         raise ConfigError(
             "Only orthonormal components of the covariance of all rows can be rotated, and those of "
@@ -328,7 +331,7 @@ def _with_axes(result: PCAResult | TrackingResult) -> PCAResult:
             f"A rotation needs at least 2 components, and this result has {result.n_components_}. Ask for more, or "
             "read its one component as it is."
         )
-    _ = result.frame  # refuses where loadings stay with their parties
+    _ = result.frame  # This raises an error if loadings stay with their parties.
     variances = result.explained_variance_
     if variances.min() <= _FLAT * variances.max():
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""What the rows of the sites look like beside each other, where they are at hand: means, spreads, rows far out."""
+"""Compare the rows of sites if they are at hand: means, deviations, farthest rows."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from flower_pca.names.table import Table
 from flower_pca.results.pca import PCAResult
 from flower_pca.stages.histograms import LEFT_OUT
 
-_FIRST: Final = 3  # components whose heaviest columns are looked at
+_FIRST: Final = 3  # components whose heaviest columns are compared
 
 
 @dataclass(frozen=True)
 class Sites:
-    """Means and deviations of columns in their own units, by site, (N, d), and of all rows, (d,).
+    """Means and deviations of columns in their own units, for each site, (N, d), and for all rows, (d,).
 
     Attributes
     ----------
@@ -45,7 +45,7 @@ class Sites:
 
 
 def of(result: PCAResult, shards: Sequence[Any], *, few: int = 40) -> Sites:
-    """The sites of a run by their rows; up to a `few` keep their order."""
+    """Return the comparison of the sites of a run, from their rows. Up to `few` sites keep their order."""
     found = [result._data(X).moments() for X in shards]
     means = np.stack([m.mean for m in found])
     squares = np.stack([m.m2 for m in found])
@@ -71,7 +71,7 @@ def of(result: PCAResult, shards: Sequence[Any], *, few: int = 40) -> Sites:
 
 
 class Far(NamedTuple):
-    """A row beyond a limit: T2 and SPE as multiples of theirs, and the columns that are why."""
+    """A row beyond a limit: T2 and SPE as multiples of their limits, and the columns that cause it."""
 
     site: str | int
     row: int
@@ -82,7 +82,7 @@ class Far(NamedTuple):
 
 @dataclass(frozen=True)
 class Furthest:
-    """How many rows lie beyond the limits, of how many, and these, the furthest first."""
+    """How many rows are beyond the limits, how many there are, and the farthest rows, farthest first."""
 
     beyond: int
     of: int
@@ -91,15 +91,15 @@ class Furthest:
 
 
 def furthest(result: PCAResult, shards: Sequence[Any], *, most: int = 10) -> Furthest | None:
-    """The rows of a run beyond the limits of its own rows; None of a result without limits.
+    """Return the rows of a run beyond the limits of its own rows, or None for a result without limits.
 
-    If limits are for new rows, each row is scored without itself, as a new row is.
+    If limits are for new rows, each row is scored without itself, as a new row would be.
     """
     left_out = result.histograms_ is not None and result.histograms_of == LEFT_OUT
     try:
         monitor = Monitor(result)
         limits = monitor.limits(trained=result.histograms_ is None)
-    except ConfigError:  # too few rows, or variances that noise lies on
+    except ConfigError:  # There are too few rows, or the variances are noisy.
         return None
     scored = {i: monitor.score(X, own=left_out) for i, X in enumerate(shards)}
     places = {i: np.flatnonzero(of.beyond(limits)) for i, of in scored.items()}

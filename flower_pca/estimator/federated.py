@@ -1,10 +1,10 @@
-"""FederatedPCA, a run behind scikit-learn's interface; `to_sklearn`, a result as its own PCA.
+"""`FederatedPCA`, a federated run with scikit-learn's interface, and `to_sklearn`, which converts a result.
 
-`fit` has scikit-learn check the tables and hands them to `simulate` as the clients' shards; the
-run's result does the work from there on. What is done here is what scikit-learn says and a result
-does not: whitening, the dtype of the rows in all that comes back, names of features, and numbers of
-components that are no number: None means all of them, "mle" Minka's estimate. Either way the run
-finds all of them. A run with noise on its answers finds none of these, so a budget needs a number.
+`fit` lets scikit-learn check the tables and passes them to `simulate` as the clients' shards. The result of the run
+does everything else. This module adds what scikit-learn has and a result does not: whitening, the dtype of rows in all
+outputs, names of features, and two values of n_components that are no numbers. None means all components, and "mle"
+means Minka's estimate. Both need all components of the run. With differential privacy these would be noise, so a
+privacy budget needs a number.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     (60, 2)
     """
 
-    # To scikit-learn's routing of metadata, all that takes the site of each row asks for it.
+    # In scikit-learn's metadata routing, all methods that take the site of each row request it.
     __metadata_request__fit: ClassVar = {"sites": True}
     __metadata_request__transform: ClassVar = {"sites": True}
     __metadata_request__score: ClassVar = {"sites": True}
@@ -201,8 +201,8 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         checkpoint: str | os.PathLike[str] | None = None,
         init: Start | None = None,
     ) -> None:
-        # scikit-learn clones an estimator by its parameters, which have to be there as they were
-        # given: nothing is checked or made of them before `fit`.
+        # scikit-learn clones an estimator by its parameters, which must be unchanged. So nothing is checked or
+        # converted before `fit`.
         self.n_components = n_components
         self.algorithm = algorithm
         self.center = center
@@ -225,14 +225,14 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         self.init = init
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
-        """The parameters that differ from their defaults, without what may be rows."""
+        """Return the parameters that differ from their defaults, without values that may be rows."""
         told = [
             f"{name}={_told(value)}" for name, value in self.get_params(deep=False).items() if _differs(name, value)
         ]
         return f"{type(self).__name__}({', '.join(told)})"
 
     def fit(self, X: Any, y: Any = None, sites: Any = None) -> FederatedPCA:
-        """Find the components of all rows; returns the estimator itself.
+        """Find the components of all rows. Return the estimator itself.
 
         Parameters
         ----------
@@ -256,7 +256,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         return self
 
     def fit_transform(self, X: Any, y: Any = None, sites: Any = None) -> Array:
-        """Find the components of all rows; returns their coordinates, (n_samples, n_components_).
+        """Find the components of all rows. Return the rows' coordinates, (n_samples, n_components_).
 
         Parameters
         ----------
@@ -265,12 +265,12 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         y : default=None
             Not used.
         """
-        if sites is None:  # a subclass may have a `fit` of its own, as scikit-learn's have it
+        if sites is None:  # A subclass may have its own `fit` without `sites`, as in scikit-learn's tests.
             return np.asarray(self.fit(X, y).transform(X))
         return np.asarray(self.fit(X, y, sites).transform(X, sites))
 
     def transform(self, X: Any, sites: Any = None) -> Array:
-        """Coordinates of rows along the components, (n_samples, n_components_).
+        """Return the coordinates of rows along the components, (n_samples, n_components_).
 
         Parameters
         ----------
@@ -284,7 +284,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         return self._each(X, sites, self._scores)
 
     def project(self, X: Any, sites: Any = None) -> Array:
-        """Where new rows lie among the fitted rows, (n_samples, n_components_): see `PCAResult.project`.
+        """Return where new rows lie among the fitted rows, (n_samples, n_components_): see `PCAResult.project`.
 
         Parameters
         ----------
@@ -295,7 +295,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         return np.asarray(scores / known_shrinkage(self.result_.shrinkage_))
 
     def inverse_transform(self, X: Any) -> Array:
-        """Rows, (n_samples, n_features_in_), that have the scores X and nothing beside."""
+        """Return the rows that have the scores X and lie in the span, (n_samples, n_features_in_)."""
         check_is_fitted(self)
         with tables.without_cells(X, "X"):
             scores = check_array(X, dtype=tables.DTYPES, input_name="X")
@@ -308,7 +308,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         return self.result_.inverse_transform(along).astype(scores.dtype, copy=False)
 
     def score_samples(self, X: Any, sites: Any = None) -> Array:
-        """The logarithm of the density at each row under probabilistic PCA, (n_samples,), in the data's own units.
+        """Return the log density of each row under probabilistic PCA, (n_samples,), in the data's own units.
 
         Parameters
         ----------
@@ -323,29 +323,29 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         return self._each(X, sites, likelihood.log_likelihood)
 
     def score(self, X: Any, y: Any = None, sites: Any = None) -> float:
-        """The mean of `score_samples` over the rows: a search compares components by it."""
+        """Return the mean of `score_samples` over the rows, by which a search compares numbers of components."""
         return float(np.mean(self.score_samples(X, sites)))
 
     def get_covariance(self) -> Array:
-        """The covariance of rows under probabilistic PCA, (n_features_in_, n_features_in_), in the data's own units."""
+        """Return the covariance under probabilistic PCA, (n_features_in_, n_features_in_), in the data's own units."""
         check_is_fitted(self)
         return likelihood.covariance(self.result_).astype(self.components_.dtype, copy=False)
 
     def get_precision(self) -> Array:
-        """The inverse of the covariance, (n_features_in_, n_features_in_)."""
+        """Return the inverse of the covariance, (n_features_in_, n_features_in_)."""
         check_is_fitted(self)
         return likelihood.precision(self.result_).astype(self.components_.dtype, copy=False)
 
     @property
     def _coding(self) -> Coding | None:
-        """How columns of words become columns of numbers; None where there are none."""
+        """The coding of columns of words, or None without `categorical`."""
         if self.categorical is None:
             return None
         return Coding(read_levels(self.categorical) or ())
 
     @property
     def _covariates(self) -> tuple[str, ...]:
-        """The columns that are no features, as they stand in a table."""
+        """The columns of a table that are not features."""
         named = [name for setting in COVARIATES for name in named_covariates(setting, getattr(self, setting))]
         return tuple(dict.fromkeys(source_of(name) or name for name in named if name != SITE))
 
@@ -378,7 +378,9 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         return components_to_keep(result, self.n_components)
 
     def _each(self, X: Any, sites: Any, work: Callable[[PCAResult, Table], Array]) -> Array:
-        """What `work` makes of a table, or stacked of several ones, by the result for the rows of each site."""
+        """Apply `work` to one or several tables, with the result for the site of each row, and stack the returned
+        arrays.
+        """
         check_is_fitted(self)
         result, several = self.result_, tables.several(X)
         if several is not None:
@@ -398,7 +400,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         return np.asarray(found[np.argsort(np.argsort(place, kind="stable"), kind="stable")])
 
     def _at(self, site: str | int) -> PCAResult:
-        """The result for rows of a site by its name or place; the same for all whose rows are treated alike."""
+        """Return the result for rows of a site, by name or position. It is the same if sites are treated alike."""
         return self.result_.at_site(site) if self.result_.is_by_site else self.result_
 
     def _scores(self, result: PCAResult, rows: Table) -> Array:
@@ -408,7 +410,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         return scores
 
     def _with_names(self, X: Any) -> Table:
-        """Rows that have been checked, with the names of their columns."""
+        """Check rows, and return them with the names of their columns."""
         names = self.result_.feature_names_in_
         rows = tables.check(self, X, reset=False, who="X")
         if isinstance(rows, Table):  # The table has columns of words.
@@ -416,10 +418,10 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         return Table(rows, names=None if names is None else tuple(names))
 
     def _deviations(self) -> Array:
-        """What whitening divides by; 1 where there is no variance, and so nothing to divide."""
+        """Return the divisors of whitening, with 1 for a component without variance."""
         result = self.result_
         deviations = np.sqrt(result.explained_variance_)
-        # scores of components that are not orthonormal vary otherwise than these explain
+        # If components are not orthonormal, the variance of scores differs from the explained variance.
         if result.cross_ is not None:
             inverse = np.linalg.pinv(result.components_ @ result.components_.T)
             variances = np.diag(inverse @ result.cross_ @ inverse)
@@ -439,7 +441,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
 
 
 _LIKELIEST: Final = "mle"
-# Each has a number for each component.
+# Arrays with one number per component.
 _SHARES: Final = ("site_share_", "explained_shares_", "explained_before_shares_")
 
 
@@ -453,7 +455,7 @@ def _told(value: object) -> str:
 
 
 def components_to_ask(n_components: Any, n: int, d: int, *, private: bool) -> Any:
-    """What a run over n rows of d columns is asked for."""
+    """Return the `n_components` of a run over n rows of d columns."""
     estimated = n_components == _LIKELIEST
     if isinstance(n_components, str) and "%" not in n_components:
         checks.choice("n_components", n_components, (_LIKELIEST, *COUNTING))
@@ -477,14 +479,14 @@ def components_to_ask(n_components: Any, n: int, d: int, *, private: bool) -> An
 
 
 def components_to_keep(result: PCAResult, n_components: Any) -> PCAResult:
-    """What is kept of the run's result: the likeliest number of components, or all."""
+    """Return the result with the likeliest number of components for "mle", else with all."""
     if n_components != _LIKELIEST:
         return result
     return _first(result, likelihood.minka(result.explained_variance_, result.n_samples_))
 
 
 def _first(result: PCAResult, k: int) -> PCAResult:
-    """The first k components of a result that has them all."""
+    """Return the first k components of a result that has all of them."""
     if k == result.n_components_:
         return result
     beyond = float(result.explained_variance_[k:].sum())
@@ -493,7 +495,7 @@ def _first(result: PCAResult, k: int) -> PCAResult:
     if residuals is not None:
         first, last, following = result.explained_variance_[[0, k - 1, k]]
         largest = float(first) or 1.0
-        # All components are known, so the next variance is too, up to its residual.
+        # All components are known, so the next variance is known up to its residual.
         gap = float(last - following) / largest - float(residuals[k])
         residuals = residuals[:k]
         residual = float(np.linalg.norm(residuals))
@@ -521,10 +523,9 @@ def _first(result: PCAResult, k: int) -> PCAResult:
 
 
 def to_sklearn(result: PCAResult) -> Any:
-    """Convert a result to a fitted scikit-learn PCA, or to a Pipeline if it fills gaps or scales columns.
+    """Convert a result to a fitted scikit-learn PCA, or to a Pipeline if it fills missing values or scales columns.
 
-    A SimpleImputer, a StandardScaler, or both then come before the PCA. Names of columns go to the
-    first step.
+    A SimpleImputer, a StandardScaler, or both then come before the PCA. Names of columns go to the first step.
 
     Raises
     ------
@@ -565,10 +566,10 @@ def to_sklearn(result: PCAResult) -> Any:
 
 
 def _before(result: PCAResult) -> list[Any]:
-    """What has to be done to rows first."""
+    """Return the steps before the PCA."""
     steps: list[Any] = []
     if result.fill_ is not None:
-        # Of a single row, the mean of each column is what it has there.
+        # The mean of a column over a single row is the entry itself.
         steps.append(SimpleImputer(keep_empty_features=True).fit(result.fill_[None, :]))
     if result.scale_ is not None:
         scaler = StandardScaler(with_mean=result.centered)

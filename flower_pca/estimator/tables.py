@@ -1,8 +1,7 @@
-"""What `fit` may be given: one table with the site of each row, or several tables, one per client.
+"""The tables that `fit` accepts: one table with the site of each row, or several tables, one per client.
 
-scikit-learn checks each of them (`checked`). It knows the names of a data frame's columns where
-these are text; here labels of other kinds become text, columns are picked by name, and where
-something is wrong the column is named.
+scikit-learn checks each table (`check`). It only knows names of columns that are text. Here, other labels become text,
+columns are picked by name, and errors name the column.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ DTYPES: Final = (np.float64, np.float32)
 
 
 def shards(estimator: Any, X: Any, sites: Any) -> list[Table]:
-    """The rows of each client, checked, with the names of their columns and of their site."""
+    """Return the checked rows of each client, with names of columns and of the site."""
     found = several(X)
     if found is None:
         parts, whose = dealt(check(estimator, X, reset=True, who="X"), sites)
@@ -59,9 +58,9 @@ def shards(estimator: Any, X: Any, sites: Any) -> list[Table]:
 
 
 def asked_columns(estimator: Any, shards: Sequence[Table]) -> tuple[tuple[str, ...] | None, int]:
-    """The columns that a run over these is to name, and how many of them vary by themselves.
+    """Return the columns that a run over these shards names, and how many of them vary independently.
 
-    The columns that one of words becomes add up to 1, so one of them follows from the others.
+    The indicators of one column of words add up to 1, so one of them follows from the others.
     """
     coding: Coding | None = estimator._coding
     if coding is None:
@@ -75,9 +74,9 @@ def asked_columns(estimator: Any, shards: Sequence[Table]) -> tuple[tuple[str, .
 
 
 def several(X: Any) -> tuple[list[Any], dict[int, str]] | None:
-    """The tables of a list or a mapping, and a mapping's names of sites; None of a single table.
+    """Return the tables of a list or a mapping, and the sites that a mapping names, or None for a single table.
 
-    A table that is written as a list of rows is one.
+    A table that is written as a list of rows is a single table.
     """
     if isinstance(X, Mapping):
         tables = list(X.values())
@@ -93,7 +92,7 @@ def several(X: Any) -> tuple[list[Any], dict[int, str]] | None:
 
 
 def align(tables: list[Any], sites: dict[int, str]) -> list[Any]:
-    """The tables, columns in the order of the first one's, where all names are text."""
+    """Return the tables with columns in the order of the first table, if all names are text."""
     names = [list(labels(table) or ()) for table in tables]
     if not all(found and all(isinstance(name, str) for name in found) for found in names):
         return tables
@@ -108,7 +107,7 @@ def align(tables: list[Any], sites: dict[int, str]) -> list[Any]:
 
 
 def dealt(rows: Any, sites: Any) -> tuple[list[Any], dict[int, str]]:
-    """The rows of each client, in the order of the sites' names, and these names."""
+    """Return the rows of each client, and the clients' names, sorted by name."""
     if sites is None:
         return [rows], {}
     names, place = sites_of(rows, sites)
@@ -116,7 +115,7 @@ def dealt(rows: Any, sites: Any) -> tuple[list[Any], dict[int, str]]:
 
 
 def sites_of(rows: Any, sites: Any) -> tuple[list[str], Any]:
-    """The names of the sites that rows are of, in order, and of each row the place of its site among these."""
+    """Return the sorted names of the sites, and for each row the position of its site among them."""
     if isinstance(sites, str):
         raise ConfigError(
             f"sites is {shown(sites)}, and it must hold the site of each row. Give the column itself, as in "
@@ -131,13 +130,13 @@ def sites_of(rows: Any, sites: Any) -> tuple[list[str], Any]:
             setting="sites",
         )
     kinds = {type(label) for label in whose.tolist()}
-    # Labels of several kinds have no order among themselves.
+    # Labels of different types cannot be sorted.
     names, place = np.unique(whose if len(kinds) == 1 else whose.astype(str), return_inverse=True)
     return [str(name) for name in names], place
 
 
 def labels(table: Any) -> list[Any] | None:
-    """What the columns of a table are called; None of one whose columns go by position."""
+    """Return the labels of a table's columns, or None if they go by position."""
     if isinstance(table, Table):
         if table.names is None:
             return None
@@ -151,7 +150,7 @@ def labels(table: Any) -> list[Any] | None:
 
 
 def pick(table: Any, names: Sequence[str] | None, *, who: str) -> Any:
-    """The columns of these names, in their order; or all, with names that are text."""
+    """Return the columns with these names, in this order, or all, with names as text."""
     known = labels(table)
     if known is None:
         return table
@@ -162,7 +161,7 @@ def pick(table: Any, names: Sequence[str] | None, *, who: str) -> Any:
             return table
         return table.pick(names, who)
     if 0 < sum(isinstance(label, str) for label in known) < len(known):
-        Table.of(table, who=who)  # This line raises the error that says so.
+        Table.of(table, who=who)  # This line raises the error about the columns.
     if texts != known:
         table = table.set_axis(texts, axis=1)
     if names is None or list(names) == texts:
@@ -172,11 +171,10 @@ def pick(table: Any, names: Sequence[str] | None, *, who: str) -> Any:
 
 
 def check(estimator: Any, X: Any, *, reset: bool, who: str, least: int = 1) -> Any:
-    """The rows of a table as scikit-learn checks them, by the parameters `columns` and `missing` of the estimator.
+    """Let scikit-learn check a table, as the estimator's `columns` and `missing` say, and return its rows.
 
-    There are at least `least` of them: of several tables, some may have no row.
-
-    With columns of words, of which scikit-learn's checks know nothing, they are checked by the run.
+    There must be at least `least` rows. One of several tables may be empty. The run checks columns of words, because
+    scikit-learn's checks do not support them.
 
     Raises
     ------
@@ -209,7 +207,10 @@ def check(estimator: Any, X: Any, *, reset: bool, who: str, least: int = 1) -> A
 
 
 def _as_table(X: Any) -> Any:
-    """The cells of an AnnData object, in memory, with the names of their genes; all else as it is."""
+    """Read the cells of an AnnData object into memory as a table with the names of genes.
+
+    Return other data unchanged.
+    """
     if not is_annotated(X) and not isinstance(X, Table):
         return X
     table = Table.of(X, who="X")
@@ -220,7 +221,7 @@ def _as_table(X: Any) -> Any:
 
 @contextmanager
 def without_cells(X: Any, who: str) -> Iterator[None]:
-    """Errors of scikit-learn and numpy about rows that are no table of numbers, without the cells that they quote."""
+    """Remove quoted cells from errors of scikit-learn and numpy about rows that are not numeric."""
     try:
         yield
     except ValueError as error:
@@ -235,12 +236,12 @@ def without_cells(X: Any, who: str) -> Iterator[None]:
 
 
 def _has_columns_by_name(estimator: Any) -> bool:
-    """Whether columns of words are coded, or columns are no features, so that the run looks for them by name."""
+    """Return whether the run needs names of columns, for columns of words or covariates."""
     return estimator._coding is not None or bool(estimator._covariates)
 
 
 def _with_words(estimator: Any, X: Any, columns: tuple[str, ...] | None, *, reset: bool, who: str) -> Table:
-    """The rows with what stands in their columns of words, which the run codes, and checks as it does all rows."""
+    """Return the rows with their columns of words. The run codes them, and checks the rows."""
     coding: Coding | None = estimator._coding
     words: tuple[str, ...] = estimator._covariates
     if coding is not None:
@@ -276,7 +277,7 @@ def _valid(estimator: Any, X: Any, finite: bool | str, *, reset: bool, least: in
 
 
 def _checked_rows(estimator: Any, X: Table, *, reset: bool, who: str, finite: bool | str, least: int) -> Any:
-    """Likewise of rows with names, which scikit-learn does not know to have any."""
+    """Check rows with names, which scikit-learn would not recognize."""
     known = getattr(estimator, "feature_names_in_", None)
     if X.words:
         raise no_numbers(who, X.words, file=False)
@@ -298,7 +299,7 @@ def _checked_rows(estimator: Any, X: Table, *, reset: bool, who: str, finite: bo
 
 
 def _explain(X: Any, error: Exception, who: str, *, gaps: bool) -> None:
-    """Raise a DataError that names the column, where the error is about what is in one; `gaps` may be there."""
+    """Raise a DataError that names the column if the error is about its cells. `gaps` allows missing values."""
     if "fill value" in str(error):
         raise DataError(
             f"The sparse columns of {who} have a fill value other than 0. Use X.sparse.to_dense()."

@@ -1,4 +1,4 @@
-"""Many clients on one virtual node of a simulation: their messages and answers in one."""
+"""Several clients on one virtual node of a simulation: their messages and answers are combined into one."""
 
 from typing import Final
 

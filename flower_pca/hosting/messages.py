@@ -1,9 +1,8 @@
-"""The messages and answers of several clients in one, for virtual nodes that host many: the layout of their records.
+"""Messages and answers for virtual nodes that host several clients: the layout of their records.
 
-A message holds what `wire` writes for one client, once, and beside it which clients it is for and
-what single ones get. In an answer those of all clients that are made alike are stacked, name by
-name; what else each says lies beside them. Whatever is in there is read by `wire`, as if it had
-come from the single clients.
+A message holds once what `wire` writes for one client. It also lists its clients, and what only single clients get. In
+an answer, the arrays of clients with the same shapes are stacked by name, and other values are listed. `wire` reads the
+parts as if they came from single clients.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ from flower_pca.core.stage import Broadcast
 from flower_pca.wire import records
 from flower_pca.wire.records import Content
 
-# the record that says which clients a message is for, or an answer of
+# The record that lists the clients of a message or an answer.
 _HOSTED: Final = "hosted"
-# the numbers of the clients that a virtual node hosts, among its properties
+# The clients of a virtual node, among its properties.
 _PLAYED: Final = "clients"
 _NAMES, _ARRAYS = "names", "arrays"
 _ANSWER, _CHECK = "The answer of a virtual node", "Look at the log of that node."
@@ -37,7 +36,7 @@ TWICE: Final = ProtocolError(f"{_ANSWER} has two parts for one of its clients. {
 
 @dataclass(frozen=True)
 class Delivery:
-    """What a client's fit or evaluate has returned."""
+    """The return value of a client's fit or evaluate."""
 
     client: int
     first: Any  # a list of arrays, or the loss
@@ -46,7 +45,7 @@ class Delivery:
 
 
 class Writer:
-    """Writes one message for the clients of virtual nodes, one client at a time. The common part is written once.
+    """A writer of messages for the clients of virtual nodes. It writes the common part once.
 
     Parameters
     ----------
@@ -61,7 +60,7 @@ class Writer:
         self._common = wire.write_request(replace(message, personal={}), message.to[0], **settings)
 
     def request(self, clients: Sequence[int]) -> Content:
-        """The records of a message for these clients."""
+        """Return the records of a message for these clients."""
         content = records.copy_of(self._common)
         names = {}
         for client in clients:
@@ -74,7 +73,7 @@ class Writer:
 
 
 def clients_of(content: Content) -> Sequence[object]:
-    """The clients that a message names, as it does; none if it names no clients."""
+    """Return the clients that a message names, unchecked, or nothing if it names none."""
     listed = records.values_in(content, _HOSTED).get(_PLAYED, ())
     if isinstance(listed, list | tuple):
         return listed
@@ -82,7 +81,7 @@ def clients_of(content: Content) -> Sequence[object]:
 
 
 def read_request(content: Content, kind: str) -> Iterator[tuple[int, list[Array], wire.Config]]:
-    """For each client that a message is for: the parameters and the config of its own message."""
+    """Yield each client of a message, with the parameters and the config of its own message."""
     parameters, config = wire.open_request(content, kind)
     hosted = records.values_in(content, _HOSTED)
     if not hosted:
@@ -103,7 +102,7 @@ def read_request(content: Content, kind: str) -> Iterator[tuple[int, list[Array]
 
 
 def write_reply(kind: str, answers: Iterable[Delivery]) -> Content:
-    """The records of the answers of a node's clients."""
+    """Return the records with the answers of a node's clients."""
     alike: dict[Any, list[Delivery]] = {}
     for answer in answers:
         arrays = () if kind == wire.EVALUATE else answer.first
@@ -111,7 +110,7 @@ def write_reply(kind: str, answers: Iterable[Delivery]) -> Content:
         alike.setdefault((look, answer.metrics.get("names", "")), []).append(answer)
     content = Content()
     for number, ((look, _), group) in enumerate(alike.items()):
-        # told beside the stack, as products of arrays that lie otherwise in memory round otherwise
+        # The memory layout is sent with the stack, because it affects the rounding of products.
         by_columns = [by for _, _, by in look]
         beside = {
             _PLAYED: [answer.client for answer in group],
@@ -127,8 +126,8 @@ def write_reply(kind: str, answers: Iterable[Delivery]) -> Content:
 
 
 def read_reply(content: Content, kind: str, clients: Sequence[int]) -> dict[int, wire.Answer | ProtocolError]:
-    """The answers of these clients in a node's reply, by client; or what is wrong with them."""
-    if wire.is_reply(content, kind):  # The reply is from the node itself, and says why there is none.
+    """Return the answers of these clients in a node's reply, by client, or the error about an answer."""
+    if wire.is_reply(content, kind):  # The node itself replied, with the reason why it has no answers.
         return dict.fromkeys(clients, _read(lambda: wire.read_reply(content, kind)))
     found: dict[int, wire.Answer | ProtocolError] = {}
     lacking: ProtocolError = LACKING
@@ -142,7 +141,7 @@ def read_reply(content: Content, kind: str, clients: Sequence[int]) -> dict[int,
 
 
 def _members(content: Content, name: str, kind: str) -> Iterator[tuple[int, Callable[[], wire.Answer]]]:
-    """The clients whose answers are stacked in a record, each with what reads its own."""
+    """Yield the clients whose answers are stacked in a record, each with a function that reads its answer."""
     group = records.values_in(content, name)
     clients, examples = (_list_of(group, key, int) for key in (_PLAYED, "num_examples"))
     by_columns, metrics = _list_of(group, "by_columns", bool), _json(group, "metrics", list)
@@ -170,9 +169,9 @@ def _read(read: Callable[[], wire.Answer]) -> wire.Answer | ProtocolError:
 
 
 def _json(values: Mapping[str, Any], name: str, kind: type[Any], *, who: str = _ANSWER) -> Any:
-    """What a text among the values of another machine holds, if it is of this kind."""
+    """Parse a JSON text among the values of another machine, and require this type."""
     try:
-        # RecursionError is of brackets within brackets, as deep as another machine likes
+        # Another machine may send brackets nested so deeply that Python raises RecursionError.
         found = json.loads(wire.value_of(who, values, name, str))
     except (ValueError, RecursionError):
         found = None
@@ -182,7 +181,7 @@ def _json(values: Mapping[str, Any], name: str, kind: type[Any], *, who: str = _
 
 
 def _list_of(values: Mapping[str, Any], name: str, kind: type[Any], *, who: str = _ANSWER) -> list[Any]:
-    """A list among the values of another machine, if all in it are of this kind."""
+    """Return a list among the values of another machine, and require this type for all items."""
     found = values.get(name)
     # The types are compared, because isinstance takes True for an int.
     if not isinstance(found, list) or any(type(item) is not kind for item in found):
@@ -197,12 +196,12 @@ def _remedy(who: str) -> str:
 
 
 def write_properties(clients: Sequence[int]) -> Content:
-    """What a virtual node says of itself before a run."""
+    """Return what a virtual node says about itself before a run."""
     return wire.write_properties({**wire.SPOKEN, _PLAYED: list(clients)})
 
 
 def read_properties(content: Content) -> tuple[int, ...]:
-    """The clients that a node hosts; none if it is no such node.
+    """Return the clients that a node hosts, or nothing for a node that is a client itself.
 
     Raises
     ------
@@ -219,7 +218,7 @@ def read_properties(content: Content) -> tuple[int, ...]:
 
 
 def _by_columns(a: Array) -> bool:
-    """Whether an array lies in memory column by column, which a stack of such keeps."""
+    """Return whether an array is stored column by column, which a stack preserves."""
     return bool(a.ndim == 2 and a.flags.f_contiguous and not a.flags.c_contiguous)
 
 

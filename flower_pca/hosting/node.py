@@ -1,6 +1,6 @@
-"""A virtual node that hosts many clients: each a PCAClient with its own context, memory and key.
+"""A virtual node that hosts several clients: each is a PCAClient with its own context, memory and key.
 
-A node of a simulation hands every client its own message, and gathers what they return.
+The node passes each client its own message, and collects the answers.
 """
 
 from __future__ import annotations
@@ -19,15 +19,14 @@ from flower_pca.hosting.messages import Delivery
 from flower_pca.wire import records
 from flower_pca.wire.records import Content
 
-_OF: Final = "/"  # between the number of a client and the name of a record of its state
+_OF: Final = "/"  # separates the number of a client from the name of a record of its state
 
-# A client's fit or evaluate: of the kind of a message, its parameters and config, in the client's
-# context.
+# A client's fit or evaluate in the client's context. It takes the kind of a message, its parameters and its config.
 Answer: TypeAlias = Callable[[str, list[Array], wire.Config, Context], tuple[Any, int, wire.Config]]
 
 
 def serve(content: Content, kind: str, context: Context, clients: Sequence[int], answer: Answer) -> Content:
-    """What these clients, which a node hosts, answer to a message for some of them."""
+    """Return the answers of these clients of a node to a message for some of them."""
     return hosted.write_reply(kind, list(_answers(content, kind, context, frozenset(clients), answer)))
 
 
@@ -45,7 +44,10 @@ def _answers(
 
 
 def _check(named: Sequence[object], clients: frozenset[int]) -> None:
-    """Refuse a message before anybody answers it: named twice, a client would answer twice from what it kept before."""
+    """Refuse a message that names a client twice, because the client would answer twice from the same memory.
+
+    It is refused before any client answers. Clients of other nodes are refused, too.
+    """
     seen: set[object] = set()
     for client in named:
         if type(client) is not int or client not in clients or client in seen:
@@ -57,7 +59,7 @@ def _check(named: Sequence[object], clients: frozenset[int]) -> None:
 
 
 def _states(context: Context) -> dict[int, Content]:
-    """The state of each client, which lies in that of the node."""
+    """Return the state of each client, which is part of the node's state."""
     states: dict[int, Content] = {}
     for name, record in context.state.items():
         client, _, part = name.partition(_OF)

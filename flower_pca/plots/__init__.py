@@ -1,7 +1,7 @@
-"""Pictures of a result, by name: what `plot` draws, and what a report shows.
+"""Pictures of a result, by name: the functions behind `plot`, and the pictures of a report.
 
-`PICTURES` is the table. A picture is of one kind of result, and may need what only some results
-have, or the rows of the clients: `available` says which there are of a result.
+`PICTURES` is the table of all pictures. A picture belongs to one kind of result. It may need fields that only some
+results have, or the rows of the clients. `available` returns the pictures that can be drawn from a result.
 """
 
 from flower_pca.plots.drawing import available, draw, figure, telling, with_rows

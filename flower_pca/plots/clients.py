@@ -1,4 +1,4 @@
-"""The clients side by side: their means, how well their rows are rebuilt, and bars of any other number of each."""
+"""Pictures that compare clients: their means, their reconstruction errors, and bars of any other figure."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from flower_pca.results.pca import PCAResult
 from flower_pca.results.site import for_place
 
 _MAPPED: Final = 24  # clients whose means are shown
-# clients up to which each has its name; of more that have names of their own, some do
+# Up to so many clients, each has its name. If there are more, only some have.
 NAMED: Final = 20
 
 
 def means(drawn: style.Figure, result: PCAResult, shards: Sequence[Any]) -> None:
-    """How far each client's mean of a column lies from that of all, in deviations of all."""
+    """Draw how far each client's mean of a column lies from the overall mean, in overall standard deviations."""
     found = sites.of(result, shards, few=_MAPPED)
     shown = found.order[:_MAPPED]
     style.draw(
@@ -36,7 +36,7 @@ def means(drawn: style.Figure, result: PCAResult, shards: Sequence[Any]) -> None
 
 
 def errors(drawn: style.Figure, result: PCAResult, shards: Sequence[Any]) -> None:
-    """A bar for each client, and a line for all rows together."""
+    """Draw a bar for each client, and a line for all rows together."""
     each = errors_of(result, shards)
     overall = float(np.average(each, weights=rows(shards)))
     names = names_of(result, range(len(each)))
@@ -47,14 +47,17 @@ def errors(drawn: style.Figure, result: PCAResult, shards: Sequence[Any]) -> Non
 
 
 def side_of(names: Sequence[str]) -> Literal["x", "y"]:
-    """Along which axis the bars of clients of these names lie: along x while there is room for each name."""
+    """Return the axis along which bars of these clients lie: x while there is room for each name."""
     return "x" if 0 < len(names) <= NAMED else "y"
 
 
 def start(
     drawn: style.Figure, names: Sequence[str], *, tall: float
 ) -> tuple[style.Axes, Callable[..., Any], Literal["x", "y"]]:
-    """Axes for a bar of each client, what draws such bars, and along which axis; so tall where each has its name."""
+    """Return axes with a bar for each client, the function that draws the bars, and the axis of the clients.
+
+    `tall` is the height of the axes if each client has its name.
+    """
     side = side_of(names)
     if side == "x":
         drawn.set_size_inches(style.SINGLE[0], tall)
@@ -63,7 +66,7 @@ def start(
 
 
 def tidy(ax: style.Axes, count: int, names: Sequence[str], *, title: str, words: str) -> None:
-    """What so many bars are of: each with its name while they are few; else some with names, or by number."""
+    """Label the bars: each with its name if there are few, else some with names, or all by number."""
     if side_of(names) == "x":
         style.tidy(ax, title, words, "", grid="x")
         style.name_ticks(ax, names)
@@ -73,12 +76,12 @@ def tidy(ax: style.Axes, count: int, names: Sequence[str], *, title: str, words:
 
 
 def beside(names: Sequence[str]) -> str:
-    """What the axis of clients is called; nothing if their names say it."""
+    """Return the label of the clients' axis, or "" if names make it unnecessary."""
     return "" if names else "client"
 
 
 def bars(drawn: style.Figure, values: Array, names: list[str], *, title: str, words: str) -> style.Axes:
-    """A bar for each client."""
+    """Draw a bar for each client."""
     tall = max(2.2, 1.1 + 0.26 * len(names))
     ax, bar, side = start(drawn, names, tall=tall)
     bar(range(len(values)), values, style.sized(len(values), 0.62, 0.9), color=style.BAR)
@@ -88,7 +91,7 @@ def bars(drawn: style.Figure, values: Array, names: list[str], *, title: str, wo
 
 
 def pairs(drawn: style.Figure, values: Mapping[str, Array], names: list[str], *, title: str, words: str) -> None:
-    """Two bars for each client, one above the other, or side by side without room for names."""
+    """Draw two bars for each client, stacked, or next to each other if there is no room for names."""
     count = len(next(iter(values.values())))
     tall = max(2.4, 1.4 + 0.4 * count)
     ax, bar, _ = start(drawn, names, tall=tall)
@@ -99,17 +102,17 @@ def pairs(drawn: style.Figure, values: Mapping[str, Array], names: list[str], *,
 
 
 def names_of(result: PCAResult, keys: Sequence[int]) -> list[str]:
-    """What each client is called, where they have names of their own, or are few; else none: they go by number."""
+    """Return the name of each client if clients have names or are few, else nothing. Clients then go by number."""
     if len(keys) > NAMED and not result.site_names:
         return []
     return [labels.client_name(result.site_names, key) for key in keys]
 
 
 def errors_of(result: PCAResult, shards: Sequence[Any]) -> Array:
-    """The mean squared reconstruction error of a row, for each client."""
+    """Return the mean squared reconstruction error of a row, for each client."""
     return np.array([for_place(result, i).reconstruction_error(shard) for i, shard in enumerate(shards)])
 
 
 def rows(shards: Sequence[Any]) -> list[int]:
-    """How many rows each client has."""
+    """Return the number of rows of each client."""
     return [shard.shape[0] if hasattr(shard, "shape") else len(shard) for shard in shards]

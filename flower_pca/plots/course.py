@@ -1,6 +1,7 @@
-"""The course of a run: its error against messages and against bytes.
+"""The course of a run, and the overview of a result.
 
-The variances, the leading components and the course of a run, side by side.
+The course is the error of the run by messages and by bytes. The overview shows the variances, the leading components
+and the course next to each other.
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ _UNITS: Final = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes"))
 
 
 def iterates(history: History) -> bool:
-    """Whether the run has measured an error round by round, so that there is a curve to draw."""
+    """Return whether the run has measured an error in every round, so that there is a curve to draw."""
     return sum("error" in record.metrics for record in history) > 1
 
 
 def convergence(drawn: style.Figure, result: PCAResult) -> None:
-    """The error after each message; of a run of one, the true residuals of its components."""
+    """Draw the error after each message. For a run of one message, draw the true residuals of its components."""
     along(drawn.subplots(), result)
 
 
 def along(ax: style.Axes, result: PCAResult) -> None:
-    """The same on axes that are there."""
+    """Draw the same into existing axes."""
     if not iterates(result.history):
-        # A result that has neither is offered no such picture; beside others the bytes stand here.
+        # A result with neither is not offered this picture. In the overview, it shows the bytes here.
         if result.residuals_ is None:
             _bytes(ax, result.history)
         else:
@@ -50,7 +51,7 @@ def along(ax: style.Axes, result: PCAResult) -> None:
 
 
 def sizes(drawn: style.Figure, result: PCAResult) -> None:
-    """The error against what has been sent so far, both ways; of a run that does not iterate, each message's bytes."""
+    """Draw the error against the bytes sent so far. If the run does not iterate, draw the bytes of each message."""
     ax, history = drawn.subplots(), result.history
     sent = np.cumsum([record.bytes_up + record.bytes_down for record in history], dtype=float)
     if not iterates(history):
@@ -74,7 +75,7 @@ def _curve(ax: style.Axes, history: History, place: np.ndarray[Any, Any]) -> Non
     reopened = [i for i, record in enumerate(history) if record.stage == "opening"][1:]
     style.events(ax, place[reopened], "clients changed")
     size = style.sized(len(measured), 4.5, 2.5)
-    # none across a new opening
+    # The line is interrupted at a new opening.
     for part in np.split(np.arange(len(measured)), np.searchsorted(measured, reopened)):
         x, colour = place[measured[part]], style.COLOURS[0]
         style.log_curve(ax, x, error[part], colour=colour, size=size, width=1.8)
@@ -109,33 +110,33 @@ def _unit(largest: float) -> tuple[float, str]:
 
 
 class Course(Protocol):
-    """One algorithm's course, as `flower_pca.comparison.compare` returns it."""
+    """The course of one algorithm, as `flower_pca.comparison.compare` returns it."""
 
     @property
     def algorithm(self) -> str:
-        """Its spec string."""
+        """The spec string of the algorithm."""
 
     @property
     def messages(self) -> tuple[int, ...]:
-        """The messages after which the angle was known."""
+        """The numbers of the messages after which the angle was known."""
 
     @property
     def bytes(self) -> tuple[int, ...]:
-        """The bytes sent and received by then."""
+        """The bytes sent and received up to these messages."""
 
     @property
     def angles(self) -> tuple[float, ...]:
-        """The angles, in radians."""
+        """The angles after these messages, in radians."""
 
 
 def compare(courses: Sequence[Course], path: str | os.PathLike[str]) -> Path:
-    """Draw them into an SVG or PNG file, as the path's suffix says; whole, or not at all."""
+    """Draw the courses into an SVG or PNG file, as the suffix of the path says."""
     from matplotlib.ticker import EngFormatter
 
     style.suffix(path)
     figure = style.figure((9.6, 3.9))
     left, right = figure.subplots(1, 2, sharey=True)
-    # colours that are much alike are told apart by dashes too
+    # Dashes help to tell similar colors apart.
     dashes = itertools.cycle(("-", "--", ":") if len(courses) > len(style.COLOURS) else ("-",))
     every = [np.maximum(np.array(course.angles), style.FLOOR) for course in courses]
     for course, angles, colour, dash in zip(courses, every, style.curves(len(courses)), dashes, strict=False):
@@ -158,7 +159,7 @@ _PANELS: Final = 2  # components with bars of their own
 
 
 def figure(result: PCAResult | TrackingResult) -> style.Figure:
-    """Pictures under a line that sums up the run: variances, leading components, course; of steps, their curves."""
+    """Draw the overview: variances, leading components and course under a headline, or the curves of a tracking run."""
     if isinstance(result, TrackingResult):
         drawn = tracking.overview(result)
         style.key(drawn, ncols=4)

@@ -1,4 +1,4 @@
-"""Which pictures there are of a result, and how one of them becomes a file."""
+"""Choose the pictures that a result allows, and write one of them to a file."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from flower_pca.results.site import knows_sites
 
 
 def telling(result: Result, shards: Shards = None) -> dict[str, Picture]:
-    """Those of a report: all that are available, but for one that another says more exactly."""
+    """Return the pictures for a report: all that are available, without one that repeats another less exactly."""
     every = available(result, shards)
     return {what: p for what, p in every.items() if what != "outlier_share" or "removed_by_column" not in every}
 
 
 def available(result: Result, shards: Shards = None) -> dict[str, Picture]:
-    """The pictures that can be drawn of a result, and of rows if they are given."""
+    """Return the pictures that can be drawn from a result, and from rows if they are given."""
     kinds = {what: picture for what, picture in PICTURES.items() if isinstance(result, picture.of)}
     return {what: p for what, p in kinds.items() if p.need is None or p.need.met(result, shards)}
 
@@ -44,7 +44,7 @@ def with_rows(result: Result, shards: Shards | Mapping[str, Any]) -> tuple[Resul
 
 
 def draw(result: Result, what: str, path: str | os.PathLike[str], *, shards: Shards | Mapping[str, Any] = None) -> Path:
-    """Draw one of PICTURES, or "overview", into an SVG or PNG file, as the path's suffix says."""
+    """Draw one of PICTURES, or "overview", into an SVG or PNG file, as the suffix of the path says."""
     known = [w for w, p in PICTURES.items() if isinstance(result, p.of)]
     checks.choice("The picture", what, ("overview", *known))
     style.suffix(path)

@@ -1,4 +1,4 @@
-"""Monitored rows: SPE against T2, with their limits; the rows beyond in the colours of their sites."""
+"""SPE against T2 of monitored rows, with the limits. Rows beyond a limit have the color of their site."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from flower_pca.base import labels
 from flower_pca.plots import style
 
 _SIZE: Final = (6.4, 4.4)
-_POINTS: Final = 6000  # rows that a cloud shows; more hide one another
-_VECTOR: Final = 600  # points up to which an SVG holds each as a shape
-_LOWEST: Final = 1e-3  # A share of a limit. Rows below it are drawn at this height.
+_POINTS: Final = 6000  # points of a scatter plot at most, because more points hide each other
+_VECTOR: Final = 600  # points up to which an SVG stores each point as a shape
+_LOWEST: Final = 1e-3  # Rows below this share of a limit are drawn at this height.
 
 
 def spe_against_t2(scored: Mapping[Any, RowScores], limits: Limits, path: str | os.PathLike[str]) -> Path:

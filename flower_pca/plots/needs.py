@@ -1,4 +1,4 @@
-"""What a picture cannot do without, such as the rows of the clients, and the error if it is not there."""
+"""The requirements of pictures, such as the rows of the clients, and the error if one is not met."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Shards: TypeAlias = Sequence[Any] | None
 
 @dataclass(frozen=True)
 class Requirement:
-    """What a picture cannot do without: whether it is there, of a result and rows, and the words if it is not."""
+    """A requirement of a picture: a test on a result and rows, and the words if it fails."""
 
     met: Callable[[Any, Shards], bool]
     wants: str
@@ -30,7 +30,7 @@ ROWS: Final = Requirement(
     "needs the rows of the clients",
     "Add shards=[...].",
 )
-# parties have other columns of the same rows each
+# Parties hold different columns of the same rows.
 WHOLE: Final = Requirement(
     lambda result, shards: ROWS.met(result, shards) and result.config.get("partitioned_by") != "columns",
     "needs the rows of the clients, with the same columns at all of them",

@@ -1,4 +1,4 @@
-"""Pictures of a personalized result: how clients lie to each other, and what is shared and own in their rows."""
+"""Pictures of a personalized result: distances between clients, and the shared and own parts of their rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.plots import clients, style
 from flower_pca.results.personal import Parts, PersonalResult
 
-_MOST: Final = 12  # pictures beside each other
+_MOST: Final = 12  # pictures next to each other
 _COLUMNS: Final = ("rows", "shared", "own", "rest")
 
 
@@ -27,8 +27,7 @@ def client_map(
     labels: Sequence[int] | Array | None = None,
     names: Sequence[str] | None = None,
 ) -> Path:
-    """Draw the distances between clients, and the clients as points in the plane that keeps them
-    best, as SVG or PNG.
+    """Draw the distances between clients, and the clients as points in a plane that approximates them, as SVG or PNG.
 
     Parameters
     ----------
@@ -58,7 +57,7 @@ def client_map(
 
 
 def between(drawn: style.Figure, result: PersonalResult) -> None:
-    """Draw the distances between the own components of every two clients."""
+    """Draw the distances between the own components of all pairs of clients."""
     keys, own = spaces(result)
     ax = drawn.subplots()
     _matrix(ax, distances(own), np.arange(len(own)), "client")
@@ -76,14 +75,14 @@ def between(drawn: style.Figure, result: PersonalResult) -> None:
 
 
 def plane(drawn: style.Figure, result: PersonalResult) -> None:
-    """The clients as points, as far from each other as their own components are."""
+    """Draw the clients as points whose distances approximate those of their own components."""
     keys, own = spaces(result)
     points = embed(distances(own), dimensions=2)
     _plane(drawn.subplots(), points, _names(result, keys), np.zeros(len(own), dtype=int))
 
 
 def own_first(drawn: style.Figure, result: PersonalResult) -> None:
-    """What the columns weigh in each client's first own component; nothing without one."""
+    """Draw the weights of each client's first own component, with zeros for a client without any."""
     keys, own = spaces(result)
     style.draw(
         drawn,
@@ -97,7 +96,7 @@ def own_first(drawn: style.Figure, result: PersonalResult) -> None:
 
 
 def errors(drawn: style.Figure, result: PersonalResult, shards: Sequence[Any]) -> None:
-    """The error of each client's rows, with the shared components alone and with its own."""
+    """Draw the error of each client's rows, with the shared components alone and with its own components."""
     found = shares(result, shards)
     assert found is not None
     clients.pairs(
@@ -110,7 +109,7 @@ def errors(drawn: style.Figure, result: PersonalResult, shards: Sequence[Any]) -
 
 
 def split(drawn: style.Figure, result: PersonalResult, shards: Sequence[Any]) -> None:
-    """How much of each client's rows is shared, its own, and neither, in mean squares."""
+    """Draw how much of each client's rows is shared, own, and neither, in mean squares."""
     found = shares(result, shards)
     assert found is not None
     parts = {"shared": found.shared, "own": found.own, "rest": found.rest}
@@ -154,8 +153,7 @@ def _plane(ax: style.Axes, points: Array, names: Sequence[str], group: Array) ->
 
 
 def pictures(parts: Sequence[Parts], path: str | os.PathLike[str], *, shape: tuple[int, int]) -> Path:
-    """Draw rows that are pictures, each as a line: the row, its shared part, its own part and the
-    rest.
+    """Draw rows that are images, one per line: the row, its shared part, its own part and the rest.
 
     Parameters
     ----------

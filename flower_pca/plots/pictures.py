@@ -1,4 +1,4 @@
-"""The table of all pictures by name: how each is drawn and read, of which kind of result, and what it needs."""
+"""The table of all pictures by name: how to draw and read each, the kind of its result, and its requirement."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from flower_pca.results.steps import TrackingResult
 
 @dataclass(frozen=True)
 class Picture:
-    """One picture: how it is drawn, and how it is read, of a run at once or with noise too; of
-    what, and what it needs.
+    """A picture: its drawing function, its captions, the kind of result it belongs to, and its requirement.
 
-    `draw` takes an empty figure, the result, and the rows of the clients where it needs `rows`.
+    `draw` takes an empty figure and the result, and the rows of the clients if the picture uses `rows`. `at_once` is
+    the caption for a run that does not iterate, `noisy` the one for a run with differential privacy.
     """
 
     draw: Callable[..., None]
@@ -49,11 +49,11 @@ class Picture:
 
     @property
     def rows(self) -> bool:
-        """Whether it is drawn from the rows of the clients too."""
+        """Whether the picture uses the rows of the clients."""
         return self.need in (ROWS, WHOLE, APART, SCORES, BY_COLUMN, PARTS, SHARES, TAKEN)
 
     def words(self, result: Result) -> str:
-        """How to read it, of this result."""
+        """Return the caption for this result."""
         if self.noisy and getattr(result, "privacy", None) is not None:
             return self.noisy
         if course.iterates(result.history):

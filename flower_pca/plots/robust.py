@@ -1,4 +1,4 @@
-"""Pictures of a robust run: what it has taken out of which columns and clients, and how large its two parts are."""
+"""Pictures of a robust run: what was removed from columns and clients, and the size of both parts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _COLUMNS: Final = 20  # columns that have a bar
 
 
 def by_column(drawn: style.Figure, result: RobustResult) -> None:
-    """A bar for each column, that with the largest share first."""
+    """Draw a bar for each column, largest share first."""
     _columns(drawn, result, result.removed_share_, "Entries taken out, by column")
 
 
@@ -32,12 +32,12 @@ def _columns(drawn: style.Figure, result: RobustResult, share: Array, title: str
 
 
 def outlier_share(drawn: style.Figure, result: RobustResult) -> None:
-    """A bar for each column, of the entries furthest off: what any run's server knows."""
+    """Draw a bar for each column, of its outliers, which the server of any run knows."""
     _columns(drawn, result, result.outlier_share_by_column_, "Far entries, by column")
 
 
 def by_client(drawn: style.Figure, result: RobustResult, shards: Sequence[Any] | None) -> None:
-    """A bar for each client."""
+    """Draw a bar for each client."""
     table = result.clients_
     share = _entries(result, shards).by_client if table is None else table[:, 1]
     names = clients.names_of(result, range(len(share)))
@@ -46,7 +46,7 @@ def by_client(drawn: style.Figure, result: RobustResult, shards: Sequence[Any] |
 
 
 def where(drawn: style.Figure, result: RobustResult, shards: Sequence[Any] | None) -> None:
-    """The share of each column at each client."""
+    """Draw the share of each column at each client."""
     known = _entries(result, shards)
     others = [labels.client_name(result.site_names, key) for key in known.clients]
     style.draw(
@@ -61,7 +61,7 @@ def where(drawn: style.Figure, result: RobustResult, shards: Sequence[Any] | Non
 
 
 def sizes(drawn: style.Figure, result: RobustResult, shards: Sequence[Any] | None) -> None:
-    """The two parts of each client's rows side by side."""
+    """Draw the two parts of each client's rows next to each other."""
     known = _entries(result, shards)
     parts = {"low-rank part": known.low_rank, "sparse part": known.sparse}
     names = clients.names_of(result, range(len(known.clients)))

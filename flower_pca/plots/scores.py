@@ -1,4 +1,4 @@
-"""Rows in the common components, in the colours of their clients."""
+"""Rows along the components, in the colors of their clients."""
 
 from __future__ import annotations
 
@@ -16,25 +16,26 @@ from flower_pca.results import facts
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.site import for_place
 
-_POINTS: Final = 6000  # rows that a cloud shows; more hide one another
-_VECTOR: Final = 600  # the most points that an SVG draws as separate shapes
+_POINTS: Final = 6000  # points of a scatter plot at most, because more points hide each other
+_VECTOR: Final = 600  # the most points that an SVG stores as separate shapes
 _ARROWS: Final = 6  # columns that have an arrow among the scores
-# This share of the rows lies nearer to the middle, along either axis, than the end of the longest arrow.
+# This share of the rows lies closer to the center, along either axis, than the end of the longest arrow.
 _ARROW: Final = 0.9
-_PANELS_BY_COLUMN: Final = 4  # columns that rows are coloured by
-_PANELS: Final = (3, 4)  # clients down and across, where they are too many for colours
+_PANELS_BY_COLUMN: Final = 4  # columns that can color the rows
+_PANELS: Final = (3, 4)  # panels of clients, in rows and columns, if there are too many clients for colors
 
 
 def own_scores(result: PCAResult) -> Array | None:
-    """The scores that a result has itself, as one of columns at different places, whose rows nobody has whole."""
+    """Return the scores of a run over columns, which the result knows, or None for other results."""
     found: Array | None = getattr(result, "scores_", None)
     return found
 
 
 def scores(drawn: style.Figure, result: PCAResult, shards: Sequence[Any] | None) -> None:
-    """Rows along the first two components: in the colours of their clients, with the columns that
-    pull them; of many clients those furthest off, each before all rows. Of a single component, one
-    strip per client.
+    """Draw rows along the first two components.
+
+    Clients have colors, and arrows show the columns that pull. If there are too many clients for colors, the farthest
+    clients have a panel each, in front of all rows. For a single component, each client has a strip.
     """
     own = own_scores(result)
     if own is None:
@@ -55,7 +56,7 @@ def scores(drawn: style.Figure, result: PCAResult, shards: Sequence[Any] | None)
 
 
 def by_column(drawn: style.Figure, result: PCAResult, shards: Sequence[Any]) -> None:
-    """Rows along the first two components, in the colours of the columns that the run was asked about."""
+    """Draw rows along the first two components, in the colors of the columns that the run explained them by."""
     every, some = _thinned(shards)
     names = columns_beside(result, shards)[:_PANELS_BY_COLUMN]
     points = np.concatenate(_scores_of(result, some))
@@ -77,7 +78,7 @@ def by_column(drawn: style.Figure, result: PCAResult, shards: Sequence[Any]) -> 
 
 
 def columns_beside(result: PCAResult, shards: Sequence[Any]) -> list[str]:
-    """The columns, no features, that the run was asked about and that these rows have, as the rows call them."""
+    """Return the columns of these rows that explain, adjust or were kept in the run, by the rows' names for them."""
     asked = [*result.explained_by_, *result.adjusted_by_, *result.kept_]
     tables = [Table.of(shard) for shard in shards]
     there = [{*(table.names or ()), *table.texts} for table in tables]
@@ -87,7 +88,7 @@ def columns_beside(result: PCAResult, shards: Sequence[Any]) -> list[str]:
 
 
 def _cells(rows: Table, name: str) -> Array:
-    """A column of a table: numbers, or words."""
+    """Return a column of a table: numbers, or words."""
     if name in rows.texts:
         return np.asarray(rows.texts[name])
     values = rows.pick([name]).whole().rows
@@ -95,23 +96,23 @@ def _cells(rows: Table, name: str) -> Array:
 
 
 def _thinned(shards: Sequence[Any]) -> tuple[int, list[Table]]:
-    """How many rows there are, and those of each client that a cloud shows."""
+    """Return the number of rows, and the rows of each client that a scatter plot shows."""
     every = sum(clients.rows(shards))
     return every, [Table.of(shard)[:: -(-every // _POINTS)] for shard in shards]
 
 
 def _scores_of(result: PCAResult, some: Sequence[Table]) -> list[Array]:
-    """The scores of the rows of each client along two components at most."""
+    """Return the scores of the rows of each client along at most two components."""
     return [for_place(result, i).transform(rows)[:, :2] for i, rows in enumerate(some)]
 
 
 def _title(count: int, every: int) -> str:
-    """What so many points of all rows are called."""
+    """Return the title of a picture with so many points of all rows."""
     return f"Scores of {count:,} of {every:,} rows" if count < every else "Scores"
 
 
 def _biplot(drawn: style.Figure, result: PCAResult, parts: list[Array], title: str) -> None:
-    """All rows in one cloud, and arrows for the columns that weigh most."""
+    """Draw all rows as one scatter plot, with arrows for the columns of largest weight."""
     points, client = _shuffle(parts)
     ax = drawn.subplots()
     bar = clients.names_of(result, range(len(parts))) if len(parts) > 1 else None
@@ -119,13 +120,13 @@ def _biplot(drawn: style.Figure, result: PCAResult, parts: list[Array], title: s
     style.tidy(ax, title, "component 1", "component 2", grid="both")
     weights, columns = result.components_[:2].T, facts.names_of(result)
     lengths = np.abs(weights).max(axis=0, initial=0.0)
-    # each axis has a scale of its own
+    # Each axis has a scale of its own.
     ends = weights / np.maximum(lengths, np.finfo(float).tiny)
     ends = ends * np.quantile(np.abs(points), _ARROW, axis=0)
     for j in labels.leading(np.linalg.norm(weights, axis=1), _ARROWS):
         x, y = ends[j]
         ax.annotate("", (x, y), (0.0, 0.0), arrowprops={"arrowstyle": "-|>", "color": style.INK, "lw": 0.9})
-        # a name must not leave the picture
+        # A name must stay within the picture.
         inwards = abs(x) > 0.5 * np.abs(points[:, 0]).max()
         side = "left" if (x >= 0.0) != inwards else "right"
         name = style.name_of(columns[j])
@@ -134,7 +135,7 @@ def _biplot(drawn: style.Figure, result: PCAResult, parts: list[Array], title: s
 
 
 def _facets(drawn: style.Figure, result: PCAResult, parts: list[Array], title: str) -> None:
-    """A panel for each of the clients whose middle lies furthest off, before those of all."""
+    """Draw a panel for each of the clients whose center is farthest away, in front of all rows."""
     every = np.concatenate(parts)
     spread = every.std(axis=0)
     divisors = np.where(spread > 0.0, spread, 1.0)
@@ -158,7 +159,7 @@ def _facets(drawn: style.Figure, result: PCAResult, parts: list[Array], title: s
 
 
 def _strips(drawn: style.Figure, result: PCAResult, parts: list[Array], title: str) -> None:
-    """A strip for each client."""
+    """Draw a strip for each client."""
     score, client = _shuffle(parts)
     height = client + np.random.default_rng(1).uniform(-0.3, 0.3, len(client))
     names = clients.names_of(result, range(len(parts)))
@@ -174,7 +175,7 @@ def _strips(drawn: style.Figure, result: PCAResult, parts: list[Array], title: s
 
 
 def _shuffle(parts: list[Array]) -> tuple[Array, Array]:
-    """All rows and whose they are, in an order in which no client lies on top of the others."""
+    """Return all rows and their clients in an order in which no client covers the others."""
     points = np.concatenate(parts)
     client = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
     order = np.random.default_rng(0).permutation(len(points))
@@ -182,7 +183,7 @@ def _shuffle(parts: list[Array]) -> tuple[Array, Array]:
 
 
 def _cloud_by(ax: style.Axes, points: Array, cells: Array) -> None:
-    """Points in colours that a column gives them: one for each word, or along a scale of numbers."""
+    """Draw points in the colors of a column: a color for each word, or a scale of numbers."""
     if cells.dtype.kind in "OUST":
         words, level = np.unique(cells.astype(str), return_inverse=True)
         _cloud(ax, points, level, len(words), bar=[str(word) for word in words])
@@ -195,7 +196,7 @@ def _cloud_by(ax: style.Axes, points: Array, cells: Array) -> None:
 
 
 def _cloud(ax: style.Axes, points: Array, client: Array, count: int, *, bar: list[str] | None) -> None:
-    """Points in their clients' colours; with a bar of which these are, by name or number."""
+    """Draw points in their clients' colors, with a bar that names the colors."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import ListedColormap, Normalize
 

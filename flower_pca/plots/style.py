@@ -1,13 +1,10 @@
-"""How every picture looks. matplotlib is imported only when one is drawn; pyplot and its global
-state never.
+"""The look of every picture. matplotlib is imported when a picture is drawn. pyplot and its global state are not used.
 
-A picture is drawn once, for a light page. As SVG it has a style sheet for dark ones: letters, lines
-and the ground that are drawn in INK, GRID and WHITE turn to their counterparts there, while the
-colours of data stay, as they are seen on both. Maps of colours are transparent where there is
-nothing to see, so that the ground of the page shows through.
+A picture is drawn once, for a light page. As SVG it has a style sheet for dark pages: everything in INK, GRID and WHITE
+gets its dark counterpart. The colors of data stay the same, because they are visible on both. Color maps are
+transparent where the value is zero, so that the page shows through.
 
-A map in colours: a number for each column of the data and each of some other things, components or
-clients.
+`draw` is a heat map: a number for each column of the data and each component or client.
 """
 
 from __future__ import annotations
@@ -26,7 +23,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.base.shown import shown
 
 if TYPE_CHECKING:
-    # others call these style.Axes and style.Figure
+    # Other modules use these as style.Axes and style.Figure.
     from matplotlib.axes import Axes as Axes
     from matplotlib.axis import Axis
     from matplotlib.colors import Colormap
@@ -38,21 +35,20 @@ FAINT: Final = "#8a919e"
 GRID: Final = "#e6e8ec"
 WHITE: Final = "#ffffff"
 BAR: Final = "#7fa6d6"
-# what these are on a dark page
+# The counterparts of these colors on a dark page.
 DARK: Final = {WHITE: "#171b22", INK: "#e4e7ec", GRID: "#343b47"}
-# Okabe and Ito's colours, which colour-blind eyes tell apart too, without their yellow, which is
-# faint on white.
+# The colors of Okabe and Ito, which color-blind people can tell apart, without their yellow, which is faint on white.
 COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#6b7280")
 PLUS, MINUS = COLOURS[0], COLOURS[1]
-# inches of one picture: its letters are still read at the width of a phone
+# The size of one picture in inches. Its text is still readable at the width of a phone.
 SINGLE: Final = (4.8, 3.4)
-DENSE: Final = 30  # marks in a row from which they are drawn small
-FLOOR: Final = 1e-17  # what an error of zero is drawn at
+DENSE: Final = 30  # From this number of marks on, marks are drawn small.
+FLOOR: Final = 1e-17  # the height at which an error of zero is drawn
 
 _FORMATS: Final = ("svg", "png")
-_TICKED: Final = 12  # bars up to which every one has its number
-_NAME: Final = 18  # characters of a name beside an axis
-# The letters of a key, its marks, and the space between.
+_TICKED: Final = 12  # bars up to which each has its number
+_NAME: Final = 18  # characters of a name next to an axis
+# The size of the letters of a key, of its marks, and of the space between.
 _SMALL, _HANDLE, _PAD = 9, 1.1, 0.4
 _SHEET: Final = "\n".join(
     ["@media screen and (prefers-color-scheme: dark) {"]
@@ -63,7 +59,7 @@ _SHEET: Final = "\n".join(
 
 
 def suffix(path: str | os.PathLike[str]) -> str:
-    """The format that a file's name asks for."""
+    """Return the format that a file name asks for."""
     ending = Path(path).suffix.lower().removeprefix(".")
     if ending not in _FORMATS:
         raise errors.ConfigError(f"A picture is written to .svg or .png, not to {shown(str(path))}. Write scree.svg.")
@@ -71,7 +67,7 @@ def suffix(path: str | os.PathLike[str]) -> str:
 
 
 def figure(size: tuple[float, float] = SINGLE) -> Figure:
-    """An empty figure of this many inches."""
+    """Return an empty figure of this size in inches."""
     with errors.requires("matplotlib", "to draw"):
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -89,7 +85,7 @@ def write(drawn: Figure, file: IO[bytes], kind: str) -> None:
     with matplotlib.rc_context(settings):
         if (layout := drawn.get_layout_engine()) is not None:
             layout.execute(drawn)
-            # Otherwise savefig draws everything once more, only for the layout.
+            # Otherwise savefig would draw everything twice, only for the layout.
             drawn.set_layout_engine(None)
         if kind != "svg":
             drawn.savefig(file, format=kind)
@@ -100,14 +96,14 @@ def write(drawn: Figure, file: IO[bytes], kind: str) -> None:
 
 
 def save(drawn: Figure, path: str | os.PathLike[str]) -> Path:
-    """Write the figure into an SVG or PNG file: the whole new picture is there afterwards, or the old file."""
+    """Write the figure into an SVG or PNG file. If that fails, the old file stays."""
     with files.replacing(path) as file:
         write(drawn, file, suffix(path))
     return Path(path)
 
 
 def tidy(ax: Axes, title: str, xlabel: str, ylabel: str, *, grid: Literal["x", "y", "both", ""] = "y") -> None:
-    """Title, labels and a quiet grid."""
+    """Set the title, labels and a light grid."""
     ax.set_title(title, loc="left", fontsize=11, color=INK, pad=9)
     ax.set_xlabel(xlabel, fontsize=9.5, color=INK)
     ax.set_ylabel(ylabel, fontsize=9.5, color=INK)
@@ -126,19 +122,19 @@ def tidy(ax: Axes, title: str, xlabel: str, ylabel: str, *, grid: Literal["x", "
 def log_curve(
     ax: Axes, x: Any, y: Any, *, colour: Any, size: float, label: str = "", width: float = 1.6, dash: str = "-"
 ) -> None:
-    """A curve with a mark at each point, on an axis of powers of ten."""
+    """Draw a curve with a mark at each point, on a logarithmic axis."""
     ax.semilogy(x, y, color=colour, lw=width, ls=dash, marker="o", ms=size, clip_on=False, label=label or None)
 
 
 def events(ax: Axes, places: Any, word: str | None) -> None:
-    """A broken upright line at each place, of which the first has the word for all."""
+    """Draw a dashed vertical line at each place. The first one carries the label."""
     for place in places:
         ax.axvline(place, color=FAINT, lw=1.0, ls=(0, (4, 3)), label=word)
         word = None
 
 
 def legend(ax: Axes) -> None:
-    """Beside the title, where it hides nothing: for a word or two."""
+    """Draw a short legend next to the title, where it hides nothing."""
     ax.legend(
         ncols=len(COLOURS),
         columnspacing=0.9,
@@ -154,7 +150,7 @@ def legend(ax: Axes) -> None:
 
 
 def key(drawn: Figure, *, ncols: int = 2) -> None:
-    """Below the picture, where it hides nothing: for curves whose names are long."""
+    """Draw a legend below the picture, where it hides nothing, for curves with long names."""
     every = {word: mark for ax in drawn.axes for mark, word in zip(*ax.get_legend_handles_labels(), strict=True)}
     drawn.legend(
         list(every.values()),
@@ -170,7 +166,7 @@ def key(drawn: Figure, *, ncols: int = 2) -> None:
 
 
 def curves(count: int) -> list[Any]:
-    """A colour for each of so many curves: no two have the same."""
+    """Return a different color for each of so many curves."""
     if count <= len(COLOURS):
         return list(COLOURS[:count])
     return [tuple(colour) for colour in scale("course")(np.linspace(0.0, 1.0, count))]
@@ -178,10 +174,9 @@ def curves(count: int) -> list[Any]:
 
 @cache
 def scale(kind: Literal["signed", "share", "course"]) -> Colormap:
-    """A map of colours that is seen on a light page and on a dark one.
+    """Return a color map for light and dark pages.
 
-    "signed" is nothing in the middle, "share" is nothing at zero; "course" has a colour for every
-    place.
+    "signed" is transparent in the middle, and "share" is transparent at zero. "course" has a color everywhere.
     """
     from matplotlib.colors import LinearSegmentedColormap, to_rgb
 
@@ -195,7 +190,7 @@ def scale(kind: Literal["signed", "share", "course"]) -> Colormap:
 
 
 def decades(ax: Axes, values: np.ndarray[Any, Any]) -> None:
-    """Whole powers of ten around the values."""
+    """Set the limits of an axis to whole powers of ten around the values."""
     low = np.floor(np.log10(values.min()) - 0.1)
     high = np.ceil(np.log10(values.max()) + 0.1)
     ax.set_ylim(10.0**low, 10.0**high)
@@ -204,7 +199,7 @@ def decades(ax: Axes, values: np.ndarray[Any, Any]) -> None:
 def number_ticks(
     ax: Axes, count: int, *, first: int = 1, axis: Literal["x", "y"] = "x", names: Sequence[str] = ()
 ) -> None:
-    """Room for `count` marks along an axis; all with numbers while few; or some with names."""
+    """Set up an axis for `count` marks. All have numbers if there are few, or some have names."""
     ax.set(**{f"{axis}lim": (first - 0.65, first + count - 0.35)})
     if names:
         places, words = thin(names)
@@ -216,7 +211,7 @@ def number_ticks(
 
 
 def name_ticks(ax: Axes, names: Sequence[str], *, axis: Literal["x", "y"] = "y") -> None:
-    """A mark with its name at 0, 1, and so on; along y from the top."""
+    """Label marks with their names at 0, 1, and so on. Along y, the first one is at the top."""
     words = [name_of(name) for name in names]
     upright = axis == "x" and max(map(len, words), default=0) > 3
     _write_ticks(ax, axis, range(len(words)), words, upright=upright)
@@ -232,44 +227,44 @@ def _along(ax: Axes, axis: Literal["x", "y"]) -> Axis:
 def _write_ticks(
     ax: Axes, axis: Literal["x", "y"], places: Sequence[int], words: Sequence[str], *, upright: bool
 ) -> None:
-    """Marks with words, in fonts that have all of their letters."""
+    """Label marks in fonts that have all letters."""
     _along(ax, axis).set_ticks(places, words, fontfamily=family("".join(words)))
     if upright:
         ax.tick_params(axis=axis, labelrotation=90)
 
 
 def sized(count: int, few: float, many: float) -> float:
-    """The size of so many marks in a row: while they are few, and else."""
+    """Return the size of marks: `few` if there are few in a row, else `many`."""
     if count <= DENSE:
         return few
     return many
 
 
 def thin(names: Sequence[str]) -> tuple[list[int], list[str]]:
-    """Where some of the names stand, as many as have room, and these."""
+    """Return the positions and texts of as many names as there is room for."""
     places = list(range(0, len(names), -(-len(names) // _TICKED)))
     return places, [name_of(names[i]) for i in places]
 
 
 def name_of(name: str) -> str:
-    """A name as written into a picture: short, no formula, of letters that a font has."""
+    """Return a name for a picture: short, not read as a formula, in letters that a font has."""
     return legible(labels.shorten(name, _NAME)).replace("$", r"\$")
 
 
 def integers() -> Locator:
-    """Ticks at round whole numbers."""
+    """Return a locator for ticks at round whole numbers."""
     from matplotlib.ticker import MaxNLocator
 
     return MaxNLocator(8, integer=True, steps=[1, 2, 5, 10])
 
 
 def percent(ax: Axes, *, axis: Literal["x", "y"] = "y") -> None:
-    """Shares along an axis, as percentages."""
+    """Show shares along an axis as percentages."""
     _along(ax, axis).set_major_formatter(lambda share, _: f"{100.0 * share:g}%")
 
 
 def colorbar(ax: Axes, mappable: Any, label: str) -> Any:
-    """A quiet colour bar beside the axes."""
+    """Draw a light color bar next to the axes."""
     bar = ax.figure.colorbar(mappable, ax=ax, fraction=0.04, pad=0.015)
     bar.outline.set_visible(False)
     bar.ax.set_facecolor("none")
@@ -282,13 +277,13 @@ _NO_SHAPES: Final = "last resort"  # a font that has a box for every letter
 
 
 def legible(text: str) -> str:
-    """The text, with a configuration mark for each letter that no font of this machine has."""
+    """Replace each letter that no font of this machine has by a question mark."""
     drawable = (c if ord(c) in _letters() or _font(c) else "?" for c in text)
     return "".join(drawable)
 
 
 def family(text: str) -> list[str]:
-    """The fonts that the text takes, matplotlib's own first."""
+    """Return the fonts that a text needs, matplotlib's own first."""
     import matplotlib
 
     others = {_font(c) for c in text if ord(c) not in _letters()} - {None}
@@ -297,7 +292,7 @@ def family(text: str) -> list[str]:
 
 @cache
 def _font(letter: str) -> str | None:
-    """The name of a font that has this letter; the first by name."""
+    """Return the name of a font that has this letter, the first by name."""
     from matplotlib.font_manager import fontManager, get_font
 
     for entry in sorted(fontManager.ttflist, key=lambda entry: (entry.weight != 400, entry.name, entry.fname)):
@@ -309,14 +304,14 @@ def _font(letter: str) -> str | None:
 
 @cache
 def _letters() -> frozenset[int]:
-    """The characters of matplotlib's own font."""
+    """Return the characters of matplotlib's own font."""
     from matplotlib.font_manager import FontProperties, findfont, get_font
 
     return frozenset(get_font(findfont(FontProperties())).get_charmap())
 
 
 _COLUMNS: Final = 40  # columns up to which each has its name
-_OTHERS: Final = 30  # other things that are shown at most
+_OTHERS: Final = 30  # components or clients that are shown at most
 
 
 def draw(
@@ -330,11 +325,12 @@ def draw(
     label: str,
     kind: Literal["signed", "share"],
 ) -> None:
-    """Draw (things, columns) as columns from the top down; of many with names, those with the
-    largest values.
+    """Draw a heat map of (components or clients) by columns.
 
-    Many columns without names keep their places, from left to right: they may be those of a picture
-    or of a spectrum.
+    If many columns have names, show those with the largest values.
+
+    Many columns without names keep their order from left to right, because they may be the pixels of an image or the
+    channels of a spectrum.
 
     Parameters
     ----------

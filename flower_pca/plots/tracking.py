@@ -1,4 +1,4 @@
-"""Pictures of a run of steps: how the subspace moves, what the old one left of a batch, and where it changed."""
+"""Pictures of a tracking run: how the subspace moves, how well it fits, and where it changes."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from flower_pca.results.steps import TrackingResult
 
 
 def subspace_change(result: TrackingResult, path: str | os.PathLike[str], *, truth: Array | None = None) -> Path:
-    """Draw movement, residual and the statistic of a change over the steps, on axes of their own,
-    into an SVG or PNG.
+    """Draw the subspace change, the residual and the change statistic over the steps, as SVG or PNG.
 
     Parameters
     ----------
@@ -40,7 +39,7 @@ def subspace_change(result: TrackingResult, path: str | os.PathLike[str], *, tru
 
 
 def overview(result: TrackingResult) -> style.Figure:
-    """The curves side by side under a line that sums up the run; without their key."""
+    """Draw the curves next to each other under a headline, without their legend."""
     panels = [movement_panel, fit_panel, *([statistic] if result.statistics_ else [])]
     drawn = style.figure((5.0 * len(panels), 4.2))
     for ax, panel in zip(drawn.subplots(1, len(panels)), panels, strict=True):
@@ -50,7 +49,7 @@ def overview(result: TrackingResult) -> style.Figure:
 
 
 def alone(panel: Callable[[style.Axes, TrackingResult], None]) -> Callable[[style.Figure, TrackingResult], None]:
-    """A panel as a picture of its own."""
+    """Return a function that draws one panel as a picture of its own."""
 
     def draw(drawn: style.Figure, result: TrackingResult) -> None:
         panel(drawn.subplots(), result)
@@ -61,19 +60,19 @@ def alone(panel: Callable[[style.Axes, TrackingResult], None]) -> Callable[[styl
 
 
 def movement_panel(ax: style.Axes, result: TrackingResult) -> None:
-    """The sine of the largest angle between the bases of a step and the one before."""
+    """Draw the sine of the largest angle between the bases of a step and the previous step."""
     _curve(ax, _numbers(result)[1:], result.subspace_change_[1:], 0, "movement from step to step")
     _steps(ax, result, "Movement of the subspace", "sine of the largest angle")
 
 
 def fit_panel(ax: style.Axes, result: TrackingResult) -> None:
-    """How badly the basis before fits each batch."""
+    """Draw how badly the previous basis fits each batch."""
     _curve(ax, _numbers(result), result.residuals_, 2, "part of a batch that the old basis leaves")
     _steps(ax, result, "What the old basis leaves of a batch", "relative norm")
 
 
 def statistic(ax: style.Axes, result: TrackingResult) -> None:
-    """What a change is told by, where it is known."""
+    """Draw the change statistic where it is known."""
     known = np.array(sorted(result.statistics_))
     values = np.array([result.statistics_[int(j)] for j in known])
     _curve(ax, known, values, 1, "statistic of a change")
@@ -84,7 +83,7 @@ def statistic(ax: style.Axes, result: TrackingResult) -> None:
 
 
 def sizes(drawn: style.Figure, result: TrackingResult) -> None:
-    """The mean square of a batch along each component, where the step had rows enough."""
+    """Draw the mean square of a batch along each component, for steps with enough rows."""
     ax, steps = drawn.subplots(), _numbers(result)
     values = result.values_ / np.maximum(result.rows_, 1)[:, None]
     size = style.sized(result.steps, 4.0, 2.0)
@@ -97,7 +96,7 @@ def sizes(drawn: style.Figure, result: TrackingResult) -> None:
 
 
 def outliers(drawn: style.Figure, result: TrackingResult) -> None:
-    """The entries of each step that were taken for outliers."""
+    """Draw the number of entries of each step that count as outliers."""
     ax = drawn.subplots()
     ax.bar(_numbers(result), result.outliers_, width=0.7, color=style.MINUS)
     _steps(ax, result, "Entries taken for outliers", "entries of a batch", label=False)

@@ -1,6 +1,6 @@
-"""What the components explain: scree and cumulative variance; with noise, what can be said.
+"""The variance that components explain, and the weights of columns in them.
 
-What the columns weigh in the components: bars, largest first; of the heaviest where they are many.
+The pictures are scree and cumulative variance, with bounds if there is noise, and bars of the largest weights.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from flower_pca.results import facts
 from flower_pca.results.pca import PCAResult
 from flower_pca.results.steps import TrackingResult
 
-PANELS: Final = 6  # components that have bars of their own
-BARS: Final = 8  # columns that have one in each
-_FARTHEST: Final = 1.2  # Longer whiskers end here.
+PANELS: Final = 6  # components with bars of their own
+BARS: Final = 8  # columns with a bar in each component
+_FARTHEST: Final = 1.2  # longer whiskers end here
 
 
 def bars(drawn: style.Figure, result: PCAResult) -> None:
-    """For each component the columns that weigh most, largest first."""
+    """Draw the columns with the largest weights for each component, largest first."""
     _panels(drawn, result.components_, facts.names_of(result), result.loading_errors_)
 
 
 def last(drawn: style.Figure, result: TrackingResult) -> None:
-    """The same of the basis that the last step has left."""
+    """Draw the same for the basis after the last step."""
     _panels(drawn, result.components_[-1], facts.names_of(result))
 
 
 def heatmap(drawn: style.Figure, result: PCAResult) -> None:
-    """Every weight at once."""
+    """Draw all weights at once."""
     style.draw(
         drawn,
         result.components_,
@@ -46,7 +46,7 @@ def heatmap(drawn: style.Figure, result: PCAResult) -> None:
 
 
 def enough(result: PCAResult) -> bool:
-    """Whether the bars show all there is."""
+    """Return whether the bars show all weights."""
     return result.n_components_ <= PANELS and result.n_features_in_ <= BARS
 
 
@@ -74,7 +74,7 @@ def _panels(drawn: style.Figure, components: Array, names: list[str], errors: Ar
 
 
 def one(ax: style.Axes, row: Array, names: list[str], title: str, *, reach: float, off: Array | None = None) -> None:
-    """The columns that weigh most in one component, and how far each may be `off`."""
+    """Draw the columns with the largest weights in one component, with whiskers for their errors `off`."""
     order = labels.leading(row, BARS)
     colours = np.where(row[order] > 0, style.PLUS, style.MINUS).tolist()
     ax.barh(range(len(order)), row[order], height=0.7, color=colours)
@@ -83,7 +83,7 @@ def one(ax: style.Axes, row: Array, names: list[str], title: str, *, reach: floa
         ax.errorbar(row[order], places, xerr=errors, fmt="none", ecolor=style.INK, elinewidth=1.2)
     ax.axvline(0.0, color=style.FAINT, lw=0.8)
     style.tidy(ax, "", "", "", grid="x")
-    # over the names too, where bars are short
+    # If bars are short, the whisker lies over the names, too.
     ax.set_title(title, loc="right", fontsize=10, color=style.INK, pad=6)
     style.name_ticks(ax, [names[j] for j in order])
     ax.set_xlim(-1.08 * reach, 1.08 * reach)
@@ -93,7 +93,7 @@ def one(ax: style.Axes, row: Array, names: list[str], title: str, *, reach: floa
 
 
 def explained(drawn: style.Figure, result: PCAResult) -> None:
-    """For each component a bar of the share between sites, and one for each column that explains a share."""
+    """Draw for each component a bar of the share between sites, and one for each column that explains a share."""
     shares = result.shares_by_name
     ax, count, k = drawn.subplots(), len(shares), result.n_components_
     width = 0.8 / count
@@ -108,11 +108,11 @@ def explained(drawn: style.Figure, result: PCAResult) -> None:
 
 
 _GUIDES: Final = (0.5, 0.8, 0.9, 0.95, 0.99)
-_VALUED: Final = 8  # bars up to which every one has its value
+_VALUED: Final = 8  # bars up to which each has its value
 
 
 def scree(drawn: style.Figure, result: PCAResult) -> None:
-    """A bar for the share of each component; with noise, how far the share can be off."""
+    """Draw a bar for the share of each component. With noise, show how far the share can be off."""
     ax, known = drawn.subplots(), result.certainty
     ratio = result.explained_variance_ratio_
     bars = _bars(ax, result)
@@ -133,7 +133,7 @@ def scree(drawn: style.Figure, result: PCAResult) -> None:
 
 
 def cumulative(drawn: style.Figure, result: PCAResult) -> None:
-    """The share of the first components together, and where it passes the usual marks; with noise, its bounds."""
+    """Draw the share of the first components together, and where it passes the usual marks. With noise, draw bounds."""
     ax, known = drawn.subplots(), result.certainty
     together = result.explained_variance_ratio_.cumsum()
     number = np.arange(1, len(together) + 1)
@@ -156,7 +156,7 @@ def cumulative(drawn: style.Figure, result: PCAResult) -> None:
 
 
 def both(ax: style.Axes, result: PCAResult) -> None:
-    """Scree and cumulative variance in one, for the overview; with noise, bounds on both."""
+    """Draw scree and cumulative variance in one, for the overview. With noise, draw bounds on both."""
     ratio, known, below = result.explained_variance_ratio_, result.certainty, "component"
     number = np.arange(1, len(ratio) + 1)
     _bars(ax, result)
@@ -171,7 +171,7 @@ def both(ax: style.Axes, result: PCAResult) -> None:
 
 
 def _whole(ax: style.Axes, result: PCAResult, title: str, below: str) -> None:
-    """Room for all of the variance, and for each component."""
+    """Scale the axes for all of the variance, and for each component."""
     ax.set(ylim=(0.0, 1.12), yticks=np.linspace(0.0, 1.0, 5))
     style.percent(ax)
     style.number_ticks(ax, result.n_components_)
@@ -179,14 +179,18 @@ def _whole(ax: style.Axes, result: PCAResult, title: str, below: str) -> None:
 
 
 def _share_of(result: PCAResult) -> str:
-    """What the shares are of."""
+    """Return the label of an axis of shares."""
     if result.variance_of == PCAResult.variance_of:
         return "share of the total variance"
     return f"share of {result.variance_of}"
 
 
 def _following(ax: style.Axes, result: PCAResult) -> str:
-    """Between what the next component has: at least the mean of those left out, at most the last one's or all of it."""
+    """Draw the possible range of the next component. Return the label of the axis.
+
+    Its variance is at least the mean of those left out. It is at most the last component's, and at most all that is
+    left out.
+    """
     k, least = result.n_components_, result.noise_variance_
     most = min(float(result.explained_variance_[-1]), result.left_out_variance_)
     if not 0.0 < least <= most:
@@ -198,7 +202,7 @@ def _following(ax: style.Axes, result: PCAResult) -> str:
 
 
 def _bars(ax: style.Axes, result: PCAResult) -> Any:
-    """A bar for the share of each component; with noise, its bounds as well."""
+    """Draw a bar for the share of each component, with its bounds if there is noise."""
     ratio, known = result.explained_variance_ratio_, result.certainty
     number = np.arange(1, len(ratio) + 1)
     width = style.sized(len(ratio), 0.62, 0.9)
@@ -216,14 +220,14 @@ def _bars(ax: style.Axes, result: PCAResult) -> Any:
 
 
 def _off(result: PCAResult) -> Array:
-    """How far the variance of each component may be off, as a share of the total variance."""
+    """Return how far the variance of each component may be off, as a share of the total variance."""
     if result.variance_errors_ is None:
         return np.zeros(result.n_components_)
     return np.asarray(facts.INTERVAL * result.variance_errors_ / (result.total_variance_ or 1.0))
 
 
 def _band(ax: style.Axes, known: Certainty) -> None:
-    """Between the bounds on the share of the first components together."""
+    """Draw the range between the bounds on the share of the first components together."""
     bounds = known.together
     places = np.arange(1.0, len(known.together) + 1)
     if len(bounds) == 1:
@@ -232,7 +236,7 @@ def _band(ax: style.Axes, known: Certainty) -> None:
 
 
 def _marks(together: np.ndarray[Any, Any]) -> dict[float, int]:
-    """How many components pass each mark; of marks that as many pass, the last."""
+    """Return how many components pass each mark. Of marks passed by the same number, keep the last."""
     passed = [guide for guide in _GUIDES if guide <= together[-1]]
     first = {guide: int(np.searchsorted(together, guide)) + 1 for guide in passed}
     return {guide: count for guide, count in first.items() if count not in [first[g] for g in first if g > guide]}

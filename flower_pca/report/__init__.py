@@ -1,4 +1,4 @@
-"""A run as one HTML file, which needs nothing from elsewhere."""
+"""The report of a run, as one HTML file without external resources."""
 
 from flower_pca.report.page import pictures, write
 

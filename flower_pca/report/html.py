@@ -1,9 +1,7 @@
-"""What a report is written with: the head of the page with its style sheet, facts, tables,
-pictures.
+"""The building blocks of a report: the head of the page with its style sheet, facts, tables, pictures.
 
-The page needs nothing from elsewhere and runs nothing. It is light or dark as the reader's system
-is, printed light, and as wide as the window: where that is narrow, tables have smaller letters and
-break long words, so that nothing of them is cut.
+The page loads nothing and runs no script. It is light or dark like the reader's system, and light in print. It is as
+wide as the window. In a narrow window, tables have smaller letters and break long words, so that nothing is cut off.
 """
 
 from __future__ import annotations
@@ -17,10 +15,9 @@ from flower_pca.results.facts import Fact, Remark, Tone
 
 # The class of a box by the tone of its remark.
 _BOXES: Final = {"bad": "ended bad", "warn": "ended", "good": "ended ok", "plain": "how"}
-SHOWN: Final = 40  # rows of a table; the whole of it is in the result
+SHOWN: Final = 40  # rows of a table on the page; the result has all
 
-# Nothing but the data in the file itself may be loaded, whatever a client's name or a title has in
-# it.
+# The page may only load data that is within the file, whatever a client's name or a title contains.
 _HEAD: Final = """\
 <!doctype html>
 <html lang="en">
@@ -97,7 +94,7 @@ footer {{ margin-top: 2.5rem; padding-top: .7rem; border-top: 1px solid var(--li
 
 
 def page(title: str, parts: Iterable[str], *, reloads: int | None = None) -> bytes:
-    """The whole file; one that the browser loads again after some seconds, if they are given."""
+    """Return the whole file. If `reloads` is given, the browser reloads the page after so many seconds."""
     if reloads is None:
         again = ""
     else:
@@ -107,43 +104,43 @@ def page(title: str, parts: Iterable[str], *, reloads: int | None = None) -> byt
 
 
 def paragraph(words: str, kind: str = "") -> str:
-    """A paragraph, of a class of the style sheet."""
+    """Return a paragraph, with a class of the style sheet."""
     attribute = kind and f' class="{kind}"'
     return f"<p{attribute}>{escape(words, quote=False)}</p>\n"
 
 
 def figure(value: float | None, form: str, otherwise: str = "") -> str:
-    """A figure in this format; something else where it is not known."""
+    """Return a figure in this format, or `otherwise` if it is None."""
     if value is None:
         return otherwise
     return format(value, form)
 
 
 def remarks(found: Iterable[Remark], *tones: Tone) -> str:
-    """A box for each remark of these tones, in its colour; what is only told has none."""
+    """Return a box for each remark with these tones, in the color of its tone. Plain remarks have no box."""
     return "".join(paragraph(remark.words, _BOXES[remark.tone]) for remark in found if remark.tone in tones)
 
 
 def fold(title: str, *parts: str) -> str:
-    """What a reader opens; it is printed open."""
+    """Return a section that a reader can open. It is open in print."""
     return f"<details><summary>{escape(title)}</summary>\n{''.join(parts)}</details>\n"
 
 
 def section(title: str, *parts: str) -> str:
-    """What stands under a heading; nothing where there is nothing."""
+    """Return a heading with its parts, or "" if all parts are empty."""
     if any(parts):
         return f"<h2>{escape(title)}</h2>\n{''.join(parts)}"
     return ""
 
 
 def facts(found: Iterable[Fact]) -> str:
-    """Single figures with what they are; those that readers are shown."""
+    """Return figures with their labels. Facts without a label are left out."""
     lines = (f"<div><dt>{escape(f.words)}</dt><dd>{escape(f.text)}</dd></div>\n" for f in found if f.words)
     return "<dl>\n" + "".join(lines) + "</dl>\n"
 
 
 def picture(name: str, svg: bytes, caption: str) -> str:
-    """A picture with its caption, within the file."""
+    """Return a picture with its caption, embedded in the file."""
     words = escape(caption)
     image = f'<img src="data:image/svg+xml;base64,{base64.b64encode(svg).decode()}" alt="{words}">'
     return f'<figure id="{name}">{image}<figcaption>{words}</figcaption></figure>\n'
@@ -152,7 +149,10 @@ def picture(name: str, svg: bytes, caption: str) -> str:
 def table(
     title: str, head: Sequence[str], rows: Sequence[Sequence[str]], *, words: Sequence[int] = (), long: int = -1
 ) -> str:
-    """Rows under a heading; of too many, the first and the last. Columns in `words` hold words, `long` a sentence."""
+    """Return rows under a heading. If there are too many, show the first and the last.
+
+    Columns in `words` hold words. The column `long` holds a sentence.
+    """
     cells = [[escape(cell) for cell in row] for row in rows]
     if len(rows) > SHOWN:
         gap = ["&hellip;", *[""] * (len(head) - 1)]

@@ -1,9 +1,8 @@
-"""Live: a page that shows where a run of steps stands, while it goes on.
+"""A page that shows the state of a tracking run while it continues.
 
-The file is written anew every few seconds, whole or not at all, and asks the browser to load it
-again as often: a page on a disk needs no server. It has the parts of a report, and those of the
-newest step before them. Drawing takes no more than a fifth of the time of a run. The last one says
-that the run has ended, and how, and stays as it is.
+The file is replaced every few seconds, and tells the browser to reload it as often. So a page on a disk needs no
+server. It has the newest step first, and then the parts of a report. Drawing takes at most a fifth of the run's time.
+The last version says that the run has ended and how, and is not reloaded.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ from flower_pca.report import html, page, pages
 from flower_pca.results.facts import Fact
 from flower_pca.results.record import ClientStep, Events, StepRecord
 
-_SHARE: Final = 4.0  # times what a page takes, between two pages
+_SHARE: Final = 4.0  # The time between two pages is at least so many times the time that a page takes.
 _ENDINGS: Final = (".html", ".htm")
-_ALARMS: Final = 20  # the newest that are shown
+_ALARMS: Final = 20  # the newest alarms on the page
 _CLIENTS: Final = ("client", "rows", "missing", "outliers", "residual")
 
 
 class Live:
-    """Called with the `StepRecord` of every step; a context, whose end the page reports.
+    """A live page of a tracking run. Pass it as `on_step`, within its own `with` block.
 
     Parameters
     ----------
@@ -74,7 +73,7 @@ class Live:
         return self
 
     def __call__(self, record: StepRecord) -> None:
-        """After a step."""
+        """Update the page after a step."""
         self._newest = record
         if record.change is not None:
             self._alarms = [record.change, *self._alarms][:_ALARMS]
@@ -85,7 +84,7 @@ class Live:
             self._due = done + max(self._every, _SHARE * (done - began))
 
     def rest(self) -> None:
-        """The run waits for rows: the page shows the newest step however long that takes."""
+        """Update the page before a wait for rows, because the wait may be long."""
         newest = self._newest
         if newest is None:
             before = "No step is over since it has started."
@@ -96,7 +95,7 @@ class Live:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # If the disk is full, the error that is already under way says so.
+        # If there is an error already, for example a full disk, a second error would hide it.
         unwritable = () if error is None else (OSError,)
         with suppress(*unwritable):
             self._write(_ending(self._newest, error), None, well=error is None)
@@ -118,7 +117,7 @@ class Live:
 
 
 class Watchers:
-    """Called with the `StepRecord` of every step: the file of events and the page of a run, where they are asked for.
+    """The file of events and the live page of a run, if they are wanted. Pass it as `on_step`.
 
     Parameters
     ----------
@@ -132,21 +131,21 @@ class Watchers:
         self._events, self._page = events, page
 
     def __call__(self, record: StepRecord) -> None:
-        """After a step."""
+        """Update both after a step."""
         if self._events is not None:
             self._events(record)
         if self._page is not None:
             self._page(record)
 
     def rest(self) -> None:
-        """Before a wait for rows."""
+        """Update the page before a wait for rows."""
         if self._page is not None:
             self._page.rest()
 
 
 @contextmanager
 def watching(*, events: Path | None, live: Path | None, title: str, resume: bool) -> Iterator[Watchers]:
-    """What to call for `on_step`, so that it writes what is asked for; at the end the page says that the run has ended.
+    """Yield an `on_step` that writes the requested files. At the end, the page says that the run has ended.
 
     Parameters
     ----------
@@ -181,7 +180,7 @@ def _ending(newest: StepRecord | None, error: BaseException | None) -> str:
 
 
 def _parts(record: StepRecord, alarms: Sequence[str]) -> list[str]:
-    """The newest step and its clients, and what a report has of all steps that are kept."""
+    """Return the newest step with its clients, and the parts of a report on all kept steps."""
     result = record.result_so_far()
     summary = result.summary()
     newest = [("rows of this step", f"{record.rows:,}"), *zip(_CLIENTS[2:4], _shares(record), strict=True)]
@@ -202,12 +201,12 @@ def _clients(record: StepRecord) -> str:
         return html.paragraph("What single clients have had is seen in sums only.", "said")
     rows = [
         [own.site or f"client {key}", f"{own.rows:,}", *_shares(own), html.figure(own.residual, ".1e", "none")]
-        # Clients without rows come first, because a table of many shows the first and the last.
+        # Clients without rows come first, because a long table shows its first and last rows.
         for key, own in sorted(record.clients.items(), key=lambda client: (client[1].rows > 0, client[0]))
     ]
     return html.table(f"Clients in step {record.step}", _CLIENTS, rows, words=[0])
 
 
 def _shares(of: StepRecord | ClientStep) -> list[str]:
-    """Which shares of the entries were missing, and outliers."""
+    """Return the shares of missing entries and of outliers."""
     return [html.figure(share, ".2%", "none") for share in (of.missing_share, of.outlier_share)]

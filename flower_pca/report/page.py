@@ -1,6 +1,6 @@
-"""The page of a run: what was found, in words and pictures, then the clients, and folded how the run went.
+"""The report of a run: the findings in words and pictures, the clients, and a folded section about the run.
 
-A result says in its `summary` what there is to say; the tables are those of `pages`. Here they are put together.
+The texts come from the `summary` of the result, the tables from `pages`. This module puts them together.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from flower_pca.results.pca import PCAResult
 from flower_pca.results.robust import RobustResult
 from flower_pca.results.site import knows_sites
 
-_COURSE: Final = ("convergence", "bytes")  # pictures of the run, not of what it found
+_COURSE: Final = ("convergence", "bytes")  # pictures of the run, as opposed to its findings
 
 
 def write(
@@ -75,20 +75,20 @@ def write(
         html.fold("How the run went", *_course(result, summary, rows, [what for what in every if what in _COURSE])),
         f"<footer>flower_pca {__version__} &middot; {result.algorithm} &middot; seed {result.seed}</footer>\n",
     ]
-    with files.replacing(path, private=True) as file:  # it shows scores of rows
+    with files.replacing(path, private=True) as file:  # The file shows scores of rows.
         file.write(html.page(title, parts))
     return Path(path)
 
 
 def _names(result: plots.Result, shards: Sequence[Any] | None) -> list[str]:
-    """The pictures that tell of a result; none without matplotlib."""
+    """Return the names of the pictures for a result, or none without matplotlib."""
     if errors.is_installed("matplotlib"):
         return list(plots.telling(result, shards))
     return []
 
 
 def pictures(result: plots.Result, shards: Sequence[Any] | None, chosen: Sequence[str] | None = None) -> str:
-    """These pictures, or all that tell of a result; without matplotlib, that it is not there."""
+    """Return these pictures, or all that suit a report. Without matplotlib, say so."""
     if not errors.is_installed("matplotlib"):
         return html.paragraph(str(errors.not_installed("matplotlib", "to draw")), "how")
     if chosen is None:
@@ -104,7 +104,7 @@ def pictures(result: plots.Result, shards: Sequence[Any] | None, chosen: Sequenc
 
 
 def _course(result: plots.Result, summary: Summary, shards: Sequence[Any] | None, chosen: Sequence[str]) -> list[str]:
-    """How the run went: why it ended, what it chose, what was sent, and who was left out."""
+    """Return how the run went: why it ended, what it decided, what was sent, and who was left out."""
     return [
         html.paragraph(summary.title, "how"),
         html.remarks(summary.remarks, "good", "plain"),

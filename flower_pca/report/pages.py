@@ -1,14 +1,8 @@
-"""The tables of a page: the components, the clients and their rows; and how the run went.
+"""The tables of a report: the components, the clients and their rows, and how the run went.
 
-Robust and personalized runs have tables of their own, in `robust` and `personal`. Where the
-clients' rows are at hand, the page says how their means and spreads differ, and which rows lie
-furthest out.
-
-What the page of a personalized run says: shared and own components, whether they can be told apart,
-and errors.
-
-What the page of a robust run says: how much was taken out, of which clients and columns, and how
-large it was.
+If the clients' rows are at hand, the page compares their means and deviations, and lists the farthest rows. The page of
+a personalized run says whether shared and own components can be told apart. The page of a robust run says how much was
+removed, from which clients and columns.
 """
 
 from __future__ import annotations
@@ -36,13 +30,13 @@ from flower_pca.results.personal import SEPARABLE, UNMEASURED, PersonalResult
 from flower_pca.results.robust import RobustResult
 from flower_pca.results.steps import TrackingResult
 
-# times the share of far entries, beyond which most of what was taken out is something else
+# If so many times more entries were removed than are outliers, most of them are something else.
 _MOSTLY: Final = 2.0
 _TAKEN: Final = ("entries taken out", "far off")
 
 
 def robust_words(result: RobustResult, shards: Sequence[Any] | None) -> list[str]:
-    """What the two parts are, how much was taken out, and where the sparse part is to be had."""
+    """Return paragraphs on the two parts, on how much was removed, and on where the sparse part is."""
     unit = "" if result.scale_ is None else " of the scaled columns"
     taken, far = float(result.removed_share_.mean()), result.outlier_share_
     times = min(result.cut_ or FAR, FAR)
@@ -65,7 +59,7 @@ def robust_words(result: RobustResult, shards: Sequence[Any] | None) -> list[str
 
 
 def robust_tables(result: RobustResult, shards: Sequence[Any] | None) -> list[str]:
-    """What was taken out, by client and by column."""
+    """Return tables of what was removed, by client and by column."""
     known = taken_out(result, shards)
     if known is None:
         return [*_by_client(result), _columns(result)]
@@ -84,14 +78,14 @@ def robust_tables(result: RobustResult, shards: Sequence[Any] | None) -> list[st
 
 
 def _by_key(result: RobustResult) -> dict[int, Array]:
-    """Rows, and shares taken out and far off, of each client; {} where only sums were seen."""
+    """Return rows, share removed and share of outliers for each client, or {} if the server saw sums only."""
     if result.client_keys_ is None or result.clients_ is None:
         return {}
     return dict(zip(result.client_keys_.tolist(), result.clients_, strict=True))
 
 
 def _by_client(result: RobustResult) -> list[str]:
-    """What the clients have told of themselves, where the server saw single answers."""
+    """Return the table of what clients have reported, if the server saw single answers."""
     rows = [
         [labels.client_name(result.site_names, key), f"{int(n):,}", f"{taken:.2%}", f"{far:.2%}"]
         for key, (n, taken, far) in _by_key(result).items()
@@ -110,7 +104,7 @@ def _columns(result: RobustResult) -> str:
 
 
 def personal_words(result: PersonalResult) -> list[str]:
-    """What is shared and what is not, and what theta says of it."""
+    """Return paragraphs on what is shared, what is own, and what theta means for it."""
     said = [
         f"{_count(result.n_components_, 'component')} shared by all clients; "
         f"beside them each has {result.own_in_words} of its own."
@@ -129,7 +123,7 @@ def personal_words(result: PersonalResult) -> list[str]:
 
 
 def personal_tables(result: PersonalResult, shards: Sequence[Any] | None) -> list[str]:
-    """The clients: errors with and without their own components, and what these are made of."""
+    """Return tables of clients: errors with and without own components, and the columns of these."""
     keys = sorted(key for key in result.local if OWN in result.local[key])
     if not keys:
         return []
@@ -161,13 +155,13 @@ _WITHOUT_NOISE: Final = (
     "The table of clients, and the pictures of their scores and errors, are made from the clients' own rows. They have "
     "no noise on them. The privacy budget does not cover them: leave them out of what is handed on."
 )
-_COLUMNS: Final = 4  # columns whose means and spreads are listed
+_COLUMNS: Final = 4  # columns whose means and deviations are listed
 _SITES: Final = 12  # names of clients in a sentence
-_ROWS: Final = 10  # rows furthest out that are listed
+_ROWS: Final = 10  # farthest rows that are listed
 
 
 def words(result: Result, shards: Shards) -> list[str]:
-    """What is to be said of a kind of result beside its findings."""
+    """Return paragraphs that only this kind of result has, besides its findings."""
     if isinstance(result, RobustResult):
         return robust_words(result, shards)
     if isinstance(result, PersonalResult):
@@ -178,7 +172,7 @@ def words(result: Result, shards: Shards) -> list[str]:
 
 
 def of(result: Result, shards: Shards) -> list[str]:
-    """The tables of what was found, and of the clients."""
+    """Return the tables of findings and of clients."""
     if isinstance(result, TrackingResult):
         return of_steps(result)
     heads, lines = result.summary().components
@@ -186,7 +180,7 @@ def of(result: Result, shards: Shards) -> list[str]:
 
 
 def of_rotation(rotation: Rotation | None) -> list[str]:
-    """The rotated components, if they are wanted, and below them the loadings of all columns."""
+    """Return the rotated components, if requested, and the loadings of all columns."""
     if rotation is None:
         return []
     heads, lines = rotation.listing()
@@ -199,7 +193,7 @@ def of_rotation(rotation: Rotation | None) -> list[str]:
 
 
 def of_steps(result: TrackingResult) -> list[str]:
-    """The last basis, and a line for each step."""
+    """Return tables of the last basis and of the steps."""
     heads, basis = result.summary().components
     changes = set(result.changes_.tolist())
     figures = zip(result.rows_, result.subspace_change_, result.residuals_, result.outliers_, strict=True)
@@ -207,7 +201,7 @@ def of_steps(result: TrackingResult) -> list[str]:
         [f"{j}", f"{n:,}", f"{moved:.1e}", f"{left:.1e}", f"{far:,}", "yes" if j in changes else ""]
         for j, (n, moved, left, far) in enumerate(figures, result.first_)
     ]
-    if not result.first_:  # The first step has no step before it.
+    if not result.first_:  # The very first step has no previous step.
         rows[0][2:4] = ["", ""]
     return [
         html.table("Basis of the last step", heads, basis, words=[2]),
@@ -216,7 +210,7 @@ def of_steps(result: TrackingResult) -> list[str]:
 
 
 def named_sites(result: Result) -> str:
-    """The clients that have names, in one sentence; nothing where none have."""
+    """Return a sentence with the names of the clients, or "" if they have none."""
     names = [name for _, name in sorted(result.site_names.items())]
     if len(names) > _SITES:
         names[_SITES:] = [f"and {len(names) - _SITES} more"]
@@ -226,7 +220,7 @@ def named_sites(result: Result) -> str:
 
 
 def messages(history: History) -> str:
-    """A line for each message."""
+    """Return a table with a line for each message."""
     rows = [
         [
             f"{record.number + 1}",
@@ -244,7 +238,7 @@ def messages(history: History) -> str:
 
 
 def failures(history: History, names: Mapping[int, str]) -> str:
-    """Who was left out of which message, and why; who answered but had strayed; mostly nothing."""
+    """Return tables of clients that missed a message, and of clients that strayed, with the reasons."""
     left = [(record, node, why) for record in history for node, why in record.failures.items()]
     strayed = [(record, node, why) for record in history for node, why in record.notes.items()]
     return _reasons("Clients that were left out", left, names) + _reasons("Clients that had strayed", strayed, names)
@@ -259,7 +253,7 @@ def _reasons(title: str, found: list[tuple[Round, str, str]], names: Mapping[int
 
 
 def _clients(result: PCAResult, shards: Shards) -> list[str]:
-    """The clients, as far as their rows are at hand."""
+    """Return tables of the clients, as far as their rows are at hand."""
     if isinstance(result, RobustResult):
         return robust_tables(result, shards)
     if isinstance(result, PersonalResult):
@@ -281,9 +275,9 @@ def _clients(result: PCAResult, shards: Shards) -> list[str]:
 
 
 def _means(result: PCAResult, shards: Sequence[Any]) -> str:
-    """Show the means and deviations of the columns with the largest weights, by client.
+    """Return a table of the means and deviations of the columns with the largest weights, by client.
 
-    If there are many clients, only those furthest from the others are shown.
+    If there are many clients, only those farthest from the others are shown.
     """
     found = sites.of(result, shards)
     names, chosen = facts.names_of(result), found.striking[:_COLUMNS]
@@ -302,7 +296,7 @@ def _means(result: PCAResult, shards: Sequence[Any]) -> str:
 
 
 def _furthest(result: PCAResult, shards: Sequence[Any]) -> str:
-    """The rows that lie furthest beyond what 99 % keep to, and which columns are why."""
+    """Return a table of the rows farthest beyond the 99 % limits, with the columns that cause it."""
     found = sites.furthest(result, shards)
     if found is None:
         return ""

@@ -1,4 +1,4 @@
-"""The sentences about a node's rules: what each grants, and what its absence leaves open."""
+"""The sentences of the page of rules: what each rule allows, and what a missing rule leaves open."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _UNTIL: Final = {"answer": "it goes on so", "refuse": "it refuses"}
 
 @dataclass(frozen=True)
 class Line:
-    """A sentence of the page: about which rules, when it applies, and what it says."""
+    """A sentence of the page: its rules, the condition under which it applies, and its words."""
 
     rules: tuple[str, ...]
     applies: Callable[[Rules], bool]
@@ -27,7 +27,7 @@ class Line:
     left_open: bool = False
 
     def says(self, rules: Rules) -> str:
-        """The sentence, with the rules' own numbers."""
+        """Return the sentence with the values of the rules."""
         groups, losses = rules.group_limits or (0, 0)
         named = {"compares": ", ".join(comparing(rules))}
         named |= {name: labels.count(getattr(rules, f"max_{name}") or 0, what) for name, what in _COUNTED.items()}
@@ -41,7 +41,7 @@ class Line:
 
 
 def _of_rule(name: str, tells: str) -> Line:
-    """What is told under a rule that says so itself."""
+    """Return the sentence of a rule whose field declares it."""
     words = f"{tells[0].upper()}{tells[1:]}: {{{name}}}."
     return Line((name,), lambda r: bool(getattr(r, name)) and not has_noise(r), words)
 
@@ -341,7 +341,7 @@ _APP: Final = (
 
 @dataclass(frozen=True)
 class Disclosures:
-    """What a node can be made to tell.
+    """What a server can learn from a node.
 
     Attributes
     ----------
@@ -373,7 +373,7 @@ class Disclosures:
     open: tuple[str, ...]
 
     def text(self) -> str:
-        """As a page."""
+        """Write the page."""
         own = ", ".join(f"{name}={value}" for name, value in self.rules.items()) or "all at their defaults"
         blocks = [f"Rules: {own}"]
         for head, lines in (
@@ -391,7 +391,7 @@ class Disclosures:
 
 
 def _list(named: dict[str, str]) -> tuple[str, ...]:
-    """Names that have the same words come together."""
+    """Join names that have the same words."""
     alike: dict[str, list[str]] = {}
     for name, words in named.items():
         alike.setdefault(words, []).append(name)
@@ -399,17 +399,17 @@ def _list(named: dict[str, str]) -> tuple[str, ...]:
 
 
 def _words(found: frozenset[Kind]) -> str:
-    """What each tells, in the order of the table; what a stage has brought, at its end."""
+    """Describe these kinds in the order of the table. Kinds of other stages come last."""
     places = {kind: place for place, kind in enumerate(KINDS)}
     return "; ".join(kind.tells for kind in sorted(found, key=lambda kind: places.get(kind, len(KINDS))))
 
 
 def telling(rules: Rules) -> Disclosures:
-    """What a node under these rules can be made to tell."""
+    """Return what a server can learn from a node under these rules."""
     every = everything()
     refused = {name: why for name in every if (why := why_not(rules, name))}
     contents = {name: kinds(rules, name) for name in every if name not in refused}
-    # These runs have an opening in common.
+    # All these runs begin with an opening.
     runs = [found for name, found in contents.items() if name in registry.ALGORITHMS]
     if len(runs) > 1:
         common = frozenset.intersection(*runs)

@@ -1,1 +1,1 @@
-"""The package's foundation, which knows nothing of runs: errors, checks, linear algebra and saved files."""
+"""The foundation of the package, without knowledge of runs: errors, checks, linear algebra and saved files."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from flower_pca.base.linalg import Array
 
-Bits: TypeAlias = Callable[[int], Array]  # From a number of words to so many random 64-bit numbers.
+Bits: TypeAlias = Callable[[int], Array]  # a function from a number of words to so many random 64-bit numbers
 
 
 def system_bits(size: int) -> Array:
@@ -20,7 +20,7 @@ def system_bits(size: int) -> Array:
 
 
 def seeded_bits(seed: int, *which: int) -> Bits:
-    """Bits that are the same every time, for tests and simulations: of a client's question."""
+    """Return a source of bits that are the same every time, for tests and simulations."""
     return cast(Bits, np.random.PCG64([seed, *which]).random_raw)
 
 

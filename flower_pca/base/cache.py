@@ -1,4 +1,4 @@
-"""Cache: what a process keeps ready for its next message, up to a capacity. Callers pass a cache in."""
+"""A cache of what a process keeps ready for its next message, up to a capacity. Callers pass a cache in."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Cache:
             made = make()
             self._kept[key] = made, self._weigh(made)
             self._taken += self._kept[key][1]
-            # The newest stays, though it may be larger than the capacity.
+            # The newest object stays, even if it is larger than the capacity.
             while len(self._kept) > 1 and self._taken > self._capacity:
                 self._taken -= self._kept.popitem(last=False)[1][1]
         self._kept.move_to_end(key)

@@ -69,7 +69,7 @@ class Checkpoint:
         return self._whole(*certain)
 
     def _read(self, path: Path) -> tuple[dict[str, Any], dict[str, Array]]:
-        # Its owner's alone, as it holds what single clients have answered, and in a simulation what they remember.
+        # Only its owner may read it, because it holds answers of single clients, and in a simulation their memories.
         return files.read(path, self._kind, private=True)
 
     def _whole(self, header: dict[str, Any], arrays: dict[str, Array]) -> tuple[dict[str, Any], dict[str, Array]]:

@@ -16,8 +16,8 @@ from flower_pca.base.errors import ConfigError, DataError
 from flower_pca.base.options import OPTIONS, filling, option
 from flower_pca.base.shown import shown
 
-_LONGEST_PATH: Final = 4095  # characters, as Linux has it: a longer text is no path
-NODE: Final = "this node"  # Whose rows a sentence of a node is about.
+_LONGEST_PATH: Final = 4095  # The longest path in Linux, in characters.
+NODE: Final = "this node"  # the owner of the rows in a sentence of a node
 
 
 def refused(what: str, rule: str, got: str, remedy: str) -> ConfigError:
@@ -170,7 +170,7 @@ def finite(
     nan = infinite = start = 0
     first = ""
     for values in blocks:
-        # one cheap pass: what is not finite reaches the sum,
+        # One cheap pass: an entry that is not finite shows in the sum.
         with np.errstate(over="ignore", invalid="ignore"):
             # The sum may also overflow.
             usual = values.dtype.kind != "f" or np.isfinite(values.sum(dtype=np.float64))
@@ -207,7 +207,7 @@ def _gaps_again(values: np.ndarray[Any, Any], names: Sequence[str]) -> int:
 
 def not_finite(who: str, nan: int, infinite: int = 0, first: str = "", *, new: bool = False) -> DataError:
     """Return the error for entries that are not finite: where the first one is, and what to do."""
-    # a node allows no other unless its operator says so
+    # A node allows no other replacement unless its operator says so.
     if who == NODE:
         by = "own_mean"
     else:

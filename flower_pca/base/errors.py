@@ -1,7 +1,7 @@
-"""The exceptions of this package: a small tree, to be caught at the level that suits.
+"""The exceptions of this package, as a small tree.
 
-An error says what is wrong, with its name and place, and then one thing to do. If it advises a setting,
-`base.options` puts the setting into the words of each interface.
+An error says what is wrong, with its name and place, and then one thing to do. If it advises a setting, `base.options`
+puts the setting into the words of each interface.
 
 The module also knows which extra installs each optional package, and the error for a missing one.
 """
@@ -15,38 +15,38 @@ from typing import Final
 
 from flower_pca.base.options import Sentence
 
-_LONGEST: Final = 500  # characters of another machine's text
+_LONGEST: Final = 500  # characters of a text from another machine
 # What to do about a message, or an answer, that does not come from this package.
 ASK_SERVER: Final = "Ask the operator of the server which program sent it, because flower_pca sends nothing like it."
 ASK_CLIENT: Final = "Ask the operator of that client which program it runs, because flower_pca sends nothing like it."
 
 
 class FlowerPCAError(Exception):
-    """Catch every error that this package raises on purpose, as their base class.
+    """The base class of all errors that this package raises on purpose.
 
     Parameters
     ----------
     words : str
         The whole sentence.
     setting : str, default=""
-        The setting that it is about, by its name in Python; "" for none.
+        The setting that the error is about, by its name in Python, or "".
     value : default=None
-        What was given for it.
+        The value that was given for the setting.
     place : str, default=""
-        Where the fault lies: a file, a line, a client.
+        Where the fault is: a file, a line, a client.
 
     Attributes
     ----------
     setting : str
-        The setting that it is about, by its name in Python; "" for none.
+        The setting that the error is about, by its name in Python, or "".
     value
-        What was given for it.
+        The value that was given for the setting.
     place : str
-        Where the fault lies: a file, a line, a client.
+        Where the fault is: a file, a line, a client.
     words : str
-        What it says, which `base.options.in_words` puts into the words of an interface.
+        The sentence, which `base.options.in_words` puts into the words of an interface.
     private
-        Whether it speaks of files or cells of this machine, so that no other is told what it says.
+        Whether the sentence describes files or cells of this machine. Other machines then do not see it.
 
     Examples
     --------
@@ -67,7 +67,7 @@ class FlowerPCAError(Exception):
 
 
 class ConfigError(FlowerPCAError, ValueError):
-    """Report a parameter of a run that is not valid.
+    """The error for an invalid setting of a run.
 
     Examples
     --------
@@ -81,7 +81,7 @@ class ConfigError(FlowerPCAError, ValueError):
 
 
 class DataError(FlowerPCAError, ValueError):
-    """Report rows of a client, or rows of all clients together, that cannot be used as they are.
+    """The error for rows that cannot be used as they are, at one client or at all clients together.
 
     Examples
     --------
@@ -95,7 +95,7 @@ class DataError(FlowerPCAError, ValueError):
 
 
 class ProtocolError(FlowerPCAError, RuntimeError):
-    """Report a message or a file that does not have the layout that its reader expects.
+    """The error for a message or a file that does not have the expected layout.
 
     Examples
     --------
@@ -109,7 +109,7 @@ class ProtocolError(FlowerPCAError, RuntimeError):
 
 
 class NotEnoughNodes(FlowerPCAError, RuntimeError):  # noqa: N818
-    """Report that fewer clients answered than the run needs.
+    """The error for fewer answers of clients than the run needs.
 
     Examples
     --------
@@ -150,7 +150,7 @@ def harmless(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in cut)
 
 
-# A package by its name for people: the module that it is imported as, and the extra that brings it.
+# Packages by their names for people: the module to import, and the extra that installs it.
 EXTRAS: Final = {
     "matplotlib": ("matplotlib", "plot"),
     "scikit-learn": ("sklearn", "sklearn"),

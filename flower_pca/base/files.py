@@ -37,22 +37,22 @@ from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError, DataError, FlowerPCAError
 from flower_pca.base.linalg import Array
 
-# none on Windows
+# Windows has none of these.
 fcntl: Any = importlib.import_module("fcntl") if importlib.util.find_spec("fcntl") else None
 
-# The end of the name of the file that stands in for a file while it is replaced.
+# The end of the name of a temporary file that replaces a file.
 _LOCK: Final = ".lock"
-# what systems say of a link that is not to be followed
+# The errors of systems for a link that must not be followed.
 _LINK: Final = (errno.ELOOP, errno.EMLINK)
-# bytes up to which a file is read at once: in a zip of many arrays one seeks back and forth
+# Files up to this size are read at once, because reading a zip of many arrays seeks back and forth.
 _SMALL: Final = 2**20
-_HEAD: Final = 2  # numbers before a line: the step, and the mark of the run
+_HEAD: Final = 2  # numbers at the head of a line: the step, and the mark of the run
 
 
 def opener(path: str, flags: int) -> int:
     """Open a file for its owner only, as the `opener` of `open`. In shared folders, open no other user's file."""
     exposed = _is_exposed(Path(path).absolute().parent)
-    # Nobody waits for the other end of a pipe.
+    # This avoids a wait for the other end of a pipe.
     if exposed:
         safely = os.O_NOFOLLOW | os.O_NONBLOCK
     else:
@@ -78,7 +78,7 @@ def not_through_links(path: Path) -> int:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder for its owner only, if there is none; DataError if it is a link that somebody else has laid."""
+    """Make a folder for its owner only, if there is none. Refuse a link that somebody else has placed."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if folder.is_symlink() and os.name == "posix" and folder.lstat().st_uid not in (0, os.geteuid()):
         raise _strange(os.fspath(folder), "is a link of another user")
@@ -92,12 +92,12 @@ def free_for_all(folder: Path) -> bool:
 
 @contextlib.contextmanager
 def lock(path: Path, *, wait: bool = True) -> Iterator[None]:
-    """Keep other processes from a file until the end; ConfigError if one has it, unless waiting.
+    """Lock a file within the block. Raise ConfigError if another process has it, unless `wait` is set.
 
-    The lock is a second file, because every write replaces the file itself. The lock ends with the
-    process, even if the process is killed. A process that waits leaves the lock file for the next
-    one. A process that does not wait removes it. If there is no file, no lock file is left either.
-    On a system without such locks, other processes are not kept away.
+    The lock is a second file, because every write replaces the file itself. The lock ends with the process, even if the
+    process is killed. A process that waits leaves the lock file for the next one. A process that does not wait removes
+    it. If there is no file, no lock file is left either. On a system without such locks, other processes are not kept
+    away.
     """
     if fcntl is None:
         yield
@@ -118,8 +118,7 @@ def _take_lock(path: Path, lock: Path, *, wait: bool) -> int:
         handle = opener(os.fspath(lock), os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Who had the lock may have taken its file away: then others lock another one of that
-            # name.
+            # The previous owner may have removed the file. Then other processes lock another file of this name.
             if os.path.samestat(os.fstat(handle), lock.stat()):
                 return handle
         except BlockingIOError as error:
@@ -186,7 +185,7 @@ class Trail:
 
     def __init__(self, checkpoint: Path) -> None:
         self._path = checkpoint.with_name(f"{checkpoint.name}.steps")
-        # Lines are of float64, which holds whole numbers up to 2^53.
+        # Lines are float64, which holds whole numbers up to 2^53 exactly.
         self._done, self._mark = 0, float(secrets.randbelow(2**52))
 
     def add(self, state: Any) -> dict[str, Any]:
@@ -199,7 +198,7 @@ class Trail:
         slots = state.keep + 1
         lines = state.lines(min(count - self._done, len(state.record)))
         if len(lines):
-            # what lies there is of another run, or a link that somebody has laid
+            # The file there belongs to another run, or it is a link that somebody has placed.
             if not self._done:
                 self.remove()
             with naming(self._path), open(self._path, "r+b", opener=open_for_writing) as file:
@@ -207,7 +206,7 @@ class Trail:
                     whole = np.concatenate([[number, self._mark], line])
                     file.seek(number % slots * whole.nbytes)
                     file.write(whole.tobytes())
-                # The steps have to be on the disk before the checkpoint that speaks of them.
+                # The steps must be on the disk before the checkpoint that refers to them.
                 file.flush()
                 os.fsync(file.fileno())
             self._done = count
@@ -255,7 +254,7 @@ HEADER: Final = "header.json"
 # The function that loads each kind of file.
 _LOADERS = {"result": "PCAResult.load", "tracking result": "TrackingResult.load"}
 _PLAIN: Final[dict[Any, tuple[type, ...]]] = {bool: (bool,), int: (int,), float: (int, float), str: (str,)}
-# The key in a dataclass's field: whoever packs the dataclass packs this field by other means.
+# The key of a dataclass field that is not packed here but by other means.
 APART = "apart"
 # The key in the field of an array to which columns are only added, and the end of the array's name when it is packed.
 GROWS: Final = "+"
@@ -281,23 +280,23 @@ def replacing(path: str | os.PathLike[str], *, private: bool = False, sync: bool
     """
     target = Path(path)
     with naming(target):
-        # In the same folder, as a file takes another's place at once only within a file system.
+        # The temporary file is in the same folder, because a rename is atomic only within a file system.
         handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
         try:
             with os.fdopen(handle, "wb") as file:
                 yield file
                 if not private:  # mkstemp makes files private, but ours are mostly ordinary files.
-                    umask = os.umask(0)  # nobody can ask for it without setting it
+                    umask = os.umask(0)  # Reading the umask requires setting it.
                     os.umask(umask)
                     place = file.fileno() if os.chmod in os.supports_fd else temporary
                     os.chmod(place, 0o666 & ~umask)
-                # Should the machine stop, the name must not stand for what is not on the disk yet.
+                # If the machine stops, the name must not refer to data that is not on the disk yet.
                 file.flush()
                 if sync:
                     os.fsync(file.fileno())
             os.replace(temporary, target)
         except BaseException:
-            # An interruption leaves no half-written file behind either.
+            # An interruption must not leave a half-written file.
             Path(temporary).unlink(missing_ok=True)
             raise
 
@@ -365,7 +364,7 @@ def from_bytes(kind: str, packed: bytes) -> tuple[dict[str, Any], dict[str, Arra
         header, arrays = _load(BytesIO(packed))
         if header.get("kind") != kind:
             raise ValueError("another kind")
-    except Exception as error:  # bytes from elsewhere: numpy and zipfile raise nearly anything on them
+    except Exception as error:  # For bytes from elsewhere, numpy and zipfile raise nearly anything.
         raise DataError(
             f"These bytes are not a {kind} of flower_pca: they cannot be read ({type(error).__name__}). Check the "
             "sender."
@@ -404,7 +403,7 @@ def from_npy(packed: bytes) -> Array:
         order: Literal["F", "C"] = "F"
     else:
         order = "C"
-    # An array that lies in bytes cannot be written to.
+    # An array within bytes is read-only.
     return values.reshape(shape, order=order).copy(order="K")
 
 
@@ -421,7 +420,7 @@ def check_npy(stream: IO[bytes], size: int) -> tuple[tuple[int, ...], bool, np.d
 def _npy_header(start: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     """Parse the header of an array. Results are kept, because numpy runs Python's parser, and headers repeat."""
     stream = BytesIO(start)
-    # others are for records of many names
+    # Other dtypes are records with many names.
     if (version := np.lib.format.read_magic(stream)) != (1, 0):
         raise ValueError(f"numpy's format {version}")
     shape, by_columns, dtype = np.lib.format.read_array_header_1_0(stream)
@@ -435,7 +434,7 @@ def _save(stream: IO[bytes], kind: str, header: dict[str, Any], arrays: dict[str
     head = np.frombuffer(text.encode(), dtype=np.uint8)
     whole = _Archive(stream, "w")
     for name, a in {HEADER: head, **arrays}.items():
-        # A part's length is not known when it is begun, and may be beyond 2 GB.
+        # The length of a part is unknown when it begins, and may exceed 2 GB.
         with whole.open(f"{name}.npy", "w", force_zip64=True) as part:
             np.lib.format.write_array(part, np.asanyarray(a), allow_pickle=False)
     whole.close()
@@ -457,8 +456,7 @@ def _load(stream: IO[bytes]) -> tuple[dict[str, Any], dict[str, Array]]:
     stream.seek(0)
     with zipfile.ZipFile(BytesIO(stream.read()) if size <= _SMALL else stream) as whole:
         parts = whole.infolist()
-        # nothing in a file of ours is compressed: no part is longer than the whole, and no array
-        # than its part
+        # Our files are not compressed, so no part is longer than the file, and no array longer than its part.
         if any(part.compress_type != zipfile.ZIP_STORED for part in parts) or sum(p.file_size for p in parts) > size:
             raise ValueError("parts that are longer than the file")
         arrays = {part.filename.removesuffix(".npy"): from_npy(whole.read(part)) for part in parts}
@@ -519,7 +517,7 @@ def unpack(kind: Any, value: Any, arrays: dict[str, Array]) -> Any:
         return {of_key(key): unpack(of_item, item, arrays) for key, item in value.items()}
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         return kind(value)
-    # To `isinstance` True would be a whole number.
+    # `isinstance` would accept True as an int.
     if kind in _PLAIN and type(value) not in _PLAIN[kind]:
         raise ValueError(f"{type(value).__name__} for {kind.__name__}")
     return value

@@ -1,4 +1,4 @@
-"""The record of what happened in each round of a run, and of how the run ended."""
+"""The history of a run: what happened in each round, and how the run ended."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from flower_pca.base.shown import brief
 
 @dataclass(frozen=True)
 class Round:
-    """Record one message to the clients, and its result.
+    """One message to the clients, and its result.
 
     Attributes
     ----------
@@ -87,7 +87,7 @@ class Earlier:
 
 @dataclass(frozen=True)
 class History:
-    """Hold the rounds of a run in order; of an endless run, the newest rounds and the totals of the others.
+    """The rounds of a run in order. For an endless run, the newest rounds and the totals of the others.
 
     Attributes
     ----------
@@ -200,7 +200,7 @@ def _figure(value: float) -> str:
 
 
 class Outcome(enum.StrEnum):
-    """List the kinds of end that a run can come to.
+    """The kinds of end that a run can have.
 
     Examples
     --------
@@ -220,7 +220,7 @@ class Outcome(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Status:
-    """Say how a run ended: an outcome, and the sentence that explains it.
+    """How a run ended: an outcome, and the sentence that explains it.
 
     Attributes
     ----------
@@ -255,5 +255,5 @@ class Status:
         return f"{self.outcome.value}: {self.words}"
 
 
-# the end of a stage that takes as many messages as it takes
+# The end of a stage with a fixed number of messages.
 ANSWERED: Final = Status(Outcome.DONE, "all messages were answered")

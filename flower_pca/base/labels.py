@@ -1,9 +1,8 @@
-"""Labels: the names of columns, clients and counts, for comparison and for display.
+"""The names of columns, clients and counts, for comparison and for display.
 
-The same letter may be one character or two (é), and names in spreadsheets may contain spaces and line
-ends. Every reader therefore brings names into one form, so that names that look the same are the
-same. Messages show the remaining differences. Control characters are written out. Columns and
-clients without a name get one here.
+The same letter may be one character or two (é), and names in spreadsheets may contain spaces and line ends. So every
+reader normalizes names, and names that look the same are the same. Messages show the remaining differences. Control
+characters are written out. This module also names columns and clients without a name.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import numpy as np
 
 from flower_pca.base.linalg import Array
 
-# what stands where a value is missing: as pandas prints it, and as R, Excel and databases write it
+# Texts for missing values: as pandas prints them, and as R, Excel and databases write them.
 GAPS: Final = frozenset(
     {"", "NA", "N/A", "n/a", "#N/A", "#NA", "<NA>", "NaN", "nan", "NaT", "NULL", "null", "None"}
 )  # fmt: skip
@@ -93,12 +92,12 @@ def column_names(names: Iterable[Any] | None, count: int) -> list[str]:
 
 
 def texts(names: Sequence[str]) -> Array:
-    """Return names as scikit-learn has them: an array of objects."""
+    """Return names as an array of objects, like scikit-learn's."""
     return np.array(list(names), dtype=object)
 
 
 def tuple_of(names: Array | None) -> tuple[str, ...] | None:
-    """Return the tuple of names that `array_of` was given."""
+    """Return the names in an array of `array_of` as a tuple, or None."""
     if names is None:
         return None
     return tuple(names.tolist())
@@ -165,7 +164,7 @@ def noun(number: int, what: str) -> str:
 def size(number: float) -> str:
     """Write a number of bytes: "606 B", "35.2 kB"."""
     power = 0
-    # In three digits, as it is shown: 999.9 would be 1e+03.
+    # The limit is that of three digits, because 999.9 would be shown as 1e+03.
     while float(f"{number:.3g}") >= 1000.0 and power < len(_UNITS) - 1:
         number, power = number / 1000.0, power + 1
     return f"{number:.3g} {_UNITS[power]}"

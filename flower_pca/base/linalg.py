@@ -1,7 +1,7 @@
-"""Geometry of subspaces, and eigenvalues, as functions. Z, U: d x p, orthonormal unless said.
+"""Geometry of subspaces, and eigenvalues. Z and U are d x p and orthonormal unless a function says otherwise.
 
-Medians are the middle of several clients' figures, which a minority of clients cannot move far.
-A client with weight w counts as w clients. Without weights, each client counts once.
+Medians are taken over clients, so that a minority of clients cannot move them far. A client with weight w counts as w
+clients. Without weights, each client counts once.
 """
 
 from __future__ import annotations
@@ -17,24 +17,25 @@ import numpy.typing as npt
 
 Array: TypeAlias = npt.NDArray[Any]
 
-# entries this close to the largest count as equally large when a sign is chosen
+# Entries this close to the largest count as equally large when a sign is chosen.
 _TIE = 1e-8
-# multiples of sqrt(d) eps theta_1 below which a direction is rounding
+# A direction below so many multiples of sqrt(d) eps theta_1 is rounding.
 _VANISHED: Final = 16.0
 _DRAWN: Final = 2**16  # random numbers that are drawn at a time
-# least singular value, of columns as long as 1, that their products tell well enough
+# The smallest singular value, for columns of length 1, at which their products are accurate enough.
 _PLAIN: Final = 1e-4
-# deviation of products of columns from those of orthonormal ones whose square is rounding
+# If products of columns deviate by less than this from those of orthonormal columns, the square of the deviation is
+# rounding.
 _LITTLE: Final = 1e-7
-# How much of an orthonormal block may lie along a basis, if one projection is to make it orthogonal to it.
+# The largest part of an orthonormal block along a basis for which one projection makes it orthogonal.
 _ASIDE: Final = 1e-5
-_ENTRIES: Final = 2**20  # entries that are copied at a time, of a large matrix
-_COLUMNS: Final = 4096  # Columns of blocks that stand side by side before their factor takes their place.
-# squares from which, and up to whose inverse, none that counts has vanished or gone beyond
+_ENTRIES: Final = 2**20  # entries of a large matrix that are copied at a time
+_COLUMNS: Final = 4096  # Columns of blocks that are collected before their factor replaces them.
+# Between this square and its inverse, no relevant square underflows or overflows.
 _SAFE: Final = 1e-200
 _SMALL: Final = 1e-140  # the length of a column below which its square loses digits
 _AT_ONCE: Final = 32  # reflections of a QR that LAPACK applies together
-_LARGE: Final = 300  # sides from which a few eigenvectors cost less than all
+_LARGE: Final = 300  # From this side on, a few eigenvectors cost less than all.
 
 
 def qr(Y: Array) -> tuple[Array, Array]:
@@ -66,12 +67,12 @@ def _reflect(Y: Array) -> tuple[Array, Array, Array]:
     """Return Y as Householder reflections below R, and the signs of R's diagonal. numpy takes twice as long."""
     lwork = _AT_ONCE * Y.shape[1]
     reflected, tau, *_ = _lapack().dgeqrf(Y, lwork=lwork)
-    # `np.sign` of a 0 on the diagonal would take out its column of Q.
+    # `np.sign` of a 0 on the diagonal would remove its column of Q.
     return reflected, tau, np.where(np.diagonal(reflected) < 0, -1.0, 1.0)
 
 
 def _basis(reflected: Array, tau: Array, signs: Array, dtype: np.dtype[Any]) -> Array:
-    # Q takes the place of the reflections.
+    # Q replaces the reflections.
     Q, *_ = _lapack().dorgqr(reflected[:, : len(tau)], tau, lwork=_AT_ONCE * len(tau), overwrite_a=True)
     return np.asarray(np.multiply(Q, signs, order="C").astype(_precision(dtype), copy=False))
 
@@ -113,9 +114,9 @@ def procrustes(X: Array, B: Array) -> Array:
 def leading(stack: Array, width: int) -> Array:
     """Return the leading left singular vectors, extended to `width` columns. No d x d matrix is formed."""
     if stack.shape[1] > len(stack):
-        # the same left singular vectors, in d columns
+        # This has the same left singular vectors, in d columns.
         stack = np.asarray(np.linalg.qr(stack.T, mode="r")).T
-    # Zeros beside the stack make U as wide as asked; `full_matrices` would make it d x d.
+    # Zeros next to the stack make U as wide as requested. `full_matrices` would make it d x d.
     missing = max(0, width - stack.shape[1])
     U = np.linalg.svd(np.hstack([stack, np.zeros((len(stack), missing))]), full_matrices=False)[0]
     return np.ascontiguousarray(U[:, :width])
@@ -147,13 +148,13 @@ def norm2(E: Array) -> float:
     size = float(np.abs(E).max())
     if size == 0.0 or not math.isfinite(size):
         return size
-    S = E / size  # no underflow when E is tiny
+    S = E / size  # A tiny E must not underflow.
     return size * float(np.sqrt(max(np.linalg.eigvalsh(S.T @ S)[-1], 0.0)))
 
 
 def column_norms(E: Array) -> Array:
     """Return the norms of the columns, without overflow of squares and with little memory."""
-    # np.abs would make a copy, as large as the matrix.
+    # np.abs would make a copy as large as the matrix.
     size = float(max(np.max(E, initial=0.0), -np.min(E, initial=0.0)))
     few = max(_ENTRIES // max(len(E), 1), 1)
     if E.shape[1] <= few:
@@ -202,14 +203,14 @@ def fix_signs(V: Array) -> Array:
     """Flip columns so that their largest entry is positive. Among equally large entries, the first counts."""
     rows = np.ascontiguousarray(V.T)
     size = np.abs(rows)
-    # Else rounding, which changes with how rows are dealt to clients, would choose among equals.
+    # Otherwise rounding, which depends on how rows are dealt to clients, would choose among equals.
     first = np.argmax(size >= (1.0 - _TIE) * size.max(axis=1, initial=0.0, keepdims=True), axis=1)
     return np.asarray(V * np.where(rows[np.arange(len(rows)), first] < 0, -1.0, 1.0))
 
 
 def eigh_descending(H: Array) -> tuple[Array, Array]:
     """Return the eigenvalues, largest first, and eigenvectors of a matrix that is symmetric up to rounding."""
-    # LAPACK reads one triangle only; rounding, or a channel's noise, has made the two differ.
+    # LAPACK reads one triangle only, but rounding or noise of a channel makes both differ.
     values, vectors = np.linalg.eigh((H + H.T) / 2)
     return values[::-1], np.ascontiguousarray(vectors[:, ::-1])
 
@@ -251,9 +252,9 @@ def span_axes(Z: Array, cross: Array) -> tuple[Array, Array]:
 def random_block(d: int, p: int, seed: int) -> Array:
     """Return a read-only d x p block of independent N(0, 1) numbers, the same on every machine.
 
-    Box-Muller on raw bits, as numpy keeps the streams of its bit generators but not those of its
-    distributions. All clients of one process and their server draw the same block, so the newest
-    are kept: of large ones only one.
+    The numbers are made by Box-Muller from raw bits, because numpy guarantees the streams of its bit generators but not
+    those of its distributions. All clients of one process and their server draw the same block, so the newest blocks
+    are kept, but only one if it is large.
     """
     if d * p <= _DRAWN:
         return _small_block(d, p, seed)
@@ -263,16 +264,16 @@ def random_block(d: int, p: int, seed: int) -> Array:
 def _box_muller(d: int, p: int, seed: int) -> Array:
     block: Array = np.empty(d * p)
     first = np.random.PCG64(seed)
-    # Radius and angle need numbers of their own: these begin where the first ones end.
+    # Radius and angle need different numbers, so these begin where the first ones end.
     second = np.random.PCG64(seed).advance(d * p)
-    for i in range(0, d * p, _DRAWN):  # the bits of both, a few at a time
+    for i in range(0, d * p, _DRAWN):  # The bits of both are drawn in pieces.
         part = block[i : i + _DRAWN]
         drawn = (bits.random_raw(len(part)) for bits in (first, second))
         u, v = ((words >> np.uint64(11)) * 2.0**-53 for words in drawn)
         # u may be 0 but never 1, so that no logarithm is infinite.
         part[:] = np.sqrt(-2.0 * np.log1p(-u)) * np.cos(2.0 * np.pi * v)
     block = block.reshape(d, p)
-    # All who ask for it are given this very block.
+    # All callers get this same block.
     block.flags.writeable = False
     return block
 
@@ -303,7 +304,7 @@ def next_block(S: Array, Q: Array, first: float) -> tuple[Array, Array]:
     rest = S - Q @ inside
     block = _by_gram(rest, floor)
     if block is not None:
-        # `_by_gram` divides by small lengths, with which what rounding has left of Q grows.
+        # `_by_gram` divides by small lengths, which amplifies the rounding along Q.
         return polish(block - Q @ (Q.T @ block)), inside
     block = independent(rest - Q @ (Q.T @ rest), floor)
     if block.shape[1]:
@@ -352,7 +353,7 @@ def about_norm2(T: Array) -> float:
     largest = float(np.abs(T).max(initial=0.0))
     if largest == 0.0:
         return 0.0
-    T = T / largest  # whose squares neither overflow nor vanish
+    T = T / largest  # Its squares neither overflow nor underflow.
     v, size = T[:, int(np.argmax(_lengths(T)))], 1.0
     for _ in range(8):
         v = T @ (v / np.linalg.norm(v))
@@ -368,9 +369,9 @@ def lanczos(product: Callable[[Array], Array], d: int, k: int, *, tol: float) ->
         return product(z.reshape(d, -1)).astype(np.float64)
 
     operator = LinearOperator((d, d), matvec=apply, matmat=apply, dtype=np.float64)
-    # ARPACK would draw a start of its own, another one each time.
+    # ARPACK would draw a different start each time.
     start = random_block(d, 1, seed=0)[:, 0]
-    if not apply(start).any():  # nothing but zeros, from which ARPACK does not start
+    if not apply(start).any():  # ARPACK cannot start if the matrix is zero.
         return np.zeros(k), np.zeros((d, k))
     values, V = eigsh(operator, k=k, v0=start, tol=tol)
     order = np.argsort(values)[::-1]
@@ -404,16 +405,16 @@ class Power:
         U = orth(Y)
         if qr_every > 1:
             return Power.of(U)
-        # A product of just this block is kept, for what it says of the U before; of a longer one it
-        # is out of date.
+        # The product of this very block is kept, because it describes the previous U. For a longer block it is out of
+        # date.
         return Power(self.U, product, U)
 
 
-_HALF: Final = 1e-9  # Half of the weights may be missed by this share of all of them.
+_HALF: Final = 1e-9  # Half of the weights may be missed by this share of their sum.
 _STEPS: Final = 1000
-# the change of all coefficients together at which they have settled
+# The coefficients have settled if all of them together change by less than this.
 _STILL: Final = 1e-12
-_APART: Final = 1e-12  # The least distance that is divided by, as a share of a length.
+_APART: Final = 1e-12  # the least divisor, as a share of a length
 
 
 def median(values: Array, weights: Array) -> Array:
@@ -459,7 +460,7 @@ def weiszfeld(product: Callable[[Array], Array], squares: Array, weights: Array)
     least = _APART**2 * float(np.max(squares, initial=0.0)) or 1.0
     for _ in range(_STEPS):
         along = product(a)
-        # These cancel near a point, to less than 0 at times; and a point may be the median itself.
+        # These cancel near a point and may be negative. A point may also be the median itself.
         apart = squares - 2.0 * along + a @ along
         pulls = weights / np.sqrt(np.maximum(apart, least))
         before, a = a, pulls / pulls.sum()

@@ -1,8 +1,8 @@
 """Settings in the advice of messages, and their names in Python, at the command line and in a run-config.
 
-A sentence is an f-string with `option("missing", "mean")` where it advises a setting. The setting stands in it between
-two marks until somebody shows the sentence: `Sentence` shows it in Python's words and keeps the marks, and
-`in_words` puts it into the words of another interface.
+A sentence is an f-string with `option("missing", "mean")` where it advises a setting. The setting is enclosed in two
+marks until the sentence is shown. `Sentence` shows it in Python's words and keeps the marks. `in_words` puts it into
+the words of another interface.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ANY: Final = "..."  # a value that only the reader knows
 
 _MARK: Final = re.compile("\x02(.*?)\x03", re.DOTALL)
 
-# A kind of advice with what it is about: ["option", "scale", "std"], ["reading", "decimal", ","], ["apart", ["ward"]].
+# A kind of advice with its subject: ["option", "scale", "std"], ["reading", "decimal", ","], ["apart", ["ward"]].
 Advice: TypeAlias = list[Any]
 
 
@@ -63,12 +63,12 @@ def _plain(value: Any) -> object:
 
 
 class Sentence(str):
-    """A sentence in Python's words that still knows where it advises a setting: `marked`."""
+    """A sentence in Python's words that keeps the marks of advised settings in `marked`."""
 
     marked: str
 
     def __new__(cls, text: str) -> Sentence:
-        """The sentence of a text with marks."""
+        """Make the sentence of a text with marks."""
         marked = marks_of(text)
         self = super().__new__(cls, in_words(marked, in_python))
         self.marked = marked

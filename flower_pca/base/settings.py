@@ -1,4 +1,4 @@
-"""The settings of a run in Python, at the command line and in a run-config. Each is declared here once."""
+"""The settings of a run, with their names in Python, at the command line and in a run-config."""
 
 from __future__ import annotations
 
@@ -12,12 +12,18 @@ FLAG: Final = (True, False)
 class Setting:
     """A setting of a run.
 
-    Args:
-        name: Its name in Python.
-        default: The value if it is not set.
-        words: What it does, for the help of the command line and the page on run-configs.
-        choices: The values that it may have, if these are few.
-        metavar: What its value is at the command line.
+    Parameters
+    ----------
+    name : str
+        The name in Python.
+    default
+        The value if the setting is not given.
+    words : str
+        What the setting does, for the help of the command line and the page on run-configs.
+    choices : tuple, default=()
+        The allowed values, if there are few.
+    metavar : str or None, default=None
+        The placeholder of the value in the help of the command line.
     """
 
     name: str
@@ -28,17 +34,17 @@ class Setting:
 
     @property
     def key(self) -> str:
-        """Its name in a run-config."""
+        """The name in a run-config."""
         return self.name.replace("_", "-")
 
     @property
     def value(self) -> str | int | float | bool:
-        """Its default in a run-config, which has no None and no lists."""
+        """The default in a run-config, which has no None and no lists."""
         return "" if self.default is None or self.default == () else self.default
 
     @property
     def option(self) -> str:
-        """Its name at the command line."""
+        """The name at the command line."""
         return "--components" if self.name == "n_components" else f"--{self.key}"
 
 

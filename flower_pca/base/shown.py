@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import numpy as np
 
-_SHORT: Final = 200  # characters of a text that is shown as it is: a path, say, or a spec
+_SHORT: Final = 200  # characters of a text that is shown as it is, for example a path or a spec
 _LONG: Final = 1000  # characters of a path that is shown as it is
-# What a cell begins with that a spreadsheet takes for a formula.
+# A spreadsheet takes a cell that begins with these signs for a formula.
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 
 

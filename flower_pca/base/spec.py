@@ -49,7 +49,7 @@ def _read(text: object, what: str, rule: str) -> tuple[str, tuple[Any, ...], dic
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and len(node.args) <= 1:
             first = tuple(map(ast.literal_eval, node.args))
             values = {k.arg: ast.literal_eval(k.value) for k in node.keywords if k.arg is not None}
-            if len(values) == len(node.keywords):  # neither ** nor a name twice
+            if len(values) == len(node.keywords):  # This refuses ** and repeated names.
                 return node.func.id, first, values
     except (SyntaxError, TypeError, ValueError):
         pass
@@ -71,7 +71,7 @@ def bind(text: object, table: Mapping[str, Callable[..., T]], *, what: str, rule
     """
     name, first, values = _read(text, what, rule)
     if name not in table:
-        # Without such a table, the names are not what the choice is between.
+        # A caller without such a table does not choose between these names.
         if len(set(table.values())) > 1:
             rule = f"one of {', '.join(table)}"
         raise checks.refused(what, rule, shown(name), checks.did_you_mean(name, table))

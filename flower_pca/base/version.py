@@ -1,3 +1,3 @@
-"""The version of this package, in the one place that a build reads it from too."""
+"""The version of this package. A build reads it from here."""
 
 __version__ = "0.1.0"

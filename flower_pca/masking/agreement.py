@@ -1,10 +1,10 @@
-"""Agreement: what nodes with keys sign of a set-up, and how each checks that all were told the same.
+"""What nodes with keys sign about a set-up, and how each node checks that all nodes were told the same.
 
-When keys are made, a node signs its own keys. `publications` reads what peers have published, for
-comparison with the list of trusted keys. When shares are made, the node knows the members, the run and
-the threshold, and signs them (`text`). With the first upload, it gets every peer's signature, which must
-be of the same text (`check_vouchers`). No two nodes of a set-up can therefore have been told different
-members, thresholds or runs. A node that did not sign is in no sum with nodes that require signatures.
+When keys are made, a node signs its own keys. `publications` reads what peers have published, for comparison with the
+list of trusted keys. When shares are made, the node knows the members, the run and the threshold, and signs them
+(`text`). With the first upload, it gets every peer's signature, which must be of the same text (`check_vouchers`). So
+no two nodes of a set-up can have been told different members, thresholds or runs. A node that did not sign is in no sum
+with nodes that require signatures.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from flower_pca.masking.secrets import Secrets
 def publications(
     arrays: Arrays, setup: bytes, peers: list[int], exchanges: list[bytes]
 ) -> tuple[dict[int, bytes], dict[int, bytes]]:
-    """Return, by peer, what it is said to have published, and its signature if anybody has signed."""
+    """Return what each peer is said to have published, and its signature if there is one."""
     if "mask.signatures" not in arrays:
         return dict.fromkeys(peers, b""), {}
     keys = texts(arrays["mask.firsts"])
@@ -47,12 +47,12 @@ def text(arrays: Arrays, setup: bytes, run: str, mine: bytes) -> bytes:
 def check_vouchers(arrays: Arrays, secrets: Secrets, peers: list[int], demands: Demands) -> Array:
     """Return the peers that have signed the same group, including earlier ones. Each of these must have signed."""
     before = set(secrets.vouched.tolist())
-    # Clients that come in later count as well, because a server may say that one was away in the first sum.
+    # Clients that arrive later count as well, because a server may say that one was absent from the first sum.
     new = [peer for peer in peers if peer not in before]
     if demands.identity is not None and new:
         named = dict(zip(secrets.peers.tolist(), texts(secrets.names), strict=True))
         came = texts(arrays.get("mask.agreed", np.empty(0)))
-        # If no signature has come at all, the first peer is refused by its name.
+        # If there is no signature at all, the error names the first peer.
         signatures: Mapping[int, bytes] = dict(zip(peers, came, strict=bool(came)))
         newcomers = {peer: named[peer] for peer in new}
         demands.identity.check_agreed(secrets.agreed.tobytes(), newcomers, signatures)

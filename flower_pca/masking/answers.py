@@ -26,9 +26,9 @@ from flower_pca.masking.primitives import KEY
 from flower_pca.names.columns import Heading, majority
 from flower_pca.settings.masks import MaskedSums
 
-# times the trace: products with rows of the opening, by Cauchy and Schwarz
+# A bound on products with rows of the opening, in multiples of the trace, by Cauchy and Schwarz.
 _TIGHT: Final = 2.0
-_KINDS: Final = {"mask.y": np.uint64, "mask.d": np.int64}  # all else are bytes
+_KINDS: Final = {"mask.y": np.uint64, "mask.d": np.int64}  # all other arrays are bytes
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,7 @@ class Layout:
         if share := run.deviation_of_one:
             bounds = fixed.bounds_with_noise(parts, share, clients)
         elif masks.bound is not None and not standing.opening:
-            # A caller can judge entries of products; nobody can those of counts, or figures of a
-            # batch.
+            # A caller can judge the entries of products, but nobody can judge counts or the figures of a batch.
             unsure = {n: p for n, p in parts.items() if not p.kind.whole}
             sized = {n for n, p in unsure.items() if standing.opens or p.shape}
             bounds = {**bounds, **dict.fromkeys(sized, masks.bound)}
@@ -217,7 +216,7 @@ def accept(
                 got.answers[reply.client] = reply.arrays
                 got.declined = got.declined or declined_by(reply)
             except UnawaitedError as error:
-                # a late or second answer does not make good what a client has failed by for good
+                # A late or second answer does not correct a permanent failure.
                 got.failures.setdefault(reply.client, Failure(reply.client, str(error)))
             except ProtocolError as error:
                 got.failures[reply.client] = Failure(reply.client, str(error), lasting=True)
@@ -228,7 +227,7 @@ def accept(
             got.failures[client] = Failure(client, reason, lasting=True)
         got.notes = {client: why(client, "All clients begin afresh.") for client in strays(got.answers)}
     if phase == Phase.UPLOAD:
-        # Their masks do not cancel: like those of one that drops out, they are found again.
+        # Their masks do not cancel. Like those of a client that drops out, they are computed again.
         for client in strays(got.answers):
             del got.answers[client]
             reason = why(client, "This sum goes on without it, and all clients begin afresh.")
@@ -254,10 +253,10 @@ def _check(
         "mask.past": (DIGEST,),
         "mask.signature": (width,),
     }
-    # A client that was not asked may have no position in the group, and is refused for that below.
+    # A client that was not asked may have no position in the group. It is refused for that below.
     if group is not None and reply.client in sent.addressees:
         shapes = {**group.answer_shapes(phase, reply.client, length)}
-        # Who tells its peers nothing of its columns writes no letters.
+        # A client that tells its peers nothing about its columns writes no letters.
         if phase == Phase.SHARES and coverage.LETTERS in reply.arrays:
             beside = sent.frame.covariates
             columns = group.columns + (0 if beside is None else len(beside.names))
@@ -265,7 +264,7 @@ def _check(
     check_reply(reply, sent, answers)
     check_arrays(reply, {name: Part(shape) for name, shape in shapes.items()})
     for name, a in reply.arrays.items():
-        # check_arrays takes real numbers of any kind, which do not wrap mod 2^64 as masks have to
+        # check_arrays accepts real numbers of any type, but only integers wrap mod 2^64, as masks require.
         kind = np.dtype(_KINDS.get(name, np.uint8))
         if a.dtype != kind:
             raise ProtocolError(

@@ -1,10 +1,9 @@
-"""The client's half of masked sums: a state machine whose state lies in the client's memory.
+"""The client's half of masked sums: a state machine whose state is in the client's memory.
 
-Nothing is done twice. A set-up begins with new secrets, and each of its sums is uploaded once and unmasked
-once. The client gives away one of the two shares of a peer, never both. After unmasking, the secrets of the
-sum are deleted.
+Nothing is done twice. A set-up begins with new secrets, and each of its sums is uploaded once and unmasked once. The
+client gives away one of the two shares of a peer, never both. After unmasking, the secrets of the sum are deleted.
 
-What the client keeps for its stage is bound to the course of messages behind it: see `course`.
+What the client keeps for its stage is bound to all messages that it has answered: see `course`.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _ANYBODY: Final = Demands()
 
 
 class ClientHalf(Protocol):
-    """A client's half of a stage, whose answer is seen only in a sum of at least `summed` clients."""
+    """A client's half of a stage. Its answer is seen only in a sum of at least `summed` clients."""
 
     def __call__(
         self, stage: str, arrays: Arrays, data: LocalData | Stream, memory: Arrays, /, *, summed: int
@@ -54,7 +53,7 @@ def answer(
     demands: Demands = _ANYBODY,
     dither: DitherSource = system_dither,
 ) -> tuple[Arrays, Arrays]:
-    """Return what a client answers and keeps.
+    """Return a client's answer, and what it keeps.
 
     Parameters
     ----------
@@ -80,7 +79,7 @@ def answer(
         up, secrets = _keys(arrays, data, demands, past=past)
         return up, {**own, **secrets.to_memory()}
     if secrets is None or secrets.setup.tobytes() != arrays["mask.setup"].tobytes():
-        # an answer and no refusal: the server does not take it for a failure that lasts
+        # This is an answer and not a refusal, so that the server does not count it as a permanent failure.
         return {"mask.lost": np.array(1)}, memory
     if step == Phase.SHARES:
         up, secrets = _shares(arrays, data, secrets, demands)
@@ -110,7 +109,7 @@ def answer(
 def _frame(data: LocalData | Stream, *, noisy: bool) -> Frame:
     """Return the frame of the message, the columns of a stream, and how a party prepares its columns.
 
-    Under noise the node itself says what stands for its gaps, whatever the message does.
+    Under noise, the node chooses the replacement of its missing values, whatever the message says.
     """
     if isinstance(data, Stream):
         return Frame(names=data.wanted)
@@ -136,7 +135,7 @@ def _ask_stage(
         return stage(name, Message(messages.plain(arrays)), data, own, summed=summed)
     except DataError as error:
         raise messages.SpentError(str(error), own) from error
-    except (ArithmeticError, ValueError) as error:  # LAPACK may fail on what rows and message make.
+    except (ArithmeticError, ValueError) as error:  # LAPACK may fail for some rows and messages.
         words = (
             f"The answer under masks cannot be computed from this node's rows ({type(error).__name__}), so this node "
             "sent nothing. Run flower-pca check on its rows."
@@ -152,8 +151,7 @@ def _keys(arrays: Arrays, data: LocalData | Stream, demands: Demands, *, past: b
     keys = primitives.public(exchange), primitives.public(own[-SEED:])
     signature = demands.sign(messages.publication(setup.tobytes(), *keys))
     d = data.d
-    # A stream is looked into only if the server does not know: later on its first batch may be
-    # gone.
+    # A stream is read early only if the server does not know its columns. Later its first batch may be gone.
     if isinstance(data, Stream) and "mask.d" not in arrays:
         d = data.columns()
     up = {
@@ -174,10 +172,10 @@ def _shares(arrays: Arrays, data: LocalData | Stream, secrets: Secrets, demands:
     exchange, mine = primitives.private(seed), primitives.public(seed)
     keys, needed = texts(arrays["mask.exchanges"]), int(arrays["mask.needed"])
     group = len(peers) + 1
-    # Without this check, a server could play all the peers by one key.
+    # Without this check, a server could pose as all peers with one key.
     others = len({*keys, mine}) == group == len(keys) + 1 and position not in peers
     require(others and group > 1, "The clients of this set-up are fewer than two, or one is named twice.")
-    # If half of them or fewer were enough, a server could make two sets, and be given either share of a peer.
+    # If half of them or fewer were enough, a server could make two groups, and get either share of a peer.
     require(
         2 * needed > group >= needed, "This set-up needs as survivors half of its clients or fewer, or more than all."
     )
@@ -212,7 +210,7 @@ def _shares(arrays: Arrays, data: LocalData | Stream, secrets: Secrets, demands:
 def _admit(arrays: Arrays, data: LocalData | Stream, secrets: Secrets, demands: Demands) -> Secrets:
     """Return the secrets for an upload, with what peers have sent for it, if the message is due."""
     number = int(arrays["mask.number"])
-    # the last sum was unmasked without this client
+    # The last sum was unmasked without this client.
     if int(secrets.step) == Phase.UNMASK:
         secrets = _onwards(secrets)
     due = int(secrets.step) == Phase.UPLOAD and number == int(secrets.number)
@@ -263,8 +261,8 @@ def _require_measured(
 def _upload(arrays: Arrays, secrets: Secrets, y: Array, newest: bytes) -> tuple[Arrays, Secrets]:
     number, peers = int(secrets.number), secrets.holders.tolist()
     y = _masked(y, secrets, number, peers, texts(arrays["mask.keys"]), newest)
-    # new ones for every sum: a key of the whole run, found again when this client drops out later,
-    # would open this upload, as its own mask is known by then
+    # Every sum needs new keys. If a key lasted for the run and was restored after this client drops out, it would open
+    # this upload, because its self-mask is known by then.
     seeds = _seeds(secrets.kinds)
     sealed, own, key = shares.deal(secrets, number + 1, seeds, peers)
     secrets = replace(secrets, step=np.array(int(Phase.UNMASK)), coming=raw(own))
@@ -276,7 +274,7 @@ def _unmask(arrays: Arrays, secrets: Secrets, demands: Demands) -> tuple[Arrays,
     due = int(arrays["mask.number"]) == int(secrets.number)
     _expect(secrets, due and int(secrets.step) == Phase.UNMASK)
     survived, dropped = _distinct(arrays["mask.survived"]), _distinct(arrays["mask.dropped"])
-    # each in one of the two: of a peer that is in both, both shares would go out
+    # Each peer must be in one of the two lists. For a peer in both, both shares would leave.
     whole = sorted(survived + dropped) == sorted(secrets.holders.tolist())
     require(whole, "Survivors and dropped clients are not together the clients of this sum, each named once.")
     needed = int(secrets.needed)
@@ -295,7 +293,7 @@ def _unmask(arrays: Arrays, secrets: Secrets, demands: Demands) -> tuple[Arrays,
 
 
 def _onwards(secrets: Secrets) -> Secrets:
-    """Delete the secrets of a finished sum, and put those of the next one in their place."""
+    """Delete the secrets of a finished sum, and replace them by those of the next sum."""
     none = np.empty(0, dtype=np.uint8)
     step = np.array(int(Phase.UPLOAD))
     number = np.array(int(secrets.number) + 1)

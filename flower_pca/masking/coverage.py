@@ -1,10 +1,10 @@
-"""Which columns each client has measured. Clients tell one another in sealed letters with their shares.
+"""Find out which columns each client has measured, by letters that clients seal and send with their shares.
 
-A sum hides a client among the clients with values in a column. If all others have no value in the column,
-or the same value in all rows, then its products are those of one client. No client can see this by itself,
-and what a server says of the others may be wrong. Each client therefore sends every peer a letter with one
-byte for each column, together with the shares of a set-up. A client answers only if enough clients of a sum
-have rows. If its operator relies on masks, it answers only for columns that enough of them have measured.
+A sum hides a client among the clients with values in a column. If all others have no value in the column, or the same
+value in all rows, then its products belong to one client. No client can see this by itself, and what a server says
+about the others may be wrong. Each client therefore sends every peer a letter with one byte for each column, together
+with the shares of a set-up. A client answers only if enough clients of a sum have rows. If its operator relies on
+masks, it answers only for columns that enough of them have measured.
 
 | byte      | the client's values in the column                         |
 | --------- | --------------------------------------------------------- |
@@ -37,9 +37,9 @@ from flower_pca.vertical.rows import PartyColumns
 LETTERS: Final = f"{messages.PREFIX}columns"
 MEASURED: Final = 0
 _EMPTY: Final = 1
-_CONSTANT: Final = 8.0 * np.finfo(np.float64).eps  # a deviation within so many roundings of the mean is none
+_CONSTANT: Final = 8.0 * np.finfo(np.float64).eps  # A deviation within so many roundings of the mean counts as none.
 _NAMES: Final = 8  # bytes of a digest of the columns that a message names
-_SEAL: Final = 16  # bytes by which a sealed text is longer
+_SEAL: Final = 16  # bytes that sealing adds to a text
 
 
 def width(d: int) -> int:
@@ -82,13 +82,13 @@ def states(data: LocalData, least: int) -> Array:
         there = data.measured.observed()
         seen = np.broadcast_to(np.asarray(there.seen), data.d)
         found = np.zeros(data.d, dtype=np.uint8)
-        # What overflows differs, and is refused elsewhere.
+        # A value that overflows counts as different. It is refused elsewhere.
         with np.errstate(over="ignore", invalid="ignore"):
             same = there.m2 <= np.maximum(seen, 1) * (_CONSTANT * there.mean) ** 2
         found[seen < least] = _EMPTY
         constant = np.flatnonzero(same & (seen >= least))
         if constant.size:
-            # The mean of a value that is the same in all rows is rounded, and its largest size is not.
+            # The mean of a constant column is rounded, but its largest size is not.
             values = np.copysign(data.measured.peak(), there.mean) + 0.0
             found[constant] = [_digest(float(value)) for value in values[constant]]
         return found
@@ -122,7 +122,7 @@ def unseal(secrets: Secrets, arrays: Mapping[str, Array], peers: list[int], d: i
         if any(letter):
             context = messages.about_columns(setup, peer, position)
             found[peer] = primitives.unseal(primitives.derive(common[peer][KEY:], context), letter, context)
-            # A letter about other columns says nothing of those that are asked for.
+            # A letter about other columns does not describe the requested ones.
             require(len(found[peer]) == _NAMES + d, f"A peer's letter about its columns is not about {d} columns.")
     return rows(list(found.values()), _NAMES + d)
 
@@ -158,12 +158,12 @@ def check(own: Array, said: Array, others: int, names: Sequence[str] | None = No
         What the message calls the columns, if it names them.
     """
     require(said.shape[1:] == own.shape, "The columns of this masked sum are not those of its set-up.")
-    # A letter about other columns says nothing of those that are asked for.
+    # A letter about other columns does not describe the requested ones.
     about_these = (said[:, :_NAMES] == own[:_NAMES]).all(axis=1)
     theirs = np.where(about_these[:, None], said[:, _NAMES:], _EMPTY)
     every = np.concatenate([own[None, _NAMES:], theirs])
     measured, there = (every == MEASURED).sum(axis=0), (every != _EMPTY).sum(axis=0)
-    # Where nobody has measured a column, values that are the same at each site, but not at all, part the sites.
+    # If nobody has measured a column, values that are constant within sites but differ between sites reveal the sites.
     constant = every > _EMPTY
     lowest, highest = np.where(constant, every, 255).min(axis=0), np.where(constant, every, 0).max(axis=0)
     apart = (measured == 0) & (highest > lowest)

@@ -15,7 +15,7 @@ import numpy as np
 from flower_pca.base.bits import Bits, seeded_bits
 from flower_pca.base.linalg import Array
 
-# From a digest of a request to random bits for the noise of its answer.
+# a function from the digest of a request to random bits for the noise of its answer
 DitherSource: TypeAlias = Callable[[bytes], Bits]
 
 _UNIT: Final = np.float32(2.0**-32)  # The unit of a random number of 32 bits.
@@ -24,7 +24,7 @@ _TURN: Final = np.float32(2.0 * np.pi * 2.0**-32)
 
 def own_bits(size: int) -> Array:
     """Return a stream of bits that nobody else knows: its key is new, from the system's generator for secrets."""
-    # only here: every run imports this file, and cryptography is for masks alone
+    # Imported here, because every run imports this module, but only masks need cryptography.
     from flower_pca.masking import primitives
 
     return primitives.stream(os.urandom(primitives.KEY), size)

@@ -1,15 +1,14 @@
-"""Fixed point: real numbers as integers mod 2^64, in which masks hide perfectly and sums are exact.
+"""Fixed point: real numbers as integers mod 2^64, so that masks hide them perfectly and sums are exact.
 
-An entry x with |x| <= B becomes round(2^f x + g), with the same f at all clients: the largest with
-N B 2^f < 2^61. The step 2^-f follows from the server's bound. Rounded plainly, one that is as large
-as the answers would compare clients; so each adds noise of its own, g of 2 steps, of which rounding
-to whole steps shows nothing. A sum is off by some 2 sqrt(N) steps, which are at most N B 2^-60
-each, and no sum can wrap; one beyond 2^61 tells that a mask was not removed. Sums of counts are
-whole numbers again at the end, and what the noise may be alone is 0.
+An entry x with |x| <= B becomes round(2^f x + g). All clients use the same f, the largest with N B 2^f < 2^61. The
+server's bound determines the step 2^-f. With plain rounding, a step as large as the answers would allow the server to
+compare clients. So each client adds its own noise g of 2 steps, after which rounding to whole steps reveals nothing. A
+sum is off by about 2 sqrt(N) steps of at most N B 2^-60 each, and no sum can wrap. A sum beyond 2^61 shows that a mask
+was not removed. At the end, sums of counts become whole numbers again, and entries that may be noise only become 0.
 
-Where no bound is known an entry becomes four words of 48 bits (wide), from 2^-96 to 2^95, likewise.
-How these add up to carries would say a little more than the sum, so each client moves a random
-number of units of every word to the word below; which changes nothing in the sum.
+If no bound is known, an entry becomes four words of 48 bits (wide), from 2^-96 to 2^95, with noise in the same way. The
+carries between words would reveal a little more than the sum. So each client moves a random number of units of every
+word to the word below, which does not change the sum.
 """
 
 from __future__ import annotations
@@ -32,15 +31,15 @@ from flower_pca.masking.dither import normals, own_bits
 from flower_pca.masking.messages import SpentError
 from flower_pca.masking.secrets import Secrets
 
-MOST_CLIENTS: Final = 2**13  # The wide words of so many clients add up below the limit.
-# bits of a sum; two more would fit, but then noise would look like one
+MOST_CLIENTS: Final = 2**13  # The wide words of so many clients add up to less than the limit.
+# The bits of a sum. Two more would fit, but then noise could look like a valid sum.
 _LIMIT: Final = 61
 _WORDS, _BITS, _FRACTION = 4, 48, 96
 # The largest number that four words can hold.
 _WIDEST: Final = np.array(2.0 ** (_WORDS * _BITS - _FRACTION - 1))
-_AT_ONCE: Final = 2**12  # numbers, which stay near the processor
-_GRAIN: Final = 2.0  # steps, the deviation of each client's noise
-_NOTHING: Final = 9.0  # deviations of all their noise, more than it ever has
+_AT_ONCE: Final = 2**12  # numbers at a time, which fit the processor's cache
+_GRAIN: Final = 2.0  # the deviation of each client's noise, in steps
+_NOTHING: Final = 9.0  # All their noise together is never larger than so many deviations.
 
 
 def size(shapes: Mapping[str, tuple[int, ...]], bounds: Mapping[str, Array]) -> int:
@@ -105,7 +104,7 @@ def check(arrays: Arrays, secrets: Secrets) -> None:
 def check_noise(arrays: Arrays, parts: Mapping[str, Part], noise: Arrays, summed: int) -> None:
     """Require the bounds that follow from the noise. Otherwise a server could test how large an answer is.
 
-    Nobody sees the answer but in a sum of at least `summed`.
+    The answer is seen only in a sum of at least `summed` answers.
     """
     from flower_pca.layers.noise import asked_share
 
@@ -118,9 +117,9 @@ def check_noise(arrays: Arrays, parts: Mapping[str, Part], noise: Arrays, summed
 def encode_answer(arrays: Arrays, up: Arrays, own: Arrays, bits: Bits) -> Array:
     """Encode the answer in fixed point.
 
-    If the answer exceeds a bound, there is none, which reveals something about this client alone. The client
-    then gives up the secrets of the set-up, and keeps only `own`, the memory of the stage. A server thus
-    cannot try one bound after another. A node can also limit such losses: see `max_dropouts` in its rules.
+    If the answer exceeds a bound, the client does not answer, which reveals something about this client alone. The
+    client then deletes the secrets of the set-up, and keeps only `own`, the memory of the stage. So a server cannot try
+    one bound after another. A node can also limit such losses: see `max_dropouts` in its rules.
     """
     bounds = messages.bounds(arrays)
     if set(bounds) != set(up):
@@ -158,7 +157,7 @@ def _words(name: str, a: Array, bound: Array, clients: int, bits: Bits) -> Array
         )
     if wide:
         steps = np.ldexp(a, _FRACTION).ravel()
-        # whole steps apart: a number that has no digits left for the noise gets all of it
+        # Here numbers are whole multiples of a step. A number without spare digits gets all of the noise.
         rest = np.floor(steps)
         return _spread(rest, _blur(steps, rest, bits), clients)
     rows = _rows(a)
@@ -190,12 +189,12 @@ def _spread(rest: Array, grain: Array, clients: int) -> Array:
     """Split whole numbers into words of 48 bits, the last of which has the noise."""
     words = []
     for place in reversed(range(_WORDS)):
-        # exact: the leading bits of a float
+        # This is exact, because it takes the leading bits of a float.
         word = np.trunc(np.ldexp(rest, -_BITS * place))
         rest = rest - np.ldexp(word, _BITS * place)
         words.append(word.astype(np.int64))
     words[-1] += grain
-    most = MOST_CLIENTS // (2 * clients)  # half of the room that so few clients leave
+    most = MOST_CLIENTS // (2 * clients)  # This is half of the room that so few clients leave.
     for high, low in itertools.pairwise(words):
         # These numbers need no seed, even in simulations, because what is moved cancels among the client's own words.
         drawn = system_bits(len(low)) % np.uint64(2 * most + 1)
@@ -217,7 +216,7 @@ def _values(words: Array, shape: tuple[int, ...], bound: Array, clients: int) ->
         steps = words.astype(np.float64)
         return np.asarray(np.ldexp(steps, -_exponents(bound, clients)))
     parts = words.reshape(_WORDS, -1)
-    # Python's integers are used, because four words are longer than any integer of numpy.
+    # Python integers are used, because four words are longer than any numpy integer.
     whole = [0] * parts.shape[1]
     for part in parts:
         limbs = zip(whole, part, strict=True)

@@ -26,7 +26,7 @@ class PublicKey:
 
 
 class MaskingGroup:
-    """A set-up of clients that know one another by position. A client that drops out stays out of it.
+    """A set-up of clients that know one another by position. A client that drops out cannot return.
 
     Parameters
     ----------
@@ -52,15 +52,15 @@ class MaskingGroup:
         self.position = {client: i for i, client in enumerate(self.clients)}
         self._neighbours = graph(len(answers), masks.degree(len(answers)))
         self._needed = masks.quorum(len(self._neighbours[0]) + 1)
-        # How many shares of each peer a client holds for a sum.
+        # The number of shares of each peer that a client holds for a sum.
         self._shares = 1 + bool(masks.self_masks)
-        self._letter = primitives.seal_size(self._shares)  # bytes of one
-        # what the columns of its clients' rows are, which letters are about
+        self._letter = primitives.seal_size(self._shares)  # the size of a letter in bytes
+        # The columns that letters are about.
         self.columns = max(int(a["mask.d"]) for a in answers.values())
         self._signatures = [a["mask.signature"].tobytes() for a in answers.values()]
-        # signatures of the group, until the first sum has brought them round
+        # Signatures of the group, until the first sum has delivered them.
         self._agreed: dict[int, bytes] = {}
-        # letters about columns by receiver, likewise; of clients that write none, none
+        # Letters about columns by receiver, until the first sum has delivered them. Some clients write none.
         self._columns: dict[int, dict[int, bytes]] = {}
         self._exchange = [a["mask.exchange"].tobytes() for a in answers.values()]
         keys = [a["mask.key"].tobytes() for a in answers.values()]
@@ -71,7 +71,7 @@ class MaskingGroup:
         self._fates: dict[int, tuple[list[int], list[int]]] = {}
         self._uploads: dict[int, Array] = {}
         self._course = b""
-        # Whether clients were asked different things before.
+        # Whether earlier requests have differed between clients.
         self._afresh = bool(strays(answers))
 
     @property
@@ -195,7 +195,7 @@ class MaskingGroup:
         total = np.zeros_like(next(iter(self._uploads.values())))
         for upload in self._uploads.values():
             total = total + upload
-        # a wrong share of these shows in the sum, which then looks like noise: see `fixed.decode`
+        # A wrong share shows in the sum, which then looks like noise: see `fixed.decode`.
         if self._shares == 2:
             for i in self._uploads:
                 alone = messages.alone(self.setup, self.number, i)

@@ -1,8 +1,7 @@
-"""Identity: a node's own key, which signs what it publishes at a set-up, and the keys that it trusts.
+"""The identity of a node: its key, which signs what the node publishes at a set-up, and the keys that it trusts.
 
-The keys are those with which SuperNodes authenticate to Flower: ECDSA keys made by ssh-keygen. Signed texts
-begin with a label and use another hash than Flower, so that a signature made here cannot serve as one for
-Flower.
+These are the keys with which SuperNodes authenticate to Flower: ECDSA keys made by ssh-keygen. Signed texts begin with
+a label and use another hash than Flower. So a signature made here cannot serve as one for Flower.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ from cryptography.hazmat.primitives.hashes import SHA384
 from flower_pca.base.errors import ConfigError, ProtocolError
 from flower_pca.base.shown import path_text, shown
 
-_CURVES: Final = (ec.SECP256R1, ec.SECP384R1, ec.SECP521R1)  # The curves that OpenSSH has.
+_CURVES: Final = (ec.SECP256R1, ec.SECP384R1, ec.SECP521R1)  # The curves that OpenSSH supports.
 _RULE: Final = "ECDSA, on the curve P-256, P-384 or P-521"
 _MAKE: Final = "Make one with ssh-keygen -t ecdsa -b 384 -N '' -f FILE."
-# bytes of each of the two numbers of a signature, on the largest curve
+# The bytes of each of the two numbers of a signature, on the largest curve.
 _NUMBER: Final = 66
 NAME: Final = sha256().digest_size  # bytes of the name of a key
 _HASH: Final = ec.ECDSA(SHA384())
@@ -99,7 +98,7 @@ class Identity:
         for peer, text in published.items():
             signature = signatures.get(peer, b"")
             signer = signature[:NAME]
-            # zeros are what the server has for one that does not sign, as signatures travel in rows
+            # The server sends zeros for a node that does not sign, because signatures travel as rows of equal length.
             if not any(signature):
                 raise ProtocolError(
                     f"The peer at position {peer} has not signed its keys, as this node's trusted_keys require. "

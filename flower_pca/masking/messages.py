@@ -104,15 +104,15 @@ STAGE: Final = "masked"  # The stage that every message of a masked run names, w
 PREFIX: Final = "mask."
 BOUND: Final = "mask.bound."
 ASK_SERVER: Final = "This node sent nothing in return. Ask the operator of the server why."
-# bytes: which key has signed (SHA-256), and the two numbers of ECDSA, of any curve
+# The size in bytes of a signature: the SHA-256 of its key, and the two numbers of ECDSA on any curve.
 SIGNATURE: Final = 164
 _TEXT: Final = Ask(dimensions=1, least=0, most=255, whole=True)  # bytes
-# equally long ones, as `rows` puts them together
+# texts of equal length, as `rows` joins them
 _TEXTS: Final = Ask(dimensions=2, least=0, most=255, whole=True)
-_MOST: Final = 2**53  # whole numbers up to here are themselves in every kind of number
+_MOST: Final = 2**53  # Up to here, every kind of number holds whole numbers exactly.
 _CLIENTS: Final = Ask(dimensions=1, least=0, most=_MOST, whole=True)
 
-# All that a server sends beside the bounds of fixed point.
+# Everything that a server sends in addition to the bounds of fixed point.
 SENT: Final[Mapping[str, Ask]] = {
     f"{PREFIX}{name}": ask
     for ask, names in (
@@ -128,7 +128,7 @@ SENT: Final[Mapping[str, Ask]] = {
 
 
 class SpentError(DataError):
-    """A client's rows allow no answer. Saying so reveals something of them, so the client keeps this `memory`."""
+    """The error of a client whose rows allow no answer. It reveals something, so the client keeps this `memory`."""
 
     def __init__(self, reason: str, memory: Arrays) -> None:
         super().__init__(reason)
@@ -136,7 +136,7 @@ class SpentError(DataError):
 
 
 class Phase(enum.IntEnum):
-    """The messages: two for a set-up, and then two for each sum, or mostly one without self-masks."""
+    """The messages of the protocol: two for a set-up, and then two for each sum, or mostly one without self-masks."""
 
     KEYS, SHARES, UPLOAD, UNMASK = range(4)
 
@@ -176,7 +176,7 @@ def inner_stage(arrays: Mapping[str, Array]) -> str | None:
     """Return the name of the stage inside a masked message, if it has one."""
     if "mask.stage" not in arrays:
         return None
-    # what is no text is no stage
+    # Bytes that are not text cannot name a stage.
     return arrays["mask.stage"].tobytes().decode(errors="replace")
 
 
@@ -192,7 +192,7 @@ def publication(setup: bytes, exchange: bytes, key: bytes) -> bytes:
 
 def group(setup: bytes, run: str, needed: int, members: Iterable[bytes]) -> bytes:
     """Return what a node signs of a group: run, threshold, and the members' public keys in order."""
-    # both of one length, so that no two groups are signed as the same text
+    # Both have the same length, so that no two groups are signed as the same text.
     name = sha256(run.encode()).digest()
     keys = sha256(b"".join(sorted(members))).digest()
     return b"flower_pca masks: group" + setup + _numbers(needed) + name + keys
@@ -210,26 +210,26 @@ def statement(arrays: Mapping[str, Array], frame: Frame) -> bytes:
     `personal`. The memory layout of arrays is in it, because it affects rounding, and sums would differ by
     the last digits of one client's answer.
     """
-    # the steps of fixed point follow from the number of clients: in others answers do not add up
+    # The steps of fixed point depend on the number of clients. With other steps, answers do not add up.
     alike = {"mask.stage", "mask.clients", *plain(arrays)}
-    # bounds too: with others by which all their answers round to 0, one client's would be left
+    # Bounds are included: with bounds that round all other answers to 0, one client's answer would remain.
     content = {name: a for name, a in arrays.items() if name in alike or name.startswith(BOUND)}
-    # the frame too: with another mean, or a huge scale, the answers of all others would be known
+    # The frame is included: with another mean or a huge scale, the answers of all others would be known.
     for f in fields(frame):
         if f.name == "names":
             content["frame.names"] = raw(json.dumps(frame.names).encode())
-        elif f.name == "split" and frame.split is not None:  # its salt is for the digest of ids alone
+        elif f.name == "split" and frame.split is not None:  # The salt of the split serves the digest of ids only.
             split = replace(frame.split, salt="").plain()
             content["frame.split"] = raw(json.dumps(split).encode())
         elif f.name == "covariates" and frame.covariates is not None:
             content["frame.covariates"] = raw(frame.covariates.plain().encode())
             content |= {f"frame.{name}": a + 0.0 for name, a in frame.covariates.arrays.items()}
-        elif (a := getattr(frame, f.name)) is not None:  # frames that are the same by Frame.same have one digest
+        elif (a := getattr(frame, f.name)) is not None:  # Frames that are equal by Frame.same have the same digest.
             content[f"frame.{f.name}"] = np.asarray(a, dtype=np.float64) + 0.0
     total = sha256()
     for name, given in sorted(content.items()):
         a = np.asarray(given)
-        # Nothing but this order travels.
+        # Only this order is sent.
         by_columns = a.flags.f_contiguous and not a.flags.c_contiguous
         about = f"{name} {a.dtype.str} {a.shape} {by_columns}"
         total.update(sha256(about.encode()).digest())
@@ -262,14 +262,17 @@ def about_columns(setup: bytes, sender: int, receiver: int) -> bytes:
 
 
 def _numbers(*numbers: int) -> bytes:
-    return b"".join([int(number).to_bytes(8, "big") for number in numbers])  # a message may bring 3 as 3.0
+    return b"".join([int(number).to_bytes(8, "big") for number in numbers])  # A message may bring 3 as 3.0.
 
 
 class Admit(Protocol):
-    """Raise if the node may not be in a sum with these other nodes. `reveals` as in `Demands.check_group`."""
+    """A function that raises an error if the node may not be in a sum with these nodes.
+
+    `reveals` is as in `Demands.check_group`.
+    """
 
     def __call__(self, present: frozenset[bytes], /, *, reveals: bool) -> None:
-        """Return if the node may."""
+        """Return if the node may be in the sum, else raise an error."""
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
-"""Keys, mask streams and sealed shares: a thin layer around a library, and Shamir's secret sharing.
+"""Keys, mask streams and sealed shares: a thin layer on a library, and Shamir's secret sharing.
 
-Secret sharing is a page of arithmetic mod a prime below 2^128, so that shares are as long as secrets.
-Python's integers are much faster than a library that multiplies in GF(2^128) bit by bit. In either field,
-fewer shares than needed reveal nothing.
+Secret sharing is a page of arithmetic mod a prime below 2^128, so that shares are as long as secrets. Python's integers
+are much faster than a library that multiplies in GF(2^128) bit by bit. In either field, fewer shares than needed reveal
+nothing.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.linalg import Array
 
-SEED: Final = 16  # bytes of a secret, and of a share of it
-_PRIME: Final = 2**128 - 159  # the largest that bytes of this number can tell
+SEED: Final = 16  # the size of a secret and of its share, in bytes
+_PRIME: Final = 2**128 - 159  # the largest prime that fits this number of bytes
 KEY: Final = 32  # bytes of a public key, and of a derived one
 _ONCE: Final = bytes(12)  # a key seals a single message, so the nonce may be constant
 _START: Final = bytes(16)  # The counter and nonce with which a mask begins.
@@ -44,7 +44,7 @@ def derive(secret: bytes, info: bytes) -> bytes:
 
 def private(seed: bytes) -> X25519PrivateKey:
     """Return the X25519 private key that belongs to a secret."""
-    # a key has 32 bytes, and a share room for 16: so the seed is what is shared out
+    # A key has 32 bytes, but a share has room for 16, so the seed of the key is shared.
     return X25519PrivateKey.from_private_bytes(derive(seed, b"flower_pca masks: private key"))
 
 
@@ -57,7 +57,7 @@ def agree(key: X25519PrivateKey, other: bytes) -> bytes:
     """Return the shared secret of a private and a public key, from which keys are derived."""
     try:
         return key.exchange(X25519PublicKey.from_public_bytes(other))
-    except ValueError as error:  # a point of small order, which fixes the result
+    except ValueError as error:  # A point of small order would fix the result.
         raise ProtocolError(
             "A public key gives no shared secret, because it is a point of small order. Ask the operator of the "
             "server which node sent it, because flower_pca makes no such key."
@@ -110,7 +110,7 @@ def split(secret: bytes, needed: int, count: int) -> list[bytes]:
     shares = []
     for x in range(1, count + 1):
         value = 0
-        # numbers grow by the bits of x only: to reduce them once is faster
+        # Numbers grow only by the bits of x, so a single reduction at the end is faster.
         for coefficient in coefficients:
             value = (value + coefficient) * x
         shares.append(((value + constant) % _PRIME).to_bytes(SEED))
@@ -123,7 +123,7 @@ def _numbers(count: int) -> list[int]:
     numbers = []
     for start in range(0, len(drawn), SEED):
         number = int.from_bytes(drawn[start : start + SEED])
-        if number >= _PRIME:  # once in 2^120
+        if number >= _PRIME:  # This happens once in 2^120 draws.
             number = int.from_bytes(fresh())
         numbers.append(number)
     return numbers

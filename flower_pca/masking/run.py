@@ -1,18 +1,18 @@
-"""Masked: a run whose messages become uploads and their unmasking, after a set-up of two messages.
+"""A masked run: its messages become uploads that are then unmasked, after a set-up of two messages.
 
-Theory of operation. The run says what it would ask, and of whom. What goes out instead is a message
-of the protocol; the phase says which. A phase ends when those that were reached have answered:
+Theory of operation: the inner run produces a message for some clients. Instead, the masked run sends messages of the
+protocol, one per phase. A phase ends when the clients that were reached have answered:
 
-| phase  | what it asks of each client                       | then                                                 |
+| phase  | what it asks of each client                       | what follows                                         |
 | ------ | ------------------------------------------------- | ---------------------------------------------------- |
 | KEYS   | fresh public keys, and how many columns it has    | SHARES, for those that have answered                 |
 | SHARES | shares of its secrets, sealed for its peers       | UPLOAD                                               |
-| UPLOAD | the run's message, answered under masks; new keys | UNMASK; or the sum at once, if nothing is left on it |
-| UNMASK | the shares that take the masks off the sum        | the sum                                              |
+| UPLOAD | the run's message, answered under masks; new keys | UNMASK, or the sum at once if no mask is left on it  |
+| UNMASK | the shares that remove the masks from the sum     | the sum                                              |
 
-The sum is handed to the run as the answer of all that are in it; who has dropped out on the way is
-a failure. The next message begins with UPLOAD, if all that it asks were in the sum before. Else,
-and after a lost sum, it begins with KEYS.
+The inner run gets the sum as the answer of all clients in it. A client that has dropped out counts as a failure. The
+next message begins with UPLOAD if all of its clients were in the sum before. Otherwise, and after a lost sum, it begins
+with KEYS.
 """
 
 from __future__ import annotations
@@ -58,24 +58,24 @@ class Masked(WrappedRun):
     def __init__(self, run: Run, masks: MaskedSums) -> None:
         self._run, self._masks = run, masks
         self._history, self._began = History(limit=run.history.limit), 0.0
-        # the set-up; None until its first message is answered
+        # The set-up, or None until its first message is answered.
         self._group: MaskingGroup | None = None
         self._setup, self._phase = identity(), Phase.KEYS
-        # the run's message, whose sum is under way
+        # The message of the inner run whose sum is being formed.
         self._carried: Broadcast | None = None
-        self._sent: Broadcast | None = None  # the message of the protocol
-        # clients that have answered all of this sum so far
+        self._sent: Broadcast | None = None  # the protocol message that was sent
+        # Clients that have answered all phases of this sum so far.
         self._taking_part: tuple[int, ...] = ()
-        self._dropped: dict[int, Failure] = {}  # Clients that have not answered.
-        # clients in the sum before, by the same set-up
+        self._dropped: dict[int, Failure] = {}  # clients that have not answered
+        # Clients in the previous sum of the same set-up.
         self._heard: frozenset[int] = frozenset()
-        self._heading = Heading(0)  # the columns of who takes part
-        self._layout = Layout()  # How uploads are laid out.
-        # clients that keep something for the algorithm under way
+        self._heading = Heading(0)  # the columns of the clients that take part
+        self._layout = Layout()  # the layout of uploads
+        # Clients that keep something for the current algorithm.
         self._keepers: frozenset[int] = frozenset()
-        # clients that have answered the algorithm at all
+        # Clients that have answered a message of the algorithm.
         self._begun: frozenset[int] = frozenset()
-        # the first client that has declined what the run may go on with, and why
+        # The first client that declines what the run could continue with, and why.
         self._declined = ""
 
     @property
@@ -123,7 +123,7 @@ class Masked(WrappedRun):
         message = Broadcast(messages.STAGE, self._history.count, common, carried.frame.bare, to, personal)
         message = replace(message, serves=carried.stage)
         if self._phase == Phase.UPLOAD:
-            # set-ups and unmaskings ask for no answer made of rows, and so for no noise
+            # Set-ups and unmaskings ask for no answer from rows, so they need no noise.
             message = replace(message, frame=carried.frame, layers=carried.layers, size=carried.size)
         self._sent, self._began = message, time.perf_counter()
         return message
@@ -162,15 +162,14 @@ class Masked(WrappedRun):
         if self._phase == Phase.UPLOAD:
             begun, came = self._begun, frozenset(got.answers)
             self._begun = came | begun if standing.role is Role.ALGORITHM else frozenset()
-            # After an algorithm's first message, which may be of counts, clients need not keep
-            # anything.
+            # After an algorithm's first message, which may be about counts, clients need not keep anything.
             self._keepers = (self._keepers | (begun & came)) & self._begun
         if not got.notes:
             return
         pasts = {client: said["mask.past"].tobytes() for client, said in got.answers.items()}
         if any(pasts.get(client) == NOTHING for client in self._keepers):
             self._run.mark_loss()
-        self._begun = self._keepers = frozenset()  # all begin afresh
+        self._begun = self._keepers = frozenset()  # All clients begin anew.
 
     def checkpoint(self, *, steps: bool = True) -> tuple[dict[str, Any], dict[str, Array]]:
         """Return the state between two sums. An unfinished sum is asked for again after a new set-up."""
@@ -189,7 +188,7 @@ class Masked(WrappedRun):
         """Begin a sum, with the existing keys if they belong to all clients that are asked."""
         require_sum(self._run, message)
         self._taking_part, self._dropped = message.to, {}
-        # In a sample, few clients are no sign that others have dropped out.
+        # In a sample, a small number of clients is no sign of drop-outs.
         group, sampled = self._group, self.roll.fraction < 1.0
         if group is not None and group.ready.issuperset(message.to) and not (sampled and group.lacks(message.to)):
             self._ask(group)
@@ -256,7 +255,7 @@ class Masked(WrappedRun):
             sums = self._layout.sums(group.total(answers))
             came.append(Sum(uploaded, self._carried.number, sums, self._declined))
         except ProtocolError as error:
-            # Nobody can tell who has spoilt the sum, so the run asks all clients again, by new keys.
+            # Nobody can tell who has spoilt the sum, so the run asks all clients again, with new keys.
             self._dropped |= {client: Failure(client, str(error)) for client in uploaded}
             self._group = None
             self._run.write_off(str(error))

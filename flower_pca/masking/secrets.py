@@ -1,4 +1,4 @@
-"""Secrets: what a client keeps of a set-up of masks."""
+"""The secrets of a masked set-up that a client keeps."""
 
 from __future__ import annotations
 
@@ -19,16 +19,15 @@ from flower_pca.masking.primitives import SEED
 class Secrets:
     """The secrets of a client in a set-up. All fields are arrays, so that any driver can keep them.
 
-    `common` is what the client's own exchange key and those of its peers agree on, for shares to be
-    sealed with: for each peer, the secret of letters to it, and that of letters from it. `own` and
-    `coming` are the seed of the self-mask, that of the mask key, and the client's shares of both,
-    for the sum `number` and for the next one; `deposits` are the shares of the peers named in
-    `holders`, for the sum `number`. `names` are those of the peers' keys where they have signed,
-    else zeros. In a set-up without self-masks (`single`) there is no seed of one, and no share.
-    `agreed` is what the client has signed of the group, or would have, `vouched` the peers that
-    have signed the same. `past` is the course of messages that all else in the client's memory is
-    made of; zeros where it is made of none. `columns` is what each of the `peers` has written about
-    its columns, and last what the client itself has, if it asks for that.
+    `common` holds for each peer the secret of letters to it and the secret of letters from it. Both come from the
+    exchange keys of the two clients, and seal shares. `own` and `coming` are for the sum `number` and for the next one:
+    the seed of the self-mask, the seed of the mask key, and the client's shares of both. `deposits` are the shares that
+    belong to the peers in `holders`, for the sum `number`. `names` are the names of the peers' keys if they have
+    signed, else zeros. A set-up without self-masks (`single`) has no seeds and no shares of self-masks. `agreed` is
+    what the client has signed about the group, or would have signed. `vouched` are the peers that have signed the same.
+    `past` is the digest of the messages on which the rest of the client's memory depends, or zeros if there are none.
+    `columns` is what each of the `peers` has written about its columns, and last what the client itself has, if the
+    client requires this.
     """
 
     setup: Array

@@ -1,8 +1,8 @@
 """The sealed shares that clients of a set-up send one another through the server.
 
-Each letter is sealed with its own key, which is derived from the secret of sender and receiver, and bound to
-set-up, sum and both positions. It contains the sender's shares for the receiver and the sender's public key
-for the sum, which the server also sends.
+Each letter is sealed with its own key, which is derived from the secret of sender and receiver, and bound to set-up,
+sum and both positions. It contains the sender's shares for the receiver and the sender's public key for the sum, which
+the server also sends.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from flower_pca.masking.secrets import Secrets
 
 
 def secrets_of(common: bytes, mine: bytes, other: bytes) -> bytes:
-    """Return the secrets of letters to a peer and from it. There are two, as the server might swap positions."""
+    """Return the secrets of letters to a peer and from it. They differ, because the server might swap positions."""
     both = messages.letters(mine, other), messages.letters(other, mine)
     return b"".join([primitives.derive(common, context) for context in both])
 
 
 def deal(secrets: Secrets, number: int, seeds: bytes, peers: list[int]) -> tuple[Array, bytes, bytes]:
-    """Return sealed shares of the seeds and the public key for each peer, own seeds and shares, and the key."""
+    """Return sealed shares and the public key for each peer, the client's own seeds and shares, and its key."""
     position, setup = int(secrets.position), secrets.setup.tobytes()
     key = primitives.public(seeds[-SEED:])
     common = dict(zip(secrets.peers.tolist(), texts(secrets.common), strict=True))
-    # shares go by rank in this order, as the server numbers them to combine them
+    # Shares are ranked in this order, in which the server numbers them to combine them.
     group = sorted([*peers, position])
     starts = range(0, len(seeds), SEED)
     kinds = [seeds[start : start + SEED] for start in starts]
@@ -36,7 +36,7 @@ def deal(secrets: Secrets, number: int, seeds: bytes, peers: list[int]) -> tuple
     for peer in peers:
         context = messages.envelope(setup, number, position, peer)
         lock = primitives.derive(common[peer][:KEY], context)
-        # The seal has the key in use, so the receiver sees it if the server names another one.
+        # The seal contains the key in use, so the receiver notices if the server names another one.
         sealed.append(primitives.seal(lock, own[peer] + key, context))
     size = primitives.seal_size(secrets.kinds)
     return rows(sealed, size), seeds + own[position], key
@@ -53,7 +53,7 @@ def open_shares(secrets: Secrets, number: int, peers: list[int], keys: list[byte
         key = primitives.derive(common[peer][KEY:], context)
         letter = primitives.unseal(key, text, context)
         share, key = letter[:-KEY], letter[-KEY:]
-        # a server may have told others of self-masks, and this client of none
+        # A server may have told other clients about self-masks, but not this client.
         require(len(share) == secrets.kinds * SEED, "A sealed share belongs to a set-up of another kind.")
         require(key == public, "A peer's key for this sum is not the one that the peer has sealed.")
         shares.append(share)

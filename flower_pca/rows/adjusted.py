@@ -20,7 +20,7 @@ from flower_pca.rows.frame import Frame
 from flower_pca.rows.measured import Measured
 from flower_pca.rows.moves import Moves
 
-# What a site keeps for itself: its own means; or how it differs from all, if sites are harmonized.
+# The local result of a site: its own means, or its difference from all sites if sites are harmonized.
 SITE_MEAN, SITE_COVARIATES = "site_mean", "site_covariates"
 SITE_LOCATION, SITE_SCALE = "site_location", "site_scale"
 

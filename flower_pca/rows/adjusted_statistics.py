@@ -1,7 +1,7 @@
 """Fixed statistics of rows without the part that their covariates explain.
 
-What is left of a row is linear in its features and covariates, so the statistics of the joint table, whose columns are
-the features and then the covariates, tell those of the rest. No number of a message meets a row.
+What remains of a row is linear in its features and covariates. So the statistics of the joint table, with the features
+and then the covariates as columns, determine those of the remainder. No number from a message is multiplied with a row.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def source(joint: Source, d: int, moves: Moves | None) -> Source:
     last = d + q
     left = (known.mean[:d] - moves.shift) * f - (known.mean[d:last] - moves.mean) @ slopes
     rest = known.rest[:d] * f - known.rest[d:last] @ slopes
-    rest = np.where(moves.shift == known.mean[:d], 0.0, rest)  # nothing is told of a site's own mean
+    rest = np.where(moves.shift == known.mean[:d], 0.0, rest)  # A site's own mean must not be revealed.
     changed = replace(features, mean=left, seen=np.full(d, float(known.n)), gaps=features.gaps[:0], rest=rest)
     if known.factor is not None:
         R = known.factor[:, :d] * f - known.factor[:, d:last] @ slopes

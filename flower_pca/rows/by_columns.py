@@ -40,7 +40,7 @@ def moments(source: ByColumns) -> Moments:
     n = source.shape[0]
     count, sums, squares = source.tallies()
     seen = np.maximum(count, 1)
-    # Whole numbers, of which nothing is lost.
+    # These are whole numbers, so nothing is lost.
     m2 = (count * squares - sums**2) / seen
     return Moments(n, sums / seen, m2, None if (count == n).all() else count)
 
@@ -69,7 +69,7 @@ def product(source: ByColumns, Z: Array, frame: Frame) -> Array:
 def _framed(source: ByColumns, frame: Frame) -> Iterator[tuple[slice, slice, Array]]:
     """Yield blocks of columns less their means, with missing values filled but without scaling."""
     gap: Any = None if frame.fill is None else frame.fill - frame.centre
-    if gap is not None and not np.any(gap):  # The fill is mostly the mean itself, which leaves no gap.
+    if gap is not None and not np.any(gap):  # The fill is usually the mean itself, so the gap is 0.
         gap = 0.0
     for columns, rows, entries in source.column_blocks():
         if frame.mean is not None:

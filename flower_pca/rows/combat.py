@@ -26,8 +26,8 @@ from flower_pca.names.columns import enumeration
 
 LEAST_ROWS: Final = 3  # With fewer rows, the variances of a site say nothing.
 FEW_ROWS: Final = 10  # With fewer rows, the location and scale of a site are uncertain.
-_SETTLED: Final = 1e-13  # a relative change by which nothing changes any more
-_MOST: Final = 10_000  # repetitions, of which 16 were needed at most
+_SETTLED: Final = 1e-13  # The relative change at which the iteration ends.
+_MOST: Final = 10_000  # The most repetitions. 16 were needed at most.
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def effect(n: int, means: Array, variances: Array) -> SiteEffect:
     mean, variance = float(delta.mean()), float(delta.var(ddof=1))
     if variance > 0.0:
         lam, nu = (2.0 * variance + mean**2) / variance, (mean * variance + mean**3) / variance
-    else:  # all columns have one variance, so their distribution is a point
+    else:  # All columns have the same variance, so their distribution is a point.
         return SiteEffect(_shrunk(means, delta, n, gbar, tau2), delta, constant)
     location, scale = means, delta
     for _ in range(_MOST):

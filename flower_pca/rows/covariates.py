@@ -143,8 +143,9 @@ def independent(products: Array) -> int:
 
 
 def inverse(products: Array) -> Array:
-    """The pseudo-inverse of covariates' products A'A (q, q), by their correlations, of which those that are tied count
-    once: so all levels of a column of words may be among the covariates.
+    """Return the pseudo-inverse of covariates' products A'A, (q, q), computed from their correlations.
+
+    Linearly dependent covariates count once. So all levels of a column of words may be among the covariates.
     """
     if not products.size:
         return products

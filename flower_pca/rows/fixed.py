@@ -93,7 +93,7 @@ class FixedData(Operator):
         self.n, self.d = statistics.n, statistics.d
         self.missing = int(np.sum(self.n - statistics.seen))
         self._empty = statistics.seen == 0
-        # A column without a single value stands where all others have it.
+        # A column without a value gets the common fill.
         self._mean = np.where(self._empty, frame.filling, self._T.mean)
 
     @classmethod
@@ -173,7 +173,7 @@ class FixedData(Operator):
         product = self.matmat(Z)
         values, V = linalg.eigh_descending(Z.T @ product)
         rounding = len(values) * np.finfo(np.float64).eps
-        # The roots of what rounding leaves would be divided by below.
+        # Below this, the roots would only consist of rounding, and they are divisors.
         large = values > rounding * max(float(values[0]), 0.0)
         lengths = np.sqrt(values[large])
         V, sizes = V[:, large], lengths[:, None]
@@ -182,8 +182,8 @@ class FixedData(Operator):
     def squared_error(self, Z: Array) -> float:
         """Return ||X - XZZ'||_F^2 for orthonormal Z."""
         Z = np.asarray(Z, dtype=np.float64)
-        # Of A the residual itself is squared; differences of sums of squares, as below, cancel
-        # where little is left.
+        # The residual of A itself is squared, because differences of sums of squares, as below, lose digits if little
+        # is left.
         if self._T.factor is not None:
             A = self.root()
             return float(np.sum((A - (A @ Z) @ Z.T) ** 2))
@@ -243,7 +243,7 @@ class FixedData(Operator):
 
     @functools.cached_property
     def _e(self) -> Array:
-        # Both may be far from 0: their difference comes first, so that `rest` keeps its digits.
+        # Both means may be far from 0, so their difference is formed first, and `rest` keeps its digits.
         return np.asarray((self._mean - self.frame.centre) + self._T.rest)
 
     def _scatter_times(self, T: Statistics, Z: Array) -> Array:

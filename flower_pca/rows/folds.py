@@ -11,8 +11,8 @@ from flower_pca.base.linalg import Array
 from flower_pca.rows.measured import Measured
 
 PARTS: Final = 5
-FEWEST: Final = 4 * PARTS  # rows: a part has four of them at least
-# One lot for all, as what is chosen by the parts has to be the same everywhere.
+FEWEST: Final = 4 * PARTS  # With fewer rows, a part would have fewer than four.
+# All clients use the same draw, because a choice by parts must be the same everywhere.
 _LOT: Final = 20221122
 
 

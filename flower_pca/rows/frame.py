@@ -22,7 +22,7 @@ from flower_pca.rows.covariates import Covariates
 from flower_pca.rows.gram import GramSum, blas
 from flower_pca.rows.split import Split
 
-_ONE_COPY: Final = 0.5  # a single copy of an allele counts 1: less is rounding
+_ONE_COPY: Final = 0.5  # A single copy of an allele counts 1, so a smaller count is rounding.
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ def merge(a: Moments, b: Moments) -> Moments:
     seen = before + there
     divisor, count = seen, None
     if a.count is not None or b.count is not None:
-        divisor = np.maximum(seen, 1)  # a column may not have a single value
+        divisor = np.maximum(seen, 1)  # A column may not have any value.
         count = np.asarray(seen)
     delta = b.mean - a.mean
     mean = a.mean + delta * (there / divisor)
@@ -197,7 +197,7 @@ def sparse_moments(S: Any) -> Moments:
     mean = np.bincount(columns, weights=data, minlength=d) / divisor
     zeros = seen - np.bincount(columns, minlength=d)
     deviation = data - mean[columns]
-    # what rounding left in the mean
+    # The error that rounding left in the mean.
     rest = (np.bincount(columns, weights=deviation, minlength=d) - zeros * mean) / divisor
     squares = np.bincount(columns, weights=deviation**2, minlength=d)
     m2 = squares + zeros * mean**2 - seen * rest**2
@@ -245,7 +245,7 @@ class ImplicitRows:
         self.shape = S.shape
 
     def __matmul__(self, Z: Array) -> Array:
-        # what is subtracted here would cost single precision its last digits
+        # Subtracting here would cost single precision its last digits.
         Z = self._frame.unscale(Z.astype(np.float64, copy=False))
         Y = np.asarray(self._S @ Z)
         if self._frame.mean is not None:
@@ -278,7 +278,7 @@ def product(blocks: Iterable[Any], Z: Array, frame: Frame) -> Array:
 
     The frame is applied once, to the sum over all blocks.
     """
-    # Beside a block in double precision numpy would copy rows of single precision into it.
+    # numpy would copy single-precision rows into double precision for a double-precision block.
     W = frame.unscale(Z).astype(Z.dtype, copy=False)
     less = None if frame.mean is None else frame.mean @ W
     total = np.zeros(Z.shape)
@@ -287,7 +287,7 @@ def product(blocks: Iterable[Any], Z: Array, frame: Frame) -> Array:
         Y = np.asarray(S @ W)
         if less is not None:
             Y -= less
-            # By BLAS: numpy takes five times as long for sums of so few columns.
+            # BLAS takes a fifth of numpy's time for sums of so few columns.
             sums += np.ones(len(Y)) @ Y
         _add_product(total, S, Y)
         del S  # A piece of a file need not be in memory while the next one is read.
@@ -308,7 +308,7 @@ def _add_product(total: Array, S: Any, Y: Array) -> None:
 _LARGE: Final = 2**18  # entries of a sum of products
 _NATIVE = (np.dtype(np.float64), np.dtype(np.float32))
 _BYTE: Final = 255  # the largest number that a byte holds
-_ANYHOW: Final = 2**14  # entries of X'X that are few, however few rows there are
+_ANYHOW: Final = 2**14  # X'X with at most so many entries is cheap for any number of rows.
 
 
 def column_sums(blocks: Iterable[Array], d: int) -> Array:
@@ -340,7 +340,7 @@ def about_mean(blocks: Iterable[Array], mean: Array, gap: Any = None, count: Arr
     buffer: Array | None = None
     for block in blocks:
         if buffer is None:
-            # All blocks have one size, only the last one is shorter. Columns stay columns in memory.
+            # All blocks have the same size, except the last one. The memory layout by columns is kept.
             columns = block.strides[0] < block.strides[1]
             buffer = np.empty(block.shape, dtype=mean.dtype, order="F" if columns else "C")
         part = np.subtract(block, mean, out=buffer[: len(block)], casting="same_kind")
@@ -357,7 +357,7 @@ def set_gaps(rows: Array, gap: Any, gaps: Array) -> None:
     if np.ndim(gap) or gap != 0.0:
         np.copyto(rows, gap, where=gaps, casting="same_kind")
         return
-    # No entry is branched on, as gaps are where nobody can foretell: -1 keeps all bits, 0 none.
+    # Branches would be unpredictable, so a bit mask is used: -1 keeps all bits, 0 keeps none.
     bits = rows.view(f"i{rows.itemsize}")
     bits &= np.subtract(gaps.view(np.int8), 1, dtype=np.int8)
 
@@ -401,10 +401,10 @@ def product_and_moments(
 
 
 def pays(n: int, d: int, p: int, reuse: int) -> bool:
-    """Return whether X'X is small, and saves time for this many products X'(XZ) of n x d rows with p columns.
+    """Return whether X'X is small and saves time for this many products X'(XZ) of n x d rows with p columns.
 
-    In one unit of measured time it takes n d^2 to form it; a product takes 30 d^2 with it, and n d
-    (57 + 2 p) without, as narrow ones wait for memory.
+    In one unit of measured time, forming it takes n d^2. A product then takes 30 d^2, and n d (57 + 2 p) without it,
+    because narrow products wait for memory.
     """
     if d > n or d**2 > max(n * d // 8, _ANYHOW):
         return False
@@ -449,7 +449,7 @@ class Spread:
         gram = sums.total()
         gram -= np.dot((n * rest)[:, None], rest[None])
         squares = squares - n * rest**2
-        if dtype == np.float64:  # Products in double precision are as good.
+        if dtype == np.float64:  # Double-precision products are accurate enough.
             squares = np.diagonal(gram)
         moments = Moments(n, mean + rest, np.maximum(squares, 0.0))
         return cls(moments, mean, rest, gram)
@@ -458,8 +458,7 @@ class Spread:
         """Return X'(XZ) for the rows in a frame."""
         if frame.scale is not None:
             Z = frame.unscale(Z)
-        # Both means are far from 0 where the rows are: their difference first, so that the rest
-        # keeps its digits.
+        # Both means are far from 0 if the rows are, so their difference is formed first, and the rest keeps its digits.
         e = (self.about - frame.centre) + self.rest
         product = self.gram @ Z
         product += np.dot((self.moments.n * e)[:, None], (e @ Z)[None])

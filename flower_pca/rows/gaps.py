@@ -11,14 +11,14 @@ from flower_pca.base import labels
 from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 
-# condition number of r x r normal equations beyond which the SVD of the observed rows takes over
+# Above this condition number of the r x r normal equations, the SVD of the observed rows is used.
 _ILL: Final = 1e10
-_WELL: Final = 1e3  # condition number up to which their solution needs no refinement
-# entries of a stack of matrices, one for each row, that is held at a time
+_WELL: Final = 1e3  # Up to this condition number, the solution needs no refinement.
+# The largest number of entries in a stack of matrices, one for each row.
 _HELD: Final = 2**21
-# entries of products of two columns of the basis that are held at a time
+# The largest number of entries in the products of two columns of the basis.
 _PAIRS: Final = 2**20
-# multiplications by row from which it pays to look at the gaps of every row by itself
+# From so many multiplications per row on, it pays to treat the gaps of each row separately.
 _SPARED: Final = 2**16
 
 
@@ -31,7 +31,7 @@ def rows_with_gaps(X: Any, who: str, missing: Any = None) -> Array:
             f"The data of {who} must be a two-dimensional array of real numbers with one row per sample, and NaN for "
             f"a missing value. This one has {got}. Convert it first: x[None] makes a row of a vector."
         )
-    # products then have the same bits however they were stored
+    # Then products have the same bits, whatever the storage.
     rows = rows.astype(np.float64, order="C")
     if np.isinf(rows).any():
         got = f"{int(np.isinf(rows).sum())} infinite entries"
@@ -92,18 +92,17 @@ def _fit(P: Array, Y: Array, gone: Array) -> tuple[Array, int]:
         right = (Y @ P)[:, :, None]
         return np.asarray(np.linalg.solve(G, right)[:, :, 0]), 0
     weights = weights_of(Y, gone)
-    # One singular matrix would make `inv` refuse the whole stack: such rows get another in its
-    # place.
+    # One singular matrix would make `inv` refuse the whole stack, so it is replaced by another one.
     bad = weights.sum(axis=1) < r
     if bad.any():
         G[bad] = np.eye(r)
     try:
         inverse = np.linalg.inv(G)
         condition = _norm1(G) * _norm1(inverse)
-        # Written so that a condition of NaN is bad as well.
+        # In this form, a condition number of NaN counts as bad, too.
         bad |= ~(condition < _ILL)
     except np.linalg.LinAlgError:
-        # Enough entries may still depend on each other, and `inv` does not say in which row.
+        # Even enough entries may be linearly dependent, and `inv` does not say in which row.
         return _by_svd(P, Y, weights)
     A = _times(inverse, Y @ P)
     if (rough := ~bad & (condition > _WELL)).any():

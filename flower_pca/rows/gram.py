@@ -15,11 +15,12 @@ import numpy as np
 
 from flower_pca.base.linalg import Array
 
-# Columns from which BLAS adds to the sum itself. Below, the product of one block stays in the processor's cache, and
-# nothing is gained. Measured on 20,000 x 784 numbers: 1.26 of X'X before, 1.00 since; on 6,000 x 2,000: 2.46 and 1.09.
+# From so many columns on, BLAS adds to the sum itself. Below that, the product of a block fits the processor's cache,
+# and nothing is gained. Relative to the time of a single product X'X, it took 1.26 before and takes 1.00 now on 20,000
+# x 784 numbers; on 6,000 x 2,000 numbers, it took 2.46 and takes 1.09.
 _LARGE: Final = 256
-# Columns from which rows of single precision are added in double: this takes .95 of the time at 784 columns, .5 at
-# 2,000, as a product in single precision has to be converted before it is added.
+# Columns from which rows of single precision are added in double precision. It takes .95 of the time at 784 columns and
+# .5 at 2,000, because a product in single precision must be converted before it is added.
 _LARGE_SINGLE: Final = 1024
 _TILE: Final = 256  # the side of the squares in which a triangle is copied to the other one
 # The share of stored entries up to which sparse rows are multiplied as they are. Measured beside dense blocks: at 1 %

@@ -28,7 +28,7 @@ from flower_pca.rows.gene_sums import gene_sums
 from flower_pca.rows.gram import GramSum, few_stored, sparse_gram
 from flower_pca.rows.measured import Measured
 
-DIRECT = 4096  # sides up to which a full LAPACK factorisation beats an iterative one
+DIRECT = 4096  # Up to this side, a full LAPACK factorization is faster than an iterative one.
 
 
 class Operator(ABC):
@@ -110,7 +110,7 @@ class Operator(ABC):
 
     @abstractmethod
     def _eigen(self, k: int) -> tuple[Array, Array]:
-        """Return the eigenvalues of X'X, largest first, and their vectors, at least the k leading ones."""
+        """Return at least the k leading eigenvalues of X'X, largest first, with their vectors."""
 
     def complete(self) -> None:
         """Raise DataError if values are missing and the frame has no replacement for them."""
@@ -130,14 +130,14 @@ class Operator(ABC):
         return linalg.largest_eigenvalue(lambda Z: self.matmat(Z, reuse=steps), self.d, steps)
 
 
-# entries below which framing a block is cheaper than putting its products right
+# Below this number of entries, framing a block is cheaper than correcting its products.
 _NEAR: Final = 4.0
 _SMALL: Final = 2**15
 # Products that a run makes of the rows, as krylov takes about a round for every digit of its tolerance. Measured on
 # 49,749 x 300 numbers: .5 of the time that 4 products gave for two components, .8 with a tolerance of 1e-4.
 _REUSE: Final = 8
 # 512 MB in double precision.
-_COPIED: Final = 2**26  # entries of a dense copy that a factorisation may take
+_COPIED: Final = 2**26  # The largest dense copy for a factorization, in entries.
 
 
 class LocalData(Operator):
@@ -181,7 +181,7 @@ class LocalData(Operator):
     measured: Measured
     all_columns: LocalData
     places: Array | None
-    # The table that the rows are made of, if the frame has covariates: features, then covariates, as they are stored.
+    # The joint table, if the frame has covariates: features, then covariates, as they are stored.
     joint: LocalData | None = None
 
     def __init__(self, X: Any, *, who: str = "the client", missing: bool = False, empty: bool = False) -> None:
@@ -214,7 +214,7 @@ class LocalData(Operator):
 
     @property
     def heading(self) -> Heading:
-        """What these rows say of their columns."""
+        """The heading of these columns."""
         return self.table.heading
 
     @property
@@ -235,7 +235,7 @@ class LocalData(Operator):
             return self
         if self.names is None:
             raise not_named(self.table.source or self.who, self.d).error(DataError)
-        # A message asks for the same columns as the one before, mostly.
+        # Most messages ask for the same columns as the previous message.
         whole = self.all_columns
         return whole.measured.newest(
             "columns", lambda found: found[0] == names, lambda: (names, whole._arranged(names))
@@ -254,16 +254,16 @@ class LocalData(Operator):
         return view
 
     def _with_made(self, names: tuple[str, ...]) -> tuple[LocalData, tuple[str, ...]]:
-        """The rows with all of these columns that are made of words, and the columns: one of words stands for its own.
+        """Return the rows with all of these columns that are made from words, and the columns of the run.
 
-        They are rows by themselves, so that what is measured of rows is measured of all that a run has of
-        them.
+        A column of words stands for its indicators. The result has its own statistics, because what is measured covers
+        all columns of the run.
         """
         names = levels.expand(names, known=self.names or (), words=self.table.coded)
         return self.measured.newest("grown", lambda found: found[1] == names, lambda: (self._grown(names), names))
 
     def _grown(self, names: tuple[str, ...]) -> LocalData:
-        # The name of the site is in `who` already.
+        # `who` already has the name of the site.
         table = replace(self.table, values=self.plain(), site="")
         whole = levels.grown(table, names, table.source or self.who)
         if whole is None:
@@ -378,7 +378,7 @@ class LocalData(Operator):
         """Return X'(XZ). `reuse` is the number of such products in a run, which decides whether X'X pays."""
         Z = np.ascontiguousarray(Z, dtype=np.float64 if self.sparse else self.dtype)
         if self._gram_pays(Z.shape[1], reuse):
-            # One frame fills gaps in one way, so X'X belongs to this frame alone.
+            # A frame fills missing values in one way, so this X'X belongs to this frame.
             if self.missing:
                 return np.asarray(self.gram() @ Z, dtype=self.dtype)
             return np.asarray(self.measured.spread().times(Z, self.frame), dtype=self.dtype)
@@ -407,8 +407,8 @@ class LocalData(Operator):
         """Return ||X - XZZ'||_F^2 for orthonormal Z."""
         Z = np.ascontiguousarray(Z, dtype=self.dtype)
         if not self.sparse:
-            # The residuals themselves are squared: a difference of sums of squares, the only way
-            # that does not fill sparse rows, cancels where little is left.
+            # The residuals themselves are squared. A difference of sums of squares, the only way that does not fill
+            # sparse rows, loses digits if little is left.
             residuals = (B - (B @ Z) @ Z.T for B in self.rows())
             return float(sum(np.sum(R.astype(np.float64) ** 2) for R in residuals))
         squares = self.moments().sums(self._full_frame)[1]
@@ -511,7 +511,7 @@ class LocalData(Operator):
         if not self.sparse and self.n < self.d and side <= DIRECT and self.n * self.d <= _COPIED:
             _, s, Vt = np.linalg.svd(self.root(), full_matrices=False)
             return s.astype(np.float64) ** 2, Vt.T
-        # ARPACK finds fewer than all eigenvectors.
+        # ARPACK cannot find all eigenvectors.
         if self.d <= DIRECT and (not self.sparse or k >= side):
             return linalg.eigh_descending(self.gram().astype(np.float64))
         product = functools.partial(self.matmat, reuse=1)
@@ -519,8 +519,7 @@ class LocalData(Operator):
         return linalg.lanczos(product, self.d, min(k, side, self.d - 1), tol=tol)
 
     def _gram_pays(self, p: int, reuse: int) -> bool:
-        # A pure rule of sizes, not of what is cached, so that a resumed run takes the same path to
-        # the bit.
+        # The rule depends on sizes only, not on caches, so that a resumed run takes the same path to the last bit.
         return not (self.sparse or self._once) and pays(self.n, self.d, p, reuse)
 
     @functools.cached_property
@@ -568,7 +567,7 @@ class LocalData(Operator):
     def _centered(self) -> CenteredBlocks:
         frame = self._full_frame
         if not self.missing:
-            # So that no block is looked through for gaps.
+            # Then no block is searched for missing values.
             frame = replace(frame, fill=None)
         return CenteredBlocks(frame, self.dtype, keep=self._copy and not self._once)
 
@@ -618,7 +617,7 @@ class View:
         if framed is None and self.rows.frame.same(frame):
             return self.rows
         if framed is None or not framed.frame.same(frame):
-            self._framed = None  # Two copies of the rows would be in memory otherwise.
+            self._framed = None  # Otherwise two copies of the rows would be in memory.
             self._framed = framed = self.rows.in_frame(frame, copy=self._copy)
         return framed
 
@@ -633,7 +632,7 @@ def near(frame: Frame, rows: Array) -> bool:
     length, away = frame.mean / frame.divisor, rows - frame.mean
     away = away / frame.divisor
     squares = np.sort(np.einsum("ij,ij->i", away, away))
-    # A few rows far out would make a mean of the squares large, and hide where most rows are.
+    # A mean of squares would be inflated by a few outlying rows, and would hide where most rows are.
     median = squares[(len(squares) - 1) // 2]
     return bool(np.sqrt(length @ length) <= _NEAR * np.sqrt(median))
 
@@ -651,7 +650,7 @@ class CenteredBlocks:
         self._gap: Any = None
         if frame.fill is not None:
             self._gap = frame.fill - self._mean
-            if not self._gap.any():  # The fill is mostly the mean itself, which leaves no gap.
+            if not self._gap.any():  # The fill is usually the mean itself, so the gap is 0.
                 self._gap = 0.0
         rest = None if dtype == np.float64 else frame.mean - self._mean
         self.rest = Frame(rest, frame.scale)
@@ -663,6 +662,6 @@ class CenteredBlocks:
         if not self._keep:
             return about_mean(stored, self._mean, self._gap)
         if not self._parts:
-            # Block by block, as the blocks of one call all lie in the same memory.
+            # The copies are made block by block, because all blocks of one call share the same memory.
             self._parts = [part for block in stored for part in about_mean([block], self._mean, self._gap)]
         return self._parts

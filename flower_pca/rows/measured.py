@@ -35,9 +35,9 @@ from flower_pca.rows.frame import (
     sparse_moments,
 )
 
-_SAMPLE: Final = 2**14  # entries of a sample of rows: of at most
-_MOST: Final = 64  # rows, or of at least
-_LEAST: Final = 9  # however long they are
+_SAMPLE: Final = 2**14  # A sample of rows has at most so many entries,
+_MOST: Final = 64  # at most so many rows,
+_LEAST: Final = 9  # and at least so many rows, however long they are.
 
 # Goes through all entries, one block after another. It counts the missing ones, or raises an error about the first.
 Look = Callable[[Iterator[Array]], int]
@@ -81,7 +81,7 @@ class Measured:
         self.sparse = source.is_sparse(rows)
         self.dtype = source.precision(rows.dtype)
         self._facts: dict[Hashable, Any] = {}
-        # The rows of most clients of a simulation: every pass over them would cut them into the same single block.
+        # Most clients of a simulation have few rows, which every pass would cut into the same single block.
         self._only = adapters.only_block(rows)
         self.missing = 0
         if look is not None:
@@ -107,7 +107,7 @@ class Measured:
         key = ("newest", what)
         found = self._facts.get(key)
         if found is None or not fits(found):
-            self._facts[key] = found = None  # The one before may be as large as the rows.
+            self._facts[key] = found = None  # The previous one may be as large as the rows.
             self._facts[key] = found = make()
         return cast(T, found)
 
@@ -197,13 +197,13 @@ class Measured:
         largest = np.zeros(self.d)
         for block in self.stored():
             if self.sparse:
-                # fmax passes over missing values.
+                # fmax ignores missing values.
                 np.fmax.at(largest, block.indices, np.abs(block.data))
                 continue
             low = np.fmin.reduce(block, axis=0)
             high = np.fmax.reduce(block, axis=0)
-            # In double first: the least of the signed integers has no negative of its own kind, and
-            # blocks of |x| would be copies.
+            # Converted to double first, because the smallest signed integer has no negative of its own type, and blocks
+            # of |x| would be copies.
             above, below = high.astype(np.float64), low.astype(np.float64)
             largest = np.fmax(largest, np.fmax(above, -below))
         return largest
@@ -310,11 +310,9 @@ class Measured:
         if not self.sparse:
             if self.rows.dtype.kind != "f":
                 return 0
-            # What is not finite shows in the sums of columns, which are known with the mean at no
-            # cost.
+            # Entries that are not finite show in the sums of columns, which cost nothing because the mean needs them.
             mean = column_sums(self.stored(), self.d) / max(self.n, 1)
-            # A sum may overflow though no entry does: what is not finite here is looked at entry by
-            # entry.
+            # A sum may overflow although no entry does, so such rows are checked entry by entry.
             if np.isfinite(mean).all():
                 self._facts["mean"] = mean
                 return 0

@@ -1,10 +1,10 @@
-"""Moves: how a row's features follow from the features and covariates of a table, in a frame with covariates.
+"""How features follow from the features and covariates of a joint table, in a frame with covariates.
 
-Whether covariates are removed, or sites harmonized, a row x with covariates a becomes
+If covariates are removed, or sites harmonized, a row x with covariates a becomes
 
     (x - shift) * factor - slopes'(a - mean)
 
-which is linear, so the moments of the joint table of a site tell all of it.
+This is linear, so the moments of a site's joint table determine all results.
 """
 
 from __future__ import annotations

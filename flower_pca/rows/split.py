@@ -9,8 +9,8 @@ from typing import Any, Final, Self
 
 from flower_pca.base.errors import ProtocolError
 
-NAME: Final = "split"  # what it is called in messages
-_LONGEST: Final = 64  # characters of a salt
+NAME: Final = "split"  # the key in messages
+_LONGEST: Final = 64  # characters of a salt at most
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Split:
             return None
         try:
             split = cls(**json.loads(plain[NAME]))
-        # A sender may nest brackets deeper than Python reads them.
+        # A sender may nest brackets deeper than Python can read them.
         except (TypeError, ValueError, RecursionError):
             split = cls(scale="none that there is")
         flags = all(isinstance(flag, bool) for flag in (split.center, split.gaps))

@@ -41,9 +41,9 @@ Product: TypeAlias = Callable[[Array, Array | None], Array]
 # what answers come from; with the product of rows without C
 Source: TypeAlias = "tuple[Statistics, Product | None]"
 
-# Below this share of a column's squares, the deviations are formed before they are multiplied.
+# Below this share of a column's squares, deviations are formed before they are multiplied.
 _CANCELS: Final = 2.0**-20
-# A gigabyte.
+# This is one gigabyte.
 _LARGEST: Final = 2**27  # entries of C or R
 # Rows stored by columns count alleles, and their products in whole numbers need no memory. On 585 x 60,000 counts such
 # a product with 12 columns takes .16 s, and .13 s with R, which takes 3.9 s and 281 MB once.
@@ -157,7 +157,7 @@ class Statistics:
             return self.factor[:, : self.d]
         assert self.scatter is not None
         lengths = np.sqrt(np.maximum(self.m2, 0.0))
-        # Rounding goes by the largest eigenvalue: at unit length no small column is lost in it.
+        # Rounding is relative to the largest eigenvalue. With columns of unit length, no small column is lost in it.
         units = np.where(lengths > 0.0, lengths, 1.0)
         own = self.scatter[: self.d, : self.d]
         values, V = np.linalg.eigh(own / units / units[:, None])
@@ -305,7 +305,7 @@ def _triangle(data: Measured, columns: Array, means: Array) -> tuple[Array, Arra
     """Return the sums of deviations, and R, computed in the rows' memory, because they are as large."""
     from scipy.linalg import lapack
 
-    # In Fortran's order, of which LAPACK needs no copy.
+    # LAPACK needs no copy of Fortran order.
     rows, start = np.empty((data.n, len(means)), order="F"), 0
     for block in data.blocks():
         part = rows[start : start + len(block)]
@@ -317,7 +317,7 @@ def _triangle(data: Measured, columns: Array, means: Array) -> tuple[Array, Arra
     rest = rows.sum(axis=0)
     work = int(lapack.dgeqrf_lwork(*rows.shape)[0])
     R = lapack.dgeqrf(rows, lwork=work, overwrite_a=1)[0]
-    # np.triu would make a copy, as large as the rows.
+    # np.triu would make a copy as large as the rows.
     for j in range(min(R.shape)):
         R[j + 1 :, j] = 0.0
     return rest, R
@@ -346,7 +346,7 @@ def _sparse_scatter(data: Measured, columns: Array, mean: Array, means: Array) -
         sums = part.sum(axis=0)
         C[:, j] = T @ part - np.outer(means, sums)
         C[j, :] = C[:, j].T
-        # Between two such columns the other one, too, has to be less its mean.
+        # The other columns must be less their means, too, for products with such a column.
         C[np.ix_(j, j)] = part.T @ part
     return C
 

@@ -92,7 +92,7 @@ class StepRows:
 
 
 class Stream:
-    """Hold the rows of one client as they arrive: batch t is what the client works on in step t.
+    """The rows of one client as they arrive: the client uses batch t in step t.
 
     NaN stands for a missing value.
 
@@ -144,12 +144,12 @@ class Stream:
         self.completed: dict[int, Completion] = {}
         self._position, self._newest, self._next = -1, None, None
         self.site = ""
-        # The names of an array that is cut into batches.
+        # The names of the columns of an array that is cut into batches.
         self._names: tuple[str, ...] | None = None
-        self._words: Mapping[str, str] = {}  # columns of it that hold no numbers
+        self._words: Mapping[str, str] = {}  # its columns that hold no numbers
         self._heading: Heading | None = None
         self.wanted: tuple[str, ...] | None = None
-        # whether a run may name some columns only, and learn which there are
+        # Whether a run may name only some columns, and learn which ones exist.
         self._one_by_one = True
         checks.integer("min_rows", min_rows, least=1)
         cut = not (callable(source) or isinstance(source, list | tuple | Iterator | Queue))
@@ -286,14 +286,14 @@ class Stream:
                 f"The iterator of {self.who} cannot go back to step {step} after step {self._position}. Give a list "
                 "or a function instead."
             )
-        if step > self._position + _AHEAD:  # an iterator may have no end
+        if step > self._position + _AHEAD:  # An iterator may have no end.
             raise DataError(
                 f"Step {step} is more than {_AHEAD} steps ahead of the iterator of {self.who}. Ask for the next step."
             )
         while self._position < step:
             self._newest, self._next = self._next, next(self._source, None)
             self._position += 1
-            # it has ended: no step later has rows
+            # The iterator has ended, so no later step has rows.
             if self._newest is self._next is None:
                 self._position = step
         return self._newest, int(self._next is not None)
@@ -305,7 +305,7 @@ class Stream:
         who = f"{self.who} at step {step}"
         given = Table.of(rows, who=who).quiet()
         batch = self._by_name(rows_with_gaps(given.values, who, missing), given, who)
-        # A batch without a single value is an outage.
+        # A batch without any value is an outage.
         if all(np.isnan(row).all() for row in batch):
             return None
         return batch

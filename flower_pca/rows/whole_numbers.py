@@ -37,7 +37,7 @@ class WholeRows:
         data = filled.astype(np.float64)
         largest = np.zeros(self.d)
         np.maximum.at(largest, S.indices, np.abs(data))
-        # A unit is a power of two, by which nothing is rounded that was not before.
+        # The unit is a power of two, so that only the rounding to the grid remains.
         self._units = np.frexp(largest)[1] - _ENTRY
         in_units = np.ldexp(data, -self._units[S.indices])
         whole = np.rint(in_units).astype(np.int64)
@@ -45,7 +45,7 @@ class WholeRows:
         in_rows = np.diff(S.indptr)
         in_columns = np.bincount(S.indices, minlength=self.d)
         most = max(in_rows.max(initial=1), in_columns.max(initial=1))
-        # So few that a sum of `most` products of an entry and a digit stays below 2^61.
+        # The digits are so short that a sum of `most` products of an entry and a digit stays below 2^61.
         self._bits = min(_ENTRY, _SUM - _ENTRY - int(most).bit_length())
         if self._bits < 2:
             raise DataError(
@@ -91,7 +91,7 @@ class WholeRows:
         carry(across, self._bits)
         carried = digits_of(across[-1], self._bits, (_SUM + 1) // self._bits + 1)
         rows = [*across[:-1], *carried]
-        # Digits that are 0 in all rows add nothing, and would take as long to multiply as others.
+        # Digits that are 0 in all rows add nothing, but would cost as much time as others.
         while len(rows) > 1 and not rows[-1].any():
             rows.pop()
         down = np.stack([self._S.T @ digit for digit in rows])

@@ -33,15 +33,15 @@ from flower_pca.stages.opening import Opening, start_of_other_columns
 from flower_pca.stages.summed_opening import SummedOpening
 from flower_pca.tracking.batch import require_columns
 
-# columns that may be asked for at any node; more, up to d, where rows are longer
+# Any node may be asked for so many columns. If its rows are longer, it may be asked for up to d.
 WIDEST: Final = 1000
 SPARE: Final = 10**8  # bytes that a node has beside its rows taken twice
 LARGEST: Final = 1e150  # Squares of entries up to this size do not overflow.
 # The product of a block's entries up to this size with rows of usual size does not overflow.
 LONGEST: Final = 1e60
-# Blocks of one width at a time; the second number is for a node's own components, and under masks.
+# The number of blocks of one width that exist at once, usually, and for own components or under masks.
 _BLOCKS: Final = {False: 4, True: 7}
-# matrices as large as C_i at a time, where it is packed; and where it is masked
+# The number of matrices as large as C_i that exist at once if it is packed, and if it is masked.
 _SQUARES: Final = {False: 4, True: 7}
 _OPENINGS: Final = (
     Opening.name,
@@ -106,7 +106,7 @@ class Demand:
     def check(self) -> None:
         """Refuse arrays that the stage does not name, or that do not fit its description."""
         if unknown := sorted(self.arrays.keys() - self.asks.keys()):
-            # The names are the sender's, however many and long: what is said of them is cut.
+            # The sender chooses the names, so messages shorten them.
             raise ProtocolError(
                 f"A message of {self.stage or 'a set-up'} has the array {', '.join(unknown)[:100]}, and should have "
                 f"{', '.join(self.asks) or 'none'} only. Install the same flower_pca everywhere; an algorithm of your "
@@ -118,7 +118,7 @@ class Demand:
                 if wrong := ask.fault(np.asarray(one)):
                     raise _malformed(name, wrong)
         loops = [name for name in self.arrays if self.asks[name].repeats]
-        # Loops that are within each other multiply: each of them may be within its own range.
+        # Nested loops multiply, although each may be within its own range.
         steps = math.prod(max(1.0, float(self.arrays[name])) for name in loops)
         if steps > MOST_STEPS:
             raise ProtocolError(
@@ -138,7 +138,7 @@ class Demand:
                     "Ask for fewer columns."
                 )
             if ask.by_column and d is not None and len(a) != d:
-                if name == "block" and self.stage in _OPENINGS:  # a start has said how many columns there are
+                if name == "block" and self.stage in _OPENINGS:  # The start of the run tells the number of columns.
                     raise ProtocolError(start_of_other_columns(len(a), d))
                 raise ProtocolError(
                     f"This node has {labels.count(d, 'column')}, and {name} of this message is for {len(a)}. Align "
@@ -188,7 +188,7 @@ class Demand:
         """Whether the answer, or something it is computed from, is as large as C_i."""
         if self.stage not in registry.STAGES:
             return False
-        # kinds are the same for all numbers of columns
+        # The kinds do not depend on the number of columns.
         parts = registry.STAGES[self.stage].parts(self.arrays, 1)
         return any(part.kind.square for part in parts.values())
 
@@ -206,7 +206,7 @@ def check(request: wire.Request) -> None:
             if a.dtype.kind not in "fiub":
                 got = f"dtype {a.dtype}"
             raise ProtocolError(f"{name} of a message has {got}, and real, finite numbers are needed. {_SENDER}")
-        # LAPACK knows no others
+        # LAPACK accepts no others.
         if a.dtype.kind == "f" and a.dtype.itemsize not in (4, 8):
             raise ProtocolError(
                 f"{name} of a message has the dtype {a.dtype}, and numbers of 32 or 64 bits are needed. {_SENDER}"
@@ -214,8 +214,7 @@ def check(request: wire.Request) -> None:
         if a.dtype.kind == "f" and np.max(np.abs(a), initial=0.0) > LARGEST:
             raise ProtocolError(f"{name} of a message has entries above {LARGEST:g} in size. {_SENDER}")
     if request.frame.arrays and Demand.of(request).stage in _OPENINGS:
-        # An opening's products are of raw rows, whatever the frame: what follows from them must be
-        # of raw rows too.
+        # An opening's products are of raw rows, whatever the frame, so other results must be about raw rows, too.
         raise ProtocolError(
             f"An opening works on raw rows, and this one has a frame with {', '.join(request.frame.arrays)}. {_SENDER}"
         )
@@ -231,7 +230,7 @@ def check_arrays(request: wire.Request) -> None:
                 raise _malformed(name, wrong)
     demand = Demand.of(request)
     if demand.stage:
-        client_half.stage_of(demand.stage)  # one that is not known is refused by its name
+        client_half.stage_of(demand.stage)  # This refuses an unknown stage by name.
     demand.check()
 
 
@@ -281,7 +280,7 @@ def rows_for_memory(n: int, request: wire.Request) -> int:
     if NOISE in request.layers:
         return 0
     hidden = request.stage == messages.STAGE or request.frame.split is not None
-    # what is told of memory beside no answer is what the run may go on with
+    # The run may depend on what is said without an answer.
     if hidden or (request.alternative and is_silent(request.stage)):
         return int(2 ** (n.bit_length() - 1))
     return n
@@ -307,12 +306,13 @@ def adds_up(stage: str) -> bool:
 
 
 def bare(stage: str, arrays: Arrays) -> bool:
-    """Return whether an answer cannot be a sum: its stage is unknown, its algorithm's answers never add up, it has no
-    parts, or some parts have a meaning only by themselves.
+    """Return whether an answer cannot be summed.
+
+    Its stage is unknown, its algorithm's answers never add up, it has no parts, or some parts have no meaning in a sum.
     """
     if stage not in registry.STAGES or not adds_up(stage):
         return True
-    # The open sides are the same for all numbers of columns.
+    # Open sides do not depend on the number of columns.
     parts = registry.STAGES[stage].parts(Message(messages.plain(arrays)), 1)
     return not parts or any(part.open or part.kind.single for part in parts.values())
 

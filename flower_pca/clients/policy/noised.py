@@ -38,7 +38,7 @@ def usable(rows: Table, rules: Rules) -> Table:
     if values.ndim == 2 and values.dtype.kind in "OUST":
         values = np.array([_numbers(row) for row in values]).reshape(values.shape)
     if values.ndim != 2 or values.dtype.kind not in "fiub":
-        return rows  # no table at all, whatever stands in it
+        return rows  # The rows are not a table, whatever is in them.
     named = [name for name, said in rows.words.items() if not is_nameless(name, said)]
     texts = [*dict.fromkeys([*named, *rows.texts])]
     if texts and names is not None:
@@ -108,7 +108,7 @@ def _filled(values: Any, constants: Array | None) -> Any:
 
 
 def _warn(values: Any, names: tuple[str, ...] | None, rules: Rules) -> None:
-    """Log on the node what its operator has to know of the rows."""
+    """Log on the node what its operator should know about the rows."""
     n, d = map(int, values.shape)
     log = logging.getLogger("flwr")
     if n < rules.min_rows:

@@ -66,7 +66,7 @@ class Policy:
         stage = inner or request.stage
         owners, named = registry.owners(stage), set(request.algorithm.split("+"))
         algorithms = named | ({stage} & set(registry.EXTRA_STAGES))
-        # Else another algorithm's stage would be answered under the name of one that is served.
+        # Otherwise another algorithm's stage would be answered under the name of a served one.
         if not named & owners:
             algorithms |= owners
         by_name = stage in registry.EXTRA_STAGES  # Such a stage is served only if the operator has named it.
@@ -77,7 +77,7 @@ class Policy:
                 f"{got}. Check the sender."
             )
         if inner is not None:
-            limits.check_arrays(request)  # `bare` makes the parts of an answer from these arrays.
+            limits.check_arrays(request)  # `bare` derives the parts of an answer from these arrays.
             if limits.bare(stage, request.arrays):
                 raise RefusalError(
                     f"A masked {stage} with these arrays would show a node's own results. Check the sender."
@@ -116,7 +116,7 @@ class Policy:
                 f"The run's privacy budget is larger than this node allows: max_epsilon={self._rules.max_epsilon:g} "
                 f"at delta {self._rules.max_delta:g}. {OPERATOR}"
             )
-        # Under noise rows are clipped, and compared so: with next to none, answers would tell
+        # Under noise, rows are clipped, which compares them with a bound. With almost no noise, answers would reveal
         # single rows.
         if self._rules.answers != "rows" and budget > _LOUDEST:
             raise RefusalError(
@@ -138,8 +138,8 @@ class Policy:
             )
         tables = request.layers.get(SINGLE)
         if masked and tables and apart.unequal(tables):
-            # Of answers that hang on a number, a sum in which one client has another is that
-            # client's.
+            # If an answer depends on a number, a sum in which one client has another number would reveal that client's
+            # answer.
             raise RefusalError(
                 "A masked message asks different numbers of different clients, so the sum would show one of them. "
                 "Ask for one number."

@@ -27,7 +27,7 @@ PROMISES: Final[Mapping[str, str]] = {
     "{max_epsilon} at delta {max_delta} says; beside them only how many columns there are, and a digest of their "
     "names. Nothing that is read from the rows decides whether, of which columns or in which words the node answers.",
 }
-# What a rule that is not as the profile has it leaves open.
+# What a rule leaves open if it is weaker than in the profile.
 _OPEN: Final[Mapping[str, str]] = {
     **{f.name: f.metadata[TELLS].replace("{", "").replace("}", "") for f in fields(Rules) if TELLS in f.metadata},
     "allow": "single rows, by algorithms that compare rows",
@@ -51,13 +51,8 @@ _OPEN: Final[Mapping[str, str]] = {
     "missing": "the sum of the rows with a gap in a column",
     "noise_seed": "all noise, to whoever knows the seed",
 }
-_RISING: Final = (
-    "min_rows",
-    "min_change",
-    "min_peers",
-    "max_colluders",
-)  # rules that promise more, the larger they are
-# Rules about the rows themselves, which have no part in an answer beside max_epsilon.
+_RISING: Final = ("min_rows", "min_change", "min_peers", "max_colluders")  # Larger values of these rules promise more.
+# Rules about the rows themselves, which change no answer if there is max_epsilon.
 _COVERED: Final = ("min_rows", "allow_sparse_columns", "min_change", "on_small_change")
 _FALLING: Final = ("max_groups", "max_dropouts", "max_epsilon", "max_delta")
 
@@ -70,7 +65,7 @@ def promise(rules: Rules) -> str:
 
 
 def weaker(rules: Rules) -> dict[str, str]:
-    """Return, by rule, what rules weaker than the profile's leave open. Without a profile, return nothing."""
+    """Return what rules that are weaker than the profile's leave open, by rule. Without a profile, return nothing."""
     if not rules.profile:
         return {}
     found = {}
@@ -85,9 +80,9 @@ def weaker(rules: Rules) -> dict[str, str]:
 
 
 def announce(rules: Rules, context: Context | None) -> None:
-    """Log on the node, once a run, its profile and what its rules leave open."""
+    """Log the profile and what the rules leave open, once per run."""
     if context is not None:
-        # Flower starts a process for every message, so the run's state has to know.
+        # Flower starts a process for every message, so the run's state records that this was logged.
         if records.values_in(context.state, _ANNOUNCED):
             return
         records.put_values(context.state, _ANNOUNCED, {"profile": rules.profile})

@@ -35,14 +35,14 @@ def words_for_server(error: Exception, *, discreet: bool) -> str:
     text, log = str(error), logging.getLogger("flwr")
     if not isinstance(error, FlowerPCAError):
         log.error("This node cannot answer: %s (%s)", harmless(text), _place(error))
-        # A server may cause as many as it likes: each takes one line of the log, unless asked for.
+        # A server may cause many of these, so each takes one line of the log, unless the full text is requested.
         log.debug("Where it failed:", exc_info=error)
         return f"This node cannot answer because of an error ({_kind(error)}), which its own log has. {OPERATOR}"
     if error.private:
         in_one_line = text.replace("\n", " ")
         log.warning("The rows or the rules of this node cannot be used: %s", in_one_line)
         return f"This node cannot read its rows or its rules, and its own log says why. {OPERATOR}"
-    text = harmless(text)  # names of the server's stand in it
+    text = harmless(text)  # The text may contain names from the server.
     log.warning("This node does not answer: %s", text)
     if isinstance(error, DataError) and discreet:
         return f"This node cannot answer from its rows, and its own log says why. {OPERATOR}"
@@ -61,7 +61,7 @@ def _place(error: Exception) -> str:
 
 def _kind(error: Exception) -> str:
     """Return the name of an error. For a system error, add the text of its number, which names no file."""
-    # somebody's own code may have made it of other things
+    # User code may have raised it with other contents.
     if isinstance(error, OSError) and isinstance(error.errno, int):
         return f"{type(error).__name__}: {os.strerror(error.errno)}"
     return type(error).__name__
@@ -77,9 +77,8 @@ def refusal(
     number = config.get("number")
     names = str(config.get("names", "")).split(",")
     text = words_for_server(error, discreet=discreet or quiet(config.get("stage"), names))
-    # Further messages of the run are refused too, where a rule forbids it or it has cost the node
-    # something. Under masks, where rules say who may be summed with whom, so is all that a set-up
-    # or its keys are refused for.
+    # Further messages of the run are refused, too, if a rule forbids this one, or if it has cost the node something.
+    # Under masks with rules about peers, this includes every refusal of a set-up or its keys.
     for_good: tuple[type[Exception], ...] = (RefusalError, messages.SpentError)
     if config.get("stage") == messages.STAGE:
         for_good = (*for_good, ProtocolError)
@@ -96,9 +95,10 @@ def naming(request: wire.Request) -> Iterator[None]:
     """
     try:
         yield
-    except (FlowerPCAError, OSError, MemoryError):  # No message is the cause of trouble with the machine and its files.
+    except (FlowerPCAError, OSError, MemoryError):  # These are faults of the machine or its files, not of the message.
         raise
-    except Exception as error:  # whatever a message makes of numpy, scipy or Python: it shall not end the node
+    # numpy, scipy or Python may raise anything for a strange message, but it must not end the node.
+    except Exception as error:
         logging.getLogger("flwr").error(
             "This node cannot work on a message: %s (%s)", harmless(str(error)), _place(error)
         )

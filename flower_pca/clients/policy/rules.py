@@ -1,8 +1,8 @@
-"""Rules: what a node allows. They are documented and checked here, and nowhere else.
+"""The rules of a node. This module documents and checks them.
 
-They come as an object (`PCAClient(data, rules=Rules(min_rows=50))`), as plain keywords of whatever
-takes one (`client_app(load, min_rows=50)`), or from the keys of a node-config (`min-rows=50`). All
-three end in one frozen `Rules`; what holds a node to them is `flower_pca.clients.policy.policy`.
+Rules come as an object (`PCAClient(data, rules=Rules(min_rows=50))`), as keywords (`client_app(load, min_rows=50)`), or
+as keys of a node-config (`min-rows=50`). All three become one immutable `Rules`. `flower_pca.clients.policy.policy`
+applies it to messages.
 """
 
 from __future__ import annotations
@@ -104,147 +104,150 @@ class WithoutRows(Set[str]):
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """State what a node allows, and where it keeps its files.
+    """The rules of a node: what it allows, and where it keeps its files.
 
     Parameters
     ----------
     allow : collection of str or None, default=None
-        Names of the algorithms that the node serves. Left out, all that compare no rows: not consensus_rpca, dcf_pca,
-        triple_pca and the trackers, which are served only by name; nor "monitor", the counts of rows that a run asks
-        for with monitor=True.
+        Names of the algorithms that the node serves. By default, the node serves every algorithm that does not compare
+        rows. consensus_rpca, dcf_pca, triple_pca, the trackers, and "monitor" (the counts of rows for monitor=True)
+        compare rows, so the node serves them only if they are named here.
     min_rows : int, default=1
-        Rows below which the node answers nothing; and gaps in a column below which no others than the node itself say
-        what stands for them. Beside max_epsilon the node's log warns of fewer rows, and the node answers.
+        The node answers nothing if it has fewer rows. It is also the number of missing values in a column below which
+        only the node itself may choose their replacement. With max_epsilon, the node answers with fewer rows, too, and
+        its log warns about them.
     allow_sparse_columns : bool, str or collection of str, default=False
-        Columns of which the node answers although fewer than min_rows rows have a value there, or another than most:
-        their names, with commas between, or True for all. Others are refused. Not for streams. Beside max_epsilon no
-        column is refused.
+        Columns for which the node answers although fewer than min_rows rows have a value, or have another value than
+        most rows: their names, separated by commas, or True for all columns. Requests for other such columns are
+        refused. The rule does not apply to streams. With max_epsilon, no column is refused.
     categorical : str or collection of str, default=()
-        Columns of words whose levels the node tells as names of columns, ward=surgery, and answers of: their names,
-        with commas between. A level that fewer than min_rows rows have is not told, and counts as "other" with all that
-        are as rare; where these are fewer together, as the commonest. Needs share_names. Not beside max_epsilon,
-        because whether a level is told depends on single rows.
+        Columns of words whose levels the node may send, as names of columns such as ward=surgery: their names,
+        separated by commas. A level of fewer than min_rows rows is not sent. Its rows count as "other", or as the most
+        common level if all rare levels together have fewer than min_rows rows. Needs share_names. Not allowed with
+        max_epsilon, because single rows decide whether a level is sent.
     covariates : str or collection of str, default=()
-        Columns that runs may use to explain components, or remove from the features: their names, with commas between.
-        The node then tells how they go with components, or with every feature, in sums over its rows, and nothing of a
-        single row. A column of words is named as such, and a level of it that fewer than min_rows rows have counts as
-        "other".
+        Columns that runs may use to explain components, or to remove their effect from the features: their names,
+        separated by commas. The node then sends how they vary with components, or with every feature, as sums over its
+        rows, and nothing about a single row. Name a column of words as such. A level of fewer than min_rows rows counts
+        as "other".
     min_change : int or None, default=None
-        People who come, at least, before the node answers from rows of theirs. The node keeps a copy of the rows that
-        it has answered from, beside its ledger, and goes on answering from this copy, whatever becomes of its file.
-        With id_column, people who come later are added to the copy, once so many are there and they could be a table of
-        their own: nobody leaves the copy, nobody's row in it changes, and no id is added twice. Without id_column
-        nobody is added. Its operator releases other rows by flower-pca forget. Not for streams, whose batches are
-        answered from as they come. At least min_rows.
+        The smallest number of new people that the node adds to its rows at once. At least min_rows. The node keeps a
+        copy of the rows from which it has answered, next to its ledger, and continues to answer from this copy even if
+        its file changes. With id_column, new people are added to the copy once there are enough of them and they could
+        be a table of their own. Nobody leaves the copy, no row in it changes, and no id is added twice. Without
+        id_column nobody is added. The operator can release other rows with flower-pca forget. The rule does not apply
+        to streams, whose batches are used as they arrive.
     id_column : str or None, default=None
-        The name of the column of its file that says whose row each is, for min_change. An id has to mean the same
-        person for good, and a person has to have one id only.
+        The name of the column in the node's file that identifies a person, for min_change. An id must always mean the
+        same person, and a person must have only one id.
     on_small_change : str, default="answer"
-        What it does while its file differs from the copy: "answer" from the copy, or "refuse". Beside max_epsilon it
-        answers.
+        What the node does while its file differs from the copy: "answer" from the copy, or "refuse". With max_epsilon
+        it always answers.
     memory_dir : str or path or None, default=None
-        A folder of the node's own for its memory, instead of Flower's context: it outlives restarts.
+        A folder for the node's memory, instead of Flower's context. It survives restarts.
     data_name : str or None, default=None
-        What the operator calls the data, for the ledger of what has left the node over all runs. Nodes of the same
-        machine with the same name have one ledger. Left out, the ledger is called by the partition-id, and a node
-        counts in every such ledger of its folder that knows the same rows or the same file.
+        A name for the data, under which the ledger counts what has left the node over all runs. Nodes of one machine
+        with the same name share a ledger. By default, the ledger is named by the partition-id, and a node counts in
+        every such ledger of its folder that knows the same rows or the same file.
     run_record : bool, str or path or None, default=None
-        The record of runs, one line for each run that the node was asked in: when, the run's number at Flower, what the
-        server says of it, the bytes that were sent, and how it ended. A folder for it; or False for none. Left out, it
-        lies in memory_dir, or beside the ledger, if the node keeps one of these.
+        A folder for the record of runs, or False for no record. The record has a line for each run that asked the node:
+        the time, the run's number in Flower, what the server says about the run, the bytes sent, and how it ended. By
+        default, it is in memory_dir, or next to the ledger if the node keeps one.
     record_days : int, default=1096
-        For how many days the record is kept; then it goes month by month.
+        The number of days for which the record is kept. After that, it is deleted month by month.
     output_dir : str or path or None, default=None
-        A folder of the node's own for the result that its algorithm gives the node itself, if any: the file
-        flower_pca-own-KEY.npz, KEY its partition-id or node id. Nothing of it goes to the server. Of a Stream, a folder
-        of that name: an npz for every step.
+        A folder for the local result of the node, if the algorithm has one: the file flower_pca-own-KEY.npz, where KEY
+        is the partition-id or node id. Nothing of it goes to the server. For a Stream, it is a folder of that name with
+        an npz file for every step.
     share_own : bool, default=False
-        Whether the node agrees to send its own components to a server that asks for them, to start from (personalized
-        algorithms with init="upload" or "qu") or to compare nodes by (with collect=True), and, where no masks cover
-        them, the answers that theta is measured by, which lie in their space; else these are zeros. It does not hide
-        them from a server that computes: masks do.
+        Whether the node may send its own components to the server. Personalized algorithms request them to start
+        (init="upload" or "qu") or to compare nodes (collect=True). In runs without masks, the rule also covers the
+        answers from which theta is estimated, because they lie in the space of the own components; without the rule
+        they are zeros. The rule does not hide own components from a server that computes them. Masks do.
     min_noise : float or None, default=None
-        The least deviation of the noise on every answer, as a multiple of the clip squared: the node then answers only
-        runs with dp, and only those that ask for so much. Under masks it is that of the sum.
+        The smallest standard deviation of the noise on every answer, as a multiple of the squared clip. The node then
+        answers only runs with dp that ask for at least this noise. Under masks it is the noise of the sum.
     max_clip : float or None, default=None
-        The largest norm to which a run with dp may clip its rows; the node then answers no others.
+        The largest norm to which a run with dp may clip its rows. The node then answers no other runs.
     masked_only : bool, default=False
-        Whether the node answers under masks only, and only for columns that min_peers others of a sum have measured
-        too: a sum with a column that is empty at all others, or has one value in their rows, would be this node's own.
+        Whether the node answers only under masks, and only for columns that min_peers other nodes of a sum have
+        measured, too. Otherwise a sum over a column that is empty or constant at all other nodes would show this node's
+        values.
     single_masks : bool, default=False
-        Whether it takes part in masked sums without self-masks, if the server asks for that.
+        Whether the node takes part in masked sums without self-masks, if the server asks for them.
     sign_key : str or path or None, default=None
-        The node's own private key, in OpenSSH or PEM format: the file that its SuperNode has. With it the node signs
-        the keys of masked sums.
+        The node's private key, in OpenSSH or PEM format: the file that its SuperNode uses. The node signs its keys for
+        masked sums with it.
     trusted_keys : str or path or None, default=None
-        A file with the public keys of the federation's nodes, in OpenSSH format, one on every line, or a folder of .pub
-        files. The node then takes part in masked sums only with peers who have signed their keys with one of these. Not
-        to be had from the server.
+        A file with the public keys of the federation's nodes, in OpenSSH format, one per line, or a folder of .pub
+        files. The node then takes part in masked sums only with nodes that have signed with one of these keys. Do not
+        take this file from the server.
     max_messages : int or None, default=None
-        Messages that it answers in a run of Flower at most, those of the masks' set-up included.
+        The largest number of messages that the node answers in a run of Flower, including the set-up of masks.
     max_messages_ever : int or None, default=None
-        The same over all runs, whatever becomes of its rows; refused ones count too.
+        The same over all runs, even if the rows change. Refused messages count, too.
     max_columns : int or None, default=None
-        Columns of d numbers, at most, that leave the node in all, plain or masked, over all runs, whatever becomes of
-        its rows: an answer counts all its numbers over d, rounded up, but single whole ones such as how many rows there
-        are. It bounds how much leaves, not what follows from it: where C_i may not be known, masks or noise are the
-        answer.
+        The largest number of columns of d numbers that leave the node over all runs, with or without masks, even if the
+        rows change. An answer counts as the number of its numbers over d, rounded up, without single whole numbers such
+        as the number of rows. The rule limits how much leaves the node, not what can be computed from it. To hide C_i,
+        use masks or noise.
     max_epsilon : float or None, default=None
-        The privacy, at most, that all answers with noise cost, over all runs, whatever becomes of its rows and whatever
-        budget a run names: with it the node answers only runs with dp. Goes with max_delta. Nothing that is read from
-        the rows decides then whether, of which columns or in which words the node answers: it answers from a copy of
-        the rows as they were when it first answered, a column with text in it counts as one of numbers, and a row with
-        a cell that is no number counts as a row of zeros.
+        The privacy budget for all answers with noise over all runs, even if the rows change, and whatever budget a run
+        names. The node then answers only runs with dp. Needs max_delta. Nothing that is read from the rows decides
+        whether the node answers, about which columns, or in which words: it answers from a copy of its rows as they
+        were at the first answer, a column with text counts as numeric, and a row with a cell that is no number counts
+        as a row of zeros.
     max_delta : float or None, default=None
-        The probability at which max_epsilon is accounted.
+        The delta at which max_epsilon is accounted.
     max_colluders : int, default=0
-        Under masks, how many of the others may be in league with the server: no fewer must remain honest than noise is
-        shared out among.
+        Under masks, the number of other nodes that may collude with the server. The noise is shared among so few nodes
+        that it suffices without them.
     min_peers : int, default=1
-        Other nodes that must be in a masked sum at least, whatever threshold the server names.
+        The smallest number of other nodes in a masked sum, whatever threshold the server names.
     max_groups : int or None, default=None
-        The groups of nodes, at most, in which its rows are summed over all runs: another one, a member more, say, tells
-        the difference. Needs trusted_keys, by which nodes are known. 1 if only max_dropouts is given.
+        The largest number of different groups of nodes in which the rows are summed, over all runs. Another group, for
+        example with one more member, reveals a difference of sums. Needs trusted_keys, by which nodes are known. By
+        default 1 if max_dropouts is given.
     max_dropouts : int or None, default=None
-        Members of a group, at most, that may be missing from its sums, all sums together: what is left of each of them
-        is told. And how often the node may say that its own answer is beyond the bound of a sum, which tells how large
-        that is. 0 if only max_groups is given.
+        The largest number of members of a group that may be missing from its sums, over all sums, because each missing
+        member reveals a difference of sums. It also limits how often the node may report that its own answer exceeds
+        the bound of a sum, because that reveals the size of the answer. By default 0 if max_groups is given.
     share_names : bool, default=True
-        Whether the node tells a server what its columns are called, and its own name (`name` in the node-config). If
-        not, it tells how many columns there are, and a digest of their sorted names, by which nodes are compared;
-        whoever guesses all names can check that by the digest.
+        Whether the node tells the server the names of its columns and its own name (`name` in the node-config). If not,
+        it tells the number of columns and a digest of their sorted names, by which nodes are compared. The digest can
+        confirm a guess of all names.
     answers : str, default="fixed"
-        What answers come from. "fixed": statistics of the rows that were measured before the first message, so that no
-        number of a server meets a row; with memory_dir they are kept. "rows": products of rows, for a server that is
-        trusted with them.
+        What answers are computed from. "fixed": from statistics of the rows that were measured before the first
+        message, so that a server cannot make rounding reveal single rows. memory_dir keeps the statistics. "rows": from
+        products of rows, for a trusted server.
     split_columns : bool or str, default=False
-        Whether the node takes part in runs whose parties hold different columns of the same people, and in no others:
-        True for columns as they are, "std", "max_abs" or "genotype" for ones scaled so. The server and all parties then
-        see each person's scores; without masks the server sees products with X_p X_p'. "any" lets the run choose, and
-        serves runs over rows too: a server can then work out all rows.
+        Whether the node takes part only in runs whose parties hold different columns of the same people: True for
+        unscaled columns, "std", "max_abs" or "genotype" for columns scaled in this way. The server and all parties then
+        see each person's scores, and without masks the server sees products with X_p X_p'. "any" lets the run choose
+        the scale, and also serves runs over rows. A server can then compute all rows.
     missing : str, default="own_mean"
-        What stands for the node's missing values, in runs that allow for any: "own_mean", the mean of its own values in
-        that column; or "mean" where it lets the run choose that of all nodes. Then a server can tell the rows with a
-        gap in a column by their sum.
+        What replaces the node's missing values, in runs that allow missing values. "own_mean" is the node's own mean of
+        the column. "mean" lets the run choose the mean over all nodes. The server can then compute the sum of the rows
+        with a missing value in a column.
     gap_values : float, mapping, str or None, default=None
-        Constants that stand for missing values in runs with noise: a number for all columns, or one for each by its
-        name, in a node-config such as "age=50,weight=70". They must not be computed from the rows: a row would move all
-        rows with a gap then, and no noise hides that. Left out, a node with missing values refuses noise; with
-        max_epsilon a row with a gap counts as a row of zeros.
+        Constants that replace missing values in runs with noise: a number for all columns, or a number for each column
+        by name, in a node-config such as "age=50,weight=70". They must not be computed from the rows, because one row
+        would then change all rows with a missing value, which the noise does not hide. Without constants, a node with
+        missing values refuses noise. With max_epsilon, a row with a missing value counts as a row of zeros.
     noise_seed : int or None, default=None
-        Seed of the noise under masks, for simulations: whoever knows it can take the noise off.
+        A seed of the noise under masks, for simulations. Whoever knows the seed can remove the noise.
     allow_noise : bool, default=True
-        Whether it answers runs with noise. Their answers come from the rows, clipped one by one: without max_epsilon a
-        server averages the noise of many runs away.
+        Whether the node answers runs with noise. Such answers come from the rows, clipped one by one. Without
+        max_epsilon, a server can average the noise away over many runs.
     profile : str
-        The set of rules by name that these begin with, "open", "masked" or "private": see
-        `flower_pca.clients.policy.profiles`. It is given where keywords are, as `PCAClient(data, profile="private")`,
-        or to `Rules.of`.
+        The set of rules that these rules begin with, "open", "masked" or "private": see
+        `flower_pca.clients.policy.profiles`. Pass it as a keyword, as in `PCAClient(data, profile="private")`, or to
+        `Rules.of`.
 
     Raises
     ------
     ConfigError
-        If a rule is not one, or does not make sense beside the others.
+        If a rule is invalid, or does not go together with the other rules.
 
     Examples
     --------
@@ -424,7 +427,7 @@ class Rules:
 
     @classmethod
     def of_node_config(cls, config: Mapping[str, Any]) -> Rules:
-        """The rules among the keys of a node-config, which have hyphens in their names; `allow` is a list with commas.
+        """Read the rules in a node-config. Its keys have hyphens, and `allow` is a list with commas.
 
         Raises
         ------

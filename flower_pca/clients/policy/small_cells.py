@@ -44,11 +44,12 @@ from flower_pca.rows.local import LocalData
 
 _KIND: Final = "small cells of a node's columns"
 _RUNS: Final = 32  # choices of columns of which the newest are kept
-_CHUNK: Final = 64  # columns that are looked at at a time
-MOST: Final = 2000  # columns of codes of which combinations are looked at: 500 rows take 3 s, 20,000 take 120 s
-_CODES: Final = 12  # different values of a column that is taken for one of codes
-_SAMPLE: Final = 256  # rows that most columns of measurements are told from codes by
-_STARTS: Final = 64  # rows, or groups of equal rows, from which a combination is looked for
+_CHUNK: Final = 64  # columns that are searched at a time
+# With more columns of codes, combinations are not searched: 500 rows take 3 s, 20,000 rows take 120 s.
+MOST: Final = 2000
+_CODES: Final = 12  # A column with at most so many different values counts as a column of codes.
+_SAMPLE: Final = 256  # Rows that are enough to tell most columns of measurements from codes.
+_STARTS: Final = 64  # Rows, or groups of equal rows, from which a search for combinations starts.
 _STEPS: Final = 20
 _WHOLE: Final = 12  # the largest coefficient of a combination that somebody would try
 _UNITS: Final = 4  # The smallest coefficient is at most this.
@@ -110,7 +111,7 @@ def _kept(path: Path, key: str, look: Callable[[], dict[str, str]]) -> dict[str,
     try:
         found = dict(files.read(path, _KIND, private=True)[0]["found"])
     except (FileNotFoundError, FlowerPCAError, KeyError, TypeError, ValueError):
-        # A file that is damaged costs another look, and nothing else.
+        # If the file is damaged, the search is repeated.
         found = {}
     if key not in found:
         found[key] = look()
@@ -135,7 +136,7 @@ def check(data: LocalData, wanted: LocalData, rules: Rules, kept: Path | None = 
     """
     found = find(data, rules, kept)
     if not {*(wanted.names or ())} <= {*(data.names or ())}:
-        found = found | find(wanted, rules, kept)  # levels of a column of words that other nodes have
+        found = found | find(wanted, rules, kept)  # These are levels of a column of words that other nodes have.
     names = labels.column_names(wanted.names, wanted.d)
     if refused := [name for name in names if name in found]:
         logging.getLogger("flwr").warning(
@@ -163,7 +164,7 @@ def _exceptions(rules: Rules) -> Collection[str]:
 
 def _columns(data: LocalData, places: list[int]) -> Array:
     """Return some columns of all rows."""
-    # All columns at once would be a copy of rows that may be memory-mapped.
+    # All columns at once would copy rows that may be memory-mapped.
     return np.concatenate([block[:, places] for block in data.blocks()])
 
 
@@ -177,16 +178,16 @@ def _rare(data: LocalData, least: int) -> list[int]:
 
 
 def _tells_few(column: Array, least: int) -> bool:
-    there = column[column == column]  # NaN is not
+    there = column[column == column]  # This removes NaN.
     if len(there) < least:
         return len(there) > 0
-    # A value that all but fewer than `least` have is the most frequent of any 2 least - 1 rows.
+    # A value that all but fewer than `least` rows have is the most frequent one among any 2 least - 1 rows.
     values, counts = np.unique(there[: 2 * least - 1], return_counts=True)
     often = values[np.argmax(counts)]
     if len(there) >= 2 * least - 1 and counts.max() < least:
         return False
     others = int(np.count_nonzero(there != often))
-    # If no value repeats, none is frequent.
+    # If no value repeats, none is the most frequent.
     return 0 < others < least and len(there) - others > 1
 
 
@@ -223,14 +224,14 @@ def _combined(data: LocalData, places: list[int], gaps: list[int], least: int) -
     if len(places) + len(gaps) < 2:
         return
     codes = _columns(data, places).astype(np.float64)
-    # Whatever stands for a missing value is the same in all rows.
+    # Missing values all get the same replacement.
     there = np.isnan(codes)
     codes[there] = np.broadcast_to(np.nanmean(codes, axis=0), codes.shape)[there]
     codes = np.column_stack([codes, np.isnan(_columns(data, gaps))])
     last: set[int] = set()
     left = [*range(codes.shape[1])]
     more: list[tuple[int, ...]] = [*_pairs(codes, least)]
-    # Without the last column of a combination there may be another one among those that are left.
+    # Without its last column, a combination may leave another one among the remaining columns.
     while True:
         for some in more:
             if not last & set(some):
@@ -272,7 +273,7 @@ def _alike(inverse: list[tuple[Array, Array]], least: int) -> Array:
 
 def _off_a_line(points: Array, counts: Array, least: int) -> bool:
     """Return whether some rows, but fewer than this number, lie off a line through two of the cells."""
-    # Of cells as large as that each is on the line.
+    # Groups of at least this size are on the line.
     large = np.flatnonzero(counts >= least)
     if len(large) >= 2:
         pairs = [(int(large[0]), int(large[1]))]

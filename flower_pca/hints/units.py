@@ -16,6 +16,7 @@ from flower_pca.hints.sites import LEAST, Look
 SITES: Final = 30  # beyond them one site hardly changes the median of all
 # columns beyond which they are wave lengths, genes or pixels, and some look odd by accident
 WIDE: Final = 500
+_LISTED: Final = 8  # sites of a half that a sentence names
 _CELSIUS: Final = 60.0  # degrees at most of what is measured in either scale
 # A share of the spread: how far a median may lie from the median of the other sites in another unit.
 _APART: Final = 0.25
@@ -112,27 +113,35 @@ def _odd_units(
 def _two_units(
     sites: Sequence[str], levels: Array, seen: Array, columns: Sequence[str], *, middle: str
 ) -> Iterator[str]:
-    """Columns in which half of four sites or more lie where the other half would lie in another known unit."""
-    if not 4 <= len(levels) <= SITES:
-        return
-    pairs = _pairs_apart(levels)
+    """Columns in which half of four sites or more lie where the other half would lie in another known unit.
+
+    A half lies apart from the other if a tenth of each site in it is above nine tenths of each other site.
+    """
     for j in range(levels.shape[2]):
         here = np.flatnonzero(seen[:, j] > 0)
         order = here[np.argsort(levels[here, 1, j], kind="stable")]
         low, high = order[: len(order) // 2], order[len(order) // 2 :]
-        if len(low) < 2 or len(low) != len(high) or not pairs[np.ix_(low, high)][:, :, j].all():
+        if len(low) < 2 or len(low) != len(high) or levels[high, 0, j].min() <= levels[low, 2, j].max():
             continue
-        if pairs[np.ix_(low, low)][:, :, j].any() or pairs[np.ix_(high, high)][:, :, j].any():
-            continue
+        if any(levels[half, 0, j].max() > levels[half, 2, j].min() for half in (low, high)):
+            continue  # sites of the same half lie apart
         below, above = (np.nanmedian(levels[side][:, :, j], axis=0) for side in (low, high))
         error = float(np.sqrt(sum(1.0 / seen[side, j].sum() for side in (low, high))))
         words = _unit(above, below, error)
         if above[2] > above[0] and below[2] > below[0] and words and "about" not in words:
-            names = [labels.series([sites[i] for i in sorted(side)]) for side in (low, high)]
+            names = [_listed([sites[i] for i in side]) for side in (low, high)]
             yield (
                 f"{capital(columns[j])} looks as if {names[0]} had other units than {names[1]}: its {middle} is "
-                f"{below[1]:.4g} there and {above[1]:.4g} here, {words}. Convert one half."
+                f"{below[1]:.4g} at one half of the sites and {above[1]:.4g} at the other, {words}. Convert one half."
             )
+
+
+def _listed(names: Sequence[str]) -> str:
+    """List the first of many names in order, with the number of the others."""
+    every = sorted(names, key=lambda name: (len(name), name))
+    if len(every) <= _LISTED:
+        return labels.series(every)
+    return labels.series([*every[:_LISTED], f"{len(every) - _LISTED} more"])
 
 
 def _alone(levels: Array) -> Array:

@@ -538,8 +538,23 @@ def test_each_of_several_sites_in_other_units_is_named(bad):
 
 def test_two_halves_in_two_units_are_said_as_two_halves():
     (hint,) = about_units(six_frames("jena", "kiel", "mainz"))
-    assert hint.startswith("Column glucose looks as if jena, kiel and mainz had other units than bonn, trier and ulm")
-    assert hint.endswith("Convert one half.")
+    assert hint.startswith("Column glucose looks as if jena, kiel and mainz had other units than ulm, bonn and trier")
+    assert "at one half of the sites and 1" in hint
+    assert hint.endswith(
+        "at the other, as between mg/dl and mmol/l of glucose, or umol/l of bilirubin. Convert one half."
+    )
+
+
+@pytest.mark.parametrize("sites", [6, 12, 40])
+def test_two_halves_of_any_number_of_sites_are_said_as_two_halves(sites):
+    frames = {f"s{i:02d}": pd.DataFrame(patients_of(i), columns=NAMES) for i in range(sites)}
+    for name in [*frames][::2]:
+        frames[name]["glucose"] /= 18.016
+    (hint,) = about_units(frames)
+    assert hint.startswith("Column glucose looks as if s00, s02")
+    assert ("more had other units than s01, s03" in hint) == (sites > 16)
+    frames["s00"]["glucose"] = np.nan
+    assert not [hint for hint in about_units(frames) if "one half" in hint]
 
 
 @pytest.mark.parametrize("bad", [("jena", "kiel"), ("jena", "kiel", "mainz")])

@@ -14,7 +14,7 @@ from typing import Final, NoReturn
 
 from flower_pca.base.errors import FlowerPCAError, NotEnoughNodes
 from flower_pca.base.version import __version__
-from flower_pca.commands import algorithms, check, common, leave, results, rows, run, track, trust
+from flower_pca.commands import algorithms, check, common, leave, results, rows, run, spent, track, trust
 
 _COMMANDS: Final = (  # The order is that of the help.
     check.add,
@@ -28,6 +28,7 @@ _COMMANDS: Final = (  # The order is that of the help.
     algorithms.add_listing,
     trust.add_audit,
     trust.add_rules,
+    spent.add,
     trust.add_forget,
     leave.add,
     trust.add_keys,

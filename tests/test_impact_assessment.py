@@ -83,6 +83,7 @@ HELD = {
         "attacks/test_ledger.py::test_noise_is_not_averaged_away_under_changing_names_of_runs",
         "attacks/test_federations.py::test_a_budget_is_spent_once_whatever_partition_id_asks",
     ),
+    "There, `flower-pca spent` prints": ("test_spent.py::test_it_prints_the_epsilon_of_all_answers_together",),
     "With masks it is the same as without": ("masking/test_masked_equals_unmasked.py::test_masked_equals_unmasked",),
     "The status says whether": ("test_report.py::test_how_the_run_ended_is_said_in_words_and_colour",),
     "A result of a run over rows has nothing": (

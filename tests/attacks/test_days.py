@@ -13,6 +13,7 @@ import pytest
 from dishonest import Node
 
 from flower_pca.base import files
+from flower_pca.data import sources
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -140,3 +141,75 @@ def test_the_attack_finds_a_person_who_comes_alone(tmp_path):
     before = told(node)
     node.X = rows[::-1].copy()
     assert is_one_person(told(node) - before)
+
+
+class Clinic(Hospital):
+    """A hospital whose table is a file, with dates, and which gives ids of people who have left to others."""
+
+    def __init__(self, rng):
+        self.ids, self.free, self.born = {}, [], {}
+        super().__init__(rng)
+
+    def come(self, how_many):
+        first = self.count
+        super().come(how_many)
+        for who in range(first, self.count):
+            again = self.free and self.rng.random() < 0.3
+            self.ids[who] = self.free.pop() if again else f"p{who}"
+            self.born[who] = int(self.rng.integers(10_000, 40_000))
+
+    def go(self, how_many):
+        before = {*self.left}
+        super().go(how_many)
+        self.free += [self.ids[who] for who in self.left if who not in before]
+
+    def come_back(self, how_many):
+        """With a new id if somebody else has theirs."""
+        before = {*self.people}
+        super().come_back(how_many)
+        for who in {*self.people} - before:
+            if self.ids[who] in self.free:
+                self.free.remove(self.ids[who])
+            else:
+                self.ids[who] = f"again{who}"
+
+    def write(self, path):
+        """Write the file as it is exported on that day: with other dates, hours of midnight, separators and commas."""
+        rng, table = self.rng, self.file(ids=True)
+        who = table.pop("patient").str[1:].astype(int).tolist()
+        day = np.array([self.born[one] for one in who]) + (rng.random() < 0.1)  # of another time zone
+        dates = pd.to_datetime(day, unit="D", origin="1899-12-30")
+        forms = ("%Y-%m-%d", "%d.%m.%Y", "%m/%d/%y", "%Y-%m-%dT00:00:00+02:00")
+        table["born"] = dates.strftime(forms[rng.integers(4)]) if self.count > 60 and rng.random() < 0.5 else day
+        table["patient"] = [self.ids[one] for one in who]
+        sep, decimal = ((",", "."), (";", ","))[int(rng.random() < 0.2)]
+        table.to_csv(path, index=False, sep=sep, decimal=decimal)
+        return {self.ids[one]: one for one in who}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(12))
+def test_nobody_is_told_by_all_files_of_a_month(seed, tmp_path):
+    """Whoever has which id on the day that an id is added: no combination of versions has one person alone."""
+    clinic, path = Clinic(np.random.default_rng([seed, 2])), tmp_path / "rows.csv"
+    members, had = [], []
+    for day in range(DAYS + 1):
+        if day:
+            clinic.day()
+        who = clinic.write(path)
+        rows = sources.make(str(path), ids="patient")
+        node = Node(0, rows, memory_dir=tmp_path / "memory", id_column="patient", **LOT)
+        asked = {"peaks": False, "seed": 1, "width": 2}
+        answer = node.ask("opening", asked, algorithm="krylov", run=f"day {day}")
+        ids, values = copied(tmp_path / "memory")
+        np.testing.assert_allclose(answer["n"] * answer["mean"], values.sum(axis=0), rtol=1e-9)
+        assert ids[: len(had)] == had
+        if len(ids) > len(had):
+            assert len(ids) - len(had) >= 20
+            members.append([who[one] for one in ids[len(had) :]])
+            had = ids
+    everybody = sorted({one for lot in members for one in lot})
+    counts = np.cumsum([[lot.count(one) for one in everybody] for lot in members], axis=0).astype(float)
+    alone = np.eye(len(everybody))
+    fits = counts.T @ np.linalg.lstsq(counts.T, alone, rcond=None)[0]
+    assert np.linalg.norm(fits - alone, axis=0).min() > 0.9

@@ -19,10 +19,10 @@ PROMISES: Final[Mapping[str, str]] = {
     "open": "A server can learn of this node's rows how many there are, their means, C, the names, where values are "
     "missing at all, and the largest value of each column; what does not follow from these it cannot learn.",
     "masked": "No answer of this node is seen but in a sum with {min_peers} others at least of its own list, always "
-    "the same ones until people have been added to its rows. Its rows stay as they were when it first answered; people "
-    "are added to them {min_change} at a time or more. It answers only for columns that {min_peers} of the others have "
-    "measured too, by what these tell it; a combination of columns that is the same in all of their rows is told as "
-    "this node's own.",
+    "the same ones until people have been added to its rows or its operator lets a site leave. Its rows stay as they "
+    "were when it first answered; people are added {min_change} at a time or more. It answers only for columns that "
+    "{min_peers} of the others have measured too, by what these tell it; a combination of columns that is the same in "
+    "all of their rows is told as this node's own.",
     "private": "Of any single row, all answers that this node's ledger counts together tell no more than epsilon "
     "{max_epsilon} at delta {max_delta} says; beside them only how many columns there are, and a digest of their "
     "names. Nothing that is read from the rows decides whether, of which columns or in which words the node answers.",

@@ -174,7 +174,7 @@ def open_ledger(path: Path) -> Iterator[Ledger]:
     with folders.lock(path):
         if not path.exists():
             _require_ledgers(path.parent)
-        ledger = _read(path)
+        ledger = read(path)
         before = ledger.packed()
         yield ledger
         # A write is one to the card of a small board, and masked sums come here twice a message.
@@ -190,7 +190,7 @@ def same_rows(path: Path, data: LocalData) -> list[Path]:
         book.marks = marks.added(mine, book.marks)
         every = list(book.marks)
     others = sorted(path.parent.glob(folders.LEDGER.format("*")))
-    known = ((other, _read(other).marks) for other in others if other != path)
+    known = ((other, read(other).marks) for other in others if other != path)
     return [other for other, theirs in known if any(marks.common(a, b) for a in every for b in theirs)]
 
 
@@ -206,7 +206,7 @@ def _require_ledgers(folder: Path) -> None:
 
 def _require_key(folder: Path) -> None:
     """Refuse ledgers whose marks cannot be read any more: the same rows would have a second budget under another id."""
-    known = [path.name for path in sorted(folder.glob(folders.LEDGER.format("*"))) if _read(path).marks]
+    known = [path.name for path in sorted(folder.glob(folders.LEDGER.format("*"))) if read(path).marks]
     # In this order, as a key is there before any marks are.
     if known and not marks.has_key(folder):
         raise RefusalError(
@@ -218,12 +218,12 @@ def _require_key(folder: Path) -> None:
 
 def marks_in(path: Path) -> list[list[int]]:
     """Return the marks of the tables that a ledger knows."""
-    return _read(path).marks
+    return read(path).marks
 
 
 def summed_with(path: Path, name: str) -> bool:
     """Return whether the node was summed with the node that has this key."""
-    return any(name in group.peers for group in _read(path).groups)
+    return any(name in group.peers for group in read(path).groups)
 
 
 def leave(path: Path, name: str) -> None:
@@ -235,7 +235,7 @@ def leave(path: Path, name: str) -> None:
 
 def reopen(path: Path) -> None:
     """Tell a locked ledger that the copy of the rows is gone. Budgets and groups stay."""
-    book = _read(path)
+    book = read(path)
     book.reopened, book.runs = True, {}
     write(path, book)
 
@@ -245,7 +245,8 @@ def write(path: Path, book: Ledger) -> None:
     files.write(path, _KIND, book.packed(), {}, private=True)
 
 
-def _read(path: Path) -> Ledger:
+def read(path: Path) -> Ledger:
+    """Read the ledger in a file: an empty one if there is no file."""
     try:
         header, _ = files.read(path, _KIND, private=True)
         listed = header["groups"]

@@ -1,0 +1,79 @@
+"""`flower-pca spent`: what a node's ledgers have counted, and how much its rules allow."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from typing import Any, Final
+
+from flower_pca.base.errors import ConfigError
+from flower_pca.commands import common
+from flower_pca.commands.trust import config
+
+# What is counted, and the rule that limits it.
+_COUNTS: Final = {
+    "epsilon": "max_epsilon",
+    "columns": "max_columns",
+    "messages": "max_messages_ever",
+    "groups": "max_groups",
+    "lost members": "max_dropouts",
+}
+
+
+def add(commands: Any) -> None:
+    """Add the command to the parser."""
+    parser = common.parser(
+        commands, "spent", "say what of its limits over all runs a node has spent, by its ledgers", run
+    )
+    parser.add_argument(
+        "rules",
+        nargs="*",
+        metavar="RULE",
+        help="the node's --node-config, or a .toml file: memory-dir and the limits count, such as max-epsilon",
+    )
+
+
+def run(given: argparse.Namespace) -> int:
+    """Print what each ledger in the node's folder has counted, next to the node's limits."""
+    from flower_pca.clients.policy.rules import Rules
+    from flower_pca.clients.storage import folders, ledger
+    from flower_pca.dp.gaussian import epsilon_of
+
+    keys = config(given.rules)
+    partition = keys.pop("partition-id", None)
+    rules = Rules.of_node_config(keys)
+    groups, losses = rules.group_limits or (None, None)
+    limits = {name: getattr(rules, rule) for name, rule in _COUNTS.items()} | {"groups": groups, "lost members": losses}
+    limits = {name: most for name, most in limits.items() if most is not None}
+    if not limits:
+        raise ConfigError(
+            "These rules limit nothing over all runs, so nothing is spent. Give the node-config of the node, for "
+            "example \"memory-dir='/var/lib/pca' max-epsilon=1.0 max-delta=1e-6\"."
+        )
+    own = folders.ledger_file(rules.memory_dir, folders.data_of(rules.data_name, partition))
+    found = {}
+    for path in sorted(own.parent.glob(folders.LEDGER.format("*"))):
+        book = ledger.read(path)
+        counted: dict[str, float] = {
+            "columns": book.columns,
+            "messages": book.answered,
+            "groups": len(book.groups),
+            "lost members": book.beyond + sum(len(group.missing) for group in book.groups),
+        }
+        if rules.max_delta is not None:
+            counted["epsilon"] = epsilon_of(math.sqrt(book.spent), rules.max_delta)
+        found[path.name] = {name: {"spent": counted[name], "limit": most} for name, most in limits.items()}
+    if given.json:
+        common.print_json({"folder": str(own.parent), "ledgers": found})
+        return 0
+    if not found:
+        sys.stdout.write(f"There is no ledger in {own.parent}, so nothing is spent.\n")
+    for name, counts in found.items():
+        sys.stdout.write(f"{name}\n")
+        for what, said in counts.items():
+            at = ""
+            if what == "epsilon":
+                at = f" at delta {rules.max_delta:g}"
+            sys.stdout.write(f"  {what}: {said['spent']:.4g} of {said['limit']:g}{at}\n")
+    return 0

@@ -1,0 +1,51 @@
+"""`flower-pca spent` prints what a node's ledgers have counted, next to the limits of its rules."""
+
+import json
+
+import numpy as np
+import pytest
+from dishonest import Node, Sums, signed
+
+from flower_pca import cli
+from flower_pca.dp.gaussian import delta_of, noise_of
+
+pytestmark = pytest.mark.usefixtures("home")
+
+X = np.random.default_rng(3).standard_normal((60, 6))
+NOISED = {"Z": np.eye(6)[:, :1], "dp.clip": 1.0, "dp.noise": 8.0, "dp.budget": noise_of(1.0, 1e-6) ** 2}
+PRIVATE = "max-epsilon=1.0 max-delta=1e-6"
+
+
+def printed(capsys, *words):
+    assert cli.main(["spent", *words]) == 0
+    return capsys.readouterr().out
+
+
+def test_it_prints_the_epsilon_of_all_answers_together(tmp_path, capsys):
+    config = f"memory-dir='{tmp_path}' partition-id=0 {PRIVATE}"
+    assert printed(capsys, config) == f"There is no ledger in {tmp_path}, so nothing is spent.\n"
+    for run in range(3):
+        Node(0, X, memory_dir=tmp_path, max_epsilon=1.0, max_delta=1e-6).ask("ssi", NOISED, run=f"{run}")
+    (counts,) = json.loads(printed(capsys, config, "--json"))["ledgers"].values()
+    # Three answers, each with noise of eight times the clip, are one with a mu of the root of 3 / 64.
+    assert abs(delta_of(np.sqrt(3.0) / 8.0, counts["epsilon"]["spent"]) - 1e-6) < 1e-12
+    line = f"  epsilon: {counts['epsilon']['spent']:.4g} of 1 at delta 1e-06\n"
+    assert printed(capsys, config) == f"flower_pca-ledger-0.npz\n{line}"
+
+
+def test_it_prints_every_limit_that_the_rules_set(tmp_path, capsys):
+    limits = {"max_columns": 50, "max_messages_ever": 30, "max_groups": 2, "max_dropouts": 1}
+    nodes = signed(tmp_path, [X, X[::-1] + 1.0, X - 1.0], **limits)
+    sums = Sums(nodes)
+    sums.product(np.eye(6)[:, :2])
+    sums.product(np.eye(6)[:, :2], lost=[2])
+    words = " ".join(f"{name.replace('_', '-')}={most}" for name, most in limits.items())
+    out = printed(capsys, f"memory-dir='{tmp_path / 'memory'}' trusted-keys='/k' {words}")
+    assert out.startswith(
+        "flower_pca-ledger-0.npz\n  columns: 4 of 50\n  messages: 6 of 30\n  groups: 1 of 2\n  lost members: 1 of 1\n"
+    )
+
+
+def test_rules_that_limit_nothing_are_a_mistake(capsys):
+    assert cli.main(["spent", "min-rows=20"]) == 2
+    assert "These rules limit nothing over all runs, so nothing is spent." in capsys.readouterr().err

@@ -1,11 +1,10 @@
 """The checkpoint of a run. It is written with every message, and synced to the disk every few seconds.
 
-A sync to the disk may take longer than the message. Most messages are therefore written without a
-sync to a second file, NAME.newest, which survives the end of the process. If the machine stops, this
-file may be damaged, and the run continues from NAME, a few seconds behind. A basis that grows with
-every message is in a third file, NAME.columns, to which each message adds its columns. Nodes write what they must
-not forget (ledgers, budgets, secrets of masks) to their own disks before every answer. They refuse or
-charge a message that is asked again.
+A sync to the disk may take longer than the message. So most messages are written without a sync to a second file,
+NAME.newest, which survives the end of the process. If the machine stops, this file may be damaged, and the run
+continues from NAME, a few seconds behind. A basis that grows with every message is in a third file, NAME.columns, to
+which each message adds its columns. Nodes write what they must not forget (ledgers, budgets, secrets of masks) to their
+own disks before every answer. They refuse or charge a message that is asked again.
 """
 
 from __future__ import annotations
@@ -63,8 +62,8 @@ class Checkpoint:
             newest = self._read(self._newest)
             if newest[0].get(_MARK) == self._mark and newest[0].get(_COUNT, 0) > certain[0].get(_COUNT, 0):
                 return self._whole(*newest)
-        # There is none, it is of another run, or the machine has stopped before all of it was on the disk. From here on
-        # the run adds other columns than it speaks of.
+        # There is no such file, it belongs to another run, or the machine stopped before all of it was on the disk. The
+        # run now adds other columns than that file refers to.
         self._newest.unlink(missing_ok=True)
         return self._whole(*certain)
 
@@ -73,7 +72,7 @@ class Checkpoint:
         return files.read(path, self._kind, private=True)
 
     def _whole(self, header: dict[str, Any], arrays: dict[str, Array]) -> tuple[dict[str, Any], dict[str, Array]]:
-        """Return what was read, with the array that is in the file of columns."""
+        """Return what was read, with the array from the file of columns."""
         for name, place in header.get(_COLUMNS, {}).items():
             arrays[name] = self._columns.read(**place)
         self._count = int(header.get(_COUNT, 0))
@@ -87,7 +86,7 @@ class Checkpoint:
         whole = {**header, _MARK: self._mark, _COUNT: self._count}
         if growing is not None:
             Q = arrays[growing]
-            # Other columns may later take the place of those that the file on the disk speaks of.
+            # Other columns may later replace those that the file on the disk refers to.
             due = due or not self._columns.has_begun(Q)
             whole[_COLUMNS] = {growing: self._columns.write(Q, sync=due)}
             arrays = {name: a for name, a in arrays.items() if name != growing}
@@ -103,10 +102,10 @@ class Checkpoint:
 
 
 class _Columns:
-    """The file of an array to which columns are added, one after the other. Only new columns are written.
+    """The file of an array that grows by columns. Only new columns are written.
 
-    If the array is replaced by another one, the other one is written beside it, because the checkpoint on
-    the disk still speaks of the old one until the next checkpoint is there.
+    If another array replaces it, that array is written after it, because the checkpoint on the disk refers to the old
+    array until the next checkpoint is written.
 
     Parameters
     ----------
@@ -127,10 +126,10 @@ class _Columns:
         return first.ctypes.data == self._array.ctypes.data or np.array_equal(first, self._array)
 
     def write(self, Q: Array, *, sync: bool) -> dict[str, Any]:
-        """Write the columns that are new, and return where the array lies."""
+        """Write the new columns, and return where the array is."""
         known = self._array.nbytes
         if not known:
-            self.remove()  # What lies there is of another run, or a link that somebody has laid.
+            self.remove()  # The file there belongs to another run, or it is a link that somebody has placed.
         new = Q[:, self._array.shape[1] :]
         if not self.has_begun(Q):
             self._start = 0 if Q.nbytes <= self._start else self._start + known
@@ -146,7 +145,7 @@ class _Columns:
         return {"start": self._start, "shape": Q.shape, "check": self._check}
 
     def read(self, start: int, shape: tuple[int, int], check: int) -> Array:
-        """Read the array; DataError if not all of it is there."""
+        """Read the array. Raise DataError if it is incomplete."""
         d, m = shape
         packed = b""
         with contextlib.suppress(FileNotFoundError), open(self._path, "rb", opener=files.opener) as file:

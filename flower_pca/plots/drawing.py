@@ -30,7 +30,7 @@ def available(result: Result, shards: Shards = None) -> dict[str, Picture]:
 
 
 def with_rows(result: Result, shards: Shards | Mapping[str, Any]) -> tuple[Result, Shards]:
-    """The result and the rows of the clients that have rows, at new positions and under the names of before."""
+    """Return the result and the rows of the clients that have rows, at new positions under their old names."""
     rows = list(shards.values()) if isinstance(shards, Mapping) else shards
     if rows is None or not isinstance(result, PCAResult):
         return result, rows
@@ -54,7 +54,7 @@ def draw(result: Result, what: str, path: str | os.PathLike[str], *, shards: Sha
 
 
 def figure(result: Result, what: str, *, shards: Shards | Mapping[str, Any] = None) -> style.Figure:
-    """One of PICTURES, as a figure of matplotlib."""
+    """Return one of PICTURES as a matplotlib figure."""
     result, shards = with_rows(result, shards)
     picture, drawn = PICTURES[what], style.figure()
     if picture.rows and shards is not None and isinstance(result, PCAResult) and not knows_sites(result, len(shards)):

@@ -59,7 +59,7 @@ def write(
     if rows is not None and isinstance(shown, PCAResult) and not knows_sites(shown, len(rows)):
         rows = None
     if isinstance(shown, RobustResult) and rows is not None:
-        shown = with_parts(shown, rows)  # once, for all tables and pictures
+        shown = with_parts(shown, rows)  # once for all tables and pictures
     summary = result.summary()
     every = _names(shown, rows)
     parts = [

@@ -6,7 +6,7 @@ comparison, and the answer is the sum of the rows above a threshold. A node in a
 its rows once, independent of any message, and keeps T = (n, mu, C):
 
   mu  its own column means; C = sum (x - mu)(x - mu)', by blocks of rows less mu;
-  R   instead of C where there are fewer rows than columns: the triangular factor of the rows less mu, R'R = C.
+  R   instead of C if there are fewer rows than columns: the triangular factor of the rows less mu, R'R = C.
 
 All later answers are functions of the message and T. A missing value counts as the mean of its column (a
 deviation of 0). If a node lets a server choose the replacement, T has one more column for each column
@@ -36,9 +36,9 @@ from flower_pca.rows.measured import Measured
 from flower_pca.rows.whole_counts import WholeCounts
 from flower_pca.rows.whole_numbers import WholeRows
 
-# C Z for a block Z, of rows with these values in place of missing ones, or with their own means if they are None
+# C Z for a block Z, with these values in place of missing ones, or with own means if they are None.
 Product: TypeAlias = Callable[[Array, Array | None], Array]
-# what answers come from; with the product of rows without C
+# What answers come from, with the product of rows if there is no C.
 Source: TypeAlias = "tuple[Statistics, Product | None]"
 
 # Below this share of a column's squares, deviations are formed before they are multiplied.
@@ -48,34 +48,34 @@ _LARGEST: Final = 2**27  # entries of C or R
 # Rows stored by columns count alleles, and their products in whole numbers need no memory. On 585 x 60,000 counts such
 # a product with 12 columns takes .16 s, and .13 s with R, which takes 3.9 s and 281 MB once.
 _LARGEST_COUNTED: Final = 2**24  # entries of C or R of rows stored by columns
-_COLUMNS: Final = 64  # Sparse columns that are multiplied at a time.
+_COLUMNS: Final = 64  # sparse columns that are multiplied at a time
 _FILE: Final = "statistics of the rows"
 
 
 @dataclass(frozen=True)
 class Statistics:
-    """What is known of a client's rows before the first message, all in float64.
+    """What is known about a client's rows before the first message, in float64.
 
     Attributes
     ----------
     n : int
         The number of rows.
     mean : ndarray
-        mu, of the values that are there; 0 for a column that has none.
+        mu, the mean of the present values, or 0 for a column without values.
     seen : ndarray
-        How many values each column has.
+        The number of values in each column.
     peak : ndarray
         The largest |x| of each column.
     gaps : ndarray
-        The columns whose gaps have a column of their own in C or R, after those of the rows.
+        The columns whose missing values have a column of their own in C or R, after the columns of the rows.
     m2 : ndarray
         The squared deviations from the mean, by column.
     rest : ndarray
-        What rounding has left out of the mean: where that is far from 0, its last digits count.
+        The rounding error of the mean, which matters if the mean is far from 0.
     scatter : ndarray or None
-        C; or None where there is R, or only a product.
+        C, or None if there is R or only a product.
     factor : ndarray or None
-        R; or None.
+        R, or None.
     """
 
     n: int
@@ -152,7 +152,7 @@ class Statistics:
 
     @functools.cached_property
     def root(self) -> Array:
-        """A with A'A = C: R, or from C's eigenvectors with columns scaled to unit length."""
+        """Return A with A'A = C: R, or a root from C's eigenvectors with columns scaled to unit length."""
         if self.factor is not None:
             return self.factor[:, : self.d]
         assert self.scatter is not None
@@ -180,7 +180,7 @@ def of(data: LocalData, path: Path | None = None, *, gaps: bool) -> Source:
 
 
 def dense(data: LocalData, *, gaps: bool) -> Callable[[], Statistics] | None:
-    """Return what measures C or R of rows that have products in whole numbers, if these fit into a gigabyte."""
+    """Return a function that measures C or R, or None if they have more than `_LARGEST` entries."""
     every, places = data.all_columns.measured, data.places
     if min(every.n, every.d) * every.d > _LARGEST:
         return None
@@ -193,7 +193,7 @@ def dense(data: LocalData, *, gaps: bool) -> Callable[[], Statistics] | None:
 
 
 def of_parts(data: LocalData, *, gaps: bool) -> list[Source]:
-    """Return the same for each part of the rows, measured on first use and stored in no file."""
+    """Return statistics of each part of the rows, measured on first use and stored in no file."""
     rows = data.all_columns.measured
     parts = rows.once(("parts", gaps), lambda: [_source(part, data.who, None, gaps) for part in folds.parts(rows)])
     if data.places is None:
@@ -324,7 +324,7 @@ def _triangle(data: Measured, columns: Array, means: Array) -> tuple[Array, Arra
 
 
 def _sparse_scatter(data: Measured, columns: Array, mean: Array, means: Array) -> Array:
-    """C = S'S - n mu mu'; columns whose squares would cancel are centred beforehand."""
+    """Return C = S'S - n mu mu'. Columns whose squares would cancel are centered first."""
     from scipy import sparse
 
     S: Any = data.csr.astype(np.float64)
@@ -354,8 +354,8 @@ def _sparse_scatter(data: Measured, columns: Array, mean: Array, means: Array) -
 def recall(data: Measured, path: Path, *, gaps: bool) -> Statistics:
     """Return the statistics of these rows: from the node's file, or newly measured and written to it.
 
-    The file is valid while the fingerprint of the rows is the same. A restarted node therefore answers with
-    the same bits, and reads only this file.
+    The file is valid while the fingerprint of the rows is the same. So a restarted node answers with the same bits, and
+    reads only this file.
     """
     mark = [data.n, data.d, data.stored_dtype.str, data.fingerprint(), gaps]
     if (kept := _read(path, mark)) is not None:

@@ -1,32 +1,28 @@
-"""Changes of a subspace, told from what a stream is like while nothing happens.
+"""Detect changes of a subspace by comparing each step with the quiet part of a stream.
 
-How much a batch has outside of an older basis is told by lambda(j, i), the largest eigenvalue of
-the completed rows of step j outside the basis of step i, divided by the rows. One wild row makes it
-large, and spoils the basis that follows; so two batches are held against the two bases before both,
-and the least of
+Let lambda(j, i) be the largest eigenvalue of the completed rows of step j outside the basis of step i, divided by the
+number of rows. It measures how much of a batch lies outside an older basis. One wild row makes it large, and spoils the
+next basis, too. So two batches are compared with the two bases before both. The statistic of step j is the smallest of
 
     lambda(j-1, j-2), lambda(j-1, j-3), lambda(j, j-2), lambda(j, j-3)
 
-is the statistic of step j: large only if the rows have left for good. A change is told by the
-second batch that it is in. Where one of the four is more than 30 times the least, a wild row was in
-one of these batches and has spoiled the basis that completes the next: an eighth of the least
-counts.
+It is large only if the rows have moved for good. So a change is detected by the second batch after it. If one of the
+four values is more than 30 times the smallest, a wild row was in one of the batches and has spoiled the basis that
+completes the next batch. Then the statistic is an eighth of the smallest.
 
-What the statistic is like otherwise is learnt from the stream: its logarithms are kept, less those
-of (1 + sqrt(d/n))^2 / m, with which noise of batches of n rows outside of bases of m rows goes along.
-They are taken to fall off like an exponential on both sides of their median, so the statistic itself
-like a power of itself, which log-normal and lighter data stay below. The level is what a quiet step
-exceeds at `alarm_rate`: median + MAD / log 2 log(1 / (2 alarm_rate)), by the median of the distances
-from the median, MAD, which loud steps hardly move as long as they are few. An alarm begins a third
-above it. Below 15 steps there is no level: these are judged all together by the first one.
+The usual size of the statistic is learnt from the stream. Its logarithms are kept after subtracting the logarithm of (1
++ sqrt(d/n))^2 / m, to which noise is proportional for batches of n rows outside of bases of m rows. On both sides of
+their median, they are modeled as exponential. So the statistic itself has power-law tails, which are heavier than those
+of log-normal data. The level is what a quiet step exceeds at `alarm_rate`: median + MAD / log 2 log(1 / (2
+alarm_rate)). MAD is the median distance from the median, and a few loud steps hardly change it. An alarm begins a third
+above the level. With fewer than 15 steps there is no level. The first level judges all earlier steps together.
 
-If alarms come back every so many steps, a step is held against steps of its phase: see
-`tracking.season`.
+If alarms recur with a period, a step is compared with earlier steps of its phase: see `tracking.season`.
 
-After an alarm the first half of the steps in which none is looked for is left out. The others tell
-what the stream is like from then on: where it stays louder, it is held against the level of these,
-and once they are 15 they are all that is known, until it is again as it was. Else a sensor that is
-stuck would be a change again and again, and would leave the watch deaf.
+After an alarm there is a pause without alarms. Its first half is ignored. Later steps show what the stream is like from
+then on. If it stays louder, it is compared with the level of these steps. Once there are 15 of them, they replace
+everything known before, until the stream is as quiet as before. Otherwise a stuck sensor would raise alarms for ever,
+and real changes would go unnoticed.
 """
 
 from __future__ import annotations
@@ -41,41 +37,41 @@ from flower_pca.base.linalg import Array
 from flower_pca.tracking.season import Season
 from flower_pca.tracking.solver import Solver
 
-_LEAST: Final = 15  # steps from which a level is worked out
-_NEWEST: Final = 600  # steps that are kept of them
-# The least MAD, in logarithms, because data without noise has none.
+_LEAST: Final = 15  # steps that a level needs
+_NEWEST: Final = 600  # steps that are kept for the level
+# The smallest MAD, in logarithms, because data without noise has none.
 _FLATTEST: Final = 0.02
-_OLDER: Final = 3  # bases that a batch is held against
-# times the least that batches have outside: one of them was wild by itself
+_OLDER: Final = 3  # bases that a batch is compared with
+# If one value is so many times the smallest, a batch was wild.
 _WILD: Final = 30.0
-# above the level, in logarithms, an alarm begins: heavy tails pass it by little
+# An alarm begins so far above the level, in logarithms. Heavy tails exceed the level by little.
 _MARGIN: Final = 0.3
-# further above, in logarithms, for a step that is held against few of its phase, whose tail nobody knows
+# Further above, in logarithms, if a step is compared with few steps of its phase, whose tail is unknown.
 _SEASONAL: Final = 0.4
-# times the usual: what rows completed with the basis of a wild batch may have outside
+# After a wild batch, rows completed with its basis may have so many times the usual value outside.
 _SPOILED: Final = 8.0
-# steps after a change that tell what the stream is like from then on
+# steps after a change that show what the stream is like from then on
 _FEW: Final = 4
 
 
 @dataclass(frozen=True, kw_only=True)
 class StreamPosition:
-    """Where a stream stands when a step is judged.
+    """The position of a stream when a step is judged.
 
     Attributes
     ----------
     number : int
-        Of the step.
+        The number of the step.
     looks : bool
-        Whether a change is looked for.
+        Whether the step is tested for a change.
     since : int
-        Steps since the last one.
+        Steps since the last change.
     rate : float
-        Alarms in a quiet step.
+        The rate of false alarms per quiet step.
     pause : int
-        Steps after a change in which none is looked for.
+        Steps after a change that are not tested.
     floor : float
-        The logarithm that an alarm takes at least.
+        The lowest logarithm of an alarm.
     """
 
     number: int
@@ -90,8 +86,8 @@ class StreamPosition:
 class ChangeVerdict:
     """Whether a step is a change, and the level that it was compared with.
 
-    `level` is None until there is a level. `first` is True in the first step that has a level:
-    `judged` and `changes` then list steps up to this one.
+    `level` is None until there is a level. `first` is True in the first step that has a level. Then `judged` and
+    `changes` list steps up to this one.
     """
 
     level: float | None
@@ -108,15 +104,15 @@ class Quiet:
     Attributes
     ----------
     quiet : ndarray
-        Its logarithms, oldest first, for batches of any size.
+        The logarithms of the statistic, oldest first, without the effect of the batch size.
     waiting : tuple of int
         The numbers of these steps, while there is no level.
     after : ndarray or None
-        Its logarithms from the last alarm on; None once they are enough to tell what the stream is like.
+        The logarithms since the last alarm, or None once there were enough of them to know the stream.
     older : ndarray or None
-        What was known before a change has made the stream louder.
+        The `quiet` from before a change that made the stream louder.
     season : Season
-        Whether its alarms come back every so many steps.
+        The newest values, and the period of recurring alarms.
     """
 
     quiet: Array = field(default_factory=lambda: np.zeros(0))
@@ -126,17 +122,17 @@ class Quiet:
     season: Season = field(default_factory=Season)
 
     def level(self, rate: float) -> float | None:
-        """The logarithm that a quiet step exceeds at this rate; None while too few are known."""
+        """Return the logarithm that a quiet step exceeds at this rate, or None if too few steps are known."""
         if len(self.quiet) < _LEAST:
             return None
         return _exceeded(self.quiet, rate)
 
     def learnt(self, *values: float) -> Self:
-        """With quiet steps more."""
+        """Return the state with more quiet steps."""
         return replace(self, quiet=np.append(self.quiet, values)[-_NEWEST:])
 
     def judge(self, value: float, now: StreamPosition) -> tuple[ChangeVerdict, Self]:
-        """Whether a step with this logarithm is a change, and what is known after it."""
+        """Return whether a step with this logarithm is a change, and the state after it."""
         self = replace(self, season=self.season.with_step(now.number, value))
         level = self.level(now.rate)
         if level is None:
@@ -158,26 +154,28 @@ class Quiet:
         return ChangeVerdict(alarm + offset, False), known._as_it_was(now.rate)
 
     def _alarmed(self, value: float, number: int, level: float) -> Self:
-        """After an alarm. If it is one that comes back, all values that are kept are seen anew, by their phases."""
+        """Return the state after an alarm. If alarms recur, the effect of the phase is removed from all kept values."""
         season = self.season.with_alarm(number, level)
         if season.period == self.season.period:
             return replace(self, after=np.array([value]), season=season)
         return replace(self, quiet=season.without_it(), after=None, older=None, season=season)
 
     def _since_change(self, rate: float) -> float:
-        """The logarithm that an alarm takes at least, of a stream that stays as after a change."""
+        """Return the lowest logarithm of an alarm in a stream that stays as it was after the last change."""
         if self.after is None or len(self.after) < _FEW:
             return -np.inf
         return _exceeded(self.after, rate) + _MARGIN
 
     def _anew(self) -> Self:
-        """In the steps next to a change, of which nothing counts but the value of its alarm."""
+        """Return the state in the steps right after a change, which count for nothing."""
         if self.after is not None and len(self.after) <= 1:
             return self
         return replace(self, after=np.zeros(0))
 
     def _onward(self, after: Array, level: float) -> Self:
-        """With what the stream has been like since a change, once that is enough to say whether it is another."""
+        """Return the state with the values since a change, once there are enough to tell whether the stream stays
+        louder.
+        """
         if len(after) <= _LEAST:
             return replace(self, after=after)
         known = replace(self, after=None)
@@ -189,7 +187,7 @@ class Quiet:
         return known.learnt(*after)
 
     def _as_it_was(self, rate: float) -> Self:
-        """With what was known before the stream became louder, where it is so no more."""
+        """Return the earlier state if the stream is as quiet as before it became louder."""
         newest = self.quiet[-_LEAST:]
         if self.older is None:
             return self
@@ -201,14 +199,14 @@ class Quiet:
         return replace(before, quiet=quiet[-_NEWEST:])
 
     def _first(self, now: StreamPosition) -> tuple[ChangeVerdict, Self]:
-        """The verdict on a step that is learnt from; with the first level all are judged."""
+        """Return the verdict on a step while there is no level. The first level judges all earlier steps."""
         level = self.level(now.rate)
         if level is None:
             return ChangeVerdict(None, False), self
         alarm = max(level + _MARGIN, now.floor)
         judged, changes = list[int](), list[int]()
         for number, value in zip(self.waiting, self.quiet, strict=True):
-            # The start counts as a change, after which the stream has to settle as well.
+            # The start counts as a change, after which the stream has to settle, too.
             following = max(changes, default=0) + now.pause
             if number >= following:
                 judged.append(number)
@@ -225,16 +223,16 @@ class Quiet:
 
 @dataclass(frozen=True)
 class Baseline:
-    """What the newest steps have left, for the statistic of the whole subspace.
+    """The bases of the newest steps, for the statistic of the whole subspace.
 
     Attributes
     ----------
     bases : tuple of ndarray
-        Those of the newest steps, newest first.
+        The bases of the newest steps, newest first.
     rows : tuple of int
-        How many rows these are from.
+        The number of rows that each basis comes from.
     before : tuple of float
-        What the step before has had outside of the bases before it, newest first.
+        What the previous step had outside the bases before it, newest first.
     """
 
     bases: tuple[Array, ...] = ()
@@ -242,7 +240,7 @@ class Baseline:
     before: tuple[float, ...] = ()
 
     def statistic(self, outside: tuple[float, ...]) -> float | None:
-        """The statistic of the step that has this outside of `bases`; None while too few came before it."""
+        """Return the statistic of a step with this outside of `bases`, or None if too few steps came before."""
         if len(outside) < _OLDER or len(self.before) < _OLDER - 1:
             return None
         four = (*self.before[: _OLDER - 1], *outside[1:])
@@ -251,7 +249,7 @@ class Baseline:
         return min(four)
 
     def usual(self, rows: int) -> float:
-        """The logarithm of what noise in a batch of so many rows is in proportion to."""
+        """Return the logarithm to which noise in a batch of so many rows is proportional."""
         if len(self.rows) < _OLDER:
             return 0.0
         batch, basis, d = max(rows, self.rows[0], 1), max(*self.rows[1:], 1), len(self.bases[0])
@@ -259,10 +257,12 @@ class Baseline:
         return float(entries - np.log(basis))
 
     def onward(self, basis: Array, outside: tuple[float, ...], rows: int) -> Baseline:
-        """After a step with this basis. A step with too few rows is passed over, as the basis has not moved in it.
+        """Return the state after a step with this basis.
 
-        Else a change while all clients are away would be none: after three such steps nothing older
-        would be known.
+        A step with too few rows is ignored, because its basis is unchanged.
+
+        Otherwise a change while all clients are away would be missed: after three such steps nothing older would be
+        known.
         """
         if self.bases and not outside:
             return self
@@ -271,7 +271,7 @@ class Baseline:
 
 
 def outside(solver: Solver, bases: tuple[Array, ...]) -> tuple[float, ...]:
-    """The largest eigenvalue outside of each of these subspaces, as the solver knows it."""
+    """Return the largest eigenvalue outside each of these subspaces, as far as the solver knows it."""
     if not bases:
         return ()
     vectors, values = solver.ritz_pairs()
@@ -280,7 +280,7 @@ def outside(solver: Solver, bases: tuple[Array, ...]) -> tuple[float, ...]:
 
 
 def _exceeded(quiet: Array, rate: float) -> float:
-    """What such logarithms exceed at this rate, if they fall off like an exponential on both sides."""
+    """Return the value that logarithms exceed at this rate, if both their tails are exponential."""
     median = float(np.median(quiet))
     spread = max(float(np.median(np.abs(quiet - median))), _FLATTEST)
     return median + spread / float(np.log(2.0)) * float(np.log(0.5 / rate))

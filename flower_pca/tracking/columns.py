@@ -1,28 +1,25 @@
-"""What each batch says of single columns and directions, beside that of the subspace.
+"""Statistics of single columns and directions, in addition to the subspace.
 
-Asked for by `monitor`. With the first message of a step clients then send three sums over the rows
-of their batch for each of the d columns: how many entries were observed, their sum, and their
-squares. That is 3 d numbers a step beside the d (r + 2) of every message, for any number of rows.
-What is of directions the products tell at no cost. All are sums: masks hide those of single
-clients.
+The setting `monitor` turns them on. With the first message of a step, clients then send three sums over the rows of
+their batch for each of the d columns: the number of observed entries, their sum and their squares. These are 3 d
+numbers per step, for any number of rows, in addition to the d (r + 2) of every message. Directions cost nothing,
+because the products already describe them. All figures are sums, so masks hide those of single clients.
 
 | statistic | of          | in batch t, compared with step s                                               |
 | --------- | ----------- | ------------------------------------------------------------------------------ |
-| up, down  | column j    | log v(t, j) / v(s, j), with v the variance within the batch: a stuck sensor's  |
-|           |             | is 0, that of one in another unit is some other                                |
+| up, down  | column j    | log v(t, j) / v(s, j), with v the variance within the batch. A stuck sensor    |
+|           |             | has v = 0, and another unit changes v.                                         |
 | lost,     | direction a | log a'P'C(t)Pa / n(t) against log a'La, with P the basis of step s and L its   |
-| louder    | of basis s  | values by the row, where it is furthest below, or above: Hotelling's T2        |
+| louder    | of basis s  | values per row, where it is farthest below, or above: Hotelling's T2           |
 
-As of the whole subspace, batches t - 1 and t are compared with steps t - 2 and t - 3, all four
-ways, and the least of these counts: one batch by itself is no change, and what drifts or swings
-slowly is none either. Nor is a variance that a column has had in two batches before, once it has
-come back to such a one twice: what is rare is in some batches and not in others, while a sensor
-that is mended has come back once. What has been is forgotten by 2 % a step. What few rows vary by is
-taken off before.
+As for the subspace, batches t - 1 and t are compared with steps t - 2 and t - 3 in all four pairs, and the smallest
+value counts. So a single wild batch is no change, and neither is a slow drift or swing. A column that alternates is no
+change either: a variance that it has had in two batches before is ignored once the column has returned to such a
+variance twice. A sensor that is repaired returns only once. Earlier variances are forgotten by 2 % per step. The
+variation that few rows cause is subtracted first.
 
-Named are the columns of which a change of each kind is most, for SPE those of what both batches have
-outside of the basis before them; and, where single clients are known, those whose own figures have
-moved.
+A change names the columns with the largest values of its kind. For SPE, these are the columns of what both batches have
+outside the basis before them. If single clients are seen, it names the clients whose own figures have moved.
 """
 
 from __future__ import annotations
@@ -38,43 +35,43 @@ from flower_pca.base.linalg import Array
 from flower_pca.tracking.batch import COUNTS
 from flower_pca.tracking.solver import Solver
 
-NAMED: Final = 5  # columns of one kind that are named, and sites
-FIGURES: Final = 4 * NAMED  # The figures of a step: columns by kind of change, and sites. -1 stands for none.
-RISE: Final = float(np.log(4.0))  # The least logarithms of a change that is worth a word.
+NAMED: Final = 5  # columns that are named for each kind, and sites
+FIGURES: Final = 4 * NAMED  # The named columns by kind, and the named sites of a step, padded with -1.
+RISE: Final = float(np.log(4.0))  # The smallest logarithms of a change that is worth reporting.
 FALL: Final = float(np.log(10.0))
-_BEFORE: Final = 3  # steps that a batch is compared with, the one before included
+_BEFORE: Final = 3  # steps that a batch is compared with, including the previous one
 _EXACT: Final = 1e-12  # Rounding leaves this share of a column's mean square in a variance that is 0.
-_PART: Final = 0.5  # What has this share of the largest figure is named beside it.
-_WORTH: Final = np.log(1.5)  # The figures of a site have to move by this much for it to be named.
-_RETURNS: Final = 2  # From so many returns to an earlier variance on, a column is known to come and go.
-_FORGET: Final = 0.02  # The logarithms between which a column has been move inwards by this share with a step.
+_PART: Final = 0.5  # A column with this share of the largest value is named, too.
+_WORTH: Final = np.log(1.5)  # A site is named if its figures move by at least this much.
+_RETURNS: Final = 2  # A column that has returned so often to an earlier variance is known to alternate.
+_FORGET: Final = 0.02  # The bounds of a column's logarithms move inwards by this share per step.
 _TINY: Final = float(np.finfo(float).tiny)
 
 
 @dataclass(frozen=True)
 class Columns:
-    """What is known of columns and directions; of each of these the newest first.
+    """What is known about columns and directions, newest first.
 
     Attributes
     ----------
     columns : tuple of ndarray
-        Of the steps before, the logarithm of v and the entries of each column, (2, d).
+        For each earlier step, the logarithm of v and the number of entries of each column, (2, d).
     been : ndarray of shape (2, d)
-        Between what each column's logarithm of v has been in two steps in a row.
+        The range of each column's logarithm of v over pairs of steps in a row.
     returns : ndarray of shape (d,)
-        How often each column has leapt to where it had been.
+        How often each column has jumped back to an earlier variance.
     sizes : tuple of ndarray
-        The values of their bases, by the row.
+        The values of the bases of these steps, per row.
     rows : tuple of int
-        How many rows these are from.
+        The number of rows of these steps.
     sites : tuple of ndarray
-        The place in `clients`, the misfit and the energy by the row of each client, (clients, 3).
+        For each client its position in `clients`, its misfit and its energy per row, (clients, 3).
     clients : tuple of int
-        All that have been seen.
+        All clients seen so far.
     falls, rises : tuple of float
-        How far the step before was below and above the values of the bases before it.
+        How far the previous step was below and above the values of the bases before it.
     outside : ndarray of shape (d,)
-        The squares of each column that it had outside of the basis two steps before it, by the row.
+        The squares of each column that the previous step had outside the basis two steps earlier, per row.
     """
 
     columns: tuple[Array, ...] = ()
@@ -91,22 +88,22 @@ class Columns:
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """What is known of the batch of a step.
+    """What is known about the batch of a step.
 
     Attributes
     ----------
     seen, sums, squares : ndarray of shape (d,)
-        Of the entries of each column.
+        Number, sum and sum of squares of the observed entries of each column.
     solver : Solver
-        What is known of C.
+        The solver, which knows products of C.
     bases : tuple of ndarray
-        Those of the steps before, newest first.
+        The bases of the previous steps, newest first.
     values : ndarray
         The eigenvalues of C.
     rows : int
-        Those of the batch.
+        The number of rows of the batch.
     each : mapping
-        What single clients have counted.
+        The counts of single clients.
     """
 
     seen: Array
@@ -119,7 +116,7 @@ class Batch:
     each: Mapping[int, tuple[float, ...]]
 
     def columns(self) -> Array:
-        """The logarithm of the variance of each column, and its entries, (2, d)."""
+        """Return the logarithm of the variance of each column, and its number of entries, (2, d)."""
         count = np.maximum(self.seen, 1.0)
         mean_square = np.maximum(self.squares, 0.0) / count
         variance = mean_square - (self.sums / count) ** 2
@@ -127,7 +124,7 @@ class Batch:
         return np.stack([np.log(np.maximum(variance, least) + _TINY), self.seen])
 
     def sites(self, clients: tuple[int, ...]) -> Array:
-        """The place among these, the misfit and the energy by the row of each client that has rows, (clients, 3)."""
+        """Return for each client with rows its position, its misfit and its energy per row, (clients, 3)."""
         rows, misfit, energy = (COUNTS.index(name) for name in ("rows", "misfit", "energy"))
         lines = [
             (clients.index(client), counts[misfit] / counts[rows], counts[energy] / counts[rows])
@@ -151,7 +148,7 @@ def look(known: Columns, batch: Batch) -> tuple[dict[str, float], Array, Columns
     if min(len(known.columns), len(known.falls), len(inside)) == _BEFORE:
         up, down, returns = _apart(columns, known)
         few = min(batch.rows, *known.rows)
-        # Of as few rows as components, or fewer, no logarithm could be taken.
+        # With as few rows as components, or fewer, some logarithm would be of 0.
         rough = -2.0 * np.log(max(1.0 - np.sqrt(len(batch.values) / few), 0.1))
         fall, rise = (min(*old[:2], *new[1:]) - rough for old, new in ((known.falls, falls), (known.rises, rises)))
         found = {"up": float(up.max()), "down": float(down.max()), "lost": fall, "louder": rise}
@@ -182,20 +179,20 @@ def look(known: Columns, batch: Batch) -> tuple[dict[str, float], Array, Columns
 
 
 def _parts(batch: Batch, P: Array) -> tuple[Array, Array]:
-    """F with C = F F' as far as it is known, and P'F."""
+    """Return F with C = F F', as far as it is known, and P'F."""
     vectors, values = batch.solver.ritz_pairs()
     scaled = vectors * np.sqrt(np.maximum(values, 0.0))
     return scaled, P.T @ scaled
 
 
 def _squares_outside(scaled: Array, inside: Array, P: Array) -> Array:
-    """The diagonal of (I - PP')C(I - PP')."""
+    """Return the diagonal of (I - PP')C(I - PP')."""
     rest = scaled - P @ inside
     return np.asarray(np.einsum("ij,ij->i", rest, rest))
 
 
 def _inside(scaled: Array, inside: Array, size: Array, rows: int) -> tuple[float, float, Array, Array]:
-    """How far P'CP is below and above the values of P, in logarithms, and where."""
+    """Return how far P'CP is below and above the values of P, in logarithms, and in which directions."""
     root = np.sqrt(np.maximum(size, _TINY))
     half = inside / root[:, None] / np.sqrt(rows)
     values, W = linalg.eigh_descending(half @ half.T)
@@ -204,15 +201,15 @@ def _inside(scaled: Array, inside: Array, size: Array, rows: int) -> tuple[float
 
 
 def _apart(columns: Array, known: Columns) -> tuple[Array, Array, Array]:
-    """The least rise and the least fall of each column over the four comparisons, less what few entries vary by.
+    """Return the smallest rise and fall of each column over the four comparisons, and its number of returns.
 
-    A column that has returned often enough rises and falls from all that it has been. Last, how
-    often each has.
+    The variation that few entries cause is subtracted. A column that has returned often enough is compared with all
+    variances that it has had.
     """
     newer = np.stack([columns, known.columns[0]])
     older = np.stack(known.columns[1:])
     entries = np.concatenate([newer, older])[:, 1].min(axis=0)
-    # there is no variance of one entry
+    # A single entry has no variance.
     deviation = np.sqrt(2.0 / np.maximum(entries, 1.0))
     slack = np.where(entries > 1.0, 2.0 * deviation, np.inf)
     lowest = newer[:, 0].min(axis=0)
@@ -233,7 +230,7 @@ def _apart(columns: Array, known: Columns) -> tuple[Array, Array, Array]:
 
 
 def _been(known: Columns) -> Array:
-    """Between what each column's logarithm of v has been for two steps, those before this step the newest."""
+    """Return the range of each column's logarithm of v over pairs of earlier steps."""
     if len(known.columns) < 2:
         return known.been
     logs, entries = np.stack(known.columns[:2], axis=1)
@@ -241,19 +238,19 @@ def _been(known: Columns) -> Array:
     pair = np.where(entries.min(axis=0) > 1.0, ends, np.nan)
     if not known.been.size:
         return pair
-    # `fmin` and `fmax` pass over the NaN of steps that have no variance.
+    # `fmin` and `fmax` ignore the NaN of steps without a variance.
     return np.stack([np.fmin(pair[0], known.been[0] + _FORGET), np.fmax(pair[1], known.been[1] - _FORGET)])
 
 
 def _most(sizes: Array) -> Array:
-    """The columns of which there is most, largest first, -1 after the last."""
+    """Return the columns with the largest values, largest first, padded with -1."""
     order = np.argsort(-sizes, kind="stable")[:NAMED]
     least = _PART * sizes[order[0]]
     return _in_line(order[sizes[order] >= least])
 
 
 def _moving_sites(sites: Array, before: tuple[Array, ...]) -> Array:
-    """The places of the clients whose misfit or energy has moved most, the same way in all four comparisons."""
+    """Return the clients whose misfit or energy has moved most, in the same direction in all four comparisons."""
     tables = [{int(line[0]): np.log(line[1:] + _TINY) for line in step} for step in (sites, *before)]
     there = [client for client in tables[0] if all(client in table for table in tables)]
     if not there:

@@ -1,4 +1,4 @@
-"""The panel of a tracker: every statistic that is watched, judged by one rule, and the changes that they show.
+"""The panel of a tracker: all statistics of a stream, one rule to judge them, and the changes that they show.
 
 | statistic      | a change of | rate of alarms | least factor |
 | -------------- | ----------- | -------------- | ------------ |
@@ -6,11 +6,11 @@
 | up, down       | column      | a fifth of it  | 4, 10        |
 | lost, louder   | T2          | a fifth of it  | 4            |
 
-`outside` is that of the whole subspace: see `tracking.change`, which has the rule too. The others are of
-columns and directions, and are there with `monitor`: see `tracking.columns`. A step is a change if one of
-the statistics says so, and its reason is what all of these are of.
+`outside` is the statistic of the whole subspace: see `tracking.change`, which also has the rule. The other statistics
+are about columns and directions, and need `monitor`: see `tracking.columns`. A step is a change if one of the
+statistics says so. Its reasons are the kinds of all statistics that do.
 
-A statistic has no level in its first steps. In the step that has the first one, all of them are judged.
+A statistic has no level in its first steps. The step with the first level judges all of them.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from flower_pca.tracking.change import Baseline, ChangeVerdict, Quiet, StreamPos
 from flower_pca.tracking.columns import Batch, Columns
 from flower_pca.tracking.season import Season
 
-SPE, COLUMN, T2 = 1, 2, 4  # what a change is of, to be added up
+SPE, COLUMN, T2 = 1, 2, 4  # kinds of change, which add up
 REASONS: Final = {SPE: "SPE", COLUMN: "column", T2: "T2"}
-_SAME: Final = 3  # steps between two statistics that tell of one change
+_SAME: Final = 3  # Two statistics show the same change if their steps are at most this far apart.
 _NOTHING: Final = 1e-10  # Below this share of the mean square of a row, nothing counts as outside.
 _TINY: Final = float(np.finfo(float).tiny)
 _OUTSIDE: Final = "outside"
@@ -37,7 +37,7 @@ _OUTSIDE: Final = "outside"
 
 @dataclass(frozen=True)
 class _Watched:
-    """A statistic: what its changes are of, how many share the rate of alarms, and the least logarithm of an alarm."""
+    """A statistic: the kind of its changes, how many statistics share the alarm rate, and its lowest alarm."""
 
     kind: int
     shared: float = 1.0
@@ -55,11 +55,11 @@ _WATCHED: Final = {
 
 @dataclass(frozen=True)
 class Hindsight:
-    """What the step `number`, the newest in which a statistic had its first level, has shown of those before it.
+    """What step `number`, the newest in which a statistic got its first level, shows about earlier steps.
 
-    `judged` are the steps whose subspace was judged then, and `level` is what all of them were held against.
-    `changes` are all steps that were found to be changes later, `kinds` what they are of, and `new` those of them
-    that this step has shown.
+    `judged` are the steps whose subspace was judged then, and `level` is the level they were compared with. `changes`
+    are all steps that turned out to be changes, `kinds` are their kinds, and `new` are the changes that this step has
+    shown.
     """
 
     number: int = -1
@@ -70,9 +70,9 @@ class Hindsight:
     new: tuple[int, ...] = ()
 
     def with_changes(self, number: int, found: Mapping[int, int], known: Collection[int]) -> Hindsight:
-        """Return what is known after step `number`, which has `found` changes: their kinds by step.
+        """Return the state after step `number`, which shows the `found` changes: their kinds by step.
 
-        A change next to another one, or to one of those `known` when they happened, is the same.
+        A change close to another one, or to a `known` one, counts as the same.
         """
         kinds, new = dict(zip(self.changes, self.kinds, strict=True)), list[int]()
         for step, kind in sorted(found.items()):
@@ -88,9 +88,9 @@ class Hindsight:
 
 @dataclass(frozen=True)
 class Finding:
-    """What a step shows: the statistic of its subspace and the level if it has one, and the change if it is one.
+    """What a step shows: the statistic of its subspace, its level if it has one, and the change if it is one.
 
-    `kind` is what it is a change of, added up; 0 for none. `named` are columns by kind, and places of clients.
+    `kind` is the sum of its kinds, or 0. `named` are columns by kind, and positions of clients.
     """
 
     statistic: float = np.nan
@@ -101,20 +101,20 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True)
 class Moment(StreamPosition):
-    """A step that is over, as a detector sees it.
+    """A finished step, as a detector sees it.
 
     Attributes
     ----------
     outside : tuple of float
-        What its batch has outside of the bases before, newest first.
+        What its batch has outside the previous bases, newest first.
     basis : ndarray
-        The one that it ends with; rows: those of its batch.
+        The basis that it ends with.
     size : float
         The mean square of a row.
     known : tuple of int
-        The steps before that were changes when they were over.
+        The earlier steps that were changes when they were over.
     batch : Batch or None
-        What the step has told of columns and directions, if it has.
+        What is known about columns and directions of the step, if it is.
     """
 
     outside: tuple[float, ...]
@@ -127,18 +127,18 @@ class Moment(StreamPosition):
 
 @dataclass(frozen=True)
 class Panel:
-    """What is known of a stream: what its newest steps have left, and what each statistic is like.
+    """What is known about a stream: the bases of its newest steps, and the quiet behavior of each statistic.
 
     Attributes
     ----------
     baseline : Baseline
-        What the newest steps have left of the subspace.
+        The bases of the newest steps.
     columns : Columns or None
-        What is known of columns and directions, where these are monitored.
+        What is known about columns and directions, if they are monitored.
     levels : dict
-        What each statistic is like while nothing happens.
+        The quiet behavior of each statistic.
     hindsight : Hindsight
-        The changes that were found later.
+        The changes that were found by a later step.
     """
 
     baseline: Baseline = field(default_factory=Baseline)
@@ -148,16 +148,16 @@ class Panel:
 
     @property
     def seasons(self) -> list[Season]:
-        """What is known of alarms that come back, of each statistic."""
+        """What is known about recurring alarms, for each statistic."""
         return [self.levels[name].season for name in _WATCHED if name in self.levels]
 
     def judge(self, now: Moment) -> tuple[Finding, Panel]:
-        """Return what a step shows, by levels that are learnt from the stream, and what is known after it."""
+        """Return what a step shows by levels that are learnt from the stream, and the panel after it."""
         found, named, of_columns = dict[str, float](), columns.nobody(), self.columns
         statistic = self.baseline.statistic(now.outside)
         nothing, usual = _NOTHING * now.size, self.baseline.usual(now.rows)
         if statistic is not None:
-            # Over a channel noise may take the statistic below 0.
+            # Noise of a channel may take the statistic below 0.
             found[_OUTSIDE] = float(np.log(max(statistic, 0.0) + max(nothing, _TINY))) - usual
         if self.columns is not None and now.batch is not None:
             more, named, of_columns = columns.look(self.columns, now.batch)
@@ -191,7 +191,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Detector:
-    """What counts as a change: see `Tracker` for its settings."""
+    """The rule for changes. `Tracker` documents its settings."""
 
     detect: bool
     threshold: float | None
@@ -200,11 +200,11 @@ class Detector:
 
     @property
     def learns(self) -> bool:
-        """Whether the level of an alarm comes from the stream."""
+        """Whether the alarm level comes from the stream."""
         return self.detect and self.threshold is None
 
     def judge(self, panel: Panel, now: Moment) -> tuple[Finding, Panel]:
-        """Return what a step shows, and what is known of the stream after it."""
+        """Return what a step shows, and the panel after it."""
         if self.learns:
             return panel.judge(now)
         if not now.outside:

@@ -1,7 +1,7 @@
-"""What a run of steps has found so far, and where it stands.
+"""The state of a tracking run: what it has found so far, and what comes next.
 
-`TrackState` is the state of the stage: the step under way with its solver and its probe, and the
-record of the finished ones. It is frozen, like every state; `Tracker.server` makes the next one.
+`TrackState` is the state of the stage: the current step with its solver and its probe, and the record of finished
+steps. It is immutable, like every state. `Tracker.server` makes the next one.
 """
 
 from __future__ import annotations
@@ -24,19 +24,18 @@ from flower_pca.tracking.solver import Solver
 FIGURES: Final = (  # The figures of a step, by name.
     "rows", "residual", "deficient", "outliers", "missing", "statistic", "level", "changed", "misfit", "beyond",
 )  # fmt: skip
-_TOTALS: Final = ("rows", "deficient", "outliers", "changed")  # The figures that are added up.
+_TOTALS: Final = ("rows", "deficient", "outliers", "changed")  # figures that are added up over steps
 # products of the power method on what lies outside the old subspace
 _PROBES: Final = 15
 
 
 @dataclass(frozen=True)
 class Step:
-    """What a finished step leaves: its basis, the Ritz values of the sum, and figures of the batch.
+    """The record of a finished step: its basis, the Ritz values of the sum, and figures of the batch.
 
-    `level` is what the statistic of a change was held against, `misfit` the mean square of what the
-    old basis leaves of a row, `beyond` the largest eigenvalue that it leaves, by the row; NaN where
-    they are not known. With `monitor` there are the `kind` of the change, and the columns and sites
-    that are `named`: see `tracking.panel`.
+    `level` is the alarm level of the statistic, `misfit` the mean square of what the old basis leaves of a row,
+    `beyond` the largest eigenvalue per row outside the old basis. They are NaN if they are not known. With `monitor`,
+    there are the `kind` of the change, and the `named` columns and sites: see `tracking.panel`.
     """
 
     basis: Array
@@ -55,7 +54,7 @@ class Step:
     named: Array = field(default_factory=lambda: np.zeros(0))
 
     def line(self) -> Array:
-        """All of it in one row of numbers."""
+        """Return the step as one row of numbers."""
         figures = [float(getattr(self, name)) for name in FIGURES]
         if len(self.named):
             figures += [float(self.kind), *self.named]
@@ -63,7 +62,7 @@ class Step:
 
     @classmethod
     def of(cls, line: Array, r: int, *, monitored: bool = False) -> Step:
-        """The step that `line` has written, of r components."""
+        """Restore a step of r components from the row of numbers that `line` returned."""
         more = 0
         if monitored:
             more = 1 + NAMED
@@ -90,58 +89,58 @@ class Step:
 
 @dataclass(frozen=True)
 class TrackState:
-    """Where a run of steps stands.
+    """The state of a tracking run.
 
     Attributes
     ----------
     r, seed : int
-        What is wanted, and the seed of random columns.
+        The number of components, and the seed of random columns.
     steps : int or None
-        Steps to take; None for as many as there is data for.
+        The number of steps to take, or None to continue as long as there are rows.
     step, lap : int
-        The step under way, and how often its batch has been completed before.
+        The current step, and how often its batch has been completed already.
     P : ndarray or None
-        The basis that the batch is completed with; None before the first.
+        The basis that completes the batch, or None before the first basis.
     solver : Solver or None
-        The eigenvectors of the completed batch so far; None before the first answer of a first step.
+        The eigenvectors of the completed batch so far, or None before the first answer of a first step.
     probe : Solver or None
-        The power method on what lies outside P, where the step asks for it.
+        The power method on what lies outside P, if the step needs it.
     summed : bool
-        Whether nothing but sums can be had, as under masks: clients are then told how many columns there are.
+        Whether only sums are available, as under masks. Clients then receive the number of columns.
     d : int
-        Columns, where clients are told them with the first message of a first step; else 0.
+        The number of columns that clients receive with the first message of a first step, else 0.
     sums : dict
-        Counts of the batch, once it has been answered for.
+        The counts of the batch, once there was an answer.
     clients : tuple of int
-        Who answered the newest message.
+        The clients that answered the newest message.
     each : dict
-        What each of them has counted, in the order of `batch.COUNTS`; {} where only sums can be had.
+        The counts of each of them, in the order of `batch.COUNTS`. {} if only sums are available.
     over : int
-        The number of the step that this run has finished last, among those recorded; -1 before it has.
+        The number in the record of the step that finished last, or -1 before the first one.
     record : tuple of Step
         The newest of the finished steps, at most `keep`.
     keep : int
-        How many are kept.
+        How many finished steps are kept.
     gone : int
-        How many were finished before them.
+        How many finished steps are no longer kept.
     totals : dict
         Sums over all finished steps.
     detecting : bool
-        Whether a change is looked for.
+        Whether the step is tested for a change.
     since : int
         Steps since the last change, or the start.
     outside : tuple of float
-        The largest eigenvalue of the step under way outside of the bases before, newest first, by the row.
+        The largest eigenvalue of the current step outside each previous basis, newest first, per row.
     panel : Panel
-        What is known of the stream, where the level of an alarm comes from the stream.
+        What is known about the stream, if the alarm level comes from the stream.
     by_column : ndarray of shape (3, d) or None
-        The sums of `batch.BY_COLUMN` of the step under way, once they have come.
+        The sums of `batch.BY_COLUMN` for the current step, once they have arrived.
     untold : bool
-        Whether a client could not say, in the step before, if another one would follow.
+        Whether a client could not say, in the previous step, if another step would follow.
     ended : bool
-        Whether there is nothing left to do.
+        Whether the run is over.
     closing : bool
-        Whether the last message, which brings clients the last basis, is due or answered.
+        Whether the last message, which brings clients the last basis, is due or has been answered.
     """
 
     r: int
@@ -173,7 +172,7 @@ class TrackState:
 
     @property
     def columns(self) -> int:
-        """The number of columns, where it is known; else 0."""
+        """The number of columns, or 0 if it is not known."""
         if self.P is not None:
             return len(self.P)
         if self.solver is None:
@@ -182,46 +181,46 @@ class TrackState:
 
     @property
     def wants_columns(self) -> bool:
-        """Whether the message that is due asks for the figures of columns too."""
+        """Whether the next message asks for the figures of columns, too."""
         due = self.by_column is None and not self.closing
         return due and self.monitored and self.P is not None
 
     @property
     def monitored(self) -> bool:
-        """Whether columns and directions are watched beside the whole subspace."""
+        """Whether columns and directions are monitored in addition to the whole subspace."""
         return self.panel.columns is not None
 
     @property
     def number(self) -> int:
-        """The number of the step under way, among those recorded."""
+        """The number of the current step in the record."""
         return self.gone + len(self.record)
 
     @property
     def period(self) -> int:
-        """Every how many steps alarms come back; 0 if they do not."""
+        """The period of recurring alarms, or 0 if there is none."""
         return next((season.period for season in self.panel.seasons if season.period), 0)
 
     @property
     def last(self) -> bool:
-        """Whether no step follows the one under way, as far as clients have said."""
+        """Whether the current step is the last one, as far as clients have said."""
         return self.step + 1 == self.steps or (self.steps is None and not self.sums["left"])
 
     @property
     def past_the_last(self) -> bool:
-        """Whether it turns out that there is no such step: no rows left, and none to come."""
+        """Whether the stream had ended before this step: there are no rows, and none to come."""
         solver = self.probe or self.solver
         begun = solver is not None and solver.products > 0
         return self.untold and self.steps is None and not begun and not (self.sums["rows"] or self.sums["left"])
 
     def lines(self, newest: int) -> Array:
-        """The newest steps of the record as rows of numbers."""
+        """Return the newest steps of the record as rows of numbers."""
         if newest:
             first = len(self.record) - newest
             return np.stack([step.line() for step in self.record[first:]])
         return np.zeros(0)
 
     def until(self, steps: int | None) -> TrackState:
-        """With so many steps to take, all in all; the step under way is one of them."""
+        """Return the state with this total number of steps, including the current one."""
         over = self.ended or self.closing
         if over and steps not in (None, self.step):
             raise ConfigError(
@@ -240,16 +239,15 @@ class TrackState:
         return replace(self, steps=steps)
 
     def recall(self, lines: Array) -> TrackState:
-        """With the record that `lines` has written."""
+        """Return the state with the record that `lines` returned."""
         steps = tuple(Step.of(line, self.r, monitored=self.monitored) for line in lines)
         return replace(self, record=steps)
 
     def figures(self) -> dict[str, Array]:
-        """The steps that are kept as arrays, and the totals of all, as the result needs them."""
+        """Return the kept steps as arrays, and the totals of all steps, for the result."""
         figures = {name: np.array([getattr(step, name) for step in self.record]) for name in FIGURES}
         totals, seen = dict(self.totals), self.panel.hindsight
-        # Steps that were judged later were written down before: what is known of them now is laid
-        # over it.
+        # Some steps were judged after they had been recorded. Their verdicts are added here.
         judged = [number - self.gone for number in seen.judged if number >= self.gone]
         figures["level"][judged] = seen.level
         kinds = np.array([step.kind for step in self.record])
@@ -283,7 +281,7 @@ class TrackState:
         ended: bool,
         closing: bool,
     ) -> TrackState:
-        """Before the next step, with one more in the record: nothing else is left of it but what it has told."""
+        """Return the state before the next step, with one more step in the record."""
         record = (*self.record, step)
         over = max(len(record) - self.keep, 0)
         return TrackState(
@@ -317,7 +315,7 @@ class TrackState:
 
 
 def step_of(state: TrackState, finding: Finding, basis: Array, values: Array, beyond: tuple[float, ...]) -> Step:
-    """The step that is over, with the counts of its batch, and what that has outside of the bases before."""
+    """Return the record of the finished step, with the counts of its batch and what lies outside older bases."""
     sums = state.sums
     return Step(
         basis=basis,
@@ -338,7 +336,10 @@ def step_of(state: TrackState, finding: Finding, basis: Array, values: Array, be
 
 
 def probe_on(state: TrackState, probe: Solver) -> TrackState:
-    """The statistic is the largest Ritz value outside P, divided by the rows, once the probe has had its messages."""
+    """Return the state with this probe, and with the statistic once the probe has had its messages.
+
+    The statistic is the largest Ritz value outside P, divided by the number of rows.
+    """
     if probe.products < _PROBES:
         return replace(state, probe=probe)
     assert probe.values is not None
@@ -348,7 +349,10 @@ def probe_on(state: TrackState, probe: Solver) -> TrackState:
 
 
 def left_over(state: TrackState, solver: Solver) -> tuple[float, ...]:
-    """What the batch has outside of the bases before: known at no cost in a Krylov space, else as a probe has told."""
+    """Return what the batch has outside the previous bases.
+
+    A Krylov space knows it at no cost, otherwise the probe does.
+    """
     rows = state.sums["rows"]
     if solver.power is None:
         older = outside(solver, state.panel.baseline.bases[1:])
@@ -356,14 +360,14 @@ def left_over(state: TrackState, solver: Solver) -> tuple[float, ...]:
     if not state.panel.baseline.bases:
         return state.outside
     known = [value / rows for value in outside(solver, state.panel.baseline.bases)]
-    # But for noise, Ritz values are never above the true ones: the larger is the nearer.
+    # Except for noise, Ritz values are never above the true values, so the larger one is closer.
     return tuple(max(pair) for pair in zip(state.outside, known, strict=False))
 
 
 def moment(
     state: TrackState, detector: Detector, basis: Array, values: Array, beyond: tuple[float, ...], solver: Solver | None
 ) -> Moment:
-    """The step that ends with this basis, as a detector sees it."""
+    """Return the step that ends with this basis, as a detector sees it."""
     rows, batch = int(state.sums["rows"]), None
     if solver is not None and state.by_column is not None:
         batch = Batch(
@@ -392,7 +396,7 @@ def moment(
 
 
 def skip(state: TrackState) -> TrackState:
-    """On to the next step, where no client has had anything to begin with: nothing is recorded of this one."""
+    """Return the state for the next step, if no client has rows to begin with. This step is not recorded."""
     if state.last:
         so_far = f" in {labels.count(state.step + 1, 'step')}" if state.step else ""
         raise DataError(

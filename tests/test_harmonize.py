@@ -16,6 +16,7 @@ from flower_pca.estimator.federated import to_sklearn
 from flower_pca.results import facts
 from flower_pca.results import site as sites
 from flower_pca.rows import combat
+from flower_pca.stages import harmonized_opening, opening
 from flower_pca.strategies import PCAStrategy
 
 COVARIATES = ("age", "sex")
@@ -298,6 +299,33 @@ def test_a_constant_column_without_a_name_is_called_by_its_place():
     for mask in (False, True):
         result = simulate("krylov", arrays, n_components=2, harmonize="combat", mask=mask)
         assert [hint for hint in result.hints if hint.startswith("Columns 3, 5 are constant at client 2, so harm")]
+
+
+@pytest.mark.parametrize("keep", [(), ("age",)], ids=str)
+def test_constant_columns_and_small_sites_are_named_if_the_server_keeps_no_means(monkeypatch, keep):
+    tables = only(scanners_of_sites(8, sizes=(40, 9, 60)), keep)
+    tables[1]["x03"], tables[2]["x05"] = 2.0, 1.0
+    for table in tables:  # what age explains of x07 is all of it at one site
+        if keep:
+            table["x07"] = 0.5 * table.age
+    if keep:
+        half = len(tables[0]) // 2
+        signs = np.repeat([1.0, -1.0], half)
+        ages = np.tile(tables[0].age.to_numpy()[:half], 2)
+        tables[0] = tables[0].assign(age=ages, x07=0.5 * ages + signs)  # without a slope of its own
+    asked = {"n_components": 2, "harmonize": "combat", "keep": keep}
+    before = simulate("krylov", tables, **asked)
+    for module in (opening, harmonized_opening):
+        monkeypatch.setattr(module, "SUMMED", 20)
+    result = simulate("krylov", tables, **asked)
+    said = [hint for hint in result.hints if "is constant at" in hint or "are constant at" in hint]
+    assert said == [hint for hint in before.hints if "is constant at" in hint or "are constant at" in hint]
+    if keep:  # x03 and x05 follow age as at the other sites, so they are not constant without it
+        assert [hint.partition(",")[0] for hint in said] == [f"Column x07 is constant at client {i}" for i in (1, 2)]
+    else:
+        expected = ["Column x03 is constant at client 1", "Column x05 is constant at client 2"]
+        assert [hint.partition(",")[0] for hint in said] == expected
+    assert any(hint.startswith("client 1 has fewer than 10 rows") for hint in result.hints)
 
 
 @pytest.mark.parametrize("answers", ["rows", "fixed"])

@@ -45,7 +45,7 @@ from flower_pca.core.standing import NEWEST, Standing, in_brief
 from flower_pca.core.tally import Tally
 from flower_pca.names.columns import Heading
 
-LAYOUT: Final = 15  # The version of checkpoints, which grows with every change of what is kept.
+LAYOUT: Final = 16  # The version of checkpoints, which grows with every change of what is kept.
 _IDENTITY: Final = ("n_components", "center", "scale", "missing", "seed")
 
 

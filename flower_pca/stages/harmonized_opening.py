@@ -41,6 +41,7 @@ from flower_pca.stages.opening import (
     SITE_DEVIATIONS,
     SITE_KEYS,
     SITE_MEANS,
+    SITE_ROWS,
     SITE_SUMS,
     SUMMED,
     Opening,
@@ -53,7 +54,8 @@ _MOST: Final = 2**16  # covariates
 _CONSTANT: Final = 1e-12
 _LEAST_COLUMNS: Final = 3  # With fewer columns, there is no distribution that a site can be drawn towards.
 _NUMBERS: Final = ("slopes", "grand", "sigma")  # The arrays of the second message.
-_SAID: Final = "said"  # What each site has sent, beside the sums of the first message.
+# What each site has sent, and of this what is about columns that may be constant there, beside the first sums.
+_SAID, _STILL = "said", "still"
 # The key in a model: the place of a site, and that of a column that is constant there.
 CONSTANT: Final = "constant_columns"
 
@@ -63,7 +65,7 @@ class HarmonizedState:
     """What is known of all sites: which have answered the first message, and the numbers that follow from it.
 
     It also has the state of the following opening, whether that is over, and what each site has sent first. Outlying
-    sites and constant columns follow from this.
+    sites follow from this. Constant columns follow from the part in `still`, which is kept for any number of sites.
     """
 
     features: OpeningState
@@ -72,6 +74,7 @@ class HarmonizedState:
     came: tuple[int, ...] = ()
     over: bool = False
     said: dict[int, dict[str, Array]] = field(default_factory=dict)
+    still: dict[int, dict[str, Array]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -202,12 +205,14 @@ class HarmonizedOpening(_Harmonized):
             return self.inner.merging(state.features)
 
         def merge(total: dict[str, Any] | None, client: int, reply: Arrays) -> dict[str, Any]:
-            before = None if total is None else {name: a for name, a in total.items() if name != _SAID}
+            before = None if total is None else {name: a for name, a in total.items() if name not in (_SAID, _STILL)}
             said = {} if total is None else total[_SAID]
             both = add(before, client, reply)
+            still = {} if total is None else total[_STILL]
             if (len(said) + 1) * len(reply["sums"]) <= SUMMED:
                 said[client] = reply
-            return {**both, _SAID: said}
+            still[client] = _that_may_be_constant(reply)
+            return {**both, _SAID: said, _STILL: still}
 
         return merge
 
@@ -215,28 +220,28 @@ class HarmonizedOpening(_Harmonized):
         new: HarmonizedState = super().server(state, total, answered)
         if state.covariates.sigma is not None:
             return new
-        said = {client: own for client, own in total[_SAID].items() if client in answered}
-        return replace(new, said=said if len(said) == len(answered) else {})
+        said, still = (
+            {client: own for client, own in total[kept].items() if client in answered} for kept in (_SAID, _STILL)
+        )
+        return replace(new, said=said if len(said) == len(answered) else {}, still=still)
 
     def finish(self, state: HarmonizedState, model: Model) -> Model:
         found = super().finish(state, model)
-        if not state.said or SITE_KEYS not in found.sites:
-            return found
-        sites = [state.said[client] for client in state.came]
-        known, q = state.covariates, state.covariates.adjusted
-        slopes = np.zeros((0, found.d)) if known.slopes is None else known.slopes
-        left = [
-            squares_left(
-                np.asarray(own["squares"]),
-                own.get("covariate_products", np.zeros((found.d, q))),
-                own.get("covariate_squares", np.zeros((q, q))),
-                slopes,
-            )
-            for own in sites
+        few = [state.still[client] for client in state.came]
+        slopes = np.zeros((0, found.d)) if state.covariates.slopes is None else state.covariates.slopes
+        constant = [
+            (place, int(column))
+            for place, own in enumerate(few)
+            for column in own["columns"][_left_of(own, slopes[:, own["columns"]]) <= 0.0]
         ]
-        told = {**found.sites, CONSTANT: np.argwhere(np.array(left) <= 0.0)}
-        if SITE_MEANS in told:
-            told |= _as_they_were(sites, told[OUTLYING])
+        told = {
+            **found.sites,
+            SITE_KEYS: np.array(state.came, dtype=np.uint64),
+            SITE_ROWS: np.array([int(own["n"]) for own in few]),
+            CONSTANT: np.array(constant, dtype=np.int64).reshape(-1, 2),
+        }
+        if SITE_MEANS in told and state.said:
+            told |= _as_they_were([state.said[client] for client in state.came], told[OUTLYING])
         return replace(found, sites=told)
 
     @staticmethod
@@ -273,6 +278,29 @@ class HarmonizedSummedOpening(_Harmonized):
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
         return _Harmonized._client(SummedOpening, arrays, data)
+
+
+def _left_of(own: Arrays, slopes: Array) -> Array:
+    """Return the squares of columns of a site about its means after removing these slopes of theirs."""
+    squares, q = np.asarray(own["squares"], dtype=np.float64), len(slopes)
+    products = own.get("covariate_products", np.zeros((len(squares), q)))
+    return squares_left(squares, products, own.get("covariate_squares", np.zeros((q, q))), slopes)
+
+
+def _that_may_be_constant(reply: Arrays) -> Arrays:
+    """Return the part of an answer about the columns that are constant at the site after some slopes are removed.
+
+    No slopes leave less than those of the site itself. These columns are few, so they are kept for any number of sites.
+    """
+    slopes = np.zeros((0, len(reply["squares"])))
+    if "covariate_products" in reply:
+        slopes = inverse(np.asarray(reply["covariate_squares"])) @ np.asarray(reply["covariate_products"]).T
+    places = np.flatnonzero(_left_of(reply, slopes) <= _CONSTANT * reply["squares"])
+    found = {"n": reply["n"], "columns": places, "squares": reply["squares"][places]}
+    if len(places) and "covariate_products" in reply:
+        found["covariate_products"] = reply["covariate_products"][places]
+        found["covariate_squares"] = reply["covariate_squares"]
+    return found
 
 
 def _as_they_were(sites: list[dict[str, Array]], harmonized: Array) -> Arrays:

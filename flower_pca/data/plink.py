@@ -23,7 +23,13 @@ _WRITE: Final = "Write it anew: plink2 --make-bed."
 
 
 def bed(
-    *, path: str, variants: str | None = None, ambiguous: bool = True, precision: str = "single", gaps: Any = None
+    *,
+    path: str,
+    people: str | None = None,
+    variants: str | None = None,
+    ambiguous: bool = True,
+    precision: str = "single",
+    gaps: Any = None,
 ) -> Table:
     """Read genotypes from a .bed file of PLINK, with its .bim and .fam beside it.
 
@@ -36,6 +42,8 @@ def bed(
     ----------
     path : str
         The .bed file.
+    people : str or None, default=None
+        A file with the people to use: family and person in each line, as for --keep of PLINK, or the person alone.
     variants : str or None, default=None
         A file with the variants to use: one name in each line, or a .bim file.
     ambiguous : bool, default=True
@@ -52,6 +60,7 @@ def bed(
         families, persons, ids = _people(file.with_suffix(".fam"))
         names, other = _variants(file.with_suffix(".bim"))
         _require_size(file, head, len(ids), len(names))
+        taken = None if people is None else _taken(file, ids, people)
         chosen = np.arange(len(names))
         if variants is not None:
             chosen = _on_list(file, names, variants)
@@ -61,6 +70,9 @@ def bed(
                 raise DataError(f"{file} has A/T and C/G variants only. Leave ambiguous=False out.")
         dtype = np.float32 if precision == "single" else np.float64
         rows = Bed(file, len(ids), chosen, other[chosen], dtype)
+        if taken is not None:
+            rows = rows.of_rows(taken)
+            families, persons, ids = families[taken], persons[taken], tuple(ids[i] for i in taken)
         beside = {"FID": families, "IID": persons}
         table = Table.of_file(file, rows, tuple(names[j] for j in chosen), beside)
     return emptied(replace(table, ids=ids), gaps)
@@ -113,10 +125,35 @@ def _lines(place: Path, what: str) -> list[list[str]]:
 def _people(place: Path) -> tuple[Array, Array, tuple[str, ...]]:
     """Return families, persons, and the id of each row: family/person, or the person alone."""
     lines = _lines(place, "people")
-    ids = tuple(person if family in ("0", person) else f"{family}/{person}" for family, person, *_ in lines)
+    ids = tuple(_id(family, person) for family, person, *_ in lines)
     if twice := _twice(ids):
         raise DataError(f"Lines {twice[0]:,} and {twice[1]:,} of {place} name the same person. Keep one of them.")
     return np.array([fields[0] for fields in lines]), np.array([fields[1] for fields in lines]), ids
+
+
+def _id(family: str, person: str) -> str:
+    return person if family in ("0", person) else f"{family}/{person}"
+
+
+def _taken(file: Path, ids: tuple[str, ...], given: str) -> Array:
+    """Where the people of a list are among those of the file, in the order of the file."""
+    with reading(given, "a list of people") as place:
+        lines = [line.split() for line in place.read_text("utf-8").splitlines()]
+    if lines and lines[0] and lines[0][0] in ("FID", "#FID", "IID", "#IID"):
+        lines[0] = []
+    wanted = {
+        number: fields[0] if len(fields) == 1 else _id(*fields[:2]) for number, fields in enumerate(lines, 1) if fields
+    }
+    if not wanted:
+        raise DataError(f"{place} lists no people. Write family and person in each line, as in {file.stem}.fam.")
+    place_of = {name: i for i, name in enumerate(ids)}
+    # The error must not name people.
+    if absent := [number for number, name in wanted.items() if name not in place_of]:
+        raise DataError(
+            f"{len(absent):,} of the {count(len(wanted), 'line')} of {place} name nobody in {file.stem}.fam, the first "
+            f"of them line {absent[0]:,}. Take them off the list, or write family and person as they are there."
+        )
+    return np.unique([place_of[name] for name in wanted.values()])
 
 
 def _variants(place: Path) -> tuple[list[str], Array]:

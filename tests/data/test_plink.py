@@ -86,6 +86,63 @@ def test_variants_whose_strand_cannot_be_told_are_left_out_on_request(tmp_path):
     np.testing.assert_array_equal(np.asarray(table.values), counts[:, [0, 1, 4, 5, 8, 9]])
 
 
+@pytest.mark.parametrize("gaps", [0.0, 0.1])
+@pytest.mark.parametrize("taken", [[0], [29], [3, 4, 5, 6], [1, 8, 9, 22, 29], [*range(0, 30, 3)]], ids=str)
+def test_people_of_a_list_are_the_rows(tmp_path, in_small_blocks, taken, gaps):
+    counts = write_genotypes(tmp_path / "a.bed", people=30, gaps=gaps)
+    listed = tmp_path / "people.txt"
+    listed.write_text("#FID IID\n" + "".join(f"0\tp{i}\n" for i in reversed(taken)) + f"\np{taken[0]}\n")
+    table = sources.table(f"bed(path={str(tmp_path / 'a.bed')!r}, people={str(listed)!r}, precision='double')")
+    expected = counts[taken]
+    assert table.ids == tuple(f"p{i}" for i in taken)
+    assert table.beside["IID"].tolist() == list(table.ids)
+    rows = table.values
+    np.testing.assert_array_equal(np.asarray(rows), expected)
+    np.testing.assert_array_equal(np.asarray(rows.between(len(taken) // 2, len(taken))), expected[len(taken) // 2 :])
+    found = np.full(expected.shape, -1.0)
+    for own, people_of, entries in rows.column_blocks():
+        found[people_of, own] = entries.T
+    np.testing.assert_array_equal(found, expected)
+    for own, people_of, entries, gone in rows.count_blocks():
+        assert np.isfinite(entries).all()
+        entries[gone] = np.nan
+        found[people_of, own] = entries.T
+    np.testing.assert_array_equal(found, expected)
+    seen, sums, squares = rows.tallies()
+    np.testing.assert_array_equal(seen, (~np.isnan(expected)).sum(axis=0))
+    np.testing.assert_array_equal(sums, np.nansum(expected, axis=0))
+    np.testing.assert_array_equal(squares, np.nansum(expected**2, axis=0))
+
+
+@pytest.mark.parametrize(
+    ("listed", "said"),
+    [
+        ("0 p1\np2\n0 nobody\n\nothers p3\n", r"2 of the 4 lines of .*people.txt name nobody in a.fam, .* line 3\. "),
+        ("FID IID\n\n", r"people.txt lists no people\. Write family and person in each line, as in a.fam"),
+    ],
+)
+def test_lists_of_people_that_fit_no_file_are_refused(tmp_path, listed, said):
+    write_genotypes(tmp_path / "a.bed")
+    (tmp_path / "people.txt").write_text(listed)
+    with pytest.raises(DataError, match=said):
+        sources.make(f"bed(path={str(tmp_path / 'a.bed')!r}, people={str(tmp_path / 'people.txt')!r})")
+
+
+def test_scores_of_some_people_are_written_from_the_command_line(tmp_path, capsys):
+    plink_sites(tmp_path / "sites", gaps=0.0)
+    assert cli.main(["run", str(tmp_path / "sites"), "--out", str(tmp_path / "out")]) == 0
+    site = str(tmp_path / "sites" / "site1.bed")
+    (tmp_path / "people.txt").write_text("".join(f"0 p{100 + i}\n" for i in range(0, 33, 2)))
+    spec = f"bed(path={site!r}, people={str(tmp_path / 'people.txt')!r})"
+    saved = str(tmp_path / "out" / "result.npz")
+    for source, name in ((site, "all.csv"), (spec, "some.csv")):
+        assert cli.main(["transform", saved, source, "-o", str(tmp_path / name)]) == 0
+    capsys.readouterr()
+    every, some = (np.loadtxt(tmp_path / name, dtype=str, delimiter=",") for name in ("all.csv", "some.csv"))
+    np.testing.assert_array_equal(some[:, 0], np.append("id", every[1::2, 0]))
+    np.testing.assert_allclose(some[1:, 2:].astype(float), every[1::2, 2:].astype(float), rtol=0, atol=1e-5)
+
+
 def plink_sites(folder, *, gaps):
     """Three sites, of which one counts other alleles; and all rows together, as LAPACK takes them."""
     folder.mkdir(exist_ok=True)

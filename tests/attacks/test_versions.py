@@ -223,6 +223,35 @@ def test_a_lot_has_to_be_what_a_table_has_to_be(tmp_path):
     assert error_of(product(people(np.vstack([coded, lot])), tmp_path, **rules) - before, second_moments(lot)) < 1e-9
 
 
+GAPS = {  # a column of the people who are there, and of forty who come, of whom each may be the one with a gap
+    "of the same code one who comes has none": (np.arange(len(X)) % 2 * 1.0, np.where(np.arange(40) == 7, np.nan, 0.0)),
+    "of the same code one who is there has none": (np.where(np.arange(len(X)) == 7, np.nan, 0.0), np.ones(40)),
+    "of a few codes some who come have none": (
+        np.arange(len(X)) % 2 * 1.0,
+        np.where(np.arange(40) < 20, np.nan, np.arange(40) % 3),
+    ),
+}
+
+
+@pytest.mark.parametrize("how", GAPS)
+def test_the_mean_that_fills_a_gap_and_moves_with_a_lot_tells_nobody(how, tmp_path):
+    """The products of the column were the sums of a lot, whose codes are known, and the row with the gap."""
+    there, more = GAPS[how]
+    rows, lot = X.copy(), RNG.standard_normal((40, D))
+    rows[:, 4], lot[:, 4] = there, more
+    frame = Frame(mean=np.zeros(D), own=True)
+    before = product(people(rows), tmp_path, frame, **IDS)
+    assert np.array_equal(product(people(np.vstack([rows, lot])), tmp_path, frame, **IDS), before)
+
+
+def test_gaps_in_a_column_of_many_values_keep_nobody_out(tmp_path):
+    rows, lot = X.copy(), RNG.standard_normal((40, D))
+    rows[3, 4], lot[7, 4] = np.nan, np.nan
+    for table in (rows, np.vstack([rows, lot])):
+        product(people(table), tmp_path, Frame(own=True), **IDS)
+    assert ledger(tmp_path)["versions"] == 2
+
+
 def test_people_who_are_there_under_second_ids_and_in_other_units_are_a_lot_with_whoever_is_new(tmp_path):
     """What the page says of second ids: the node cannot see that the person who is new came alone."""
     before = product(people(X), tmp_path, **IDS)

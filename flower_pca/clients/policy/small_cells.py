@@ -211,6 +211,20 @@ def has_few_gaps(data: LocalData, least: int) -> bool:
     return bool(np.any((gaps > 0) & (gaps < least)))
 
 
+def has_gaps_in_codes(*tables: LocalData) -> bool:
+    """Return whether a column with few different values in one of these tables has missing values in any of them.
+
+    The node's own mean stands for a missing value, and it moves with the rows that are added. If a column has one
+    value in all added rows but one, in which it is missing, the difference of both versions is that row.
+    """
+    gaps = sorted({place for data in tables for place in _with_gaps(data)})
+    for data in tables:
+        for column in _columns(data, gaps).T:
+            if 0 < len(np.unique(column[~np.isnan(column)])) <= _CODES:
+                return True
+    return False
+
+
 def _with_gaps(data: LocalData) -> list[int]:
     """Return the positions of the columns with missing values."""
     if not data.missing:

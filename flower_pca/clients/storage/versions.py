@@ -306,6 +306,8 @@ def _lot(rules: Rules, given: LocalData, version: Version) -> Array | None:
     lot = LocalData(added, who=checks.NODE, missing=True)
     if small_cells.find(lot, rules) or (rules.missing == "mean" and small_cells.has_few_gaps(lot, rules.min_rows)):
         return None
+    if small_cells.has_gaps_in_codes(had, lot):
+        return None
     return places
 
 

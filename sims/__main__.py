@@ -93,7 +93,7 @@ def run(programs: Sequence[str], *, paper: bool, again: bool, data_dir: Path) ->
     waiting = [p for p in programs if again or not (old := kept[p]) or (paper and old.size != "paper")]
     waiting.sort(key=lambda program: items[program].minutes)
     whole = sum(items[program].minutes for program in waiting)
-    print(f"{len(programs) - len(waiting)} of {len(programs)} are there.")
+    print(f"{len(programs) - len(waiting)} of {len(programs)} are recorded and stay as they are.")
     if waiting:
         about = f"about {whole:.0f} minutes of one core" if paper else "in small size"
         print(f"{len(waiting)} to run, {about}; the spread of single seeds takes as long again for the short ones.")
@@ -131,7 +131,7 @@ def _made(item: catalogue.Item, paper: bool, data_dir: Path) -> record.Record:
 def moved(old: record.Record, new: record.Record) -> list[str]:
     """What a record that replaces another has that the other had not."""
     if old.rows[0] != new.rows[0] or len(old.rows) != len(new.rows):
-        return [f"  its table had {len(old.rows) - 1} rows and has {len(new.rows) - 1}, of other columns or number"]
+        return [f"  its table had {len(old.rows) - 1} rows and has {len(new.rows) - 1}; no cells are compared"]
     changes = [
         f"  {', '.join(before[:2])}: {name}: {was}, now {now}"
         for before, after in zip(old.rows[1:], new.rows[1:], strict=True)

@@ -86,6 +86,11 @@ class Card:
         return JUDGED[self.program].agreement if self.kept and self.program in JUDGED else "not run yet"
 
     @property
+    def cause(self) -> str:
+        """Why it is not the same, in one of four words; "" if it is."""
+        return JUDGED[self.program].cause if self.kept and self.program in JUDGED else ""
+
+    @property
     def ratio(self) -> str:
         """Ours over the paper's: the median of all pairs, and the least and the most; "" if the paper has none."""
         if self.kept is None:
@@ -126,10 +131,11 @@ class Reading:
 
 @dataclass(frozen=True)
 class Paper:
-    """A page: the answer in a sentence, its cards, and its readings."""
+    """A page: the answer in a sentence or two, for the index too, what else there is to say, the cards and readings."""
 
     file: str
     answer: str
+    more: str
     cards: Sequence[Card]
     readings: Sequence[Reading] = field(default=())
 

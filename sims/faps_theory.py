@@ -18,7 +18,7 @@ from sims.common.problems import Array
 CLIENTS: Final = 2
 SPECTRUM: Final = np.array([1.0, 0.8, 0.3, 0.2, 0.1, 0.1, 0.05, 0.05])  # of C, of which k are wanted
 K: Final = 2
-ROUNDS: Final = (10, 100, 1000)
+ROUNDS: Final = (10, 100, 1000, 3000)
 INNER: Final = 10
 
 

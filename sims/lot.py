@@ -130,7 +130,8 @@ def section() -> str:
         stated = again.numbers - again.unstated
         off = "; ".join(f"{o['row']}, {o['column']}: {o['printed']}, {o['again']}" for o in again.off)
         within = f"{stated - len(again.off)} of {stated}"
-        lines.append(f"| {again.program} | {_seeds(again.seeds)} | {again.numbers} | {within} | {off or '-'} |")
+        elsewhere = off.replace("|", "\\|") or "-"
+        lines.append(f"| {again.program} | {_seeds(again.seeds)} | {again.numbers} | {within} | {elsewhere} |")
     return "\n".join([*lines, ""])
 
 

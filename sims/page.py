@@ -32,7 +32,8 @@ WORDS: Final = """## How to read the pages
 
 A claim or an item is *same* if our numbers agree with the paper's within what shuffles and starts make them vary, or if
 a figure shows what the paper says it shows. It is *same order* if the methods rank as in the paper and the numbers
-differ, *in part* if some of it holds, and *differs* if not. A program checks each statement with a tick or a cross.
+differ, *in part* if some of it holds, and *differs* if not. Below some tables, ticks and crosses show which statements
+a program has checked against the table.
 
 The cause of a difference is one of four:
 
@@ -71,9 +72,9 @@ def marks(item: Item) -> tuple[str, ...]:
     _, _, repetitions = item.experiment()
     held = (
         not (judged.data or _sets(item, found)),
-        found.size == "paper",
+        found.size == "paper" and not judged.size,
         not judged.algorithm,
-        len(found.seeds) >= repetitions,
+        not found.seeds or len(found.seeds) >= repetitions,  # Nothing to repeat if nothing is drawn.
     )
     return tuple(mark for mark, holds in zip(MARKS, held, strict=True) if holds)
 
@@ -113,7 +114,7 @@ def why(item: Item) -> str:
     judged, found = JUDGED.get(item.program or ""), record.read(item.program) if item.program else None
     words = []
     if judged is not None and found is not None:
-        words = [_sets(item, found), judged.data, judged.algorithm, judged.why]
+        words = [_sets(item, found), judged.data, judged.size, judged.algorithm, judged.why]
     if item.program and (found is None or found.size != "paper"):
         words.append(f"At the paper's size it would take about {item.minutes:g} minutes of one core.")
     return " ".join(filter(None, words))
@@ -188,7 +189,12 @@ def _page(key: str) -> str:
     proved = [item for item in items if not item.beside and item.name.startswith(PROVED)]
     others = [item for item in items if item.beside]
     counted = [item for item in items if item.program and not item.beside]
-    parts = [f"# {title}: do its experiments come out?\n", MADE, f"\n{page.answer}\n", _counts(page, counted)]
+    parts = [
+        f"# {title}: do its experiments come out?\n",
+        MADE,
+        f"\n{page.answer} {page.more}\n",
+        _counts(page, counted),
+    ]
     parts += [_claims(page)]
     parts += ["## The claims, one by one\n", *(_card(key, n, card) for n, card in enumerate(page.cards, start=1))]
     if page.readings:
@@ -218,16 +224,18 @@ def _counts(page: Paper, items: list[Item]) -> str:
 
 
 def _claims(page: Paper) -> str:
-    lines = ["| | claim of the paper | ours / paper | verdict |", "|---|---|---|---|"]
-    lines += [f"| {n} | {c.quote} | {c.ratio or CURVES} | **{c.verdict}** |" for n, c in enumerate(page.cards, start=1)]
-    note = "Ours / paper: the median over all pairs of numbers, and the smallest and the largest"
+    lines = ["| | claim of the paper | ours / paper | verdict | cause |", "|---|---|---|---|---|"]
+    for n, card in enumerate(page.cards, start=1):
+        lines.append(_row([str(n), card.quote, card.ratio or CURVES, f"**{card.verdict}**", card.cause]))
+    note = "Ours / paper: the median over all pairs of numbers, with the smallest and the largest"
     note += f". *{CURVES}*: the paper prints no numbers." if any(not c.ratio for c in page.cards) else "."
     return "\n".join([*lines, "", note, ""])
 
 
 def _card(key: str, number: int, card: Card) -> str:
     found = card.found if card.kept else f"Not run yet: `python -m sims --paper {card.program}`."
-    lines = [f"### Claim {number}: {card.verdict}", "", f"> {card.quote}", "", f"*{card.place}.* {found}", ""]
+    verdict = f"{card.verdict} ({card.cause})" if card.cause else card.verdict
+    lines = [f"### Claim {number}: {verdict}", "", f"> {card.quote}", "", f"*{card.place}.* {found}", ""]
     file = card_picture(key, number) if card.dots else picture(card.program)
     if card.kept is not None and (card.dots is not None or card.kept.drawing is not None):
         words = card.kept.title
@@ -241,7 +249,7 @@ def _card(key: str, number: int, card: Card) -> str:
 
 def _readings(page: Paper) -> str:
     lines = ["| question | the paper's words | taken here | the number that it moves |", "|---|---|---|---|"]
-    lines += [f"| {r.config} | {r.words} | {r.taken} | {r.moves} |" for r in page.readings]
+    lines += [_row([r.config, r.words, r.taken, r.moves]) for r in page.readings]
     return "\n".join(lines) + "\n"
 
 
@@ -259,7 +267,7 @@ def _summary() -> str:
 
 def _overview(items: list[Item]) -> str:
     lines = ["| item | shows | as the paper's | verdict | cause | evidence |", "|---|---|---|---|---|---|"]
-    lines += [f"| {i.name} | {i.about} | {marked(i)} | {agreement(i)} | {cause(i)} | {why(i)} |" for i in items]
+    lines += [_row([i.name, i.about, marked(i), agreement(i), cause(i), why(i)]) for i in items]
     return "\n".join(lines) + "\n"
 
 

@@ -153,6 +153,9 @@ SMALLER = {  # of what is varied the ends, where the order is that of them too
     "robust/theorem1": {"sims.robust.theory.ROUNDS": (10, 30)},
     "robust/theorem2": {"sims.robust.theory.SHARES": (0.01, 1.1)},
     **{f"local_power/fig{n}": {"sims.local_power.figures.COUNTS": (20, 100)} for n in ("3b", "11", "12")},
+    "local_power/fig13": {"sims.local_power.figures.COUNTS": (20, 80)},
+    "robust/zeros": {"sims.robust.experiments.RANKS": (0.15, 0.2), "sims.robust.experiments.SPARSITIES": (0.2, 0.3)},
+    "personal/deviations": {"sims.personal.rates.WIDTHS": (20, 40)},
     "personal/table5": {"sims.personal.real.CLIENTS": 40},
     "personal/theorem1": {"sims.personal.theory.ROWS": (100, 1000)},
     "personal/fig7": {"sims.personal.tables.TABLE3": (0, 3)},
@@ -209,7 +212,7 @@ def test_runs_are_kept_as_they_come_and_not_made_twice(results, monkeypatch, cap
     assert made == [(False, 1), (True, 4)]
     printed = capsys.readouterr().out
     assert "left out: no such film" in printed
-    assert "1 of 2 are there." in printed
+    assert "1 of 2 are recorded and stay as they are." in printed
     assert record.read("local_power/table5").size == "paper"
 
 
@@ -306,6 +309,37 @@ def test_a_card_has_the_ratio_of_ours_to_the_papers(results):
     assert card.ratio == "1.5 (1 to 2)"
     assert card.draw(results / "card.png")
     assert (results / "card.png").is_file()
+
+
+def test_a_card_that_is_not_the_same_has_its_cause(results, monkeypatch):
+    card = cards.Card("It is small.", "Table 4", "local_power/table4", "It is.")
+    monkeypatch.setitem(JUDGED, card.program, Judgement("in part", "Half of it.", "the data"))
+    assert card.cause == ""
+    made = record.made(
+        card.program, lambda opts: found_table(), report.options([], about="", known=("a",), seeds=(1, 1))
+    )
+    record.write(made)
+    assert (card.verdict, card.cause) == ("in part", "the data")
+    paper = replace(PAGES["local_power"], cards=(card,))
+    monkeypatch.setitem(PAGES, "local_power", paper)
+    text = page.texts()["local-power.md"]
+    assert "| 1 | It is small. | curves | **in part** | the data |" in text
+    assert "### Claim 1: in part (the data)" in text
+
+
+@every("program", ["faps/table1", "faps/table2", "faps/table4"])
+def test_a_problem_that_is_cut_to_its_leading_columns_is_not_of_the_papers_size(program):
+    item = next(item for item in ITEMS if item.program == program)
+    assert "leading" in record.read(program).note
+    assert "size" not in page.marks(item)
+    assert "leading" in page.why(item)
+
+
+def test_a_table_of_a_page_has_as_many_cells_in_every_row():
+    for text in page.texts().values():
+        for table in re.findall(r"(?:^\|.*\n)+", text, flags=re.MULTILINE):
+            cells = [len(re.findall(r"(?<!\\)\|", row)) for row in table.splitlines()]
+            assert len(set(cells)) == 1, table.splitlines()[cells.index(max(cells))]
 
 
 def test_the_list_has_every_item_and_how_it_came_out(results, capsys):

@@ -42,6 +42,13 @@ def test_the_problem_is_the_papers_and_its_measures_are_traps():
     assert rel == 1.0
 
 
+def test_a_third_of_the_drawn_entries_may_be_zero():
+    problem, filled = (pooled.pose(300, 5, 0.2, seed=1, zeros=zeros) for zeros in (True, False))
+    np.testing.assert_array_equal(np.unique(problem.S), [-300.0, 0.0, 300.0])
+    np.testing.assert_allclose(np.mean(problem.S != 0.0), 2.0 / 3.0 * np.mean(filled.S != 0.0), rtol=0.02)
+    np.testing.assert_array_equal(problem.L, filled.L)
+
+
 def test_a_course_ends_where_its_run_ends():
     problem = pooled.pose(60, 3, 0.05, seed=0)
     rows = list(robust.course("consensus_rpca(gamma=0.7)", problem, 3, seed=1, clients=4))
@@ -86,7 +93,7 @@ def test_without_the_last_solve_more_local_steps_leave_the_papers_larger_floor()
 @pytest.mark.parametrize("name", ["fig1", "fig4"])
 def test_an_experiment_leaves_its_table_and_curves(name, tmp_path, monkeypatch, capsys):
     pose = robust.pose
-    monkeypatch.setattr(robust, "pose", lambda n, r, s, seed: pose(40, 2, s, seed))
+    monkeypatch.setattr(robust, "pose", lambda n, r, s, seed, **kept: pose(40, 2, s, seed, **kept))
     monkeypatch.setattr(robust, "LOCAL", (2,))
     course = robust.course
     monkeypatch.setattr(robust, "course", lambda spec, problem, p, seed, *clients: course(spec, problem, 2, seed, 2))

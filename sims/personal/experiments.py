@@ -20,6 +20,7 @@ EXPERIMENTS: Final[report.Experiments] = {
     "weights": rates.weights,
     "fig5": rates.fig5,
     "fig6": rates.fig6,
+    "deviations": rates.deviations,
     "table2": tables.table2,
     "table3": tables.table3,
     "fig7": tables.fig7,

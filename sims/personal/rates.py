@@ -24,6 +24,7 @@ RUNS: Final = {  # the paper's algorithm under its name, and ours
     "ExactPerPCA": "exact_per_pca(tol=1e-8",
 }
 UNLIKE: Final = Setting(own=100.0)  # Fig. 4 and 5: own deviations are ten times the shared ones
+OWN: Final = (1.0, 100.0)  # own variances over shared ones
 
 
 def slope(split: Split, algorithm: str, rounds: int, seed: int) -> tuple[float, Array]:
@@ -144,3 +145,32 @@ def fig6(opts: report.Options) -> report.Found:
         "Paper: both fall with the clients, the shared one faster."
     )
     return report.Found("Fig. 6: subspace error and the number of clients", rows, note)
+
+
+def deviations(opts: report.Options) -> report.Found:
+    """How the slopes of Fig. 5 and 6 depend on the size of own deviations."""
+    rows: list[list[object]] = [["own / shared variance", "total by d", "total by clients", "shared by clients"]]
+    few, many = (10, 20, 40), (10, 30, 100)
+    counts, clients = (many, 100) if opts.paper else (few, 20)
+    for own in OWN:
+        found = []
+        for seed in opts.each():
+            report.progress(f"deviations, {own:g}, seed {seed}")
+            by_d = np.array([_exact_error(Setting(d=d, own=own, clients=clients), seed) for d in WIDTHS])
+            by_clients = np.array([_exact_error(Setting(own=own, clients=count), seed) for count in counts])
+            pairs = (WIDTHS, by_d.sum(axis=1)), (counts, by_clients.sum(axis=1)), (counts, by_clients[:, 0])
+            found.append([np.polyfit(np.log(x), np.log(y), 1)[0] for x, y in pairs])
+        means, spreads = np.mean(found, axis=0), np.std(found, axis=0, ddof=min(len(found) - 1, 1))
+        rows.append([f"{own:g}", *(f"{mean:.2f} ({spread:.2f})" for mean, spread in zip(means, spreads, strict=True))])
+    note = (
+        f"ExactPerPCA. The mean (and deviation) of {opts.seeds} seeds. Paper: the total error grows almost as the "
+        "square of d, and decreases slowly with clients."
+    )
+    return report.Found("Slopes of log error in Figs. 5 and 6, by own deviations", rows, note)
+
+
+def _exact_error(setting: Setting, seed: int) -> tuple[float, float]:
+    """The squared error of the shared space and the mean one of own spaces, by ExactPerPCA."""
+    split = setting.summaries(problems.halves(setting.clients, 10_000), seed)
+    run = fit(f"{RUNS['ExactPerPCA']}, local_components={setting.r2})", split.shards, setting.r1, seed=seed + 500)
+    return problems.error(split, *run)

@@ -35,13 +35,13 @@ class Mixed:
         return float(off / on), float(np.linalg.norm(L - self.L) / np.linalg.norm(self.L))
 
 
-def pose(n: int, r: int, s: float, seed: int) -> Mixed:
-    """The paper's data, of a stream that no initialiser draws from."""
+def pose(n: int, r: int, s: float, seed: int, *, zeros: bool = False) -> Mixed:
+    """The paper's data, of a stream that no initialiser draws from; with zeros a third of the drawn entries are 0."""
     rng = np.random.default_rng([seed, 2024])
     L = rng.standard_normal((n, r)) @ rng.standard_normal((r, n))
     S = np.zeros(n * n)
     places = rng.choice(n * n, round(s * n * n), replace=False)
-    S[places] = n * rng.choice([-1.0, 1.0], len(places))
+    S[places] = n * rng.choice([-1.0, 0.0, 1.0] if zeros else [-1.0, 1.0], len(places))
     return Mixed(L, S.reshape(n, n))
 
 

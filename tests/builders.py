@@ -1,4 +1,4 @@
-"""Problems with a known answer, shared by tests and benchmarks; and LAPACK's answer to each."""
+"""Problems with a known answer for tests and benchmarks, and LAPACK's answer to each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cases of tests: which are slow, those that are one case together, and triples of which every pair is there."""
+"""Helpers for test cases: slow ones, cases that run as one, and triples that cover all pairs."""
 
 from __future__ import annotations
 

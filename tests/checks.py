@@ -1,4 +1,4 @@
-"""What every algorithm promises, as plain functions of its name, a seed and an empty folder.
+"""The promises of every algorithm, as functions of its name, a seed and an empty folder.
 
 FOR_ALL holds for every algorithm of the registry whose result is a plain PCA, FOR_EXACT for those that find the pooled
 answer, FOR_AVERAGES for those that combine local answers; FOR_OTHERS is what holds where the result is of another kind

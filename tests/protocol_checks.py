@@ -1,4 +1,4 @@
-"""What every algorithm promises of its halves: messages, states, files, and the same bits again. See checks.py."""
+"""The promises of every algorithm about its halves: messages, states, files, and reproducible bits. See checks.py."""
 
 from __future__ import annotations
 

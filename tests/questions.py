@@ -1,4 +1,4 @@
-"""What is asked of every transport: algorithms with settings and rows, by name. tests/test_transports.py walks it."""
+"""The questions for every transport: algorithms with settings and rows. See tests/test_transports.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two results that are to be the same, to the bit or nearly."""
+"""Comparison of two results that must be equal, to the bit or nearly."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Messages by which a server makes rounding a comparison, and a frozen copy of the product that they succeed on."""
+"""Messages by which a server turns rounding into comparisons, and a frozen copy of the product that they work on."""
 
 import numpy as np
 from dishonest import RefusedError

@@ -1,4 +1,4 @@
-"""Rows of low rank with entries that are far off, and what a robust PCA has made of them."""
+"""Rows of low rank with outlying entries, and what a robust PCA made of them."""
 
 from __future__ import annotations
 

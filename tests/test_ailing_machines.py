@@ -1,4 +1,4 @@
-"""What befalls a node's machine in the middle of a run: a full disk, a damaged ledger, a clock that jumps."""
+"""Test faults of a node's machine in a run: a full disk, a damaged ledger, a clock that jumps."""
 
 import errno
 import itertools

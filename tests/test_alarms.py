@@ -1,4 +1,4 @@
-"""Alarms of a tracker whose level is learnt from the stream: rare in quiet streams, prompt after a change."""
+"""Test alarms of a tracker whose level is learnt: rare in quiet streams, prompt after a change."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The shared checks over every algorithm of the registry."""
+"""Test the shared promises for every algorithm of the registry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The app that `flwr run` starts: a node's node-config has the last word on its rows and on what it serves."""
+"""Test the app of `flwr run`: a node's node-config decides about its rows and what it serves."""
 
 import inspect
 import logging
@@ -101,9 +101,7 @@ def test_a_result_for_which_there_is_no_room_is_kept_among_temporary_files(app_r
 
 def test_nodes_with_rows_of_their_own_host_no_others(app_run, tmp_path):
     nodes, _ = deployed(tmp_path)
-    with pytest.raises(
-        ConfigError, match=r"hosts no clients but is a client itself, .* Leave hosted, or clients-per-node"
-    ):
+    with pytest.raises(ConfigError, match=r"is a single client, but hosted=.* Leave hosted, or clients-per-node"):
         app_run(nodes, clients_per_node=3)
 
 

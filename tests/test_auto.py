@@ -1,4 +1,4 @@
-"""algorithm="auto": krylov, or covariance where it is expected to cost less; the same over every transport."""
+"""Test algorithm="auto": krylov, or covariance if it is expected to cost less, over every transport."""
 
 import re
 

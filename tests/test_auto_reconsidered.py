@@ -1,4 +1,4 @@
-"""Where covariance takes over from krylov: eigenvalues that are close, which the first rounds show."""
+"""Test that covariance replaces krylov if the first rounds show that eigenvalues are close."""
 
 import numpy as np
 import pytest

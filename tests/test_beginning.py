@@ -1,4 +1,4 @@
-"""What a ClientApp's process loads: Flower starts one for every message, and a slow board waits for its imports."""
+"""Test which modules the process of a ClientApp imports, because Flower starts one for every message."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""The code of a page runs as it stands there, from top to bottom: its Python, and the commands between it."""
+"""Test that the code on each page runs as it stands, Python and commands."""
 
 import itertools
 import re

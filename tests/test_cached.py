@@ -1,4 +1,4 @@
-"""CachedSums: every client counts once, with its last answer; and nothing is held while plain sums do."""
+"""Test CachedSums: every client counts once, with its last answer."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Cells of an AnnData object or of an .h5ad file: layers, marked genes, and counts made comparable."""
+"""Test cells of AnnData objects and .h5ad files: layers, marked genes, normalized counts."""
 
 from functools import cache
 

@@ -1,4 +1,4 @@
-"""Whether rows are centred where nobody says: the first component of a scaled run is never the mean of all rows."""
+"""Test the default of centering: the first component of a scaled run is never the mean of all rows."""
 
 import runpy
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""consensus_rpca says that it has converged where it is right, and only there; gaps count for nothing."""
+"""Test that consensus_rpca reports convergence only if it is right."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every algorithm over Flower while a node goes, is swapped for another, or refuses: cut short, and to the end.
+"""Test every algorithm over Flower while a node leaves, is replaced, or refuses.
 
 The rows of all nodes have the same leading directions, so the answer is known whoever is there, and a run that is cut
 short can be held against the same run before the change. The nodes have different numbers of rows, whose sum says whose

@@ -1,4 +1,4 @@
-"""The files of a checkpoint: few syncs, and what is left of a run if the process or the machine stops."""
+"""Test the files of a checkpoint: few syncs, and what survives if the process or the machine stops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command: what it writes and prints agrees with the library, mistakes are one sentence, and Ctrl-C is clean."""
+"""Test the command line: its output agrees with the library, mistakes give one sentence, Ctrl-C is clean."""
 
 import csv
 import dataclasses

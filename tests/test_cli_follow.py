@@ -1,4 +1,4 @@
-"""`flower-pca track FOLDER --follow`: as whoever runs it for months meets it."""
+"""Test `flower-pca track FOLDER --follow` over a long time."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""What belongs to clients on the command line; and what is shown of every kind of result."""
+"""Test local results of clients on the command line, and `show` for every kind of result."""
 
 import csv
 import json
@@ -155,7 +155,7 @@ def test_show_says_what_only_a_family_of_results_has(tmp_path, capsys):
     parts = deal(stepped(), (120, 120))
     dp = "dp(epsilon=0.5, delta=1e-7, clip=3.0, noise_seed=1)"
     noisy = simulate("ssi(max_rounds=2)", parts, n_components=2, dp=dp).save(tmp_path / "n.npz")
-    assert "Alone it can give a component a variance of" in flower_pca(capsys, "show", noisy)[1]
+    assert "Privacy noise alone can give a component a variance of" in flower_pca(capsys, "show", noisy)[1]
     bounds = np.array(json.loads(flower_pca(capsys, "show", noisy, "--json")[1])["bounds_of_ratio"])
     assert ((bounds >= 0.0) & (bounds <= 1.0)).all()
 

@@ -1,4 +1,4 @@
-"""`flower-pca track` as one watches it: events, alarms, runs that are broken off and go on."""
+"""Test `flower-pca track`: events, alarms, and runs that are interrupted and resumed."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The node's side: its policy, its memory, its rows, and what it imports."""
+"""Test nodes: their policy, their memory, their rows, and their imports."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Columns at different places: clients hold different columns of the same people. LAPACK's SVD of the pooled table."""
+"""Test runs over columns of the same people, against LAPACK's SVD of the pooled table."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Columns at different places by the command, and by files with ids: what is written, and what is refused."""
+"""Test runs over columns by command and by files with ids: outputs and refusals."""
 
 import csv
 import json

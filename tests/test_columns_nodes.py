@@ -1,4 +1,4 @@
-"""Columns at different places over nodes: the rule that allows it, ids by digest, loadings in files of their own."""
+"""Test runs over columns at nodes: the rule that allows them, ids by digest, loadings in local files."""
 
 import numpy as np
 import pandas as pd

@@ -1,4 +1,4 @@
-"""Every command in the documents is one that exists, with options that exist and settings that are read.
+"""Test that every command in the documents exists, with its options and settings.
 
 What needs no second machine is run: the keys, the example of a trial (tests/deployment), the README's own two commands
 (by .ci/run). Of the others, the program is asked what it knows.

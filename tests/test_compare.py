@@ -1,4 +1,4 @@
-"""compare() measures every algorithm against LAPACK's answer for all rows in one place."""
+"""Test that compare() measures every algorithm against LAPACK's answer for the pooled rows."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""The example of docs/adding-an-algorithm.md: registered from a module of its own, it is an algorithm like others."""
+"""Test the example of docs/adding-an-algorithm.md: an algorithm registered from its own module."""
 
 import importlib.util
 import json

@@ -1,4 +1,4 @@
-"""`max_columns` counts what leaves: the ledger of a node against the numbers of its answers, as they come.
+"""Test that `max_columns` counts the numbers that leave a node.
 
 Under masks against those of the sums, which are all that a server sees.
 """

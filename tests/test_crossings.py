@@ -1,4 +1,4 @@
-"""Where two things meet: a start and names, a way to project and a result that is no projection."""
+"""Test combinations: starts with names of columns, and results that cannot be used as projections."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The rules that docs/data-protection.md begins with let an ordinary masked run through, and no run without masks."""
+"""Test the rules that docs/data-protection.md begins with: masked runs pass, runs without masks do not."""
 
 import re
 import warnings

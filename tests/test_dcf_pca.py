@@ -1,4 +1,4 @@
-"""DCF-PCA: its formulas one by one, and the paper's figures by their numbers."""
+"""Test DCF-PCA: its formulas, and the numbers of the paper's figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a node tells of its rows in dr_svd, whatever block it is sent."""
+"""Test what a node reveals about its rows in dr_svd, for any block."""
 
 import numpy as np
 from builders import mixed

@@ -1,4 +1,4 @@
-"""Streams without an end: what is kept of them, what a message costs, what a checkpoint holds, what is said."""
+"""Test endless streams: what is kept, the size of messages and checkpoints, and messages to the user."""
 
 import gc
 import tracemalloc

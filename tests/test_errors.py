@@ -1,4 +1,4 @@
-"""Standard errors of loadings and variances: by formula, by coverage, by the bootstrap; whoever holds the rows."""
+"""Test standard errors of loadings and variances by formula, coverage and bootstrap."""
 
 from __future__ import annotations
 
@@ -277,7 +277,7 @@ def test_it_is_said_if_scores_have_heavy_tails() -> None:
     y = (scores * np.sqrt(VALUES) - found.mean_) @ found.components_.T
     kurtosis = np.mean(y**4, axis=0) / np.mean(y**2, axis=0) ** 2
     assert kurtosis[0] > 4.0 > kurtosis[1]
-    words = f"scores along component 1 have heavy tails (kurtosis {kurtosis[0]:.2g}; of normal rows 3)"
+    words = f"scores along component 1 have heavy tails (kurtosis {kurtosis[0]:.2g}, normal rows have 3)"
     assert words in found.status.words
     assert (
         "too small" not in simulate("covariance", two_thirds(n=900), n_components=2, standard_errors=True).status.words

@@ -1,4 +1,4 @@
-"""FederatedPCA is a scikit-learn transformer by scikit-learn's own checks, and finds what its pooled PCA finds."""
+"""Test FederatedPCA by scikit-learn's checks, and against its pooled PCA."""
 
 import pickle
 

@@ -1,4 +1,4 @@
-"""FederatedPCA with columns that are no features: explained by, adjusted by, or kept while sites are harmonized."""
+"""Test FederatedPCA with covariates: to explain components, to adjust, or to keep while harmonizing."""
 
 import numpy as np
 import pandas as pd

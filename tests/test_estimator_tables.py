@@ -1,4 +1,4 @@
-"""What FederatedPCA makes of tables of all kinds: names reach the result, and what is wrong is said of its column."""
+"""Test FederatedPCA with all kinds of tables: names reach the result, and errors name the column."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The answers are LAPACK's and scikit-learn's on the pooled rows, centred and scaled as a whole."""
+"""Test that results equal LAPACK's and scikit-learn's on the pooled rows."""
 
 from __future__ import annotations
 

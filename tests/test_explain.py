@@ -1,4 +1,4 @@
-"""How much of each component columns explain that are no features, and the site that a row is from."""
+"""Test how much of each component is explained by other columns and by site."""
 
 import json
 

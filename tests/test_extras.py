@@ -1,4 +1,4 @@
-"""Packages that are optional: without them all else can be imported, and one sentence says what to install."""
+"""Test missing optional packages: the rest can be imported, and one sentence says what to install."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""FAPS by the paper's penalties: how fast it can be, what a run says where SSI is faster, and its parameters."""
+"""Test FAPS with the paper's penalties: its speed, the advice to use SSI, and its parameters."""
 
 from __future__ import annotations
 

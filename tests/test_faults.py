@@ -1,4 +1,4 @@
-"""Nodes that die, join, lie and forget, replies that come late or not at all, and a server that is killed."""
+"""Test nodes that crash, join, lie and forget, late or missing replies, and a server that is killed."""
 
 import functools
 import io

@@ -1,4 +1,4 @@
-"""FedOAPM and the channel: noise floors of the theory, the top eigenvalue, and krylov and ssi over the air."""
+"""Test FedOAPM and the channel: noise floors, the top eigenvalue, and krylov and ssi over the air."""
 
 import numpy as np
 import pytest

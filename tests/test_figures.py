@@ -1,4 +1,4 @@
-"""Every figure of a result against LAPACK on the pooled rows, for every algorithm of the table.
+"""Test every figure of a result against LAPACK on the pooled rows, for every algorithm.
 
 The components of a result are taken as they are. What the result says of them has to be what the
 rows say of them, whether the run converged, was stopped early, or took one round.

@@ -1,4 +1,4 @@
-"""The figures beside components, for every algorithm: errors, counts for limits, shares, and what other matrices say.
+"""Test figures besides components for every algorithm: errors, counts for limits, shares.
 
 Each is held against an independent formula on the pooled rows, with numpy's LAPACK. A figure that an
 algorithm cannot know is absent, and the option that asks for it is refused.

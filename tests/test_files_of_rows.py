@@ -1,4 +1,4 @@
-"""What commands write of rows: whose each is, its file and its site; and readable by its owner only."""
+"""Test files of rows that commands write: ids, files, sites, and permissions."""
 
 import csv
 import stat

@@ -1,4 +1,4 @@
-"""Apps in the form of Flower's own examples, with PCA added: scikit-learn's model, mods that log, a saved model."""
+"""Test apps like Flower's examples with PCA added: scikit-learn's model, logging mods, a saved model."""
 
 from __future__ import annotations
 

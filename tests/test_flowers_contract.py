@@ -1,4 +1,4 @@
-"""What Flower's users expect of a Strategy: hooks that are called, rounds that are counted, parameters, logs."""
+"""Test what Flower's users expect of a Strategy: hooks, rounds, parameters, logs."""
 
 from __future__ import annotations
 

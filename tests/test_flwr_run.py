@@ -1,4 +1,4 @@
-"""`flwr run`, as the README has it: the saved components are those of the pooled rows, and a crash is seen."""
+"""Test `flwr run` as in the README: the saved components are those of the pooled rows, and a crash is visible."""
 
 import importlib
 import os

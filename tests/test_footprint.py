@@ -1,4 +1,4 @@
-"""What a node takes of a small board's memory: the process of its ClientApp, from Flower's imports to an answer."""
+"""Test the memory of a ClientApp's process on a small board."""
 
 import pickle
 import subprocess

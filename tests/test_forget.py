@@ -1,4 +1,4 @@
-"""`flower-pca forget` erases what a node keeps, and says beforehand what, and what cannot be taken back."""
+"""Test `flower-pca forget`: it says what it erases and what cannot be undone, and erases it."""
 
 import json
 

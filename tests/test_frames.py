@@ -1,4 +1,4 @@
-"""One table becomes the rows of its sites, however it says whose a row is; what does not is refused in one sentence."""
+"""Test how one table becomes the rows of sites, and the refusal of unsuitable tables."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""A gap is named by its file, its line and its column, wherever rows are read from; and what to do about it is said."""
+"""Test that errors about missing values name file, line, column and remedy."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Runs on genotypes: the scale of allele frequencies, filters of variants, and what is said of them."""
+"""Test runs on genotypes: scaling, filters of variants, and hints."""
 
 import re
 
@@ -239,7 +239,7 @@ def test_limits_need_counts_and_names():
     counts, sites = people_at_sites()
     with pytest.raises(ConfigError, match="leaves out columns by their names"):
         simulate("krylov", np.split(counts, 2), variants="variants()")
-    with pytest.raises(DataError, match="does not count alleles from 0 to 2"):
+    with pytest.raises(DataError, match="needs counts of alleles from 0 to 2, but"):
         simulate("krylov", [Table(site.values + 5.0, site.names) for site in sites], variants="variants()")
 
 

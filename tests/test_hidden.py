@@ -1,4 +1,4 @@
-"""What a warm start must not miss: the rows of an earlier run are recognized, and no direction hides in other rows."""
+"""Test warm starts: the rows of an earlier run are recognized, and no direction is missed in other rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Virtual nodes that host many clients each: one message a node, and the bits of clients that are asked one by one."""
+"""Test virtual nodes with many clients: one message per node, and the same bits as with single clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""T2 and SPE of rows: against a pooled computation; limits from theory and from the clients' own rows."""
+"""Test T2 and SPE against a pooled computation, and limits from theory and from the clients' rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits for new rows: against refits without each row, order statistics, and rows that had no part in the fit."""
+"""Test limits for new rows against refits without each row, order statistics, and new rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a change of a subspace is of: its reason, its columns, its sites; from sums, and only where it is asked for."""
+"""Test the cause of a change: its reason, its columns, its sites, from sums, and only with `monitor`."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""Nodes whose files have their columns in other orders: the same bits as in process, and every difference in words."""
+"""Test nodes with columns in different orders: the same bits as in process, and differences in words."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Names of columns and sites, from data frames and files to the result: whatever the order of the columns."""
+"""Test names of columns and sites from data frames and files to the result, in any order of columns."""
 
 import dataclasses
 import unicodedata

@@ -1,4 +1,4 @@
-"""Names of columns that are not words, tables in several orders, and results that are compared by name."""
+"""Test unusual names of columns, tables in several orders, and comparisons of results by name."""
 
 import numpy as np
 import pandas as pd

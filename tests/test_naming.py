@@ -1,4 +1,4 @@
-"""Names of columns are compared in one form; what still differs is shown so that a reader sees it."""
+"""Test that names of columns are compared in normal form, and that messages show the remaining differences."""
 
 import json
 import unicodedata

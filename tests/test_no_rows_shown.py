@@ -1,4 +1,4 @@
-"""No error, log line, warning or `repr` shows rows: data in the wrong place of any public function, class or method."""
+"""Test that no error, log line, warning or `repr` shows rows that were passed in the wrong place."""
 
 import inspect
 import io

@@ -1,4 +1,4 @@
-"""Sites that lie far from most others are named, however many of them there are below half."""
+"""Test that sites far from most others are named, even if nearly half of all sites are far away."""
 
 import numpy as np
 import pandas as pd

@@ -1,4 +1,4 @@
-"""Results that a client keeps for itself: handed over by a simulation, written by a node, never sent."""
+"""Test local results of clients: returned by a simulation, written by a node, never sent."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""What is released: a source archive, the wheel that is made from it, and that wheel at work in a folder of its own."""
+"""Test the release: a source archive, the wheel built from it, and the wheel at work in a clean folder."""
 
 import os
 import re

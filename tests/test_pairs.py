@@ -1,4 +1,4 @@
-"""Every algorithm with every option, and every two options: right, or refused by a sentence that says what is missing.
+"""Test every algorithm with every option and every two options: correct, or refused with the missing property.
 
 Right is what LAPACK says of all rows together, prepared by hand, where the algorithm finds that; else what the
 algorithm's own plain run says of the rows of each client, prepared likewise.

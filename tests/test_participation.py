@@ -1,4 +1,4 @@
-"""Clients that are sampled, and clients that are absent for a while and come back."""
+"""Test sampled clients, and clients that are absent for a while and return."""
 
 from __future__ import annotations
 

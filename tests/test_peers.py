@@ -1,4 +1,4 @@
-"""Three wrong answers that other federated PCAs give, as their own formulas, and ours on the same rows.
+"""Test that formulas of other federated PCAs give wrong answers on rows for which ours are right.
 
 Each peer's formula is first shown to be right where its assumption holds, so that what fails is the assumption.
 """

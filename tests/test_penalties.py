@@ -1,4 +1,4 @@
-"""FAPS with measured penalties: unlike clients come to the pooled answer, where the paper's penalties run away."""
+"""Test FAPS with measured penalties: it converges for clients for which the paper's penalties diverge."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Personalized PCA against plain numpy on S_i, closed forms and LAPACK: objective, starts, fraction, results."""
+"""Test personalized PCA against plain numpy, closed forms and LAPACK."""
 
 from __future__ import annotations
 

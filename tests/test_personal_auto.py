@@ -1,4 +1,4 @@
-"""local_components="auto": every client chooses its number from held-out rows, over every transport."""
+"""Test local_components="auto": every client chooses its number from held-out rows, over every transport."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How exact_per_pca goes on from what its steps have shown, and when it ends by its objective."""
+"""Test exact_per_pca's acceleration, and its end by the gain of its objective."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups of clients, advice on ranks, comparisons and pictures of a personalized result."""
+"""Test groups of clients, advice on ranks, comparisons and pictures of a personalized result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Personalized PCA under Flower: the same bits as in process, and what nodes send of their own only if they agree."""
+"""Test personalized PCA over Flower: the same bits as in process, and own components sent only with consent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Own components in numbers that differ by client: a mapping by position or site, over every transport."""
+"""Test numbers of own components that differ by client, over every transport."""
 
 from __future__ import annotations
 

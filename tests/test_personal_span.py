@@ -1,4 +1,4 @@
-"""No client has more own components than its rows span beside the shared ones, at any round, whatever the algorithm."""
+"""Test that no client has more own components than its rows span beside the shared ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The README's badges are what the package computes now; else: python .ci/pictures.py."""
+"""Test that the README's badges are up to date. If not, run: python .ci/pictures.py"""
 
 import re
 import sys

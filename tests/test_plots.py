@@ -1,4 +1,4 @@
-"""Pictures are whole files of every kind of result; they show its numbers; a missing matplotlib is said so."""
+"""Test pictures of every kind of result: complete files with its numbers, and the error without matplotlib."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""Pictures that only some kinds of results have: they show what these hold, and nothing of them is cut."""
+"""Test pictures of special kinds of results: they show all values, and nothing is cut off."""
 
 from itertools import pairwise
 

@@ -1,4 +1,4 @@
-"""Data frames of polars, which the package does not import: names, gaps and words travel as pandas' do."""
+"""Test data frames of polars: names, missing values and words are treated as for pandas."""
 
 import numpy as np
 import polars as pl

@@ -1,4 +1,4 @@
-"""What a node may refuse: messages without masks, too many of them, too many numbers. It says so by name."""
+"""Test what a node may refuse by name: messages without masks, too many messages, too many numbers."""
 
 import stat
 

@@ -1,4 +1,4 @@
-"""Precision: numbers with fewer bits, rounded the same over every transport, and packed without a loss."""
+"""Test numbers with fewer bits: the same rounding over every transport, and lossless packing."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Runs under differential privacy: what is spent, what is refused, and what is left of the answer."""
+"""Test runs with differential privacy: the budget, refusals, and the accuracy that remains."""
 
 from __future__ import annotations
 

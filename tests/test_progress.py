@@ -1,4 +1,4 @@
-"""What a run in progress shows: log lines, lines on standard error without a terminal, a bar in a notebook."""
+"""Test what a running run shows: log lines, lines on stderr, a bar in a notebook."""
 
 import logging
 import re

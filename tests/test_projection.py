@@ -1,4 +1,4 @@
-"""What a result projects rows by travels as one record, and projects as the result does."""
+"""Test that a result's projection travels as one record, and projects like the result."""
 
 import dataclasses
 

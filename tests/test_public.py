@@ -1,4 +1,4 @@
-"""The public face: its names, its docstrings, and what an edge device has to import for it."""
+"""Test the public interface: names, docstrings, and the imports of an edge device."""
 
 import doctest
 import importlib

@@ -1,4 +1,4 @@
-"""An app of the form of Flower's quickstart examples with PCA added, over a grid in memory."""
+"""Test an app like Flower's quickstart examples with PCA added, over a grid in memory."""
 
 import importlib
 import json

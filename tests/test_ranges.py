@@ -1,4 +1,4 @@
-"""Noise against a budget, in units that follow from public ranges of the columns and from nothing of the rows."""
+"""Test differential privacy with units from public ranges of columns, and from nothing in the rows."""
 
 import importlib.util
 import re

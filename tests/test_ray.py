@@ -1,4 +1,4 @@
-"""Flower's Ray engine: the same bits as in process, errors as themselves, nothing left behind."""
+"""Test Flower's Ray engine: the same bits as in process, clean errors, nothing left behind."""
 
 from __future__ import annotations
 

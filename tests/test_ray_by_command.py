@@ -1,4 +1,4 @@
-"""Flower's engine by the command `flwr run`: the bits of a run in process, errors as themselves, no process left."""
+"""Test Flower's engine by `flwr run`: the bits of a run in process, clean errors, no process left."""
 
 import types
 

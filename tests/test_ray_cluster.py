@@ -1,4 +1,4 @@
-"""Clusters of several machines: two Ray nodes on this one, which have different folders for temporary files."""
+"""Test clusters of several machines, as two Ray nodes with different temporary folders."""
 
 from __future__ import annotations
 

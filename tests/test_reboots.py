@@ -1,4 +1,4 @@
-"""Nodes of a run of steps that are rebooted, alone and with the server: it goes on to the bit."""
+"""Test trackers whose nodes are rebooted, alone and with the server: they continue with the same bits."""
 
 import itertools
 import json

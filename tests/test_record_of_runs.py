@@ -1,4 +1,4 @@
-"""The record of runs at a node: one line for each run, for whoever answers for the data."""
+"""Test the record of runs at a node, with one line per run."""
 
 import csv
 from datetime import UTC, datetime

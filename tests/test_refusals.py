@@ -1,4 +1,4 @@
-"""What is refused at each door is said in its sentence: the table of both is in tests/refused."""
+"""Test that every entry point refuses with the right sentence. The tables are in tests/refused."""
 
 import importlib
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""make(): by name, by spec string, by instance; and what it says of names and parameters that do not exist."""
+"""Test make(): by name, spec string and instance, and its errors about unknown names and parameters."""
 
 import dataclasses
 

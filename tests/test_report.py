@@ -1,4 +1,4 @@
-"""A report is one file with the numbers of its result, whole or not there; a real browser shows it as it should be."""
+"""Test reports: one complete file with the numbers of the result, shown correctly by a real browser."""
 
 import base64
 import functools

@@ -1,4 +1,4 @@
-"""Every kind of run has its page, with the numbers of its kind; a browser shows it whole, light and dark."""
+"""Test the report of every kind of run, shown completely by a browser, in light and dark mode."""
 
 import functools
 import io
@@ -272,7 +272,7 @@ def test_shares_under_noise_are_bounds_within_0_and_100_percent(epsilon, tmp_pat
     assert all(0.0 <= number <= 100.0 for number in numbers)
     assert 0.0 <= result.explained_variance_ratio_.sum() <= 1.0 + 1e-12
     assert not any("50% with" in words for words in read.text["p"])
-    (said,) = [words for words in read.text["p"] if words.startswith("There is noise")]
+    (said,) = [words for words in read.text["p"] if words.startswith("Privacy noise")]
     assert ("cannot be told from noise" in said) == bool((result.certainty.signal <= 1.0).any())
 
 
@@ -317,8 +317,8 @@ def test_a_result_that_cannot_be_told_from_noise_is_red(tmp_path):
     given = simulate("covariance", [rng.standard_normal((200, 6)) for _ in range(2)], n_components=2, dp=dp)
     assert (given.certainty.signal <= 1.0).all()
     text = page_of_words(given, tmp_path)
-    assert '<p class="ended bad">There is noise on what the server has seen.' in text
-    assert given.table().startswith("There is noise")
+    assert '<p class="ended bad">Privacy noise alone can give a component a variance of' in text
+    assert given.table().startswith("Privacy noise")
 
 
 def test_a_doubt_is_never_in_the_green_box(tmp_path):

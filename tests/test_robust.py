@@ -1,4 +1,4 @@
-"""Robust PCA: exact recovery, whoever holds the rows and whoever is there; and words where there is none."""
+"""Test robust PCA: exact recovery, whichever clients hold the rows, and a warning if there is none."""
 
 from __future__ import annotations
 

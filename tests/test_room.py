@@ -1,4 +1,4 @@
-"""A small simulation keeps its rows less the common mean while it goes on: the same bits, and nothing after it."""
+"""Test that a small simulation keeps centered rows in memory while it runs: the same bits, and freed afterwards."""
 
 import gc
 import weakref

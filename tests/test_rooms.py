@@ -1,4 +1,4 @@
-"""The rooms of the package, their order, and what may be imported where."""
+"""Test the structure of the package: its rooms, their order, and the imports between them."""
 
 import ast
 import functools

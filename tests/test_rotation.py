@@ -1,4 +1,4 @@
-"""Components along other axes, for reading: against factor_analyzer and R, and by what a rotation leaves as it is."""
+"""Test rotated components against factor_analyzer and R, and by their invariants."""
 
 from __future__ import annotations
 

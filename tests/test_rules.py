@@ -1,4 +1,4 @@
-"""The rules of a node: said once, checked once, and the same however they are given."""
+"""Test the rules of a node: declared once, checked once, and equal however they are given."""
 
 from dataclasses import fields
 

@@ -1,4 +1,4 @@
-"""What is said of a result is the same wherever it is said; under noise shares are bounds, and ends are said first."""
+"""Test that all outputs say the same about a result, that noise gives bounds, and that faults come first."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""tol="auto": a run ends once numerical errors are a twentieth of what another sample of rows would change."""
+"""Test tol="auto": a run ends once numerical errors are a twentieth of the sampling error."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""scikit-learn's own tests of PCA, with FederatedPCA over three clients in its place.
+"""Run scikit-learn's own tests of PCA with FederatedPCA over three clients in its place.
 
 EXCEPT says which of them are left out, and why. It is strict: one that is listed and passes fails here.
 """

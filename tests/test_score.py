@@ -1,4 +1,4 @@
-"""`flower-pca score`: what it lists, writes and draws agrees with the library; its exit codes."""
+"""Test `flower-pca score`: its output agrees with the library, and its exit codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams with a season: the period of alarms is found, told, and what comes back is no alarm any more."""
+"""Test streams with a season: its period is found and reported, and raises no further alarms."""
 
 from __future__ import annotations
 

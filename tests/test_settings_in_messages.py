@@ -1,4 +1,4 @@
-"""A message names settings in the words of the interface: keywords in Python, options at the command line."""
+"""Test that messages name settings in the words of the interface: keywords or options."""
 
 import pickle
 import re

@@ -1,4 +1,4 @@
-"""Faults that are seen by the shape of columns: each is named, and clean tables of many kinds are not."""
+"""Test hints about the distribution of columns: faults are named, and clean tables give no hint."""
 
 import numpy as np
 import pytest

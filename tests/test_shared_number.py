@@ -1,4 +1,4 @@
-"""n_components="shared": as many shared components as nearly all clients hold; whoever holds the rows."""
+"""Test n_components="shared": as many shared components as nearly all clients have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""n_components="signal": as many components as lie above tables with flipped signs; whoever holds the rows."""
+"""Test n_components="signal": as many components as exceed tables with flipped signs."""
 
 from __future__ import annotations
 

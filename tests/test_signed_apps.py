@@ -1,4 +1,4 @@
-"""The signed apps of docs/administrator.md, as Flower's own node reads them."""
+"""Test the signed apps of docs/administrator.md with Flower's own node."""
 
 import base64
 import hashlib

@@ -1,4 +1,4 @@
-"""The in-process call: what it takes, its history, its evaluation, its checkpoint, and its callback."""
+"""Test simulate(): its arguments, its history, its evaluation, its checkpoint, and its callback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How sure a run is of its components: the angle that is left, what a small residual does not tell, and the rest."""
+"""Test the estimated angle of components: what a small residual does not show."""
 
 from __future__ import annotations
 

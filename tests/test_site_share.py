@@ -1,4 +1,4 @@
-"""The share of each component that lies between sites, and the hint about it."""
+"""Test the share of each component between sites, and the hint about it."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""A result names the sites whose rows are in it, and those that were left out with the reason, at every door."""
+"""Test that every output names the sites in a result, and the sites left out with the reason."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Sparse PCA: against truncated power steps on the pooled rows, and all choices of columns; what results say of it."""
+"""Test sparse PCA against truncated power steps on the pooled rows, and all choices of columns."""
 
 from itertools import combinations
 

@@ -1,4 +1,4 @@
-"""Means and deviations alone: those of the pooled rows, over nodes, under masks, with gaps; and the record of them."""
+"""Test means and deviations alone: those of the pooled rows, over nodes, under masks, with missing values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A start from components that are known: fewer messages, the same answer, whatever it is given as."""
+"""Test starts from known components: fewer messages, the same answer, and every form of a start."""
 
 import numpy as np
 import pandas as pd

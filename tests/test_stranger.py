@@ -1,4 +1,4 @@
-"""An algorithm of a stranger, from a module of its own: no name of its arrays means something to anybody else.
+"""Test an algorithm from another module, whose array names have no meaning elsewhere.
 
 Its components are not orthonormal, so that whoever takes components for that is wrong about it.
 """

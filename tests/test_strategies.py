@@ -1,4 +1,4 @@
-"""Named strategies as Flower's strategies: what they look like, what they say, and that they give simulate()'s bits."""
+"""Test named strategies as Flower's strategies: their signatures, their logs, and simulate()'s bits."""
 
 import gc
 import inspect

@@ -1,4 +1,4 @@
-"""What a node with given rules can be made to tell: every rule is spoken of, and the page follows the registry."""
+"""Test the page of a node's rules: it covers every rule, and follows the registry."""
 
 import json
 import re

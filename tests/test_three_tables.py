@@ -1,4 +1,4 @@
-"""Three hospitals with one table in three orders, one with text beside: files, the command, and the pooled PCA."""
+"""Test three hospitals with one table in three orders, one with text: files, the command, and the pooled PCA."""
 
 import json
 

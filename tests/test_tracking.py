@@ -1,4 +1,4 @@
-"""Trackers at small size against loops over single rows, closed forms, and the thresholds that a right one meets."""
+"""Test trackers against loops over single rows, closed forms, and thresholds."""
 
 import numpy as np
 import pytest

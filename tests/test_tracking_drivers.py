@@ -1,4 +1,4 @@
-"""Trackers over Flower's messages: the bits of track(), nodes that come and go, folders, and the app."""
+"""Test trackers over Flower's messages: the bits of track(), changing nodes, folders, and the app."""
 
 import warnings
 

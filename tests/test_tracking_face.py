@@ -1,4 +1,4 @@
-"""The track command and the picture."""
+"""Test the track command and its picture."""
 
 import numpy as np
 import pytest

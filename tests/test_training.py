@@ -1,4 +1,4 @@
-"""A client that trains answers PCA beside that, in an app with a client_fn."""
+"""Test a client that trains and also answers PCA, in an app with a client_fn."""
 
 import warnings
 

@@ -1,4 +1,4 @@
-"""One table of questions and one of transports: whatever carries the messages, the loop in process has the same bits.
+"""Test that every transport gives the same bits as the loop in process, for every question.
 
 A question that is listed for a transport is asked over it. Nodes answer over a grid in this process; hosts are virtual
 nodes of several clients each; Ray has a cluster. tests/deployment asks over a SuperLink.

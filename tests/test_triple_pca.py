@@ -1,4 +1,4 @@
-"""triple_pca against planted subspaces and a plain numpy reference of its step; masks, gaps, absence, resuming."""
+"""Test triple_pca against planted subspaces and a numpy reference of its step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs at the same time, at nodes that keep what they remember in files: each is as if it were alone."""
+"""Test simultaneous runs at nodes that keep their memory in files: each is as if it were alone."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""A site in other units, where no rows are seen: by the means and deviations that the opening's answers hold."""
+"""Test that a site in other units is found without its rows, by means and deviations of the opening."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows that no components can be found of: a sentence says so, and no run ends well with wrong components."""
+"""Test rows without usable components: an error says so, and no run ends well with wrong components."""
 
 import numpy as np
 import pytest

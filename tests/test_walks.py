@@ -1,4 +1,4 @@
-"""A plain run enters nothing of an option that is off."""
+"""Test that a plain run executes no code of options that are off."""
 
 import re
 import sys

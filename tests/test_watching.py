@@ -1,4 +1,4 @@
-"""A run of steps as it goes on: the record of each step, the result so far, marks of what was filled in."""
+"""Test a running tracker: the record of each step, the result so far, and marks of filled-in entries."""
 
 import itertools
 import json

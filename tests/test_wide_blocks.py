@@ -1,4 +1,4 @@
-"""oversample="auto": blocks as wide as a message of a stated size allows, after an opening that is as ever."""
+"""Test oversample="auto": blocks as wide as a message of a given size allows."""
 
 import numpy as np
 import pytest

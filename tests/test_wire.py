@@ -1,4 +1,4 @@
-"""The records of both layouts: every message there and back, Flower's own path beside ours, and bad ones."""
+"""Test the records of both layouts: every message survives the round trip, and bad ones are refused."""
 
 import re
 

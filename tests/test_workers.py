@@ -1,4 +1,4 @@
-"""Tests that share a cluster, a SuperLink, a browser or a file are one worker's: two of each would take longer."""
+"""Test that tests that share a cluster, a SuperLink, a browser or a file run in one worker."""
 
 import os
 

@@ -46,8 +46,8 @@ def check(request: wire.Request, rules: Rules) -> None:
     scale = None if rules.split_columns is True else rules.split_columns
     if scale not in (ANY, split.scale):
         raise RefusalError(
-            f"This node scales its columns by {scale} (its split_columns), because two scales together would tell the "
-            f"columns, and the run asks for {split.scale}. {_OPERATOR}"
+            f"The run asks for scale={split.scale}, but the rule split_columns of this node allows only {scale}, "
+            f"because answers with two scales together would reveal its columns. {_OPERATOR}"
         )
 
 

@@ -140,7 +140,7 @@ class EmptyStage(Algorithm[S]):
     def client(arrays: Arrays, data: Any, memory: Arrays) -> tuple[Arrays, Arrays]:
         if arrays:
             raise ProtocolError(
-                f"This stage asks for no array, and the message has {', '.join(arrays)[:100]}. Check the sender."
+                f"The message has arrays ({', '.join(arrays)[:100]}), but its stage needs none. Check the sender."
             )
         return {}, memory
 

@@ -65,17 +65,14 @@ class Certainty:
         numbers = range(1, len(self.signal) + 1)
         clear = [j for j in numbers if self.signal[j - 1] > 1.0]
         rest = [j for j in numbers if j not in clear]
-        said = [
-            "There is noise on what the server has seen.",
-            f"Alone it can give a component a variance of {self.floor:.2g}.",
-        ]
+        said = [f"Privacy noise alone can give a component a variance of {self.floor:.2g}."]
         if clear:
             times = labels.series([f"{ratio:.{int(ratio < 10.0)}f}" for ratio in self.signal if ratio > 1.0])
             verb = "has" if len(clear) == 1 else "have"
             said.append(f"{_components(clear)} {verb} {times} times as much.")
         if rest:
             said.append(f"{_components(rest)} cannot be told from noise.")
-        said.append("So shares of the variance are said as bounds; the number of rows has noise on it as well.")
+        said.append("So shares of the variance are given as bounds. The number of rows is noisy, too.")
         return " ".join(said)
 
 

@@ -69,8 +69,9 @@ class Variants:
         """
         if (outside := np.flatnonzero((mean < -_OFF) | (mean > 2.0 + _OFF))).size:
             raise DataError(
-                f"Column {names[outside[0]]} does not count alleles from 0 to 2, as variants={self} needs it. Drop the "
-                f"{count(outside.size, 'column')} that do not, or leave variants out."
+                f"variants={self} needs counts of alleles from 0 to 2, but {count(outside.size, 'column')} of the data "
+                f"{'holds' if outside.size == 1 else 'hold'} other values. The first is {names[outside[0]]}. Drop such "
+                "columns, or leave variants out."
             )
         p = mean / 2.0
         rare = np.minimum(p, 1.0 - p) < self.maf - _ROUNDING

@@ -332,7 +332,7 @@ def _too_small(state: ErrorsState, model: Model) -> list[str]:
     if len(heavy := np.flatnonzero(kurtosis > usual)):
         named = f"{labels.noun(len(heavy), 'component')} {', '.join(str(j + 1) for j in heavy)}"
         of = ", ".join(f"{kurtosis[j]:.2g}" for j in heavy)
-        said.append(f"scores along {named} have heavy tails (kurtosis {of}; of normal rows 3): errors are too small")
+        said.append(f"scores along {named} have heavy tails (kurtosis {of}, normal rows have 3): errors are too small")
     return said
 
 

@@ -106,8 +106,8 @@ class Hosts(Nodes):
             self._unknown.pop(node, None)
             if not clients:
                 raise ConfigError(
-                    f"Node {node} hosts no clients but is a client itself, and hosted={self.waits.hosted!r} is for "
-                    "nodes that host clients. Leave hosted, or clients-per-node, out."
+                    f"Node {node} is a single client, but hosted={self.waits.hosted!r} needs nodes that host several "
+                    "clients. Leave hosted, or clients-per-node, out."
                 )
             for client in clients:
                 self._claim(client, node, connected)

@@ -1,4 +1,4 @@
-"""What attacks share: genuine messages, of which foes make others."""
+"""Fixtures of attacks: genuine messages, which attackers modify."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Whether a client keeps to a bound tells of this client alone: by halving, how large its answer is.
+"""Test that a client's refusal of a bound does not reveal the size of its answer.
 
 Under masks the bounds of fixed point are the server's. What it asks costs a set-up, and where a node counts losses, it
 says so once and no more.

@@ -1,4 +1,4 @@
-"""Runs over columns of the same people, with a server that asks otherwise than a run does."""
+"""Test runs over columns of the same people against a server that asks for more than a run does."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""A node that claims far more rows than it has outweighs all others, unless the run limits what one may claim."""
+"""Test that a node that claims far more rows than it has outweighs the others, unless `max_share` limits it."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Ordinary days of a node with `min_change`: whatever happens to its file, nobody's row can be worked out.
+"""Test a node with `min_change` on ordinary days: whatever happens to its file, nobody's row can be computed.
 
 Every day draws what happens: people come, go, come back, have birthdays, are corrected; the file is exported in another
 order, precision, unit or spelling. A server that has the sums of every version looks for a person: for a combination of

@@ -1,4 +1,4 @@
-"""A node that is discreet says that its rows allow no answer, and nothing of what was found in them, or where."""
+"""Test that a discreet node refuses without saying what was found in its rows, or where."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Counts of monitoring, at a node that allows them: a server that asks for another distance of every row."""
+"""Test nodes that allow monitoring against a server that asks for other distances of every row."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""One table in two federations, and a site that leaves: what a node has told under another name, it has told."""
+"""Test that one table in two federations has one budget, and what a site's departure reveals."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Files that a node or a reader meets on an ordinary day, or that somebody has forged."""
+"""Test files that a node or a reader may meet by accident, and files that somebody has forged."""
 
 import csv
 import os

@@ -1,4 +1,4 @@
-"""With whom a node is summed is its own business: what differences of groups and invented peers would tell."""
+"""Test rules on groups of nodes: differences of groups and invented peers must reveal nothing."""
 
 import logging
 

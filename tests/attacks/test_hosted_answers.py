@@ -1,4 +1,4 @@
-"""Virtual nodes that host clients, and say of them what is not so: their records and their clients."""
+"""Test false records about clients in the answers of virtual nodes."""
 
 import numpy as np
 import pytest

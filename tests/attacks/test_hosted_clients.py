@@ -1,4 +1,4 @@
-"""Messages to virtual nodes that name their clients otherwise than a strategy does."""
+"""Test messages to virtual nodes that list clients wrongly."""
 
 import pytest
 from builders import unequal

@@ -1,4 +1,4 @@
-"""Messages to virtual nodes, and their answers, with a value, an array or a record changed, as of single nodes.
+"""Test messages to virtual nodes, and their answers, with a changed value, array or record.
 
 A changed answer is a failure of its clients, or counted; no run ends by an exception of Python's. A changed message is
 answered or refused for what it is.

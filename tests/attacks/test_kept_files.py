@@ -1,4 +1,4 @@
-"""Files that a run goes on from, with headers that nobody has written: each is refused in a sentence, at once."""
+"""Test forged headers in files that a run resumes from: each is refused at once, in one sentence."""
 
 import contextlib
 import copy

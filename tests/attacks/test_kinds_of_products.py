@@ -1,4 +1,4 @@
-"""A server that plays runs over columns and runs over rows, or two ways of scaling, off against each other."""
+"""Test that a server cannot combine runs over columns with runs over rows, or two ways of scaling."""
 
 import tracemalloc
 
@@ -64,8 +64,9 @@ def test_a_node_scales_its_columns_as_its_rule_says_and_in_no_other_way(rule, ot
     with pytest.raises(RefusedError) as error:
         product_of_people(node, scale=other)
     assert str(error.value) == (
-        f"This node scales its columns by {None if rule is True else rule} (its split_columns), because two scales "
-        f"together would tell the columns, and the run asks for {other}. Ask the node's operator."
+        f"The run asks for scale={other}, but the rule split_columns of this node allows only "
+        f"{None if rule is True else rule}, because answers with two scales together would reveal its columns. "
+        "Ask the node's operator."
     )
 
 
@@ -75,7 +76,7 @@ def test_under_masks_there_is_one_scale_too():
     total = sums.product(np.eye(N), frame=Frame(split=Split()))
     centred = np.hstack([table - table.mean(axis=0) for table in [X, *OTHERS]])
     assert error_of(total, centred @ centred.T) < 1e-9
-    with pytest.raises(RefusedError, match="This node scales its columns by None"):
+    with pytest.raises(RefusedError, match="the rule split_columns of this node allows only None"):
         Sums(nodes).product(np.eye(N), frame=Frame(split=Split(scale="std")))
 
 

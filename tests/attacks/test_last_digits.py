@@ -1,4 +1,4 @@
-"""The last digits of a number with noise: without a grid they say whether the noise had company."""
+"""Test that the last digits of a noisy number do not reveal how the noise was added."""
 
 import math
 from fractions import Fraction

@@ -1,4 +1,4 @@
-"""A site leaves the masked sums of the others: what that tells, and that nobody is made to leave."""
+"""Test what is revealed if a site leaves masked sums, and that no other node can make it leave."""
 
 import json
 

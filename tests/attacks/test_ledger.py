@@ -1,4 +1,4 @@
-"""What a node tells over all runs, whatever a server calls them: noise, messages and directions are counted."""
+"""Test that the ledger counts noise, messages and directions over all runs, whatever a server calls them."""
 
 import errno
 import multiprocessing

@@ -1,4 +1,4 @@
-"""No message makes a node loop, take memory or fall over; no file or answer does so to who reads it."""
+"""Test that no message makes a node loop, run out of memory or crash, and no file or answer does so to its reader."""
 
 import json
 import tracemalloc

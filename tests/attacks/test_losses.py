@@ -1,4 +1,4 @@
-"""What sums with a member and without it tell of the member, in an honest run; `max_dropouts` ends it."""
+"""Test what sums with and without a member reveal in an honest run, and that `max_dropouts` ends it."""
 
 import numpy as np
 import pytest

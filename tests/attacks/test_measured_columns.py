@@ -1,4 +1,4 @@
-"""A column that one site alone has measured: sums with it would be the site's own, in an honest masked run too."""
+"""Test columns that only one site has measured: a masked sum with them would show the site's own values."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""A server that makes the memories of clients differ, and then asks all of them the same."""
+"""Test a server that makes the memories of clients differ, and then asks all of them the same."""
 
 import numpy as np
 import pytest

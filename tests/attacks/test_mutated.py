@@ -1,4 +1,4 @@
-"""Thousands of messages that no strategy sends, at nodes that serve everything: each is answered or refused.
+"""Test thousands of messages that no strategy sends: nodes that serve everything answer or refuse each of them.
 
 They are genuine ones, of every stage, of trackers and under masks, with an array or two changed. FLOWER_PCA_MUTATED is
 how many there are over all seeds.

@@ -1,4 +1,4 @@
-"""Under `max_epsilon` a table and its neighbour, which has one row more, are told apart by noise alone.
+"""Test that under `max_epsilon` only noise tells a table from one with an additional row.
 
 Every option of a node, and every place where something changes with a row: few rows, no rows, rare values, text, gaps,
 infinity. The answers have the same shapes and words, and with the noise known they differ by the clip squared at most.

@@ -1,4 +1,4 @@
-"""What noise is to hide, one row: where missing values make it move others, where peers that share it are invented."""
+"""Test that noise hides one row, even if missing values spread its effect or peers are invented."""
 
 import itertools
 

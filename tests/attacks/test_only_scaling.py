@@ -1,4 +1,4 @@
-"""A node that serves means and deviations alone tells nothing else, whatever is asked in their name."""
+"""Test that a node that serves only means and deviations reveals nothing else."""
 
 import numpy as np
 import pytest

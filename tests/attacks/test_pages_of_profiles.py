@@ -1,4 +1,4 @@
-"""The page that `flower-pca rules` prints for a profile: what runs bring out, what is refused, what is left open.
+"""Test the page of `flower-pca rules` for a profile: what runs reveal, what is refused, what is left open.
 
 What a line about algorithms says is held against references that are worked out from the rows: no array of an answer is
 anything else, and each thing that it names does come out. What it says in general terms, as "a d x p matrix made of C",

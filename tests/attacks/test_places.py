@@ -1,4 +1,4 @@
-"""Another user of the machine, who lays links and files where ours are to be; and two runs at one checkpoint."""
+"""Test links and files that another user has placed where ours belong, and two runs with one checkpoint."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""One bad node among twenty, within all bounds on answers: what turns the result, names the node, or stops it."""
+"""Test one bad node among twenty, within all bounds on answers: what shifts the result, names the node, or stops it."""
 
 from __future__ import annotations
 

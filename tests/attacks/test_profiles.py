@@ -1,4 +1,4 @@
-"""Every sentence that a profile is printed with, as a claim against a scripted foe under exactly its rules."""
+"""Test every sentence of a profile as a claim, against a scripted attacker under exactly its rules."""
 
 import itertools
 import logging

@@ -1,4 +1,4 @@
-"""Columns, or combinations of columns, in which few rows differ: an honest sum is then one over these few."""
+"""Test columns, and combinations of columns, in which few rows differ: an honest sum would be about these few rows."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""Products of raw rows, no parts that mean something singly, and no number that compares: what every node sees to."""
+"""Test what every node prevents: products of raw rows, parts that reveal one row, and numbers that compare rows."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Whole runs at nodes with rules on groups: what they admit by default, and by what their operators raise them."""
+"""Test whole runs at nodes with rules on groups: what the defaults allow, and what larger limits allow."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Nothing of a node's machine leaves it: no path, no cell, no words of an error that nobody foresaw."""
+"""Test that nothing about a node's machine leaves it: no path, no cell, no text of an unexpected error."""
 
 import numpy as np
 import pytest

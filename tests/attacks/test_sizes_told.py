@@ -1,4 +1,4 @@
-"""How many rows a node has is not told by what it has memory for: nor by its words, nor by asking for ever more."""
+"""Test that memory limits and refusals do not reveal how many rows a node has."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Rows made to have the mark of others: a node would answer from statistics that it has kept of rows that are gone."""
+"""Test rows that were made to match the marks of other rows: a node must not answer from outdated statistics."""
 
 import zlib
 

@@ -1,4 +1,4 @@
-"""Messages of strange arrays at nodes that serve everything: other kinds of numbers, layouts, names and records.
+"""Test messages of strange arrays: other dtypes, layouts, names and records, at nodes that serve everything.
 
 They are genuine ones, of every stage, of trackers and under masks, with arrays of other stages among their own, other
 dtypes, shapes without entries, bits that no sum brings about, names that are none, and values of other types in place

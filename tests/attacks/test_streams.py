@@ -1,4 +1,4 @@
-"""Steps that no tracker asks for: before the first, far ahead, and of rows with more columns than there are."""
+"""Test steps that no tracker asks for: before the first, far ahead, and of rows with too many columns."""
 
 import itertools
 import tracemalloc

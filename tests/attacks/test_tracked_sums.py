@@ -1,4 +1,4 @@
-"""Trackers under masks, over the real PCAClient: a server that lets their steps, laps and batches come apart."""
+"""Test trackers under masks against a server that lets steps, laps and batches of clients diverge."""
 
 import numpy as np
 import pandas as pd

@@ -1,4 +1,4 @@
-"""Numbers that differ by client, in a masked message that is the same for all: a sum that tells of one client.
+"""Test numbers that differ by client in a masked message: the sum must not reveal one client.
 
 Of exact_per_pca a client without own components answers with all of S_i U, one with d - r of them with nothing outside
 of U; so the sum over all tells the one that is asked for another number than the rest.

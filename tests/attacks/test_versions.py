@@ -1,4 +1,4 @@
-"""Rows that change between two honest runs: who has both results would have the rows that have come."""
+"""Test rows that change between two honest runs: the difference of their results must not reveal new rows."""
 
 import errno
 import itertools

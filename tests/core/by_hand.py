@@ -1,4 +1,4 @@
-"""A run driven by hand: every answer can be changed or lost on its way."""
+"""A run driven by hand, so that a test can change or lose every answer."""
 
 import numpy as np
 from builders import deal, falling, framed, sine, svd

@@ -1,4 +1,4 @@
-"""Sources of blocks: every adapter gives the rows that numpy gives, in the same blocks, without reading them whole."""
+"""Test adapters of sources: the same rows and blocks as numpy, without reading them whole."""
 
 import numpy as np
 import pytest

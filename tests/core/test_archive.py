@@ -1,4 +1,4 @@
-"""Files: whole or not at all, without pickle, and one sentence for whatever cannot be read."""
+"""Test files: written whole or not at all, without pickle, and refused in one sentence if unreadable."""
 
 import io
 import itertools

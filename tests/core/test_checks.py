@@ -1,4 +1,4 @@
-"""The wording of every refusal: <what> must be <rule>. Got <value>. <what to do>."""
+"""Test the wording of checks: <what> must be <rule>. Got <value>. <what to do>."""
 
 import numpy as np
 import pytest

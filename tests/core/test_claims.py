@@ -1,4 +1,4 @@
-"""No later answer of a client is larger than Cauchy-Schwarz allows by the squares that it has told itself."""
+"""Test that later answers stay within the Cauchy-Schwarz bound of the squares that a client has reported."""
 
 from dataclasses import replace
 

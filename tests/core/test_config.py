@@ -1,4 +1,4 @@
-"""PCAConfig: what is refused when it is made, its short form, and that plain values ask the same again."""
+"""Test PCAConfig: what it refuses, its short form, and its round trip through plain values."""
 
 import inspect
 import json

@@ -1,4 +1,4 @@
-"""drive: answers are pulled one at a time, files hold run and transport, old ones are refused."""
+"""Test `drive`: answers are pulled one at a time, files hold run and transport, old files are refused."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""epsilon and delta of a Gaussian mechanism, against the integral they stand for and against another accountant."""
+"""Test epsilon and delta of the Gaussian mechanism against their integral and another accountant."""
 
 from __future__ import annotations
 

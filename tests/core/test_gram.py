@@ -1,4 +1,4 @@
-"""X'X of rows: right for dense and sparse rows of every size."""
+"""Test X'X of dense and sparse rows of every size."""
 
 from __future__ import annotations
 

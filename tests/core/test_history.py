@@ -1,4 +1,4 @@
-"""History: rounds in order, their traffic, and their JSON."""
+"""Test History: rounds in order, their bytes, and their JSON."""
 
 import dataclasses
 import json

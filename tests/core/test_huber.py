@@ -1,4 +1,4 @@
-"""Huber regression against a general minimiser, and against the exact rows under far entries."""
+"""Test Huber regression against a general minimizer, and against exact rows with outlying entries."""
 
 import numpy as np
 import pytest

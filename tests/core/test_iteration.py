@@ -1,4 +1,4 @@
-"""What iterations share: progress, the angle still to go, and the four ways to end."""
+"""Test what iterations share: progress, the remaining angle, and the four ways to end."""
 
 import math
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Geometry, by identities and against LAPACK."""
+"""Test the geometry of subspaces by identities and against LAPACK."""
 
 import math
 

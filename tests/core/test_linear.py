@@ -1,4 +1,4 @@
-"""What a run does for each client is the same however many there are: counted in calls and comparisons, not in time."""
+"""Test that the work of a run grows linearly with its clients, in calls and comparisons."""
 
 import sys
 from collections.abc import Callable

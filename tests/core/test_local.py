@@ -1,4 +1,4 @@
-"""LocalData against plain numpy: every operation, every kind of rows, every frame."""
+"""Test LocalData against plain numpy: every operation, every kind of rows, every frame."""
 
 import numpy as np
 import pytest

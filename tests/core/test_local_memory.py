@@ -1,4 +1,4 @@
-"""What a run takes beside its rows: no framed copies, however rows are stored; products are exact all the same."""
+"""Test the memory of a run besides its rows: no framed copies, and exact products."""
 
 import gc
 import tracemalloc

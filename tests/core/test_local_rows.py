@@ -1,4 +1,4 @@
-"""LocalData's promises about memory, bits, precision and refusals."""
+"""Test LocalData's promises about memory, bits, precision and refusals."""
 
 import tracemalloc
 from fractions import Fraction

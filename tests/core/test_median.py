@@ -1,4 +1,4 @@
-"""The median from counts, against numpy's of all entries together."""
+"""Test the median from counts against numpy's median of all entries."""
 
 import numpy as np
 import pytest

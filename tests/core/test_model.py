@@ -1,4 +1,4 @@
-"""Model: how many components are wanted, and where an algorithm starts."""
+"""Test Model: the number of components, and where an algorithm starts."""
 
 import dataclasses
 from fractions import Fraction

@@ -1,4 +1,4 @@
-"""The client's side of privacy: clipping, the sensitivity of every bounded stage, the noise, and what is refused."""
+"""Test the client's side of privacy: clipping, the sensitivity of every bounded stage, the noise, and refusals."""
 
 from __future__ import annotations
 

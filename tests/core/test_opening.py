@@ -1,4 +1,4 @@
-"""The opening message against pooled numpy in extended precision."""
+"""Test the opening against pooled numpy in extended precision."""
 
 import functools
 import itertools

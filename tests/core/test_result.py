@@ -1,4 +1,4 @@
-"""PCAResult against pooled LAPACK and scikit-learn."""
+"""Test PCAResult against pooled LAPACK and scikit-learn."""
 
 import dataclasses
 import json

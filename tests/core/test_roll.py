@@ -1,4 +1,4 @@
-"""Roll: every line of its tables, without an array; and that its sets keep what they are for, whatever happens."""
+"""Test Roll: every line of its tables, and the invariants of its sets, whatever happens."""
 
 import json
 

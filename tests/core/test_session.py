@@ -1,4 +1,4 @@
-"""A run driven by hand: the order of messages, and whose answer counts."""
+"""Test a run driven by hand: the order of messages, and which answers count."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""A run that is stopped after any round and gone on with gives the very bits; and what is counted on the way."""
+"""Test that a run that is stopped after any round and resumed gives the same bits and counts."""
 
 import copy
 import json

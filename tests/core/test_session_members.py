@@ -1,4 +1,4 @@
-"""A run driven by hand: clients that are missing, gone, new or too few; and when the run goes back to the opening."""
+"""Test a run with missing, lost, new or too few clients, and when it returns to the opening."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Fixed statistics against independent references: numpy's products, exact fractions, Python's whole numbers."""
+"""Test fixed statistics against numpy's products, exact fractions, and Python's integers."""
 
 from fractions import Fraction
 

@@ -1,4 +1,4 @@
-"""Where batches come from, what a stream hands back, and rows with gaps."""
+"""Test streams: where batches come from, what a stream hands back, and rows with missing values."""
 
 import numpy as np
 import pytest

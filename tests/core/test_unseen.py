@@ -1,4 +1,4 @@
-"""Hidden entries, and sizes in coarse bins: against numpy, and the same whoever holds the rows."""
+"""Test hidden entries and coarse bins of sizes against numpy, whichever client holds the rows."""
 
 import numpy as np
 import pytest

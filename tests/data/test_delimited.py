@@ -1,4 +1,4 @@
-"""Text files as hospitals have them: decimal commas, encodings, indices without names, names that are there twice."""
+"""Test text files of hospitals: decimal commas, encodings, unnamed indices, repeated names."""
 
 import io
 import itertools

@@ -1,4 +1,4 @@
-"""Files as they come: a dialect per file, marks between thousands, words for true and false, and what is left out."""
+"""Test dialects of text files: thousands marks, words for true and false, and what is ignored."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""A folder with a file per client: the files are the clients, in their natural order, with one set of columns."""
+"""Test a folder with a file per client, in natural order and with one set of columns."""
 
 import json
 import re

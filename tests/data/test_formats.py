@@ -1,4 +1,4 @@
-"""Files of every kind: each gives the bits of the same rows as CSV, and a bad one ends in one sentence."""
+"""Test files of every kind: each gives the bits of the same rows as csv, and a bad file gives one sentence."""
 
 import gzip
 import os

@@ -1,4 +1,4 @@
-"""Files with one fault each: `check` and `run` name it, by file and line or column; of clean files nothing is said."""
+"""Test files with one fault each: `check` and `run` name it by file, line or column. Clean files give no hint."""
 
 import re
 

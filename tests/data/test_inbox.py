@@ -1,4 +1,4 @@
-"""A folder that is followed: files as batches as they arrive, each read once, whatever happens to it."""
+"""Test a folder that is followed: files become batches as they arrive, each read once, whatever happens to it."""
 
 import os
 import threading

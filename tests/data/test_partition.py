@@ -1,4 +1,4 @@
-"""Every partition deals every row out once, leaves no client empty, and depends on nothing but its seed."""
+"""Test partitions: each deals every row once, leaves no client empty, and depends only on its seed."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Genotypes of PLINK's files: what is decoded, how variants are called at all sites, and what is refused."""
+"""Test PLINK files: decoding, the names of variants, and refusals."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Ready data sets: scikit-learn's own, and Hugging Face's loader on a small local set."""
+"""Test data sets of scikit-learn, and Hugging Face's loader on a small local set."""
 
 import json
 import warnings

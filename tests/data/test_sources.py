@@ -1,4 +1,4 @@
-"""Every source gives back what was written, and says in words what it cannot read."""
+"""Test that every source returns what was written, and says what it cannot read."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Table: whatever is selected, reordered or dropped, all that is known of the rows stays with them."""
+"""Test Table: selecting, reordering and dropping keep all that is known of the rows."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Tables with named columns: the ones that are chosen come out, gaps are NaN, and text is refused by name."""
+"""Test tables with named columns: the chosen columns, missing values as NaN, and text refused by name."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""A masked run driven by hand: every message and answer can be seen, changed or lost on its way."""
+"""A masked run driven by hand, so that a test can see, change or lose every message and answer."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""Rows that come in steps, from a subspace that changes, for trackers under masks."""
+"""Rows in steps from a subspace that changes, for trackers under masks."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Clients whose memories come from other messages than those of the others: noticed, named, and begun afresh."""
+"""Test clients whose memories come from different messages: they are noticed, named, and started anew."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""A site without rows in a masked run: its zeros change nothing, and it hides nobody."""
+"""Test a site without rows in a masked run: its zeros change nothing, and it hides nobody."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fixed point: sums to the stated error, exact where no bound is known, errors instead of wrapping."""
+"""Test fixed point: sums to the stated error, exact without a bound, and errors instead of wrapping."""
 
 from fractions import Fraction
 

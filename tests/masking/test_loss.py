@@ -1,4 +1,4 @@
-"""A member that is lost in a masked run: sums with it and without it, on whatever both were asked about."""
+"""Test a member that is lost in a masked run: sums with it and without it."""
 
 import numpy as np
 import pytest

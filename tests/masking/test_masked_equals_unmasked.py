@@ -1,4 +1,4 @@
-"""Masks change nothing but rounding: one table of runs, each with masks of every kind that it can have and without."""
+"""Test that masks change nothing but rounding, for one table of runs and every kind of masks."""
 
 from __future__ import annotations
 

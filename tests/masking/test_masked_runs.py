@@ -1,4 +1,4 @@
-"""Whole runs under masks, in process and over Flower: the unmasked result, and drop-outs at every step."""
+"""Test whole runs under masks, in process and over Flower: the unmasked result, and drop-outs at every step."""
 
 import re
 import subprocess

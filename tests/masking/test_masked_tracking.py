@@ -1,4 +1,4 @@
-"""Trackers under masks, in process and over Flower: the bases without masks, drop-outs, and clients without rows."""
+"""Test trackers under masks: the bases without masks, drop-outs, and clients without rows."""
 
 import re
 

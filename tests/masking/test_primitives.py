@@ -1,4 +1,4 @@
-"""Known answers: RFC 7748, RFC 5869, RFC 8439; second implementations; sharing against its equations."""
+"""Test keys and streams by known answers (RFC 7748, 5869, 8439) and secret sharing by its equations."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""What a server sees, and what a client never does, whoever drops out or lies. A run driven message by message."""
+"""Test what a server sees and what a client never does, whoever drops out or lies, message by message."""
 
 import numpy as np
 import pytest

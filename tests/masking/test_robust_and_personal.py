@@ -1,4 +1,4 @@
-"""The robust and the personalized algorithms under masks: the unmasked result, rounds that miss somebody, own parts."""
+"""Test robust and personalized algorithms under masks: the unmasked result, missed rounds, own parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Differential privacy under masks: clients add noise in shares, and the server sees it in sums only."""
+"""Test differential privacy under masks: clients add noise in shares, and the server sees it in sums only."""
 
 from __future__ import annotations
 

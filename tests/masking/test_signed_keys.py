@@ -1,4 +1,4 @@
-"""Keys that nodes sign: a server that swaps, replays, drops or invents them gets nothing."""
+"""Test signed keys: a server that swaps, replays, drops or invents keys learns nothing."""
 
 import base64
 import hashlib

@@ -1,4 +1,4 @@
-"""Masks without self-masks: one message a sum, drop-outs, and what they do not keep from a server that lies."""
+"""Test masks without self-masks: one message per sum, drop-outs, and what a lying server can see."""
 
 import numpy as np
 import pytest

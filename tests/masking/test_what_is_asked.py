@@ -1,4 +1,4 @@
-"""A server that asks clients of one sum different things, or with bounds of its own choosing, learns nothing by it."""
+"""Test that a server learns nothing by asking clients of one sum different things, or with chosen bounds."""
 
 import flat
 import numpy as np

@@ -1,4 +1,4 @@
-"""Fixed statistics are as near to LAPACK's answer as products of rows are: by a factor of 2, or by what rounding is."""
+"""Test that fixed statistics are about as accurate as products of rows, against LAPACK."""
 
 import numpy as np
 import pytest

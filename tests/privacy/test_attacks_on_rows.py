@@ -1,4 +1,4 @@
-"""A server that makes rounding a comparison reads single rows out of products of rows, and nothing out of our nodes.
+"""Test that rounding attacks read single rows from products of rows, and nothing from our nodes.
 
 Every attack is mounted twice: on a frozen copy of the product that nodes once answered with, where it succeeds, and on
 a real node by real messages, plainly and under masks, where nothing that it recovers is near any row.

@@ -1,4 +1,4 @@
-"""audit(): the reconstruction against the true second moments, on every algorithm, with and without masks."""
+"""Test audit(): the reconstruction against the true second moments, for every algorithm, with and without masks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a node answers is a function of the message and of statistics that were there before it, to the last bit."""
+"""Test that a node's answer depends only on the message and earlier statistics, to the last bit."""
 
 import os
 import stat

@@ -1,4 +1,4 @@
-"""What stands for missing values at a node: its own means, or what a run says where the node's rule lets it."""
+"""Test what replaces missing values at a node: its own means, or the run's choice if the rule allows it."""
 
 import numpy as np
 import pytest

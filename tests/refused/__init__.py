@@ -1,4 +1,4 @@
-"""What is refused, as data: rows of a table, of what is given at a door and the sentence that says why not."""
+"""The table of refusals: what is given to an entry point, and the sentence of the refusal."""
 
 from __future__ import annotations
 

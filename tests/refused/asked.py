@@ -1,4 +1,4 @@
-"""What a node says to a server that asks for more than a run does."""
+"""Refusals of a node by a server that asks for more than a run does."""
 
 from __future__ import annotations
 

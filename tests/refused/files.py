@@ -1,4 +1,4 @@
-"""What data files, folders, sources and partitions refuse, each in its own sentence."""
+"""Refusals of data files, folders, sources and partitions."""
 
 from __future__ import annotations
 

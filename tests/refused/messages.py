@@ -1,4 +1,4 @@
-"""What a node says of a message that it cannot answer, and a server of an answer that it cannot read."""
+"""Refusals of messages by a node, and of answers by a server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What names of columns refuse: in runs, tables, trackers and the estimator."""
+"""Refusals about names of columns: in runs, tables, trackers and the estimator."""
 
 from __future__ import annotations
 

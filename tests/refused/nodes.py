@@ -1,4 +1,4 @@
-"""What strategies and nodes refuse, and the app that runs over them."""
+"""Refusals of strategies and nodes, and of the app that runs over them."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ HOSTS = [
 ]
 NODES = [
     Refused(
-        {"hosted": "stacked"}, "hosts no clients but is a client itself, and hosted='stacked' is for nodes that host"
+        {"hosted": "stacked"}, "is a single client, but hosted='stacked' needs nodes that host several clients. Leave"
     )
 ]
 NOISE_AT_NODES = [

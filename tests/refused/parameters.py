@@ -1,4 +1,4 @@
-"""What parameters, budgets, masks, rules of nodes and streams refuse where they are made."""
+"""Refusals of parameters, budgets, masks, rules of nodes and streams."""
 
 from __future__ import annotations
 
@@ -293,12 +293,12 @@ RULES = [
         for beside, sentence in (
             (
                 {"categorical": "ward"},
-                "categorical='ward' cannot be used beside max_epsilon, because whether a level is told",
+                "categorical='ward' cannot be used together with max_epsilon, because single rows decide which levels",
             ),
             ({"min_change": 20}, "min_change=20 has no use beside max_epsilon, which keeps the rows as they were"),
             (
                 {"split_columns": "std"},
-                "split_columns=std cannot be used beside max_epsilon, because runs over columns",
+                "split_columns=std cannot be used together with max_epsilon, because runs over columns reveal",
             ),
         )
     ],

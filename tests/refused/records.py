@@ -1,4 +1,4 @@
-"""What records and files of results refuse, each in its own sentence."""
+"""Refusals of records and files of results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What results refuse: rows, pictures, limits and rotations."""
+"""Refusals of results: rows, pictures, limits and rotations."""
 
 from __future__ import annotations
 

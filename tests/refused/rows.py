@@ -1,4 +1,4 @@
-"""What rows are refused for: of a run, of the clients of a tracker, and of the numbers that are asked of them."""
+"""Refusals of rows: of a run, of a tracker's clients, and of requested numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What runs refuse: simulate, the estimator, tracking, audits, and what a configuration holds."""
+"""Refusals of runs: simulate, the estimator, tracking, audits, and configurations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What settings refuse where they do not go together, or do not fit what they are given with."""
+"""Refusals of settings that do not go together, or do not fit the data."""
 
 from __future__ import annotations
 

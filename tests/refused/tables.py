@@ -1,4 +1,4 @@
-"""What tables, rows, numbers and keys refuse, each in its own sentence."""
+"""Refusals of tables, rows, numbers and keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What files of text refuse, each in its own sentence: their cells, names, marks and lines."""
+"""Refusals of text files: their cells, names, marks and lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What columns of words refuse, and the levels that are asked of them."""
+"""Refusals of columns of words, and of their levels."""
 
 from __future__ import annotations
 

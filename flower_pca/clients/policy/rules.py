@@ -334,18 +334,18 @@ class Rules:
         """Refuse rules that do not work together, and constants for missing values that are not numbers."""
         if self.max_epsilon is not None and self.categorical:
             raise ConfigError(
-                f"categorical={self.categorical!r} cannot be used beside max_epsilon, because whether a level is told "
-                "depends on single rows. Leave categorical out."
+                f"categorical={self.categorical!r} cannot be used together with max_epsilon, because single rows "
+                "decide which levels the node names. Leave categorical out."
             )
         if self.max_epsilon is not None and self.covariates:
             raise ConfigError(
-                f"covariates={self.covariates!r} cannot be used beside max_epsilon, because runs with noise use no "
-                "covariates. Leave covariates out."
+                f"covariates={self.covariates!r} cannot be used together with max_epsilon, because runs with noise use "
+                "no covariates. Leave covariates out."
             )
         if self.max_epsilon is not None and self.split_columns:
             raise ConfigError(
-                f"split_columns={self.split_columns} cannot be used beside max_epsilon, because runs over columns tell "
-                "the scores of each person without noise. Leave one of them out."
+                f"split_columns={self.split_columns} cannot be used together with max_epsilon, because runs over "
+                "columns reveal the scores of each person without noise. Leave one of them out."
             )
         if self.max_epsilon is not None and self.min_change is not None:
             raise ConfigError(

@@ -209,6 +209,17 @@ def test_statistics_outlive_a_restart_and_are_the_owners_alone(tmp_path, monkeyp
     np.testing.assert_array_equal(mended["Y"], first["Y"])
 
 
+def test_clients_with_the_same_rows_measure_them_once(monkeypatch):
+    """As a `client_fn` makes them, one for each message."""
+    X, _ = twins()
+    rows, Z = LocalData(X), np.eye(D)[:, :2]
+    first = Node(3, rows).ask("ssi", {"Z": Z})
+    np.testing.assert_allclose(first["Y"], X.T @ X[:, :2], rtol=1e-9)
+    monkeypatch.setattr(statistics, "measure", None)
+    again = Node(3, rows).ask("ssi", {"Z": Z})
+    np.testing.assert_array_equal(again["Y"], first["Y"], strict=True)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("masked", [False, True])
 def test_what_is_counted_of_a_node_is_read_off_the_statistics_too(masked, tmp_path, monkeypatch):

@@ -63,6 +63,8 @@ class Bed(Stored):
         Which of the people are the rows, in the order of the file; None for all.
     """
 
+    axis = 1
+
     def __init__(
         self, file: Path, people: int, variants: Array, other: Array, dtype: Any = np.float32, rows: Array | None = None
     ) -> None:

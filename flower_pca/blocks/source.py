@@ -77,7 +77,7 @@ class Blocks(Protocol):
 
     @property
     def axis(self) -> int:
-        """Along which axis the pieces follow one another: 0 if they are rows, 1 if they are columns."""
+        """Along which axis the rows are stored: 0 if row by row, 1 if column by column: see `rows.by_columns`."""
 
     def pieces(self) -> Iterator[Any]:
         """The rows from the first to the last, as arrays or CSR; the same ones whenever it is called."""
@@ -91,7 +91,7 @@ class Stored:
 
     __slots__ = ()
 
-    axis: Final = 0
+    axis: int = 0
 
     @property
     def ndim(self) -> int:

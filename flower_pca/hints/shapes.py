@@ -70,15 +70,13 @@ def shifted_points(look: Look) -> Iterator[str]:
 def turned_signs(sites: Sequence[str], levels: Array, seen: Array, columns: Sequence[str]) -> Iterator[str]:
     """Columns whose sign is turned at one site: they lie there where those of all others would with the other sign."""
     for i in range(len(sites)) if len(sites) > 2 else ():
-        others = np.delete(levels, i, axis=0)
-        for j in range(levels.shape[2]):
-            here, there = levels[i, :, j], others[:, :, j]
-            if not seen[i, j] or np.isnan(there).any() or np.isnan(here).any():
-                continue
-            usual = np.median(there, axis=0)
+        here, others = levels[i], np.delete(levels, i, axis=0)
+        below = (others[:, 0] > 0).all(axis=0) & (here[2] < 0)
+        above = (others[:, 2] < 0).all(axis=0) & (here[0] > 0)
+        for j in np.flatnonzero((below | above) & (seen[i] > 0)).tolist():
+            usual = np.median(others[:, :, j], axis=0)
             span = usual[2] - usual[0]
-            apart = ((there[:, 0] > 0).all() and here[2] < 0) or ((there[:, 2] < 0).all() and here[0] > 0)
-            if apart and span > 0 and abs(here[1] + usual[1]) < 0.25 * span + 2 * span / np.sqrt(seen[i, j]):
+            if span > 0 and abs(here[1, j] + usual[1]) < 0.25 * span + 2 * span / np.sqrt(seen[i, j]):
                 yield f"{capital(columns[j])} looks as if its sign were turned at {sites[i]}. Turn it back."
 
 

@@ -64,6 +64,8 @@ class Measured:
         How many rows there are.
     d
         How many columns.
+    columns
+        The rows as blocks of columns, if their file is stored by columns, or None.
     sparse
         Whether the rows are a scipy sparse array.
     dtype
@@ -73,12 +75,14 @@ class Measured:
     """
 
     # A simulation has thousands of these, most of a few rows: no dictionary of attributes beside the one of facts.
-    __slots__ = ("_facts", "_only", "d", "dtype", "missing", "n", "rows", "sparse")
+    __slots__ = ("_facts", "_only", "columns", "d", "dtype", "missing", "n", "rows", "sparse")
 
     def __init__(self, rows: Blocks, look: Look | None, *, missing: bool) -> None:
         self.rows = rows
         self.n, self.d = rows.shape
         self.sparse = source.is_sparse(rows)
+        # Only of rows stored by columns, because to ask for the methods of a protocol takes as long as a small product.
+        self.columns = rows if rows.axis == 1 and isinstance(rows, ByColumns) else None
         self.dtype = source.precision(rows.dtype)
         self._facts: dict[Hashable, Any] = {}
         # Most clients of a simulation have few rows, which every pass would cut into the same single block.
@@ -166,11 +170,6 @@ class Measured:
         few = min(max(_SAMPLE // self.d, _LEAST), _MOST)
         some = adapters.part(self.rows, np.arange(0, self.n, -(-self.n // few)))
         return np.asarray(some)
-
-    @property
-    def columns(self) -> ByColumns | None:
-        """The rows as blocks of columns, if their file is stored by columns, or None."""
-        return self.rows if isinstance(self.rows, ByColumns) else None
 
     def observed(self) -> Moments:
         """Return the moments of the present values."""

@@ -375,7 +375,7 @@ class PCAClient(NumPyClient):
         # In a run over columns what stands as a column here is a person.
         if self._rules.min_rows > 1 and isinstance(every, LocalData) and request.frame.split is None:
             assert isinstance(data, LocalData)
-            small_cells.check(every, data, self._rules, self._cells)
+            small_cells.check(every, data, self._rules, self._cells, barred=self._lots.barred)
         return data
 
     def _require_same_rows(self, request: wire.Request, rows: LocalData | Stream) -> None:

@@ -252,6 +252,30 @@ def test_gaps_in_a_column_of_many_values_keep_nobody_out(tmp_path):
     assert ledger(tmp_path)["versions"] == 2
 
 
+@pytest.mark.parametrize("few", [1, 19])
+def test_a_column_that_told_of_few_people_is_in_no_run_after_a_lot(few, tmp_path):
+    """Of those who come the code f is known by another one, g: the sum over f less that was one over the few before."""
+    table = people(X).assign(f=(np.arange(len(X)) < few) * 1.0, g=np.arange(len(X)) % 2 * 1.0)
+    lot = people(RNG.standard_normal((40, D)), len(X)).assign(f=np.arange(40) % 2 * 1.0, g=np.arange(40) % 2 * 1.0)
+    rules = {**IDS, "min_rows": 20, "memory_dir": tmp_path}
+    names = tuple(name for name in "abcdefghijkl" if name not in "fg")
+
+    def sums(node, name):
+        frame = Frame(names=(*names, name))
+        return node.ask("ssi", {"Z": np.eye(len(names) + 1)[:, -1:]}, frame, run=f"run {next(RUNS)}")["Y"][:-1, 0]
+
+    before = sums(Node(0, table, **rules), "g")
+    later = Node(0, pd.concat([table, lot], ignore_index=True), **rules)
+    new = lot[[*names]].to_numpy()
+    assert error_of(sums(later, "g") - before, new.T @ lot["g"].to_numpy()) < 1e-9
+    for node in (later, Node(0, table, **rules)):
+        with pytest.raises(RefusedError, match="A column of this node tells of fewer rows"):
+            sums(node, "f")
+    allowed = Node(0, table, **rules, allow_sparse_columns="f")
+    carriers = X[:few][:, ["abcdefghijkl".index(name) for name in names]]
+    assert error_of(sums(allowed, "f") - (sums(allowed, "g") - before), carriers.sum(axis=0)) < 1e-9
+
+
 def test_people_who_are_there_under_second_ids_and_in_other_units_are_a_lot_with_whoever_is_new(tmp_path):
     """What the page says of second ids: the node cannot see that the person who is new came alone."""
     before = product(people(X), tmp_path, **IDS)

@@ -120,7 +120,9 @@ def _kept(path: Path, key: str, look: Callable[[], dict[str, str]]) -> dict[str,
     return dict(found[key])
 
 
-def check(data: LocalData, wanted: LocalData, rules: Rules, kept: Path | None = None) -> None:
+def check(
+    data: LocalData, wanted: LocalData, rules: Rules, kept: Path | None = None, *, barred: Collection[str] = ()
+) -> None:
     """Refuse columns that reveal fewer than min_rows rows. Only the operator learns their names.
 
     Parameters
@@ -133,8 +135,11 @@ def check(data: LocalData, wanted: LocalData, rules: Rules, kept: Path | None = 
         The node's rules.
     kept : path or None, default=None
         See `find`.
+    barred : collection of str, default=()
+        The columns that revealed few rows before others were added to these.
     """
-    found = find(data, rules, kept)
+    allowed = _exceptions(rules)
+    found = {name: name for name in barred if name not in allowed} | find(data, rules, kept)
     if not {*(wanted.names or ())} <= {*(data.names or ())}:
         found = found | find(wanted, rules, kept)  # These are levels of a column of words that other nodes have.
     names = labels.column_names(wanted.names, wanted.d)

@@ -65,12 +65,16 @@ class Version:
         The digest of the rows that the node was given, as they are stored.
     data : LocalData
         The rows.
+    barred : tuple of str
+        The columns that revealed few rows before people were added. If the added people are known by another
+        column, the sum over all is one over these few.
     """
 
     number: int
     key: bytes
     whole: bytes
     data: LocalData
+    barred: tuple[str, ...] = ()
 
     __repr__ = brief
 
@@ -80,7 +84,7 @@ class Version:
         key = secrets.token_bytes(32)
         return cls(number, key, whole_digest(data, key), data)
 
-    def with_lot(self, given: LocalData, lot: Array) -> Version:
+    def with_lot(self, given: LocalData, lot: Array, rules: Rules) -> Version:
         """Return the next version: the same rows, followed by these of the given rows."""
         had, new = self.data.plain(), given.plain()[lot]
         if self.data.sparse:
@@ -94,7 +98,9 @@ class Version:
         ids = (*self.data.table.ids, *(given.table.ids[i] for i in lot.tolist()))
         rows = Table(values, self.data.names, self.data.table.words, ids=ids, coded=self.data.table.coded)
         # No digest of what was given: somebody's row may have changed there, and has not in the copy.
-        return Version(self.number + 1, self.key, b"", LocalData(rows, who=checks.NODE, missing=True))
+        whole = LocalData(rows, who=checks.NODE, missing=True)
+        barred = tuple(sorted({*self.barred, *small_cells.find(self.data, rules)}))
+        return Version(self.number + 1, self.key, b"", whole, barred)
 
     def write(self, path: Path) -> None:
         """Write the version to the node's folder, for the node's own user only."""
@@ -105,7 +111,7 @@ class Version:
             parts = {"values": stored.data, "indices": stored.indices, "indptr": stored.indptr}
         header: dict[str, Any] = {"number": self.number, "shape": [data.n, data.d], "ids": data.table.ids}
         header |= {"names": data.names, "words": dict(data.table.words), "coded": data.table.coded}
-        header |= {"key": self.key.hex(), "whole": self.whole.hex()}
+        header |= {"key": self.key.hex(), "whole": self.whole.hex(), "barred": self.barred}
         files.write(path, _KIND, header, parts, private=True)
 
 
@@ -129,7 +135,8 @@ def read(path: Path) -> Version | None:
             coded=coded,
         )
         data = LocalData(rows, who=checks.NODE, missing=True)
-        return Version(int(header["number"]), bytes.fromhex(header["key"]), bytes.fromhex(header["whole"]), data)
+        key, whole = bytes.fromhex(header["key"]), bytes.fromhex(header["whole"])
+        return Version(int(header["number"]), key, whole, data, tuple(map(str, header["barred"])))
     except FileNotFoundError:
         return None
     except (FlowerPCAError, AttributeError, KeyError, TypeError, ValueError) as error:
@@ -159,10 +166,16 @@ class ReleasedRows:
     ----------
     data
         The rows that the node is given, not yet looked at: whatever `load` makes of them.
+
+    Attributes
+    ----------
+    barred : tuple of str
+        The columns that no run gets, because they revealed few rows before people were added.
     """
 
     def __init__(self, data: Any) -> None:
         self.data = data
+        self.barred: tuple[str, ...] = ()
         self._number = 0
         self._place = Path()
         self._unwritten = self._pending = False
@@ -225,13 +238,13 @@ class ReleasedRows:
         if whole_digest(given, version.key) == version.whole and version.data.n == given.n:
             version = replace(version, data=given)  # The data stays as given, because it may be memory-mapped.
         elif (lot := _lot(rules, given, version)) is not None:
-            version = version.with_lot(given, lot)
+            version = version.with_lot(given, lot, rules)
             # Rows are written before the ledger has their number: a stop between both does no harm.
             version.write(folders.rows_beside(self._place))
             book.versions, book.epoch = version.number, book.epoch + 1
         elif not _alike(given, version):
             self._warn(rules)
-        self._number, self.data = version.number, version.data
+        self._number, self.data, self.barred = version.number, version.data, version.barred
 
     def _release(self, book: Ledger) -> None:
         """Write the first version before the first answer from it. The ledger is locked."""
@@ -304,7 +317,8 @@ def _lot(rules: Rules, given: LocalData, version: Version) -> Array | None:
         return None
     added = Table(given.plain()[places], given.names, given.table.words, coded=given.table.coded)
     lot = LocalData(added, who=checks.NODE, missing=True)
-    if small_cells.find(lot, rules) or (rules.missing == "mean" and small_cells.has_few_gaps(lot, rules.min_rows)):
+    few_gaps = any(small_cells.has_few_gaps(data, rules.min_rows) for data in (had, lot))
+    if small_cells.find(lot, rules) or (rules.missing == "mean" and few_gaps):
         return None
     if small_cells.has_gaps_in_codes(had, lot):
         return None

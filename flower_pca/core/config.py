@@ -198,20 +198,21 @@ class PCAConfig:
             plain["columns"] = tuple(name for name in plain["columns"] if name not in beside)
         if self.dp is not None and self.dp.public_ranges:
             plain["columns"] = self._columns_with_ranges(self.dp.public_ranges, plain.get("columns"))
+        adjust, keep = (option(name, list(plain[name])) for name in ("adjust", "keep"))
         if plain["keep"] and (self.harmonize is None or SITE in plain["keep"]):
             raise ConfigError(
-                f"keep={shown(self.keep)} names what stays when sites are harmonized, and the site is what goes. Write "
+                f"{keep} names what stays when sites are harmonized, and the site is what goes. Write "
                 f"{option('harmonize', 'combat')} beside it, and leave {SITE} out of keep."
             )
         if SITE in plain["adjust"] and SITE in plain["explain"]:
             raise ConfigError(
-                f"adjust={shown(self.adjust)} subtracts the means of each site from its rows, so the share between "
+                f"{adjust} subtracts the means of each site from its rows, so the share between "
                 f"sites would be 0 for these rows and say nothing. Leave {SITE} out of {option('explain')}."
             )
         if SITE in plain["adjust"] and self.missing == "mean":
             raise ConfigError(
-                f"adjust={shown(self.adjust)} subtracts the means of each site, and no site tells its means, so nobody "
-                f"knows the means of all rows. Use {option('missing', 'own_mean')}.",
+                f"{adjust} subtracts the means of each site, and no site tells its means, so nobody knows the means of "
+                f"all rows. Use {option('missing', 'own_mean')}.",
                 setting="missing",
             )
         if self.variants is not None and self.variants.call and self.missing == "own_mean":
@@ -222,8 +223,7 @@ class PCAConfig:
             )
         if plain["adjust"] and self.center is False:
             raise ConfigError(
-                f"adjust={shown(self.adjust)} removes what covariates explain about the means, so columns are "
-                "centered. Leave center out."
+                f"{adjust} removes what covariates explain about the means, so columns are centered. Leave center out."
             )
         if self.categorical is not None:
             if self.center is False:

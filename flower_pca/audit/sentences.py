@@ -14,7 +14,7 @@ from flower_pca.clients.policy.rules import TELLS, Rules, everything
 from flower_pca.core.kinds import KINDS, Kind
 
 _COUNTED: Final = {"messages": "message", "messages_ever": "message", "columns": "column"}
-_UNTIL: Final = {"answer": "it goes on so", "refuse": "it refuses"}
+_UNTIL: Final = {"answer": "it continues to do so", "refuse": "it refuses"}
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,8 @@ SEEN: Final = (
     Line(
         ("masked_only", "min_peers"),
         lambda r: r.masked_only and r.trusted_keys is not None,
-        "Sums over this node and others, {min_peers} at least, whose keys are on its own list; no answer of its own.",
+        "Sums over this node and others, {min_peers} at least, whose keys are on its own list. The server sees no "
+        "answer of this node alone.",
     ),
     Line(
         ("masked_only", "min_peers"),
@@ -66,7 +67,8 @@ SEEN: Final = (
     Line(
         ("masked_only",),
         lambda r: not r.masked_only,
-        "Its own answers. In a run with masks sums only, but that the server chooses: with masked_only the node does.",
+        "Its own answers. In a run with masks the server sees sums only, but the server decides whether a run has "
+        "masks. With masked_only the node decides.",
     ),
     Line(
         ("trusted_keys",),
@@ -77,7 +79,7 @@ SEEN: Final = (
     Line(
         ("min_peers",),
         lambda r: r.masked_only and r.min_peers == 1,
-        "A sum over two tells each of them what the other has answered. min_peers asks for more.",
+        "A sum over two nodes reveals to each of them what the other has answered. A larger min_peers prevents it.",
         left_open=True,
     ),
     Line(
@@ -95,13 +97,13 @@ SEEN: Final = (
     Line(
         ("min_noise", "max_epsilon"),
         lambda r: r.allow_noise and not has_noise(r),
-        "No noise, unless the run asks for it: min_noise or max_epsilon would insist on it.",
+        "No noise, unless the run asks for it. min_noise or max_epsilon require it.",
     ),
     Line(("allow_noise",), lambda r: not r.allow_noise, "No noise: runs with dp are refused."),
     Line(
         ("allow_noise", "max_epsilon"),
         lambda r: r.allow_noise and not has_noise(r),
-        "Single rows, by many runs with noise, which is averaged away: max_epsilon or allow_noise=False prevents it.",
+        "Single rows, because many runs average the noise away. max_epsilon or allow_noise=False prevents it.",
         left_open=True,
     ),
     Line(
@@ -118,30 +120,31 @@ SEEN: Final = (
     Line(
         ("gap_values",),
         lambda r: has_noise(r) and r.gap_values is None and r.max_epsilon is None,
-        "Nothing at all where it has missing values and noise is asked for: gap_values names constants for them.",
+        "Nothing at all where it has missing values and a run asks for noise. gap_values can name constants for them.",
     ),
     Line(
         ("gap_values",),
         lambda r: r.max_epsilon is not None and r.gap_values is None,
-        "A row with a cell that is no finite number as a row of zeros: gap_values names constants for such cells.",
+        "A row with a cell that is no finite number as a row of zeros. gap_values can name constants for such cells.",
     ),
     Line(
         ("share_own",),
         lambda r: r.share_own and not r.masked_only,
-        "Its own components, where a personalized run asks for them: share_own agrees to that.",
+        "Its own components, if a personalized run asks for them, because of share_own.",
     ),
     Line(
         ("share_names",),
         lambda r: r.share_names,
-        "What its columns are called, and its own name: with share_names=False only how many columns, and a digest.",
+        "What its columns are called, and its own name. With share_names=False only their number and a digest.",
     ),
     *(_of_rule(f.name, f.metadata[TELLS]) for f in fields(Rules) if TELLS in f.metadata),
     Line(("share_names",), lambda r: not r.share_names, "How many columns it has, and a digest of their names."),
     Line(
         ("split_columns",),
         lambda r: bool(r.split_columns) and not has_noise(r),
-        "The scores of each person, told to all parties of a run over columns; without masks how alike any two people "
-        "are by this node's columns, and so few columns up to a rotation: split_columns agrees to that.",
+        "The scores of each person, told to all parties of a run over columns, because of split_columns. Without "
+        "masks, the server also learns how similar any two people are by this node's columns, and so few columns up "
+        "to a rotation.",
     ),
     Line(
         ("split_columns",),
@@ -177,13 +180,14 @@ LASTING: Final = (
     Line(
         ("min_rows",),
         lambda r: r.min_rows == 1 and not has_noise(r),
-        "A node with one row tells that row, and one with two nearly so. min_rows keeps it from answering then.",
+        "The row of a node with one row, and nearly the rows of a node with two. min_rows prevents such answers.",
         left_open=True,
     ),
     Line(
         ("answers",),
         lambda r: r.answers != "rows" and not has_noise(r),
-        "Of single rows what C and the means tell: no number of the server meets a row (answers={answers}).",
+        "Of single rows what C and the means tell, and no more, because no number of the server meets a row "
+        "(answers={answers}).",
     ),
     Line(
         ("answers",),
@@ -200,8 +204,8 @@ LASTING: Final = (
     Line(
         (),
         lambda r: not has_noise(r),
-        "All of C by enough messages: with no more rows than columns the rows up to a rotation. Masks hide it in "
-        "the C of all nodes, noise blurs it; max_columns bounds only how many numbers leave.",
+        "All of C by enough messages. If there are no more rows than columns, C determines the rows up to a rotation. "
+        "Masks hide it in the C of all nodes, and noise blurs it. max_columns only limits how many numbers leave.",
         left_open=True,
     ),
     Line(
@@ -238,7 +242,7 @@ LASTING: Final = (
     Line(
         ("masked_only",),
         peaks,
-        'One true entry of each column, by a run with scale="max_abs". Neither masks nor noise carry that.',
+        'One true entry of each column, by a run with scale="max_abs". Runs with masks or noise cannot use this scale.',
         left_open=True,
     ),
     Line(
@@ -273,7 +277,7 @@ LASTING: Final = (
     Line(
         ("allow_sparse_columns",),
         lambda r: r.allow_sparse_columns is True and not has_noise(r),
-        "The carriers of rare values: allow_sparse_columns lets all such columns be asked about.",
+        "The carriers of rare values, because allow_sparse_columns permits requests for all such columns.",
         left_open=True,
     ),
     Line(
@@ -325,8 +329,8 @@ LASTING: Final = (
     Line(
         ("min_change",),
         lambda r: not r.keeps_rows,
-        "What changes: when rows come or go, the difference of both versions is told: min_change keeps the rows as "
-        "they were.",
+        "What changes: when rows come or go, the difference of both versions reveals them. min_change keeps the rows "
+        "as they were.",
         left_open=True,
     ),
 )

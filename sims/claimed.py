@@ -385,7 +385,7 @@ PAGES: Final = {
                 "It only takes 8 iterations for DCF-PCA with K=10 to converge; while K=1 converges much slower.",
                 "Fig. 4",
                 "robust/fig4",
-                "K=10 takes 8 to 14 rounds to an error of 1e-5, and K=1 takes 53 to 72. The floor grows a little with "
+                "K=10 takes 8 to 13 rounds to an error of 1e-5, and K=1 takes 53 to 69. The floor grows a little with "
                 "K.",
                 beside("K", ("err<1e-5",), what="rounds to 1e-5", paper=("-", "-", "-", "8")),
             ),

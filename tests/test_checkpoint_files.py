@@ -208,3 +208,26 @@ def test_a_masked_run_goes_on_with_its_columns(tmp_path: Path) -> None:
             small_at(tmp_path / "run", on_round=on_round, mask=True)
     result = small_at(tmp_path / "run", mask=True)
     np.testing.assert_allclose(result.components_, whole.components_, rtol=0.0, atol=1e-6)
+
+
+@pytest.mark.slow
+@every("stop", [8, 9, 11])
+def test_a_masked_run_whose_nodes_remember_goes_on_to_the_same_components(
+    stop: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("run") / "run"
+    parts = evenly(falling(90, 12, seed=2, ratio=1.3), 3)
+
+    def run(stop: int | None, path: Path | None) -> PCAResult:
+        def on_round(run: Any) -> None:
+            if run.history.count == stop:
+                raise StopError
+
+        return simulate("faps", parts, n_components=2, checkpoint=path, on_round=on_round, mask=True, seed=1)
+
+    with pytest.raises(StopError):
+        run(stop, path)
+    whole, result = run(None, None), run(None, path)
+    assert whole.status.ok
+    assert result.status.ok
+    np.testing.assert_allclose(result.components_, whole.components_, rtol=0.0, atol=2e-6)

@@ -331,9 +331,8 @@ def test_components_that_follow_far_entries_are_not_called_converged(kind: str, 
     result = simulate("triple_pca(local_components=1)", rows, n_components=2, mask=mask)
     wrong = sine(result.components_, U.T) > 0.1
     assert wrong == (kind != "none")
-    noise = kind.endswith("for noise")
-    assert result.status.ok != (wrong and not noise)
-    said = "one client has several times the noise of all others" if noise else "may follow far entries"
+    assert result.status.ok != wrong
+    said = "are not to be relied on" if kind.endswith("for noise") else "may follow far entries"
     assert (said in result.status.words) == wrong
 
 
@@ -344,5 +343,4 @@ def test_a_client_of_much_noise_is_no_client_of_far_entries(times: float) -> Non
     rows[0] = rows[0] + 0.05 * times * np.random.default_rng(5).standard_normal(rows[0].shape)
     result = simulate("triple_pca(local_components=1)", rows, n_components=2)
     assert result.status.ok
-    assert "several times the noise" not in result.status.words
     assert sine(result.components_, U.T) < 0.1

@@ -160,6 +160,7 @@ PRIVACY = {
     "It learns nothing about one person among them": (
         "attacks/test_days.py::test_nobody_is_told_by_all_files_of_a_month"
     ),
+    "Masks do not hide these statistics": "attacks/test_profiles.py::people_are_added_in_lots",
     "Such people together with one new person": (
         "attacks/test_versions.py::"
         "test_people_who_are_there_under_second_ids_and_in_other_units_are_a_lot_with_whoever_is_new"

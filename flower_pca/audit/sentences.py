@@ -289,8 +289,8 @@ LASTING: Final = (
     Line(
         ("min_change", "id_column"),
         lambda r: r.min_change is not None and r.id_column is not None,
-        "Of people who come later, known by {id_column}, what {min_change} or more of them tell together, once they "
-        "could be a table of their own. Whoever gets a second id counts as one who comes.",
+        "Of people who come later, known by {id_column}, what {min_change} or more of them tell together, under masks "
+        "too, once they could be a table of their own. Whoever gets a second id counts as one who comes.",
     ),
     Line(
         ("max_epsilon",),

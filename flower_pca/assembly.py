@@ -1,6 +1,6 @@
-"""A run of what is asked: its stages in order, the terms of a privacy budget, and masks over it.
+"""Assemble a run from its configuration: the stages in their order, layers, a privacy budget, and masks.
 
-`config` reads the short form, `run` puts a configuration together, `tracking` does so for a tracker.
+`config` makes a configuration from keywords, `run` makes its run, and `tracking` makes the run of a tracker.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ AnyRun: TypeAlias = "Run | WrappedRun"
 
 
 class TrackingOptions(TypedDict, total=False):
-    """What is asked of a tracker, beside it: see `tracking`."""
+    """The keywords of `tracking`."""
 
     n_components: int
     steps: int | None
@@ -60,8 +60,8 @@ class TrackingOptions(TypedDict, total=False):
     channel: Layer | str | None
 
 
-class AskedScaling(TypedDict, total=False):
-    """What is asked of a run of the opening alone: see `standardizing`."""
+class ScalingOptions(TypedDict, total=False):
+    """The keywords of `standardizing`."""
 
     missing: str
     columns: Sequence[str] | str | None
@@ -69,7 +69,7 @@ class AskedScaling(TypedDict, total=False):
 
 
 def channel_of(given: object) -> Layer | None:
-    """The channel that a string such as "air(noise_std=0.1)" stands for; None for an ideal one."""
+    """Return the channel of a spec string such as "air(noise_std=0.1)", or None for an ideal channel."""
     if given is None:
         return None
     from flower_pca.layers.air import AirChannel
@@ -77,7 +77,7 @@ def channel_of(given: object) -> Layer | None:
     return AirChannel.of(given)
 
 
-# live on the algorithm
+# settings that belong to the algorithm
 _STOPPING: Final = ("tol", "min_rounds", "max_rounds", "patience")
 _STRINGS: Final[dict[str, Callable[[Any], Any]]] = {
     "mask": MaskedSums.of,
@@ -89,15 +89,14 @@ _STRINGS: Final[dict[str, Callable[[Any], Any]]] = {
 
 
 def config(algorithm: str | Algorithm[Any] | PCAConfig, **settings: Any) -> PCAConfig:
-    """A configuration in short.
+    """Make a configuration from an algorithm and keywords, and check it.
 
     Parameters
     ----------
     algorithm : str, Algorithm or PCAConfig
-        A name ("krylov"), a spec string ("faps(inner_steps=5)") or an instance; or a PCAConfig, then alone.
+        A name ("krylov"), a spec string ("faps(inner_steps=5)"), an instance, or a PCAConfig without other settings.
     **settings
-        The other fields of `PCAConfig`; tol, min_rounds, max_rounds and patience are passed on to an algorithm that
-        iterates.
+        The other fields of `PCAConfig`, and tol, min_rounds, max_rounds and patience for an algorithm that iterates.
     """
     if isinstance(algorithm, PCAConfig):
         if settings:
@@ -117,25 +116,25 @@ def config(algorithm: str | Algorithm[Any] | PCAConfig, **settings: Any) -> PCAC
 
 
 def check(config: PCAConfig, **beside: Any) -> PCAConfig:
-    """The configuration, if all that it asks for goes together; with what is asked `beside` it."""
+    """Return the configuration after checking that its settings, and those in `beside`, work together."""
     on = {**config.options, **beside}
     if not on:
         return config
     algorithm = config.algorithm
     if _has_ranges(config):
-        # If the columns are known, `auto` takes its algorithm now, and that algorithm has to suit.
-        algorithm, _ = _beforehand(config)
+        # If the columns are known, `auto` chooses its algorithm now, and the check applies to that algorithm.
+        algorithm, _ = _adapted_to_noise(config)
     compatible.check(algorithm, on, registry.ALGORITHMS)
     return config
 
 
 def _has_ranges(config: PCAConfig) -> bool:
-    """Whether the columns are known before the run, with their ranges."""
+    """Return whether a privacy budget comes with public ranges, so that the columns are known before the run."""
     return config.dp is not None and bool(config.dp.public_ranges)
 
 
-def _beforehand(config: PCAConfig) -> tuple[Algorithm[Any], dict[str, str]]:
-    """The algorithm that a run begins with, and why, if it is another than the one asked for."""
+def _adapted_to_noise(config: PCAConfig) -> tuple[Algorithm[Any], dict[str, str]]:
+    """Return the algorithm that the run begins with, and the reason if it differs from the requested one."""
     algorithm, why = config.algorithm, ""
     private, over_air = config.dp is not None, config.channel is not None
     if (private or over_air) and isinstance(algorithm, AdaptsToNoise):
@@ -145,10 +144,10 @@ def _beforehand(config: PCAConfig) -> tuple[Algorithm[Any], dict[str, str]]:
     return algorithm, {}
 
 
-def _public(config: PCAConfig) -> Frame:
-    """What is known of the columns before the run: middles and halves of their ranges, if any.
+def _public_frame(config: PCAConfig) -> Frame:
+    """Return the frame that is known before the run: middles and half widths of the public ranges, if there are any.
 
-    The middle stands for a missing value while the mean is measured, which no row moves.
+    While the mean is measured, the middle replaces missing values, because no row influences it.
     """
     if config.dp is None or not config.dp.public_ranges or config.columns is None:
         return Frame()
@@ -157,35 +156,39 @@ def _public(config: PCAConfig) -> Frame:
 
 
 def outlook(config: PCAConfig, *, rows: int, columns: int, clients: int) -> Outlook | None:
-    """What a budget leaves to be seen of a table of this size, before any of it is spent; None without a budget."""
+    """Return the noise that a privacy budget causes for a table of this size, or None without a budget.
+
+    This spends nothing.
+    """
     if config.dp is None:
         return None
     from flower_pca.layers.noise import plan
 
-    budget, _ = plan(config.dp, _beforehand(config)[0], PrivateOpening.name)
+    budget, _ = plan(config.dp, _adapted_to_noise(config)[0], PrivateOpening.name)
     if config.mask is not None:
         budget = budget.divide(config.mask.quorum(config.mask.degree(clients) + 1))
     return budget.outlook(rows=rows, columns=columns, clients=clients)
 
 
 def run(config: PCAConfig, *, judged: bool = True, init: Start | None = None) -> AnyRun:
-    """A run of a checked configuration: opening, algorithm, its closing stage; what follows these if it is asked for.
+    """Make the run of a checked configuration: opening, algorithm, closing stage, and the stages that it requests.
 
-    Where all clients are our own, as in a simulation, answers need not be `judged` by what they say
-    of their rows. With a `start`, its components are the block of the opening.
+    If all clients are trusted, as in a simulation, set `judged` to False to skip the checks of what
+    answers say about their rows. With `init`, the opening uses the components of this start as its
+    block.
     """
     if init is not None:
         starts.refuse_setting(config.algorithm, init)
         check(config, init=type(init).__name__)
     if config.variants is not None or config.highly_variable is not None:
-        return _of_chosen(config, judged=judged)
+        return _run_on_chosen_columns(config, judged=judged)
     if config.categorical is not None:
         if config.columns is None or not config.coding.is_known:
-            return _by_agreement(config, judged=judged, init=init)
+            return _run_on_agreed_columns(config, judged=judged, init=init)
         config = replace(config, columns=config.coding.spread(config.columns))
-    algorithm, decisions = _beforehand(config)
+    algorithm, decisions = _adapted_to_noise(config)
     if config.partitioned_by == "columns":
-        return _under(config.mask, vertical.run(config, algorithm, decisions))
+        return _with_masks(config.mask, vertical.run(config, algorithm, decisions))
     bits, tol = 64, None
     if algorithm.tolerant and not algorithm.basic:
         bits, tol = config.bits, config.tol
@@ -198,8 +201,8 @@ def run(config: PCAConfig, *, judged: bool = True, init: Start | None = None) ->
         budget, algorithm = plan(config.dp, algorithm, PrivateOpening.name)
         layers.append(budget)
     entry = registry.entry(type(algorithm))
-    alone = partial(entry.opening, judged=judged, bits=bits)
-    opening = _opening(config, algorithm.width(config.begins), budget, alone)
+    plain = partial(entry.opening, judged=judged, bits=bits)
+    opening = _opening(config, algorithm.width(config.begins), budget, plain)
     if config.harmonize is not None or config.adjust:
         opening = _beside_covariates(config, opening)
     if config.max_share is not None:
@@ -208,24 +211,24 @@ def run(config: PCAConfig, *, judged: bool = True, init: Start | None = None) ->
     later = [registry.STAGES[stage]() for name, stage in registry.AFTER.items() if getattr(config, name)]
     summed = config.mask is not None
     made = Run(
-        (opening, *_counting(config), algorithm, entry.closing(), *later),
+        (opening, *_component_counters(config), algorithm, entry.closing(), *later),
         model=_model(config, algorithm, decisions, init),
         roll=Roll(min_nodes=config.min_nodes, fraction=config.fraction, seed=config.seed, summed=summed),
         result=entry.result,
         layers=layers,
         config=config.plain(),
     )
-    return _under(config.mask, made)
+    return _with_masks(config.mask, made)
 
 
-def _by_agreement(config: PCAConfig, *, judged: bool, init: Start | None) -> AnyRun:
-    """A run that begins by asking what columns are called, and goes on as one of these by name."""
+def _run_on_agreed_columns(config: PCAConfig, *, judged: bool, init: Start | None) -> AnyRun:
+    """Make a run that first asks all nodes for the names of their columns, and then uses them by name."""
     from flower_pca.stages.agreed import Agreed, Naming
 
     def then(columns: tuple[str, ...], found: Coding) -> AnyRun:
         return run(config.with_coding(found, columns), judged=judged, init=init)
 
-    algorithm, decisions = _beforehand(config)
+    algorithm, decisions = _adapted_to_noise(config)
     first = Run(
         (Naming(),),
         model=_model(config, algorithm, decisions, None),
@@ -236,8 +239,8 @@ def _by_agreement(config: PCAConfig, *, judged: bool, init: Start | None) -> Any
     return Agreed(first, coding=config.coding, columns=config.columns, then=then)
 
 
-def _of_chosen(config: PCAConfig, *, judged: bool) -> AnyRun:
-    """A run that begins with the sums of all columns, and goes on with some: variants, or genes that vary most."""
+def _run_on_chosen_columns(config: PCAConfig, *, judged: bool) -> AnyRun:
+    """Make a run that first sums all columns, and then uses some: filtered variants, or highly variable genes."""
     from flower_pca.stages.chosen import Chosen, Columns, SummedTotals, Totals
     from flower_pca.stages.gene_sums import GeneSums
 
@@ -256,7 +259,7 @@ def _of_chosen(config: PCAConfig, *, judged: bool) -> AnyRun:
     first_stage: Stage[Any] = Totals(width=0, judged=judged) if not summed else SummedTotals(width=0)
     if genes is not None:
         first_stage = GeneSums(of_counts=genes.of_counts)
-    algorithm, decisions = _beforehand(config)
+    algorithm, decisions = _adapted_to_noise(config)
     first = Run(
         (first_stage, ScalingOnly()),
         model=_model(config, algorithm, decisions, None),
@@ -265,11 +268,11 @@ def _of_chosen(config: PCAConfig, *, judged: bool) -> AnyRun:
         config=config.plain(),
     )
     what = "variants" if genes is None else "highly_variable"
-    return Chosen(_under(config.mask, first), what=what, choose=choose, then=then)
+    return Chosen(_with_masks(config.mask, first), what=what, choose=choose, then=then)
 
 
 def _layers(config: PCAConfig, algorithm: Algorithm[Any], bits: int) -> list[Layer]:
-    """The layers that are on, but for a budget's noise, in the order they are laid on."""
+    """Return the layers of the run in the order in which they apply, without the noise of a budget."""
     layers: list[Layer] = []
     if config.channel is not None:
         layers.append(config.channel)
@@ -284,17 +287,17 @@ def _layers(config: PCAConfig, algorithm: Algorithm[Any], bits: int) -> list[Lay
     return layers
 
 
-def _opening(config: PCAConfig, width: int, budget: Budget | None, alone: Callable[..., Opening]) -> Stage[Any]:
-    """The opening that goes with noise, with masks, or with neither (single answers seen)."""
+def _opening(config: PCAConfig, width: int, budget: Budget | None, plain: Callable[..., Opening]) -> Stage[Any]:
+    """Return the opening for a run with noise, with masks, or with neither (then the server sees single answers)."""
     if budget is not None:
         return PrivateOpening(width=width, clip=budget.reach, noise=budget.frame_noise)
     if config.mask is not None:
         return SummedOpening(width=width)
-    return alone(width=width)
+    return plain(width=width)
 
 
 def _beside_covariates(config: PCAConfig, inner: Stage[Any]) -> Stage[Any]:
-    """The opening of a run that harmonizes sites, or removes what covariates explain."""
+    """Return the opening `inner` for a run that harmonizes sites or removes the effect of covariates."""
     assert isinstance(inner, Opening | SummedOpening)
     if config.harmonize is not None:
         from flower_pca.stages.harmonized_opening import HarmonizedOpening, HarmonizedSummedOpening
@@ -306,7 +309,7 @@ def _beside_covariates(config: PCAConfig, inner: Stage[Any]) -> Stage[Any]:
 
 
 def _cap(opening: Stage[Any], share: float) -> tuple[Stage[Any], list[Layer]]:
-    """An opening in which no client counts for more than a share, and what scales later answers."""
+    """Return an opening in which no client counts for more than this share, and the layers that scale later answers."""
     from flower_pca.layers.max_share import MaxShare
     from flower_pca.stages.weighing import CappedOpening, WeighingOpening
 
@@ -317,15 +320,15 @@ def _cap(opening: Stage[Any], share: float) -> tuple[Stage[Any], list[Layer]]:
     return CappedOpening(width=width, judged=judged, bits=bits, share=share), [MaxShare(share)]
 
 
-def _counting(config: PCAConfig) -> list[Stage[Any]]:
-    """What finds the number of components before the algorithm, where the configuration has none."""
+def _component_counters(config: PCAConfig) -> list[Stage[Any]]:
+    """Return the stage that finds the number of components, if the configuration requests one."""
     if isinstance(config.n_components, str):
         return [registry.COUNTING[config.n_components]()]
     return []
 
 
 def _model(config: PCAConfig, algorithm: Algorithm[Any], decisions: dict[str, str], init: Start | None) -> Model:
-    """What is known before the first message."""
+    """Return the model before the first message."""
     basis, earlier = None, None
     if init is not None:
         basis = starts.block(init, algorithm, n_components=config.begins, seed=config.seed, wanted=config.columns)
@@ -346,7 +349,7 @@ def _model(config: PCAConfig, algorithm: Algorithm[Any], decisions: dict[str, st
         shared=shared,
         covariates=config.covariates,
         explain=config.explain,
-        public=_public(config),
+        public=_public_frame(config),
         basis=basis,
         decisions=decisions,
     )
@@ -364,28 +367,28 @@ def tracking(
     mask: bool | MaskedSums | str | None = None,
     channel: Layer | str | None = None,
 ) -> AnyRun:
-    """A run of steps: a tracker alone, without an opening, since nothing is centred.
+    """Make the run of a tracker. It has no opening, because a tracker does not center the rows.
 
     Parameters
     ----------
     tracker : Tracker
-        The stage.
+        The tracker.
     n_components : int, default=2
         Columns of the basis.
     seed : int, default=0
         Seed of everything random on the server.
     steps : int or None, default=None
-        Steps to take; None for as many as there is data for.
+        Steps to take, or None for as many as there is data for.
     init : PCAResult, path or array-like, or None, default=None
-        A basis to start from, as rows; or a result.
+        A basis to start from, as rows, or an earlier result.
     columns : sequence of str, str or None, default=None
         Names of the columns to use, in the order of the result: see `PCAConfig`.
     min_nodes : int, default=1
-        Clients that must be present.
+        The least number of clients.
     mask : bool, MaskedSums, str or None, default=None
-        Whether sums are masked, or how.
+        Whether to mask sums, or how.
     channel : Layer, str or None, default=None
-        What the sums of the replies are heard through; None for an ideal one.
+        The channel over which answers are summed, or None for an ideal one.
     """
     checks.integer("n_components", n_components, least=1)
     checks.integer("seed", seed, most=2**62)
@@ -406,7 +409,7 @@ def tracking(
     roll = Roll(opens=False, min_nodes=min_nodes, seed=int(seed), summed=masked)
     layers = [] if air is None else [air]
     made = Run((tracker,), model=model, roll=roll, result=TrackingResult, layers=layers, config={**words, **plain})
-    return _under(masks, made)
+    return _with_masks(masks, made)
 
 
 def standardizing(
@@ -416,18 +419,18 @@ def standardizing(
     min_nodes: int = 1,
     mask: bool | MaskedSums | str | None = None,
 ) -> AnyRun:
-    """A run of the opening alone, whose result is the `Scaling` of all rows together.
+    """Make a run of only the opening. Its result is the `Scaling` of the rows of all clients.
 
     Parameters
     ----------
     missing : {"error", "own_mean", "mean"}, default="error"
-        See `PCAConfig`, as the next one.
+        What to do with missing values: see `PCAConfig`.
     columns : sequence of str, str or None, default=None
         Names of the columns to use, in the order of the result.
     min_nodes : int, default=1
-        Clients that must be present.
+        The least number of clients.
     mask : bool, MaskedSums, str or None, default=None
-        Whether sums are masked, or how.
+        Whether to mask sums, or how.
     """
     checks.choice("missing", missing, SETTINGS["missing"].choices)
     checks.integer("min_nodes", min_nodes, least=1)
@@ -439,10 +442,10 @@ def standardizing(
     model = Model(n_components=1, center=True, scale="deviation", seed=0, missing=missing, summed=summed, wanted=names)
     roll = Roll(min_nodes=min_nodes, seed=0, summed=summed)
     settings = {"missing": missing, "min_nodes": min_nodes, "columns": None if names is None else list(names)}
-    return _under(masks, Run((opening, ScalingOnly()), model=model, roll=roll, result=Scaling, config=settings))
+    return _with_masks(masks, Run((opening, ScalingOnly()), model=model, roll=roll, result=Scaling, config=settings))
 
 
-def _under(masks: MaskedSums | None, made: Run) -> AnyRun:
+def _with_masks(masks: MaskedSums | None, made: Run) -> AnyRun:
     if masks is None:
         return made
     from flower_pca.masking.run import Masked

@@ -1,12 +1,12 @@
-"""The one table of algorithms: each with its closing stage, and the class of its result.
+"""The table of algorithms, each with its closing stage and the class of its result.
 
-All that knows algorithms by name looks here: `make` and the spec strings, the strategies and
-clients of Flower, the names of the package, the command line, the tests that every algorithm has to
-pass, the tables of the docs. So an algorithm is added by a file of its own and a line of this
-table. `register` does the same from elsewhere.
+Everything that finds algorithms by name uses this table: `make` and spec strings, Flower's strategies
+and clients, the names of the package, the command line, the tests that every algorithm has to pass, and
+the tables in the documentation. To add an algorithm to the package, write a file for it and add a line
+to this table. Other packages add theirs by `register`.
 
-A line says where its classes are; they are imported when they are first asked for, as a run needs
-one or two of them.
+The table stores where classes are. It imports a class when it is first needed, because a run needs only
+a few of them.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ V = TypeVar("V")
 
 
 def load(place: str) -> Any:
-    """What stands at a place such as "algorithms.krylov:Krylov" in the package; its module is imported for it."""
+    """Import and return the object at a place in the package, such as "algorithms.krylov:Krylov"."""
     module, _, name = place.partition(":")
     return getattr(importlib.import_module(f"flower_pca.{module}"), name)
 
 
 class LazyTable(MutableMapping[str, V]):
-    """A mapping of names to values that are made, once each, by these functions.
+    """A mapping whose values are made by functions, each when it is first read.
 
-    To list the names, to count them or to ask for one makes no value.
+    Listing, counting and testing names makes no value.
     """
 
     def __init__(self, makers: Mapping[str, Callable[[], V]]) -> None:
@@ -72,17 +72,17 @@ class LazyTable(MutableMapping[str, V]):
 
 
 def classes(places: Mapping[str, str]) -> LazyTable[Any]:
-    """A mapping of names to the classes at these places."""
+    """Return a mapping of names to the classes at these places."""
     return LazyTable({name: partial(load, place) for name, place in places.items()})
 
 
-_RESULT: Final = "results.pca:PCAResult"  # Clients have no use for results.
+_RESULT: Final = "results.pca:PCAResult"  # clients do not need this class
 _OPENING: Final = "stages.opening:Opening"
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A line of the table.
+    """An algorithm in the table, with the classes of its run.
 
     Attributes
     ----------
@@ -91,9 +91,9 @@ class Entry:
     closing : type
         The stage that ends its run. Rayleigh-Ritz orders the components and measures them.
     result : ResultClass
-        What the finished run is returned as.
+        The class of the result.
     opening : type
-        How its run begins, where the server sees single answers.
+        The opening of its run if the server sees single answers.
     """
 
     algorithm: type[Algorithm[Any]]
@@ -104,7 +104,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class _EntryPlaces:
-    """Where the classes of an entry are, and the name of the stage that closes its run."""
+    """The places of an entry's classes, and the name of its closing stage."""
 
     at: str
     closing: str = RayleighRitz.name
@@ -139,12 +139,12 @@ _LINES: Final = {
     "triple_pca": _EntryPlaces("algorithms.personal.triple_pca:TriplePCA", "triple", "results.personal:TripleResult"),
 }
 _TRACKERS: Final = {"st_miss": "tracking.st_miss:STMiss", "robust_tracking": "tracking.st_miss:RobustTracking"}
-_BESIDE: Final = {"monitor": "stages.histograms:Histograms", "standard_errors": "stages.standard_errors:Errors"}
+_AFTER_CLOSING: Final = {"monitor": "stages.histograms:Histograms", "standard_errors": "stages.standard_errors:Errors"}
 # The stages that may follow the closing one, in their order, by the field of a PCAConfig that requests them.
-AFTER: Final = {"reconstruction_error": "evaluate", "explain": "explain", **{name: name for name in _BESIDE}}
-_COUNTING: Final = {"signal": "stages.signal:Signal", "shared": "algorithms.personal.shared:Shared"}
-_CHOOSING: Final = {"gene_sums": "stages.gene_sums:GeneSums"}
-_ALONE: Final = {"standardize": "stages.opening:ScalingOnly"}
+AFTER: Final = {"reconstruction_error": "evaluate", "explain": "explain", **{name: name for name in _AFTER_CLOSING}}
+_COMPONENT_COUNTS: Final = {"signal": "stages.signal:Signal", "shared": "algorithms.personal.shared:Shared"}
+_COLUMN_CHOICE: Final = {"gene_sums": "stages.gene_sums:GeneSums"}
+_OPENING_ONLY: Final = {"standardize": "stages.opening:ScalingOnly"}
 _OTHERS: Final = {
     "opening": _OPENING,
     "private_opening": "stages.summed_opening:PrivateOpening",
@@ -168,28 +168,28 @@ _OTHERS: Final = {
 _PLACES: Final = {
     **{name: line.at for name, line in _LINES.items()},
     **_TRACKERS,
-    **_BESIDE,
-    **_COUNTING,
-    **_CHOOSING,
-    **_ALONE,
+    **_AFTER_CLOSING,
+    **_COMPONENT_COUNTS,
+    **_COLUMN_CHOICE,
+    **_OPENING_ONLY,
     **_OTHERS,
 }
 
 TABLE: Final[MutableMapping[str, Entry]] = LazyTable({name: line.entry for name, line in _LINES.items()})
 ALGORITHMS: Final[MutableMapping[str, type[Algorithm[Any]]]] = classes({n: _PLACES[n] for n in _LINES})
 TRACKERS: Final[MutableMapping[str, type[Tracker]]] = classes(_TRACKERS)
-# Stages beside algorithm and closing that compare rows: a node's operator has to name them, as
-# algorithms that do.
-EXTRA_STAGES: Final[MutableMapping[str, type[Stage[Any]]]] = classes({**_BESIDE, **_COUNTING, **_CHOOSING})
-# Of these, those before the algorithm, which find how many components there are: what
-# `n_components` may be in words.
-COUNTING: Final[MutableMapping[str, type[Stage[Any]]]] = classes(_COUNTING)
-# what needs an opening, and nothing else
-OPENING_ONLY: Final[MutableMapping[str, type[Stage[Any]]]] = classes(_ALONE)
-# Of one of the algorithms: no message is of a chooser.
+# Stages that a node's operator has to allow by name, like algorithms, because they compare rows
+EXTRA_STAGES: Final[MutableMapping[str, type[Stage[Any]]]] = classes(
+    {**_AFTER_CLOSING, **_COMPONENT_COUNTS, **_COLUMN_CHOICE}
+)
+# Stages before the algorithm that find the number of components. Their names are values of `n_components`.
+COUNTING: Final[MutableMapping[str, type[Stage[Any]]]] = classes(_COMPONENT_COUNTS)
+# stages that follow an opening without any algorithm
+OPENING_ONLY: Final[MutableMapping[str, type[Stage[Any]]]] = classes(_OPENING_ONLY)
+# Choosers select one of the algorithms. No message carries the name of a chooser.
 CHOOSERS: Final[MutableMapping[str, type[Algorithm[Any]]]] = classes({"auto": "algorithms.covariance:Auto"})
 STAGES: Final[MutableMapping[str, type[Stage[Any]]]] = classes(_PLACES)
-# The order is that in which a client reads a message. It seals its answer in the other order.
+# A client reads a message in this order, and processes its answer in the reverse order.
 LAYERS: Final[Mapping[str, type[Layer]]] = classes(
     {
         WIRE: "layers.precision:Precision",
@@ -199,8 +199,7 @@ LAYERS: Final[Mapping[str, type[Layer]]] = classes(
     }
 )
 
-# By the name of a closing stage, the algorithms whose runs end with it: known without importing
-# either.
+# The algorithms by the name of their closing stage, which is known without an import
 _CLOSED_BY: Final[dict[str, set[str]]] = {}
 for _name, _line in _LINES.items():
     _CLOSED_BY.setdefault(_line.closing, set()).add(_name)
@@ -209,10 +208,10 @@ for _name, _line in _LINES.items():
 def register(
     algorithm: type[Algorithm[Any]], *, closing: type[Stage[Any]] | None = None, result: ResultClass | None = None
 ) -> None:
-    """Add an algorithm to the table from elsewhere, as an `Entry`, at server and every node.
+    """Add an algorithm to the table. The server and every node have to do this.
 
-    If it has none of its own, the class of its result is `PCAResult`, and what ends its run is the
-    Rayleigh-Ritz step, or `Oblique` where its components are not orthonormal.
+    By default, the result is a `PCAResult`, and the closing stage is the Rayleigh-Ritz step, or
+    `Oblique` for components that are not orthonormal.
 
     Raises
     ------
@@ -222,7 +221,7 @@ def register(
     if dotted := [name for name in algorithm.asks if "." in name]:
         # Such names would look like those of a layer, of the frame or of masks.
         raise ConfigError(f"The arrays of {algorithm.name} have names with a dot: {', '.join(dotted)}. Rename them.")
-    closing = closing or _usual(algorithm)
+    closing = closing or _default_closing(algorithm)
     if issubclass(closing, RayleighRitz) and not algorithm.orthonormal:
         raise ConfigError(
             f"The closing stage {closing.name} turns components, which works only if they are orthonormal, and those "
@@ -235,7 +234,7 @@ def register(
 
 
 def public() -> Mapping[str, type[Stage[Any]]]:
-    """Algorithms and trackers by the names of their classes, which the package shows."""
+    """Return algorithms and trackers by the names of their classes, which the package exports."""
     names = (*ALGORITHMS, *TRACKERS)
     return LazyTable({_class_name(name): partial(STAGES.__getitem__, name) for name in names})
 
@@ -248,12 +247,12 @@ def _class_name(stage: str) -> str:
 
 
 def closing(algorithm: Algorithm[Any]) -> type[Stage[Any]]:
-    """The stage that ends an algorithm's run."""
+    """Return the stage that ends an algorithm's run."""
     return entry(type(algorithm)).closing
 
 
-def leaves_own(algorithm: Algorithm[Any]) -> bool:
-    """Whether a run of this algorithm gives each client a result of its own."""
+def has_local_results(algorithm: Algorithm[Any]) -> bool:
+    """Return whether each client gets a result of its own from a run of this algorithm."""
     return closing(algorithm).own_results is not Stage.own_results
 
 
@@ -264,18 +263,19 @@ def entry(algorithm: type[Any]) -> Entry:
         # The class is compared too, because an unlisted class may have inherited the name of another one.
         if found is not None and found.algorithm is kind:
             return found
-    return Entry(algorithm, _usual(algorithm))
+    return Entry(algorithm, _default_closing(algorithm))
 
 
-def _usual(algorithm: type[Algorithm[Any]]) -> type[Stage[Any]]:
-    """What ends a run where nothing else is said: what measures components without turning those that may not be."""
+def _default_closing(algorithm: type[Algorithm[Any]]) -> type[Stage[Any]]:
+    """Return the closing stage of an algorithm that names none.
+
+    It must not rotate components that are not orthonormal.
+    """
     return STAGES[RayleighRitz.name if algorithm.orthonormal else "oblique"]
 
 
 def make(algorithm: str | Algorithm[Any], **parameters: Any) -> Algorithm[Any]:
     """Make an algorithm from its name, a spec string such as "faps(inner_steps=5)", or an instance.
-
-    **parameters are set beside those of the spec; the algorithm must have them.
 
     Parameters
     ----------
@@ -306,7 +306,7 @@ def make(algorithm: str | Algorithm[Any], **parameters: Any) -> Algorithm[Any]:
 
 
 def tracker(tracker: str | Tracker, **parameters: Any) -> Tracker:
-    """A tracker, likewise: from its name, a spec string or an instance, with these parameters beside those of it."""
+    """Make a tracker from its name, a spec string or an instance, in the same way as `make`."""
     from flower_pca.tracking.tracker import Tracker
 
     made: Tracker = _make("The tracker", "st_miss(reuse=1)", TRACKERS, Tracker, tracker, **parameters)
@@ -318,7 +318,7 @@ def _make(what: str, example: str, table: Mapping[str, Any], base: type[Any], gi
         checks.parameters(given.name, parameters, _parameters(type(given)))
         return replace(given, **parameters)
     name, own, kind = given, dict[str, Any](), None
-    with suppress(KeyError, TypeError):  # no name alone, or nothing that could be one
+    with suppress(KeyError, TypeError):  # not a bare name
         kind = table[given]
     if kind is None:
         name, own = spec.parse(given, what=what, rule=f'a name, an instance, or a spec such as "{example}"')
@@ -337,7 +337,7 @@ def _make(what: str, example: str, table: Mapping[str, Any], base: type[Any], gi
 
 
 def _require_no_other(name: str) -> None:
-    """Refuse a tracker in the place of an algorithm, and the other way round, with where it belongs."""
+    """Refuse a tracker in place of an algorithm, or an algorithm in place of a tracker, and say where it belongs."""
     if name in TRACKERS:
         raise ConfigError(
             f"{name} follows rows over time. Use it with track, with TrackingStrategy, or with `flower-pca track`."
@@ -349,12 +349,12 @@ def _require_no_other(name: str) -> None:
 
 
 def tracks(algorithm: str) -> bool:
-    """Whether a name, or a spec string, is that of a tracker."""
+    """Return whether a name or a spec string is that of a tracker."""
     return algorithm.split("(")[0].strip() in TRACKERS
 
 
 def owners(stage: str) -> frozenset[str]:
-    """The algorithms that the stage with this name belongs to; empty if it belongs to every run."""
+    """Return the algorithms that the stage with this name belongs to, or an empty set if it belongs to every run."""
     named = {stage, *_CLOSED_BY.get(stage, ())}
     return frozenset(named.intersection(TABLE) | named.intersection(TRACKERS))
 

@@ -38,7 +38,7 @@ def stop_at_step(step: int) -> Callable[[Any], None]:
     """For `on_round` of a tracker: what ends the run in this step."""
 
     def stop(session: Any) -> None:
-        if session.standing.state.step == step:
+        if session.position.state.step == step:
             raise StopError
 
     return stop

@@ -143,8 +143,8 @@ def test_a_checkpoint_that_is_written_after_the_change_keeps_it():
         drive(first, there, watchers=[OnRound(interrupt_after(6))])
     assert first.pending(range(3)).stage == "covariance"
     again.restore(*first.checkpoint())
-    assert again.standing.stage.name == "covariance"
-    assert again.standing.model.decisions == first.standing.model.decisions
+    assert again.position.stage.name == "covariance"
+    assert again.position.model.decisions == first.position.model.decisions
     assert_same_bits(drive(again, there), simulate("auto", CLOSE, n_components=K))
 
 

@@ -16,7 +16,7 @@ from benchmarks import robust_problems as problems
 from flower_pca import Outcome, RobustResult, make, simulate
 from flower_pca.algorithms.robust import attempts, proof
 from flower_pca.algorithms.robust.attempt import Attempt
-from flower_pca.algorithms.robust.attempts import Book
+from flower_pca.algorithms.robust.attempts import AttemptLog
 from flower_pca.algorithms.robust.verdict import Verdict
 
 CLIENTS = 3  # whoever holds the rows, the answer is the same: tests/test_robust.py
@@ -95,7 +95,7 @@ def test_a_low_rank_part_that_few_entries_lie_near_is_said_to_be_one(clean: floa
     """Where columns have units so unlike that those with large entries, more than half of all, look like outliers."""
     verdict = Verdict(rank=4, error=0.01, clean=clean)
     attempt = Attempt(U=np.eye(6, 4), lam=1.0, start=1.0, gamma=0.9, verdict=verdict)
-    status = Book(k=4, p=4, gamma=0.9, restarts=4, best=attempt).status(100)
+    status = AttemptLog(k=4, p=4, gamma=0.9, restarts=4, best=attempt).status(100)
     assert status.outcome is Outcome.STALLED
     assert status.words.startswith(words)
 
@@ -120,9 +120,12 @@ def test_attempts_that_agree_say_nothing_of_a_better_one() -> None:
     assert not book_after([agreeing, agreeing, best]).status(rounds=10).ok
 
 
-def book_after(verdicts: list[Verdict]) -> Book:
+def book_after(verdicts: list[Verdict]) -> AttemptLog:
     """The attempts of a run that have come to these verdicts, all with the same basis."""
-    book, attempt = Book(k=2, p=2, gamma=0.9, restarts=2), Attempt(U=np.eye(5)[:, :2], lam=1.0, start=1.0, gamma=0.9)
+    book, attempt = (
+        AttemptLog(k=2, p=2, gamma=0.9, restarts=2),
+        Attempt(U=np.eye(5)[:, :2], lam=1.0, start=1.0, gamma=0.9),
+    )
     for tag, verdict in enumerate(verdicts):
         ended = replace(attempt, G=np.eye(2), tag=tag, verdict=verdict)
         book = replace(book.add(ended), number=book.number + 1)

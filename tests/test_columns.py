@@ -214,7 +214,7 @@ def test_a_digest_is_of_all_ids_and_of_one_run():
         len({ids.digest(*of) for of in [(["a", "b"], "1"), (["a", "b"], "2"), (["a", "c"], "1"), (["ab"], "1")]}) == 4
     )
     salts = {
-        run_of(config("krylov", n_components=1, partitioned_by="columns")).standing.model.split.salt for _ in range(2)
+        run_of(config("krylov", n_components=1, partitioned_by="columns")).position.model.split.salt for _ in range(2)
     }
     assert len(salts) == 2
 

@@ -161,7 +161,7 @@ def test_what_is_written_with_a_message_does_not_grow(tmp_path):
     path, sizes = tmp_path / "run.npz", {}
 
     def measure(run):
-        sizes[run.standing.state.step] = path.stat().st_size
+        sizes[run.position.state.step] = path.stat().st_size
 
     track(STMiss(keep=16), endless_batches(121), n_components=R, checkpoint=path, on_round=measure)
     assert sizes[120] < 1.1 * sizes[60]
@@ -176,7 +176,7 @@ def test_memory_does_not_grow_with_the_steps(monkeypatch):
     held = {}
 
     def measure(now):
-        step = now.standing.state.step
+        step = now.position.state.step
         if step in (450, 630, 810) and step not in held:
             gc.collect()
             held[step] = sum(trace.size for trace in tracemalloc.take_snapshot().filter_traces(ours).traces)

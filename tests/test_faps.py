@@ -129,8 +129,8 @@ def test_the_papers_numbers_are_defaults_and_no_message_names_them() -> None:
         return simulate(spec, [rows[:15], rows[15:]], n_components=2, max_rounds=12, tol=1e-12, on_round=note)
 
     def note(run: Any) -> None:
-        if run.history[-1].stage != "ritz" and run.standing.stage is run.algorithm:
-            sent.append(set(run.algorithm.broadcast(run.standing.state)))
+        if run.history[-1].stage != "ritz" and run.position.stage is run.algorithm:
+            sent.append(set(run.algorithm.broadcast(run.position.state)))
 
     plain, spelt = runs(PAPER), runs("faps(penalty='paper', beta_0=0.15, theta=0.1, mu=0.01)")
     np.testing.assert_array_equal(plain.components_, spelt.components_)

@@ -135,7 +135,7 @@ def held_case(name: str, rows: str, option: str) -> HeldCase | None:
         # How much a client counts is held against its definition in test_max_share.
         made = run(config(name, n_components=K, seed=1, **asked))
         result = drive(made, Shards([LocalData(part) for part in parts]))
-        counted = made.standing.model.counted.weights
+        counted = made.position.model.counted.weights
         weights = np.array([counted.get(i, 1.0) for i in range(len(parts))])
     else:
         result = simulate(name, parts, n_components=K, seed=1, **asked)

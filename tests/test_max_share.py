@@ -38,7 +38,7 @@ def result_and_known(shards: list[Array], algorithm: str = "krylov", **asked: ob
     """The result, and what the run knew at its end."""
     made = run(config(algorithm, n_components=K, **asked))
     result = drive(made, Shards([LocalData(X, missing="missing" in asked) for X in shards]))
-    return result, made.standing.model
+    return result, made.position.model
 
 
 def weighted_moments(shards: list[Array], weights: Array, scale: bool) -> tuple[Array, Array, Array]:

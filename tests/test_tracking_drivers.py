@@ -107,7 +107,7 @@ def test_folders_are_taken_at_their_own_pace_and_results_stay_at_the_node(tmp_pa
     later = BATCHES[1][3]
 
     def arrive(session):
-        if session.standing.state.step == 3:
+        if session.position.state.step == 3:
             np.save(tmp_path / "in1/003.npy", later)
 
     streams = [Stream(Arrivals(tmp_path / f"in{k}")) for k in range(2)]

@@ -188,7 +188,7 @@ def test_a_run_without_steps_has_no_result_before_its_end():
 @pytest.mark.slow
 def test_the_result_so_far_can_be_had_after_a_run_was_broken_off_and_from_another_thread():
     def stop(run):
-        if run.standing.state.step == 3:
+        if run.position.state.step == 3:
             raise StopError
 
     strategy, from_elsewhere = strategies.STMiss(n_components=R, min_nodes=3), []

@@ -10,13 +10,13 @@ from flower_pca.core.stage import Arrays, Merge, add, stack
 
 @dataclass(frozen=True)
 class CachedSums:
-    """The sum of what clients have sent, kept by client once one of them has not answered.
+    """Sums over all clients. A client that misses a round can count with its last answer.
 
-    An answer replaces the client's last one, so one that comes again changes nothing. While every
-    round brings all rows, no single answer is kept. The first round that does not is summed as it
-    is; from then on the last answer of every client is held, O(N d p) numbers for N clients, and
-    fills up as they answer. Answers carry their rows as "n". Where single answers cannot be had,
-    those that came are scaled to all rows.
+    As long as every round brings all rows, only sums are kept. The first incomplete round is summed as
+    it is. From then on, the server keeps the last answer of every client, which is O(N d p) numbers for
+    N clients. A new answer replaces the last one of the same client, so an answer that arrives twice
+    changes nothing. Answers contain their number of rows as "n". If the server sees no single answers,
+    the sums of those that answered are scaled up to all rows.
 
     Attributes
     ----------
@@ -40,7 +40,10 @@ class CachedSums:
         return stack
 
     def add(self, total: Any) -> tuple[CachedSums, Arrays, float]:
-        """Add a round merged in this way. Return what is held now, the sums, and the share of rows that answered."""
+        """Add a round whose answers were merged by `merging`.
+
+        Return the new `CachedSums`, the sums, and the share of the rows that answered.
+        """
         if self.last is None:
             rows = float(total["n"])
             if rows >= self.n:

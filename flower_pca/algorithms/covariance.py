@@ -1,17 +1,15 @@
-"""Covariance: sends C in one message, for few columns, or with noise under differential privacy.
+"""Covariance sends C in one message, for few columns, or with noise under differential privacy. Auto
+chooses it or Krylov.
 
-The client packs C_i into a vector, the server adds the vectors, unpacks the sum and takes its
-eigenvectors. There is one message, and nothing to iterate. `pack` and `unpack` are inverse to
-each other; the audit reads answers by the latter.
+`Covariance` needs one message and no iteration: the client packs C_i into a vector, and the server adds
+the vectors, unpacks the sum and computes its eigenvectors. `pack` and `unpack` are inverse to each
+other, and an audit uses `unpack` to read answers.
 
-Auto: krylov, or covariance in its place where that is expected to cost less; the run says which,
-and why.
-
-The choice is made once the opening has told how many columns there are, from the numbers of the
-configuration alone (d, k, tol). After five rounds of krylov, or more if columns are many, the server's
-own numbers tell how many are left, and covariance may still take over. Either way the choice is
-the same over every transport. What a node has declined in its answer to the opening is not asked
-of it.
+`Auto` chooses Krylov, or Covariance if it is expected to cost less, and the result says why. It chooses
+once the opening has shown the number of columns, from the numbers of the configuration alone (d, k,
+tol). After five rounds of Krylov, or later if there are many columns, the server estimates from its own
+numbers how many rounds are left, and Covariance may still replace Krylov. The choice does not depend on
+the transport. If a node declined an algorithm in its answer to the opening, it is not used.
 """
 
 from __future__ import annotations
@@ -35,13 +33,13 @@ from flower_pca.core.model import Model, fraction_rank
 from flower_pca.core.stage import Arrays
 from flower_pca.rows.local import DIRECT, LocalData
 
-# Their square matrix takes 800 MB.
-_WIDEST: Final = 10_000  # columns, of which the server keeps a square matrix
+# The most columns for which the server keeps a square matrix, which takes 800 MB
+_WIDEST: Final = 10_000
 
 
 @dataclass(frozen=True)
 class CovarianceState:
-    """The columns, what the clients' n add up to, C once it is known, and the rounds of the run before."""
+    """The number of columns, the total number of rows, C once it is known, and the rounds of the run before."""
 
     d: int
     n: int
@@ -74,7 +72,7 @@ class Covariance(Algorithm[CovarianceState]):
     Parameters
     ----------
     oversample : int, default=0
-        Columns kept beyond the number of components.
+        Columns that are kept beyond `n_components`.
 
     Examples
     --------
@@ -106,7 +104,7 @@ class Covariance(Algorithm[CovarianceState]):
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
         d = int(arrays["columns"])
-        # d may not be known where this is asked: the message itself says it.
+        # d may not be known here, so it is read from the message.
         return {"C": Part((d * (d + 1) // 2,), Kind.GRAM), "n": ROWS}
 
     @staticmethod
@@ -134,16 +132,16 @@ class Covariance(Algorithm[CovarianceState]):
         width = state.width
         if not isinstance(model.n_components, int):
             width = fraction_rank(values, model.trace, model.n_components) or model.d
-        # One eigenvector more than is kept, because it tells the gap.
+        # One more eigenvector than is kept, because it shows the gap
         Z = V[:, : max(width, state.width) + 1]
-        # With the product at hand the closing stage sends no message.
+        # With this product, the closing stage needs no message.
         return replace(model, basis=Z, product=state.C @ Z, covariance=state.C)
 
     def rounds(self, state: CovarianceState) -> int:
         return state.before + int(state.C is not None)
 
     def restart(self, model: Model) -> Array:
-        # As with Krylov: sums with a client and without it, on the same block, would tell what it has said there.
+        # As in Krylov, two sums over the same block, with and without a client, would reveal its answer.
         if model.summed:
             d, p = model.columns.shape
             return linalg.random_block(d, p, model.seed + model.restarts + 1)
@@ -151,51 +149,51 @@ class Covariance(Algorithm[CovarianceState]):
 
 
 def pack(C: Array) -> Array:
-    """Return the diagonal, and sqrt(2) times the rest of the upper triangle, as long as C in Frobenius norm."""
+    """Return the diagonal and sqrt(2) times the upper triangle as a vector, whose norm is the Frobenius norm of C."""
     off_diagonal = np.sqrt(2.0) * C[np.triu_indices(len(C), 1)]
     return np.concatenate([np.diagonal(C), off_diagonal])
 
 
 def unpack(vector: Array) -> Array:
-    """Return the symmetric matrix that `pack` took apart."""
+    """Return the symmetric matrix of a vector from `pack`."""
     d = (math.isqrt(8 * len(vector) + 1) - 1) // 2
     C = np.zeros((d, d))
     C[np.triu_indices(d, 1)] = vector[d:] / np.sqrt(2.0)
     C += C.T
-    # Last, as the sum with the transpose would double it.
+    # The diagonal comes last, because adding the transpose would double it.
     C[np.diag_indices(d)] = vector[:d]
     return C
 
 
-_DIGITS: Final = 16  # Digits that double precision has.
+_DIGITS: Final = 16  # digits of double precision
 _SINGLE: Final = 1e-10  # between the roundings of double and of single precision
-# How many times the numbers covariance may take that Krylov is expected to, as one message takes seconds over a real
-# transport, and many rounds take as many. The expectation is right to about a tenth.
+# Covariance may send this many times as many numbers as Krylov is expected to, because over a real network one
+# message takes seconds, and many rounds take many times that. The expectation is right to about a tenth.
 _DEARER: Final = 1.1
-_TOLD: Final = 8  # columns of d numbers in an answer to the opening, beside its product, at most
+_TOLD: Final = 8  # the most columns of d numbers in an answer to the opening, without its product
 
 
 @dataclass(frozen=True, kw_only=True)
 class Auto(Krylov):
     """Use Krylov, or Covariance if its single message costs less than the rounds that Krylov is expected to need.
 
-    Krylov is expected to take a round for every digit of `tol`, or as many as its blocks of p
-    columns take to span all d. A round is d p numbers each way; covariance is d (d + 1) / 2 numbers
-    up. So covariance is taken up to about 90 columns for one component, 220 for five and 380 for
-    ten, at the default `tol`. Both have the same answer. With `oversample="auto"` Krylov's blocks
-    are wide, and dear; then covariance is taken as long as its message has at most 512 kB, up to
-    361 columns, and is no more messages.
+    Krylov is expected to need one round for every digit of `tol`, but no more rounds than its blocks of
+    p columns need to span all d columns. A round takes d p numbers each way, and Covariance sends d (d
+    + 1) / 2 numbers. With the default `tol`, Covariance is therefore chosen up to about 90 columns for
+    one component, 220 for five and 380 for ten. Both algorithms have the same result. With
+    oversample="auto", Krylov has wide blocks, which cost more. Then Covariance is chosen if its message
+    has at most 512 kB (up to 361 columns) and it needs no more messages than Krylov.
 
-    Krylov takes longer than a round for every digit if eigenvalues are close. So after five rounds,
-    or once its basis has a thirtieth of all columns if that is later, and again after twice as
-    many, the server looks at what its rounds have told of the spectrum. If covariance and the
-    rounds so far take at most 1.1 times the numbers that all rounds would take, the next message is
-    covariance's, and the last. This needs at most 4,096 columns, a whole number of components, and
-    a run that began with a random block.
+    Krylov takes more rounds if eigenvalues are close to each other. So the server estimates the
+    spectrum after five rounds, or once the basis has a thirtieth of all columns if that is later, and
+    again after twice as many rounds. If Covariance and the rounds so far take at most 1.1 times the
+    numbers of all expected rounds, the next message is that of Covariance, and the last one. This
+    requires at most 4,096 columns, a whole number of components, and a run that began with a random
+    block.
 
-    Nodes that do not serve covariance, or may not send so much by their `max_columns`, say so as
-    they answer the opening; then it is Krylov. So it is under `dp`, whose noise is dealt out before
-    the columns are known, and over the air.
+    Krylov is used if a node does not serve Covariance or limits it by `max_columns`, which the node
+    says in its answer to the opening. It is also used over a channel, and with `dp` unless the ranges
+    of the columns are public.
 
     Parameters
     ----------
@@ -213,11 +211,13 @@ class Auto(Krylov):
 
     @property
     def krylov(self) -> Krylov:
-        """The Krylov that is used instead of Covariance."""
+        """The Krylov algorithm with the same parameters."""
         return Krylov(**{f.name: getattr(self, f.name) for f in fields(Krylov)})
 
     def under_noise(self, *, private: bool, over_air: bool, known: bool) -> tuple[Algorithm[Any], str]:
-        """Covariance under a budget where columns are known, as it spends all on one message; else Krylov."""
+        """Return Covariance with a budget and known columns, because it spends the budget on one message,
+        or else Krylov.
+        """
         if private and known and not over_air:
             one = "auto took covariance, as a budget spent on one message finds more than one dealt out to several"
             return self.other, one
@@ -260,18 +260,18 @@ class Auto(Krylov):
         if self._is_right(model):
             return 0, 0
         left = model.d - model.columns.shape[1]
-        # The forecast is of the configuration's numbers alone, whatever a client declines.
+        # The forecast depends only on the configuration, not on what clients decline.
         chosen, _ = self.krylov.settle(replace(model, declined=""))
         p = min(chosen.width(model.n_components), model.d)
-        # A tol of 0, which is allowed, has no logarithm.
+        # tol may be 0, which has no logarithm.
         tol = max(self.of_columns(model.d).tolerance, 10.0**-_DIGITS)
         digits = math.ceil(-math.log10(tol))
-        # A basis of all d columns is exact, whatever tol still asks for.
+        # A basis of all d columns is exact, whatever tol is.
         rounds = min(max(digits, 1), -(-left // p), self.max_rounds)
         return rounds, 2 * model.d * min(rounds * p, left)
 
     def _is_right(self, model: Model) -> bool:
-        """Whether the block is right already, as where all of C gave the number of components."""
+        """Return whether the opening's block is exact, for example because all of C gave the number of components."""
         if model.product is None or model.residuals is None or model.restarts:
             return False
         size = linalg.length(model.product[:, 0])
@@ -290,13 +290,13 @@ class Auto(Krylov):
         if model.declined or d > DIRECT or not is_due(state):
             return ""
         p, one = state.block.shape[1], d * (d + 1) // 2
-        # In numbers of 8 bytes: an answer from rows of single precision has as many in half of the bytes.
+        # In numbers of 8 bytes. An answer from rows in single precision has half the bytes.
         each = d * p * (1.0 if model.eps < _SINGLE else 0.5) + d * p
         done = len(state.errors)
-        # So many further rounds, and those that are done, have _DEARER less numbers than covariance and these.
+        # The number of further rounds from which on covariance costs less, up to the factor _DEARER
         most = math.ceil((done + one / each) / _DEARER) - done
         spare = self.max_rounds - state.progress.rounds
-        # No more numbers leave a client in all than d for each column, which its rules may count.
+        # A client sends no more than d numbers for each column in all, because its rules may count them.
         spent = state.size + _TOLD + one // d >= d
         if spent or most > min(spare, rounds_by_errors(state)) or rehearse(chosen, state, model, most=most) < most:
             return ""

@@ -1,8 +1,8 @@
-"""DR-SVD: the randomised SVD of Halko, Martinsson and Tropp over distributed rows.
+"""DR-SVD: the randomized SVD of Halko, Martinsson and Tropp for distributed rows.
 
-Three messages, counted by `step` in the state: a sum, a stack of small triangular factors, and a
-sum again. In the last one every client gets a part of its own, its share of the factorisation of
-all, by `personal`.
+The run has three messages, counted by `step` in the state: a sum, a stack of small triangular factors,
+and a sum again. In the last message, `personal` sends every client its own part of the orthonormal
+factor.
 """
 
 from __future__ import annotations
@@ -26,7 +26,11 @@ from flower_pca.rows.local import LocalData
 
 @dataclass(frozen=True)
 class DRSVDState:
-    """Step 0 sums C_i Omega, 1 factors the tall Y = A (C Omega), 2 sums B = Q'A, 3 is the end."""
+    """The state of the server. `step` is the number of answered messages.
+
+    Step 0 sums C_i Omega, step 1 factors the tall Y = A (C Omega), and step 2 sums B = Q'A. After step
+    3 the run ends.
+    """
 
     step: int
     width: int
@@ -39,13 +43,13 @@ class DRSVDState:
 class DRSVD(Algorithm[DRSVDState]):
     """Compute an approximate PCA in three rounds, by a randomized SVD.
 
-    Q is an orthonormal basis of the range of Y = A A'A Omega, where A has all rows stacked. The components follow from
-    the SVD of the small matrix B = Q'A.
+    A holds the rows of all clients. Q is an orthonormal basis of the range of Y = A A'A Omega, and the
+    components follow from the SVD of the small matrix B = Q'A.
 
-    Round 1 sums G = A'A Omega. In round 2 a client factors its own part of Y = A orth(G) and sends
-    only R_i; the server factors their stack and returns to each client its r x r part (TSQR:
-    orthonormal whatever the conditioning). Round 3 sums B = sum Q_i'A_i. No array with a side of
-    n_i ever leaves a client.
+    Round 1 sums G = A'A Omega. In round 2, each client factors its own part of Y = A orth(G) and sends
+    only R_i. The server factors the stack of all R_i, and returns to each client its r x r part. This
+    is TSQR, which is orthonormal for any condition number. Round 3 sums B = sum Q_i'A_i. No array with
+    a side of n_i leaves a client.
 
     Reference: Halko, Martinsson, Tropp 2011; TSQR: Demmel, Grigori, Hoemmen, Langou 2012.
     Cost: 12 n_i d r flops on a client. In each of three rounds the server sends r columns of d floats,
@@ -55,9 +59,9 @@ class DRSVD(Algorithm[DRSVDState]):
     Parameters
     ----------
     rank : int or None, default=None
-        r; by default k + (d - k) // 4.
+        r. The default is k + (d - k) // 4 for k components.
     oversample : int, default=0
-        Columns kept beyond the number of components.
+        Columns that are kept beyond `n_components`.
 
     Examples
     --------
@@ -84,7 +88,7 @@ class DRSVD(Algorithm[DRSVDState]):
 
     def start(self, model: Model) -> DRSVDState:
         width = model.columns.shape[1]
-        # The seed is not the opening's, whose block C has been multiplied with already.
+        # The seed differs from the opening's, because C was already multiplied with the opening's block.
         seed = model.seed + model.restarts + 1
         rank = width + (model.d - width) // 4
         if self.rank is not None:
@@ -102,7 +106,7 @@ class DRSVD(Algorithm[DRSVDState]):
         step, block = int(arrays["step"]), arrays["block"]
         if step == 0:
             return {"G": Part(block.shape, Kind.PRODUCT)}
-        if step == 1:  # fewer than r rows have no r directions
+        if step == 1:  # fewer rows than r have fewer directions
             return {"R": Part((None, block.shape[1]), Kind.FACTOR, of="block")}
         return {"B": Part((len(block), arrays["part"].shape[1]), Kind.LIFTED, of="part")}
 
@@ -115,8 +119,8 @@ class DRSVD(Algorithm[DRSVDState]):
         Q, R = linalg.qr(along)
         if step == 1:
             return {"R": R}, memory
-        # Factored anew in round 3: cheaper than to keep n_i x r numbers, and the same bits on the
-        # same machine.
+        # The client factors its part again in round 3, because this is cheaper than to keep n_i x r numbers,
+        # and gives the same bits on the same machine.
         return {"B": adjoint(Q @ _within_rank(R, arrays["part"]))}, memory
 
     def merging(self, state: DRSVDState) -> Merge:
@@ -126,10 +130,10 @@ class DRSVD(Algorithm[DRSVDState]):
 
     def server(self, state: DRSVDState, total: Any, answered: frozenset[int]) -> DRSVDState:
         if state.step == 0:
-            # A G itself has the third powers of A's singular values, of which rounding leaves only
-            # the large.
+            # A G without orth would have the third powers of A's singular values, and rounding would leave only
+            # the large ones.
             return replace(state, step=1, block=linalg.orth(total["G"]))
-        if state.step == 1:  # the orthonormal factor of all R_i, cut back into the clients' parts
+        if state.step == 1:  # The orthonormal factor of all R_i is split into the clients' parts.
             factors = [reply["R"] for reply in total.values()]
             Q, _ = linalg.qr(np.vstack(factors))
             ends = np.cumsum([len(R) for R in factors])
@@ -137,7 +141,7 @@ class DRSVD(Algorithm[DRSVDState]):
             parts = dict(zip(total, np.split(Q, ends[:-1]), strict=True))
             return replace(state, step=2, parts=parts)
         B = total["B"]
-        # One more than asked for is the direction that the closing stage reads the gap from.
+        # One more direction than requested, from which the closing stage computes the gap
         Z = linalg.leading(B, min(state.width + 1, len(B)))
         return replace(state, step=3, parts={}, Z=Z)
 
@@ -154,7 +158,7 @@ class DRSVD(Algorithm[DRSVDState]):
 
 
 def _within_rank(R: Array, part: Array) -> Array:
-    """Remove columns of Q that QR has filled in for a block without full rank. They would single out rows."""
+    """Remove columns of Q that QR added because a block lacks full rank. They would reveal single rows."""
     if len(part) != len(R):
         raise ProtocolError(
             f"part of a message has {labels.count(len(part), 'row')}, and the factor of this node has {len(R)}. "

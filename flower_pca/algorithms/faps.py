@@ -1,37 +1,35 @@
 """FAPS: consensus on subspaces by an ADMM-like splitting, in d x p memory.
 
-The server half is three lines: it sums, orthonormalises, and watches how far the subspace moves.
-The work is in the client half, which keeps a subspace, a multiplier and a penalty from round to
-round, and begins anew where it finds no memory of the right shape.
+The server sums the answers, orthonormalizes the sum and measures how far the subspace moves. The
+clients do the work: each one keeps a subspace, a multiplier and a penalty from round to round. A client
+without a memory of the right shape begins anew.
 
-How fast it can be. Let all clients be alike and at consensus, and their inner problems be solved
-exactly. With b the sum of the penalties and g = l_k - l_(k+1), the part z of Z in the direction
-k + 1, and that of all X_i, x, go on as x <- (g x + b z) / (g + b), z <- (1 - g / b) x. So the angle
-falls by b / (b + g) a round, where SSI's falls by l_(k+1) / l_k: at best
-`pace` = ln(1 + g / b) / ln(l_k / l_(k+1)) times as fast, with b = 0.15 l_1 by the paper's
-penalties. It falls from l_k / b, where gaps are small, to 0, where they are large.
+Speed. Assume that all clients are alike and at consensus, and that they solve their inner problems
+exactly. Let b be the sum of the penalties and g = l_k - l_(k+1). Let z be the part of Z in the
+direction k + 1, and x that part of all X_i. A round maps them to x <- (g x + b z) / (g + b) and z <- (1
+- g / b) x. So the angle falls by the factor b / (b + g) a round, while SSI's falls by l_(k+1) / l_k.
+FAPS is at best `pace` = ln(1 + g / b) / ln(l_k / l_(k+1)) times as fast as SSI, with b = 0.15 l_1 for
+the paper's penalties. This ratio is l_k / b for small gaps, and approaches 0 for large gaps.
 
-FAPS with two measured penalties, for clients that are unlike: a client's round.
+Measured penalties (penalty="measured"), for clients that differ. The paper uses one penalty beta for
+two purposes: how firmly a client's subspace is held to the consensus, and how long its step is. If a
+client's own directions outweigh the common ones, its subspace has to be held firmly, which makes the
+paper's steps short. Measured penalties separate the two. With d the largest eigenvalue of C_i outside
+span(Z), Z'C_iZ = Q diag(a) Q' and A = X'C_iX:
 
-The paper has one penalty beta for two things: how firmly a client's subspace is held to the
-consensus, and how long its step is. Clients whose own directions outweigh the common ones need a
-firm hold, which makes short steps. Here, with d the largest eigenvalue of C_i outside of span(Z),
-Z'C_iZ = Q diag(a) Q' and A = X'C_iX,
+  delta = max(0, 1 - min(a) / d) measures how much the client differs from the consensus,
+  t = .15 + .6 delta, kappa = 2 + 2 delta,
+  B = Q diag(max(t a, kappa (d - a))) Q' holds X to the consensus, so that Z leads in C_i + ZBZ',
+  t A weighs Z in the answer: the smaller t is, the longer is the step.
 
-  delta = max(0, 1 - min(a) / d) says how unlike the client is,
-  t = .15 + .6 delta, kappa = 2 + 2 delta;
-  the hold is B = Q diag(max(t a, kappa (d - a))) Q', so that Z leads in C_i + ZBZ';
-  the step is t A.
+At consensus sum Y_i = Z sum t A_i + (I - ZZ') C Z, so the pooled subspace is a fixed point. The server
+may send a guard phi in [0, 1), which moves t towards 1 and kappa towards infinity. In the limit, a
+round equals a round of SSI.
 
-At consensus sum Y_i = Z sum t A_i + (I - ZZ') C Z: the pooled subspace is a fixed point. A guard
-phi in [0, 1) from the server, 0 where it is not needed, takes t to 1 and kappa to infinity: then a
-round is one of SSI.
-
-Past: blocks of earlier rounds, for what they say of the direction beside the newest one.
-
-An iteration forgets last the eigenvector that follows the wanted ones, so what an earlier block has
-outside of the newest one points there. The earlier block must lie far enough back for the
-difference not to be rounding: of round t one of rounds t / 4 to t / 2 is kept.
+`Past` keeps blocks of earlier rounds, because they show the direction beside the newest block. An
+iteration forgets the eigenvector after the wanted ones last, so the part of an earlier block that is
+outside the newest block points along this eigenvector. The earlier block must be old enough for the
+difference to exceed rounding: in round t, `Past` holds a block of rounds t / 4 to t / 2.
 """
 
 from __future__ import annotations
@@ -52,20 +50,24 @@ from flower_pca.core.model import Model
 from flower_pca.core.stage import MARGIN, Arrays
 from flower_pca.rows.local import LocalData
 
-_APART = 1e-5  # the sine from which a block is replaced by a newer one
-_SEEN = 1e-12  # the sine from which a difference is more than rounding
+_APART = 1e-5  # the least sine between a kept block and a block that replaces it
+_SEEN = 1e-12  # a smaller sine is rounding
 
 
 @dataclass(frozen=True)
 class Past:
-    """The blocks of two rounds, the older one about half as many rounds old as the iteration."""
+    """The blocks of two earlier rounds: `older` has about half the round number of `newer`."""
 
     older: Array | None = None
     newer: Array | None = None
     rounds: int = 0
 
     def after(self, Z: Array) -> Past:
-        """Add a block. It is kept if its number is a power of two and the last kept block is no longer near."""
+        """Return the past with the block of one more round.
+
+        The block itself is kept only if the number of the round is a power of two, and if the block
+        differs from the last kept one.
+        """
         rounds = self.rounds + 1
         early = rounds & (rounds - 1)
         if self.newer is not None and (early or linalg.sin_theta(self.newer, Z) < _APART):
@@ -73,7 +75,7 @@ class Past:
         return Past(self.newer, Z, rounds)
 
     def beside(self, Z: Array) -> Array | None:
-        """Return a direction orthogonal to Z, (d, 1), or None if the blocks show none."""
+        """Return a direction orthogonal to Z, of shape (d, 1), or None if the earlier blocks show none."""
         for block in (self.older, self.newer):
             if block is not None:
                 U, s, _ = np.linalg.svd(linalg.complement(block, Z), full_matrices=False)
@@ -82,19 +84,20 @@ class Past:
         return None
 
 
-# 0.15 is the paper's. In a direction that clients do not share a step overshoots by 1 / t, so for
-# the most unlike t is above a half.
+# The paper's penalty is 0.15. In a direction that clients do not share, a step overshoots by 1 / t. Therefore t
+# exceeds a half for the clients that differ most.
 _STEP, _STEP_UNLIKE = 0.15, 0.6
-# What is stronger by b outside of Z than within is multiplied by b / (hold - b) in a round: it does
-# not grow where the hold is twice b or more.
+# A direction outside Z whose eigenvalue exceeds the one within by b is multiplied by b / (hold - b) in a round.
+# It does not grow if the hold is at least 2 b.
 _HOLD, _HOLD_UNLIKE = 2.0, 2.0
-_OUTSIDE, _POWERS = 4, 3  # columns that look for d, and their power steps in a round
-# rounds after which the guard may rise, when, and to what
+_OUTSIDE, _POWERS = 4, 3  # columns that estimate d, and their power steps in a round
+# The guard may rise every _EVERY rounds, if the smallest sine is still above _STUCK times the smallest one
+# before. It rises to at most _MOST.
 _EVERY, _STUCK, _MOST = 20, 0.9, 0.99
 
 
 def answer(Z: Array, data: LocalData, memory: Arrays, *, steps: int, tol: float, guard: float) -> tuple[Arrays, Arrays]:
-    """Return what a client sends and keeps: X_i, W_i, and the columns that look for d."""
+    """Compute a client's answer and its new memory: X_i, W_i, and the columns v that estimate d."""
     product = _products(data, steps)
     # a newcomer, or a node that has lost its memory
     if memory.get("X", Z[:, :0]).shape != Z.shape:
@@ -103,15 +106,15 @@ def answer(Z: Array, data: LocalData, memory: Arrays, *, steps: int, tol: float,
         memory = {"X": Z, "W": _multiplier(product, Z), "v": v}
     d, v = _outside(product, Z, memory["v"])
     a, Q = linalg.eigh_descending(Z.T @ product(Z))
-    # Rounding leaves eigenvalues below 0 where a client has fewer rows than Z has columns.
+    # Rounding makes some eigenvalues negative if a client has fewer rows than Z has columns.
     a = np.maximum(a, 0.0)
     unlike = 0.0
-    # It is 0 where Z spans all columns, or all of the client's rows: then nothing is unlike.
+    # d is 0 if Z spans all columns, or all of the client's rows.
     if d > 0.0:
         unlike = max(0.0, 1.0 - float(a[-1]) / d)
     t = _STEP + _STEP_UNLIKE * unlike
     t += guard * (1.0 - t)
-    # Neither the server nor a message takes the guard beyond _MOST, so this is no division by 0.
+    # The guard is at most _MOST, so this never divides by 0.
     hold = (_HOLD + _HOLD_UNLIKE * unlike) / (1.0 - guard)
     weights = np.maximum(t * a, hold * (d - a))
     B = (Q * weights) @ Q.T
@@ -125,7 +128,7 @@ def answer(Z: Array, data: LocalData, memory: Arrays, *, steps: int, tol: float,
 
 
 def next_guard(guard: float, sines: tuple[float, ...], rounds: int) -> float:
-    """The guard after so many rounds, from the newest steps' sines: it rises while they stay."""
+    """Return the guard after this many rounds. It rises if the sines of the newest steps no longer fall."""
     if rounds % _EVERY or len(sines) < 2 * _EVERY:
         return guard
     if min(sines[-_EVERY:]) <= _STUCK * min(sines[-2 * _EVERY : -_EVERY]):
@@ -134,24 +137,24 @@ def next_guard(guard: float, sines: tuple[float, ...], rounds: int) -> float:
 
 
 def _outside(product: Callable[[Array], Array], Z: Array, v: Array) -> tuple[float, Array]:
-    """Estimate d by a few block power steps from v, never above the true value."""
+    """Estimate d by a few block power steps from v. The estimate never exceeds the true value."""
     if not v.shape[1]:
         return 0.0, v
     v = linalg.orth(linalg.complement(v, Z))
-    # `orth` makes short columns as long as 1, and with them what rounding has left along Z in them:
-    # so Z is taken out again before and after each product.
+    # `orth` scales short columns up to length 1, and scales the rounding errors along Z with them. So Z is
+    # removed again before and after each product.
     for _ in range(_POWERS - 1):
         v = linalg.orth(linalg.complement(product(linalg.complement(v, Z)), Z))
     v = linalg.complement(v, Z)
     image = linalg.complement(product(v), Z)
     values, ritz = linalg.eigh_descending(v.T @ image)
-    # `orth` fills zeros up with columns of its own: v stays as it is, and goes on.
+    # `orth` replaces zero columns by arbitrary ones, so v is kept if the image is zero.
     if image.any():
         v = linalg.orth(image @ ritz)
     return max(float(values[0]), 0.0), v
 
 
-_BETA_0: Final = (1e-6, 100.0)  # the first penalty, at least and at most
+_BETA_0: Final = (1e-6, 100.0)  # limits of the first penalty
 _WINDOW: Final = 5  # rounds after which the paper's penalty may grow
 
 
@@ -162,11 +165,11 @@ class PaperRule:
     Attributes
     ----------
     beta_0 : float
-        The first one, as a share of the largest eigenvalue of C_i.
+        The first penalty, as a share of the largest eigenvalue of C_i.
     theta : float
-        By which share it grows.
+        The share by which the penalty grows.
     mu : float
-        By which share the distance to consensus must have fallen, over _WINDOW rounds, for it not to grow.
+        The penalty grows unless the distance to consensus has fallen by this share over _WINDOW rounds.
     """
 
     beta_0: float = 0.15
@@ -175,7 +178,7 @@ class PaperRule:
 
     @classmethod
     def read(cls, arrays: Mapping[str, Array]) -> PaperRule:
-        """Read the rule from a message. Values that it lacks are the paper's."""
+        """Read the rule from a message. Missing values default to the paper's."""
         paper = cls()
         return cls(**{name: float(arrays.get(name, value)) for name, value in vars(paper).items()})
 
@@ -186,7 +189,7 @@ class PaperRule:
         return {name: value for name, value in vars(self).items() if value != paper[name]}
 
     def next(self, beta: float, distances: Array) -> tuple[float, Array]:
-        """The penalty of this round, from the distances to consensus so far; and those of them that still count."""
+        """Return this round's penalty, and the distances to consensus that the next decision needs."""
         # Five rounds lie between six distances.
         if len(distances) <= _WINDOW:
             return beta, distances
@@ -197,10 +200,28 @@ class PaperRule:
 
 @dataclass(frozen=True)
 class FAPSState:
-    """The consensus Z, the sines of its last steps, the newest sum's largest entry, earlier Z.
+    """The state of the server between two rounds.
 
-    Of measured penalties the guard, if there may be one; else whether the paper's have taken their
-    place.
+    Attributes
+    ----------
+    Z : ndarray
+        The consensus.
+    movement : Movement
+        The sines of the newest steps, from which the remaining angle is estimated.
+    progress : Progress
+        The number of rounds, and the error.
+    guard : float
+        The guard of measured penalties.
+    guarded : bool
+        Whether the guard may rise.
+    sines : tuple of float
+        The sines that `next_guard` looks at.
+    size : float
+        The largest entry of the newest sum.
+    past : Past
+        Blocks of earlier rounds.
+    papers : bool
+        Whether clients use the paper's penalties.
     """
 
     Z: Array
@@ -218,31 +239,36 @@ class FAPSState:
 class FAPS(Iterative[FAPSState]):
     """Compute the exact PCA of all rows without sending a product of any client's covariance.
 
-    Every client keeps a subspace X_i of its own and a low-rank multiplier. The server only sums.
+    Each client i keeps a basis X_i of its own subspace and a low-rank multiplier W_i. The server only
+    sums the clients' answers. C_i is the client's sum of x x' over its rows.
 
-    By the paper's rule a client, with beta_i = 0.15 ||C_i||_2 and W_i = -(I - X_i X_i')C_i X_i at
-    the start, a round:
-      X_i <- top eigenspace of H = C_i + X_i W_i' + W_i X_i' + beta_i ZZ', by warm subspace
-        iteration;
-      W_i <- -(I - X_i X_i')C_i X_i;
-      sends Y_i = beta_i X_i(X_i'Z) - X_i(W_i'Z) - W_i(X_i'Z).
-    The server: Z <- orth(sum Y_i). At consensus a round is a step 1 / 0.15 = 6.7 times longer than
-    one of SSI, if the inner problem is solved well: with one inner step it is as slow as SSI. That
-    is of the first eigenvalue; where the wanted ones are small beside it, a round is a shorter step
-    than SSI's: see `pace`. beta_i grows by a tenth when the distance between X_i and Z has not
-    fallen by one percent within five rounds. Where clients differ so much that a client's own
-    directions outweigh 0.15 ||C_i||_2, the penalties grow for hundreds of rounds before the
-    consensus holds, or without end.
+    With penalty="paper", a client starts with X_i = Z, W_i = -(I - X_i X_i')C_i X_i and beta_i = 0.15 ||C_i||_2.
+    A round:
+      each client:
+        X_i <- the top eigenspace of C_i + X_i W_i' + W_i X_i' + beta_i ZZ', by warm subspace iteration,
+        W_i <- -(I - X_i X_i')C_i X_i,
+        sends Y_i = beta_i X_i(X_i'Z) - X_i(W_i'Z) - W_i(X_i'Z);
+      the server: Z <- orth(sum Y_i).
 
-    So by default, penalty="measured", two penalties are found from the rows in every round. Where
-    the steps of such a run no longer fall, the server has all clients take longer ones, up to
-    SSI's, whose answers are products C_i Z; so only under masks, which hide them. Without masks the
-    run goes on by the paper's rule, where nothing has been gained in half of `patience` rounds. By
-    that rule steps get shorter as penalties grow, which is no progress: a run by it gives up where
-    the angle still to go has not fallen for `patience` rounds. Where only a fraction of the clients
-    is asked, clients that are alike take 1.7 to 10 times as many rounds by measured penalties;
-    clients of fewer rows than columns up to 6 times as many, and a few runs stall that converge by
-    the paper's.
+    If the inner problems are solved well, a round close to consensus takes a step up to 1 / 0.15 = 6.7
+    times as long as a round of SSI. With one inner step, FAPS is as slow as SSI. If the wanted
+    eigenvalues are small compared with the first one, a round of FAPS takes a shorter step than a round
+    of SSI: see `pace`. beta_i grows by a tenth if the distance between X_i and Z has not fallen by one
+    percent within five rounds. If clients differ so much that a client's own directions outweigh 0.15
+    ||C_i||_2, the penalties grow for hundreds of rounds before the clients reach consensus, or without
+    end.
+
+    Therefore the default is penalty="measured": each client computes two penalties from its rows in
+    every round. If the steps of the run stop shrinking, the server makes all clients take shorter and
+    safer steps, down to those of SSI. The answers of SSI are products C_i Z, so the server does this
+    only under masks, which hide single answers. Without masks, the run switches to the paper's rule if
+    it has made no progress for half of `patience` rounds. Growing penalties shorten the steps without
+    progress, so by the paper's rule a run ends as stalled if the remaining angle has not fallen for
+    `patience` rounds.
+
+    If only a fraction of the clients answers each round, measured penalties can be worse than the
+    paper's: clients that are alike take 1.7 to 10 times as many rounds, clients with fewer rows than
+    columns up to 6 times as many, and a few runs stall that converge by the paper's rule.
 
     Reference: Wang, Liu, Zhang, "Seeking consensus on subspaces in federated principal component
     analysis", 2022.
@@ -258,13 +284,13 @@ class FAPS(Iterative[FAPSState]):
     inner_tol : float or None, default=None
         If given, the inner iteration also ends when its subspace moves by at most this.
     penalty : {"measured", "paper"}, default="measured"
-        "measured" from the rows in every round, or "paper": the paper's rule.
+        Whether clients measure two penalties on their rows in every round, or use the paper's rule.
     beta_0 : float, default=0.15
-        Of the paper's penalties, the first one as a share of the largest eigenvalue of C_i.
+        The first penalty of the paper's rule, as a share of the largest eigenvalue of C_i.
     theta : float, default=0.1
-        By which share they grow.
+        The share by which the penalties of the paper's rule grow.
     mu : float, default=0.01
-        By which share the distance to consensus must have fallen, over five rounds, for them not to grow.
+        The penalties of the paper's rule grow unless the distance to consensus falls by this share over five rounds.
     oversample : int, default=0
         Columns that the algorithm iterates beyond `n_components`.
     tol : float, default=1e-6
@@ -274,7 +300,7 @@ class FAPS(Iterative[FAPSState]):
     max_rounds : int, default=2000
         The most rounds that the run may take.
     patience : int, default=200
-        The run ends as stalled when its error has not fallen for so many rounds.
+        The run ends as stalled when its error has not fallen for this many rounds.
 
     Examples
     --------
@@ -303,8 +329,8 @@ class FAPS(Iterative[FAPSState]):
     ends_by_angle: ClassVar[bool] = True
     quantity: ClassVar[str] = "angle still to go"
 
-    # With one of them a round gets no further than SSI's; an exact solver needs as many rounds as
-    # ten.
+    # With one inner step, a round gets no further than a round of SSI. An exact inner solver needs as many
+    # rounds as ten inner steps.
     inner_steps: int = 10
     inner_tol: float | None = None
     penalty: str = "measured"
@@ -312,7 +338,7 @@ class FAPS(Iterative[FAPSState]):
     theta: float = PaperRule.theta
     mu: float = PaperRule.mu
     max_rounds: int = 2000
-    patience: int = 200  # the angle rises while penalties still grow
+    patience: int = 200  # the remaining angle rises while penalties grow
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -357,7 +383,9 @@ class FAPS(Iterative[FAPSState]):
         return {"Y": Part(arrays["Z"].shape, Kind.ESTIMATE)}
 
     def bounds(self, state: FAPSState, model: Model) -> Mapping[str, Array | float]:
-        """Penalties grow from round to round, without end where no consensus is found: so the newest sum counts too."""
+        """Bound the answers. Penalties grow without end if clients find no consensus, so the bound
+        includes the newest sum.
+        """
         return {"Y": MARGIN * max(model.trace, float(model.n), state.size)}
 
     @staticmethod
@@ -372,8 +400,7 @@ class FAPS(Iterative[FAPSState]):
         rule, product = PaperRule.read(arrays), _products(data, steps)
         # a newcomer, or a node that has lost its memory
         if memory.get("X", Z[:, :0]).shape != Z.shape or "beta" not in memory:
-            # By measured penalties X and W are kept but no beta, and such a run may go over to the
-            # paper's.
+            # A run that switches from measured penalties finds X and W in the memory, but no beta.
             first = np.array(rule.beta_0 * data.norm2())
             memory = {"X": Z, "W": _multiplier(product, Z), "beta": first, "distances": np.empty(0)}
         distances = np.append(memory["distances"], linalg.projection_distance(memory["X"], Z))
@@ -386,13 +413,13 @@ class FAPS(Iterative[FAPSState]):
 
     def server(self, state: FAPSState, total: Arrays, answered: frozenset[int]) -> FAPSState:
         Z = linalg.orth(total["Y"])
-        # Where the sum is short of rank, Z is filled up with columns that are no movement.
+        # If the sum lacks rank, `orth` fills Z up with arbitrary columns, which do not count as movement.
         moved = state.movement.add(state.Z, linalg.spanning(total["Y"]))
-        sines = (*state.sines, moved.newest)[-2 * _EVERY :]  # Only as many as the guard looks at.
+        sines = (*state.sines, moved.newest)[-2 * _EVERY :]  # as many as `next_guard` looks at
         measure = moved.newest
         if state.papers:
-            # steps get shorter as penalties grow, wherever they lead
-            # An infinite measure counts as progress: cut to 1, the largest sine, it does not.
+            # Growing penalties shorten the steps even without progress, so the remaining angle is the measure.
+            # It is cut to 1, the largest sine, because an infinite measure would count as progress.
             measure = min(moved.remaining, 1.0)
         progress = state.progress.step(moved.remaining, measure)
         state = replace(
@@ -407,7 +434,7 @@ class FAPS(Iterative[FAPSState]):
         if state.guarded:
             return replace(state, guard=next_guard(state.guard, sines, progress.rounds))
         if not state.papers and progress.stale >= self.patience // 2:
-            # The least measure so far is of another kind than those by the paper's rule.
+            # The measures so far are sines of steps, which cannot be compared with remaining angles.
             return replace(state, papers=True, progress=replace(progress, best=np.inf, stale=0))
         return state
 
@@ -416,14 +443,14 @@ class FAPS(Iterative[FAPSState]):
 
     def verify(self, model: Model) -> Status | None:
         status = super().verify(model)
-        if status is not model.status:  # The new status has its remedy.
+        if status is not model.status:  # A new status has no remedy yet.
             status = self._with_remedy(status)
         if status is None or self.penalty != "paper":
             return status
         return replace(status, words=status.words + self._slowness(model))
 
     def _slowness(self, model: Model) -> str:
-        """Of eigenvalues with which SSI is faster, what to say after a status; else ""."""
+        """Return what to add to the status if SSI is faster for these eigenvalues, or ""."""
         if model.values is None or not 0 < model.k < model.d or not model.values[model.k - 1] > 0.0:
             return ""
         last = float(model.values[model.k - 1])
@@ -451,18 +478,20 @@ class FAPS(Iterative[FAPSState]):
 def pace(last: float, following: float | None, *, penalty: float) -> float:
     """Return the largest speed of FAPS relative to SSI, in rounds: ln(1 + g / b) / ln(l_k / l_(k+1)).
 
+    Here g = l_k - l_(k+1). If l_(k+1) is unknown, g counts as small, which gives the largest ratio.
+
     Parameters
     ----------
     last : float
-        l_k, the last eigenvalue that is wanted.
+        l_k, the last wanted eigenvalue.
     following : float or None
-        l_(k+1), the next one; None if it is not known: then the gap g counts as small, which is no less.
+        l_(k+1), the next eigenvalue, or None if it is unknown.
     penalty : float
-        b, the sum of the clients' penalties: 0.15 l_1 of the paper's first ones, where clients are alike.
+        b, the sum of the clients' penalties. It is 0.15 l_1 for the paper's first penalties and clients that are alike.
     """
     if following is None or following >= last:
         return last / penalty
-    # If the rows span no more directions, what follows is rounding.
+    # If the rows span no more directions, the next eigenvalue is rounding.
     following = max(following, float(np.finfo(float).eps) * last)
     gained, ratio = (last - following) / penalty, last / following
     return float(np.log1p(gained) / np.log(ratio))
@@ -478,7 +507,7 @@ def _products(data: LocalData, steps: int) -> Callable[[Array], Array]:
 
 
 def _multiplier(product: Callable[[Array], Array], X: Array) -> Array:
-    """Return W = -(I - XX') C X. The multiplier of the consensus is XW' + WX', which is never formed."""
+    """Return W = -(I - XX')C X. The multiplier of the consensus constraint, XW' + WX', is never formed."""
     CX = product(X)
     return np.asarray(X @ (X.T @ CX) - CX)
 
@@ -493,8 +522,7 @@ def _solve(
         H = product(V) + X @ (W.T @ V)
         H = H + W @ (X.T @ V) + hold(V)
         V, before = linalg.orth(H), V
-        # The paper looks at the basis, whose columns may go on turning where the subspace is at
-        # rest.
+        # The paper compares the bases, whose columns may keep turning although the subspace is at rest.
         if tol > 0.0 and linalg.sin_theta(before, V) <= tol:
             break
     return V

@@ -1,8 +1,8 @@
-"""FedOAPM: the power method over a noisy sum, for clients that send at once over the air.
+"""FedOAPM: the power method on a noisy sum, for clients that send at the same time over the air.
 
-The iteration itself is `linalg.Power`, which trackers share. Here are the Ritz values that an
-orthonormal block gives away, the stopping rule, and the refusal of blocks that have grown beyond
-all numbers between two QRs.
+`linalg.Power` is the iteration, which trackers use as well. This module adds the Ritz values, which an
+orthonormal block yields at no cost, and the stopping rule. It refuses blocks that have grown too large
+between two QRs.
 """
 
 from __future__ import annotations
@@ -23,14 +23,25 @@ from flower_pca.core.model import Model
 from flower_pca.core.stage import MARGIN, Arrays
 from flower_pca.rows.local import LocalData
 
-_LARGEST: Final = 1e90  # what a block may grow to between two QRs
+_LARGEST: Final = 1e90  # the largest entry of a sum that is allowed between two QRs
 
 
 @dataclass(frozen=True)
 class FedOAPMState:
-    """The iteration, how many components are wanted, and where it stands.
+    """The state of the server between two rounds.
 
-    If the block began with components of other rows, `traces` tell what may hide from them.
+    Attributes
+    ----------
+    power : linalg.Power
+        The iteration.
+    k : int
+        The number of wanted components.
+    progress : Progress
+        The number of rounds, and the error.
+    value, last : float
+        The first and the k-th Ritz value, measured just before the newest QR.
+    traces : Traces or None
+        Traces of larger directions that may be hidden, if the block began with components of other rows.
     """
 
     power: Power
@@ -42,7 +53,9 @@ class FedOAPMState:
 
     @property
     def number(self) -> int:
-        """The columns that the result is found in: all but the last, which is for the gap, where there are so many."""
+        """The number of columns in which the result is found: all but the last one, which estimates the
+        gap, but at least k.
+        """
         return max(self.k, int(self.power.U.shape[1]) - 1)
 
 
@@ -50,20 +63,22 @@ class FedOAPMState:
 class FedOAPM(Iterative[FedOAPMState]):
     """Compute the PCA of all rows by power iterations that withstand a noisy channel.
 
-    U_l = qr(sum_k C_k U_{l-1} + W_l), with W_l the noise of the channel (`AirChannel`).
+    Each product is U_l = C U_{l-1} + W_l, where C = sum_k C_k is the sum of x x' over all rows and W_l
+    is the noise of the channel (see `AirChannel`). A QR follows every eta = `qr_every` products.
+    Between two QRs the server sends the noisy sum itself back, so that it has U~ = C^eta U + sum_i
+    C^(eta-i) W_i just before a QR. The large eigenvalues outgrow the noise in this sum.
 
-    A QR every qr_every = eta products; between two, the noisy sum itself is sent back: U~ = C^eta U
-    + sum_i C^(eta-i) W_i, of which the large eigenvalues outgrow the noise. Once converged, with
-    lambda_{p+1} << lambda_p and noise of standard deviation sigma, sin(theta) is about sigma
-    sqrt(sum_{i<eta} sum_{j>p} lambda_j^(2i)) / lambda_p^eta: sigma sqrt(d - p) / lambda_p with a QR
-    after every product. A further product divides it by lambda_p / max(1, lambda_{p+1}). The block
-    is conditioned like (lambda_1 / lambda_p)^eta, which bounds eta. The largest Ritz value of U'(CU
-    + W), made symmetric, estimates lambda_1. C is the sum of x x', not divided by the number of
-    rows, and sigma is relative to that.
+    Accuracy: let lambda_{p+1} << lambda_p, and let sigma be the standard deviation of the noise, in the
+    units of C. After convergence, sin(theta) is about sigma sqrt(sum_{i<eta} sum_{j>p} lambda_j^(2i)) /
+    lambda_p^eta. With a QR after every product, this is sigma sqrt(d - p) / lambda_p. Each further
+    product between two QRs divides it by lambda_p / max(1, lambda_{p+1}). The condition number of the
+    block is (lambda_1 / lambda_p)^eta, which limits eta. The largest Ritz value of the symmetric part
+    of U'(CU + W) estimates lambda_1.
 
-    Without noise it is SSI that orthonormalises, but does not rotate. Nothing is scaled where
-    clients are missing, as a channel cannot tell: the closing message measures those present. The
-    paper does not centre: center=False.
+    Without noise, FedOAPM is SSI with a QR but without the rotation to Ritz vectors. If clients are
+    missing, the sum is not scaled up, because the server cannot tell over a channel: the closing
+    message measures the clients that are present. The paper does not center the rows. To do the same,
+    pass center=False.
 
     Reference: Narayanamurthy, Vaswani, Ramamoorthy, "Federated over-air subspace tracking from
     incomplete and corrupted data", 2022, Algorithms 2 and 7; Hardt and Price 2014.
@@ -75,9 +90,9 @@ class FedOAPM(Iterative[FedOAPMState]):
     Parameters
     ----------
     qr_every : int, default=1
-        eta, the products between two QRs. The estimate is good only just before a QR, and is read only there.
+        eta, the number of products between two QRs. The estimate is precise only just before a QR, so it is read there.
     oversample : int, default=0
-        Columns iterated beyond the number of components.
+        Columns that the algorithm iterates beyond `n_components`.
     tol : float, default=1e-6
         The run has converged when its error is at most this.
     min_rounds : int, default=0
@@ -85,8 +100,8 @@ class FedOAPM(Iterative[FedOAPMState]):
     max_rounds : int, default=500
         The most rounds that the run may take.
     patience : int, default=50
-        The run ends as stalled when its error has not fallen for so many rounds. Noise keeps the residual from falling
-        to tol: such a run ends after patience or max_rounds.
+        The run ends as stalled when its error has not fallen for this many rounds. Noise keeps the residual above tol,
+        so a run on a noisy channel ends by `patience` or `max_rounds`.
 
     Examples
     --------
@@ -113,7 +128,9 @@ class FedOAPM(Iterative[FedOAPMState]):
         checks.integer("qr_every of fed_oapm", self.qr_every, least=1)
 
     def width(self, n_components: int | float) -> int:
-        """Return one more column for the gap. In a QR, later columns do not change earlier ones."""
+        """Return the width with one more column, which estimates the gap. In a QR, later columns do not
+        change earlier ones.
+        """
         return super().width(n_components) + 1
 
     def start(self, model: Model) -> FedOAPMState:
@@ -139,7 +156,7 @@ class FedOAPM(Iterative[FedOAPMState]):
         return {"Y": Part(arrays["U"].shape, Kind.PRODUCT)}
 
     def bounds(self, state: FedOAPMState, model: Model) -> Mapping[str, Array | float]:
-        # between two QRs blocks are longer than 1
+        # Between two QRs, columns are longer than 1, so the bound allows for any block.
         return {"Y": MARGIN * max(model.trace, float(model.n))}
 
     @staticmethod
@@ -150,7 +167,7 @@ class FedOAPM(Iterative[FedOAPMState]):
         return self._measure(state, total["Y"], rounds=1)
 
     def unsent(self, state: FedOAPMState) -> Array:
-        # Between two QRs the block is longer than 1.
+        # Between two QRs, the block is not orthonormal.
         return linalg.orth(state.power.block)
 
     def metrics(self, state: FedOAPMState) -> dict[str, float]:
@@ -168,10 +185,11 @@ class FedOAPM(Iterative[FedOAPMState]):
     def _measure(self, state: FedOAPMState, Y: Array, *, rounds: int) -> FedOAPMState:
         power, progress, traces = state.power, state.progress, state.traces
         value, last = state.value, state.last
-        # the block is orthonormal, so its product tells Ritz values and residuals
+        # The block is orthonormal, so its product yields Ritz values and residuals.
         if power.inside == 0:
             if traces is not None:
-                # A QR keeps the order of the columns: what the last one finds would stay behind the components.
+                # A QR keeps the order of the columns, so a direction that the last column finds would stay
+                # behind the components. A Rayleigh-Ritz step moves it forward.
                 _, Z, Y, _ = linalg.rayleigh_ritz(power.block, Y)
                 traces = traces.along(power.block.T @ Z, state.k)
                 power = replace(power, block=Z)
@@ -182,8 +200,8 @@ class FedOAPM(Iterative[FedOAPMState]):
             power = replace(power, U=power.block)
             value, last = float(values[0]), float(values[state.k - 1])
         else:
-            # Between two QRs no error is known: `Progress.step` would count this as a round without
-            # gain.
+            # Between two QRs no error is known, and `Progress.step` would count this as a round without
+            # progress.
             progress = replace(progress, rounds=progress.rounds + rounds)
         if float(np.abs(Y).max()) > _LARGEST:
             raise ConfigError(
@@ -194,7 +212,7 @@ class FedOAPM(Iterative[FedOAPMState]):
             )
         after = power.step(Y, self.qr_every)
         if traces is not None and after.inside == 0:
-            # So many products lie between the newest orthonormal block and the one before.
+            # qr_every products lie between the newest orthonormal block and the one before.
             traces = traces.times(after.block.T @ Y, last**self.qr_every)
             progress = replace(progress, sure=not traces.hide)
         return FedOAPMState(after, state.k, progress, value, last, traces)

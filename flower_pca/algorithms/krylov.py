@@ -1,9 +1,10 @@
-"""Krylov: federated block Lanczos with Rayleigh-Ritz, this project's own. The default algorithm.
+"""Krylov: federated block Lanczos with Rayleigh-Ritz, the default algorithm. The method is this package's own.
 
-The server keeps a basis Q, and in a small matrix H what C makes of it. After every message `_absorb`
-extends both, solves the small eigenproblem, decides by `_judge` how many components are wanted and
-how good they are, and makes the next block. Two more methods answer hard questions: may an
-eigenvalue still hide (`_certain`), and what to send if the space is used up (`_fresh`).
+The server keeps a basis Q, and a small matrix H that represents the products of C with Q. After every
+message, `_absorb` extends both, solves the small eigenproblem, determines by `_judge` the number of
+components and their error, and computes the next block. Two methods treat special cases: `_certain`
+decides whether an eigenvalue may still be hidden, and `_fresh` makes a block when the space is
+exhausted.
 """
 
 from __future__ import annotations
@@ -28,31 +29,32 @@ from flower_pca.core.stage import Arrays
 from flower_pca.rows.local import LocalData
 
 AUTO: Final = "auto"
-# columns beyond the components in an opening, before anybody knows how many columns rows have
+# Columns beyond the components in an opening, when the number of columns is not known yet
 _NARROW: Final = 2
-# columns of a basis whose eigenproblem takes next to no time; blocks of a larger one
+# The most columns of a basis, whose eigenproblem takes little time. If they are fewer than _BLOCKS blocks,
+# _BLOCKS blocks are allowed.
 _CHEAP, _BLOCKS = 600, 16
-# Bytes of a basis of very many columns, and the fewest blocks that it has all the same. Eight blocks cost at most one
-# message in six more than an unlimited basis did, on four spectra; six blocks cost up to half more.
+# The most bytes of a basis, unless it has fewer than _FEWEST blocks then. On four spectra, eight blocks cost at
+# most one message in six more than an unlimited basis, and six blocks up to half more.
 _BYTES, _FEWEST = 2**29, 8
 _ROWS: Final = 512  # rows of a block that are copied at a time
-# bytes of a message up to which wide blocks cost next to nothing over real transport
+# Up to this many bytes, a larger message takes hardly longer over a real network.
 MESSAGE: Final = 2**19
-# With tol="auto": the least residual that is asked for, and the share of what another sample of as many rows would
-# change of a component that counts as nothing.
+# With tol="auto": the smallest required residual, and the share of a component's sampling error that counts as
+# no error
 _FINEST, _SAMPLED = 1e-6, 0.05
-_USUAL: Final = 1e-8  # tol, if it is not given
-_MANY: Final = 20_000  # columns, above which it is "auto" if it is not given
+_USUAL: Final = 1e-8  # the default of tol
+_MANY: Final = 20_000  # above this many columns, the default of tol is "auto"
 
 
 @dataclass(frozen=True)
 class Basis:
-    """Orthonormal columns, (d, m), in memory with room for more, so that adding a block copies only that block."""
+    """Orthonormal columns, (d, m), with memory reserved for more, so that adding a block copies only that block."""
 
     columns: Array = field(metadata={files.GROWS: True})
 
     def __post_init__(self) -> None:
-        # Always in column order, also from a checkpoint: the order decides which bits a product has.
+        # Always in column order, also from a checkpoint, because the order decides the last bits of products.
         object.__setattr__(self, "columns", np.asfortranarray(self.columns))
 
     def add(self, block: Array, most: int) -> Basis:
@@ -64,24 +66,24 @@ class Basis:
         if room is None or room.used != m or end > room.array.shape[1]:
             room = _Room(np.empty((d, max(end, most)), order="F"))
             room.array[:, :m] = self.columns
-        # A few rows at a time, which stay in the processor's cache while row order becomes column order.
+        # A few rows at a time, which fit into the processor's cache while row order becomes column order
         for i in range(0, d, _ROWS):
             room.array[i : i + _ROWS, m:end] = block[i : i + _ROWS]
         room.used = end
         longer = Basis(room.array[:, :end])
-        # No field, because a checkpoint keeps the columns alone.
+        # Not a field, because a checkpoint keeps only the columns.
         object.__setattr__(longer, "room", room)
         return longer
 
     def turned(self, W: Array) -> Basis:
         """Return Q W."""
-        # Transposed, as the result is then in column order like the basis.
+        # Transposed, so that the result is in column order like the basis
         return Basis((W.T @ self.columns.T).T)
 
 
 @dataclass
 class _Room:
-    """Memory for columns, of which the first ones are in use."""
+    """Memory for columns, and how many columns are in use."""
 
     array: Array
     used: int = 0
@@ -160,19 +162,21 @@ class KrylovState:
         off = self.H @ W
         ends = off[self.size :]
         off[: self.size] -= W * values
-        # T w is theta w but for rounding, which is no part of H from here on.
+        # T w is theta w up to rounding, which is left out of H from here on.
         lost = linalg.column_norms(np.vstack([off[: self.size], self.lost[:, None] * W]))
         T = np.diag(values)
-        # What the basis loses of the random columns is not known any more. So many rounds have brought it up.
+        # The part of the random columns outside the new basis is unknown. After this many rounds, it no longer
+        # matters.
         random = np.empty((len(T), 0))
         return replace(self, Q=self.Q.turned(W), H=np.vstack([T, ends]), T=T, lost=lost, random=random)
 
     def hides(self, values: Array, W: Array) -> bool:
-        """Return whether T's vectors may have missed an eigenvalue above the k-th of these Ritz values.
+        """Return whether T's eigenvectors may have missed an eigenvalue of C above the k-th Ritz value.
 
-        An eigenvector v of the eigenvalue a has, with B the next block, v'(C u - theta u) = (a - theta) v'u
-        for a Ritz vector u; the left side is v'B times what H says of u. So v'u is known up to
-        v'B, whose length is at most 1, and with it v'Z, of the random columns Z. That is at least `overlap`.
+        For an eigenvector v of C with eigenvalue a and a Ritz pair (theta, u), v'(C u - theta u) = (a -
+        theta) v'u. The left side is v'B times an entry of H, where B is the next block and v'B has at
+        most length 1. This bounds v'u, and with it v'Z for the random columns Z. If v exists, v'Z is at
+        least `overlap`.
         """
         if not self.random.shape[1]:
             return False
@@ -189,15 +193,16 @@ class Krylov(Iterative[KrylovState]):
 
     In each round, the clients send one product C B. The server also uses the products of earlier rounds.
 
-    The server keeps Q = [Q_1 ... Q_j]. A round sends the newest block Q_j and receives S = sum C_i
-    Q_j. The next block is Q_{j+1} = orth((I - QQ')S), so S = [Q, Q_{j+1}] h with a small matrix h.
-    All of these h together are H: C Q = [Q, Q_{j+1}] H, and C Q itself is never kept. The Ritz
-    pairs of T = Q'CQ are the estimate, and H tells their residuals ||C z - theta z||. Columns that
-    vanish are dropped; if none is left the space is invariant, and exact.
+    The server keeps Q = [Q_1 ... Q_j]. A round sends the newest block Q_j and receives S = sum C_i Q_j.
+    The next block is Q_{j+1} = orth((I - QQ')S), so S = [Q, Q_{j+1}] h with a small matrix h. All
+    matrices h together form H, with C Q = [Q, Q_{j+1}] H, so C Q itself is not stored. The Ritz pairs
+    of T = Q'CQ are the estimate, and H yields their residuals ||C z - theta z||. Columns that vanish
+    are dropped. If none is left, the space is invariant and the result is exact.
 
-    Reference: Golub and Underwood 1977 (block Lanczos); thick restart after Wu and Simon 2000. A
-    basis belongs to one set of clients: when that changes for good, the run goes back to the
-    opening with the Ritz block and random columns; under masks, with random columns alone.
+    A basis belongs to one set of clients. If this set changes for good, the run returns to the opening
+    with the components and random columns, or under masks with random columns alone.
+
+    Reference: Golub and Underwood 1977 (block Lanczos). The thick restart follows Wu and Simon 2000.
 
     Cost per round: 4 n_i d p flops on a client, and p columns of d floats each way. If Q has m
     columns, the server needs 4 d m p flops, and at least (4/3) m^3 flops for the k leading
@@ -211,22 +216,23 @@ class Krylov(Iterative[KrylovState]):
     Parameters
     ----------
     oversample : int or "auto", default=2
-        Columns iterated beyond the number of components; or "auto": 2 in the opening, then, from the number of columns,
-        as many as 512 kB of a message hold, but with a node of few `max_columns`, `dp` or a channel.
+        Columns that the algorithm iterates beyond `n_components`. "auto" means 2 in the opening, and then as many as
+        fit into a message of 512 kB, unless a node's `max_columns` forbids it, or there is `dp` or a channel.
     max_basis : int, default=40
-        Blocks that the server keeps before it restarts from the better half of the Ritz vectors, or 16 if that is more
-        than 600 columns, or 8 if that is more than 512 MB. If a fraction is asked for, there is no limit below 512 MB,
-        and the basis has always room for twice the components found.
+        The most blocks that the server keeps before it restarts from the better half of the Ritz vectors. If they have
+        more than 600 columns, the limit is 600 columns, but at least 16 blocks. If these need more than 512 MB, it is
+        512 MB, but at least 8 blocks. If `n_components` is a fraction of the variance, the only limit is 512 MB, and
+        there is always room for twice the components found.
     tol : float, "auto" or None, default=None
-        The largest residual, relative to the first eigenvalue, at which a run has converged; or "auto": 1e-6, or a
-        twentieth of the sampling error of each component's eigenvalue, sqrt(2 / n) of it, if that is more. If it is
-        left out, 1e-8 up to 20,000 columns, and "auto" above.
+        The largest residual, relative to the first eigenvalue, at which a run has converged. "auto" means 1e-6, or, if
+        larger, a twentieth of the sampling error of each component's eigenvalue, which is sqrt(2 / n) of it. The
+        default is 1e-8 up to 20,000 columns, and "auto" above.
     min_rounds : int, default=0
         The fewest rounds before the run may end.
     max_rounds : int, default=1000
         The most rounds that the run may take.
     patience : int, default=50
-        The run ends as stalled when its error has not fallen for so many rounds.
+        The run ends as stalled when its error has not fallen for this many rounds.
 
     Examples
     --------
@@ -248,7 +254,7 @@ class Krylov(Iterative[KrylovState]):
 
     oversample: Any = 2  # a whole number, or AUTO
     max_basis: int = 40
-    tol: Any = None  # a number, or AUTO; None for what suits the number of columns
+    tol: Any = None  # a number, AUTO, or None for the default, which depends on the number of columns
 
     def __post_init__(self) -> None:
         checks.integer("max_basis of krylov", self.max_basis, least=4, remedy="Use 40.")
@@ -293,7 +299,7 @@ class Krylov(Iterative[KrylovState]):
 
     @property
     def narrow(self) -> Krylov:
-        """The algorithm with the opening's blocks."""
+        """The algorithm with blocks as narrow as in the opening."""
         if self.oversample != AUTO:
             return self
         return replace(self, oversample=_NARROW)
@@ -306,7 +312,7 @@ class Krylov(Iterative[KrylovState]):
 
     @property
     def alternative(self) -> str:
-        """What the opening asks nodes about: whether blocks may be wide enough to reveal nearly all of C_i."""
+        """What the opening asks nodes to allow: blocks so wide that they may reveal nearly all of C_i."""
         if self.oversample != AUTO:
             return ""
         return self.name
@@ -336,7 +342,7 @@ class Krylov(Iterative[KrylovState]):
         fraction: float | None = None
         if not isinstance(k, int):
             k, fraction = Z.shape[1], k
-        # Under masks a block that begins anew is random as a whole.
+        # Under masks, the block after a restart is completely random.
         warm = model.unproven and not (model.restarts > 0 and model.summed)
         state = KrylovState(
             Q=Basis(np.empty((model.d, 0))),
@@ -372,7 +378,7 @@ class Krylov(Iterative[KrylovState]):
         return self._absorb(state, total["S"], rounds=1)
 
     def status(self, state: KrylovState) -> Status | None:
-        # the space is invariant: what residual there is, is rounding
+        # The space is invariant, so the remaining residual is rounding.
         if state.block.shape[1] == 0:
             tol = max(state.progress.tol, state.progress.error)
             state = replace(state, progress=replace(state.progress, tol=tol))
@@ -387,7 +393,7 @@ class Krylov(Iterative[KrylovState]):
     def finish(self, state: KrylovState, model: Model) -> Model:
         if state.size == 0:
             return model
-        # Of a small matrix all eigenvectors come, however few are asked for.
+        # For a small matrix, `eigh_leading` returns all eigenvectors.
         _, W = linalg.eigh_leading(state.T, state.k + self.oversample)
         W = W[:, : state.k + self.oversample]
         return replace(model, basis=state.Q.columns @ W, product=state.product(W))
@@ -395,11 +401,11 @@ class Krylov(Iterative[KrylovState]):
     def restart(self, model: Model) -> Array:
         d, p = model.columns.shape
         noise = linalg.random_block(d, p, model.seed + model.restarts + 1)
-        # sums with a client and without it, on the same block, would tell what it has said there
+        # Two sums over the same block, with and without a client, would reveal its answer.
         if model.summed:
             return noise
-        # What is orthogonal to all that is known would stay unseen without columns of every kind.
-        # They are divided by about their length, to weigh as much.
+        # Without random columns, a direction orthogonal to all known ones would stay hidden. They are scaled to
+        # about length 1, so that they count as much.
         known = model.columns[:, : model.k]
         return np.hstack([known, noise / np.sqrt(model.d)])
 
@@ -407,7 +413,7 @@ class Krylov(Iterative[KrylovState]):
         widest = self._widest_basis(state)
         basis = state.Q.add(state.block, widest)
         Q = basis.columns
-        # What S has along Q is known but for rounding, as C is symmetric: H says what C makes of the older columns.
+        # C is symmetric, so H already contains the part of S along the older columns, up to rounding.
         known = state.H[state.size :].T
         own = state.block.T @ S
         T = np.block([[state.T, known], [known.T, own]])
@@ -419,12 +425,12 @@ class Krylov(Iterative[KrylovState]):
         T = np.block([[state.T, inside[: state.size]], [inside[: state.size].T, inside[state.size :]]])
         some = state.k
         if Q.shape[1] + S.shape[1] > widest:
-            some = widest // 2  # What stays if the basis is cut below.
-        # A fraction needs the length of the converged run; a warm start has to see what hides
-        # behind the first k.
+            some = widest // 2  # the columns that stay if the basis is cut below
+        # A fraction of the variance needs all converged values. A warm start has to check for larger
+        # eigenvalues behind the first k.
         behind = state.warm or state.fraction is not None
         values, W = linalg.eigh_leading(T, len(T) if behind else some)
-        # Rows of nothing but zeros have no first eigenvalue to measure by.
+        # If all entries are 0, so is the first eigenvalue.
         first = max(float(values[0]), np.finfo(float).tiny)
         along = block.T @ rest
         lost = np.zeros(S.shape[1])
@@ -445,12 +451,13 @@ class Krylov(Iterative[KrylovState]):
         if error <= state.progress.tol * first and not self._certain(state, values, k):
             error = np.inf
             last = float(values[k - 1])
-            # Fresh columns may find what belongs among the first k: its residuals count too.
+            # The random columns may find an eigenvalue among the first k, so its residual counts too.
             state = replace(state, warm=True, probe=(float(k), last))
             state = state.widened(self._fresh(state, state.k + 2))
-        elif block.shape[1] == 0 and not np.isfinite(error):  # invariant, but a fraction asks for more of the space
+        # The space is invariant, but the fraction of the variance needs more of it.
+        elif block.shape[1] == 0 and not np.isfinite(error):
             state = state.widened(self._fresh(state, state.k + 2))
-        # Ritz vectors of T are all at hand only before a cut.
+        # All Ritz vectors of T exist only before a cut.
         hides = state.warm and state.fraction is None and state.hides(values, W)
         if state.size + state.block.shape[1] > widest:
             state = state.cut(values[:some], W[:, :some])
@@ -466,8 +473,8 @@ class Krylov(Iterative[KrylovState]):
         if state.fraction is None:
             blocks = max(min(max(_CHEAP // width, _BLOCKS), bytes_allow // width), _FEWEST)
             return int(min(self.max_basis, blocks) * width)
-        # How many components a fraction takes is known when they are found. Half of the basis stays
-        # in a restart, so twice as many have to fit, and some blocks.
+        # The number of components for a fraction is known only once they are found. A restart keeps half of the
+        # basis, so twice as many columns have to fit, and some more blocks.
         found, more = max(state.converged, k), 4 * self.width(state.fraction)
         return int(min(max(bytes_allow, _FEWEST * width, 2 * found + more), d))
 
@@ -491,10 +498,10 @@ class Krylov(Iterative[KrylovState]):
 
     @staticmethod
     def _fresh(state: KrylovState, most: int) -> Array:
-        """Return the block with up to `most` random columns, orthogonal to all known ones, as far as there is room."""
+        """Return the block with up to `most` random columns added, orthogonal to all known columns."""
         Q, block = state.Q.columns, state.block
         known = Q.shape[1] + block.shape[1]
-        # Columns drawn once lie in the basis, which has grown since: another seed draws others.
+        # The basis contains columns from earlier draws, so the seed depends on its size.
         random = linalg.random_block(len(Q), min(most, len(Q) - known), state.seed + known)
 
         def less(Y: Array) -> Array:
@@ -503,16 +510,16 @@ class Krylov(Iterative[KrylovState]):
                 Y = Y - block @ (block.T @ Y)
             return Y
 
-        # `orth` makes short columns as long as 1, and with them what rounding has left of the space
-        # in them: so that is taken out once more.
+        # `orth` scales short columns up to length 1, and scales the rounding errors with them. So the known
+        # space is removed once more.
         return np.hstack([block, linalg.orth(less(linalg.orth(less(random))))])
 
     @staticmethod
     def _judge(state: KrylovState, values: Array, residuals: Array) -> tuple[int, float]:
-        """Return how many components are wanted, and the largest residual of those that matter."""
+        """Return the number of wanted components, and the largest residual that matters."""
         k = state.k
         if state.fraction is not None:
-            # A value that has not converged could still rise, and then fewer components would do.
+            # A value that has not converged could still rise, and then fewer components would be enough.
             found = fraction_rank(values[: state.converged], state.trace, state.fraction)
             if found is None and len(values) < len(state.block):
                 return k, np.inf
@@ -520,8 +527,7 @@ class Krylov(Iterative[KrylovState]):
         sizes = state.beside_tol(residuals, values)
         if not state.warm:
             return k, float(sizes[:k].max())
-        # After a warm start an eigenvalue within theta_j +- residual_j might still belong among the
-        # first k.
+        # After a warm start, an eigenvalue within theta_j +- residual_j may belong to the first k.
         least = values[min(k, len(values)) - 1]
         upper = values[k : len(residuals)] + residuals[k:]
         rivals = sizes[k:][upper > least]
@@ -540,14 +546,14 @@ class WideKrylov(Krylov):
     def start(self, model: Model) -> KrylovState:
         state = super().start(model)
         more = self.width(model.n_components) - state.block.shape[1]
-        # An empty block says that the space is invariant already.
+        # If the block is empty, the space is already invariant.
         if more <= 0 or state.block.shape[1] == 0:
             return state
         return state.widened(self._fresh(state, more))
 
 
 def _sampling(model: Model) -> float:
-    """Return the relative error below which an eigenvalue of a covariance of this many rows counts as exact."""
+    """Return the relative error below which an eigenvalue counts as exact, for a covariance of this many rows."""
     return _SAMPLED * float(np.sqrt(2.0 / max(model.n, 1)))
 
 

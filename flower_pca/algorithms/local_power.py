@@ -1,8 +1,8 @@
-"""LocalPower: several local power steps between two communications.
+"""LocalPower: several local power steps between two messages.
 
-Rounds with several steps stack the answers, align them with those of the client with most rows, and
-add them up (`_align`); rounds with one step are those of SSI. `q` says which kind
-the coming round is of.
+In rounds with several steps, the server aligns the answers with that of the client with most rows, and
+adds them up (`_align`). Rounds with one step are those of SSI. `q` returns the number of steps of the
+next round.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from flower_pca.rows.local import LocalData
 
 @dataclass(frozen=True)
 class LocalPowerState:
-    """The block to send next; where single steps are taken, the newest measured pair Z, C Z.
+    """The state of the server: the block to send next, and with single steps the newest measured pair Z and C Z.
 
-    Steps are single from the start if the block holds the components of the same rows (`again`).
+    Steps are single from the start if the block holds components of the same rows (`again`).
     """
 
     block: Array
@@ -43,13 +43,14 @@ class LocalPowerState:
 class LocalPower(Iterative[LocalPowerState]):
     """Compute a rough PCA in two or three rounds, with several power steps at each client per round.
 
-    A round has q local power steps: X_i <- orth(C_i X_i) q - 1 times, and then Z <- orth(sum C_iX_iO_i).
+    A round has q local power steps: a client computes X_i <- orth(C_i X_i) q - 1 times, and the server
+    Z <- orth(sum C_iX_iO_i).
 
-    O_i aligns client i with the client that has most rows, whose block is X_b: "procrustes" takes
-    the orthogonal factor of X_i'X_b, "sign" the signs of <X_i[:, j], X_b[:, j]>, "none" the
-    identity. With q = 1 there is nothing to align and the round is one of SSI. With decay q halves
-    every `halve_every` rounds until it is 1; without, the error ends at a floor that grows with q
-    and with the difference between clients.
+    O_i aligns client i with the client that has most rows, whose block is X_b. With align="procrustes",
+    O_i is the orthogonal factor of X_i'X_b. With "sign", it holds the signs of <X_i[:, j], X_b[:, j]>.
+    With "none", it is the identity. With q = 1 no alignment is needed, and the round is one of SSI.
+    With `decay`, q halves every `halve_every` rounds until it is 1. Without `decay`, the error ends at
+    a floor that grows with q and with the difference between clients.
 
     Reference: Li, Wang, Chen, Zhang, "Communication-efficient distributed SVD via local power
     iterations", ICML 2021.
@@ -62,7 +63,7 @@ class LocalPower(Iterative[LocalPowerState]):
     local_steps : int, default=8
         q at the start.
     align : {"procrustes", "sign", "none"}, default="procrustes"
-        "procrustes", "sign" or "none".
+        How O_i aligns the answers, see above.
     decay : bool, default=True
         Whether q falls to 1.
     halve_every : int, default=3
@@ -76,7 +77,7 @@ class LocalPower(Iterative[LocalPowerState]):
     max_rounds : int, default=1000
         The most rounds that the run may take.
     patience : int, default=50
-        The run ends as stalled when its error has not fallen for so many rounds.
+        The run ends as stalled when its error has not fallen for this many rounds.
 
     Examples
     --------
@@ -138,7 +139,7 @@ class LocalPower(Iterative[LocalPowerState]):
         shape = arrays["Z"].shape
         if arrays["aligned"]:
             return {"Y": Part(shape, Kind.PRODUCT, of="X"), "n": ROWS, "X": Part(shape, Kind.BLOCK)}
-        if arrays["steps"] > 1:  # orth(Y) is the X of a message with one step more
+        if arrays["steps"] > 1:  # orth(Y) is the X of a message with one more step
             return {"Y": Part(shape, Kind.IMAGE), "n": ROWS}
         return {"Y": Part(shape, Kind.PRODUCT), "n": ROWS}
 
@@ -163,13 +164,13 @@ class LocalPower(Iterative[LocalPowerState]):
         if self._stacks(state):
             Y = self._align(total)
         else:
-            # Not scaled to all rows: nothing but its span is used.
+            # The sum is not scaled to all rows, because only its span is used.
             Y = total["Y"]
         Z = linalg.orth(Y)
-        # Where Y is short of rank, Z is filled up with columns that are no movement.
+        # If Y lacks rank, `orth` fills Z up with arbitrary columns, which do not count as movement.
         moved = state.movement.add(state.block, linalg.spanning(Y))
         progress = state.progress.step(moved.remaining, moved.newest)
-        # neither a floor nor an agreement at q > 1 is the end: q will fall
+        # At q > 1, neither a floor nor a small movement ends the run, because q will still fall.
         if self.decay:
             progress = replace(progress, error=np.inf, stale=0, best=np.inf)
         return replace(state, block=Z, Z=Z, Y=None, movement=moved, progress=progress)

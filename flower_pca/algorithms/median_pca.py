@@ -1,8 +1,7 @@
-"""Median PCA: the geometric median of the clients' own subspaces, which a minority of bad clients cannot pull away.
+"""Median PCA: the geometric median of the clients' subspaces, which a minority of bad clients cannot move far.
 
-Nothing here is a sum over clients. The opening takes centre and scale as medians
-(`stages.weighing`), the algorithm takes the geometric median of projections, and the closing
-message the medians of variances.
+No step sums over clients. The opening takes centers and scales as medians (`stages.weighing`), the
+algorithm takes the geometric median of projections, and the closing message takes medians of variances.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from flower_pca.rows.local import LocalData
 
 @dataclass(frozen=True)
 class MedianState(OneShotState):
-    """The same, with each client's weight, and the angle within which half of the clients' subspaces lie."""
+    """The state of the round: the clients' weights, and the angle within which half of the clients' subspaces lie."""
 
     counted: Weights = field(default_factory=Weights)
     spread: float = np.inf
@@ -35,13 +34,15 @@ class MedianState(OneShotState):
 class MedianPCA(Average):
     """Compute components that most clients agree on, although a few clients are wrong or dishonest.
 
-    They are leading eigenvectors of the geometric median of projections, argmin_M sum ||V_i V_i' - M||.
+    Each client i sends its own top k eigenvectors V_i. The server computes the geometric median of the
+    projections, M = argmin_M sum_i ||V_i V_i' - M||, by Weiszfeld's algorithm, as a weighted mean M =
+    sum_i a_i V_i V_i'. Each step needs only the inner products ||V_i'V_j||_F^2 of N clients, or M
+    itself if d is smaller.
 
-    V_i are the client's own top k eigenvectors. M is sum_i a_i V_i V_i', by Weiszfeld's steps,
-    which take of N clients the matrix of ||V_i'V_j||_F^2, or M itself where d is less. Bad clients
-    that all name one direction give it a part of M, but the median client has nothing of it: so of
-    the 2 k leading eigenvectors u of M those k are taken of which the median ||V_i'u||^2 is
-    largest. Clients count alike, or with `max_share` by their rows up to that share.
+    If all bad clients send the same direction, M contains a part of it, although the median client has
+    nothing of this direction. Therefore the server takes the 2 k leading eigenvectors u of M, and
+    selects the k of them with the largest median of ||V_i'u||^2. All clients count the same. With the
+    option `max_share` of a run, clients count by their rows, up to that share.
 
     Reference: Singh and Vaswani, "Byzantine-resilient federated PCA and low rank column-wise
     sensing", IEEE Trans. Inf. Theory 2024 (the subspace median); Weiszfeld 1937; Minsker,
@@ -83,19 +84,19 @@ class MedianPCA(Average):
         bases = [reply["V"] for reply in total.values()]
         weights = state.counted.of(total)
         a = of_spans(bases, weights)
-        # M, times its transpose
+        # M is the product of this stack and its transpose.
         pairs = zip(bases, a, strict=True)
         weighted = [V * np.sqrt(part) for V, part in pairs]
         stacked = np.hstack(weighted)
         U = linalg.leading(stacked, min(2 * state.width, len(stacked)))
         projected = [(V.T @ U) ** 2 for V in bases]
         inside = np.stack([squares.sum(axis=0) for squares in projected])
-        # A stable sort leaves ties in the order of M's own eigenvalues.
+        # A stable sort keeps ties in the order of the eigenvalues of M.
         order = np.argsort(-median(inside, weights), kind="stable")
-        # The variance along one more than asked for tells the gap.
+        # One more direction than requested, because its variance shows the gap.
         Z = np.ascontiguousarray(U[:, order[: state.width + 1]])
         found = Z[:, : state.width]
-        # A client whose rows do not vary sends no column, and has no angle.
+        # A client whose rows do not vary sends no column. Its angle counts as 0.
         angles = [linalg.principal_angles(found, V).max(initial=0.0) for V in bases]
         return replace(state, Z=Z, spread=float(median(np.array(angles), weights)))
 
@@ -112,7 +113,23 @@ class MedianPCA(Average):
 
 @dataclass(frozen=True)
 class MediansState:
-    """The basis with a column beside it; what each client counts; once known Z'C_iZ / n_i, the median of C_iZ / n_i."""
+    """The state of the closing message.
+
+    Attributes
+    ----------
+    Z : ndarray
+        The basis, with one more column if the algorithm has found one.
+    width : int
+        The columns of the basis.
+    counted : Weights
+        How much each client counts, by its key.
+    weights : ndarray or None
+        The weights of the clients that answered.
+    moments : ndarray or None
+        Z'C_iZ / n_i of each client.
+    Y : ndarray or None
+        The geometric median of C_iZ / n_i.
+    """
 
     Z: Array
     width: int
@@ -124,10 +141,10 @@ class MediansState:
 
 @dataclass(frozen=True, kw_only=True)
 class Medians(Stage[MediansState]):
-    """Order the components by the median client's variance along them, and report this variance.
+    """Order the components by the median of the clients' variances along them, and report this variance.
 
-    They are turned within their span to the eigenvectors of the geometric median of C_i Z / n_i,
-    whose residuals say how far that span is from being one of eigenvectors.
+    The components are rotated within their span to Ritz vectors of the geometric median of C_i Z / n_i.
+    The residuals show how far the span is from an eigenspace of this median.
 
     Cost: 4 n_i d (p + 1) flops on a client, and p + 1 columns of d floats each way, once. The server
     keeps all answers.
@@ -181,12 +198,12 @@ class Medians(Stage[MediansState]):
         image = state.Y[:, :p]
         _, Z, Y, residuals = linalg.rayleigh_ritz(span, image)
         turn = span.T @ Z
-        # each client's variances along Z
+        # the variances of each client along Z
         own = np.einsum("ji,njk,ki->ni", turn, state.moments[:, :p, :p], turn)
-        # Rounding may leave a variance of nothing below 0.
+        # Rounding may make a variance of 0 negative.
         values = np.maximum(median(own, state.weights), 0.0)
         order = np.argsort(-values, kind="stable")
-        # A model has sums over all rows, while medians are of means, as clients differ in rows.
+        # The medians are medians of means over a client's rows, while a model holds sums over all rows.
         Z, Y = (np.ascontiguousarray(a[:, order]) for a in (Z, n * Y))
         values = n * values[order]
         residuals = n * residuals[order]

@@ -1,8 +1,8 @@
-"""One-shot averages of local subspaces, UDA, WDA, DistPCA: one message up, and Rayleigh-Ritz.
+"""One-shot averages of local subspaces (UDA, WDA, DistPCA): each client answers once, and Rayleigh-Ritz follows.
 
-All three send local eigenvectors once and take the leading singular vectors of their stack;
-`Average` is what they share, and the classes say how many vectors there are, and how they are
-weighed. What a client answers can be checked: the columns have to be orthonormal.
+In all three algorithms, clients send local eigenvectors once, and the server takes the leading singular
+vectors of their stack. `Average` is their common base. The classes say how many vectors a client sends,
+and how these are weighted. The server checks that the columns of an answer are orthonormal.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SKEW: Final = 1e-3  # Single-precision eigenvectors may miss orthonormality by 
 
 @dataclass(frozen=True)
 class OneShotState:
-    """How many components are wanted and asked for; the basis, and a direction beside it."""
+    """The numbers of components that are wanted and requested from clients, and the basis with one more direction."""
 
     width: int
     rank: int
@@ -51,7 +51,7 @@ class Average(Algorithm[OneShotState]):
 
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
-        # fewer than asked for, where a client has not so many rows
+        # A client with few rows sends fewer columns than requested.
         V = Part((d, None), Kind.EIGENVECTORS)
         if not arrays["weighted"]:
             return {"V": V}
@@ -87,7 +87,7 @@ class Average(Algorithm[OneShotState]):
         if self.weighted:
             blocks = (reply["V"] * np.sqrt(reply["S"]) for reply in total.values())
         stack = linalg.side_by_side(blocks)
-        # `leading` fills up what the stack lacks: such a direction says nothing of the gap.
+        # If the stack lacks columns, `leading` adds arbitrary ones, which would not show the gap.
         beside = stack.shape[1] > state.width and len(stack) > state.width
         return replace(state, Z=linalg.leading(stack, state.width + beside))
 
@@ -119,7 +119,7 @@ class UDA(Average):
     Parameters
     ----------
     oversample : int, default=0
-        Columns averaged beyond the number of components.
+        Columns that are averaged beyond `n_components`.
 
     Examples
     --------
@@ -140,7 +140,7 @@ class UDA(Average):
 class WDA(Average):
     """Average the subspaces that the clients find alone, weighted by their variances, in one round.
 
-    As UDA, with V_i S_i V_i' in place of V_i V_i', where S_i has the leading eigenvalues of C_i / n_i.
+    WDA works like UDA with V_i S_i V_i' in place of V_i V_i', where S_i holds the leading eigenvalues of C_i / n_i.
 
     Reference: Bhaskara and Wijewardena, "On distributed averaging for stochastic k-PCA", NeurIPS
     2019.
@@ -150,7 +150,7 @@ class WDA(Average):
     Parameters
     ----------
     oversample : int, default=0
-        Columns averaged beyond the number of components.
+        Columns that are averaged beyond `n_components`.
 
     Examples
     --------
@@ -174,9 +174,9 @@ class DistPCA(Average):
 
     The result has the leading left singular vectors of the clients' own top components, stacked.
 
-    If `local_components` is left out, this is UDA. With more of them, every client sends a larger
-    subspace, and the directions that all subspaces share stand out. For example, send as many as
-    there are shared and local components together.
+    Without `local_components`, this is UDA. With more local components, every client sends a larger
+    subspace, and the directions that all subspaces share stand out. For example, choose the sum of the
+    numbers of shared and local components.
 
     Reference: Fan, Wang, Wang, Zhu, "Distributed estimation of principal eigenspaces", 2019.
     Cost: one local eigenproblem. Each client sends `local_components` columns of d floats. The server
@@ -186,9 +186,9 @@ class DistPCA(Average):
     Parameters
     ----------
     local_components : int or None, default=None
-        Components that every client sends; at least as many as are wanted.
+        The number of components that every client sends, at least `n_components`.
     oversample : int, default=0
-        Columns averaged beyond the number of components.
+        Columns that are averaged beyond `n_components`.
 
     Examples
     --------

@@ -1,11 +1,10 @@
-"""How many rounds a run of Krylov will take in all, from what its first rounds have told of the spectrum.
+"""Estimate how many rounds a run of Krylov will take, from the spectrum that its first rounds show.
 
-The first block of a run is random, so the leading entries of the Ritz vectors tell how many
-eigenvalues of C each Ritz value stands for: this is the stochastic Lanczos quadrature. The server
-then runs the same algorithm by itself, on a diagonal matrix with these eigenvalues, and counts.
-Errors alone tell too little: those of eigenvalues that fall by 3 % and by 1 % are alike in the
-first five rounds, but 9 rounds and 20 are left. On 160 spectra of 300 to 2,000 columns, the count
-was right to 10 % for nine of ten.
+The first block of a run is random. So the leading entries of the Ritz vectors show how many eigenvalues
+of C each Ritz value represents: this is stochastic Lanczos quadrature. The server runs the same
+algorithm by itself on a diagonal matrix with these eigenvalues, and counts its rounds. Errors alone are
+not enough: if eigenvalues fall by 3 % or by 1 %, errors are alike in the first five rounds, but 9 or 20
+rounds are left. On 160 spectra of 300 to 2,000 columns, the estimate was right to 10 % for nine of ten.
 
 Reference: Ubaru, Chen, Saad, "Fast estimation of tr(f(A)) via stochastic Lanczos quadrature", 2017.
 """
@@ -23,25 +22,26 @@ from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
 from flower_pca.core.model import Model
 
-# Products, the opening's included, before anything is said.
+# The number of products, with the opening's, before the first estimate
 _PRODUCTS: Final = 6
-# The share of all columns that the basis has then. With fewer, the count was up to half too large on white noise.
+# The share of all columns that the basis has at least for an estimate. With fewer columns, the estimate was up
+# to half too large on white noise.
 _SHARE: Final = 1 / 30
 
 
 def is_due(state: KrylovState) -> bool:
-    """Whether a rehearsal tells enough now and is worth its time, which is about that of a whole run at the server."""
+    """Return whether to rehearse now, which takes about as long as the server's part of a whole run."""
     products = len(state.errors)
     d, p = state.block.shape
     first = max(_PRODUCTS, math.ceil(_SHARE * d / p))
-    # Once more after as many rounds again, as eigenvalues close to the first ones show late.
-    # A basis that was cut, or that did not begin with a random block, has no such Ritz vectors.
+    # A second time after twice as many rounds, because eigenvalues close to the first ones show late. The basis
+    # must not be cut, and it must begin with a random block.
     random = not state.warm and state.size == p * products
     return products in (first, 2 * first) and random and math.isfinite(state.errors[-1])
 
 
 def rounds_by_errors(state: KrylovState) -> float:
-    """How many rounds are left if errors go on to fall as fast as they have: mostly more than it takes."""
+    """Return how many rounds are left if errors continue to fall at the same rate, which mostly is too many."""
     first, newest = state.errors[0], state.errors[-1]
     if newest >= first:
         return math.inf
@@ -52,7 +52,7 @@ def rounds_by_errors(state: KrylovState) -> float:
 
 
 def rehearse(algorithm: Krylov, state: KrylovState, model: Model, *, most: int) -> int:
-    """How many rounds a run on such a spectrum takes beyond those of `state`; `most` if it takes as many or more."""
+    """Return how many more rounds a run on this spectrum takes, but at most `most`."""
     d, p = state.block.shape
     values = _spectrum(state, p)[:, None]
     block = linalg.orth(linalg.random_block(d, p, state.seed + 1))
@@ -64,10 +64,10 @@ def rehearse(algorithm: Krylov, state: KrylovState, model: Model, *, most: int) 
 
 
 def _spectrum(state: KrylovState, p: int) -> Array:
-    """All d eigenvalues, largest first, as the basis shows them."""
+    """Estimate all d eigenvalues from the basis, largest first."""
     values, W = linalg.eigh_descending(state.T)
     d = len(state.block)
-    # How many of the eigenvalues each Ritz value stands for; together d.
+    # The number of eigenvalues that each Ritz value represents. Their sum is d.
     weights = np.sum(W[:p] ** 2, axis=0) * (d / p)
     places = np.cumsum(weights) - weights / 2
     return np.asarray(np.interp(np.arange(d) + 0.5, places, np.maximum(values, 0.0)))

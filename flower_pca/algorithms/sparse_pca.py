@@ -1,4 +1,4 @@
-"""Sparse PCA by the truncated power method: components of few columns, which are easy to interpret."""
+"""Sparse PCA by the truncated power method: each component uses few columns, which makes it easy to interpret."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from flower_pca.core.algorithm import Iterative, Progress
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, AsksForProduct
 
-# Below this share of the first variance, what is left of a component's product is rounding.
+# Below this share of the first variance, a component's deflated product is rounding.
 _NOTHING = 1e-12
 
 
 @dataclass(frozen=True)
 class SparseState:
-    """The vectors to send next, those that were measured last with their product, and how many columns a round keeps.
+    """The block to send next, the last measured vectors and their product, and how many columns a round keeps.
 
     `most` halves in every round until it is no more than each component's own number of columns.
     """
@@ -38,17 +38,17 @@ class SparseState:
 class SparsePCA(AsksForProduct, Iterative[SparseState]):
     """Compute components that use only a few columns each.
 
-    x <- the largest entries of C x, for all components at once. Each component is deflated by those before it.
+    A round keeps the largest entries of C x, for all components at once, and deflates each component by
+    the earlier ones.
 
-    Component j maximizes x'P C P x over unit vectors of at most `cardinality` entries that are not
-    0, locally, where P takes out the span of the components before it: orthogonalized projection
-    deflation, after which no variance falls below 0 although components are not orthogonal (Mackey
-    2008). P x lies in the span of the block, so that one message with the products of all
-    components has all that deflation needs. The first rounds keep more columns, half as many each
-    time, so that a start with all of them ends near a good choice.
+    Component j maximizes x'P C P x, up to a local maximum, over unit vectors with at most `cardinality`
+    nonzero entries. P removes the span of the earlier components. With this orthogonalized projection
+    deflation, no variance becomes negative although components are not orthogonal (Mackey 2008). P x
+    lies in the span of the block, so the products of one message are enough for all deflations. The
+    first rounds keep more columns, half as many in each round, so that a start with all columns leads
+    to a good choice.
 
-    `explained_variance_` of a component is what it adds to the variance in the span of those before
-    it.
+    `explained_variance_` of a component is the variance that it adds to the span of the earlier components.
 
     Reference: Yuan and Zhang 2013, Truncated power method for sparse eigenvalue problems; Mackey
     2008, Deflation methods for sparse PCA; Shen and Huang 2008 on variances of components that are
@@ -63,7 +63,7 @@ class SparsePCA(AsksForProduct, Iterative[SparseState]):
     cardinality : int or tuple of int, default=10
         The most columns that a component may have: one number, or one for each component.
     oversample : int, default=2
-        Columns of the opening beyond the number of components, for a better start.
+        Columns of the opening beyond `n_components`, for a better start.
     tol : float, default=1e-6
         The run has converged when its error is at most this.
     min_rounds : int, default=0
@@ -71,8 +71,8 @@ class SparsePCA(AsksForProduct, Iterative[SparseState]):
     max_rounds : int, default=1000
         The most rounds that the run may take.
     patience : int, default=50
-        The run ends as stalled when its error has not fallen for so many rounds. The error is a component's residual in
-        its own columns.
+        The run ends as stalled when its error has not fallen for this many rounds. The error is a component's residual
+        in its own columns.
 
     Examples
     --------
@@ -120,7 +120,7 @@ class SparsePCA(AsksForProduct, Iterative[SparseState]):
         return super().width(n_components)
 
     def restart(self, model: Model) -> Array:
-        """The components as they are, so that a run which is cut is no worse, with random columns beside them."""
+        """Return the components as they are, with random columns beside them, so that a run that is cut is no worse."""
         Z = model.columns[:, : model.k]
         noise = linalg.random_block(len(Z), self.oversample, model.seed + model.restarts + 1)
         return np.hstack([Z, noise / np.sqrt(len(Z))])
@@ -128,7 +128,7 @@ class SparsePCA(AsksForProduct, Iterative[SparseState]):
     def start(self, model: Model) -> SparseState:
         Z, most = model.columns, model.d
         if model.warm:
-            # A warm start has found its columns: from all of them it would have to choose anew.
+            # A warm start has already chosen its columns, so it does not start from all of them.
             most = 0
         wanted = Z[:, : model.k]
         begun = SparseState(wanted, wanted, None, most, Progress.begin(self.tol, model))
@@ -146,7 +146,7 @@ class SparsePCA(AsksForProduct, Iterative[SparseState]):
 
     def finish(self, state: SparseState, model: Model) -> Model:
         Z, Y = state.Z, state.Y
-        # it ended before it kept so few
+        # The run ended while it still kept more columns.
         if Y is None or (np.count_nonzero(Z, axis=0) > self._sizes(Z)).any():
             Z, Y = largest(state.block, self._sizes(Z)), None
             Z = Z / linalg.column_norms(Z)
@@ -157,7 +157,7 @@ class SparsePCA(AsksForProduct, Iterative[SparseState]):
         return np.asarray(np.minimum(each, len(Z)))
 
     def _measure(self, state: SparseState, Y: Array, *, rounds: int) -> SparseState:
-        """Return the state after C times its block has become known."""
+        """Return the state after C times its block is known."""
         X = state.block
         sizes = np.maximum(self._sizes(Y), state.most)
         G, variances = deflate(X, Y)
@@ -165,14 +165,14 @@ class SparsePCA(AsksForProduct, Iterative[SparseState]):
         first = max(float(variances[0]), np.finfo(float).tiny)
         error = np.inf
         if state.most <= self._sizes(Y).max():
-            # As long as more columns are kept, residuals are not those of the components asked for.
+            # While more columns are kept, residuals do not belong to the requested components.
             error = float(linalg.column_norms(step - X * variances).max()) / first
         lengths = linalg.column_norms(step)
-        # nothing varies beside the components before
+        # no variance is left beside the earlier components
         gone = lengths <= _NOTHING * first
-        # np.where computes both sides, and so must not divide by a length of 0 on either.
+        # np.where evaluates both branches, so neither may divide by 0.
         block = np.where(gone, largest(X, sizes), step / np.where(gone, 1.0, lengths))
-        # What `largest` has cut is no longer of length 1.
+        # After `largest`, columns no longer have length 1.
         block = block / linalg.column_norms(block)
         progress = state.progress.step(error, rounds=rounds)
         return replace(state, block=block, Z=X, Y=Y, most=state.most // 2, progress=progress)
@@ -183,7 +183,7 @@ def deflate(X: Array, Y: Array) -> tuple[Array, Array]:
     G, variances = np.empty_like(Y), np.empty(X.shape[1])
     for j in range(X.shape[1]):
         before = X[:, :j]
-        # The components before are not orthogonal, and may depend on each other.
+        # The earlier components are not orthogonal, and may be linearly dependent.
         inverse = np.linalg.pinv(before)
         product = Y[:, j] - Y[:, :j] @ (inverse @ X[:, j])
         G[:, j] = product - before @ (inverse @ product)
@@ -192,7 +192,9 @@ def deflate(X: Array, Y: Array) -> tuple[Array, Array]:
 
 
 def largest(G: Array, sizes: Array) -> Array:
-    """Keep this many of each column's largest entries, and set the others to 0. The first of equal ones stay."""
+    """Keep this many of each column's largest entries, and set the others to 0. Among equal entries, the
+    first ones stay.
+    """
     sparse = np.zeros_like(G)
     for j, size in enumerate(sizes):
         entries = np.abs(G[:, j])

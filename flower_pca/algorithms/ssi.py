@@ -1,14 +1,12 @@
 """SSI: simultaneous subspace iteration, also called distributed power iteration.
 
-Averaged: products C Z of rounds that others answer each time, and the blocks that follow, averaged
-over rounds.
-
-A product of some clients' rows, scaled to all rows, differs from C Z by as much as clients differ:
-an iteration on such products goes about its end without coming nearer. The average does come
-nearer: numerators and rows are averaged apart, as the mean of ratios is not the ratio of means, and
-the older the average, the less a round counts. Blocks still follow whose turn it is a little, so
-what is returned is their average. While errors fall, all clients answer, or the same ones time
-after time, a product is what it is.
+`Averaging` is for runs in which different clients answer each round. A product over some clients' rows,
+scaled up to all rows, differs from C Z as much as clients differ, so an iteration on such products
+fluctuates without converging. The average over rounds converges. Products and rows are averaged
+separately, because the mean of ratios is not the ratio of means, and a round counts less the more
+rounds there are. The blocks still depend a little on the clients that answered last, so the result is
+the average of the blocks. As long as errors fall, all clients answer, or the same clients answer again
+and again, products are used as they are.
 """
 
 from __future__ import annotations
@@ -28,11 +26,11 @@ from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays
 from flower_pca.rows.local import LocalData
 
-# what a round counts at first, and over the number of rounds later
+# The weight of a round at first, and later in proportion to 1 / rounds
 _FIRST, _LATER = 0.5, 6.0
-# rounds without a lesser error, after which it is the clients' difference that keeps it up
+# After this many rounds without a smaller error, the difference between clients is the cause.
 _STALE = 3
-# rounds that the same clients have answered again, after which nobody else is expected to
+# After the same clients have answered this many more rounds, no others are expected.
 _SAME = 2
 
 
@@ -43,15 +41,15 @@ class Averaging:
     Attributes
     ----------
     who : tuple of int
-        The clients that have answered last.
+        The clients that answered the last round.
     again : int
-        How often they have done so before, one time after the other.
+        How many earlier rounds in a row the same clients answered.
     rounds : int
         Rounds in the average.
     rows : float
-        The rows that answered, on average.
+        The mean number of rows that answered.
     block : ndarray or None
-        The average of the blocks; None before there is one.
+        The average of the blocks, None before there is one.
     """
 
     who: tuple[int, ...] = ()
@@ -63,9 +61,10 @@ class Averaging:
     def after(
         self, total: Arrays, answered: frozenset[int], *, known: Array | None, n: int, stale: int
     ) -> tuple[Averaging, Array]:
-        """With a round more: C Z of all n rows by all that is known, where the rounds before say that it is `known`.
+        """Add a round, and return the average with the best estimate of C Z over all n rows.
 
-        The average begins once errors have not fallen for a few rounds: `stale` says for how many.
+        `known` is the estimate of the same product from earlier rounds. The average begins once the
+        error has not fallen for a few rounds: `stale` is their number.
         """
         rows, who = float(total["n"]), tuple(sorted(answered))
         if who == self.who:
@@ -76,7 +75,7 @@ class Averaging:
             return Averaging(who, again), np.asarray(total["Y"] * (n / rows))
         now = replace(self, who=who, again=again, rounds=self.rounds + 1)
         before = self.rows or float(n)
-        # What is known counts for all rows; the average is of sums as they came, of `before` rows.
+        # `known` is scaled to all rows, while the average is over sums as they arrived, of `before` rows.
         past = (1.0 - now.share) * known * (before / n)
         Y = past + now.share * total["Y"]
         rows = (1.0 - now.share) * before + now.share * rows
@@ -88,7 +87,7 @@ class Averaging:
             return self
         if self.block is None:
             return replace(self, block=block)
-        # Two bases of one span may differ by a rotation, and would then cancel in their average.
+        # Two bases of the same span may differ by a rotation, and would then cancel in the average.
         turned = self.block @ linalg.procrustes(self.block, block)
         mixed = (1.0 - self.share) * turned + self.share * block
         return replace(self, block=linalg.orth(mixed))
@@ -101,9 +100,9 @@ class Averaging:
 
 @dataclass(frozen=True)
 class SSIState:
-    """The block to send next, the newest measured pair Z, C Z, and what C Z is an average of.
+    """The state of the server: the next block, the newest measured pair Z and C Z, and the average over rounds.
 
-    If the block began with components of other rows, `traces` tell what may hide from them.
+    If the block began with components of other rows, `traces` shows what may be hidden from them.
     """
 
     block: Array
@@ -137,7 +136,7 @@ class SSI(Iterative[SSIState]):
     Parameters
     ----------
     oversample : int, default=1
-        Columns iterated beyond the number of components. Without one nothing looks for the gap.
+        Columns that the algorithm iterates beyond `n_components`. At least one is needed to measure the gap.
     tol : float, default=1e-6
         The run has converged when its error is at most this.
     min_rounds : int, default=0
@@ -145,7 +144,7 @@ class SSI(Iterative[SSIState]):
     max_rounds : int, default=1000
         The most rounds that the run may take.
     patience : int, default=50
-        The run ends as stalled when its error has not fallen for so many rounds.
+        The run ends as stalled when its error has not fallen for this many rounds.
 
     Examples
     --------
@@ -196,7 +195,7 @@ class SSI(Iterative[SSIState]):
     def server(self, state: SSIState, total: Arrays, answered: frozenset[int]) -> SSIState:
         known, stale = None, state.progress.stale
         if state.Y is not None:
-            # The newest block has no product yet: of its part in span(Z) one is known.
+            # The newest block has no product yet, but its part in span(Z) has one.
             known = state.Y @ (state.Z.T @ state.block)
         averaged, Y = state.averaged.after(total, answered, known=known, n=state.n, stale=stale)
         state = measure(state, Y, rounds=1)

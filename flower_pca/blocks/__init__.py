@@ -1,1 +1,1 @@
-"""Blocks: rows of any storage, which are read by pieces and worked on by blocks."""
+"""Blocks: rows in any storage, which are read in pieces and worked on in blocks."""

@@ -1,6 +1,6 @@
-"""Adapters: rows of every kind as a source of Blocks. `of` picks the one for an object.
+"""Adapters, which make rows of every kind a source of Blocks. `of` returns the adapter for an object.
 
-It decides by what the object can do, never by its class, and imports no package for it.
+It chooses by the methods of an object, never by its class, and so imports no package for it.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ from flower_pca.blocks.source import (
 )
 from flower_pca.blocks.tensors import in_memory, is_tensor
 
-# Rows of a block from which columns are worked on as they lie in memory. Blocks of wide tables have fewer: they have a
-# short stretch of each of many columns, and a run on 3,000 x 2,000 then takes 1.2 times as long as on a copy by rows.
+# With at least this many rows in a block, arrays stored by columns are used as they are. Blocks of wide tables
+# have fewer, so a short stretch of each of many columns: a run on 3,000 x 2,000 took 1.2 times as long as on a
+# copy by rows.
 _STRETCH: Final = 256
 _ACCEPTED: Final = (
     "Give an array, a data frame, a scipy sparse matrix, a torch tensor or DataLoader, a dataset of h5py or zarr, an "
@@ -44,7 +45,7 @@ _ACCEPTED: Final = (
 
 
 def of(X: Any, who: str = "the rows") -> Blocks:
-    """Rows of any kind as a source of blocks.
+    """Return rows of any kind as a source of blocks.
 
     Parameters
     ----------
@@ -85,7 +86,7 @@ def of(X: Any, who: str = "the rows") -> Blocks:
 
 
 def is_stored(X: Any) -> bool:
-    """Whether rows lie elsewhere than in an array in memory, and are had by pieces."""
+    """Return whether rows are outside memory and read in pieces."""
     if hasattr(X, "pieces") or _storage(X) is not None:
         return True
     return gives_slices(X) and not (hasattr(X, "tocsr") or hasattr(X, "columns"))
@@ -101,14 +102,14 @@ _STORAGE: Final[tuple[tuple[Callable[[Any], bool], _Adapter], ...]] = (
 
 
 def _storage(X: Any) -> _Adapter | None:
-    """The adapter of rows that are no array in memory; None of all others."""
-    if hasattr(X, "__array_interface__"):  # A simulation has thousands of these.
+    """Return the adapter of rows that are no array in memory, or None for other objects."""
+    if hasattr(X, "__array_interface__"):  # Check this first: a simulation has thousands of arrays in memory.
         return None
     return next((adapter for known, adapter in _STORAGE if known(X)), None)
 
 
 def _as_array(X: Any, who: str) -> Array:
-    """What numpy makes an array of."""
+    """Return the array that numpy makes of X, or raise a DataError."""
     try:
         return np.asarray(X)
     except (TypeError, ValueError, RuntimeError) as error:
@@ -116,7 +117,7 @@ def _as_array(X: Any, who: str) -> Array:
 
 
 def _no_rows(X: Any, who: str, why: str = "") -> DataError:
-    """The error about an object that nothing here reads."""
+    """Return the error about an object from which no adapter can read rows."""
     what = f"The rows of {who} cannot be read from {_kind(X)}"
     return DataError(f"{what}, because {why}. {_ACCEPTED}" if why else f"{what}. {_ACCEPTED}")
 
@@ -141,7 +142,7 @@ def _require_table(rows: Any, X: Any, who: str) -> None:
 
 
 class Sliced(Stored):
-    """Rows that are had by slices, X[i:j]. Dense ones in memory, or mapped into it, are one piece, without a copy."""
+    """Rows that are read by slices, X[i:j]. Dense rows in memory, or mapped into it, are one piece without a copy."""
 
     __slots__ = ("_X", "_start", "dtype", "shape", "sparse")
 
@@ -157,12 +158,12 @@ class Sliced(Stored):
 
     @property
     def by_columns(self) -> bool:
-        """Whether the entries of a column lie together in memory, and those of a row do not."""
+        """Whether the array is stored by columns, so that the entries of a column are adjacent in memory."""
         strides = getattr(self._X, "strides", None)
         return strides is not None and strides[0] < strides[1]
 
     def pieces(self) -> Iterator[Any]:
-        """Whole chunks of rows, about 16 MB of them; of CSR in memory, parts that share it."""
+        """Yield whole chunks of rows, about 16 MB each; for CSR in memory, parts that share its entries."""
         if self.sparse:
             yield from parts_of(self._X)
             return
@@ -179,13 +180,13 @@ class Sliced(Stored):
             first = last
 
     def between(self, start: int, stop: int) -> Sliced:
-        """The rows from `start` on and before `stop`."""
+        """Return the rows from `start` up to, but without, `stop`."""
         if self.sparse or self._in_memory:
             return Sliced(self._X[start:stop])
         return Sliced(self._X, self._start + start, self._start + stop)
 
     def place(self) -> Place | None:
-        """Where the rows lie in the file that they are mapped from, whichever view of it this is."""
+        """Return the place of the rows in the file that they are mapped from, or None."""
         return place_of(self._X)
 
     @property
@@ -195,7 +196,7 @@ class Sliced(Stored):
 
 
 def only_block(source: Blocks) -> Array | None:
-    """The rows of a source, if they are an array in memory that is one block as it is; else None."""
+    """Return the rows of a source if they are an array in memory that is one block as it is, or None."""
     found = source.array if isinstance(source, Sliced) else None
     if found is None or len(found) > rows_of_a_block(found.shape[1], found.dtype) or native(found) is not found:
         return None
@@ -203,7 +204,7 @@ def only_block(source: Blocks) -> Array | None:
 
 
 def place_of(X: Any) -> Place | None:
-    """Where an array lies in the file that it is mapped from; None if it is in memory."""
+    """Return the place of an array in the file that it is mapped from, or None if it is in memory."""
     if not hasattr(X, "__array_interface__"):
         return None
     array, mapped = np.asarray(X), X
@@ -211,7 +212,8 @@ def place_of(X: Any) -> Place | None:
         mapped = getattr(mapped, "base", None)
     if mapped is None or mapped.filename is None or min(array.strides, default=0) < 0 or not array.size:
         return None
-    # The first view of a mapped file begins at `offset`, and its bytes lie in memory as in the file.
+    # The first view of a mapped file begins at `offset`, and its bytes have the same order in memory as in the
+    # file.
     while hasattr(mapped.base, "filename"):
         mapped = mapped.base
     start = mapped.__array_interface__["data"][0] - mapped.offset
@@ -221,7 +223,7 @@ def place_of(X: Any) -> Place | None:
 
 @dataclass(frozen=True)
 class Picked(Stored):
-    """Some columns of a source, in another order. They are picked block by block."""
+    """Some columns of a source in any order, picked block by block."""
 
     source: Blocks
     columns: Array
@@ -237,16 +239,16 @@ class Picked(Stored):
         return self.source.dtype
 
     def pieces(self) -> Iterator[Array]:
-        """Blocks with these columns, which are rows or columns in memory as those of the source are."""
+        """Yield blocks with these columns, stored by rows or by columns as the blocks of the source are."""
         for block in cut(self.source.pieces(), rows_of_a_block(len(self.columns), self.dtype)):
             yield pick(native(block), self.columns)
 
 
 def picked(source: Blocks, columns: Array) -> Blocks:
-    """These columns of a source, in this order; of columns that have been picked already, in one step.
+    """Return these columns of a source in this order; columns of columns are picked in one step.
 
-    Columns of sparse rows are taken at once, unless they are large and lie in a file; those of dense rows block by
-    block.
+    Columns of sparse rows are picked at once, unless they are large and in a file; those of dense rows
+    are picked block by block.
     """
     if is_sparse(source):
         return of(picked_sparse(source, columns))
@@ -259,7 +261,7 @@ def picked(source: Blocks, columns: Array) -> Blocks:
 
 
 def pick(block: Array, columns: Array) -> Array:
-    """These columns of a dense block. What lies together in memory, rows or columns, still does so."""
+    """Return these columns of a dense block, stored by rows or by columns as the block is."""
     if block.strides[0] < block.strides[1]:
         return block.T[columns].T
     return np.take(block, columns, axis=1)
@@ -267,7 +269,7 @@ def pick(block: Array, columns: Array) -> Array:
 
 @dataclass(frozen=True)
 class RowSubset(Stored):
-    """The rows of a source with these indices, which grow. They are taken while the pieces pass."""
+    """The rows of a source with these increasing indices, taken as the pieces are read."""
 
     source: Blocks
     rows: Array
@@ -288,7 +290,7 @@ class RowSubset(Stored):
         return is_sparse(self.source)
 
     def pieces(self) -> Iterator[Any]:
-        """Of each piece the rows that are wanted."""
+        """Yield the selected rows of each piece."""
         start = 0
         for piece in self.source.pieces():
             end = start + piece.shape[0]
@@ -299,7 +301,7 @@ class RowSubset(Stored):
 
 
 def part(source: Blocks, rows: Array) -> Blocks:
-    """The rows of a source with these indices, which grow. Columns are picked of these rows only."""
+    """Return the rows of a source with these increasing indices, without picking columns of other rows."""
     if isinstance(source, Picked):
         return Picked(part(source.source, rows), source.columns)
     between = getattr(source, "between", None)
@@ -311,7 +313,7 @@ def part(source: Blocks, rows: Array) -> Blocks:
 
 
 def take(source: Blocks, rows: Array) -> Any:
-    """The rows of a source with these indices: as a source if they grow, else in memory."""
+    """Return the rows of a source with these indices: a source if they increase, else an array in memory."""
     if (np.diff(rows) > 0).all():
         return part(source, rows)
     wanted, where = np.unique(rows, return_inverse=True)
@@ -320,7 +322,7 @@ def take(source: Blocks, rows: Array) -> Any:
 
 @dataclass(frozen=True)
 class Joined(Stored):
-    """One source after another, as one."""
+    """Several sources as one, one after the other."""
 
     sources: tuple[Blocks, ...]
 
@@ -340,6 +342,6 @@ class Joined(Stored):
         return any(map(is_sparse, self.sources))
 
     def pieces(self) -> Iterator[Any]:
-        """The pieces of the first source, then those of the next one."""
+        """Yield the pieces of the first source, then those of the next ones."""
         for source in self.sources:
             yield from source.pieces()

@@ -1,7 +1,8 @@
-"""Bed: genotypes of a .bed file of PLINK, two bits an entry, decoded as they pass. An entry counts copies of an allele.
+"""Genotypes of a .bed file of PLINK, stored with two bits per entry, which are decoded as they are read.
 
-The file has one variant after another, and in each the people, four to a byte. A lookup decodes the four people of a
-byte. Blocks of columns fit the processor's cache and are the fast way to multiply; blocks of rows are for all others.
+An entry counts the copies of an allele. The file holds one variant after another, and in each variant
+four people per byte. A lookup table decodes the four people of a byte. Multiplication by blocks of
+columns is fast, since they fit the processor's cache; blocks of rows serve all other code.
 """
 
 from __future__ import annotations
@@ -16,47 +17,47 @@ import numpy as np
 from flower_pca.base.linalg import Array
 from flower_pca.blocks.source import Stored, rows_of_a_block
 
-HEAD: Final = b"\x6c\x1b\x01"  # how a file with one variant after another begins
+HEAD: Final = b"\x6c\x1b\x01"  # the first bytes of a file that holds one variant after another
 EACH: Final = 4  # people in a byte
-_LOOKED_UP: Final = 2**15  # bytes that are decoded at a time, so that their places stay in the processor's cache
+_LOOKED_UP: Final = 2**15  # bytes that are decoded at a time, so that their indices stay in the processor's cache
 _PIECE: Final = 2**22  # bytes of the file in a piece
 _ENTRIES: Final = 2**18  # Entries in a block of columns.
-_PEOPLE: Final = 2**12  # People in a block of columns, whose products may be added up in single precision.
-_OTHER: Final = 256  # From here on, the lines of a table count the second allele.
+_PEOPLE: Final = 2**12  # the people in a block of columns, so few that products may be added up in single precision
+_OTHER: Final = 256  # From this row on, the lookup table counts the second allele.
 _GONE: Final = np.uint8(0b01010101)  # a byte of missing values
 _CODE: Final = np.uint8(0b11)  # the bits of a person
 _ALL: Final = np.uint8(255)
-_PLACES: Final = np.array([0, 2, 4, 6], dtype=np.uint8)  # of the people in a byte
-_BITS: Final = 20  # Bits of a tally, because people of a block count at most 16 each.
-# What the four codes stand for: two copies of the first allele, a missing value, one copy, no copy.
+_PLACES: Final = np.array([0, 2, 4, 6], dtype=np.uint8)  # the first bit of each of the four people in a byte
+_BITS: Final = 20  # bits of one of the three tallies in a number
+# the four codes: two copies of the first allele, a missing value, one copy, no copy
 _COPIES: Final = np.array([2.0, np.nan, 1.0, 0.0])
 
 
 def bytes_of_a_variant(people: int) -> int:
-    """How many bytes a variant takes in a file of so many people."""
+    """Return how many bytes a variant takes in a file of this many people."""
     return -(-people // EACH)
 
 
 def _table() -> Array:
-    """The copies of four people, for each byte; then the same for the second allele."""
+    """Return the copies of four people for each byte, first of the first allele and then of the second."""
     codes = (np.arange(_OTHER)[:, None] >> np.arange(0, 2 * EACH, 2)) & 3
     copies = _COPIES[codes]
     return np.concatenate([copies, 2.0 - copies])
 
 
 class Bed(Stored):
-    """The people of a .bed file as rows, and its variants, or some of them in another order, as columns.
+    """The people of a .bed file as rows, and some or all of its variants, in any order, as columns.
 
     Parameters
     ----------
     file : path
         The file, whose size fits the numbers of people and variants.
     people : int
-        How many people it has.
+        The number of people in the file.
     variants : ndarray
-        Which of its variants are the columns.
+        The numbers of the variants that are the columns.
     other : ndarray
-        Of these columns those that count copies of the second allele of the file.
+        Whether each column counts copies of the file's second allele.
     dtype
         The type of the entries: single or double precision.
     rows : ndarray or None, default=None
@@ -73,31 +74,31 @@ class Bed(Stored):
         self.shape = (len(self._rows), len(variants))
         self.dtype = np.dtype(dtype)
         self._copies = _table().astype(self.dtype)
-        # The bits of people who are no rows are 0 here, and 1 those of all others.
+        # a mask with the bits of the people who are rows
         kept = np.zeros(bytes_of_a_variant(people) * EACH, dtype=np.uint8)
         kept[self._rows] = _CODE
         self._kept = np.bitwise_or.reduce(kept.reshape(-1, EACH) << _PLACES, axis=1)
 
     def _packed(self) -> Array:
-        """The bytes of the file, a row for each variant."""
+        """Return the bytes of the file, with a row for each variant."""
         entries: Array = np.memmap(self._file, dtype=np.uint8, mode="r", offset=len(HEAD))
         return np.asarray(entries).reshape(-1, bytes_of_a_variant(self._people))
 
     def of_columns(self, columns: Array) -> Bed:
-        """These columns, in this order: no others are decoded."""
+        """Return these columns in this order; no others are decoded."""
         variants, other = self._variants[columns], self._other[columns]
         return Bed(self._file, self._people, variants, other, self.dtype, self._rows)
 
     def of_rows(self, rows: Array) -> Bed:
-        """These rows, whose indices grow."""
+        """Return these rows, given by increasing indices."""
         return Bed(self._file, self._people, self._variants, self._other, self.dtype, self._rows[rows])
 
     def between(self, start: int, stop: int) -> Bed:
-        """The rows from `start` on and before `stop`."""
+        """Return the rows from `start` up to, but without, `stop`."""
         return self.of_rows(np.arange(start, stop))
 
     def pieces(self) -> Iterator[Array]:
-        """Blocks of people, in which the entries of a variant lie together in memory."""
+        """Yield blocks of people, stored by columns."""
         d, packed = self.shape[1], self._packed()
         people = -(-rows_of_a_block(d, self.dtype) // EACH) * EACH
         at_once = max(_PIECE * EACH // max(d, 1) // people, 1) * people
@@ -112,14 +113,14 @@ class Bed(Stored):
                     yield decoded[places]
 
     def _stretches(self, at_once: int) -> Iterator[tuple[int, int]]:
-        """People from which and before which to read, in pieces that begin with a byte of the file."""
+        """Yield the first person of each read, at which a byte begins, and the person after the last one."""
         if len(self._rows):
             end = int(self._rows[-1]) + 1
             for first in range(int(self._rows[0]) // EACH * EACH, end, at_once):
                 yield first, min(first + at_once, end)
 
     def _between(self, first: int, last: int) -> tuple[slice, Any]:
-        """Which rows are among these people of the file, and where they are among them."""
+        """Return which rows are among these people of the file, and their places among these people."""
         a, b = map(int, np.searchsorted(self._rows, (first, last)))
         places = self._rows[a:b] - first
         if a < b and places[-1] - places[0] == b - 1 - a:
@@ -127,7 +128,7 @@ class Bed(Stored):
         return slice(a, b), places
 
     def _decoded(self, packed: Array) -> Array:
-        """The people in these bytes of all columns, as rows."""
+        """Return the people in these bytes of all columns, as rows."""
         d, width = packed.shape
         room = np.empty((d, width, EACH), dtype=self.dtype)
         step = max(_LOOKED_UP // max(width, 1), 1)
@@ -137,11 +138,13 @@ class Bed(Stored):
 
     def _look_up(self, copies: Array, packed: Array, columns: slice, room: Array) -> None:
         places = packed + np.where(self._other[columns, None], _OTHER, 0)
-        # Every place is in the table: numpy need not look.
+        # Every index is in the table, so numpy need not check.
         np.take(copies, places, axis=0, mode="clip", out=room)
 
     def _blocks(self) -> Iterator[tuple[slice, int, int, Array]]:
-        """Blocks of columns as bytes: which columns and people they are of. Entries of no row are missing values."""
+        """Yield blocks of columns as bytes, with the columns and people that they hold; people who are no
+        rows have missing values.
+        """
         d, packed = self.shape[1], self._packed()
         for first, last in self._stretches(_PEOPLE):
             begin, end = first // EACH, bytes_of_a_variant(last)
@@ -155,19 +158,19 @@ class Bed(Stored):
                 yield columns, first, last, entries
 
     def column_blocks(self) -> Iterator[tuple[slice, slice, Array]]:
-        """Blocks of columns: which columns and rows they are of, and their entries, a line for each column.
+        """Yield blocks of columns: the columns and rows that they hold, and their entries with a line for each column.
 
-        They fit the processor's cache, and each lies in the memory of the one before.
+        Blocks fit the processor's cache, and each overwrites the one before.
         """
         for columns, first, last, entries, _ in self._decoded_blocks(self._copies):
             rows, places = self._between(first, last)
             yield columns, rows, entries[:, places]
 
     def count_blocks(self) -> Iterator[tuple[slice, slice, Array, tuple[Array, Array]]]:
-        """The same in double precision with 0 for missing values, and the lines and rows where these are."""
+        """Yield the blocks in double precision with 0 for missing values, and the places of the missing values."""
         for columns, first, last, entries, packed in self._decoded_blocks(np.nan_to_num(_table())):
             rows, places = self._between(first, last)
-            # A missing value has the lower of its two bits only. Most bytes hold none.
+            # Of the two bits of a missing value, only the lower one is set. Most bytes hold no missing value.
             gone = packed & ~(packed >> 1) & self._kept[first // EACH :][: packed.shape[1]] & _GONE
             lines, where = np.divmod(np.flatnonzero(gone != 0), gone.shape[1])
             each, of_four = np.nonzero((gone[lines, where][:, None] >> _PLACES) & 1)
@@ -175,7 +178,7 @@ class Bed(Stored):
             yield columns, rows, entries[:, places], (lines[each], np.searchsorted(self._rows, people) - rows.start)
 
     def _decoded_blocks(self, copies: Array) -> Iterator[tuple[slice, int, int, Array, Array]]:
-        """Blocks of columns, by a table of what a byte stands for, and their bytes."""
+        """Yield blocks of columns, decoded by a table of the entries of each byte, and the bytes themselves."""
         room = np.empty(0, dtype=copies.dtype)
         for columns, first, last, packed in self._blocks():
             size = packed.size * EACH
@@ -186,11 +189,11 @@ class Bed(Stored):
             yield columns, first, last, entries.reshape(len(packed), -1), packed
 
     def tallies(self) -> tuple[Array, Array, Array]:
-        """Of each column, in whole numbers: how many values are there, their sum, and the sum of their squares."""
+        """Return for each column the number of its values, their sum, and the sum of their squares, as integers."""
         copies = _table()
         there = ~np.isnan(copies)
         counts = np.where(there, copies, 0).astype(np.int64)
-        # One number holds all three, so that one lookup finds them.
+        # One number holds all three tallies, so one lookup finds them.
         table = (there + (counts << _BITS) + (counts**2 << 2 * _BITS)).sum(axis=1)
         total = np.zeros((3, self.shape[1]), dtype=np.int64)
         for columns, _, _, packed in self._blocks():
@@ -200,7 +203,7 @@ class Bed(Stored):
         return total[0], total[1], total[2]
 
     def digest(self) -> int:
-        """A digest of the entries, from the bytes that hold them."""
+        """Return a digest of the entries, computed from their bytes in the file."""
         found = hashlib.blake2b(digest_size=16)
         found.update(np.packbits(self._other).data)
         for _, _, _, packed in self._blocks():

@@ -1,4 +1,4 @@
-"""Compressed: sparse rows (CSR) that lie in a group of an HDF5 or zarr file, as .h5ad files have them."""
+"""Sparse rows (CSR) in a group of an HDF5 or zarr file, as .h5ad files store them."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from flower_pca.base.errors import DataError
 from flower_pca.base.linalg import Array
 from flower_pca.blocks.source import Blocks, Stored, cut_again, cut_sparse
 
-_HELD: Final = 2**26  # bytes of picked columns that are kept in memory; more are picked again at each pass
+_HELD: Final = 2**26  # Up to this many bytes of picked columns are kept in memory; more are picked again at each pass.
 
 
 def is_compressed(X: Any) -> bool:
-    """Whether it is a group with a sparse matrix in it, or an object of anndata about such a group."""
+    """Return whether X is a group with a sparse matrix in it, or anndata's object for such a group."""
     return _encoding(getattr(X, "group", X)).startswith(("csr", "csc"))
 
 
 def _encoding(group: Any) -> str:
-    """How a group says that its matrix is stored; files of old versions say it in another place."""
+    """Return how a group says that its matrix is stored, in the attribute of new or old versions of anndata."""
     attributes = getattr(group, "attrs", None)
     if attributes is None or not hasattr(group, "keys"):
         return ""
@@ -28,7 +28,7 @@ def _encoding(group: Any) -> str:
 
 
 class Compressed(Stored):
-    """CSR in a group: `data`, `indices` and `indptr`. Where rows begin is held in memory, and nothing else."""
+    """CSR in a group, with `data`, `indices` and `indptr`. Only `indptr` is held in memory."""
 
     sparse = True
 
@@ -40,7 +40,7 @@ class Compressed(Stored):
 
     @classmethod
     def of(cls, X: Any, who: str = "the rows") -> Compressed:
-        """The matrix in a group."""
+        """Return the matrix in a group."""
         group = getattr(X, "group", X)
         if _encoding(group).startswith("csc"):
             raise DataError(
@@ -64,23 +64,26 @@ class Compressed(Stored):
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the stored entries with their columns."""
+        """The number of bytes of the stored entries and their columns."""
         stored = int(self._indptr[-1] - self._indptr[0])
         return stored * (self.dtype.itemsize + int(self._group["indices"].dtype.itemsize))
 
     def pieces(self) -> Iterator[Any]:
-        """Rows with about 2^21 stored entries."""
+        """Yield rows with about 2^21 stored entries."""
         for start, stop in cut_sparse(self._indptr):
             a, b = int(self._indptr[start]), int(self._indptr[stop])
             yield canonical(self._between(a, b, self._indptr[start : stop + 1] - a))
 
     def _between(self, a: int, b: int, indptr: Array) -> Any:
-        """The stored entries from `a` on and before `b` as rows. No name here keeps a piece while the next is read."""
+        """Return the stored entries from `a` up to, but without, `b` as rows.
+
+        It is a function so that no name keeps a piece in memory while the next one is read.
+        """
         data, indices = (np.asarray(self._group[name][a:b]) for name in ("data", "indices"))
         return _csr(data, indices, indptr, self.shape[1])
 
     def between(self, start: int, stop: int) -> Compressed:
-        """The rows from `start` on and before `stop`."""
+        """Return the rows from `start` up to, but without, `stop`."""
         return Compressed(self._group, self._indptr[start : stop + 1], self.shape[1])
 
 
@@ -91,31 +94,31 @@ def _csr(data: Array, indices: Array, indptr: Array, d: int) -> Any:
 
 
 def parts_of(S: Any) -> Iterator[Any]:
-    """CSR in memory in the same pieces, which share its entries."""
+    """Yield CSR in memory in the same pieces as from a file, which share its entries."""
     if S.nnz == 0 or len(cuts := list(cut_sparse(S.indptr))) == 1:
         yield S
         return
     for start, stop in cuts:
         a, b = int(S.indptr[start]), int(S.indptr[stop])
         part = _csr(S.data[a:b], S.indices[a:b], S.indptr[start : stop + 1] - a, S.shape[1])
-        # The whole is in this form, and scipy would look for it in each piece at each pass.
+        # The whole matrix is canonical, so scipy need not check each piece at each pass.
         part.has_canonical_format = True
         yield part
 
 
 def canonical(S: Any) -> Any:
-    """CSR of floating point that stores each place once."""
+    """Return CSR of floating-point numbers in which no place is stored twice."""
     if S.dtype.kind != "f":
         S = S.astype(np.float64)
     if not S.has_canonical_format:
-        # Moments count stored entries, so a place that is stored twice would count twice.
+        # Moments count stored entries, so one place stored twice would count twice.
         S = S.copy()  # The caller keeps its own array.
         S.sum_duplicates()
     return S
 
 
 class PickedSparse(Stored):
-    """Some columns of a source of CSR, each at most once, in another order. They are picked piece by piece."""
+    """Some columns of a source of CSR in any order, each at most once, picked piece by piece."""
 
     sparse = True
 
@@ -124,35 +127,35 @@ class PickedSparse(Stored):
         self.shape, self.dtype = (source.shape[0], len(columns)), source.dtype
 
     def between(self, start: int, stop: int) -> PickedSparse | None:
-        """The rows from `start` on and before `stop`, if the source has them without all others."""
+        """Return the rows from `start` up to, but without, `stop`, or None if the source cannot read them alone."""
         stretch = getattr(self.source, "between", lambda start, stop: None)(start, stop)
         return None if stretch is None else PickedSparse(stretch, self.columns)
 
     def pieces(self) -> Iterator[Any]:
-        """Pieces that begin where those of the same rows in memory do."""
+        """Yield pieces that begin at the same rows as if the matrix were in memory."""
         place = np.full(self.source.shape[1], -1, dtype=np.int32)
         place[self.columns] = np.arange(len(self.columns), dtype=np.int32)
         return cut_again(_placed(piece, place, len(self.columns)) for piece in self.source.pieces())
 
 
 def _placed(S: Any, place: Array, d: int) -> Any:
-    """The entries of CSR, each in the column at the place of its own; what has no place, -1, is left out."""
+    """Return CSR with each entry moved to the column that `place` gives for its own, or dropped for -1."""
     data, indices, indptr = S.data, place[S.indices], S.indptr
     if d < len(place):
         kept = indices >= 0
         ends = np.concatenate([[0], np.cumsum(kept)])
         data, indices, indptr = data[kept], indices[kept], ends[indptr]
     else:
-        data = data.copy()  # Entries change their places below.
+        data = data.copy()  # The entries are sorted in place below.
     placed = _csr(data, indices, indptr, d)
     placed.sort_indices()
-    # The source stores each place once, so that scipy need not look for it.
+    # The source stores each place once, so scipy need not check that.
     placed.has_canonical_format = True
     return placed
 
 
 def picked_sparse(source: Blocks, columns: Array) -> Any:
-    """These columns of a source of CSR: in memory if they take little of it, else as a source."""
+    """Return these columns of a source of CSR: in memory if they take at most 64 MB, else as a source."""
     from scipy.sparse import csr_array, vstack
 
     if isinstance(source, PickedSparse):
@@ -161,7 +164,7 @@ def picked_sparse(source: Blocks, columns: Array) -> Any:
         return source
     lazy, size, pieces = PickedSparse(source, columns), 0, []
     if lazy.shape == source.shape and getattr(source, "nbytes", 0) > _HELD:
-        return lazy  # All entries are taken, so none need be read to count them.
+        return lazy  # All entries are picked, so their size is known without reading them.
     for piece in lazy.pieces():
         pieces.append(piece)
         size += piece.data.nbytes + piece.indices.nbytes

@@ -1,4 +1,4 @@
-"""Groups: rows of tables of typed columns, which come as row groups (parquet) or as record batches (Arrow)."""
+"""Rows of tables with typed columns, which are read as row groups (parquet) or as record batches (Arrow)."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ _SINGLE: Final = ("float", "halffloat")
 
 
 def is_number(kind: Any) -> bool:
-    """Whether columns of this type of Arrow's hold numbers."""
+    """Return whether columns of this Arrow type hold numbers."""
     return _NUMBERS.fullmatch(str(kind)) is not None
 
 
 def is_grouped(X: Any) -> bool:
-    """Whether it is a parquet file, a file of record batches, or a table of these in memory."""
+    """Return whether X is a parquet file, a file of record batches, or a table of these in memory."""
     return any(hasattr(X, what) for what in ("iter_batches", "get_batch", "to_batches")) and hasattr(X, "schema")
 
 
 class Groups(Stored):
-    """Columns of a file of groups, as rows of numbers; NaN where a value is missing.
+    """Columns of a parquet or Arrow file as rows of numbers, with NaN where a value is missing.
 
     Parameters
     ----------
     opened : callable
-        Opens the file, for each pass anew.
+        Opens the file; called at each pass.
     columns : sequence of str
         The columns, as the file spells them.
     n : int
-        How many rows there are.
+        The number of rows.
     single : bool
-        Whether all columns are of single precision, so that the rows are.
+        Whether all columns, and so the rows, have single precision.
     start : int, default=0
-        The first row of the file that is one of them.
+        The first row in the file.
 
     Attributes
     ----------
-    names
-        What the columns are called.
+    names : tuple of str
+        The names of the columns.
     """
 
     def __init__(
@@ -60,8 +60,8 @@ class Groups(Stored):
 
     @classmethod
     def of(cls, X: Any, who: str = "the rows") -> Groups:
-        """All columns of an object of pyarrow, which must hold numbers."""
-        # A parquet file has a schema of its own kind beside that of Arrow.
+        """Return all columns of an object of pyarrow, or raise a DataError if some hold no numbers."""
+        # A parquet file has another schema beside that of Arrow.
         schema = getattr(X, "schema_arrow", X.schema)
         kinds = {field.name: field.type for field in schema}
         for name, kind in kinds.items():
@@ -73,31 +73,31 @@ class Groups(Stored):
         return cls(lambda: X, list(kinds), number_of_rows(X), single=is_single(kinds.values()))
 
     def pieces(self) -> Iterator[Array]:
-        """Batches of rows."""
+        """Yield batches of rows."""
         of_a_piece, stop = rows_of_a_piece(self.shape[1], self.dtype), self._start + self.shape[0]
         for batch in batches(self._opened(), self._columns, of_a_piece, self._start, stop):
             rows = np.empty((batch.num_rows, len(self._columns)), dtype=self.dtype)
             for j, column in enumerate(self._columns):
-                # Safe casts refuse whole numbers beyond 2^53, which only lose their last digits.
+                # Safe casts refuse whole numbers beyond 2^53, although these would only lose their last digits.
                 values = batch.column(column).cast("double", safe=False)
                 rows[:, j] = values.to_numpy(zero_copy_only=False)
             yield rows
 
     def between(self, start: int, stop: int) -> Groups:
-        """The rows from `start` on and before `stop`."""
+        """Return the rows from `start` up to, but without, `stop`."""
         single = self.dtype == np.float32
         return Groups(self._opened, self._columns, stop - start, single=single, start=self._start + start)
 
 
 def is_single(kinds: Any) -> bool:
-    """Whether all of these types are of single precision at most."""
+    """Return whether all of these types have single precision at most."""
     return all(str(kind) in _SINGLE for kind in kinds)
 
 
 def batches(opened: Any, columns: Sequence[str], rows: int, start: int = 0, stop: int | None = None) -> Iterator[Any]:
-    """The rows of a file, of a table or of a parquet file from `start` on and before `stop`, as record batches.
+    """Yield the rows of a file or table from `start` up to, but without, `stop`, as record batches.
 
-    A parquet file reads these columns only. Groups without any of the rows are not read.
+    From a parquet file only these columns are read. Groups without any of the rows are not read.
     """
     first = 0
     for n, read in _groups(opened, columns, rows):
@@ -112,10 +112,12 @@ def batches(opened: Any, columns: Sequence[str], rows: int, start: int = 0, stop
 
 
 def _groups(opened: Any, columns: Sequence[str], rows: int) -> Iterator[tuple[int, Callable[[], Iterator[Any]]]]:
-    """Each group of a file, or small ones together: how many rows they have, and what reads their batches."""
+    """Yield, for each group of a file or several small ones, the number of rows and a function that reads
+    their batches.
+    """
     if hasattr(opened, "iter_batches"):
         sizes = [opened.metadata.row_group(i).num_rows for i in range(opened.metadata.num_row_groups)]
-        # pyarrow keeps what it has read of the groups before in the same call.
+        # pyarrow keeps in memory what it has read in a call, so each call reads few groups.
         while sizes:
             together = max(int(np.searchsorted(np.cumsum(sizes), rows, side="right")), 1)
             numbers = [*range(opened.metadata.num_row_groups - len(sizes), opened.metadata.num_row_groups)][:together]
@@ -132,12 +134,12 @@ def _groups(opened: Any, columns: Sequence[str], rows: int) -> Iterator[tuple[in
 
 
 def _slices(batch: Any, rows: int) -> Iterator[Any]:
-    """A record batch by so many rows at a time."""
+    """Return a record batch in slices of this many rows."""
     return (batch.slice(i, rows) for i in range(0, batch.num_rows, rows))
 
 
 def number_of_rows(X: Any) -> int:
-    """How many rows a file or table has."""
+    """Return how many rows a file or table has."""
     if hasattr(X, "metadata") and hasattr(X, "iter_batches"):
         return int(X.metadata.num_rows)
     if hasattr(X, "get_batch"):

@@ -1,4 +1,4 @@
-"""Loader: rows that come as batches from a loader such as torch's DataLoader, from the first batch on at each pass."""
+"""Rows that come as batches from a loader such as torch's DataLoader, which is read anew at each pass."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ from flower_pca.blocks.tensors import in_memory, is_tensor
 
 
 def is_loader(X: Any) -> bool:
-    """Whether it gives batches of a data set that knows its length, as often as it is asked."""
+    """Return whether X gives batches, any number of times, of a data set with a known length."""
     return hasattr(X, "__iter__") and hasattr(getattr(X, "dataset", None), "__len__")
 
 
 class Loader(Stored):
-    """The batches of a loader. A batch of several arrays, such as rows with their labels, has its rows first."""
+    """The rows in the batches of a loader. In a batch of several arrays, such as rows and labels, the
+    first one has the rows.
+    """
 
     def __init__(self, loader: Any, who: str = "the rows") -> None:
         self._loader, self._who = loader, who
@@ -40,7 +42,7 @@ class Loader(Stored):
         self.dtype = first.dtype
 
     def pieces(self) -> Iterator[Array]:
-        """The batches, which must be those of the first pass."""
+        """Yield the batches, and raise a DataError if they differ from those of the first pass."""
         n = 0
         for batch in self._batches():
             if n == 0 and zlib.crc32(np.ascontiguousarray(batch).data) != self._mark:
@@ -68,13 +70,13 @@ class Loader(Stored):
 
 
 def _shuffles(loader: Any) -> bool:
-    """Whether its sampler draws at random, as only such samplers have a generator or say that they shuffle."""
+    """Return whether the loader's sampler draws at random, that is, has a generator or a true `shuffle`."""
     sampler = getattr(loader, "sampler", None)
     return hasattr(sampler, "generator") or bool(getattr(sampler, "shuffle", False))
 
 
 def _rows(loader: Any, batch: int) -> int:
-    """How many rows there are, without a last batch that is dropped because it is shorter."""
+    """Return the number of rows, without a last batch that is dropped because it is shorter."""
     given = getattr(loader, "sampler", None)
     n = len(loader.dataset if given is None else given)
     if getattr(loader, "drop_last", False):

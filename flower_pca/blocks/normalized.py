@@ -1,7 +1,7 @@
-"""Normalized: counts of a source, such as the molecules of each gene in a cell, made comparable row by row.
+"""Counts made comparable between rows, such as the molecules of each gene in a cell.
 
-Each row is divided by its sum, times a target, and takes its logarithm. Both need nothing but the row, so that a site
-does this alone, and zeros stay zeros, so that sparse rows stay sparse.
+Each row is divided by its sum, multiplied by a target, and turned into logarithms. This needs only the
+row itself, so a site can do it alone. Zeros stay zeros, so sparse rows stay sparse.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from flower_pca.blocks.source import Blocks, Stored, is_sparse, whole
 
 
 def normalized(rows: Any, who: str, *, normalize: float | None = None, log: bool = False) -> Any:
-    """Rows in memory, or a source of rows, with each row scaled to a sum, and log1p of its entries.
+    """Return rows scaled to a sum, and with log1p of their entries, in memory or as a source as the given rows are.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def normalized(rows: Any, who: str, *, normalize: float | None = None, log: bool
 
 
 class Normalized(Stored):
-    """Rows of a source, normalized as they pass."""
+    """The rows of a source, normalized as they are read."""
 
     def __init__(self, source: Blocks, who: str, target: float | None, log: bool) -> None:
         self._source, self._who, self._target, self._log = source, who, target, log
@@ -52,16 +52,16 @@ class Normalized(Stored):
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the entries of the source, if these are known; else 0."""
+        """The number of bytes of the source's entries, or 0 if it is unknown."""
         return getattr(self._source, "nbytes", 0)
 
     def between(self, start: int, stop: int) -> Normalized | None:
-        """The rows from `start` on and before `stop`, if the source has them without all others."""
+        """Return the rows from `start` up to, but without, `stop`, or None if the source cannot read them alone."""
         stretch = getattr(self._source, "between", lambda start, stop: None)(start, stop)
         return None if stretch is None else Normalized(stretch, self._who, self._target, self._log)
 
     def pieces(self) -> Iterator[Any]:
-        """The pieces of the source, normalized."""
+        """Yield the pieces of the source, normalized."""
         for piece in self._source.pieces():
             entries = piece.data if self.sparse else piece
             if not (entries >= 0).all():
@@ -77,7 +77,7 @@ class Normalized(Stored):
             yield type(piece)((data, piece.indices, piece.indptr), shape=piece.shape)
 
     def _of(self, entries: Array, sums: Array) -> Array:
-        """Entries whose rows have these sums."""
+        """Return the normalized entries, given the sums of their rows."""
         if self._target is not None:
             entries = entries * (self._target / np.where(sums > 0.0, sums, self._target))
         return (np.log1p(entries) if self._log else entries).astype(self.dtype, copy=False)

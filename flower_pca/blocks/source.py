@@ -1,8 +1,9 @@
-"""Blocks: a source of rows, as all code that computes sees it, and the sizes in which it is read and worked on.
+"""Blocks, the form in which all code that computes reads rows, and the sizes of pieces and blocks.
 
-Two sizes are kept apart. A *piece* suits the storage: it has about 16 MB and consists of whole chunks, because many
-short reads from a chunked file are slow. A *block* suits the processor's cache: `cut` cuts pieces into blocks. Blocks
-begin at the same rows whatever the pieces are, so that all sources of the same rows give results of the same bits.
+A *piece* suits the storage: it has about 16 MB and consists of whole chunks, because many short reads
+from a chunked file are slow. A *block* suits the processor's cache: `cut` cuts pieces into blocks.
+Blocks begin at the same rows whatever the pieces are, so results have the same bits for all sources of
+the same rows.
 """
 
 from __future__ import annotations
@@ -16,19 +17,19 @@ import numpy as np
 
 from flower_pca.base.linalg import Array
 
-# The entries of a block of rows. A processor's cache holds so many while they are worked on.
+# the number of entries of a block of rows, which fits a processor's cache
 _BLOCK: Final = 2**17
-_ENTRIES: Final = 2**21  # stored entries of a piece of sparse rows, at most, unless a single row has more
+_ENTRIES: Final = 2**21  # the most stored entries in a piece of sparse rows, unless a single row has more
 _PLAIN: Final = (np.dtype(np.float64), np.dtype(np.float32))
 _PIECE: Final = 2**24  # bytes of a piece
-_FEWEST: Final = 64  # rows of a block, however long they are
-# Single precision may add up the products of so many rows, before the sums are added up in double precision.
+_FEWEST: Final = 64  # the fewest rows of a block, however long they are
+# the most rows whose products are added up in single precision before the sums are added up in double precision
 _SINGLE: Final = 128
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where rows lie in a file that is mapped into memory, so that another process can open the same rows.
+    """The place of rows in a file that is mapped into memory, with which another process can open the same rows.
 
     Attributes
     ----------
@@ -59,13 +60,13 @@ class Place:
 
 @lru_cache(maxsize=64)
 def _bytes_of(file: str) -> Array:
-    """The bytes of a file, mapped into memory once for all rows in it."""
+    """Return the bytes of a file, mapped into memory once for all rows in it."""
     return np.memmap(file, dtype=np.uint8, mode="r")
 
 
 @runtime_checkable
 class Blocks(Protocol):
-    """A source of rows, n x d. It needs no random access to them. One with `sparse = True` has pieces of CSR."""
+    """A source of rows, n x d, that is read from first to last. If it has `sparse = True`, its pieces are CSR."""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -77,17 +78,17 @@ class Blocks(Protocol):
 
     @property
     def axis(self) -> int:
-        """Along which axis the rows are stored: 0 if row by row, 1 if column by column: see `rows.by_columns`."""
+        """The axis along which rows are stored: 0 if row by row, 1 if column by column. See `rows.by_columns`."""
 
     def pieces(self) -> Iterator[Any]:
-        """The rows from the first to the last, as arrays or CSR; the same ones whenever it is called."""
+        """Yield the rows from first to last as arrays or CSR, the same at every call."""
 
     def place(self) -> Place | None:
-        """Where another process can open the same rows; None if they are only in this one's memory."""
+        """Return where another process can open the same rows, or None if they are only in this process's memory."""
 
 
 class Stored:
-    """What every source of this package can do beside giving its pieces: numpy makes an array of it, if it is asked."""
+    """The base of all sources of this package, which numpy can turn into arrays."""
 
     __slots__ = ()
 
@@ -99,29 +100,29 @@ class Stored:
         return 2
 
     def place(self) -> Place | None:
-        """None, unless the rows lie in a file as they are."""
+        """Return None; sources whose rows are in a file as they are override this."""
         return None
 
     def between(self, start: int, stop: int) -> Blocks | None:
-        """The rows from `start` on and before `stop`, read without all others; None if that is not possible."""
+        """Return the rows from `start` up to, but without, `stop`, or None if the source cannot read them alone."""
         return None
 
     def __len__(self: Blocks) -> int:
         return self.shape[0]
 
     def __array__(self: Blocks, dtype: Any = None, copy: bool | None = None) -> Array:
-        """All rows in memory, dense."""
+        """Return all rows in memory, dense."""
         rows = whole(self)
         return np.asarray(rows.toarray() if is_sparse(self) else rows, dtype=dtype)
 
 
 def is_sparse(source: Blocks) -> bool:
-    """Whether the pieces of a source are CSR."""
+    """Return whether the pieces of a source are CSR."""
     return bool(getattr(source, "sparse", False))
 
 
 def whole(source: Blocks) -> Any:
-    """All rows of a source in memory, as one array or one CSR."""
+    """Return all rows of a source in memory, as one array or one CSR."""
     pieces = list(source.pieces())
     if len(pieces) == 1:
         return pieces[0]
@@ -133,7 +134,7 @@ def whole(source: Blocks) -> Any:
 
 
 def rows_of_a_block(d: int, dtype: np.dtype[Any]) -> int:
-    """How many rows of d columns make a block."""
+    """Return how many rows of d columns make a block."""
     rows = max(_FEWEST, _BLOCK // max(d, 1))
     if precision(dtype) == np.float64:
         return rows
@@ -141,12 +142,12 @@ def rows_of_a_block(d: int, dtype: np.dtype[Any]) -> int:
 
 
 def rows_of_a_piece(d: int, dtype: np.dtype[Any]) -> int:
-    """How many rows of d columns make a piece."""
+    """Return how many rows of d columns make a piece."""
     return max(_PIECE // max(d * dtype.itemsize, 1), 1)
 
 
 def dtype_of(rows: Any) -> np.dtype[Any]:
-    """The type of the entries, in numpy's words."""
+    """Return the type of the entries as numpy's dtype."""
     if isinstance(getattr(rows, "dtype", None), np.dtype):
         dtype: np.dtype[Any] = rows.dtype
         return dtype
@@ -154,22 +155,22 @@ def dtype_of(rows: Any) -> np.dtype[Any]:
 
 
 def gives_slices(X: Any) -> bool:
-    """Whether rows can be had by slices without the others: what has its entries in memory needs none."""
+    """Return whether X is two-dimensional and gives rows by slices, but is no array in memory."""
     return len(getattr(X, "shape", ())) == 2 and hasattr(X, "__getitem__") and not hasattr(X, "__array_interface__")
 
 
 def precision(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The precision in which products of rows of this type are computed: single for at most four bytes of a float."""
+    """Return the precision for products of rows of this type: single for floats of at most four bytes, else double."""
     return np.dtype(np.float32 if dtype.kind == "f" and dtype.itemsize <= 4 else np.float64)
 
 
 def worked_on(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The type in which blocks of this stored type are worked on: floats in their precision, others as they are."""
+    """Return the type of blocks of this stored type: the precision of products for floats, else the native type."""
     return precision(dtype) if dtype.kind == "f" else dtype.newbyteorder("=")
 
 
 def cut(pieces: Iterable[Array], rows: int) -> Iterator[Array]:
-    """Cut pieces into blocks of so many rows, the last one shorter, whatever the lengths of the pieces are."""
+    """Yield the rows of pieces in blocks of `rows` rows, the last one shorter, for pieces of any lengths."""
     left: Array | None = None
     for piece in pieces:
         start = 0
@@ -190,7 +191,7 @@ def cut(pieces: Iterable[Array], rows: int) -> Iterator[Array]:
 
 
 def cut_sparse(indptr: Array) -> Iterator[tuple[int, int]]:
-    """Where pieces of CSR begin and end, the same however the rows are stored, so that results have the same bits."""
+    """Yield the first and the end row of pieces of CSR, which do not depend on how the rows are stored."""
     start, n = 0, len(indptr) - 1
     while start < n:
         stop = max(_end(indptr, start, _ENTRIES), start + 1)
@@ -199,7 +200,7 @@ def cut_sparse(indptr: Array) -> Iterator[tuple[int, int]]:
 
 
 def cut_again(pieces: Iterable[Any]) -> Iterator[Any]:
-    """The same rows of CSR, cut where `cut_sparse` cuts them. At most a piece is held beside the next one."""
+    """Yield the same rows of CSR, cut where `cut_sparse` cuts them; at most one piece is held beside the next one."""
     held: list[Any] = []
     stored = 0
     for piece in pieces:
@@ -218,7 +219,7 @@ def cut_again(pieces: Iterable[Any]) -> Iterator[Any]:
 
 
 def _end(indptr: Array, start: int, room: int) -> int:
-    """The row before which CSR ends that begins at `start` and has room for so many stored entries."""
+    """Return the row before which CSR ends that begins at `start` and has room for `room` stored entries."""
     return int(np.searchsorted(indptr, indptr[start] + room, side="right")) - 1
 
 
@@ -229,9 +230,9 @@ def _one(pieces: list[Any]) -> Any:
 
 
 def native(block: Array) -> Array:
-    """A block as it is worked on: in the type for that, and with rows or columns that lie together in memory.
+    """Return a block in the type that it is worked on, with adjacent rows or columns in memory.
 
-    Rows stay rows and columns stay columns: BLAS multiplies both without a copy.
+    A block stored by rows stays so, and so does one by columns: BLAS multiplies both without a copy.
     """
     if block.dtype not in _PLAIN:
         block = block.astype(worked_on(block.dtype), copy=False)

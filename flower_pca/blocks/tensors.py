@@ -1,4 +1,4 @@
-"""Tensors: arrays of torch and its like, which numpy reads once they have no gradient and are in ordinary memory."""
+"""Tensors of torch and similar packages, which numpy can read once they are detached and in ordinary memory."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from flower_pca.base.shown import in_one_line
 
 
 def is_tensor(X: Any) -> bool:
-    """Whether it is a tensor, which can be taken out of a computation and brought to memory."""
+    """Return whether X is a tensor, which can be detached and copied to ordinary memory."""
     return all(hasattr(X, what) for what in ("detach", "cpu", "numpy"))
 
 
 def in_memory(X: Any, who: str) -> Array:
-    """The entries of a tensor, which shares them if it is dense and lies in memory."""
+    """Return the entries of a tensor, without a copy if it is dense and in ordinary memory."""
     try:
         plain = X.detach().cpu()
-        # numpy has no such numbers; single precision holds all of them.
+        # numpy has no bfloat16; single precision holds all of its numbers.
         if str(plain.dtype) == "torch.bfloat16":
             plain = plain.float()
         rows = np.asarray(plain.numpy())

@@ -1,4 +1,4 @@
-"""client_app() and register(): PCA in a ClientApp of Flower's message API, alone or with the user's functions."""
+"""client_app() and register(): PCA in a ClientApp of Flower's message API, alone or beside the app's own functions."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from flwr.clientapp import ClientApp
 from flower_pca import wire
 from flower_pca.base.cache import Cache
 from flower_pca.base.linalg import Array
-from flower_pca.clients.base import PCAClient, node_rows, notice
-from flower_pca.clients.mods import require_honest
+from flower_pca.clients.base import PCAClient, log_hints, node_rows
+from flower_pca.clients.mods import require_mods_that_only_read
 from flower_pca.clients.policy.refusals import RefusalError, refusal, words_for_server
 from flower_pca.clients.policy.rules import Rules
 from flower_pca.wire.records import Content, put_values, values_in
@@ -21,11 +21,11 @@ from flower_pca.wire.records import Content, put_values, values_in
 Load: TypeAlias = Callable[[Context], Any]
 Given: TypeAlias = Rules | Callable[[Context], Rules] | None
 Hosts: TypeAlias = Callable[[Context], Sequence[int]]
-Returned: TypeAlias = tuple[Any, int, wire.Config]  # What a client's fit or evaluate returns.
+Returned: TypeAlias = tuple[Any, int, wire.Config]  # what a client's fit or evaluate returns
 
-# record of a node's state: its log has what there is to say of its rows
+# The record of a node's state which says that hints about its rows were logged
 _HINTS: Final = "flower-pca.hints"
-_CACHED: Final = 8  # nodes of one process that are kept ready
+_CACHED: Final = 8  # the most nodes whose clients one process keeps
 
 
 def client_app(
@@ -36,17 +36,17 @@ def client_app(
     Parameters
     ----------
     load : Load
-        From the node's context to its rows: an array, a scipy sparse array, a memory-mapped one, or a `Stream` of rows
-        with gaps for trackers. Called once per run, node and process.
+        Returns the rows of a node from its context: an array, a scipy sparse array, a memory-mapped array, or for
+        trackers a `Stream` of rows with missing values. It is called once for each run, node and process.
     rules : Given, default=None
-        What a node allows, or a function from its context to that. If no rule is given here or as a keyword, the rules
-        in the node's node-config hold.
+        What a node allows, or a function that returns this from the node's context. If no rule is given here or as a
+        keyword, the rules in the node's node-config apply.
     hosts : Hosts or None, default=None
-        In simulations, from the context of a virtual node to the numbers of the clients that it hosts: see `register`.
+        For simulations, returns the numbers of the clients of a virtual node from its context: see `register`.
     mods : sequence, default=()
         Flower's mods around these functions: see `register`.
     **keywords
-        The same, rule by rule: in place of those in `rules`, if both are given. See `Rules`.
+        Single rules, which replace those in `rules`. See `Rules`.
 
     Examples
     --------
@@ -56,7 +56,7 @@ def client_app(
     >>> app = clients.client_app(lambda context: rows, min_rows=50)
     """
     app = ClientApp()
-    # Flower's name of the functions that plain train and evaluate messages go to
+    # the action that plain train and evaluate messages go to in Flower
     register(app, load, action="default", rules=rules, hosts=hosts, mods=mods, **keywords)
     return app
 
@@ -80,27 +80,27 @@ def register(
     app : ClientApp
         The ClientApp, of the message API (without client_fn).
     load : Load
-        From the node's context to its rows. Called once per run, node and process, which keeps the rows of the eight
-        nodes that it served last.
+        Returns the rows of a node from its context. It is called once for each run, node and process. A process keeps
+        the rows of the last eight nodes that it served.
     action : str, default="pca"
-        Flower's name of the functions.
+        The name of the action in Flower.
     rules : Given, default=None
-        What a node allows, or a function from its context to that. If no rule is given here or as a keyword, the rules
-        in the node's node-config hold.
+        What a node allows, or a function that returns this from the node's context. If no rule is given here or as a
+        keyword, the rules in the node's node-config apply.
     hosts : Hosts or None, default=None
-        In simulations, from the context of a virtual node to the numbers of the clients that it hosts, or to none if it
-        is one client itself. Each of them has a context of its own for `load` and `rules`, with its number as
-        partition-id. The strategy is one with hosted="stacked".
+        For simulations, returns the numbers of the clients of a virtual node from its context, or nothing if the node
+        is one client itself. Each client has its own context for `load` and `rules`, with its number as partition-id.
+        The strategy must have hosted="stacked".
     mods : sequence, default=()
-        Flower's mods around these functions, beside those of the whole app. They have to leave answers as they are, as
-        `message_size_mod` does.
+        Flower's mods around these functions, in addition to those of the whole app. They must leave answers unchanged,
+        as `message_size_mod` does.
     **keywords
-        The same, rule by rule: in place of those in `rules`, if both are given. See `Rules`.
+        Single rules, which replace those in `rules`. See `Rules`.
 
     Raises
     ------
     ConfigError
-        If a mod is one that is known to change answers.
+        If a mod is known to change answers.
 
     Examples
     --------
@@ -111,25 +111,25 @@ def register(
     >>> rows = np.random.default_rng(0).standard_normal((60, 6))
     >>> clients.register(app, lambda context: rows, action="pca")
     """
-    around = require_honest(app, mods)
-    door = _Door(Ready(load, rules, keywords), hosts)
+    around = require_mods_that_only_read(app, mods)
+    handler = _MessageHandler(NodeClients(load, rules, keywords), hosts)
 
     @app.train(action, mods=around)
     def train(message: Message, context: Context) -> Message:
-        return door.answer(message, context, "train")
+        return handler.answer(message, context, "train")
 
     @app.evaluate(action, mods=around)
     def evaluate(message: Message, context: Context) -> Message:
-        return door.answer(message, context, wire.EVALUATE)
+        return handler.answer(message, context, wire.EVALUATE)
 
     @app.query(action, mods=around)
     def query(message: Message, context: Context) -> Message:
-        return door.introduce(message, context)
+        return handler.introduce(message, context)
 
     _list_action(app, action)
 
 
-# the actions of PCA in each app, for a server that asks for another one
+# The actions of PCA in each app, for a server that asks for another action
 _ACTIONS: Final[WeakKeyDictionary[ClientApp, list[str]]] = WeakKeyDictionary()
 
 
@@ -145,51 +145,51 @@ def _list_action(app: ClientApp, action: str) -> None:
         return Message(wire.write_actions(actions), reply_to=message)
 
 
-class _Door:
-    """The entry for a node's messages: its own client answers them, or the clients that it hosts.
+class _MessageHandler:
+    """The handler of a node's messages: its own client answers them, or the clients that it hosts.
 
-    After any error, the server gets a text of this package, because Flower would send the text of an uncaught
-    exception unchanged.
+    After any error, the server gets a text of this package, because Flower would send the text of an
+    uncaught exception unchanged.
 
     Parameters
     ----------
-    ready : Ready
-        The clients.
+    clients : NodeClients
+        The clients of the process.
     hosts : Hosts or None
-        From a node's context to the numbers of the clients that it hosts.
+        Returns the numbers of the clients that a node hosts from its context.
     """
 
-    def __init__(self, ready: Ready, hosts: Hosts | None) -> None:
-        self._ready, self._hosts = ready, hosts or (lambda context: ())
+    def __init__(self, clients: NodeClients, hosts: Hosts | None) -> None:
+        self._clients, self._hosts = clients, hosts or (lambda context: ())
 
     def answer(self, message: Message, context: Context, kind: str) -> Message:
         """Return the answer to a message of this kind."""
-        ready, config = self._ready, wire.Config(number=0)
+        clients, config = self._clients, wire.Config(number=0)
         layout = wire.layout_of_request(message.content, kind) or wire.MESSAGE_API
         try:
             hosted = self._hosts(context)
             if hosted:
                 return Message(self._host(message.content, kind, context, hosted), reply_to=message)
             parameters, config = wire.open_request(message.content, kind)
-            returned = ready.answer(kind, parameters, config, context)
+            returned = clients.answer(kind, parameters, config, context)
         except RefusalError:
-            # Of a node that hosts clients, which has no client's answer to put a refusal in: Flower
-            # sends the words as an error, and they are chosen for the server already.
+            # This refusal comes from a node that hosts clients and has no answer to put it in. Flower sends its
+            # text, which was already made for the server.
             raise
         except Exception as error:
-            returned = ready.refuse(error, kind, config, context)
+            returned = clients.refuse(error, kind, config, context)
         return Message(wire.write_reply(kind, *returned, layout=layout), reply_to=message)
 
     def introduce(self, message: Message, context: Context) -> Message:
-        """Return what the node says of itself before a run."""
+        """Return what the node tells about itself before a run."""
         try:
             if hosted := self._hosts(context):
                 from flower_pca.hosting import messages
 
                 return Message(messages.write_properties(hosted), reply_to=message)
-            properties = self._ready.client(context).get_properties({})
+            properties = self._clients.client(context).get_properties({})
         except Exception as error:
-            raise RefusalError(self._ready.words(error, context)) from None
+            raise RefusalError(self._clients.words(error, context)) from None
         return Message(wire.write_properties(properties), reply_to=message)
 
     def _host(self, content: Content, kind: str, context: Context, hosted: Sequence[int]) -> Content:
@@ -197,30 +197,29 @@ class _Door:
         from flower_pca.hosting import node  # Imported here because no other node needs it.
 
         try:
-            return node.serve(content, kind, context, hosted, self._ready.answer)
+            return node.serve(content, kind, context, hosted, self._clients.answer)
         except Exception as error:
-            raise RefusalError(self._ready.words(error, context)) from None
+            raise RefusalError(self._clients.words(error, context)) from None
 
 
-class Ready:
-    """The clients of the nodes that a process serves, ready for their next messages.
+class NodeClients:
+    """The clients of the nodes that a process serves.
 
     Parameters
     ----------
     load : Load
-        From a node's context to its rows.
+        Returns the rows of a node from its context.
     rules : Given
-        What a node allows, or a function from its context to that.
+        What a node allows, or a function that returns this from the node's context.
     keywords : mapping
-        The same, rule by rule.
+        Single rules.
     """
 
     def __init__(self, load: Load, rules: Given, keywords: Mapping[str, Any]) -> None:
         if rules is None and not keywords:
             rules = _of_operator
         self._load, self._rules, self._keywords = load, rules, keywords
-        # Rules that are the same for all nodes are checked here, and the files they name are read
-        # once.
+        # Rules that are the same for all nodes are checked here, and their files are read once.
         self._shared: Rules | None = None
         if not callable(rules):
             self._shared = Rules.of(rules, keywords)
@@ -228,7 +227,7 @@ class Ready:
 
     def client(self, context: Context) -> PCAClient:
         """Return the node's client, which its first message in this process creates."""
-        # Clients of one virtual node have its node id in common: partition-ids tell them apart.
+        # Clients of one virtual node share its node id, and differ in their partition-ids.
         key = (context.run_id, context.node_id, context.node_config.get("partition-id"))
         known: PCAClient = self._clients.get(key, lambda: self._begin(context))
         return known.within(context)
@@ -237,10 +236,10 @@ class Ready:
         own = self._rules_of(context)
         loaded = self._load(context)
         data = node_rows(loaded, own)
-        # Of a simulation's rows the result says so; and a process begins with every message,
-        # not a run.
+        # In a simulation, the result contains these hints. A process starts with every message, so the state
+        # remembers them.
         if own.answers != "rows" and not values_in(context.state, _HINTS):
-            notice(data, loaded)
+            log_hints(data, loaded)
             put_values(context.state, _HINTS, {"logged": True})
         return PCAClient(data, context=context, rules=own)
 
@@ -248,14 +247,14 @@ class Ready:
         """Return the answer of the node's client to a message."""
         try:
             served = self.client(context)
-        except Exception as error:  # the rows cannot be used: the server is told which node, and why
+        except Exception as error:  # if the rows cannot be used, the server learns which node fails, and why
             return self.refuse(error, kind, config, context)
         if kind == wire.EVALUATE:
             return served.evaluate(parameters, config)
         return served.fit(parameters, config)
 
     def words(self, error: Exception, context: Context) -> str:
-        """Return what the server may learn of an error."""
+        """Return what the server may learn about an error."""
         return words_for_server(error, discreet=self._discreet(context))
 
     def refuse(self, error: Exception, kind: str, config: wire.Config, context: Context) -> Returned:
@@ -272,7 +271,7 @@ class Ready:
     def _discreet(self, context: Context) -> bool:
         try:
             return self._rules_of(context).discreet
-        except Exception:  # The refusal is about whatever went wrong.
+        except Exception:  # the refusal describes the first error
             return True
 
 

@@ -4,8 +4,8 @@ Every message is handled in the same steps, whatever its stage. The rules admit 
 rows and its memory of the run, and the stage's client half answers. The node removes what it does not
 share, compares the rest with all that it has sent before, and saves its memory. See `_answer`.
 
-The module also decides what a node says of its columns, and which of them a run gets by name, under the
-node's own rules.
+The module also decides what a node tells about its columns, and which of them a run gets by name, under
+the node's own rules.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ from flower_pca.wire import records
 
 # Stages whose run may be split by columns. Under masks, the request does not say which stage it carries.
 _MAY_BE_OF_COLUMNS: Final = frozenset((*BOTH, messages.STAGE))
-_BEGAN: Final = "flower_pca.rows"  # record of a node's state: a mark of the rows that each run began with
-_RUNS: Final = 16  # The newest runs that are kept.
+_BEGAN: Final = "flower_pca.rows"  # the record of a node's state with a digest of the rows that each run began with
+_RUNS: Final = 16  # the number of newest runs in this record
 
 
 def node_rows(data: Any, rules: Rules) -> LocalData | Stream:
@@ -71,7 +71,7 @@ def node_rows(data: Any, rules: Rules) -> LocalData | Stream:
     rows = Table.of(data, who=checks.NODE)
     for hint in hints_of_first_lines(rows.headerless):
         logging.getLogger("flwr").warning("Of this node's rows: %s", hint)
-    # numpy says which file a mapped array is of
+    # A memory-mapped array of numpy names its file.
     source = rows.source or getattr(rows.values, "filename", None)
     place = marks.known_place(source) if source else 0
     if rules.id_column is not None:
@@ -112,15 +112,15 @@ def with_ids(rows: Table, column: str, *, indexed: bool = False) -> Table:
     return replace(found, values=rows.values[:, rest], names=tuple(rows.names[i] for i in rest))
 
 
-def notice(data: LocalData | Stream, loaded: Any) -> None:
-    """Log on the node only which columns number its rows, and faults of its file.
+def log_hints(data: LocalData | Stream, loaded: Any) -> None:
+    """Log which columns look like numbers of rows, and faults of the file. Nothing of this leaves the node.
 
     Parameters
     ----------
     data : LocalData or Stream
-        The node's rows, of which nothing is kept that no message may tell.
+        The node's rows, without anything that no message may contain.
     loaded
-        The same as they were read, with the lines that they are on.
+        The rows as they were loaded, with their lines in the file.
     """
     if not isinstance(data, LocalData):
         return
@@ -159,7 +159,7 @@ def select(data: LocalData | Stream, request: wire.Request, rules: Rules) -> Loc
         return of_run(data.select(None), request)
     if data.names is None:
         raise not_named(checks.NODE, data.d).error(RefusalError, "Give all nodes names of columns, or name none.")
-    # Else each refusal, and each answer, would confirm a name that the server has guessed.
+    # Otherwise each refusal, and each answer, would confirm a name that the server has guessed.
     if not rules.share_names and (some := some_only(checks.NODE, names, data.names)):
         raise some.error(RefusalError, "Name all of them, or none, or ask the node's operator.")
     if texts := [name for name in names if name in data.table.words]:
@@ -220,16 +220,16 @@ class PCAClient(NumPyClient):
     Parameters
     ----------
     data
-        The node's rows: an array (dense, scipy sparse or memory-mapped), or a LocalData; for trackers a Stream. A
+        The node's rows: an array (dense, scipy sparse or memory-mapped), or a LocalData, or for trackers a Stream. A
         `client_fn` makes a client for every message. If it gives all of them the same LocalData, the statistics of the
-        rows are measured once in a process.
+        rows are computed once in a process.
     context : Context or None, default=None
-        The node's Flower context, in which it keeps what its algorithm has to remember between rounds (FAPS does);
-        without one it refuses such an algorithm.
+        The node's Flower context. Algorithms whose clients keep a state between rounds, such as FAPS, store it there.
+        Without a context, the client refuses these algorithms.
     rules : Rules or None, default=None
-        What the node allows, and where it keeps what it keeps.
+        What the node allows, and where it stores its files.
     **keywords
-        The same, rule by rule: in place of those in `rules`, if both are given. See `Rules`.
+        Single rules, which replace those in `rules`. See `Rules`.
 
     Examples
     --------
@@ -247,12 +247,12 @@ class PCAClient(NumPyClient):
         self, data: Any, *, context: Context | None = None, rules: Rules | None = None, **keywords: Any
     ) -> None:
         self._rules = Rules.of(rules, keywords)
-        # the class may name them itself
+        # The class may restrict the algorithms as well.
         named, allowed = frozenset(self.algorithms), self._rules.services
         self._served = named or allowed
         if named and self._rules.allow is not None:
             self._served = allowed & (named | set(registry.EXTRA_STAGES))
-        _ = self._rules.identity  # key files that cannot be used are refused now
+        _ = self._rules.identity  # unusable key files are refused now
         if self._rules.profile:
             promises.announce(self._rules, context)
         self._lots = ReleasedRows(data)
@@ -307,7 +307,7 @@ class PCAClient(NumPyClient):
         return wire.write_evaluate(arrays, n, request.number, self._key)
 
     def get_properties(self, config: wire.Config) -> dict[str, wire.Scalar]:
-        """Return what a server may know before a run: columns, algorithms served, layout and version."""
+        """Return what a server may know before a run: number of columns, served algorithms, layout and version."""
         data = self._rows()
         there = set(registry.TRACKERS) if isinstance(data, Stream) else set(registry.ALGORITHMS)
         columns = data.d or 0
@@ -316,7 +316,7 @@ class PCAClient(NumPyClient):
         return {"n_features": columns, "algorithms": ",".join(sorted(self._served & there)), **wire.SPOKEN}
 
     def _answer(self, request: wire.Request) -> tuple[Arrays, int, wire.Config]:
-        """Return the answer to a message, the number of rows to report, and what is said of memory."""
+        """Return the answer to a message, the number of rows to report, and the state of the memory."""
         self._admit(request)
         rows = self._enough_rows(request)
         data = rows
@@ -329,7 +329,7 @@ class PCAClient(NumPyClient):
             frame = self._policy.frame_of(request, rows)
             if frame.covariates is not None and frame.covariates.names:
                 frame = frame.with_names((rows.names or ())[: -len(frame.covariates.names)])
-            elif frame.names is not None:  # The frame may name a column of words for the columns made of it.
+            elif frame.names is not None:  # the frame may name a text column instead of the columns made from it
                 frame = frame.with_names(rows.names, frame.split)
             data = self._lots.in_frame(rows, frame)
         with nullcontext() if self._store is None else self._store.alone(request.run):
@@ -340,8 +340,7 @@ class PCAClient(NumPyClient):
                 self._account.weigh(request, rows, up)
             self._keep(request, before, after)
         self._keep_own(request, data, after)
-        # Under masks clients say which messages their memory has come from, and say nothing else of
-        # it.
+        # Under masks, clients report which messages their memory comes from, and nothing else about it.
         memory: wire.Config = {}
         if request.stage != messages.STAGE:
             memory = wire.write_memory(before, after)
@@ -352,7 +351,8 @@ class PCAClient(NumPyClient):
             limits.check(request)
             self._policy.admit(request)
             limits.check_arrays(request)
-            # Before rows are looked at: refusals that hang on them could be had without end.
+            # Messages are counted before rows are read. Otherwise a server could get refusals that depend on
+            # rows without limit.
             self._policy.count()
             self._account.count()
 
@@ -365,14 +365,14 @@ class PCAClient(NumPyClient):
         with naming(request):
             limits.check_sizes(request, d, getattr(data, "n", None))
         if self._rules.max_epsilon is not None:
-            return data  # Noise covers few rows and rare columns, and a refusal would tell of single rows.
+            return data  # noise protects few rows and rare columns, and a refusal would reveal single rows
         if isinstance(data, LocalData) and not data.n:
-            return data  # There is nobody in them that few rows would tell of.
+            return data  # without rows, nobody can be revealed
         if isinstance(data, LocalData) and data.table_length < self._rules.min_rows:
             raise RefusalError(
                 f"This node has fewer than {self._rules.min_rows} rows, its min_rows. Ask again when it has more."
             )
-        # In a run over columns what stands as a column here is a person.
+        # In a run over columns, a column here is a person.
         if self._rules.min_rows > 1 and isinstance(every, LocalData) and request.frame.split is None:
             assert isinstance(data, LocalData)
             small_cells.check(every, data, self._rules, self._cells, barred=self._lots.barred)
@@ -388,11 +388,11 @@ class PCAClient(NumPyClient):
         if context is None or rules.keeps_rows or rules.answers != "fixed" or not at_rest:
             return
         assert isinstance(rows, LocalData)
-        whole = rows.all_columns  # A run may go on with some of the columns that it began with.
+        whole = rows.all_columns  # a run may continue with a part of its columns
         mark = f"{whole.fingerprint():x} {whole.n} {whole.names}"
         known = {key: str(value) for key, value in records.values_in(context.state, _BEGAN).items()}
         if self._began is not None:
-            # A node that was restarted, and a run that goes on from a checkpoint, have another context.
+            # A restarted node, and a run that continues from a checkpoint, have another context.
             known = folders.began(self._began) | known
         run = hashlib.blake2s(request.run.encode(), digest_size=8).hexdigest()
         if run in known and known[run] != mark:
@@ -410,13 +410,13 @@ class PCAClient(NumPyClient):
         memory = Memory()
         if self._store is not None:
             memory = self._store.load(request.run)
-        # what has been told with noise is told, whichever message comes again
+        # What was sent with noise remains spent, even if a message is repeated.
         if NOISE in request.layers or request.stage == messages.STAGE:
             return memory.newest(request.run)
         return memory.at(request.run, request.number)
 
     def _half(self, request: wire.Request, data: LocalData | Stream, before: Arrays) -> tuple[Arrays, Arrays]:
-        """Return the answer of the stage's client half and its memory. A refusal about rows is charged."""
+        """Return the answer of the stage's client half and its memory. Count a masked sum that is lost for good."""
         try:
             return client_half.answer(
                 request.stage,
@@ -431,7 +431,8 @@ class PCAClient(NumPyClient):
             )
         except SpentError as error:
             self._account.lose()
-            # Without the secrets of the set-up: each such question takes one of its own.
+            # The memory is saved without the secrets of the set-up, so that each such question needs a new
+            # set-up.
             if self._store is not None:
                 self._store.save(Memory(request.run, request.number, {}, error.memory))
             raise
@@ -445,15 +446,15 @@ class PCAClient(NumPyClient):
                 f"{request.algorithm} has to remember from message to message, and this client has no context to do "
                 "so. Write PCAClient(data, context=context)."
             )
-        # Under masks the newest memory is asked for only: see `_recall`.
+        # Under masks, only the newest memory is used: see `_recall`.
         masked = request.stage == messages.STAGE
         self._store.save(Memory(request.run, request.number, {} if masked else before, after))
 
     def _keep_own(self, request: wire.Request, data: LocalData | Stream, after: Arrays) -> None:
-        """Save the node's own result, if its operator has said where."""
+        """Save the node's own result, if its operator has set a folder."""
         stage: str | None = request.stage
         if stage == messages.STAGE:
-            stage = messages.inner_stage(request.arrays)  # none in a set-up
+            stage = messages.inner_stage(request.arrays)  # None in a set-up
         if self._own_file is None or stage is None:
             return
         own = client_half.own_results(stage, messages.plain(after), data)
@@ -463,7 +464,7 @@ class PCAClient(NumPyClient):
             header = {"algorithm": request.algorithm, "run": request.run, **parties.names_of(data)}
             place = folders.own_place(self._own_file, request.algorithm)
             with folders.lock(self._own_file):
-                if SITE_SCALE in own and not folders.is_of_run(place, request.run):  # once in a run
+                if SITE_SCALE in own and not folders.is_of_run(place, request.run):  # only once in a run
                     for hint in hints_of_constant_columns(data):
                         logging.getLogger("flwr").warning("Of this node's rows: %s", hint)
                 files.write(place, "own result", header, own, private=True)
@@ -504,7 +505,7 @@ class PCAClient(NumPyClient):
 
     @property
     def _site(self) -> str:
-        """The name by which the node calls itself."""
+        """The name that the node reports."""
         if self._rules.share_names:
             return self._name or getattr(self._lots.data, "site", "")
         return ""
@@ -530,12 +531,12 @@ class PCAClient(NumPyClient):
 
 def _examples(request: wire.Request, data: LocalData | Stream, up: Arrays) -> int:
     """Return the number of rows behind an answer, as it is reported to Flower."""
-    # Masks hide how many rows there are, and Flower sends this number in plain.
+    # Masks hide the number of rows, and Flower sends this number in plain.
     if request.stage == messages.STAGE or not up:
         return 0
-    if NOISE in request.layers:  # how many there are is told with noise only
+    if NOISE in request.layers:  # the number of rows is sent only with noise
         return 1
-    # The data of this step, if the node has a stream.
+    # For a stream, the answer contains the number of rows of this step.
     if isinstance(data, LocalData):
         return data.table_length
     return int(up["rows"])

@@ -25,8 +25,8 @@ _SPOIL: Final = {
 }
 
 
-def require_honest(app: ClientApp, mods: Sequence[Any]) -> list[Any]:
-    """Return the mods of our functions, if these and those of the whole app leave answers unchanged.
+def require_mods_that_only_read(app: ClientApp, mods: Sequence[Any]) -> list[Any]:
+    """Return the mods of our functions after checking that these and the app's own mods leave answers unchanged.
 
     Raises
     ------

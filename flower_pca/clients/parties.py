@@ -18,7 +18,7 @@ from flower_pca.vertical.rows import PartyColumns
 from flower_pca.vertical.stages import BOTH
 
 _OWN: Final = frozenset(BOTH)
-_NEWEST: Final = "party columns"  # among what is known of rows
+_NEWEST: Final = "party columns"  # the key of the newest view in the cache of the rows
 _SENDER: Final = "Check the sender."
 _OPERATOR: Final = "Ask the node's operator."
 

@@ -10,12 +10,12 @@ from flower_pca.clients.numpy_client import NumPyClient
 
 
 class WithPCA(NumPyClient):
-    """Join two clients into one: messages of PCA's strategies go to one, all others to the other.
+    """Join a training client and a PCA client: messages of PCA's strategies go to the second, all others to the first.
 
     Parameters
     ----------
     training : NumPyClient
-        The app's own client, as it was.
+        The app's own client.
     pca : PCAClient
         The client that answers PCA.
 

@@ -42,7 +42,7 @@ def require_own(algorithm: Any, partitioned_by: str = "rows", *, by_site: bool =
     """Require an algorithm with local results, or a run with results `by_site`, which are local, too."""
     from flower_pca import registry
 
-    if partitioned_by == "rows" and not by_site and not registry.leaves_own(algorithm):
+    if partitioned_by == "rows" and not by_site and not registry.has_local_results(algorithm):
         raise ConfigError(
             f"{algorithm.name} leaves clients nothing of their own, so there is nothing for --save-local to write. Use "
             "consensus_rpca, exact_per_pca, --adjust site or --harmonize combat, or leave --save-local out."

@@ -1,4 +1,4 @@
-"""Runs of several algorithms, or of several numbers of components, on the same rows, and what tells them apart."""
+"""Runs of several algorithms, or with several numbers of components, on the same rows, and their differences."""
 
 from flower_pca.comparison.algorithms import Comparison, compare, slow
 

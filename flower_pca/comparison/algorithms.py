@@ -1,4 +1,4 @@
-"""compare(): several algorithms on the same rows, against the PCA of all rows in one place."""
+"""compare(): several algorithms on the same rows, compared with the PCA of all rows in one place."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ from flower_pca.simulation.here import simulate
 from flower_pca.simulation.sites import clients_as_run
 
 LONG: Final = 1000  # rounds
-# columns up to which the reference is the eigenproblem of one d x d matrix
+# Up to this many columns, the reference is the eigenproblem of one d x d matrix.
 _GRAM: Final = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """How one algorithm fared.
+    """The result of one algorithm, and its distance from the pooled PCA.
 
     Attributes
     ----------
     algorithm : str
         Its spec string.
     result : PCAResult
-        What it found.
+        Its result.
     angle : float
-        The largest angle between its components and the pooled ones, in radians.
+        The largest angle between its components and the pooled components, in radians.
     angles : tuple of float
-        That angle after each message in which it was known.
+        This angle after each message after which it was known.
     messages : tuple of int
-        Which messages these were, counted from 1.
+        The numbers of these messages, counted from 1.
     """
 
     algorithm: str
@@ -58,17 +58,17 @@ class Comparison:
 
     @property
     def seconds(self) -> float:
-        """From the first message sent to the last answer counted."""
+        """The seconds from the first message to the last answer."""
         return sum(record.seconds for record in self.result.history)
 
     @property
     def bytes(self) -> tuple[int, ...]:
-        """The bytes that all clients had sent and received by the messages in `messages`."""
+        """The bytes that all clients had sent and received up to each message in `messages`."""
         sent = np.cumsum([record.bytes_up + record.bytes_down for record in self.result.history])
         return tuple(int(sent[number - 1]) for number in self.messages)
 
     def to_json(self) -> dict[str, Any]:
-        """The figures, as plain values."""
+        """Return the figures as plain values."""
         history = self.result.history
         return {
             "algorithm": self.algorithm,
@@ -100,7 +100,7 @@ def compare(
     max_rounds: int | None = None,
     on_round: Callable[[Driven], None] | None = None,
 ) -> tuple[Comparison, ...]:
-    """Run each algorithm on the same shards in this process, and measure it against the pooled PCA.
+    """Run each algorithm on the same shards in this process, and compare it with the pooled PCA.
 
     The reference is the eigenproblem of the covariance of all rows, which no federation could form.
 
@@ -111,19 +111,19 @@ def compare(
     algorithms : sequence of str or Algorithm
         Names, spec strings or instances.
     n_components : int, float, "signal" or "shared", default=2
-        How many components, or the fraction of the total variance that they shall exceed.
+        The number of components, or the fraction of the total variance that they must exceed.
     center : bool, default=True
         Whether to subtract the mean of all rows.
     scale : {"std", "max_abs", "genotype"} or None, default=None
-        None, "std", "max_abs" or "genotype".
+        How to scale the columns: see `PCAConfig`.
     missing : {"error", "own_mean", "mean"}, default="error"
-        "error", or "mean": NaN then becomes the mean of its column.
+        What to do with missing values: see `PCAConfig`.
     seed : int, default=0
-        Seed of everything random.
+        The seed of all random numbers.
     tol : float or None, default=None
-        The error at which those that iterate have converged; their own values if left out.
+        The error at which algorithms that iterate have converged. By default, each uses its own.
     max_rounds : int or None, default=None
-        Rounds that those that iterate take at most.
+        The most rounds of algorithms that iterate.
     on_round : callable or None, default=None
         Called with the run after every round.
 
@@ -152,12 +152,12 @@ def compare(
 
 
 class _Angles:
-    """Called with a run after every message: the angles of its components to the pooled ones.
+    """A recorder of the angles between a run's components and the pooled components after every message.
 
     Parameters
     ----------
     truth : ndarray
-        The pooled ones.
+        The pooled components.
     on_round : callable or None
         The caller's own function.
     """
@@ -167,14 +167,14 @@ class _Angles:
         self._found: dict[int, float] = {}
 
     def __call__(self, run: Driven) -> None:
-        """After a message."""
+        """Record the angle after a message."""
         if (Z := run.estimate()) is not None:
             self._found[len(run.history)] = _angle(Z, self._truth)
         if self._on_round is not None:
             self._on_round(run)
 
     def course(self, result: PCAResult, algorithm: str) -> Comparison:
-        """How the algorithm of this spec fared, once the run has ended."""
+        """Return the comparison for the algorithm of this spec, once the run has ended."""
         angle = _angle(result.components_.T, self._truth)
         angles = tuple(self._found.values())
         return Comparison(algorithm=algorithm, result=result, angle=angle, angles=angles, messages=tuple(self._found))
@@ -190,10 +190,10 @@ def slow(
     missing: str = "error",
     tol: float | None = None,
 ) -> dict[str, int]:
-    """Those of the algorithms that would take a thousand rounds or more here, and how many.
+    """Return the algorithms that would take a thousand rounds or more on these rows, and about how many.
 
-    With eigenvalues l_j of the pooled rows, power steps with p columns bring an error down by
-    l_{p+1} / l_k a round. Only algorithms that say that they are `by_power` are among them.
+    With eigenvalues l_j of the pooled rows, power steps with p columns multiply an error by l_{p+1} /
+    l_k in each round. Only algorithms that are `by_power` are considered.
 
     Parameters
     ----------
@@ -202,15 +202,15 @@ def slow(
     algorithms : sequence of str or Algorithm
         Names, spec strings or instances.
     n_components : int, float, "signal" or "shared", default=2
-        As for `compare`, like the rest.
+        See `compare`.
     center : bool, default=True
-        Likewise.
+        See `compare`.
     scale : {"std", "max_abs", "genotype"} or None, default=None
-        Likewise.
+        See `compare`.
     missing : {"error", "own_mean", "mean"}, default="error"
-        Likewise.
+        See `compare`.
     tol : float or None, default=None
-        Likewise.
+        See `compare`.
     """
     wanted = checks.components(n_components)
     values = pooled_eigenpairs(shards, wanted, center=center, scale=scale, missing=missing)[0]
@@ -231,15 +231,17 @@ def slow(
 
 
 def pool(shards: Sequence[Any], n_components: int | float, *, center: bool, scale: str | None, missing: str) -> Array:
-    """The leading directions of all rows in one place (d x k, or more), by LAPACK."""
+    """Return the leading directions of all rows in one place (d x k, or more), by LAPACK."""
     return pooled_eigenpairs(shards, n_components, center=center, scale=scale, missing=missing)[1]
 
 
 def pooled_eigenpairs(
     shards: Sequence[Any], n_components: int | float, *, center: bool, scale: str | None, missing: str
 ) -> tuple[Array, Array]:
-    """The leading eigenvalues of X'X of all rows in one place, two more than components at least, and directions."""
-    # In the order of columns that the components of a run have, because angles are taken by position.
+    """Return the leading eigenvalues of X'X of all rows in one place, at least two more than components,
+    and directions.
+    """
+    # The columns have the order of a run's components, because angles compare columns by position.
     clients = clients_as_run(shards, missing=missing != "error")
     own = Frame(own=missing == "own_mean")
     total = functools.reduce(merge, (client.in_frame(own).moments() for client in clients))
@@ -273,7 +275,7 @@ def _angle(Z: Array, truth: Array) -> float:
 
 
 def _stopping(algorithm: Algorithm[Any], tol: float | None, max_rounds: int | None) -> Algorithm[Any]:
-    """The algorithm, which ends so where it iterates."""
+    """Return the algorithm with these stopping criteria, if it iterates."""
     if isinstance(algorithm, Iterative) and tol is not None:
         algorithm = replace(algorithm, tol=tol)
     if isinstance(algorithm, Iterative) and max_rounds is not None:

@@ -1,4 +1,4 @@
-"""How many shared and own components to ask for, and what personalization brings."""
+"""Choose the numbers of shared and local components, and measure the benefit of personalization."""
 
 from __future__ import annotations
 
@@ -27,8 +27,7 @@ from flower_pca.simulation.sites import sites_of
 class Ranks:
     """A pair of ranks, the mean over clients of the squared error of a row, and theta.
 
-    Own components too many let theta fall; shared components too many take up own directions of
-    some client.
+    Too many local components lower theta. Too many shared components include local directions of some client.
     """
 
     shared: int
@@ -45,22 +44,22 @@ def rank_table(
     algorithm: str = "exact_per_pca",
     **settings: Any,
 ) -> list[Ranks]:
-    """Run each pair of ranks, to see how well rows are rebuilt and how far the split is unique.
+    """Run each pair of ranks, to see how well rows are reconstructed and how unique the decomposition is.
 
-    Take a pair beyond which the error falls little more, and whose theta is not near 0.
+    Choose a pair beyond which the error falls only a little, with theta not near 0.
 
     Parameters
     ----------
     shards : sequence
         The rows of each client, as for `simulate`.
     pairs : iterable of tuples
-        The pairs to try: shared, own.
+        The pairs to try: shared, local.
     test : sequence or None, default=None
-        Rows of each client that the runs do not see, to measure the error on.
+        Rows of each client that the runs do not use, to measure the error.
     algorithm : str, default="exact_per_pca"
-        The algorithm; its own ranks are replaced.
+        The algorithm. Its own ranks are replaced.
     **settings
-        Passed on to `simulate`.
+        Settings for `simulate`.
     """
     table, shards = [], sites_of(shards)
     for shared, own in pairs:
@@ -76,21 +75,21 @@ def rank_table(
 def alternatives(
     result: PersonalResult, shards: Sequence[Any], *, test: Sequence[Any] | None = None
 ) -> dict[str, Array]:
-    """The mean squared error of each client's rows, rebuilt by personalized PCA and by what could stand in for it.
+    """Return the mean squared error of each client's rows, for personalized PCA and for simpler alternatives.
 
-    All take r1 + r2 components; where r2 differs by client, CPCA, and what clients upload, take the
-    largest. "indivPCA": each client's own PCA. "CPCA": one PCA of all rows. "distPCA": shared
-    components from one round of uploaded local ones (Fan, Wang, Wang, Zhu 2019), and the best own
-    ones beside them.
+    All use r1 + r2 components. If r2 differs by client, CPCA and distPCA's uploads use the largest.
+    "indivPCA" is each client's own PCA. "CPCA" is one PCA of all rows. "distPCA" has shared components
+    from one round of uploaded local components (Fan, Wang, Wang, Zhu 2019), and the best local
+    components beside them.
 
     Parameters
     ----------
     result : PersonalResult
-        A run in simulation, on these shards.
+        A simulated run on these shards.
     shards : sequence
-        Its shards.
+        The shards.
     test : sequence or None, default=None
-        Rows of each client that the run has not seen, to measure the error on.
+        Rows of each client that the run did not use, to measure the error.
     """
     result, r1, r2 = _personal(result), result.n_components_, result.local_components
     names, digest = labels.tuple_of(result.feature_names_in_), result.feature_digest
@@ -145,7 +144,7 @@ def _alike(test: Sequence[Any] | None, shards: Sequence[Any]) -> Sequence[Any]:
 
 
 def _filled(X: Any, fill: Array | None) -> Any:
-    """The rows with what the run has put into gaps."""
+    """Return the rows with the run's replacement of missing values."""
     if fill is None:
         return X
     if hasattr(X, "tocsr"):

@@ -1,10 +1,10 @@
-"""The parts that all iterative algorithms share: their width, when they stop, and how they start again.
+"""The parts that all algorithms share: the width of blocks, the stopping rule, and how a run starts again.
 
-`Algorithm` is a stage with a width, which can begin anew and judge the end of a run. `Iterative` adds
-the stopping rule: its state has a `Progress`, which counts rounds and remembers the least error.
-`status` is derived from it. `EmptyStage` is a stage that asks for no array. The rest are pieces of
-server halves: `Movement` for errors that can only be estimated from steps, `ritz_round` for blocks
-whose product is known, and `scaled_up` for sums that lack some clients.
+`Algorithm` is a stage with a width, which can restart and judge the end of a run. `Iterative` adds the
+stopping rule: its state has a `Progress`, which counts rounds and remembers the least error, and
+`status` follows from it. `EmptyStage` is a stage that asks for no array. The others are parts of server
+halves: `Movement` for errors that can only be estimated from steps, `ritz_round` for blocks whose
+product is known, and `scaled_up` for sums in which some clients are missing.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from flower_pca.core.stage import Arrays, Stage
 
 S = TypeVar("S")
 
-_STIR: Final = 0.1  # the length of the noise that is mixed into a column of length 1, at most
-# The least such length, in units of tol sqrt(d): noise of length s holds about s / sqrt(d) of a hidden direction, by a
-# twentieth of that in an unlucky draw, and residuals of a tenth of that have to be above tol.
+_STIR: Final = 0.1  # the largest length of the noise that is mixed into a column of length 1
+# The least such length, in units of tol sqrt(d). Noise of length s contains about s / sqrt(d) of a hidden
+# direction, or in an unlucky draw a twentieth of that. Residuals of a tenth of that must be above tol.
 _FELT: Final = 200.0
-_STIRRED: Final = 2000  # what the seed of that noise is apart from seeds of blocks
-# columns to start with when a fraction of the variance is asked for
+_STIRRED: Final = 2000  # the offset of the seed of this noise, so that it differs from seeds of blocks
+# the number of columns to begin with for a fraction of the variance
 _FRACTION_WIDTH: Final = 10
 # multiples of the data's eps below which no residual can be told from rounding
 _ROUNDING: Final = 32.0
@@ -45,11 +45,11 @@ class Algorithm(Stage[S]):
     Attributes
     ----------
     centers : bool
-        Whether rows are centered where the caller does not say.
+        Whether rows are centered by default.
     by_power : bool
         Whether a round is a power step.
     ends_by_angle : bool
-        Whether its error is the angle still to go.
+        Whether the error is the remaining angle.
     """
 
     centers: ClassVar[bool] = True
@@ -62,16 +62,18 @@ class Algorithm(Stage[S]):
         checks.integer(f"oversample of {self.name}", self.oversample)
 
     def width(self, n_components: int | float) -> int:
-        """Return p, the number of columns that opening and algorithm work on, at most the number of features."""
+        """Return p, the number of columns of a block. If there are fewer features, blocks have as many
+        columns as features.
+        """
         return (n_components if isinstance(n_components, int) else _FRACTION_WIDTH) + self.oversample
 
     def restart(self, model: Model) -> Array:
         """Return the block with which the run returns to the opening after the set of clients has changed.
 
-        What is known, with a little of every other direction mixed in: a block orthogonal to a
-        newcomer's features would stay so, and look converged. If a round is a power step, the
-        components stay as they are, so that a run which is cut is no worse for it, and random
-        columns take the place of those beside them.
+        It consists of the known columns, with a little of every other direction mixed in, because a
+        block orthogonal to a new client's features would stay orthogonal and look converged. If a round
+        is a power step, the components stay as they are, so that a run that is cut is no worse, and
+        random columns replace the additional ones.
         """
         Z, seed = model.columns, model.seed + model.restarts + 1
         if not self.by_power:
@@ -83,8 +85,8 @@ class Algorithm(Stage[S]):
     def unsent(self, state: S) -> Array | None:
         """Return the next block if it has not been sent to any client yet, or None.
 
-        Under masks a run goes back to the opening with it: sums over a block that was sent before,
-        with a client and without it, would tell what this client has said of it.
+        Under masks, a run returns to the opening with this block. Two sums over the same block, with
+        and without a client, would reveal this client's answer.
         """
         return None
 
@@ -105,11 +107,11 @@ class Algorithm(Stage[S]):
 
 
 def stirred(Z: Array, model: Model, tol: float) -> Array:
-    """Return Z with a small part of all other directions, if its columns come from other rows.
+    """Return Z mixed with a small part of all other directions, if its columns come from other rows.
 
-    A block that is orthogonal to a new client's features would stay orthogonal, and look converged.
-    The added part is small, because a run that ends early has no rounds to remove it. It is large
-    enough that residuals above tol reveal a direction that it brings up.
+    A block that is orthogonal to a new client's features would stay orthogonal, and look converged. The
+    added part is small, because a run that ends early has no rounds to remove it. It is large enough
+    that a direction that it brings up has residuals above tol.
     """
     if not model.unproven:
         return Z
@@ -124,7 +126,7 @@ def _mixed(Z: Array, seed: int, size: float) -> Array:
 
 @dataclass(frozen=True, kw_only=True)
 class EmptyStage(Algorithm[S]):
-    """A stage without arrays: the message and the answers hold none, but the answers may have headings.
+    """A stage without arrays: its message and answers contain none, but answers may have headings.
 
     Subclasses decide when the stage ends.
     """
@@ -197,10 +199,9 @@ class AdaptsToNoise(Protocol):
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress of an iteration: its rounds, its error compared with tol, and whether the error still falls.
+    """The progress of an iteration: its rounds, its error, and whether the error still falls.
 
-    It is not `sure` while a block that began with components of other rows may miss a larger
-    direction.
+    `sure` is False while a block that began with components of other rows may miss a larger direction.
     """
 
     tol: float
@@ -225,7 +226,7 @@ class Progress:
         """
         if measure is None:
             measure = error
-        # an error that nobody can tell yet is no standstill
+        # An unknown error is no standstill.
         moves = measure < self.best or not np.isfinite(measure) or gain > self.gained
         return replace(
             self,
@@ -252,15 +253,15 @@ I = TypeVar("I", bound=Iterating)
 class Iterative(Algorithm[I]):
     """An algorithm that stops on convergence: `tol`, a minimum and a maximum of rounds, patience.
 
-    It converges when its error is at most `tol` (never asked to be below the data's own precision),
+    It converges when its error is at most `tol`, or the data's own precision if that is larger. It
     stalls when the error has not fallen for `patience` rounds, and gives up after `max_rounds`. Its
-    state has a field `progress`, which `start` sets by `Progress.begin` and `server` moves on by
+    state has a field `progress`, which `start` creates by `Progress.begin` and `server` updates by
     `Progress.step`.
 
     Attributes
     ----------
     quantity : str
-        What the error is, in words, for the status of a run.
+        A description of the error for the status of a run.
     """
 
     quantity: ClassVar[str] = "largest residual relative to the first eigenvalue"
@@ -293,7 +294,8 @@ class Iterative(Algorithm[I]):
         p = state.progress
         small = p.error <= p.tol
         over = (small and p.sure) or p.stale >= self.patience or p.rounds >= self.max_rounds
-        # min_rounds hold off convergence too: under a budget an early end would tell of the rows
+        # min_rounds also delays convergence, because under a budget an early end would reveal something about
+        # the rows.
         if p.rounds < self.min_rounds or not over:
             return None
         rounds = labels.count(p.rounds, "round")
@@ -318,9 +320,8 @@ class Iterative(Algorithm[I]):
         return Status(Outcome.MAX_ROUNDS, f"{measured} is above tol={self.tolerance:.2g} after {rounds}")
 
     def verify(self, model: Model) -> Status | None:
-        # A residual is at most theta_1 times the sine of the angle. If it is above tol although the
-        # angle that is left seems not to be, successive rounds agreed on something else than the
-        # leading subspace.
+        # A residual is at most theta_1 times the sine of the angle. If the residual is above tol although the
+        # estimated angle is not, successive rounds agreed on something other than the leading subspace.
         status = super().verify(model)
         if status is None or not (status.ok and self.orthonormal) or model.values is None or model.residuals is None:
             return status
@@ -364,7 +365,7 @@ class Iterative(Algorithm[I]):
 
 @dataclass(frozen=True)
 class Movement:
-    """The sines of the angles between the subspaces of successive rounds, the newest last."""
+    """The sines of the angles between the subspaces of the last rounds, the newest last."""
 
     sines: tuple[float, ...] = ()
 

@@ -1,14 +1,14 @@
-"""The bounds on a client's answers that follow from what it has said of its rows in the opening.
+"""Bounds on a client's answers that follow from what it has reported about its rows in the opening.
 
-Let t_i be the sum of squares of client i's rows in the common frame. By Cauchy-Schwarz,
-|C_i z| <= t_i |z|, and similar bounds hold for everything that is computed from products with C_i. An
-answer above its bound cannot come from these rows. A faulty or hostile client is therefore named and
-excluded, whatever rows the other clients have. The table of kinds (`core.kinds`) gives the bound of
-each answer. If it leaves the bound to the stage, the bound is `MARGIN` times the stage's own bound for
-n_i rows with sum of squares t_i.
+Let t_i be the sum of squares of client i's rows in the common frame. By Cauchy-Schwarz, |C_i z| <= t_i
+|z|, and similar bounds hold for everything that is computed from products with C_i. An answer above its
+bound cannot come from these rows. A faulty or hostile client is therefore named and excluded, whatever
+rows the other clients have. The table of kinds (`core.kinds`) has the bound of each answer. If it
+leaves the bound to the stage, the bound is `MARGIN` times the stage's own bound for n_i rows with sum
+of squares t_i.
 
-`check_opening` compares the opening, from which t_i comes, with its own squares. Parts for which a
-stage knows no bound have no bound here: the factor of dcf_pca, and the moments of low_rank. There is no
+`check_opening` compares the opening, from which t_i comes, with its own squares. Some parts have no
+bound here, because no stage knows one: the factor of dcf_pca, and the moments of low_rank. There is no
 bound under masks, because no single answer is visible, and none with noise. A client without a claim,
 for example one that came later, gets `MARGIN` times the bound of all rows together.
 """
@@ -31,10 +31,10 @@ from flower_pca.core.stage import MARGIN, Arrays, Stage
 from flower_pca.rows.frame import Frame, Moments
 
 _SLACK: Final = 1e-3  # Sums in single precision may be off by this share.
-# Numbers with 16 bits may be off by this share of the largest number of their column: float16 has no
-# step finer than 2^-24, and the largest number of a column is at least 2^14 there.
+# Numbers with 16 bits may be off by this share of the largest number of their column. The steps of float16 are
+# at least 2^-24, and the largest number of a column is scaled to at least 2^14.
 _COARSE: Final = 2.0**-38
-# How many roundings the squares of raw rows may be off by, which frames take away again.
+# The rounding error of squares of raw rows, in roundings, that remains after the frame is subtracted
 _ROUNDED: Final = 8.0
 _REMEDY: Final = "Check the client's data."
 
@@ -56,13 +56,13 @@ def claim(said: Arrays, frame: Frame) -> Claim:
 
 
 def check_opening(said: Arrays, block: Array, *, bits: int = 64) -> None:
-    """Require of an answer to the opening what its own moments allow of its product with a block, and of its peaks.
+    """Require that an answer to the opening is consistent: its product with a block, and its peaks, must
+    fit its moments.
 
-    By Cauchy-Schwarz |x_a'Xb| <= |x_a| sum_j |x_j| |b_j|. The largest |x| of a column is no less
-    than the root of its mean square, and no further from its mean than the root of its squared
-    deviations. Columns that never vary have products all the same, of what rounding has left in
-    their means. Where numbers travel with 16 bits, what is small beside the largest of its column
-    is off by more than its own rounding.
+    By Cauchy-Schwarz |x_a'Xb| <= |x_a| sum_j |x_j| |b_j|. The largest |x| of a column is at least the
+    root of its mean square, and at most the root of its squared deviations away from its mean. Columns
+    that never vary still have products, from the rounding of their means. With 16 bits, the error of
+    small numbers is relative to the largest number of their column.
     """
     size = np.sqrt(said["m2"].astype(np.float64))
     eps = float(said["eps"])
@@ -79,7 +79,7 @@ def check_opening(said: Arrays, block: Array, *, bits: int = 64) -> None:
             "An answer to the opening contradicts itself: its product is larger than its squared deviations allow. "
             "Check the client."
         )
-    # all rows are divided by the largest of these: a false one would ruin every client's scale
+    # The largest peak divides all rows, so a false peak would spoil the scale of every client.
     if "peak" in said:
         seen = np.asarray(said.get("count", said["n"]))
         mean = np.abs(said["mean"])
@@ -87,7 +87,7 @@ def check_opening(said: Arrays, block: Array, *, bits: int = 64) -> None:
         least = (1.0 - _SLACK) * np.sqrt(variances + mean**2)
         furthest = (1.0 + _SLACK) * (mean + size) + _ROUNDED * eps * mean
         fits = (said["peak"] >= least) & (said["peak"] <= furthest)
-        # a column without a single value at this client has no mean to hold a peak against
+        # A column without values at this client has no mean to compare with.
         if not (fits | (seen == 0)).all():
             raise ProtocolError(
                 "An answer to the opening contradicts itself: its peaks do not fit its means and squared deviations. "
@@ -97,7 +97,7 @@ def check_opening(said: Arrays, block: Array, *, bits: int = 64) -> None:
 
 @dataclass(frozen=True)
 class Judge:
-    """Compares the answers to one message with what clients have said of their rows.
+    """Compares the answers to one message with what clients have reported about their rows.
 
     Parameters
     ----------
@@ -106,28 +106,28 @@ class Judge:
     state
         Its state.
     model : Model
-        What is known, claims among it.
+        The model with the claims.
     """
 
     stage: Stage[Any]
     state: Any
     model: Model
-    # lengths of the message's columns, by array
+    # The lengths of the message's columns, by array
     _known: dict[int, Array] = field(default_factory=dict, repr=False)
 
     def check(self, client: int, up: Arrays, parts: Mapping[str, Part], sent: Arrays) -> None:
-        """Raise ProtocolError, naming the client, unless its answer can be of the rows it told of.
+        """Raise ProtocolError, naming the client, if its answer cannot belong to the rows that it has reported.
 
         Parameters
         ----------
         client : int
-            Who has answered.
+            The client.
         up : Arrays
-            What.
+            Its answer.
         parts : mapping
-            What the answer is made of.
+            The parts of the answer.
         sent : Arrays
-            The message that it has got.
+            The message that it was sent.
         """
         known = self.model.claims.get(client)
         if known is None:

@@ -22,11 +22,11 @@ from flower_pca.core.stage import Stage
 from flower_pca.names.columns import enumeration
 from flower_pca.settings.bits import BITS, FLOORS
 
-# the options that are on, by the names of a configuration's fields, with their values
+# Options with their values, by the names of a configuration's fields
 On: TypeAlias = Mapping[str, Any]
 Listed: TypeAlias = Mapping[str, type[Stage[Any]]]
 
-# a budget over more than so many rounds leaves nothing but noise
+# A budget over more rounds leaves nothing but noise.
 _NOISY_ROUNDS: Final = 100
 _REACH: Final = "Give dp public ranges of the columns and leave scale out, or bound the raw rows."
 _LEAVE: Final = "Leave it out."
@@ -110,7 +110,7 @@ ROWS_LESS_A_MEAN: Final = Property(
 )
 ITERATES: Final = Property("it does not iterate", "that iterates", lambda stage: isinstance(stage, Iterative))
 
-# What a message calls an option, unless it is "with" and the option's name.
+# The phrases for options in messages. The default is "with" and the option's name.
 _CALLED: Final[Mapping[str, str]] = {
     "mask": "under masks",
     "channel": "over the air",
@@ -122,7 +122,7 @@ _CALLED: Final[Mapping[str, str]] = {
     "shared": f"with {option('n_components', 'shared')}",
     "init": "with a start",
 }
-# The options that are more than basic.
+# options that need more than a basic algorithm
 _NOT_BASIC: Final = (
     "mask", "dp", "wire", "partitioned_by", "monitor", "standard_errors", "signal", "shared", "max_share",
 )  # fmt: skip
@@ -309,16 +309,16 @@ RULES: Final[tuple[Rule, ...]] = (
 
 
 def check(stage: Stage[Any], on: On, listed: Listed) -> None:
-    """Refuse what does not go together.
+    """Refuse options that do not work together, or with the algorithm.
 
     Parameters
     ----------
     stage : Stage
-        The algorithm, or the tracker.
+        The algorithm or the tracker.
     on : On
-        The options that are on.
+        The options with their values.
     listed : Listed
-        All algorithms, to name those that have what is missing.
+        All algorithms, so that an error can name those that have a missing property.
     """
     for options, wanted in NEEDS:
         if set(options) <= on.keys() and not wanted.holds(stage):
@@ -345,7 +345,9 @@ def require(what: str, stage: Stage[Any], wanted: Property, best: Iterator[str],
 
 
 def missing(stage: Stage[Any], *options: str) -> list[Property]:
-    """Return the properties that these options need and the algorithm lacks; for a basic algorithm, only that one."""
+    """Return the properties that these options need and the algorithm lacks. For a basic algorithm, return
+    only that one.
+    """
     names = set(options)
     lacks = [wanted for named, wanted in NEEDS if set(named) <= names and not wanted.holds(stage)]
     return [RICH] if RICH in lacks else lacks

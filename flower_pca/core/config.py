@@ -3,8 +3,8 @@
 `assembly`, which knows all algorithms, asks `compatible` whether the settings work together.
 `assembly.run` makes a run from a configuration, for any transport. `assembly.config` makes a
 configuration from its short form, in which algorithm, masks, budget and channel may be strings.
-Checkpoints and results keep `plain()`, from which `assembly.config` makes the same configuration
-again. A configuration never changes.
+Checkpoints and results keep `plain()`, from which `assembly.config` makes the same configuration again.
+A configuration never changes.
 """
 
 from __future__ import annotations
@@ -35,102 +35,105 @@ from flower_pca.settings.highly_variable import HighlyVariable
 from flower_pca.settings.masks import MaskedSums
 from flower_pca.settings.variants import Variants
 
-COMPONENTS: Final = 2  # If nobody says how many.
+COMPONENTS: Final = 2  # the default number of components
 
 
 @dataclass(frozen=True)
 class PCAConfig:
-    """Hold all settings of a run; the same object serves simulations and deployments.
+    """All settings of a run. The same object serves simulations and deployments.
 
     Parameters
     ----------
     algorithm : Algorithm
         The algorithm, with its hyper-parameters: see `make`.
     n_components : int, float, "signal" or "shared", default=2
-        How many components, or the fraction of the total variance in (0, 1) that they shall exceed, which the short
-        form takes as "95%" too; or "signal", for those above what noise alone would give; or "shared", for those that
-        most clients have: see `stages.signal` and `algorithms.personal.shared`. Nodes serve these only if their `allow`
-        names them.
+        The number of components, or the fraction of the total variance in (0, 1) that they must exceed, which the short
+        form also accepts as "95%". "signal" keeps the components that stand out from noise (see `stages.signal`), and
+        "shared" those that most clients have in common (see `algorithms.personal.shared`). Nodes serve these two only
+        if their `allow` names them.
     center : bool or None, default=None
-        Whether to subtract the mean of all rows; if left out, where there is a scale, and else as the algorithm is used
-        to.
+        Whether to subtract the mean of all rows. By default, the rows are centered if there is a scale, and otherwise
+        as is usual for the algorithm.
     scale : {"std", "max_abs", "genotype"} or None, default=None
-        None, "std" (unit variance), "max_abs" (each column divided by its largest absolute value), or "genotype":
-        counts of an allele, 0 to 2, divided by sqrt(2 p (1 - p)) with its frequency p, which is half the mean of the
-        column.
+        How to scale the columns: "std" divides by the standard deviation, "max_abs" by the largest absolute value.
+        "genotype" is for counts of an allele, 0 to 2: it divides by sqrt(2 p (1 - p)), where the frequency p is half
+        the mean of the column.
     missing : {"error", "own_mean", "mean"}, default="error"
-        "error", "own_mean" or "mean": NaN then stands for a missing value, in whose place comes the mean of those that
-        its column has at the same client, or at all clients.
+        What to do with NaN, which stands for a missing value: refuse it, or replace it by the mean of the column at the
+        same client ("own_mean") or at all clients ("mean").
     columns : tuple of str or None, default=None
-        Names of the columns to use, in the order that the result shall have; others are left out. In short: a text with
-        commas between them. Left out, clients must all have the same columns, which are then in the order of their
-        sorted names; or by position, if no client has names.
+        The names of the columns to use, in the order of the result. The short form is a text with commas. By default,
+        all clients must have the same columns. They are used in the order of their sorted names, or by position if no
+        client has names.
     categorical : Levels or None, default=None
-        Names of columns of words, of which each becomes a column for each of its levels, ward=surgery, that is divided
-        by the root of its share of all rows: with scale="std" factor analysis of mixed data, with columns of words
-        alone multiple correspondence analysis. In short: a text with commas between them. A mapping lists the levels of
-        each, among them "other" where rows of all others shall count as one; or None for those that there are. They
-        come after the columns, where these do not name them.
+        The names of text columns. Each of them becomes one column for each of its levels, such as ward=surgery, divided
+        by the root of the share of rows with this level. With scale="std", this is factor analysis of mixed data, and
+        with text columns alone, multiple correspondence analysis. The short form is a text with commas. A mapping lists
+        the levels of each column, or None for all levels. If "other" is among them, rows with any other level count
+        there. The new columns come last, unless `columns` names the text columns.
     seed : int, default=0
-        Seed of everything random.
+        The seed of all random numbers.
     fraction : float, default=1.0
-        The share of the clients present that each round of the algorithm goes to.
+        The share of the clients present to which each round of the algorithm goes.
     reconstruction_error : bool, default=False
         Whether to measure the reconstruction error on the clients at the end.
     monitor : bool, default=False
-        Whether the clients count, at the end, how many of their rows lie how far from the components, so that
-        `analysis.Monitor` has limits from all their rows. Nodes serve it only if their `allow` names "monitor".
+        Whether clients count the distances of their rows from the components at the end, so that `analysis.Monitor` can
+        take its limits from all rows. Nodes serve it only if their `allow` names "monitor".
     standard_errors : bool, default=False
-        Whether to end with a message from which loadings and variances have standard errors: see
-        `stages.standard_errors`. Nodes serve it only if their `allow` names "standard_errors".
+        Whether a message at the end computes standard errors of loadings and variances: see `stages.standard_errors`.
+        Nodes serve it only if their `allow` names "standard_errors".
     min_nodes : int, default=1
-        Clients that must be present in every round.
+        The least number of clients in every round.
     mask : MaskedSums or None, default=None
-        How the clients' answers are masked, so that the server learns nothing but their sums; None for plain answers.
-        In short: True, or a string such as "masks(neighbours=20)".
+        How to mask the clients' answers, so that the server learns only their sums, or None for plain answers. The
+        short form is True, or a string such as "masks(neighbours=20)".
     dp : DP or None, default=None
-        The privacy budget. Clients then clip their rows and add noise: each in full, or in shares under `mask`. For
-        algorithms whose answers no row can change by more than a bound. In short: a string such as "dp(epsilon=1.0,
-        delta=1e-6, clip=10.0)".
+        The privacy budget. Clients then clip their rows and add noise: each client all of it, or under `mask` a share
+        of it. This requires an algorithm with a bound on the effect of a row. The short form is a string such as
+        "dp(epsilon=1.0, delta=1e-6, clip=10.0)".
     channel : Layer or None, default=None
-        What the server hears the sums of the replies through; None for an ideal one. For krylov, ssi and fed_oapm.
+        The channel over which the server receives sums of answers, or None for an ideal one. It works with krylov, ssi
+        and fed_oapm.
     wire : {"float64", "float32", "float16", "auto"}, default="float64"
-        With how many bits blocks and products travel: "float64"; "float32", for a `tol` of 1e-7 at least; "float16",
-        column by column, for one of 1e-3; or "auto", the fewest of these that go with `tol`. With `dp` or a channel it
-        is float64, and for algorithms in which rounding would build up in what clients keep.
+        The number format of blocks and products on the network. "float32" needs a `tol` of at least 1e-7, and
+        "float16", which scales each column, of at least 1e-3. "auto" chooses the smallest format for `tol`. It is
+        float64 with `dp`, with a channel, and for algorithms whose clients would accumulate rounding errors.
     explain : tuple of str, default=()
-        Columns that are no features, of which the run tells how much of each component they explain; "site" for the
-        site that a row is from, which runs without masks tell anyway. In short: a text with commas between them. A
-        level of a column of words is named sex=M. Nodes serve only the columns that their `covariates` name.
+        Columns that are no features. The run computes how much of each component they explain. "site" stands for the
+        site of a row, whose share runs without masks report anyway. The short form is a text with commas. A level of a
+        text column is written as sex=M. Nodes serve only columns that their `covariates` name.
     adjust : tuple of str, default=()
-        Columns that are no features, such as age, whose influence is removed from all features before the PCA, by least
-        squares over the rows of all clients; "site" to remove each site's own means. Named as in `explain`.
+        Columns that are no features, such as age. Their effect on all features is removed before the PCA, by least
+        squares over the rows of all clients. "site" removes each site's own means. Columns are named as in `explain`.
     harmonize : {"combat"} or None, default=None
-        "combat": location and scale of each column become those of all sites together, by ComBat, before the PCA; None
-        to leave them.
+        "combat" gives each column the same location and scale at all sites before the PCA, by ComBat.
     keep : tuple of str, default=()
-        Columns that are no features, such as age, whose influence `harmonize` keeps although they differ between sites.
-        Named as in `explain`.
+        Columns that are no features, such as age, whose effect `harmonize` keeps although they differ between sites.
+        Columns are named as in `explain`.
     max_share : float or None, default=None
-        The most that one client may count of all squares, and of all rows, as 0.1 or "10%": its statistics are scaled
-        down to that; None for no such limit. At least one over the number of clients. The status says whether it bounds
-        how far one client turns the components. Needs the answers of single clients.
+        The largest share of all squares, and of all rows, that one client may count, for example 0.1 or "10%". The
+        statistics of larger clients are scaled down. It must be at least one divided by the number of clients. The
+        status says whether it bounds how far one client can turn the components. The server needs the answers of single
+        clients.
     variants : Variants or None, default=None
-        Limits for genetic variants, held against one more message about all people together: the frequency of the rarer
-        allele, and the share of people with a value. In short: a string such as "variants(maf=0.01, call=0.98,
-        ambiguous=False)".
+        Limits for genetic variants: for the frequency of the rarer allele, and for the share of people with a value.
+        One more message applies them to all people together. The short form is a string such as "variants(maf=0.01,
+        call=0.98, ambiguous=False)".
     highly_variable : HighlyVariable or None, default=None
-        How many genes to take, chosen by one more message about all cells together, as scanpy's highly_variable_genes
-        does. In short: "seurat(2000)" or "cell_ranger(2000)". For logarithms of counts: see `cells`.
+        How many genes to use. One more message about all cells together chooses them, as scanpy's highly_variable_genes
+        does. The short form is "seurat(2000)" or "cell_ranger(2000)". The entries must be logarithms of counts: see
+        `cells`.
     partitioned_by : {"rows", "columns"}, default="rows"
-        "rows": clients hold the same columns of different people; or "columns": different columns of the same people,
-        each centered and scaled by its own client, whose loadings stay there, while everybody sees the scores; for
-        algorithms that need nothing but products, at nodes whose rules allow it.
+        "rows" means that clients hold the same columns of different people, and "columns" that they hold different
+        columns of the same people. In the second case, each client centers and scales its own columns, its loadings
+        stay there, and everybody sees the scores. It requires an algorithm that needs only products, and nodes whose
+        rules allow it.
 
     Raises
     ------
     ConfigError
-        If a value is not valid, or does not go with the others.
+        If a value is not valid, or does not work together with the others.
 
     Examples
     --------
@@ -185,7 +188,7 @@ class PCAConfig:
         fraction = checks.share(self.fraction)
         checks.proportion("The fraction of clients", fraction)
         checks.integer("min_nodes", self.min_nodes, least=1)
-        # numpy's numbers become Python's, as files can have them
+        # numpy's numbers become Python's, which files can store.
         plain: dict[str, Any] = {"seed": int(self.seed), "fraction": float(fraction)}
         if self.max_share is not None:
             checks.proportion("max_share", share := checks.share(self.max_share))
@@ -258,11 +261,11 @@ class PCAConfig:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options that are on, by name: fields with values other than their defaults that must fit together."""
+        """The options that differ from their defaults and must work together, by name."""
         on = {name: value for name in _OPTIONS if (value := getattr(self, name)) != _FIELDS[name]}
-        if isinstance(self.n_components, int):  # A number goes with everything.
+        if isinstance(self.n_components, int):  # a number works with every other option
             on.pop("n_components", None)
-        if self.wire == "auto":  # takes what goes with the rest
+        if self.wire == "auto":  # "auto" works with every other option
             del on["wire"]
         if isinstance(self.n_components, str):
             on[self.n_components] = True
@@ -270,7 +273,7 @@ class PCAConfig:
 
     @cached_property
     def coding(self) -> Coding:
-        """How text columns become columns of numbers, if there are `categorical` columns."""
+        """How text columns become numeric columns, if there are `categorical` columns."""
         assert self.categorical is not None
         return Coding(self.categorical)
 
@@ -315,7 +318,9 @@ class PCAConfig:
 
     @property
     def begins(self) -> int | float:
-        """The number of components, or the fraction, to begin with. It is one if the run finds the number itself."""
+        """The number of components, or the fraction, with which the run begins. It is 1 if the run finds
+        the number itself.
+        """
         if isinstance(self.n_components, str):
             return 1
         return self.n_components
@@ -342,7 +347,7 @@ class PCAConfig:
         """Whether the mean is subtracted, as requested or by the algorithm's default."""
         if self.adjust:
             return True
-        if self.center is None:  # Deviations are from the mean, so scaled columns are centered.
+        if self.center is None:  # scaled columns are centered, because deviations are from the mean
             return self.algorithm.centers or self.scale is not None or self.categorical is not None
         return bool(self.center)
 
@@ -397,13 +402,13 @@ _CLASSES: Final = {
 }
 _FIELDS: Final = {f.name: f.default for f in fields(PCAConfig)}
 _CHOICES: Final = {name: setting.choices for name, setting in SETTINGS.items() if setting.choices}
-# these go with everything, or are looked at by themselves
+# These work with every option, or are checked by themselves.
 _BY_THEMSELVES: Final = ("algorithm", "center", "seed", "min_nodes")
 _OPTIONS: Final = tuple(name for name in _FIELDS if name not in _BY_THEMSELVES)
 
 
 class PCAConfigOptions(TypedDict, total=False):
-    """A configuration in short, beside its algorithm: see `PCAConfig`. Settings may be strings."""
+    """The keywords of a configuration in its short form, without the algorithm: see `PCAConfig`."""
 
     n_components: int | float | str
     center: bool | None
@@ -430,7 +435,7 @@ class PCAConfigOptions(TypedDict, total=False):
 
 
 class SimulationOptions(PCAConfigOptions, total=False):
-    """The same, with the options of a simulation in process. The last four go to the algorithm."""
+    """The keywords of a simulation in process. tol, min_rounds, max_rounds and patience go to the algorithm."""
 
     min_nodes: int
     fraction: float | Callable[[int], Iterable[int]]

@@ -19,15 +19,15 @@ from flower_pca.base.checkpoint import Checkpoint
 from flower_pca.base.history import History, Round
 from flower_pca.base.linalg import Array
 from flower_pca.core.model import Result
+from flower_pca.core.position import Position
 from flower_pca.core.roll import Roll
 from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Sum
-from flower_pca.core.standing import Standing
 
 
 class Transport(Protocol):
     """How messages travel: `present` and `ask`. The other methods are for checkpoints."""
 
-    kind: ClassVar[str]  # what its checkpoints are called
+    kind: ClassVar[str]  # the name of its checkpoints
 
     def present(self) -> Iterable[int]:
         """Return the clients that can be reached now, in the order of their keys."""
@@ -50,7 +50,7 @@ class Driven(Protocol):
         """The stage that the run is named after."""
 
     @property
-    def standing(self) -> Standing:
+    def position(self) -> Position:
         """The current stage and its state."""
 
     @property
@@ -112,9 +112,9 @@ class WrappedRun(Driven):
         return self.within.algorithm
 
     @property
-    def standing(self) -> Standing:
+    def position(self) -> Position:
         """The current stage and its state."""
-        return self.within.standing
+        return self.within.position
 
     @property
     def roll(self) -> Roll:
@@ -159,7 +159,7 @@ class ContinuedRun(WrappedRun):
     def __init__(self, first: Driven) -> None:
         self._first = first
         self._run: Driven | None = None
-        # the first message; of a run that goes on from a checkpoint it is in another run's history
+        # The history of the first message, for a run that continues from a checkpoint
         self._earlier: History | None = None
 
     @abstractmethod
@@ -207,7 +207,7 @@ class ContinuedRun(WrappedRun):
 
 
 class Watcher:
-    """Is called as a run goes on. Each kind of watcher overrides the calls that it needs."""
+    """The base class of objects that are called as a run proceeds. Subclasses override the calls that they need."""
 
     def before_keeping(self, run: Driven) -> None:
         """Act on a message before its checkpoint is written. After a restart, the call may come again."""
@@ -218,7 +218,7 @@ class Watcher:
 
 @dataclass(frozen=True)
 class OnRound(Watcher):
-    """Calls a function, if there is one, with the run after every message."""
+    """A watcher that calls a function, if there is one, with the run after every message."""
 
     function: Callable[[Any], None] | None
 
@@ -294,7 +294,7 @@ def _drive_with_checkpoint(
     trail, checkpoint = files.Trail(path), Checkpoint(path, transport.kind)
     if (found := checkpoint.read()) is not None:
         header, arrays = found
-        state = run.standing.state
+        state = run.position.state
         with files.refuse_others(path, transport.kind):
             if isinstance(state, files.Recorder):
                 arrays |= trail.read(header, state.keep)
@@ -303,15 +303,15 @@ def _drive_with_checkpoint(
     for _ in rounds(run, transport, step):
         for watcher in watchers:
             watcher.before_keeping(run)
-        # before the checkpoint, which speaks of them
-        steps = trail.add(run.standing.state)
+        # The steps come first, because the checkpoint refers to them.
+        steps = trail.add(run.position.state)
         header, arrays = run.checkpoint(steps=False)
         own, beside = transport.keep()
-        # Lines of older steps make room for new ones, so their checkpoint has to be as new as they are.
+        # New steps overwrite old ones, so the checkpoint must be as new as the steps.
         checkpoint.write({**header, **own, **steps}, {**arrays, **beside}, sync=bool(steps))
         for watcher in watchers:
             watcher.after_message(run)
-    # before the steps, without which a checkpoint that was left behind could not be gone on from
+    # The checkpoint goes first, because it would be useless without the steps.
     checkpoint.remove()
     trail.remove()
     return run.result()

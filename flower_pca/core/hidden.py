@@ -16,7 +16,7 @@ import numpy as np
 
 from flower_pca.base.linalg import Array
 
-_UNLIKELY: Final = 1e-3  # how often a random block may have less of a direction than `overlap` says
+_UNLIKELY: Final = 1e-3  # the probability that a direction's projection is below `overlap`
 LARGER: Final = 1.001  # multiples of the last eigenvalue from which another one counts as larger
 
 
@@ -41,7 +41,7 @@ class Traces:
     left : ndarray
         Their products, divided by the last wanted eigenvalue each time, in the coordinates of the block.
     least : float
-        The share that every direction had of them at first.
+        A bound that the projection of every direction onto the columns exceeded at first.
     """
 
     left: Array

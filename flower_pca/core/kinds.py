@@ -1,39 +1,36 @@
-"""Part: what an array of an answer is; what masks, rules and the audit know of an algorithm.
+"""Descriptions of arrays: `Ask` for the arrays of a message, `Part` and `Kind` for the arrays of an answer.
 
-A stage says it once, in `Stage.parts(arrays, d)`: for a message with these arrays, and rows of d
-columns, what an answer holds, by name. It needs the message only, so server and client work out the
-same:
+`Part` says what an array of an answer is, for everything that uses answers: masks, rules and the audit.
+A stage defines its answer once, in `Stage.parts(arrays, d)`: the arrays by name, for this message and
+rows with d columns. It depends on the message only, so server and client get the same result:
 
-- the server refuses an answer of other names or shapes (`core.replies`), and takes the bounds of
-  fixed point from the kinds (`Stage.bounds`);
-- masks cover as many numbers as the shapes have, so under masks no side may be open;
-- a node holds back what is its own (`clients.base`), and counts the numbers that leave it
-  (`clients.storage`);
-- the audit reads an answer as what its kind says (`audit.view`).
+- the server refuses an answer with other names or shapes (`core.replies`), and takes the bounds for fixed point from
+  the kinds (`Stage.bounds`);
+- masks cover as many numbers as the shapes have, so under masks all sides must be known;
+- a node keeps its own results back (`clients.base`), and counts the numbers that leave it (`clients.storage`);
+- the audit interprets an answer by its kinds (`audit.view`).
 
-Whatever anybody has to know of a kind stands in its row of the table below, as a property. No other
-code asks which kind it is; so a stage may bring a kind of its own.
+All properties of a kind are in its row of the table below. No other code tests for a certain kind, so a
+stage may bring a kind of its own.
 
-Ask: what an array of a message is, and what a node requires of it before it works on it.
-
-A stage says it once, in `Stage.asks`, by the names that its messages use. A node holds every
-message against the stage of its own package (`clients.policy.limits`), and refuses what that does
-not name: so no array has a name that means something by itself, and none is worked on whose size or
-range nobody has looked at.
+`Ask` says what an array of a message is, and what a node checks before it uses the array. A stage
+defines its messages once, in `Stage.asks`, by the names of the arrays. A node compares every message
+with the stage of its own package (`clients.policy.limits`), and refuses arrays that the stage does not
+name. So no name has a meaning by itself, and every array is checked for size and range.
 
     BLOCK     d x p, multiplied with the rows
-    BASIS     the same, of at least one column
+    BASIS     a BLOCK with at least one column
     VECTOR    one number for each column of the rows
     MATRIX    p x q, small
-    VALUES    numbers that are not negative, and may be divided by
-    WIDTH     how many columns the node shall make of its own
-    COLUMNS   how many columns the rows of the run have
+    VALUES    numbers that are not negative, and by which the node may divide
+    WIDTH     the number of columns that the node makes
+    COLUMNS   the number of columns of the rows of the run
     STEPS     how often the node repeats its work
-    ROUNDS    the same, once at least
-    SEED      of random numbers that both sides make
+    ROUNDS    STEPS, but at least one
+    SEED      the seed of random numbers that both sides make
     FLAG      true or false
     number    any other number, in a range
-    index     a whole number: which step, which attempt, which row of a table
+    index     a whole number: a step, an attempt, or a row of a table
 """
 
 from __future__ import annotations
@@ -49,18 +46,17 @@ import numpy as np
 from flower_pca.base.errors import DataError, ProtocolError
 from flower_pca.base.linalg import Array
 
-MOST_STEPS: Final = 10_000  # products in a message at most, whatever loops it asks for
-# The smallest number that may be divided by. Zero itself stands for none.
+MOST_STEPS: Final = 10_000  # the most products for a message, whatever loops it asks for
+# The smallest divisor. Zero stands for "none".
 SMALLEST: Final = 1e-150
 _SHAPES: Final = ("one number", "a vector", "a matrix")
-_SHOWN: Final = 50  # characters of a number that is refused
+_SHOWN: Final = 50  # the most characters of a refused number in an error
 
 
 class Message(dict[str, Array]):
-    """The arrays of a message at a node: one that is needed and is not there is a refusal, by name.
+    """The arrays of a message at a node. Reading an array that is missing is refused with an error that names it.
 
-    Which ones a message needs hangs on what else is in it; so no list says it, but the stage that
-    reads them.
+    Which arrays a message needs depends on its other arrays, so the stage that reads them decides.
     """
 
     def __missing__(self, name: str) -> Array:
@@ -69,36 +65,36 @@ class Message(dict[str, Array]):
 
 @dataclass(frozen=True)
 class Ask:
-    """What an array of a message is.
+    """A description of an array of a message.
 
     Attributes
     ----------
     dimensions : int
-        How many it has.
+        The number of dimensions.
     least : float
-        Of its entries, the least.
+        The least allowed entry.
     most : float
-        And the largest.
+        The largest allowed entry.
     whole : bool
-        Whether they are whole numbers.
+        Whether entries are whole numbers.
     divides : bool
-        Whether they may be divided by: they are 0, or not next to 0, and never negative.
+        Whether entries are divisors: never negative, and either 0 or not close to 0.
     by_column : bool
-        Whether its first side is as long as the rows have columns.
+        Whether the first side has the number of columns of the rows.
     filled : bool
-        Whether it has columns.
+        Whether there must be at least one column.
     makes_columns : bool
-        Whether it says how many columns the node shall make of its own.
+        Whether the number says how many columns the node makes.
     of_rows : bool
-        Of these, whether there are never more than the node has rows.
+        Whether the node makes at most as many columns as it has rows.
     own : bool
-        Of these, whether they are own components, which take more memory.
+        Whether these columns are local components, which take more memory.
     counts_columns : bool
-        Whether it says how many columns the rows of the run have.
+        Whether the number says how many columns the rows of the run have.
     repeats : bool
-        Whether it says how often the node repeats its work.
+        Whether the number says how often the node repeats its work.
     each : bool
-        Whether single clients may be asked for another number than all others.
+        Whether single clients may get other numbers than the rest.
     """
 
     dimensions: int = 0
@@ -119,16 +115,16 @@ class Ask:
         """Return the rule that an array of a message breaks, and what the array is, or None."""
         if a.ndim != self.dimensions:
             return _SHAPES[self.dimensions], f"shape {a.shape}"
-        # a product of whole numbers would wrap
+        # Products of whole numbers could overflow.
         if self.by_column and a.dtype.kind != "f":
             return "floating-point numbers", f"{a.dtype}"
         if self.filled and not a.shape[-1]:
             return "of at least one column", f"shape {a.shape}"
-        if a.ndim and a.dtype.kind == "b":  # numpy adds booleans up in a way of its own.
+        if a.ndim and a.dtype.kind == "b":  # numpy adds booleans differently.
             return "numbers", "true and false"
         if self.divides and not ((a == 0.0) | (a >= SMALLEST)).all():
             return f"0 or at least {SMALLEST:g}", f"{a}"[:_SHOWN]
-        # NaN ends here too, even where any number would do: no comparison with it holds
+        # This refuses NaN as well, because no comparison with NaN holds.
         if a.size and not self.least <= float(a.min()) <= float(a.max()) <= self.most:
             rule = f"at least {self.least:g}" if math.isinf(self.most) else f"from {self.least} to {self.most}"
             return rule, f"{a}"[:_SHOWN]
@@ -149,12 +145,12 @@ MATRIX: Final = Ask(dimensions=2)
 VALUES: Final = Ask(dimensions=1, divides=True)
 WIDTH: Final = Ask(least=0, whole=True, makes_columns=True)
 COLUMNS: Final = Ask(least=0, most=2**53, whole=True, counts_columns=True)
-# MOST_STEPS at most, of a whole message
+# a whole message has at most MOST_STEPS
 STEPS: Final = Ask(least=0, whole=True, repeats=True)
 ROUNDS: Final = replace(STEPS, least=1)
 SEED: Final = Ask(least=0, most=2**64 - 1, whole=True)
 FLAG: Final = Ask(least=0, most=1, whole=True)
-OWN_WIDTH: Final = replace(WIDTH, own=True)  # The width of a node's own components.
+OWN_WIDTH: Final = replace(WIDTH, own=True)  # the number of a node's local components
 # The width of arrays that have at most as many columns as there are rows.
 ROW_WIDTH: Final = replace(WIDTH, of_rows=True)
 POSITIVE: Final = Ask(divides=True)  # a number that is divided by, or 0 for none
@@ -172,27 +168,27 @@ def index(most: int, *, least: int = 0) -> Ask:
 
 Shape: TypeAlias = tuple[int | None, ...]
 
-_LARGEST: Final = 1e140  # beyond which sums of squares overflow
+_LARGEST: Final = 1e140  # the largest entry, because sums of squares of larger ones overflow
 _ORDINARY: Final = 1e270  # No entry is near the limit if the sum of squares is below this.
 _MOST_ROWS: Final = 10**12
 
 
 @dataclass(frozen=True)
 class Reach:
-    """How large an answer can be, by what a client has said of its rows and by the columns it is made with.
+    """What bounds the size of an answer: the rows of a client, and the columns with which the answer is made.
 
     Attributes
     ----------
     n : int
-        Its rows, or how many it may have.
+        The number of rows, or the largest possible number.
     least : int
-        Rows that it has at least.
+        The smallest possible number of rows.
     squares : float
-        t, the sum of squares of its rows in the frame.
+        t, the sum of squares of the rows in the frame.
     d : int
         The columns of the rows.
     lengths : callable
-        |z| of every column z that the part is made with: see `Part.of`.
+        Returns |z| of every column z with which the part is made: see `Part.of`.
     """
 
     n: int
@@ -202,12 +198,12 @@ class Reach:
     lengths: Callable[[], Array | float]
 
 
-Size: TypeAlias = Callable[[Array], Array]  # From an array to the size that is held against a bound.
+Size: TypeAlias = Callable[[Array], Array]  # from an array to the size that is compared with a bound
 Bound: TypeAlias = Callable[[Reach], Array | float]
 
 
 def _lengths(a: Array) -> Array:
-    # no entry is so large that its square overflows
+    # No entry is so large that its square overflows.
     return np.asarray(np.sqrt(np.einsum("ij,ij->j", a, a)))
 
 
@@ -237,34 +233,34 @@ class Kind:
     Attributes
     ----------
     name : str
-        What it is called.
+        Its name.
     tells : str
-        What the answers of a node bring out by it, in words for its operator.
+        What it reveals about the rows of a node, in words for the node's operator.
     size : Size
-        What of an array of this kind is held against a bound: a number, or one for each column.
+        Returns the size that is compared with the bound: one number, or one for each column.
     bound : Bound or None
-        What that is at most, by Cauchy and Schwarz, for a client that has said so much of its rows; None where only the
-        stage itself can say so: see `Stage.bounds`.
+        Returns an upper bound of the size by Cauchy-Schwarz, from what a client has sent about its rows, or None if
+        only the stage knows a bound: see `Stage.bounds`.
     counts_rows : bool
-        Whether it is the number of rows, as in the opening; under noise it is 1, and counts clients.
+        Whether it is the number of rows, as in the opening. Under noise it is 1, and counts clients.
     whole : bool
-        Whether its entries are whole numbers, which stay exact under masks, and none of floating point.
+        Whether its entries are whole numbers, which stay exact under masks.
     by_column : bool
-        Whether it has one number for each column of the rows, so that its length says how many there are.
+        Whether it has one number for each column of the rows, so that its length shows the number of columns.
     product : bool
         Whether it is a product with C_i, whose size under masks follows from the opening.
     own_block : bool
-        Whether the columns that it is made with are of the client's choosing, and of length one.
+        Whether the client chooses the columns with which it is made, which have length one.
     within_trace : bool
-        Whether its entries are at most trace(C), of whatever client, where blocks are orthonormal.
+        Whether its entries are at most trace(C) for every client if blocks are orthonormal.
     single : bool
-        Whether it makes sense by itself only, and no sum of it does.
+        Whether sums of it are meaningless.
     square : bool
         Whether it is as large as C_i.
     rounded : bool
-        Whether it is made of products, and may have fewer bits: see `layers.precision`.
+        Whether it consists of products, and may have fewer bits: see `layers.precision`.
     reading : AttackReading or None
-        How it brings out C_i times a block; None if it does not, by a formula.
+        How an observer can compute C_i times a block from it, or None if there is no formula.
     """
 
     name: str
@@ -306,9 +302,9 @@ class Kind:
 
 
 _TABLE: Final = {
-    # How many rows there are, above 0, always named n.
+    # The number of rows, above 0, always named n
     "ROWS": Kind("rows", "how many rows it has", counts_rows=True, whole=True),
-    # How many there are of something else: entries, outliers, clients.
+    # The number of something else: entries, outliers, clients
     "COUNT": Kind(
         "count",
         "counts of clients, or of entries of some size",
@@ -316,7 +312,7 @@ _TABLE: Final = {
         bound=lambda reach: max(1.0, float(reach.n) * reach.d),
         whole=True,
     ),
-    # How many rows lie how far from the components of the message, in bins.
+    # A histogram of the distances of rows from the components of the message
     "DISTANCES": Kind(
         "distances",
         "how many of its rows lie how far from a basis of the server's",
@@ -324,29 +320,29 @@ _TABLE: Final = {
         bound=lambda reach: float(reach.n),
         whole=True,
     ),
-    # A single figure: a weight, a step, an objective.
+    # A single figure: a weight, a step, an objective
     "NUMBER": Kind("number", "single figures, as a weight or a step", bound=None),
-    # A sum of squares of the rows, or of what is left of them.
+    # A sum of squares of the rows, or of their residuals
     "SQUARES": Kind(
         "squares",
         "how much of its rows lies outside a basis of the server's, as one sum of squares",
         bound=_squares,
         within_trace=True,
     ),
-    # Squares of the rows, or of their coordinates in a basis, over the number of rows; maybe weighted.
+    # Mean squares of the rows, or of their coordinates in a basis, maybe weighted
     "MEAN_SQUARES": Kind(
         "mean squares", "a mean of squares of its rows, or of what a basis leaves of them", bound=_squares
     ),
-    # One number for each column of the rows: sums, and sums of squares. The opening, which has means
-    # and squared deviations, is held against its own squares.
+    # One number for each column of the rows: sums, and sums of squares. The means and squared deviations of the
+    # opening are compared with its own squares.
     "COLUMNS": Kind(
         "columns", "of each column the mean and the sum of squared deviations", bound=_of_columns, by_column=True
     ),
-    # The largest |x| of each column: an entry of a row, which no other figure says anything of.
+    # The largest |x| of each column, which is an entry of a row
     "PEAKS": Kind("peaks", "one true entry of each column", bound=_of_columns, by_column=True, single=True),
-    # Count, sums and squares of clipped rows in one vector.
+    # The count, sums and squares of clipped rows in one vector
     "MOMENTS": Kind("moments", "the count, sums and squares of clipped rows"),
-    # C_i Z, with Z the array that the part names as the one that it is made with.
+    # C_i Z, where the part names Z in `Part.of`
     "PRODUCT": Kind(
         "product",
         "C Z for any block Z of the server's",
@@ -357,7 +353,7 @@ _TABLE: Final = {
         rounded=True,
         reading=AttackReading.PRODUCT,
     ),
-    # The same of rows centered at the client's own mean, which is sent beside it as n and mean.
+    # C_i Z of rows that are centered at the client's own mean, which the answer contains as n and mean
     "LOCAL_PRODUCT": Kind(
         "local product",
         "C Z for any block Z of the server's, about its own mean",
@@ -365,7 +361,7 @@ _TABLE: Final = {
         rounded=True,
         reading=AttackReading.CENTRED,
     ),
-    # A block that the client has chosen, and multiplied: its columns are of length one.
+    # A block that the client has chosen and multiplied, with columns of length one
     "BLOCK": Kind(
         "block",
         "a basis near its own leading eigenvectors",
@@ -374,7 +370,7 @@ _TABLE: Final = {
         single=True,
         rounded=True,
     ),
-    # C_i times a block that the client has chosen, and keeps.
+    # C_i times a block that the client has chosen and does not send
     "IMAGE": Kind(
         "image",
         "C times a basis near its own leading eigenvectors",
@@ -385,7 +381,7 @@ _TABLE: Final = {
         within_trace=True,
         rounded=True,
     ),
-    # C_i itself, packed as covariance does.
+    # C_i itself, packed as in `algorithms.covariance`
     "GRAM": Kind(
         "gram",
         "all of C at once",
@@ -395,11 +391,11 @@ _TABLE: Final = {
         rounded=True,
         reading=AttackReading.WHOLE,
     ),
-    # Leading eigenvectors of C_i, orthonormal as one_shot sees to.
+    # The leading eigenvectors of C_i. `algorithms.one_shot` checks that they are orthonormal.
     "EIGENVECTORS": Kind(
         "eigenvectors", "the leading eigenvectors of C", single=True, rounded=True, reading=AttackReading.EIGENVECTORS
     ),
-    # Their eigenvalues, over the number of rows.
+    # Their eigenvalues, divided by the number of rows
     "EIGENVALUES": Kind(
         "eigenvalues",
         "the leading eigenvalues of C",
@@ -407,7 +403,7 @@ _TABLE: Final = {
         bound=lambda reach: reach.squares / reach.least,
         single=True,
     ),
-    # The triangular factor R of X_i Z, for a block Z of the message.
+    # The triangular factor R of X_i Z, for a block Z of the message
     "FACTOR": Kind(
         "factor",
         "Z'CZ for any block Z of the server's",
@@ -417,8 +413,7 @@ _TABLE: Final = {
         rounded=True,
         reading=AttackReading.FACTOR,
     ),
-    # X_i'Q T, with Q the orthonormal factor that belongs to R, and T the message's part for this
-    # client.
+    # X_i'Q T, with the orthonormal factor Q that belongs to R, and T the message's part for this client
     "LIFTED": Kind(
         "lifted",
         "C on all directions of such a Z",
@@ -428,13 +423,14 @@ _TABLE: Final = {
         rounded=True,
         reading=AttackReading.LIFTED,
     ),
-    # d x p, of which the server makes the next basis; no product with C_i, but as large as one of them.
+    # A d x p matrix from which the server makes the next basis. It is not a product with C_i, but of the same
+    # size.
     "ESTIMATE": Kind(
         "estimate", "a d x p matrix made of C or of its rows, step by step", bound=None, within_trace=True, rounded=True
     ),
-    # p x p, second moments of coordinates in the basis.
+    # Second moments of coordinates in the basis, p x p
     "SCORES": Kind("scores", "second moments of its rows' coordinates in a basis of the server's", bound=None),
-    # A client's own components, beside those that all share.
+    # A client's local components
     "COMPONENTS": Kind(
         "components",
         "its own components, or the answers in their space",
@@ -456,16 +452,15 @@ class Part:
     Attributes
     ----------
     shape : Shape
-        Its sides; None for one that only the client knows, and for d where that is not known yet.
+        The sides. A side is None if only the client knows it, or if it is d and d is not known yet.
     kind : Kind
-        What quantity it is.
+        The kind of quantity.
     of : str
-        The array that it is made with: of the message; or of the answer, where the client has chosen it. Left out, the
-        first of the message that has its shape.
+        The name of the array with which it is made, in the message, or in the answer if the client has chosen it. By
+        default, the first array of the message with this shape.
     own : bool
-        Whether it shows a node's own results, beside those that all share. A node that does not agree to that sends
-        zeros; where a side is open, a matrix without columns. A masked sum may have own parts of a shape that is known,
-        since nobody sees them alone.
+        Whether it shows a node's local results. A node that does not agree sends zeros, or a matrix without columns if
+        a side is open. A masked sum may contain such parts if their shape is known, because nobody sees them alone.
     """
 
     shape: Shape = ()
@@ -496,12 +491,12 @@ def fault(arrays: Mapping[str, Array], parts: Mapping[str, Part]) -> tuple[str, 
     for name, part in parts.items():
         a = arrays[name]
         fits = a.shape == part.shape or _fits(a.shape, part.shape)
-        # floats of 80 bits are of some nodes' machines, and LAPACK does not know them
+        # Some machines have floats of 80 bits, which LAPACK does not support.
         if not fits or a.dtype.kind not in "fiu" or a.dtype.itemsize > 8:
             rule = f"a real array of shape {tuple('any' if s is None else s for s in part.shape)}"
             return name, rule, f"shape {a.shape} and dtype {a.dtype}"
-        # The sum of squares says at once that all is well, without memory: NaN is not below, and
-        # vdot warns of nothing.
+        # The sum of squares usually shows at once that all entries are fine, without memory. It is not below
+        # the limit if an entry is NaN, and vdot emits no warnings.
         if a.ndim and a.dtype == np.float64 and a.flags.forc and np.vdot(flat := a.ravel("K"), flat) < _ORDINARY:
             continue
         # The largest entry may also be NaN.

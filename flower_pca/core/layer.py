@@ -1,19 +1,18 @@
 """Layer: an addition to a run's messages and answers, with its server and client halves in one class.
 
-A run lists the layers that are on. One that is off is in no list: its code is not entered, and a
-client does not import it. A message names the layers that it was made under, and brings what each
-of them says to the clients beside the arrays of the stage, under the layer's name:
-`Broadcast.layers`. Four hooks carry it:
+A run lists its layers. The code of a layer that is not listed is never run, and clients do not import
+it. A message contains the arrays of its layers beside those of the stage, under the layers' names:
+`Broadcast.layers`. A layer has four hooks:
 
-| hook | where  | when                                    | gives                                             |
-| ---- | ------ | --------------------------------------- | ------------------------------------------------- |
-| ask  | server | the stage has said what to send         | the message, with what the layer says beside it   |
-| read | client | before the stage's half                 | the work as that half is to see it                |
-| seal | client | after it                                | the answer as it may leave the client             |
-| open | server | answers have been checked               | the answer, or at the end the sum, as it was heard |
+| hook | where  | when                               | returns                                               |
+| ---- | ------ | ---------------------------------- | ----------------------------------------------------- |
+| ask  | server | after the stage has made a message | the message, with the layer's arrays                  |
+| read | client | before the stage's client half     | the work as the client half should see it             |
+| seal | client | after the client half              | the answer as it may leave the client                 |
+| open | server | after answers were checked         | the answer, or at the end the sum, as the server uses it |
 
-What is said of a run as a whole (why it ended, what it has cost) passes through its layers too; by
-default a layer has nothing to say. Masks are no layer: they are a run around a run.
+The layers also add to the status and the result of a run. By default they add nothing. Masks are no
+layer: they are a run around a run.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.model import Model, Result
 from flower_pca.core.stage import Arrays, Broadcast, Stage
 
-# what layers say to the clients, by the layer's name
+# The arrays of layers in a message, by the layer's name
 Sayings: TypeAlias = Mapping[str, Arrays]
 
 
 class Who(NamedTuple):
-    """A client as a message names it: its position, or its partition-id if not negative, and its site's name."""
+    """A client in a message: its position, or its partition-id if that is not negative, and the name of its site."""
 
     position: int = -1
     name: str = ""
@@ -52,23 +51,23 @@ class Work:
     stage : type
         The stage that asks.
     arrays : Arrays
-        What it asks.
+        The arrays of the message.
     data
         The client's rows, in the message's frame.
     memory : Arrays
         What the client has kept for the stage.
     who : Who
-        The client, where a message has numbers for each.
+        The client, if the message has different numbers for different clients.
     bits : Bits
-        Where the client's noise comes from.
+        The source of the client's noise.
     summed : int
-        Nobody sees the answer but in a sum of at least so many.
+        The least number of answers in the only sum that anybody sees.
     masked : bool
-        Whether masks are laid over the answer.
+        Whether the answer will be masked.
     trusts : bool
-        Whether others of the sum are counted on, where all share what hides a row.
+        Whether the client relies on the noise of other clients in the sum.
     keeps : Arrays
-        What layers keep beside the stage's memory.
+        What layers keep in addition to the stage's memory.
     """
 
     stage: type[Stage[Any]]
@@ -86,23 +85,23 @@ class Work:
 
 
 class Layer:
-    """A layer. Subclasses are frozen dataclasses of settings, and override the methods that they need.
+    """The base class of layers. Subclasses are frozen dataclasses of settings, and override the methods that they need.
 
     Attributes
     ----------
     name : str
-        What messages call it by; its arrays are called so in records, with a dot behind.
+        The name in messages. In records, the names of its arrays begin with this name and a dot.
     binding : bool
-        Whether the run may ask no more often than was settled before it began.
+        Whether the number of messages is fixed before the run begins.
     by_row : bool
-        Whether its client half needs the rows themselves, where a client answers from fixed statistics.
+        Whether its client half needs rows, even if a client answers from fixed statistics.
     """
 
     name: ClassVar[str]
     binding: ClassVar[bool] = False
     by_row: ClassVar[bool] = False
 
-    # The four hooks.
+    # The four hooks
 
     def ask(self, message: Broadcast, model: Model, *, opening: bool) -> Broadcast:
         """Return the message as it is sent."""
@@ -126,11 +125,11 @@ class Layer:
         """Return the answer of this client as it enters a sum."""
         return arrays
 
-    # What is said of the run.
+    # Additions to the status and the result of a run
 
     @property
     def mark(self) -> str:
-        """Return what a checkpoint and the run that continues from it must share, or "" if nothing."""
+        """A text that a checkpoint and the run that continues from it must share, or "" if there is none."""
         return ""
 
     def deviation_of_one(self, *, opening: bool) -> float:
@@ -142,11 +141,11 @@ class Layer:
         return self
 
     def inform(self, state: Any) -> Any:
-        """Return the state of a stage that has to know of the layer."""
+        """Return the state of a stage that has to know about the layer."""
         return state
 
     def write_off(self, stage: str, algorithm: Algorithm[Any], why: str) -> tuple[Self, Algorithm[Any]]:
-        """Return the layer and the allowed algorithm after answers to this stage that gave no sum."""
+        """Return the layer and the allowed algorithm after a sum of answers to this stage was lost."""
         return self, algorithm
 
     def reopen(self) -> None:
@@ -169,12 +168,12 @@ is_binding: Final = operator.attrgetter("binding")
 
 
 def flat(layers: Sayings) -> Arrays:
-    """Put what layers say into one table. Its keys are the layer's name, a dot, and the array's name."""
+    """Return the arrays of all layers in one table, whose keys are the layer's name, a dot, and the array's name."""
     return {f"{layer}.{name}": a for layer, arrays in layers.items() for name, a in arrays.items()}
 
 
 def split(arrays: Arrays, names: Sequence[str]) -> tuple[Arrays, dict[str, Arrays]]:
-    """Split such a table into the stage's own arrays and what these layers say."""
+    """Split such a table into the stage's own arrays and the arrays of these layers."""
     own, layers = dict(arrays), dict[str, Arrays]()
     for full in arrays:
         layer, dot, name = full.partition(".")

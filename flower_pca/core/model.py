@@ -20,23 +20,23 @@ from flower_pca.rows.covariates import Covariates
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.split import Split
 
-_ROUNDING: Final = 1e-12  # A share of the variance may be off by this much.
-_TIED: Final = 1e-12  # A gap below this share of the first eigenvalue counts as none.
-# multiples of eps times the first eigenvalue that an eigenvalue of zero may come out as
+_ROUNDING: Final = 1e-12  # the rounding error of a share of the variance
+_TIED: Final = 1e-12  # a gap below this share of the first eigenvalue counts as 0
+# An eigenvalue up to this many times eps times the first eigenvalue counts as 0.
 _NOTHING: Final = 64.0
-# How large the tangent of the angle between a Ritz vector and the eigenvector that it looks for may be. At 1 and 3
-# some of 700 runs on tied eigenvalues were wrong about the gap, at 5 none. At 10 four rounds of ssi, with three further
-# columns, could not tell a gap of 17 %.
+# The largest tangent of the angle between a Ritz vector and its eigenvector that `_next_at_most` allows for.
+# With 1 and 3, the gap was wrong in some of 700 runs on tied eigenvalues, with 5 in none. With 10, four rounds
+# of ssi with three more columns did not see a gap of 17 %.
 _ASIDE: Final = 5.0
-_ROUGH: Final = 1e-6  # Under masks, what components leave is no more exact than this share.
+_ROUGH: Final = 1e-6  # Under masks, the sum of squares outside of the components has this relative precision.
 _SAME: Final = 1e-9  # the relative difference up to which two sums are of the same rows
-# the sine up to which components are found although their eigenvalues are next to nothing
+# Up to this sine, components count as found although their eigenvalues are tiny.
 _SURE: Final = 0.1
 
 
 @dataclass(frozen=True)
 class Claim:
-    """What a client has said of its own rows: their number, and their sum of squares in the frame."""
+    """The number of rows and their sum of squares in the frame, as a client has reported them."""
 
     n: int
     squares: float
@@ -49,9 +49,10 @@ class Weights:
     Attributes
     ----------
     weights : dict
-        What each client's rows count, by client; empty where all count once.
+        The weight of each client's rows, by client. It is empty if all weights are 1.
     most : float
-        What one client can be of the trace, in norm, with what its absence does to the mean; 1 for anything.
+        A bound on the part of C that one client contributes, in norm and relative to the trace, including the effect of
+        its absence on the mean. 1 means that there is no bound.
     """
 
     weights: dict[int, float] = field(default_factory=dict)
@@ -65,22 +66,22 @@ class Weights:
 
 @dataclass(frozen=True)
 class EarlierRun:
-    """The facts that an earlier run found about its rows, by which the same rows are recognized.
+    """The figures that an earlier run has found about its rows, by which the same rows are recognized.
 
     Attributes
     ----------
     n : int
         Rows of all clients.
     mean : ndarray or None
-        Their mean, if it was subtracted; else None.
+        Their mean if it was subtracted, or None.
     scale : ndarray or None
-        What columns were divided by, or None.
+        The divisors of columns, or None.
     trace : float
         Their total sum of squares in the frame.
     values : ndarray
         Sums of squares along the components that the new run begins with.
     angle : float or None
-        The largest angle of the components that the earlier run has left, as it has told; None if it told none.
+        The largest remaining angle of the components, or None if the earlier run reported none.
     """
 
     n: int
@@ -107,107 +108,107 @@ class EarlierRun:
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """What a run was asked for, the frame and totals of the opening, and the best basis so far.
+    """The settings of a run, the frame and totals of the opening, and the best basis so far.
 
     Attributes
     ----------
     n_components : int or float
         The number of components, or the fraction of the variance that decides it.
     center, scale, seed, missing
-        As the caller gave them.
+        See `PCAConfig`.
     steps : int or None
-        Steps that a tracker shall take; None for as many as there is data for.
+        The steps of a tracker, or None for as many as there is data for.
     warm : bool
         Whether the run began with components that were known before.
     earlier : EarlierRun or None
-        What the run that found these says of its rows; None if nobody knows.
+        The figures of the run that found these components, or None if they are unknown.
     summed : bool
-        Whether the server sees sums of answers only, and no answer of a single client.
+        Whether the server sees only sums of answers, and no answer of a single client.
     public : Frame
-        What is known of the columns before the opening, which then counts in it: see `DP.ranges`.
+        What is known about the columns before the opening, in which it is used: see `DP.ranges`.
     frame : Frame
         The mean and scale of all clients together.
     n, d : int
-        Rows of all clients together; columns.
+        Rows of all clients together, and columns.
     wanted : tuple of str or None
-        The columns that the run names, in its order; None for all that clients have.
+        The columns that the run names, in its order, or None for all columns of the clients.
     shared : tuple of str
-        Columns that are divided by the root of their mean, the share of rows that are 1 there.
+        Columns that are divided by the root of their mean, which is the share of rows with a 1.
     covariates : Covariates or None
-        The columns that are no features, if there are any, before anything is known of them.
+        The columns that are no features, before anything is known about them, or None if there are none.
     explain : tuple of str
-        The covariates whose share of the components is asked for, "site" among them for the site itself.
+        The covariates whose share of the components is requested. "site" stands for the site itself.
     heading : Heading or None
-        What all clients say of their columns; None before one has.
+        The columns of the clients, or None while they are unknown.
     split : Split or None
-        How clients prepare their own columns, where these are different ones of the same people; else None.
+        How clients prepare their own columns if they hold different columns of the same people, or else None.
     clients : int
-        Clients behind the sums, where their rows may not be counted exactly; else 0.
+        The number of clients in the sums if rows may not be counted exactly, or else 0.
     trace : float
         trace(C), the total sum of squares in the frame.
     claims : dict
-        What clients have said of their rows in the opening; empty where the server sees sums, or noise.
+        What clients have reported about their rows in the opening. It is empty if the server sees only sums, or noise.
     counted : Weights or None
-        What clients' answers count, where an opening has weighed them; else None.
+        The weights of clients' answers if an opening has set them, or else None.
     answers : str
-        "fixed" if every client answers from fixed statistics of its rows, else "rows".
+        "fixed" if every client answers from fixed statistics of its rows, or else "rows".
     sizes : ndarray or None
-        Root mean squares of the columns in their own units, less the mean if it is subtracted; None under noise.
+        Root mean squares of the columns in their own units, about the mean if it is subtracted, or None under noise.
     offset : float
-        n times the squared length of the mean in the frame, where it is not subtracted; else 0.
+        n times the squared length of the mean in the frame if it is not subtracted, or else 0.
     eps : float
-        The relative precision of the coarsest client's products.
+        The relative precision of the client with the lowest precision.
     basis : ndarray or None
-        Z, d x p orthonormal, best first where `values` is known.
+        Z, orthonormal, d x p. If `values` is known, the best columns come first.
     product : ndarray or None
-        C Z, where the server knows it.
+        C Z, if the server knows it.
     covariance : ndarray or None
-        C itself, where the server knows it.
+        C itself, if the server knows it.
     values : ndarray or None
         Ritz values of Z, largest first.
     residuals : ndarray or None
         ||C z_j - theta_j z_j|| of each column.
     beside : ndarray of shape (d, 1) or None
-        A direction orthogonal to the basis, in which the next component is looked for.
+        A direction orthogonal to the basis, in which the next component is expected.
     beside_product : ndarray or None
-        C times that, where the server knows it.
+        C times this direction, if the server knows it.
     next_value : float or None
-        The Ritz value that follows the last wanted one, where one is known.
+        The Ritz value that follows the last wanted one, if it is known.
     next_residual : float
-        What C makes of that value's vector beside its multiple, and outside of the wanted components: how far the value
-        may be below the eigenvalue.
+        The residual of this Ritz value outside of the wanted components, which shows how far the value may be below the
+        eigenvalue.
     rest : float or None
-        The sum of squares outside of the wanted components, where the closing stage has measured it.
+        The sum of squares outside of the wanted components, if the closing stage has measured it.
     noise : float
-        A bound on the norm of the noise that a privacy budget has laid on the newest product; else 0.
+        A bound on the norm of the noise of a privacy budget in the newest product, or else 0.
     rounding : float
-        How far the numbers of answers are rounded, relative to themselves; 0 for all 64 bits.
+        The relative rounding error of numbers in answers, 0 for 64 bits.
     shifted : float
-        How far in norm a rounded mean can have moved C; else 0.
+        A bound on the change of C, in norm, by a rounded mean, or else 0.
     rounds : int
-        Rounds of the algorithm so far, those before a restart included.
+        Rounds of the algorithm so far, including those before a restart.
     restarts : int
-        How often the run went back to the opening because its set of clients had changed.
+        How often the run returned to the opening because its set of clients had changed.
     status : Status or None
         Why the algorithm ended.
     pooled : bool
-        Whether the components are meant to be the eigenvectors of the covariance of all rows.
+        Whether the components estimate the eigenvectors of the covariance of all rows.
     mse : float or None
-        Mean squared reconstruction error of a row, where it was evaluated.
+        The mean squared reconstruction error of a row, if it was evaluated.
     histograms : ndarray or None
-        How many rows of all clients lie how far from the components, where the run was asked to monitor.
+        Counts of the distances of all clients' rows from the components, if the run monitors.
     histograms_of : str
-        "left out" if each of these rows was held against the components without it; "rows" if it was one of those that
-        the components were fitted to.
+        "left out" if each of these rows was compared with the components without it, or "rows" if the components were
+        fitted to these rows.
     declined : str
         The first client that has declined the algorithm's alternative in the opening, and why.
     decisions : dict
-        What the run has chosen by itself, in words, by what it was chosen for.
+        The choices that the run has made by itself, in words, by their subject.
     sites : dict
-        What the opening tells of single clients, by name: see `stages.opening`; empty if the server does not see their
-        answers.
+        What the opening shows about single clients, by name: see `stages.opening`. It is empty if the server does not
+        see their answers.
     left : dict
-        What the algorithm leaves to its closing stage and to its result, by names that these agree on.
+        What the algorithm passes to its closing stage and its result, by names that these agree on.
     """
 
     n_components: int | float
@@ -266,7 +267,9 @@ class Model:
 
     @cached_property
     def k(self) -> int:
-        """The number of components wanted. For a fraction, it is the number of Ritz values needed to exceed it."""
+        """The number of wanted components. For a fraction, it is the number of Ritz values needed to
+        exceed the fraction.
+        """
         if isinstance(self.n_components, int):
             return self.n_components
         if self.values is None:
@@ -285,7 +288,7 @@ class Model:
     def again(self) -> bool:
         """Whether the rows are those of the earlier run whose components this run begins with.
 
-        This run need not test again whether its components miss a larger direction.
+        Then the run need not test again whether its components miss a larger direction.
         """
         return self.earlier is not None and self.restarts == 0 and self.earlier.is_of(self)
 
@@ -339,12 +342,13 @@ class Model:
     def _next_at_most(self) -> float:
         """An upper bound on the eigenvalues of C outside of the wanted components.
 
-        The wanted components leave a trace, which bounds it. With a Ritz value a out there, whose
-        residual is e, it is at most that of [[a, e], [e, b]], with b the rest of the trace. But a
-        trace is a sum of many eigenvalues, which may all be small, so the Ritz value counts too:
-        the eigenvalue is above it by e tan(phi), with phi the angle between the two vectors. No
-        tangent above `_ASIDE` is expected of vectors that began at random. A Ritz value below the
-        mean of all further eigenvalues is not near the largest of them.
+        The remaining trace bounds these eigenvalues. If there is a Ritz value a outside, with the
+        residual e, the largest eigenvalue is at most that of [[a, e], [e, b]], where b is the rest of
+        the trace. But a trace is a sum of many eigenvalues, which may all be small. So the Ritz value
+        gives a second bound: the eigenvalue is above it by e tan(phi), with the angle phi between the
+        two vectors. For vectors that began at random, no tangent above `_ASIDE` is expected. A Ritz
+        value below the mean of all further eigenvalues is not near the largest of them, so it gives no
+        bound.
         """
         rest = self.left_out
         if self.next_value is None:
@@ -383,7 +387,7 @@ class Model:
 
     @property
     def doubts(self) -> str:
-        """Say what a small residual does not prove about the components, for a status, or return ""."""
+        """What a small residual does not prove about the components, as a clause for a status, or ""."""
         assert self.values is not None
         if self.span < self.k and not self.sure:
             none = range_of("component", range(self.span + 1, self.k + 1))
@@ -409,7 +413,7 @@ class Model:
 
     @property
     def axes(self) -> tuple[Array, Array]:
-        """Return orthonormal axes of the wanted components' span, (d, r), and the sums of squares along them.
+        """Orthonormal axes of the wanted components' span, (d, r), and the sums of squares along them.
 
         They are the components and their values, unless the components are not orthonormal.
         """
@@ -418,12 +422,12 @@ class Model:
         cross = self.left.get("cross")
         if cross is None:
             return Z, self.values[: self.k]
-        # the basis may be wider than what is wanted
+        # The basis may have more columns than are wanted.
         return linalg.span_axes(Z, cross[: self.k, : self.k])
 
     @property
     def columns(self) -> Array:
-        """The basis, which the opening has set."""
+        """The basis, which exists after the opening."""
         if self.basis is None:
             raise RuntimeError("the opening has not been held")
         return self.basis
@@ -446,7 +450,7 @@ class Result(Protocol):
 
 
 class ResultClass(Protocol):
-    """A class of results, which makes a result of what the run knows at its end."""
+    """A class of results, which makes a result from the model at the end of a run."""
 
     def of(self, model: Model, /, *, algorithm: str, history: History, config: Mapping[str, Any]) -> Result:
         """Make the result of a run from its algorithm's spec, its history and the plain configuration."""
@@ -459,7 +463,7 @@ def fraction_rank(values: Array, trace: float, fraction: float) -> int | None:
     """
     share = np.ones(len(values))
     if trace > 0:
-        # one below 0 is a zero that was rounded
+        # A negative value is a rounded zero.
         share = np.cumsum(np.maximum(values, 0.0)) / trace
     passed = np.flatnonzero(share > fraction + _ROUNDING)
     if not len(passed):

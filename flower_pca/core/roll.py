@@ -1,47 +1,47 @@
-"""Roll: a run's list of its clients, which decides who counts. It holds no arrays, messages or clock.
+"""Roll: the list of a run's clients, which decides which of them count. It holds no arrays, messages or clock.
 
-Theory of operation. A client is in one of four states, and nothing but what stands in the last
-column moves it:
+A client is in one of four states, which change only as the last column says:
 
-| state   | what it means                          | is asked by                | comes about when                  |
-| ------- | -------------------------------------- | -------------------------- | --------------------------------- |
-| unknown | no opening has asked it yet            | by openings, and to ANYONE | the run begins, or it is back     |
-| member  | its rows are in mean, scale and totals | by all messages            | an opening is complete with it    |
-| unfit   | the newest opening asked it in vain    | by the next opening        | an opening is complete without it |
-| banned  | its answer was wrong, a rule of its    | by nothing any more, until | a failure of it is a lasting one  |
-|         | own refuses, or it failed too often    | it is readmitted           |                                   |
+| state   | what it means                           | is asked by                | begins when                       |
+| ------- | --------------------------------------- | -------------------------- | --------------------------------- |
+| unknown | no opening has asked it yet             | openings and ANYONE        | the run begins, or it is back     |
+| member  | its rows are in mean, scale and totals  | all messages               | an opening is complete with it    |
+| unfit   | it did not answer the newest opening    | the next opening           | an opening is complete without it |
+| banned  | its answer was wrong, a rule of its own | nothing, until it is       | it has a lasting failure          |
+|         | refuses, or it failed too often         | readmitted                 |                                   |
 
 A message goes to one of five audiences (`Call`):
 
-| call    | goes to, of the clients present                                              |
-| ------- | ---------------------------------------------------------------------------- |
-| OPENING | all that are not banned                                                      |
-| OPENED  | those that have answered its first half, where an opening takes two messages |
-| MEMBERS | the members, each of whom must answer: the state belongs to them             |
-| ANYONE  | all that are not unfit                                                       |
-| SAMPLE  | a share of these, in turn by random orders, so that all are taken alike      |
+| call    | goes to these clients among those present                                        |
+| ------- | -------------------------------------------------------------------------------- |
+| OPENING | all that are not banned                                                          |
+| OPENED  | those that answered the first half of an opening with two messages               |
+| MEMBERS | the members, all of whom must answer, because the state belongs to them          |
+| ANYONE  | all that are not unfit                                                           |
+| SAMPLE  | a share of ANYONE, drawn from random orders so that all clients get equal turns  |
 
-Who has answered decides what the answers amount to (`Attendance`):
+The clients that answered decide how the run continues (`Attendance`):
 
-| call            | answered by                   | attendance                                                        |
-| --------------- | ----------------------------- | ----------------------------------------------------------------- |
-| OPENING, OPENED | all that were asked           | COMPLETE: they are the members                                    |
-|                 | some of them, the first time  | AGAIN: the others are awaited, and asked alone. By sums: COMPLETE |
-|                 | some of them, the second time | COMPLETE: the others are unfit                                    |
-| MEMBERS         | all members                   | COMPLETE                                                          |
-|                 | some of them, the first time  | AGAIN, likewise. By sums, or if one of them is banned: LOST       |
-|                 | some of them, the second time | LOST: the run goes back to the opening                            |
-| ANYONE, SAMPLE  | one client at least           | COMPLETE; `whole` if by all members and nobody else               |
-| any             | fewer than the least          | AGAIN; the third time in a row, an error                          |
+| call            | answered by                   | attendance                                                      |
+| --------------- | ----------------------------- | --------------------------------------------------------------- |
+| OPENING, OPENED | all that were asked           | COMPLETE: they become the members                               |
+|                 | some of them, the first time  | AGAIN: only the others are asked. By sums: COMPLETE             |
+|                 | some of them, the second time | COMPLETE: the others become unfit                               |
+| MEMBERS         | all members                   | COMPLETE                                                        |
+|                 | some of them, the first time  | AGAIN: only the others are asked. By sums, or if one
+is banned: LOST |
+|                 | some of them, the second time | LOST: the run returns to the opening                            |
+| ANYONE, SAMPLE  | at least one client           | COMPLETE, and `whole` if exactly the members answered           |
+| any             | fewer than the least number   | AGAIN, or an error the third time in a row                      |
 
-Who is there, but was not asked because the caller has chosen so, is no failure. A round that may go
-to some only is COMPLETE without them. Any other one is AGAIN, for as long as the caller asks some of
-them within three messages.
+If the caller has chosen not to ask a client, this is not a failure. A round that may leave clients out
+is COMPLETE without them. Any other round is AGAIN, as long as the caller asks some of them within three
+messages.
 
-The least are min_nodes, or all of those asked where a sample is smaller.
+The least number is min_nodes, or the size of the sample if that is smaller.
 
-A run is lost, too, when nobody that a message is for can be reached. A run without an opening asks
-everybody every time: it calls ANYONE, has no members, and is never lost.
+A run is also lost if no client that a message needs can be reached. A run without an opening asks all
+clients every time: it calls ANYONE, has no members, and is never lost.
 """
 
 from __future__ import annotations
@@ -57,17 +57,17 @@ import numpy as np
 from flower_pca.base import files, labels
 from flower_pca.base.errors import NotEnoughNodes
 
-_MOST_SILENT: Final = 3  # messages in a row without a usable answer
+_MOST_SILENT: Final = 3  # the most messages in a row without a usable answer
 _NOBODY: Final[frozenset[int]] = frozenset()
-# Rounds in a row that the same clients have answered, after which nobody else is expected. A client that misses three
-# rounds, as one that is started anew may do, costs no opening.
+# After the same clients have answered this many rounds in a row, no others are expected. So a client that
+# misses up to three rounds, for example because it restarts, causes no opening.
 _SETTLED: Final = 4
 _KEPT: Final = ("whole", "loss", "silent", "times", "why")
 _SETS: Final = ("members", "unfit", "banned", "addressees", "contributors", "others")
 
 
 class Call(enum.Enum):
-    """Whom a message is for."""
+    """The audience of a message."""
 
     OPENING = "opening"
     OPENED = "opened"
@@ -77,7 +77,7 @@ class Call(enum.Enum):
 
 
 class Attendance(enum.Enum):
-    """What the answers to a message amount to."""
+    """How a run continues after the answers to a message."""
 
     COMPLETE = "complete"
     AGAIN = "again"
@@ -86,49 +86,49 @@ class Attendance(enum.Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Roll:
-    """The list of members, unfit, banned and awaited clients, and the rules that decide between them.
+    """The members, unfit, banned and awaited clients of a run, and the rules that decide between these states.
 
     Attributes
     ----------
     opens : bool
-        Whether an opening makes members. Without it everybody is asked every time.
+        Whether an opening makes members. Without an opening, all clients are asked every time.
     min_nodes : int
-        Clients that must be present.
+        The least number of clients.
     fraction : float
         The share of the clients present that a SAMPLE goes to.
     seed : int
-        What samples are drawn from, beside the number of the message in its stage.
+        The seed of samples. They also depend on the number of the message in its stage.
     summed : bool
-        Whether answers come as sums, so that a message cannot be asked again of some clients only.
+        Whether answers come as sums, so that a message cannot be repeated for some clients only.
     everyone : bool
-        Whether it takes all clients that were ever asked, as each holds columns that no other one has.
+        Whether the run needs all clients that were ever asked, because each holds columns that no other client has.
     members, unfit, banned : frozenset of int
-        Clients in these states.
+        The clients in these states.
     addressees : frozenset of int
-        Clients that the opening under way was first sent to.
+        The clients to which the current opening was first sent.
     contributors : frozenset of int
-        Clients whose answers are in the state: those that have answered since the newest opening, which begins anew
-        with those that it counts. Without an opening, all that have answered.
+        The clients whose answers are in the state: those that answered since the newest opening, or, without an
+        opening, all that have answered.
     came : frozenset of int
-        Clients that have answered a message which others are asked once more.
+        The clients that have answered a message that is repeated for others.
     awaited : frozenset of int
-        Those others; empty where no message is half answered.
+        These others. It is empty if no message is half answered.
     whole : bool
-        Whether the newest round was one of all members, and of nobody else.
+        Whether exactly the members answered the newest round.
     others : frozenset of int
-        Clients that have answered the newest round, if they are not the members.
+        The clients that answered the newest round, if they are not the members.
     times : int
-        Rounds in a row that just these have answered.
+        How many rounds in a row exactly these clients have answered.
     heard : frozenset of int
-        Clients that have answered since the caller first left some out of a round that may go to some only.
+        The clients that have answered since the caller first left clients out of a round.
     chosen : bool
-        Whether all that are missing in the newest round were left out by the caller.
+        Whether the caller left out all clients that are missing in the newest round.
     loss : bool
-        Whether the run has to go back to the opening, for it has lost a client that it depends on.
+        Whether the run has to return to the opening, because it lost a client that it depends on.
     silent : int
-        Messages in a row that nobody has answered.
+        The number of messages in a row that nobody has answered.
     why : str
-        The first failure, for the error that a run may end with.
+        The first failure, for the error with which a run may end.
     """
 
     opens: bool = True
@@ -154,7 +154,7 @@ class Roll:
     why: str = ""
 
     def present(self, clients: Iterable[int]) -> tuple[int, ...]:
-        """Return the clients that can be asked, in order. Raise NotEnoughNodes if they are too few."""
+        """Return the clients that can be asked, in order. Raise NotEnoughNodes if there are too few."""
         here = tuple(client for client in clients if client not in self.banned)
         if len(here) < self.min_nodes:
             out = len(self.banned)
@@ -175,7 +175,7 @@ class Roll:
         return ""
 
     def audience(self, call: Call, here: tuple[int, ...], *, number: int) -> tuple[int, ...]:
-        """Return which of the clients here to ask with this message. Nobody is asked if an absent one is needed."""
+        """Return the clients to ask with this message. It is empty if a client that is needed is absent."""
         if self.awaited:
             return tuple(client for client in here if client in self.awaited)
         if call is Call.OPENING:
@@ -190,11 +190,12 @@ class Roll:
             # The samples are drawn from random orders, each of which is used until every client was taken equally
             # often.
             samples = len(fit) // math.gcd(len(fit), size)
-            # drawn from seed and number alone, so that a run that goes on asks the same clients
+            # The order depends only on seed and number, so that a run that continues from a checkpoint asks the
+            # same clients.
             order = np.random.default_rng([self.seed, number // samples]).permutation(len(fit))
             first = number % samples * size
             turn = order.take(range(first, first + size), mode="wrap")
-            # back in the order of the clients' keys, in which answers are added up
+            # in the order of the clients' keys, in which answers are summed
             return tuple(fit[i] for i in sorted(turn))
         return fit
 
@@ -221,10 +222,10 @@ class Roll:
         unasked: frozenset[int] = _NOBODY,
         sampling: bool = False,
     ) -> tuple[Roll, Attendance]:
-        """Update the roll after these clients have answered a message, and say what the answers amount to.
+        """Update the roll after these clients have answered a message, and return how the run continues.
 
-        `to` are the clients that the message was sent to. `spare`: clients that have not answered an
-        opening keep their state.
+        `to` are the clients that the message was sent to. With `spare`, clients that have not answered
+        an opening keep their state.
         """
         if unasked and not sampling and (waiting := self._waiting(call, came, to=to, unasked=unasked)):
             return waiting, Attendance.AGAIN
@@ -236,10 +237,10 @@ class Roll:
         roll = self
         if call in (Call.OPENING, Call.OPENED) and not second:
             first = frozenset(to) if call is Call.OPENING else self.addressees
-            # Clients that were turned away are not asked again: the next opening asks whoever is unfit.
+            # Banned clients are not asked again, and the next opening asks unfit clients.
             roll = replace(self, addressees=first - self.banned)
             missing = roll.addressees - came
-            # If nobody has answered, all are asked again, and the silence counts.
+            # If nobody has answered, all are asked again, and the message counts as silent.
             if came and missing and not self.summed:
                 return replace(roll, came=came, awaited=missing), Attendance.AGAIN
         least = min(self.min_nodes, len(came.union(to) - unasked))
@@ -262,7 +263,7 @@ class Roll:
     def complete(
         self, call: Call, came: frozenset[int], *, spare: bool = False, unasked: frozenset[int] = _NOBODY
     ) -> Roll:
-        """Complete a message for which nobody is awaited any more."""
+        """Complete a message that waits for nobody any more."""
         members, unfit, contributors = self.members, self.unfit, self.contributors | came
         if self.everyone and (gone := (self.members | self.addressees) - came):
             raise self._incomplete(gone)
@@ -279,7 +280,7 @@ class Roll:
         same = (members, unfit, whole) == (self.members, self.unfit, self.whole) and contributors == self.contributors
         same = same and (others, times, heard, chosen) == (self.others, self.times, self.heard, self.chosen)
         if same and not self.came and not self.silent:
-            return self  # Most messages change nothing here.
+            return self  # most messages change nothing
         after = replace(self, members=members, unfit=unfit, contributors=contributors, whole=whole)
         after = replace(after, others=others, times=times, heard=heard, chosen=chosen)
         return replace(after, came=_NOBODY, awaited=_NOBODY, silent=0)
@@ -291,9 +292,9 @@ class Roll:
 
     @property
     def has_settled(self) -> bool:
-        """Whether the run goes on with the same clients time after time, who are not its members.
+        """Whether the same clients answer time after time, although they are not the members.
 
-        A message for all comes to others each time if a fraction is sampled.
+        This does not apply to samples, which go to different clients each time.
         """
         return not self.samples and self.times >= _SETTLED
 
@@ -306,26 +307,26 @@ class Roll:
         return replace(self, came=_NOBODY, awaited=_NOBODY, loss=False, others=_NOBODY, times=0)
 
     def has_changed(self, here: Iterable[int], *, counted: bool) -> bool:
-        """Return whether the clients here differ from those of the newest round, which then proves nothing.
+        """Return whether the clients here differ from those of the newest round, so that the round proves nothing.
 
-        `counted`: the last answer of an absent member was counted.
+        `counted` says that an absent member counts with its last answer.
         """
         now = frozenset(here)
         # A client that failed the newest opening does not count as new, because each end would then lead back to an
         # opening.
         joined = now - self.unfit - self.members
         gone = self.members - now
-        # a sampled round leaves members out on purpose
+        # A sample leaves out members on purpose.
         missed = not self.samples and not counted
         return bool(joined) or (not self.whole and (bool(gone) or missed))
 
     def to_json(self) -> dict[str, Any]:
-        """Return what has changed since the run began. A half-answered message is forgotten and asked again."""
+        """Return what has changed since the run began, without a half-answered message, which is repeated."""
         clients = {name: sorted(getattr(self, name)) for name in _SETS}
         return {**clients, **{name: getattr(self, name) for name in _KEPT}}
 
     def restore(self, header: Mapping[str, Any]) -> Roll:
-        """Restore what `to_json` has kept, with the same rules."""
+        """Return the roll that `to_json` has stored, with the same rules."""
 
         def clients(name: str) -> frozenset[int]:
             return frozenset(files.unpack(tuple[int, ...], header[name], {}))

@@ -1,24 +1,23 @@
 """Run: stages, a roll of clients and layers, as a state machine without input or output.
 
-Whoever owns a transport repeats: ask `pending(present)` for the message, send it to the clients
-that it names, hand their answers to `advance`; when `pending` returns None, `result()` is ready.
-`drive` is that loop. What a run knows is in three frozen values, each with its own theory of
-operation: `Standing` (which stage, and its state), `Roll` (who counts), and the layers over its
-messages. The run moves them on:
+The owner of a transport repeats three steps: ask `pending(present)` for the message, send it to the
+clients that it names, and pass their answers to `advance`. When `pending` returns None, `result()` is
+ready. `drive` is this loop. The state of a run consists of three frozen values, which their own modules
+explain: `Position` (the current stage and its state), `Roll` (which clients count), and the layers of
+its messages. The run updates them:
 
-| what happens                     | standing                  | roll                                       |
-| -------------------------------- | ------------------------- | ------------------------------------------ |
-| `pending`, and the stage is done | the next stage            |                                            |
-| `pending`, with somebody to ask  |                           | says whom; the message is sent             |
-| `pending`, with nobody to ask    |                           | half an opening counts as whole; else lost |
-| `pending`, after a loss          | back at the opening       | reopened                                   |
-| `advance`, all answers there     | the stage's `server` half | COMPLETE                                   |
-| `advance`, some missing          | the total so far is kept  | AGAIN                                      |
-| `advance`, one gone for good     |                           | LOST                                       |
+| what happens                          | position                  | roll                                      |
+| ------------------------------------- | ------------------------- | ----------------------------------------- |
+| `pending`, if the stage is done       | the next stage            |                                           |
+| `pending`, if there is somebody to ask |                          | returns the clients, and the message goes out |
+| `pending`, if there is nobody to ask  |                           | half an opening counts as whole; else lost |
+| `pending`, after a loss               | back at the opening       | reopened                                  |
+| `advance`, with all answers           | the stage's `server` half | COMPLETE                                  |
+| `advance`, if some are missing        | the total so far is kept  | AGAIN                                     |
+| `advance`, if a client is gone for good |                         | LOST                                      |
 
-Masks need no more of a run than a driver does, and these: `standing` says what an answer is made
-of, how large it is, and whether sums suffice; `settle`, `write_off` and `mark_loss` say what a masked
-sum is asked under, and what was lost.
+Masks use a run as a driver does. In addition, `position` tells them what an answer contains, how large
+it is, and whether sums suffice, and they call `settle`, `write_off` and `mark_loss`.
 """
 
 from __future__ import annotations
@@ -38,10 +37,10 @@ from flower_pca.base.options import option
 from flower_pca.core.algorithm import Algorithm
 from flower_pca.core.layer import Layer, is_binding
 from flower_pca.core.model import Model, Result, ResultClass
+from flower_pca.core.position import NEWEST, Position, in_brief
 from flower_pca.core.replies import unusable
 from flower_pca.core.roll import Attendance, Roll
 from flower_pca.core.stage import Broadcast, Failure, NeedsColumnCount, Reply, Stage, Sum
-from flower_pca.core.standing import NEWEST, Standing, in_brief
 from flower_pca.core.tally import Tally
 from flower_pca.names.columns import Heading
 
@@ -51,32 +50,32 @@ _IDENTITY: Final = ("n_components", "center", "scale", "missing", "seed")
 
 @final
 class Run:
-    """A run.
+    """A run of stages, as a state machine: `pending` returns the next message, and `advance` takes its answers.
 
     Parameters
     ----------
     stages : sequence of Stage
-        The opening, the algorithm, its closing stage, and what may follow; or a tracker alone. See `assembly`.
+        The opening, the algorithm, its closing stage and any later stages, or a tracker alone. See `assembly`.
     model : Model
-        What is asked for, before anything is known.
+        The settings, before anything is known about the rows.
     roll : Roll
         The rules by which clients count.
     result : ResultClass
         The class of its result.
     layers : sequence of Layer, default=()
-        What lies over messages and answers, in the order in which the server lays it on.
+        The layers of messages and answers, in the order in which the server applies them.
     config : mapping or None, default=None
         The configuration as plain values, which checkpoint and result keep.
 
     Attributes
     ----------
-    standing
-        The stage under way, its state, and what can be said of the message that it asks.
+    position : Position
+        The current stage and its state.
     roll : Roll
-        Who counts.
+        The clients that count.
     layers : sequence of Layer
-        What lies over messages and answers.
-    history
+        The layers of messages and answers.
+    history : History
         The rounds so far.
     """
 
@@ -93,7 +92,7 @@ class Run:
         place, state = int(roll.opens), stages[0].start(model)
         while place + 1 < len(stages) and not isinstance(stages[place], Algorithm):
             place += 1
-        self.standing = Standing(stages=tuple(stages), model=model, state=state, place=place, opens=roll.opens)
+        self.position = Position(stages=tuple(stages), model=model, state=state, place=place, opens=roll.opens)
         self.roll, self.layers = roll, tuple(layers)
         self._config = dict(config or {})
         self._result = result
@@ -105,42 +104,42 @@ class Run:
     @property
     def algorithm(self) -> Any:
         """The stage that the run is named after: an Algorithm, or a tracker."""
-        return self.standing.algorithm
+        return self.position.algorithm
 
     @property
     def is_finished(self) -> bool:
         """Whether the result is ready."""
-        return self.standing.is_finished
+        return self.position.is_finished
 
     def estimate(self) -> Array | None:
-        """Return the basis that the run would give now, or None if there is none. See `Standing.estimate`."""
-        return self.standing.estimate(whole=self._whole)
+        """Return the basis that the run would give now, or None if there is none. See `Position.estimate`."""
+        return self.position.estimate(whole=self._whole)
 
     def pending(self, present: Iterable[int]) -> Broadcast | None:
         """Return the message for clients among `present`, which can be reached now, or None at the end.
 
-        The order of `present` is the order of the clients' keys: it decides which ones a fraction
-        samples.
+        The order of `present` is the order of the clients' keys. With a fraction, it decides which
+        clients are asked.
         """
-        if self.standing.is_finished:
+        if self.position.is_finished:
             return None
         here, fraction = self.roll.present(present), self.roll.fraction
-        while not (now := self.standing).is_finished:
+        while not (now := self.position).is_finished:
             if self.roll.loss and (former := now.outlive(self.layers, whole=self._whole)) is not None:
-                self.standing, self.roll = former, self.roll.reopen()
+                self.position, self.roll = former, self.roll.reopen()
             elif self.roll.loss:
                 for layer in self.layers:
                     layer.reopen()
-                self.standing = now.restart(self.roll, whole=self._whole)
+                self.position = now.restart(self.roll, whole=self._whole)
                 self.roll = self.roll.reopen()
             elif (status := now.stage.status(now.state)) is not None:
-                self.standing = now.leave(status, here, self.roll, self.layers)
+                self.position = now.leave(status, here, self.roll, self.layers)
             elif (other := now.reconsider(whole=self._whole)) is not now:
-                self.standing = other
+                self.position = other
             elif to := self.roll.audience(
                 now.call(fraction=fraction),
                 here,
-                # the count goes through the whole history: it is for samples alone
+                # Only samples need the count, which goes through the whole history.
                 number=len(self.history.of(now.stage.name)) if fraction < 1.0 else 0,
             ):
                 self._sent, self._began = self._message(to), time.perf_counter()
@@ -157,25 +156,25 @@ class Run:
     def advance(self, replies: Iterable[Reply | Sum | Failure]) -> Round:
         """Take the answers to the pending message in the order of their summation, and move on.
 
-        Answers are pulled one by one and added to what came before: a transport that yields them as
-        they are needed has one in memory at a time, so memory does not grow with the number of
-        clients.
+        Answers are read one by one and added at once. If a transport produces them on demand, only one
+        is in memory at a time, so memory does not grow with the number of clients.
         """
         if (sent := self._sent) is None:
             raise RuntimeError("advance() takes the answers to a message of pending()")
-        now = self.standing
+        now = self.position
         call = now.call(fraction=self.roll.fraction)
         tally = Tally(now.stage, now.state, sent, now.model, layers=self.layers)
         if self.roll.awaited:
             tally.resume(self._total, self.roll.came)
         got = tally.collect(replies)
-        self.standing = now.with_heading(got.heading, got.declined)
+        self.position = now.with_heading(got.heading, got.declined)
         if got.notes:
             self.mark_loss()
-        # before the answers are taken: a member that was turned away now is lost, and not awaited
+        # Bans come before the roll takes the answers, because a member that is banned now is lost and not
+        # awaited.
         if got.failures or got.banned:
             self.roll = self.roll.fail(got.banned, got.why)
-        # asked once only, it gets a chance by the next opening
+        # A client that is asked only once gets another chance in the next opening.
         spare = now.model.summed and now.model.restarts == 0
         unasked, sampling = got.unasked, now.samples
         if unasked and sampling:
@@ -191,11 +190,11 @@ class Run:
         if attendance is Attendance.COMPLETE:
             try:
                 self._complete(got.total, got.answered)
-                # before the stage is left, as they are of its state
-                metrics = now.stage.metrics(self.standing.state)
-                # The last client to answer may go.
-                if (status := self.standing.over) is not None:
-                    self.standing = self.standing.leave(status, (), self.roll, self.layers)
+                # The metrics belong to the state of this stage, so they are read before the stage is left.
+                metrics = now.stage.metrics(self.position.state)
+                # After the last message, clients may leave at once.
+                if (status := self.position.over) is not None:
+                    self.position = self.position.leave(status, (), self.roll, self.layers)
             except np.linalg.LinAlgError as error:
                 raise unusable(error) from error
         record = got.record(sent, seconds=time.perf_counter() - self._began, metrics=metrics)
@@ -208,31 +207,34 @@ class Run:
 
     def skip(self) -> None:
         """Skip the pending message of a stage after the closing. Its figure is then missing from the result."""
-        self.standing, self.roll = self.standing.skip(), self.roll.reopen()
+        self.position, self.roll = self.position.skip(), self.roll.reopen()
         self._total = self._sent = None
 
     def result(self) -> Result:
         """Return the result of a finished run, in the class that the algorithm names."""
-        if not self.standing.is_finished:
+        if not self.position.is_finished:
             raise RuntimeError("the run is not finished: pending() still returns messages")
-        return self._result_of(self.standing.model)
+        return self._result_of(self.position.model)
 
     def result_so_far(self) -> Result | None:
         """Return the result of the finished steps, or None before the first step or if the run has no steps."""
         if self.is_finished:
             return self.result()
-        if not isinstance(state := self.standing.state, Recorder) or not state.record:
+        if not isinstance(state := self.position.state, Recorder) or not state.record:
             return None
-        return self._result_of(replace(self.standing.model_now(whole=True), left=state.figures()))
+        return self._result_of(replace(self.position.model_now(whole=True), left=state.figures()))
 
     def checkpoint(self, *, steps: bool = True) -> tuple[dict[str, Any], dict[str, Array]]:
-        """Return the header and arrays that a new run with the same arguments needs, and steps without a `Trail`."""
+        """Return the header and arrays from which a new run with the same arguments can continue.
+
+        With `steps`, they include the steps of a tracker, which a `files.Trail` stores separately otherwise.
+        """
         arrays: dict[str, Array] = {}
-        state, history = self.standing.state, in_brief(self.history)
+        state, history = self.position.state, in_brief(self.history)
         if steps and isinstance(state, Recorder) and state.record:
             arrays["steps"] = state.lines(len(state.record))
         header = {"layout": LAYOUT, "run": self._identity(), "config": self._config, "history": history}
-        return {**header, "roll": self.roll.to_json(), **self.standing.to_json(arrays)}, arrays
+        return {**header, "roll": self.roll.to_json(), **self.position.to_json(arrays)}, arrays
 
     def restore(self, header: Mapping[str, Any], arrays: dict[str, Array]) -> None:
         """Continue from a `checkpoint`. A half-answered round is asked again as a whole."""
@@ -244,44 +246,44 @@ class Run:
                 f"The checkpoint belongs to another run, with {', '.join(others)}. Repeat that run's arguments, or "
                 "choose another checkpoint."
             )
-        there = self.standing.restore(header, arrays)
+        there = self.position.restore(header, arrays)
         if isinstance(there.state, Recorder):
-            # how many steps to take is no part of what a run is: it may go on to more of them
-            model = replace(there.model, steps=self.standing.model.steps)
+            # The number of steps does not identify a run, because a run may continue to more steps.
+            model = replace(there.model, steps=self.position.model.steps)
             state, steps = there.state.until(model.steps), arrays.get("steps")
             if steps is not None:
                 state = state.recall(steps)
             there = replace(there, state=state, model=model)
         self.history = replace(History.from_json(header["history"]), limit=self.history.limit)
-        self.standing, self.roll = there, self.roll.restore(header["roll"])
+        self.position, self.roll = there, self.roll.restore(header["roll"])
         self._total = self._sent = None
 
-    # What masks do to the message under way.
+    # The calls of masks
 
     @property
     def deviation_of_one(self) -> float:
         """The standard deviation of the noise that each client adds to its answer, or 0."""
-        opening = self.standing.opening
+        opening = self.position.opening
         return max((layer.deviation_of_one(opening=opening) for layer in self.layers), default=0.0)
 
     def settle(self, *, heading: Heading, needed: int) -> Broadcast:
         """Return the message once the clients are known to have these columns and to need this many for their sum."""
         assert self._sent is not None
-        self.standing = self.standing.with_heading(heading if heading.count else None)
-        state = self.standing.state
+        self.position = self.position.with_heading(heading if heading.count else None)
+        state = self.position.state
         if isinstance(state, NeedsColumnCount):
             state = state.of_columns(heading.count)
         self.layers = tuple(layer.divide(needed) for layer in self.layers)
-        # after layers are divided: a private opening is told among how many its noise is shared
+        # The layers come first, because a private opening has to know how many clients share its noise.
         for layer in self.layers:
             state = layer.inform(state)
-        self.standing = replace(self.standing, state=state)
+        self.position = replace(self.position, state=state)
         self._sent = self._message(self._sent.to)
         return self._sent
 
     def mark_loss(self) -> None:
         """Record that clients have lost the state that they keep for the run."""
-        self.standing = self.standing.after_loss()
+        self.position = self.position.after_loss()
 
     def write_off(self, why: str) -> None:
         """Record that clients have answered the message, but the sum of their answers is lost."""
@@ -290,12 +292,12 @@ class Run:
         for layer in self.layers:
             layer, allowed = layer.write_off(self._sent.stage, allowed, why)
             left.append(layer)
-        before = self.standing.stages
+        before = self.position.stages
         stages = tuple(allowed if stage is self.algorithm else stage for stage in before)
-        self.standing, self.layers = replace(self.standing, stages=stages), tuple(left)
+        self.position, self.layers = replace(self.position, stages=stages), tuple(left)
 
     def _result_of(self, model: Model) -> Result:
-        spec = self.standing.algorithm.spec
+        spec = self.position.algorithm.spec
         result = self._result.of(model, algorithm=spec, history=self.history, config=self._config)
         for layer in self.layers:
             stages = [r.stage for r in self.history if r.answered]
@@ -304,7 +306,7 @@ class Run:
 
     def _identity(self) -> dict[str, Any]:
         """Return what a checkpoint and the run that continues from it must share."""
-        now, model, roll = self.standing, self._model, self.roll
+        now, model, roll = self.position, self._model, self.roll
         stages: list[Any] = list(now.stages)
         if now.chooser is not None:
             stages[now.place] = now.chooser
@@ -325,9 +327,9 @@ class Run:
 
     def _message(self, to: tuple[int, ...]) -> Broadcast:
         """Return the pending message to these clients, with all layers applied."""
-        now = self.standing
+        now = self.position
         model, stage, opening = now.model, now.stage, now.opening
-        # An opening speaks of raw rows, or of what is public, because it asks for the frame.
+        # An opening works on raw rows, or on public ranges, because it asks for the frame.
         frame = replace(model.public, own=model.missing == "own_mean") if opening else model.frame
         own = stage.personal(now.state)
         personal = {client: own[client] for client in to if client in own}
@@ -341,13 +343,13 @@ class Run:
         return message
 
     def _complete(self, total: Any, came: frozenset[int]) -> None:
-        """Pass a round for which nobody is awaited any more to the stage."""
-        self.standing = self.standing.take(total, came)
-        if self.roll.summed and not self.roll.whole and not self.standing.sums_suffice:
-            # it could go on without some clients, but not by sums
+        """Pass a completed round to the stage."""
+        self.position = self.position.take(total, came)
+        if self.roll.summed and not self.roll.whole and not self.position.sums_suffice:
+            # The stage could continue without some clients, but not from sums.
             self.roll = self.roll.lose()
-        elif self.roll.has_settled and self.standing.gains_by_opening and not any(map(is_binding, self.layers)):
-            # Mean and totals are still those of the members: rounds that are spent on them are lost.
+        elif self.roll.has_settled and self.position.gains_by_opening and not any(map(is_binding, self.layers)):
+            # Mean and totals still belong to the members, so further rounds would be wasted.
             self.roll = self.roll.lose()
 
 

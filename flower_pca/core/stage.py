@@ -1,17 +1,17 @@
-"""Stage: the one abstraction. A pair of halves, server and client; state goes in and out.
+"""Stage: the one abstraction of a run, a server half and a client half. A stage has no state of its own.
 
-A stage holds hyper-parameters only. The server half is `start`, `broadcast`, `server`, `status`,
-`finish`; the client half is the static `client`, which finds everything it needs in the message.
-The static `asks` says what the arrays of a message are, the static `parts` what an answer holds.
-Clients send sums, never averages; the server divides by what arrived: unequal sizes need no code of
-their own.
+A stage holds only hyper-parameters. The server half consists of `start`, `broadcast`, `server`,
+`status` and `finish`. The client half is the static method `client`, which gets everything from the
+message. The static `asks` describes the arrays of a message, and the static method `parts` describes an
+answer. Clients send sums and never averages, and the server divides by the rows that arrived, so
+clients of different sizes need no code of their own.
 
-A message goes like this, whatever carries it:
+Every transport handles a message in this way:
 
     arrays = stage.broadcast(state)                         the server asks
     up, memory = stage.client(arrays, data, memory)         every client answers, as stage.parts(arrays, d) says
     total = merge(total, client, up)                        one by one, with merge = stage.merging(state)
-    state = stage.server(state, total, answered)            the server goes on, until stage.status(state) says why not
+    state = stage.server(state, total, answered)            until stage.status(state) says why the stage ends
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from flower_pca.rows.frame import Frame
 
 Arrays: TypeAlias = dict[str, Array]
 Stack: TypeAlias = dict[int, Arrays]
-# merge(total, client, answer); total is None before the first
+# merge(total, client, answer). The total is None before the first answer.
 Merge: TypeAlias = Callable[[Any, int, Arrays], Any]
 
 # The key of a drawing stage in the memory of its client half.
 KEY: Final = "key"
 
-# a bound on the rows of a client: in fixed point, sums of so many are exact
+# a bound on the number of rows of a client, up to which sums in fixed point are exact
 MOST_ROWS: Final = 2.0**32
-MARGIN: Final = 2.0**10  # How far a bound may lie above what entries mostly are.
+MARGIN: Final = 2.0**10  # how far bounds lie above the usual size of entries
 
 S = TypeVar("S")
 
@@ -86,19 +86,20 @@ class Broadcast:
     number : int
         The message's number in the run.
     arrays : Arrays
-        What the stage asks of all clients.
+        The arrays for all clients.
     frame : Frame
-        How rows are to be centered and scaled.
+        How to center and scale rows.
     to : tuple of int
         The clients.
     personal : mapping
-        What the stage says to single ones beside it.
+        Additional arrays for single clients.
     layers : mapping
-        What the layers of the run say to all of them, by the layer's name: see `core.layer`.
+        The arrays of layers for all clients, by the layer's name: see `core.layer`.
     size : callable
-        What arrays take as they travel.
+        Returns the bytes that arrays take on the network.
     serves : str
-        The stage that it is sent for, if that is not its own: of a message of masks the one that they cover.
+        The stage that the message is sent for, if it is not `stage`. A message of masks names the stage that they
+        cover.
     """
 
     stage: str
@@ -140,7 +141,7 @@ class Broadcast:
 
 @dataclass(frozen=True)
 class Traffic:
-    """The bytes of a message and of its reply, as the network has carried them."""
+    """The bytes of a message and of its reply on the network."""
 
     down: int = 0
     up: int = 0
@@ -148,10 +149,10 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Reply:
-    """One client's answer, with its columns and name if it sends them, and why it `declines`.
+    """One client's answer, with its columns and name if it sends them, and the reason if it `declines`.
 
-    `forgot`: the client had lost the state that it should keep for the run. `traffic` is None within one
-    process, because nothing is sent.
+    `forgot` says that the client has lost the state that it should keep for the run. `traffic` is None
+    within one process, because nothing is sent.
     """
 
     client: int
@@ -181,9 +182,9 @@ class Sum:
 
 @dataclass(frozen=True)
 class Failure:
-    """A client without a usable answer, and why, as a short text. It is `lasting` if it stays so.
+    """A client without a usable answer, and the reason as a short text. `lasting` failures exclude it for good.
 
-    `unasked`: the caller has chosen not to ask it, which is no fault of the client.
+    `unasked` says that the caller has chosen not to ask this client, which is no fault of the client.
     """
 
     client: int
@@ -202,13 +203,13 @@ AnswerT = TypeVar("AnswerT", bound=Reply | Sum | Failure)
 def carried(answer: AnswerT, traffic: Traffic) -> AnswerT:
     """Return the same answer with the bytes that it took."""
     found = copy.copy(answer)
-    object.__setattr__(found, "traffic", traffic)  # `replace` would make a reason harmless a second time
+    object.__setattr__(found, "traffic", traffic)  # `replace` would process the reason a second time
     return found
 
 
 @dataclass
 class Meter:
-    """Counts the bytes of a message and its answers, as the transport measured them if it does."""
+    """A counter of the bytes of a message and its answers. It uses the transport's figures if there are any."""
 
     _down: int | None = None
     _up: int = 0
@@ -233,60 +234,59 @@ class Stage(ABC, Generic[S]):
     Attributes
     ----------
     name : str
-        What messages call it by; unique among all stages.
+        The name in messages, which no other stage has.
     asks : mapping
-        What the arrays of its messages are, by name. A node works on no other.
+        A description of the arrays of its messages, by name. A node accepts no other arrays.
     State : type
-        S at run time, for a saved state to be read back: what a subclass names in the brackets of its base.
+        S at run time, to read a saved state: the type in brackets behind a subclass's base.
     fixed_set : bool
-        Whether the state belongs to one fixed set of clients, since it mixes products of several messages. A member
-        that misses a message is asked once more; when one is gone for good, the run starts anew.
+        Whether the state belongs to one fixed set of clients, because it mixes products of several messages. A member
+        that misses a message is asked once more. If a member is gone for good, the run starts anew.
     bounded : bool
-        Whether differential privacy can rely on it. Its answer is then, beside the number of rows, numbers which a row
-        of norm R changes by at most R^2 in all (in Frobenius norm), as long as the matrices of the message have norm 1.
-        The client half must work on clipped rows: it may use `n`, `d`, `rows`, `matmat` and `gram` of its data, and
-        keep nothing that would change the answer to another message.
+        Whether differential privacy can use the stage. Its answer consists of the number of rows and of numbers that a
+        row of norm R changes by at most R^2 in all (in Frobenius norm), as long as the matrices of the message have
+        norm 1. The client half must work on clipped rows: it may use `n`, `d`, `rows`, `matmat` and `gram` of its data,
+        and must keep nothing that would change the answer to another message.
     by_row : bool
-        Whether the client half compares rows, as one that treats large entries unlike others does. Only then it gets
-        rows at a node that answers from fixed statistics; and it is served there only by name.
+        Whether the client half compares rows, for example because it treats large entries differently. Then it gets
+        rows even at a node that answers from fixed statistics, and such a node serves the stage only if its rules name
+        it.
     draws : bool
-        Whether the client half draws numbers of its own. It then finds a key for them in its memory, as `KEY`: a new
-        one for every message, which nobody else knows; in simulations it follows from the seed.
+        Whether the client half draws random numbers. Then it finds a key for them in its memory, as `KEY`. The key is
+        new for every message and known to nobody else. In simulations it follows from the seed.
     products_only : bool
-        Whether the client half needs no more of its data than `n`, `d`, `matmat` and `gram`.
+        Whether the client half uses only `n`, `d`, `matmat` and `gram` of its data.
     remembers : bool
-        Whether an answer is no good where what the client keeps is new, so that it cannot be so every time.
+        Whether an answer is useless if the client has lost its state, so that this must not happen every time.
     needs_rows : bool
-        Whether a site without rows cannot add zeros to a masked sum, as it is compared with the others.
+        Whether a site without rows cannot add zeros to a masked sum, because sites are compared with each other.
     measured : bool
-        Whether the components are all there is to say of a row, and the closing message measures them.
+        Whether the components describe a row completely, and the closing message measures them.
     orthonormal : bool
-        Whether the components are.
+        Whether the components are orthonormal.
     pooled : bool
-        Whether the components are meant to be the eigenvectors of the covariance of all rows. If not, a result has no
-        residuals and no sine, and `finish` returns as many columns as are wanted: a Rayleigh-Ritz step would keep
-        others of a wider basis.
+        Whether the components estimate the eigenvectors of the covariance of all rows. If not, a result has no
+        residuals and no sine, and `finish` returns exactly the wanted columns, because a Rayleigh-Ritz step would
+        select others from a wider basis.
     by_medians : bool
-        Whether what clients say comes together as medians over them. Then `max_share` limits how many rows a client
-        counts.
+        Whether the clients' answers are combined by medians. Then `max_share` limits how many rows a client counts.
     caches : bool
         Whether a client that misses a round still counts, with its last answer.
     shares : bool
-        Whether clients have components of their own beside shared ones, of which n_components="shared" can find the
-        number.
+        Whether clients have local components beside shared ones, whose number n_components="shared" can find.
     chooses : bool
-        Whether the stage keeps, of a wider basis, the directions along which all rows vary most, as a Rayleigh-Ritz
+        Whether the stage selects, from a wider basis, the directions along which all rows vary most, as a Rayleigh-Ritz
         step does.
     basic : bool
         Whether the stage works only with the basic options: center, scale, missing, columns, categorical, fraction,
         reconstruction_error, checkpoint, answers and, if it iterates, init.
     over_air : bool
-        Whether the air channel is for it: its answers are sums of matrices, and the algorithm has been studied under
-        the noise of the channel.
+        Whether the stage works with the air channel: its answers are sums of matrices, and the algorithm has been
+        studied under the noise of the channel.
     tolerant : bool
-        Whether answers may be rounded, as nothing builds up in what clients keep.
+        Whether answers may be rounded, because rounding errors do not accumulate in the state of clients.
     additive_with : str
-        Parameters with which answers add up, as in a spec, where they do not with the usual ones.
+        Parameters, as in a spec, with which answers can be summed, if they cannot with the default parameters.
     """
 
     name: ClassVar[str]
@@ -391,7 +391,7 @@ class Stage(ABC, Generic[S]):
         changed = []
         for f in fields(self):
             given = getattr(self, f.name)
-            # numpy writes np.float64(0.1), which a spec cannot be read back from.
+            # numpy writes np.float64(0.1), which a spec cannot contain.
             value = given.item() if isinstance(given, np.generic) else given
             if f.repr and value != f.default:
                 changed.append(f"{f.name}={value!r}")
@@ -427,7 +427,7 @@ def _bound(kind: Kind, model: Model) -> float:
     """Return a bound on the entries of an answer of this kind, which holds for every client."""
     if kind.counts_rows:
         return MOST_ROWS
-    if kind.whole:  # however large rows are, so that counts stay exact
+    if kind.whole:  # The bound does not depend on the size of rows, so that counts stay exact.
         return MARGIN * float(model.n) * max(model.d, 1)
     if kind.within_trace and model.trace:
         return MARGIN * model.trace
@@ -437,11 +437,11 @@ def _bound(kind: Kind, model: Model) -> float:
 def add(total: Arrays | None, client: int, reply: Arrays) -> Arrays:
     """Add up answers in double precision."""
     if total is None:
-        # a copy, as the answers that follow are added to it in place
+        # A copy, because later answers are added in place.
         return {name: np.array(a, dtype=np.float64) for name, a in reply.items()}
     for name, a in reply.items():
-        # all shapes before the first sum: a refused answer must not be in the total by half
-        if a.shape != total[name].shape:  # The shape has a side that only clients know.
+        # All shapes are checked before the first sum, so that no part of a refused answer enters the total.
+        if a.shape != total[name].shape:  # only clients know one side of the shape
             raise ProtocolError(
                 f"{name} of an answer has the shape {a.shape}, and those of the clients before have "
                 f"{total[name].shape}. Align the features first."

@@ -75,13 +75,13 @@ class Reduction:
 
 
 class Tally:
-    """Takes the answers to one message: checks each one, passes it through the layers, and merges it.
+    """A collector of the answers to one message: it checks each one, passes it through the layers, and merges it.
 
-    While the number of columns is unknown, each answer shows it by its moments, one for each column, and
-    their names by its heading. Answers with different columns are then merged separately. The columns of
-    most clients count, or those of the first client in a tie, and clients with other columns are excluded
-    for good. Once the heading of the run is known, such clients are excluded at once. All answers are
-    compared with what their clients have said of their rows.
+    While the number of columns is unknown, the moments of each answer show it, and its heading shows
+    their names. Answers with different columns are then merged separately. The columns of most clients
+    count, or those of the first client in a tie, and clients with other columns are excluded for good.
+    Once the heading of the run is known, such clients are excluded at once. All answers are compared
+    with what their clients have reported about their rows.
 
     Parameters
     ----------
@@ -92,9 +92,9 @@ class Tally:
     sent : Broadcast
         The message.
     model : Model
-        What is known before it.
+        The model before the message.
     layers : sequence of Layer, default=()
-        What lies over the answers.
+        The layers of the answers.
     """
 
     def __init__(
@@ -106,13 +106,13 @@ class Tally:
         self._layers = layers
         self._model = model
         self._d, self._heading = model.d or None, model.heading
-        # there are no claims where answers are noisy, summed, or our own
+        # There are no claims if answers are noisy or summed, or if all clients are trusted.
         self._judge: Judge | None = None
         if model.claims:
             self._judge = Judge(stage, state, model)
         self._merge = stage.merging(state)
         self._common: Mapping[str, Part] = {}
-        # The parts by the number of columns in an answer, as long as nobody knows that number.
+        # The parts by the number of columns in an answer, while this number is unknown
         self._parts: dict[int, Mapping[str, Part]] = {}
         if not sent.personal:
             self._common = stage.parts(sent.arrays, self._d)
@@ -120,10 +120,10 @@ class Tally:
         if self._d is None:
             self._telling = telling(self._common)
         self._groups: dict[tuple[int, str], _SameColumns] = {}
-        # clients that have answered it already
+        # The clients that have answered before
         self._before: frozenset[int] = frozenset()
         self._answered: set[int] = set()
-        self._summed: set[int] = set()  # The clients whose answers are in a sum, and stay in it.
+        self._summed: set[int] = set()  # the clients whose answers are in a sum, from which they cannot be removed
         self._failures: dict[str, str] = {}
         self._notes: dict[str, str] = {}
         self._banned: set[int] = set()
@@ -147,7 +147,7 @@ class Tally:
             else:
                 self._meter.count(reply, 0)
                 self._leave_out(reply)
-            del reply  # it is merged, and need not be in memory while the next one is awaited
+            del reply  # the answer is merged, so it does not stay in memory while the next one is awaited
         best = self._vote()
         total = best.total
         answered = (self._answered - self._banned) | self._summed
@@ -181,7 +181,7 @@ class Tally:
 
     def _check_in(self, reply: Reply, position: int) -> None:
         """Take one client's answer. A wrong answer is recorded as a failure, and the others go on."""
-        # what is refused has travelled all the same
+        # Refused answers also count as traffic.
         self._meter.count(reply, self._sent.size(reply.arrays))
         try:
             self._accept(reply, position)
@@ -200,7 +200,7 @@ class Tally:
     def _accept(self, reply: Reply, position: int) -> None:
         check(reply, self._sent, self._answered)
         known = self._heading
-        # before shapes are looked at: an error of these would name no column that is another
+        # Headings are compared before shapes, because their error names the column that differs.
         if known is not None and reply.heading is not None and not reply.heading.like(known):
             raise reply.heading.mismatch(name_of(reply), known).error(ProtocolError)
         columns = columns_of(self._telling, reply.arrays, self._d) if self._telling else self._d or 0
@@ -213,7 +213,7 @@ class Tally:
                 self._parts[columns] = self._stage.parts(message, columns)
             parts = self._parts[columns]
         check_arrays(reply, parts)
-        # before layers count it for less: what its client has said is of whole rows
+        # This comes before layers scale the answer, because claims are about unscaled rows.
         if self._judge is not None:
             self._judge.check(reply.client, reply.arrays, parts, message)
         self._stage.inspect(self._state, reply.arrays)
@@ -221,13 +221,13 @@ class Tally:
         for layer in self._layers:
             arrays = layer.open(arrays, number=self._sent.number, position=position)
             arrays = layer.count(arrays, reply.client, self._model)
-        # Before the columns are known they are voted on; else the first that says what they are
-        # called is believed.
+        # While the columns are unknown, the clients vote on them. Afterwards, the first client that names them
+        # is believed.
         voted = self._d is None and columns > 0 and known is None
         digest = reply.heading.digest if voted and reply.heading is not None else ""
         group = self._groups.get((columns, digest)) or _SameColumns()
         group.hear(self._merge(group.total, reply.client, arrays), reply)
-        # only now that it is merged: an answer that cannot be added leaves no group of nobody
+        # The group is stored after the merge, so that an answer that cannot be added leaves no empty group.
         self._groups[columns, digest] = group
         if not voted:
             self._heading = known or reply.heading

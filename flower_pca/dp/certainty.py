@@ -1,12 +1,12 @@
-"""What can be said of the variances of a run with noise.
+"""What can be said about the variances of a run with noise.
 
-N clients add noise of deviation s / sqrt(m) each, m = 1 unless it is shared: S = s sqrt(N / m) on
-each number of their sum, a d x p product or a d x d covariance. The largest eigenvalue that a
-symmetric matrix of such noise has by itself is near S sqrt(2 d) (the edge of the semicircle, with S
-on the diagonal and S / sqrt(2) beside it), and that of the p columns of a product is no larger. One
-deviation more covers what it varies by. Noise on the mean comes on top: rows that are centred
-beside it have the step between as a direction of its own. The total variance comes out of the
-message before, with the noise of that: see `stages.summed_opening`, whose moments these are.
+N clients add noise of deviation s / sqrt(m) each, where m = 1 unless they share the noise. This adds S
+= s sqrt(N / m) to each number of their sum, which is a d x p product or a d x d covariance. The largest
+eigenvalue of a symmetric matrix of such noise alone is near S sqrt(2 d) (the edge of the semicircle,
+with S on the diagonal and S / sqrt(2) beside it), and that of the p columns of a product is no larger.
+One more standard deviation covers its variation. Noise on the mean comes in addition: rows that are
+centered at a wrong mean all have the error of the mean as a direction. The total variance comes from
+the first message, with the noise of that message: see `stages.summed_opening`, whose moments these are.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from flower_pca.names import ranges as public
 from flower_pca.rows.frame import Frame
 from flower_pca.settings.budget import DP
 
-_DEVIATIONS: Final = 2.0  # deviations of the total variance that a share allows for
+_DEVIATIONS: Final = 2.0  # standard deviations of the total variance that bounds allow for
 
 
 @dataclass(frozen=True)
 class Certainty:
-    """What can be said of the variances of a run with noise.
+    """Bounds on the variances of a run with noise.
 
     Attributes
     ----------
@@ -39,9 +39,9 @@ class Certainty:
     shares : ndarray of shape (k, 2)
         Bounds on each component's share of the total variance, within 0 and 1.
     together : ndarray of shape (k, 2)
-        Bounds on the share of the first components together, likewise.
+        Bounds on the cumulative share of the first components, within 0 and 1.
     signal : ndarray of shape (k,)
-        How many times the floor each component's variance is.
+        Each component's variance divided by the floor.
     """
 
     floor: float
@@ -53,12 +53,12 @@ class Certainty:
 
     @property
     def noise_share(self) -> Array:
-        """How much of each component's variance noise alone can be, (k,)."""
+        """The largest share of each component's variance that may be noise, (k,)."""
         return np.minimum(1.0 / np.maximum(self.signal, 1.0), 1.0)
 
     @property
     def in_words(self) -> str:
-        """The share of all components together, for a sentence."""
+        """The share of all components together, in words."""
         return labels.bounds(self.together[-1]).replace("unknown", "an unknown share")
 
     def __str__(self) -> str:
@@ -79,26 +79,26 @@ class Certainty:
 def certainty(
     spent: Spent, dp: DP | None, frame: Frame, *, rows: int, columns: int, answered: int, variances: Array, total: float
 ) -> Certainty:
-    """What can be said of the variances of a run with noise.
+    """Return bounds on the variances of a run with noise.
 
     Parameters
     ----------
     spent : Spent
-        What the run has cost.
+        The privacy cost of the run.
     dp : DP or None
-        Its budget, where that is known.
+        Its budget, if that is known.
     frame : Frame
-        Mean and scale of its result.
+        The mean and scale of its result.
     rows : int
-        How many it was of.
+        The number of rows.
     columns : int
-        Likewise.
+        The number of columns.
     answered : int
-        How many clients have answered together, at most.
+        The largest number of clients that answered together.
     variances : ndarray
-        Of each component.
+        The variance of each component.
     total : float
-        Of all columns.
+        The total variance of all columns.
     """
     degrees = max(rows - 1, 1)
     added = np.sqrt(answered / spent.among)
@@ -118,7 +118,7 @@ def certainty(
 
 
 def _bounds(values: Array, floor: float | Array, total: float, doubt: float) -> Array:
-    """The least and the largest share, if values are off by `floor` and their total by `doubt`."""
+    """Return the least and the largest share, if values are off by up to `floor` and their total by up to `doubt`."""
     most = max(total + doubt, float(values.max()))
     low = np.maximum(values - floor, 0.0) / most
     rest, high = total - doubt, np.ones(len(values))
@@ -128,7 +128,7 @@ def _bounds(values: Array, floor: float | Array, total: float, doubt: float) -> 
 
 
 def _as_measured(frame: Frame, dp: DP | None) -> Frame:
-    """The frame in the units in which it was measured; halves of public ranges nobody has measured."""
+    """Return the frame in the units in which it was measured. Public ranges are not measured."""
     if dp is None or not dp.public_ranges:
         return frame
     assert frame.mean is not None
@@ -138,9 +138,9 @@ def _as_measured(frame: Frame, dp: DP | None) -> Frame:
 
 
 def _off_centre(scale: Array | None, deviation: float, reach: float, d: int) -> float:
-    """What noise on the mean alone gives a component: all rows stand beside it by the same step.
+    """Return the variance that noise on the mean alone gives a component, because all rows are off by the same vector.
 
-    `reach`: how far all of them together reach.
+    `reach` bounds the length of all rows together.
     """
     step = np.sqrt(3.0) * deviation / reach
     turned = (step * longest(d)) ** 2
@@ -148,7 +148,7 @@ def _off_centre(scale: Array | None, deviation: float, reach: float, d: int) -> 
 
 
 def _total_noise(frame: Frame, deviation: float, reach: float, d: int) -> float:
-    """The deviation of the sum of squares in the frame, from that of the first numbers."""
+    """Return the deviation of the sum of squares in the frame, from the noise of the first message."""
     sums = frame.mean is not None or frame.scale is not None
     columns, squares, mean = np.ones(d), 1.0, 0.0
     if frame.scale is not None:
@@ -168,5 +168,8 @@ def _components(numbers: list[int]) -> str:
 
 
 def longest(columns: int) -> float:
-    """The length that a step of so many independent normal numbers hardly passes: by two deviations of its square."""
+    """Return a length that a vector of so many independent normal numbers hardly exceeds.
+
+    It is two standard deviations above the mean of the squared length.
+    """
     return math.sqrt(columns + 2.0 * math.sqrt(2.0 * columns))

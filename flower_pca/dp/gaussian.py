@@ -1,9 +1,9 @@
-"""What a Gaussian mechanism costs: epsilon and delta as exact functions of mu.
+"""The cost of a Gaussian mechanism: epsilon and delta as exact functions of mu.
 
 delta(epsilon) = Phi(mu/2 - epsilon/mu) - exp(epsilon) Phi(-mu/2 - epsilon/mu): Balle and Wang,
-"Improving the Gaussian mechanism for differential privacy", ICML 2018, theorem 8. Several
-mechanisms one after the other, each chosen in the light of the answers before, are one with
-mu^2 = sum mu_t^2: Dong, Roth, Su, "Gaussian differential privacy", 2022.
+"Improving the Gaussian mechanism for differential privacy", ICML 2018, theorem 8. Several mechanisms in
+a row, each of which may depend on the earlier answers, cost as much as one mechanism with mu^2 = sum
+mu_t^2: Dong, Roth, Su, "Gaussian differential privacy", 2022.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import math
 from collections.abc import Callable
 from typing import Final
 
-_HALVINGS: Final = 200  # more than a float has bits
+_HALVINGS: Final = 200  # more halvings than a float has bits
 
 
 def delta_of(mu: float, epsilon: float) -> float:
-    """delta, given epsilon.
+    """Return delta for this epsilon.
 
-    As phi(a) = exp(epsilon) phi(b) for the two arguments a and b, delta = phi(a) (M(-a) - M(-b))
-    with Mills' ratio M(x) = Phi(-x) / phi(x): no large numbers are subtracted where delta is tiny.
+    Because phi(a) = exp(epsilon) phi(b) for the two arguments a and b, delta = phi(a) (M(-a) - M(-b))
+    with Mills' ratio M(x) = Phi(-x) / phi(x). So no large numbers are subtracted if delta is tiny.
     """
     from scipy.special import erfcx, ndtr
 
@@ -29,7 +29,7 @@ def delta_of(mu: float, epsilon: float) -> float:
     b = -mu / 2.0 - epsilon / mu
     density = math.exp(-a * a / 2.0)
     second = erfcx(-b / math.sqrt(2.0)) / 2.0
-    # Mills' ratio of -a grows beyond all floats, while the density beside it vanishes.
+    # Mills' ratio of -a overflows, while the density vanishes.
     if a > 0.0:
         return max(float(ndtr(a) - density * second), 0.0)
     first = erfcx(-a / math.sqrt(2.0)) / 2.0
@@ -37,19 +37,19 @@ def delta_of(mu: float, epsilon: float) -> float:
 
 
 def epsilon_of(mu: float, delta: float) -> float:
-    """The least epsilon >= 0 with this delta."""
+    """Return the least epsilon >= 0 with this delta."""
     if delta_of(mu, 0.0) <= delta:
         return 0.0
     return _least(lambda epsilon: delta_of(mu, epsilon) <= delta)
 
 
 def noise_of(epsilon: float, delta: float) -> float:
-    """The largest mu that keeps to (epsilon, delta)."""
+    """Return the largest mu that satisfies (epsilon, delta)."""
     return 1.0 / _least(lambda multiplier: delta_of(1.0 / multiplier, epsilon) <= delta)
 
 
 def _least(holds: Callable[[float], bool]) -> float:
-    """The least positive number from which on a condition holds; never below it."""
+    """Return the least positive number from which on a condition holds. The result is never below this number."""
     low, high = 0.0, 1.0
     while not holds(high):
         low, high = high, 2.0 * high

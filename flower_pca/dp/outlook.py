@@ -1,8 +1,8 @@
-"""What a budget leaves to be seen, told before any of it is spent, from sizes that the rows do not change.
+"""What a privacy budget leaves visible, computed before any of it is spent, from sizes that do not depend on the rows.
 
-A component is seen if it has more variance than noise alone can give one: see `dp.certainty`. The
-noise on the mean is a part of that: rows that are centred beside their mean all have the same step
-to it, a direction of its own.
+A component is visible if it has more variance than noise alone can give one: see `dp.certainty`. Noise
+on the mean is part of this, because rows that are centered at a wrong mean all have the error of the
+mean as a direction.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from flower_pca.settings.budget import USUAL
 
 @dataclass(frozen=True)
 class Outlook:
-    """What noise alone can give a component, beside what columns can have.
+    """The variance that noise alone can give a component, for a table of this size.
 
     Attributes
     ----------
     rows, columns, clients : int
-        Of the table.
+        The size of the table.
     noise : float
         The sum of squares that noise alone can give a component, in the units of the frame.
     off : float
-        Rows times the length of what noise does to their mean, in the same units.
+        The number of rows times the length of the mean's error, in the same units.
     ranged : bool
-        Whether columns are counted in halves of their ranges.
+        Whether columns are measured in half widths of their ranges.
     """
 
     rows: int
@@ -47,17 +47,18 @@ class Outlook:
 
     @property
     def moving(self) -> float:
-        """As many usual columns have to move as one to be seen."""
+        """How many usual columns have to vary together to be visible."""
         return self.floor / USUAL
 
     def require(self) -> None:
-        """Refuse a budget under which nothing could be seen, though all columns moved as one."""
+        """Raise a DataError if noise would hide all components even if all columns varied together."""
         if not self.ranged or self.moving < self.columns:
             return
-        # noise / n + (off / n)^2 is less from the larger root on
+        # noise / n + (off / n)^2 is small enough from the larger root on.
         most = self.columns * USUAL
         root = math.hypot(self.noise, 2.0 * self.off * math.sqrt(most))
-        # One row more as the floor has to be below, not at it; and one as variances are over n - 1.
+        # One more row because the floor has to be below the limit, and another one because variances divide by
+        # n - 1.
         least = math.ceil((self.noise + root) / (2.0 * most)) + 2
         sizes = f"{labels.count(self.columns, 'column')} at {labels.count(self.clients, 'client')}"
         raise DataError(

@@ -1,4 +1,4 @@
-"""What a run has cost in privacy."""
+"""The privacy cost of a run."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Spent:
-    """Say what a run has cost in privacy.
+    """The privacy cost of a run.
 
     Attributes
     ----------
     epsilon, delta : float
-        What holds for every row, against a server that sees all that it is sent.
+        The guarantee for every row, against a server that sees all messages.
     clip : float
         The norm to which rows were clipped.
     noise : float
-        The deviation of the noise on each number that the server sees: at least so much.
+        The least deviation of the noise on each number that the server sees.
     messages : int
-        Answered messages, that of the frame included.
+        The number of answered messages, including that of the frame.
     shared : bool
-        Whether the clients had it together, on sums that were masked; else each has added it alone. Then epsilon is
-        that of the sums, and holds if no more clients collude than the run allowed for.
+        Whether the clients shared the noise, on sums that were masked. If not, each client added it alone. If they did,
+        epsilon belongs to the sums, and holds if no more clients collude than the run allowed for.
     among : int
-        How many clients alone have all of that noise together: one, where it is not shared.
+        The number of clients that together add all of this noise. It is one if the noise is not shared.
     frame_noise : float
         The deviation of the noise on each number of the message that measured mean, scale and count.
 

@@ -1,6 +1,6 @@
-"""Hints: what looks like a mistake in data, in sentences that name the line or the column.
+"""Hints: sentences about what looks like a mistake in data, each naming the line or the column.
 
-`hints.of(tables)` looks for all of it.
+`hints.of(tables)` collects the hints of all kinds.
 """
 
 from flower_pca.hints.look import of as of

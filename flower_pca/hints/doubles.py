@@ -1,4 +1,4 @@
-"""Rows that are there twice: at two sites, or at one."""
+"""Hints about rows that occur twice, at two sites or at one."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ import numpy as np
 
 from flower_pca.base import labels
 from flower_pca.base.linalg import Array
-from flower_pca.hints.sites import FEW, MANY, Look, Site
+from flower_pca.hints.sites import FEW, MANY, AllSites, Site
 
 
-def doubles(look: Look) -> Iterator[str]:
-    """The same rows at two sites, or twice at one."""
-    sites = look.sites
+def doubles(data: AllSites) -> Iterator[str]:
+    """Yield hints about rows that occur at two sites, or twice at one site."""
+    sites = data.sites
     every = [site.marks for site in sites]
     whose = np.repeat(np.arange(len(sites)), list(map(len, every)))
     marks = np.concatenate(every)
-    # Stable, as a pair has to name its first site first.
+    # The sort is stable, so that pairs of sites come in the order of the sites.
     order = np.argsort(marks, kind="stable")
     ordered = marks[order]
     again = np.flatnonzero(ordered[1:] == ordered[:-1])
     if not len(again):
         return
-    looked_at = zip(sites, look.different, strict=True)
+    looked_at = zip(sites, data.different, strict=True)
     telling = [_tells_rows_apart(site, different) for site, different in looked_at]
     owners = whose[order]
     pairs = Counter(zip(owners[again].tolist(), owners[again + 1].tolist(), strict=True))
@@ -43,20 +43,21 @@ def doubles(look: Look) -> Iterator[str]:
 
 
 def _tells_rows_apart(site: Site, different: Array) -> bool:
-    """Whether two rows of a site are hardly alike by accident, by how values come again.
+    """Return whether two rows of a site are unlikely to be equal by accident.
 
-    Rows that are there twice are looked at once: they would make every value come again.
+    The probability is estimated from how often values of each column recur. Rows that occur twice are
+    counted once, since otherwise all of their values would recur.
     """
     measures = np.flatnonzero(different > MANY)
     if len(measures) < 2:
         return False
     _, once = np.unique(site.marks, return_index=True)
-    # The logarithm of how many pairs of rows independent columns make alike by accident.
+    # log of the number of pairs of rows that independent columns would make equal by accident
     again = 2.0 * np.log(max(len(once), 2))
     for j in measures[:64]:
         values = site.rows[once, j]
         _, counts = np.unique(values[~np.isnan(values)], return_counts=True)
-        # Pairs of two equal rows, and one pair more, because there may have been none yet.
+        # pairs of rows with equal values, plus one as there may have been none yet
         alike = np.sum(counts * (counts - 1.0)) / 2.0 + 1.0
         pairs = counts.sum() * (counts.sum() - 1.0) / 2.0 + 1.0
         again += float(np.log(alike / pairs))

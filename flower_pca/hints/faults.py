@@ -1,13 +1,13 @@
-"""Faults: what files hold by mistake, and a PCA takes for measurements without a word.
+"""Hints about mistakes in files that a PCA would take for measurements without an error.
 
-A value that stands for a gap, a line of totals, the same rows twice, a date in digits, one site in
-other units: each leaves a table of finite numbers, and components that are wrong. Here they are
-looked for where rows are at hand, and each becomes a sentence that names line or column. They are
-hints: only the owner of the rows knows whether it is one. So each kind is bounded by what ordinary
-rows do by accident, as far as that can be said.
+Examples are a value that stands for a gap, a line of totals, rows that occur twice, dates stored as
+numbers, and a site that measures in other units. Each gives a table of finite numbers, and wrong
+components. Where rows are at hand, each suspicion becomes a sentence that names the line or the column.
+Only the owner of the rows can tell whether it is right, so the bounds of each kind are set such that
+ordinary rows seldom give a hint.
 
-`find` goes through the kinds over all sites together: those of this file, of `missing`, `totals`, `doubles`, `units`
-and `shapes`.
+`find` looks for all kinds at all sites together: those of this module, of `missing`, `totals`,
+`doubles`, `units` and `shapes`.
 """
 
 from __future__ import annotations
@@ -28,29 +28,31 @@ from flower_pca.hints import shapes
 from flower_pca.hints.doubles import doubles
 from flower_pca.hints.missing import sentinels, zeros
 from flower_pca.hints.sentences import AS_MEAN, SAID, capital, shorten
-from flower_pca.hints.sites import ENDS, FEW, LEAST, MANY, Look, Site
+from flower_pca.hints.sites import ENDS, FEW, LEAST, MANY, AllSites, Site
 from flower_pca.hints.totals import lines_of_totals, totals, totals_by_sums
 from flower_pca.hints.units import SITES, WIDE, units
 from flower_pca.names.table import Table
 from flower_pca.rows.local import LocalData
 
-MOST: Final = 2**26  # entries of all sites that are looked at in full
-CHEAP: Final = 2**21  # The same, if nobody has asked for a look.
-BARE: Final = 2**18  # The same, for arrays without names, which programs pass over and over again.
-_SAMPLED: Final = 8  # A sample of more has so many times fewer entries, because it is copied some ten times.
+MOST: Final = 2**26  # Up to this many entries, all rows are looked at.
+CHEAP: Final = 2**21  # The same, if the user has not asked for hints.
+BARE: Final = 2**18  # The same, for arrays without column names, which programs may pass over and over again.
+_SAMPLED: Final = 8  # A sample has this many times fewer entries, since looking at it makes some ten copies.
 _LISTED: Final = option("columns", ["..."])
 _TIME: Final = re.compile(
     r"dat(e|um)|time|zeit|\btag\b|\bday\b|birth|geburt|admission|admitted|aufnahme|dob", re.IGNORECASE
 )
-_FROM, _UNTIL = 32_874, 51_136  # 1990 and 2040 as Excel counts days
-_DAYS: Final = 50  # different ones: of so many other numbers, one in 20 million lots avoids two days of the week
+_FROM, _UNTIL = 32_874, 51_136  # the first days of 1990 and 2040 as Excel counts days
+# This many different numbers that are no days avoid Saturdays and Sundays with a chance of 1 in 20 million.
+_DAYS: Final = 50
 
 
 def find(
     tables: Sequence[Table | LocalData], names: Sequence[str] | None = None, *, most: int = MOST
 ) -> tuple[str, ...]:
-    """Hints about these sites, whose columns are the same; of more than `most` entries only about
-    their sizes.
+    """Return hints about the rows of these sites, which have the same columns.
+
+    Of more than `most` entries, only a sample of dense rows that clients hold is looked at, and the numbers of rows.
 
     Parameters
     ----------
@@ -64,15 +66,15 @@ def find(
     shapes = [_shape_of(table) for table in tables]
     found = [_few(tables, shapes)]
     if _can_be_looked_at(shapes, most):
-        look = Look.of(tables, tables[0].names if names is None else names)
-        found += _of_kinds(look, _OF_ROWS, _OF_COLUMNS)
+        data = AllSites.of(tables, tables[0].names if names is None else names)
+        found += _of_kinds(data, _OF_ROWS, _OF_COLUMNS)
     elif whole := _can_be_sampled(tables, shapes):
         found += _of_sample(whole, tables[0].names if names is None else names, most)
     return tuple(chain.from_iterable(map(shorten, filter(None, found))))
 
 
 def _can_be_sampled(tables: Sequence[Table | LocalData], shapes: Sequence[_Shape]) -> list[LocalData]:
-    """The clients, if they hold more dense rows than can be looked at in full; else none."""
+    """Return the tables if all of them are held by clients and have dense rows, or else an empty list."""
     held = [table for table in tables if isinstance(table, LocalData)]
     if len(held) < len(tables) or any(sparse or not n * d for n, d, sparse in shapes):
         return []
@@ -80,42 +82,43 @@ def _can_be_sampled(tables: Sequence[Table | LocalData], shapes: Sequence[_Shape
 
 
 def _of_sample(clients: Sequence[LocalData], names: Sequence[str] | None, most: int) -> list[list[str]]:
-    """What a sample of the rows shows, and sums over all of them; of doubles and of constant columns it shows nothing.
+    """Return the hints that a sample of the rows and the sums of all rows give; none about doubles and
+    constant columns.
 
-    Sums cost a pass over the rows at most. Totals are at the end, so only the last lines are looked at for these.
+    Sums cost a pass over the rows at most. Totals are looked for in the last two lines only.
     """
     entries = sum(client.n * client.d for client in clients)
     sampled = most // _SAMPLED
     share = min(sampled / entries, 1.0)
     if sum(min(client.n, 4 * ENDS) * client.d for client in clients) > 2 * sampled:
-        return []  # With so many sites, a few rows of each are too many.
+        return []  # There are so many sites that even a few rows of each are too many.
     sites = [Site.sampled(client, f"client {i}", int(client.n * share)) for i, client in enumerate(clients)]
-    look = Look.at(sites, names, sampled=True)
+    data = AllSites.at(sites, names, sampled=True)
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
-        ends = list(totals_by_sums(look, clients))
+        ends = list(totals_by_sums(data, clients))
     if ends:
-        look = replace(look, sites=[site.first(len(site.rows) - 2) for site in sites])
-    return [ends, *_of_kinds(look, (), _OF_SAMPLES)]
+        data = replace(data, sites=[site.first(len(site.rows) - 2) for site in sites])
+    return [ends, *_of_kinds(data, (), _OF_SAMPLES)]
 
 
 def find_in_stream(tables: Sequence[Table]) -> tuple[str, ...]:
-    """Hints about rows of a stream: an empty cell is a gap there, and columns may stand still.
+    """Return hints about batches of a stream: about values that stand for gaps and about lines of totals.
 
-    So they are about values that stand for a gap, and lines of totals.
+    Other kinds are left out, because empty cells are gaps in a stream, and a column may be constant in a batch.
     """
     if not _can_be_looked_at([_shape_of(table) for table in tables], CHEAP):
         return ()
-    found = _of_kinds(Look.of(tables, tables[0].names), (totals,), (sentinels, zeros))
+    found = _of_kinds(AllSites.of(tables, tables[0].names), (totals,), (sentinels, zeros))
     shortened = chain.from_iterable(map(shorten, filter(None, found)))
-    # Only the command line follows streams of files.
+    # Streams of files are followed by the command line only, so advise its options.
     return tuple(
         in_words(hint.replace(AS_MEAN, ""), lambda advice: f"with --gaps={advice[2][0]}") for hint in shortened
     )
 
 
 def _can_be_looked_at(shapes: Sequence[_Shape], most: int) -> bool:
-    """Whether all rows are dense, and have at least one entry together and at most so many."""
+    """Return whether all rows are dense, and have between 1 and `most` entries together."""
     entries = 0
     for n, d, sparse in shapes:
         if sparse:
@@ -124,28 +127,28 @@ def _can_be_looked_at(shapes: Sequence[_Shape], most: int) -> bool:
     return 0 < entries <= most
 
 
-def _of_kinds(look: Look, of_rows: Sequence[_Kind], of_columns: Sequence[_Kind]) -> list[list[str]]:
-    """The sentences of each kind; those about columns leave out rows named already."""
+def _of_kinds(data: AllSites, of_rows: Sequence[_Kind], of_columns: Sequence[_Kind]) -> list[list[str]]:
+    """Return the hints of each kind; those about columns leave out lines that a hint names already."""
     with np.errstate(all="ignore"), warnings.catch_warnings():
-        # what cannot be told of a column compares NaN, which is false
+        # comparisons with NaN are false, so columns without values give no hint
         warnings.simplefilter("ignore", RuntimeWarning)
-        found = [list(kind(look)) for kind in of_rows]
-        if len(look.columns) <= WIDE:
+        found = [list(kind(data)) for kind in of_rows]
+        if len(data.columns) <= WIDE:
             if any(found):
-                look = Look(_rest(look.sites), look.columns)
-            found += [list(kind(look)) for kind in of_columns]
+                data = AllSites(_rest(data.sites), data.columns)
+            found += [list(kind(data)) for kind in of_columns]
     return found
 
 
 def _shape_of(table: Table | LocalData) -> _Shape:
-    """Rows and columns of a site, and whether it is a sparse matrix, whose zeros nobody wrote."""
+    """Return rows and columns of a site, and whether its rows are a sparse matrix."""
     if isinstance(table, LocalData):
         return table.n, table.d, table.sparse
     return len(table), table.shape[1], hasattr(table.values, "tocsr")
 
 
 def _few(tables: Sequence[Table | LocalData], shapes: Sequence[_Shape]) -> list[str]:
-    """Sites of so few rows that their sums are nearly the rows themselves."""
+    """Return a hint about sites that have so few rows that their sums nearly show the rows."""
     few: list[str] = []
     for i, (table, (n, _, _)) in enumerate(zip(tables, shapes, strict=True)):
         if n <= FEW:
@@ -159,9 +162,9 @@ def _few(tables: Sequence[Table | LocalData], shapes: Sequence[_Shape]) -> list[
     return [f"{capital(', '.join(few))}: what they send is nearly the rows themselves. Join them to other sites."]
 
 
-def _empty(look: Look) -> Iterator[str]:
-    """Rows without any value, which become patients of nothing but means; and columns that a site does not have."""
-    for site, seen in zip(look.sites, look.seen, strict=True):
+def _empty(data: AllSites) -> Iterator[str]:
+    """Yield hints about rows without any value, and about columns without any value at one site."""
+    for site, seen in zip(data.sites, data.seen, strict=True):
         n = len(site.rows)
         if (seen == n).all():
             continue
@@ -172,33 +175,33 @@ def _empty(look: Look) -> Iterator[str]:
                 what += f", and so do {len(rows) - 1} more"
             yield f"{what}. Take it out: it would become a row of means."
         missing = np.flatnonzero(seen == 0).tolist()
-        if n <= FEW or len(missing) == len(look.columns):
+        if n <= FEW or len(missing) == len(data.columns):
             continue
         for j in missing:
-            yield f"{capital(look.columns[j])} has no value at {site.who}. Leave it out, or leave out the site."
+            yield f"{capital(data.columns[j])} has no value at {site.who}. Leave it out, or leave out the site."
 
 
-def _dates(look: Look) -> Iterator[str]:
-    """Columns of days as numbers: 20240131, Excel's days since 1900, seconds since 1970."""
-    least, most, columns = look.low, look.high, look.columns
-    varies = (most > least) & (look.seen.sum(axis=0) >= LEAST)
+def _dates(data: AllSites) -> Iterator[str]:
+    """Yield hints about dates stored as numbers: 20240131, days as Excel counts them, and seconds since 1970."""
+    least, most, columns = data.low, data.high, data.columns
+    varies = (most > least) & (data.seen.sum(axis=0) >= LEAST)
     for j in np.flatnonzero(varies & (least >= 18000101) & (most <= 21001231)).tolist():
-        values = np.concatenate([site.rows[:, j] for site in look.sites])
+        values = np.concatenate([site.rows[:, j] for site in data.sites])
         values = values[~np.isnan(values)]
         month, day = values // 100 % 100, values % 100
         if (values == np.rint(values)).all() and ((month >= 1) & (month <= 12) & (day >= 1) & (day <= 31)).all():
             yield _date(columns[j], f"dates such as {values[0]:.0f}")
     for j in np.flatnonzero(varies & (least >= 15000) & (most <= 60000)).tolist():
-        if _TIME.search(columns[j].removeprefix("column ")) or _are_working_days(look.values(j)):
+        if _TIME.search(columns[j].removeprefix("column ")) or _are_working_days(data.values(j)):
             yield _date(columns[j], "days as Excel counts them")
     for j in np.flatnonzero(varies & (least >= 9.4e8) & (most <= 2.2e9)).tolist():
-        values = look.values(j)
+        values = data.values(j)
         if (values == np.rint(values)).all():
             yield _date(columns[j], "times in seconds since 1970")
 
 
 def _are_working_days(values: Array) -> bool:
-    """Whether whole numbers are days from 1990 to 2039 as Excel counts them, none of them a Saturday or a Sunday."""
+    """Return whether the values are days from 1990 to 2039, as Excel counts them, without Saturdays and Sundays."""
     days = np.unique(values)
     among = len(days) >= _DAYS and days[0] >= _FROM and days[-1] < _UNTIL and bool((days == np.rint(days)).all())
     return among and bool((days % 7 > 1).all())
@@ -208,12 +211,12 @@ def _date(column: str, what: str) -> str:
     return f"{capital(column)} holds {what}, as numbers. Leave it out: name the others with {_LISTED}."
 
 
-def _twins(look: Look) -> Iterator[str]:
-    """Columns that are the same, or the same in another unit."""
-    measures = np.flatnonzero(look.different.max(axis=0) > MANY)
+def _twins(data: AllSites) -> Iterator[str]:
+    """Yield hints about two columns that hold the same values, or the same values in two units."""
+    measures = np.flatnonzero(data.different.max(axis=0) > MANY)
     if len(measures) < 2:
         return
-    rows = np.concatenate([site.rows[:, measures] for site in look.sites])
+    rows = np.concatenate([site.rows[:, measures] for site in data.sites])
     few = rows[:: -(-len(rows) // 2000)]
     centred = few - few.mean(axis=0)
     scaled = centred / np.sqrt((centred**2).sum(axis=0))
@@ -222,58 +225,60 @@ def _twins(look: Look) -> Iterator[str]:
         what = "is the same, in another unit, as"
         if np.array_equal(rows[:, i], rows[:, j]):
             what = "holds the same values as"
-        one = look.columns[measures[j]]
-        other = look.columns[measures[i]]
+        one = data.columns[measures[j]]
+        other = data.columns[measures[i]]
         yield f"{capital(one)} {what} {other}. Leave one of them out: together they count twice."
 
 
 def _rest(sites: Sequence[Site]) -> list[Site]:
-    """The sites less the lines and doubles named already, which would hide other faults."""
+    """Return the sites without lines of totals and without sites that repeat another one, which would hide
+    other faults.
+    """
     ends = lines_of_totals(sites)
-    # So that of sites which are alike the first one stays.
+    # In reversed order, so that the first one of equal sites stays.
     last_first = reversed([*enumerate(sites)])
     alone = {site.marks.tobytes(): i for i, site in last_first}
     places = sorted(alone.values())
     return [sites[i].first(ends[i][0]) if i in ends else sites[i] for i in places]
 
 
-def _beside_others(look: Look) -> Iterator[str]:
-    """Columns whose sign is turned at one site, and columns that are swapped there."""
-    if len(look.sites) > SITES:
+def _beside_others(data: AllSites) -> Iterator[str]:
+    """Yield hints about columns whose sign is turned at one site, and about columns that are swapped there."""
+    if len(data.sites) > SITES:
         return
-    whose = [site.who for site in look.sites]
-    yield from shapes.turned_signs(whose, look.levels, look.seen, look.columns)
-    yield from shapes.swapped(whose, look.levels, look.seen, look.columns)
+    whose = [site.who for site in data.sites]
+    yield from shapes.turned_signs(whose, data.levels, data.seen, data.columns)
+    yield from shapes.swapped(whose, data.levels, data.seen, data.columns)
 
 
-def _constants(look: Look) -> Iterator[str]:
-    """Columns of one value at a site that others hardly have: a default, another meaning."""
-    if len(look.sites) < 2:
+def _constants(data: AllSites) -> Iterator[str]:
+    """Yield hints about columns with one value at a site that is rare at others, such as a default."""
+    if len(data.sites) < 2:
         return
-    still = (look.different == 1) & (look.seen >= LEAST)
+    still = (data.different == 1) & (data.seen >= LEAST)
     for i in np.flatnonzero(still.any(axis=1)).tolist():
         columns = np.flatnonzero(still[i]).tolist()
-        odd = [j for j in columns if _seldom_elsewhere(look, i, j)]
-        if len(odd) > max(2, len(look.columns) // 4):
+        odd = [j for j in columns if _seldom_elsewhere(data, i, j)]
+        if len(odd) > max(2, len(data.columns) // 4):
             continue  # rows of another kind, such as those of one district
         for j in odd:
-            what = f"{capital(look.columns[j])} is {look.in_order[i][0, j]:g} in all rows of {look.sites[i].who}"
+            what = f"{capital(data.columns[j])} is {data.in_order[i][0, j]:g} in all rows of {data.sites[i].who}"
             yield f"{what}, and hardly ever elsewhere. Check that file."
 
 
-def _seldom_elsewhere(look: Look, i: int, j: int) -> bool:
-    """Whether the one value of a column at a site is so rare at others that it is no accident."""
-    elsewhere = [other.rows[:, j] for k, other in enumerate(look.sites) if k != i]
+def _seldom_elsewhere(data: AllSites, i: int, j: int) -> bool:
+    """Return whether the one value of a column at a site is too rare at others to be there by accident."""
+    elsewhere = [other.rows[:, j] for k, other in enumerate(data.sites) if k != i]
     others = np.concatenate(elsewhere)
     others = others[~np.isnan(others)]
     if not len(others) or others.min() == others.max():
         return False
-    share = float((others == look.in_order[i][0, j]).mean())
-    chance = float(look.seen[i, j]) * np.log(max(share, 1e-300))
+    share = float((others == data.in_order[i][0, j]).mean())
+    chance = float(data.seen[i, j]) * np.log(max(share, 1e-300))
     return share <= 0.5 and chance < np.log(1e-6)
 
 
-_Kind = Callable[[Look], Iterable[str]]
+_Kind = Callable[[AllSites], Iterable[str]]
 _Shape = tuple[int, int, bool]  # rows, columns, whether a sparse matrix
 _OF_ROWS: Final[tuple[_Kind, ...]] = (
     *(_empty, totals, shapes.lines_of_statistics, shapes.totals_anywhere, doubles, shapes.repeated),
@@ -282,7 +287,7 @@ _OF_COLUMNS: Final[tuple[_Kind, ...]] = (
     *(sentinels, shapes.fills, zeros, shapes.shifted_points, _twins, _dates, shapes.dates, shapes.codes),
     *(units, _beside_others, shapes.other_codes, _constants),
 )
-# What a sample shows as all rows do: no column is said to be constant, and no row to be there twice.
+# the kinds that hold for all rows if they hold for a sample
 _OF_SAMPLES: Final[tuple[_Kind, ...]] = tuple(
     kind for kind in _OF_COLUMNS if kind not in (_constants, shapes.other_codes)
 )

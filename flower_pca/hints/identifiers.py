@@ -1,8 +1,8 @@
-"""Columns that number rows or people, whatever their size.
+"""Hints about columns that number rows or people.
 
-They hold whole numbers of which no two are alike, and go up by one, over each client's rows or over all of them
-together, in whatever order rows are; or the column is called as such a one is: id, patient_nr, MRN. Ages, counts and
-codes have gaps or come twice.
+Such a column holds whole numbers, no two of them equal. Either they go up by one, over the rows of each
+client or over all rows, in any order of the rows, or the name of the column says what it is, as id,
+patient_nr and MRN do. Ages, counts and codes have gaps or occur twice.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import numpy as np
 from flower_pca.base.linalg import Array
 from flower_pca.base.options import option
 
-# rows from which whole numbers that are all different are no accident
+# With this many rows, whole numbers that are all different are no accident.
 _FEWEST: Final = 20
-_LOOK: Final = 64  # rows of each client that tell most columns from an identifier
+_LOOK: Final = 64  # rows of each client that are enough to rule out most columns
 _OUT: Final = f"Leave it out if it numbers the rows: name the others with {option('columns', ['...'])}."
-_LAST_WORDS: Final = {  # Last words of a name that say so by themselves.
+_LAST_WORDS: Final = {  # last words of a name that mean an identifier by themselves
     *("id", "ids", "idx", "index", "key", "mrn", "pid", "uid", "uuid", "identifier", "pseudonym", "unnamed"),
     *("recordid", "patientid", "patid", "patnr", "patientennummer", "fallnr", "fallnummer", "kennung"),
 }
@@ -34,7 +34,7 @@ _NUMBER: Final = {"id", "nr", "no", "num", "number", "nummer", "code", "key", "i
 def hints_of_identifiers(
     columns: Mapping[int, bool], names: Sequence[str] | None, but: int | None = None
 ) -> tuple[str, ...]:
-    """Hints about what `find_identifiers` has found, but for a column named already."""
+    """Return hints about the columns that `find_identifiers` returns, except for the column `but`."""
     if not columns:
         return ()
     why = {True: "which go up by one", False: "and is called as an identifier is"}
@@ -44,7 +44,7 @@ def hints_of_identifiers(
 
 
 def is_called_identifier(name: str) -> bool:
-    """Whether a column is called as an identifier is."""
+    """Return whether the name of a column is one that identifiers have."""
     words = [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)]
     if not words:
         return False
@@ -54,7 +54,10 @@ def is_called_identifier(name: str) -> bool:
 
 
 def find_identifiers(tables: Sequence[Any], names: Sequence[str] | None) -> dict[int, bool]:
-    """The columns of these clients' stored rows that are identifiers: whether they go up by one, or are called so only.
+    """Return the columns of these clients' stored rows that look like identifiers.
+
+    Each column comes with whether its values go up by one (True), or only its name says that it is an
+    identifier (False).
 
     Parameters
     ----------
@@ -83,11 +86,11 @@ def find_identifiers(tables: Sequence[Any], names: Sequence[str] | None) -> dict
 
 
 def _candidates(tables: Sequence[Any]) -> Array:
-    """The columns that may be identifiers by a few rows of each client."""
+    """Return the columns that may be identifiers, judged by a few rows of each client."""
     columns = np.arange(tables[0].d)
     for table in tables:
         block = next(iter(table.blocks()))
-        # one row tells columns of whole numbers from most others
+        # one row rules out most columns that hold no whole numbers
         for few in (1, _LOOK):
             columns = columns[_unlike(block[:few, columns])]
         if not len(columns):
@@ -96,7 +99,7 @@ def _candidates(tables: Sequence[Any]) -> Array:
 
 
 def _unlike(block: Array) -> Array:
-    """Which columns hold whole numbers, no two of them alike."""
+    """Return which columns hold whole numbers, no two of them equal."""
     if block.dtype.kind not in "fiu":
         return np.zeros(block.shape[1], dtype=bool)
     steps = np.diff(np.sort(block, axis=0), axis=0)
@@ -104,14 +107,14 @@ def _unlike(block: Array) -> Array:
 
 
 def _whole(block: Array) -> Array:
-    """Which columns hold nothing but whole numbers, and gaps."""
+    """Return which columns hold only whole numbers and gaps."""
     with np.errstate(invalid="ignore"):
         whole = (np.rint(block) == block) & ~np.isinf(block)
         return np.asarray((whole | np.isnan(block)).all(axis=0))
 
 
 def _range(table: Any, columns: Array) -> tuple[Array, Array, Array]:
-    """The least and the largest value of each column, and whether all are whole."""
+    """Return the smallest and the largest value of each column, and whether all are whole numbers."""
     low = np.inf
     high = -np.inf
     whole = np.ones(len(columns), dtype=bool)
@@ -124,7 +127,7 @@ def _range(table: Any, columns: Array) -> tuple[Array, Array, Array]:
 
 
 def _different(tables: Sequence[Any], j: int, *, together: bool) -> bool:
-    """Whether no two values of a column are alike, at each client or at all of them."""
+    """Return whether no two values of a column are equal, at each client or, with `together`, at all of them."""
     parts = [_column(table, j) for table in tables]
     if together:
         parts = [np.concatenate(parts)]
@@ -133,7 +136,7 @@ def _different(tables: Sequence[Any], j: int, *, together: bool) -> bool:
 
 
 def numbers_rows(table: Any, j: int) -> bool:
-    """Whether a column of a client's stored rows has whole numbers of which no two are alike."""
+    """Return whether a column of a client's stored rows holds whole numbers, no two of them equal."""
     values = _column(table, j)
     return len(values) >= _FEWEST and bool(np.all(values == np.rint(values))) and len(np.unique(values)) == len(values)
 
@@ -143,5 +146,5 @@ def _column(table: Any, j: int) -> Array:
 
 
 def label(j: int, names: Sequence[str] | None) -> str:
-    """What a column is called: its name, or else its number."""
+    """Return the name of a column, or its number if columns have no names."""
     return str(j if names is None else names[j])

@@ -1,4 +1,4 @@
-"""One look at the rows of all sites: everything that is known of mistakes in data, in sentences."""
+"""All hints about the rows of some sites."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def of(
     sizes: Sequence[str] = (),
     but: int | None = None,
 ) -> tuple[str, ...]:
-    """Hints about the rows of these sites, whose columns are the same.
+    """Return hints about the rows of these sites, which have the same columns.
 
-    They are about first lines that may be names, columns that number the rows, codes for missing values, totals, rows
-    that are there twice, dates and units.
+    They are about first lines that may be names, columns that number the rows, codes for missing
+    values, totals, rows that occur twice, dates and units.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ def of(
 
 
 def hints_of_first_lines(files: Iterable[str]) -> tuple[str, ...]:
-    """A hint about text files whose first line was taken for a row, as it is all numbers."""
+    """Return a hint about text files whose first line was read as a row because it holds only numbers."""
     first, *more = dict.fromkeys(files) or ("",)
     if not first:
         return ()

@@ -1,4 +1,4 @@
-"""Numbers that stand for a missing value: codes such as -999, and zeros among values far from 0."""
+"""Hints about numbers that stand for missing values: codes such as -999, and zeros among values far from 0."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from typing import Final
 import numpy as np
 
 from flower_pca.base.linalg import Array
-from flower_pca.hints.sites import LEAST, MANY, Look
+from flower_pca.hints.sites import LEAST, MANY, AllSites
 
-# codes below are measurements as well: they have to be there twice, or to be alone in being
-# negative
+# Codes of a smaller size may be measurements too, so they have to occur twice or to be the only negative value.
 _OFTEN: Final = 900.0
-# A share of the others' spread: a single negative value that is repeated lies further away than this.
+# A negative code that occurs again may lie nearer than the spread of the other values, but not below this share
+# of it.
 _NEARER: Final = 0.25
 _REPEATED: Final = [sign * digit * (10.0**k - 1) / 9 for digit in (7, 8, 9) for k in range(2, 7) for sign in (1, -1)]
-# Codes that files use for missing values.
+# codes that files use for missing values
 _CODES: Final = np.array([*np.rint(_REPEATED), -1.0, -9.0, 99.9, 999.9, -99.9, -32768.0, 2.0**31 - 1])
 
 
-def sentinels(look: Look) -> Iterator[str]:
-    """Values such as -999, further from all others of their column than these are apart."""
-    for j in np.flatnonzero(np.isin(look.low, _CODES) | np.isin(look.high, _CODES)).tolist():
-        for code in _codes_of(np.sort(look.values(j))):
-            yield look.no_measurement(j, code, "far from all other values")
+def sentinels(data: AllSites) -> Iterator[str]:
+    """Yield hints about codes such as -999 that lie further from all other values of a column than these lie apart."""
+    for j in np.flatnonzero(np.isin(data.low, _CODES) | np.isin(data.high, _CODES)).tolist():
+        for code in _codes_of(np.sort(data.values(j))):
+            yield data.no_measurement(j, code, "far from all other values")
 
 
 def _codes_of(values: Array) -> list[float]:
-    """Those at the ends of sorted values that stand far from the rest."""
+    """Return the codes at either end of sorted values that lie far from all others."""
     codes: list[float] = []
-    # Each end twice: beside one code there may be another.
+    # Look at each end twice, because there may be two codes at one end.
     for end in (0, -1, 0, -1):
         code = values[end]
         rest = values[values != code]
@@ -41,27 +41,30 @@ def _codes_of(values: Array) -> list[float]:
 
 
 def _is_far(code: float, rest: Array, *, again: bool) -> bool:
-    """Whether a code stands so far from the rest, which is sorted, that it is none of it; `again`: more than once."""
+    """Return whether a code lies too far from the other values (`rest`, sorted) to be one of them.
+
+    `again` says whether the code occurs more than once.
+    """
     gap = min(abs(rest[0] - code), abs(rest[-1] - code))
     spread = rest[-1] - rest[0]
     alone = code < 0.0 <= rest[0]
     large = abs(code) > _OFTEN
     if gap > max(spread, 1.0):
         far = again or alone or large
-    else:  # nearer only as the one negative value, if it is a large one or there again
+    else:  # A nearer code has to be the only negative value, and large or repeated.
         lonely = again and gap > max(_NEARER * spread, 1.0)
         far = alone and (large or lonely)
     # In a column of few different values, -1 may be one of them.
     return bool(far) and (code != -1.0 or len(np.unique(rest)) >= MANY)
 
 
-def zeros(look: Look) -> Iterator[str]:
-    """Zeros in a column whose other values lie together, far from 0: no blood pressure is 0."""
-    for j in np.flatnonzero(look.low == 0.0).tolist():
-        values = look.values(j)
+def zeros(data: AllSites) -> Iterator[str]:
+    """Yield hints about zeros in a column whose other values lie together far from 0, such as blood pressures."""
+    for j in np.flatnonzero(data.low == 0.0).tolist():
+        values = data.values(j)
         rest = values[values != 0.0]
         if len(rest) < max(2 * LEAST, len(values) / 2) or len(np.unique(rest)) < MANY:
             continue
         lower, middle, upper = np.quantile(rest, [0.25, 0.5, 0.75])
         if rest.min() > max(0.3 * middle, upper - lower):
-            yield look.no_measurement(j, 0.0, f"and no other value below {rest.min():g}")
+            yield data.no_measurement(j, 0.0, f"and no other value below {rest.min():g}")

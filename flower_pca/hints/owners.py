@@ -1,4 +1,4 @@
-"""Whose a row is: a column or a list that does not say it for some rows is refused."""
+"""A check that a column or list of sites names a site for every row."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from flower_pca.base.labels import count, is_gap
 
 
 def require_site(sites: Iterable[Any], column: str = "", place: Callable[[int], str] | None = None) -> None:
-    """Refuse rows of which a `column`, or list, does not say whose they are, and say where."""
+    """Raise a DataError if `sites`, the values of `column` if given, leave out the site of some rows."""
     bare = [(i, value) for i, value in enumerate(sites) if is_gap(value)]
     if not bare:
         return
@@ -19,7 +19,7 @@ def require_site(sites: Iterable[Any], column: str = "", place: Callable[[int], 
         what = f"The site of every row, {column},"
     got = f"none in {count(len(bare), 'row')}"
     row, value = bare[0]
-    # the others are what Python prints for no value
+    # other texts that `is_gap` takes for a gap, such as NA, are quoted in the message
     if str(value).strip() not in ("", "None", "nan", "NaT", "<NA>"):
         got = f"{value.strip()!r}, which stands for none, in {count(len(bare), 'row')}"
     if place is not None:

@@ -1,4 +1,4 @@
-"""Hints that say the same of a column and a site: the one that also says which unit it may be is enough."""
+"""Removal of hints that repeat what another hint says about the same column and site."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _FAR: Final = re.compile(r"The (?:mean|standard deviation) of column (?P<column>
 
 
 def without_repeats(hints: Iterable[str]) -> tuple[str, ...]:
-    """The hints, without those that a mean lies far off at a site whose units a hint names for the same column."""
+    """Return the hints without those about a mean or deviation that a hint about units explains."""
     every = tuple(hints)
     units = {_about(found) for found in map(_UNITS.match, every) if found}
     far = {hint: _about(found) for hint in every if (found := _FAR.match(hint))}

@@ -1,4 +1,4 @@
-"""What the sentences of all hints share."""
+"""Phrases that the hints of all kinds share."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Final
 from flower_pca.base import labels
 from flower_pca.base.options import option, reading
 
-SAID: Final = 3  # sentences of one kind
+SAID: Final = 3  # the most hints of one kind that are shown
 AS_MEAN: Final = f" and use {option('missing', 'mean')}"
 
 
 def capital(text: str) -> str:
-    """A text that begins a sentence."""
+    """Return the text with a capital letter first."""
     return f"{text[0].upper()}{text[1:]}"
 
 
 def shorten(sentences: list[str]) -> list[str]:
-    """The first sentences of one kind, and how many more there are."""
+    """Return the first hints of one kind; the last one says how many more there are."""
     beyond = len(sentences) - SAID
     if beyond <= 0:
         return sentences
@@ -27,6 +27,6 @@ def shorten(sentences: list[str]) -> list[str]:
 
 
 def gaps_of(value: float) -> str:
-    """What reads this value as a gap."""
+    """Return the option, in words, that reads this value as a gap."""
     plain = int(value) if abs(value) < 2**53 and value == int(value) else value
     return reading("gaps", [plain])

@@ -1,4 +1,4 @@
-"""The rows of all sites, and what several kinds of hints are read off."""
+"""The rows of all sites, and the statistics that several kinds of hints need."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from flower_pca.hints.sentences import AS_MEAN, capital, gaps_of
 from flower_pca.names.table import Table
 from flower_pca.rows.local import LocalData
 
-ENDS: Final = 8  # rows at each end of a site that are in its sample
-FEW: Final = 3  # rows of a site that hide nobody
-LEAST: Final = 5  # values from which something can be said of a column at a site
-# different values of a column that measures, and does not only tell kinds apart
+ENDS: Final = 8  # rows of each end of a site that are always in its sample
+FEW: Final = 3  # With at most this many rows, a site's sums nearly show the rows.
+LEAST: Final = 5  # the least number of values of a column at a site that a hint can rely on
+# A column with more different values than this is a measurement, one with fewer may only tell kinds apart.
 MANY: Final = 10
 
 
 @dataclass(frozen=True, eq=False)
 class Site:
-    """The rows of one site.
+    """The rows of one site, with their places in its files.
 
     Attributes
     ----------
     who : str
-        What it is called.
+        The name of the site, as hints say it.
     rows : ndarray
         The rows, n x d, with NaN in gaps.
     place : callable
-        Where a row is, in words.
+        Returns the place of row i in words, such as the file and the line.
     """
 
     who: str
@@ -45,7 +45,7 @@ class Site:
 
     @classmethod
     def of(cls, site: Table | LocalData, who: str) -> Site:
-        """From rows as a source gives them, or as a client holds them."""
+        """Return the site of a table that a source gives, or of rows that a client holds."""
         if isinstance(site, LocalData):
             rows = site.plain().astype(np.float64)
         else:
@@ -54,7 +54,7 @@ class Site:
 
     @classmethod
     def sampled(cls, site: LocalData, who: str, most: int) -> Site:
-        """A sample of so many of its rows, from all over it, with the first and the last ones."""
+        """Return a sample of about `most` rows of a client, spread evenly, with the first and the last rows."""
         spread = np.linspace(0, site.n - 1, max(most, 4 * ENDS)).astype(np.int64)
         ends = np.arange(ENDS)
         rows = np.unique(np.concatenate([spread, ends, site.n - 1 - ends]).clip(0, site.n - 1))
@@ -62,40 +62,40 @@ class Site:
         return cls(site.site or who, values, lambda i: site.table.place(int(rows[i])))
 
     def first(self, n: int) -> Site:
-        """The first n rows of it."""
+        """Return this site with its first n rows only."""
         return replace(self, rows=self.rows[:n])
 
     @functools.cached_property
     def marks(self) -> Array:
-        """A number for each row, alike for rows that are alike."""
-        # 0 and -0 are alike, and so are all NaN, but not in their bits.
+        """A number for each row (n,), equal for equal rows."""
+        # 0 and -0 are equal but differ in their bits, and so do NaN values.
         numbers = np.where(np.isnan(self.rows), np.nan, self.rows + 0.0)
         bits = np.ascontiguousarray(numbers).view(np.uint64)
-        # Whole numbers end in zero bits, and so do products: higher bits are mixed in before.
+        # The low bits of whole numbers and of their products are zero, so mix higher bits in first.
         mixed = (bits ^ (bits >> np.uint64(29))) * _odd(self.rows.shape[1])
         return np.asarray(mixed.sum(axis=1, dtype=np.uint64))
 
 
 @functools.lru_cache(maxsize=1)
 def _odd(d: int) -> Array:
-    """So many odd numbers, drawn once."""
+    """Return d odd random numbers, the same for every call."""
     drawn = np.random.default_rng(0).integers(2**62, size=d, dtype=np.uint64)
-    # Times an odd number, modulo 2^64, different numbers stay different.
+    # Multiplication by an odd number modulo 2^64 keeps different numbers different.
     return np.asarray(drawn * np.uint64(2) + np.uint64(1))
 
 
 @dataclass(frozen=True, eq=False)
-class Look:
-    """All sites, and what several kinds of faults are read off.
+class AllSites:
+    """The rows of all sites, and the statistics that several kinds of hints need.
 
     Attributes
     ----------
     sites : sequence of Site
         The sites.
     columns : sequence of str
-        What their columns are called.
+        The names of the columns, as hints say them.
     sampled : bool
-        Whether there are more rows than those that are looked at.
+        Whether `sites` hold only a sample of the rows.
     """
 
     sites: Sequence[Site]
@@ -103,15 +103,15 @@ class Look:
     sampled: bool = False
 
     @classmethod
-    def of(cls, tables: Sequence[Table | LocalData], names: Sequence[str] | None) -> Look:
-        """A look at the rows of these sites; an empty batch of a stream has none to look at."""
+    def of(cls, tables: Sequence[Table | LocalData], names: Sequence[str] | None) -> AllSites:
+        """Return the rows of these tables, less the tables without rows, such as an empty batch of a stream."""
         every = enumerate(tables)
         sites = [site for i, table in every if len((site := Site.of(table, f"client {i}")).rows)]
         return cls.at(sites, names)
 
     @classmethod
-    def at(cls, sites: Sequence[Site], names: Sequence[str] | None, *, sampled: bool = False) -> Look:
-        """A look at the rows of these sites."""
+    def at(cls, sites: Sequence[Site], names: Sequence[str] | None, *, sampled: bool = False) -> AllSites:
+        """Return these sites with the names that hints call their columns."""
         if names is None:
             columns = list(map("column {}".format, range(sites[0].rows.shape[1])))
         else:
@@ -120,12 +120,12 @@ class Look:
 
     @functools.cached_property
     def in_order(self) -> list[Array]:
-        """Of each site the values of each column, ascending, gaps last."""
+        """The values of each column of each site (n x d), in ascending order with gaps last."""
         return [np.sort(site.rows, axis=0) for site in self.sites]
 
     @functools.cached_property
     def seen(self) -> Array:
-        """How many values each column has at each site, sites x d."""
+        """The number of values of each column at each site, sites x d."""
         return np.stack([len(values) - np.isnan(values).sum(axis=0) for values in self.in_order])
 
     @functools.cached_property
@@ -143,34 +143,34 @@ class Look:
 
     @functools.cached_property
     def different(self) -> Array:
-        """How many different values each column has at each site, sites x d."""
+        """The number of different values of each column at each site, sites x d."""
         steps = [(np.diff(values, axis=0) > 0.0).sum(axis=0) for values in self.in_order]
         return np.asarray(np.stack(steps) + (self.seen > 0))
 
     @functools.cached_property
     def levels(self) -> Array:
-        """A tenth, the median and nine tenths of each column at each site, sites x 3 x d."""
+        """The tenth, fiftieth and ninetieth percentile of each column at each site, sites x 3 x d."""
         shares = np.multiply.outer([0.1, 0.5, 0.9], np.maximum(self.seen - 1, 0))
         places = np.rint(shares).astype(int)
         ordered = enumerate(self.in_order)
         return np.stack([np.take_along_axis(values, places[:, i], axis=0) for i, values in ordered])
 
     def title(self, j: int) -> str:
-        """What a column is called at the beginning of a sentence."""
+        """Return the name of a column as a sentence begins with it."""
         return capital(self.columns[j])
 
     def is_whole(self, j: int) -> bool:
-        """Whether a column holds whole numbers only."""
+        """Return whether a column holds whole numbers only."""
         values = self.values(j)
         return bool((values == np.rint(values)).all())
 
     def where(self, j: int, value: float) -> tuple[Site, int]:
-        """The first site and row that have a value in a column."""
+        """Return the first site that has a value in a column, and the first row with it."""
         found = ((site, np.flatnonzero(site.rows[:, j] == value)) for site in self.sites)
         return next((site, int(rows[0])) for site, rows in found if len(rows))
 
     def no_measurement(self, j: int, value: float, why: str) -> str:
-        """What is said of a value in a column that stands for a gap, as it seems."""
+        """Return the hint that a value of a column, for the reason `why`, may stand for a gap."""
         where = [(site, np.flatnonzero(site.rows[:, j] == value)) for site in self.sites]
         site, rows = next((site, rows) for site, rows in where if len(rows))
         first = site.place(int(rows[0]))
@@ -181,6 +181,6 @@ class Look:
         return f"{what}: the first is {first}. If it stands for a gap, read the data {gaps_of(value)}{AS_MEAN}."
 
     def values(self, j: int) -> Array:
-        """The values of a column at all sites, one site after the other."""
+        """Return the values of a column at all sites, in one array."""
         parts = zip(self.in_order, self.seen[:, j], strict=True)
         return np.concatenate([values[:count, j] for values, count in parts])

@@ -1,7 +1,8 @@
-"""Columns that make a component by their size or their mean alone, or that differ in size as units do.
+"""Hints about columns that make a component by their size or their mean alone, or whose sizes differ as units do.
 
-A PCA follows variance. So a column that numbers the rows, or is measured in small units, becomes the first component,
-whatever the others do. From the totals of the opening the server knows every column's deviation.
+PCA follows the variance. So a column that numbers the rows, or is measured in small units, becomes the
+first component, whatever the other columns are. The server knows the deviation of every column from the
+totals of the opening.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from flower_pca.base.linalg import Array
 from flower_pca.base.options import option
 from flower_pca.hints.identifiers import label, numbers_rows
 
-_ALONE: Final = 0.99  # Above this share of the total variance, one column is the first component.
+_ALONE: Final = 0.99  # A column with at least this share of the total variance is the first component.
 # Above this share of what component 1 explains, component 1 is mostly the mean.
 _MEAN: Final = 0.5
-# a deviation over that of the lower quarter, from which columns differ by their units
+# Columns whose largest deviation is at least this many times the lower quartile differ as units do.
 _APART: Final = 100.0
 _STD: Final = option("scale", "std")
 _SCALE_IT: Final = f"Leave it out if it numbers the rows, or use {_STD} if it is measured in other units than the rest."
@@ -26,7 +27,7 @@ _NUMBERS: Final = "It holds whole numbers, no two alike, as an identifier does: 
 
 
 def hints_of_sizes(sizes: Array, names: Sequence[str] | None) -> tuple[str, ...]:
-    """Hints about columns of these sizes (d,), roots of mean squares, if nobody has scaled."""
+    """Return hints about columns with these root mean squares (d,), for a run that did not scale them."""
     if column_alone(sizes) is not None:
         return (_alone(sizes, names, _SCALE_IT),)
     varying = np.sort(sizes[sizes > 0.0])
@@ -45,7 +46,7 @@ def hints_of_sizes(sizes: Array, names: Sequence[str] | None) -> tuple[str, ...]
 
 
 def hints_of_mean(offset: float, first: float) -> tuple[str, ...]:
-    """A hint where rows were not centered, and their mean is over half of what component 1 explains.
+    """Return a hint if rows were not centered and their mean makes up over half of what component 1 explains.
 
     Parameters
     ----------
@@ -65,7 +66,7 @@ def hints_of_mean(offset: float, first: float) -> tuple[str, ...]:
 
 
 def column_alone(sizes: Array) -> int | None:
-    """The column that has nearly all of the variance, if one has."""
+    """Return the column that has nearly all of the variance, or None."""
     squares = sizes**2
     j = int(np.argmax(squares))
     if len(sizes) > 1 and squares[j] >= _ALONE * squares.sum():
@@ -74,7 +75,7 @@ def column_alone(sizes: Array) -> int | None:
 
 
 def hints_of_largest(sizes: Array, names: Sequence[str] | None, tables: Iterable[Any]) -> tuple[str, ...]:
-    """A hint about a column that has nearly all variance, and numbers these clients' rows as far as one can see."""
+    """Return a hint about a column with nearly all of the variance if it holds different whole numbers."""
     j = column_alone(sizes)
     if j is None or not all(numbers_rows(table, j) for table in tables):
         return ()
@@ -84,7 +85,7 @@ def hints_of_largest(sizes: Array, names: Sequence[str] | None, tables: Iterable
 def _alone(sizes: Array, names: Sequence[str] | None, remedy: str) -> str:
     j = int(np.argmax(sizes))
     share = sizes[j] ** 2 / np.sum(sizes**2)
-    # From there on it would be shown as 100.00%, which it is not.
+    # A larger share would be rounded to 100.00%, which is not true.
     if share < 0.99995:
         shown = f"{share:.2%}"
     else:

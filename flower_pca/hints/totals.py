@@ -1,4 +1,4 @@
-"""Last lines that are the sum or the mean of those above, as spreadsheets have them."""
+"""Hints about last lines that are the sum or the mean of the lines above them, as in spreadsheets."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ import numpy as np
 
 from flower_pca.base.linalg import Array
 from flower_pca.hints.sentences import capital
-from flower_pca.hints.sites import LEAST, Look, Site
+from flower_pca.hints.sites import LEAST, AllSites, Site
 from flower_pca.rows.local import LocalData
 
-# the chance at which ordinary rows may look like a line of totals, in a whole run
+# the largest probability that ordinary rows of a run give a hint about means
 _RARE: Final = 1e-3
 
 
-def totals(look: Look) -> Iterator[str]:
-    """A last line that is the sum or the mean of those above, as spreadsheets have it."""
-    for i, (n, what) in lines_of_totals(look.sites).items():
-        place = capital(look.sites[i].place(n))
+def totals(data: AllSites) -> Iterator[str]:
+    """Yield hints about last lines that are the sum or the mean of the lines above them."""
+    for i, (n, what) in lines_of_totals(data.sites).items():
+        place = capital(data.sites[i].place(n))
         yield f"{place} is the {what} of the lines above it, and no row of its own. Take it out."
 
 
-def totals_by_sums(look: Look, clients: Sequence[LocalData]) -> Iterator[str]:
-    """Last lines that are the sum or the mean of all those above them, by the sums of columns."""
-    for site, client in zip(look.sites, clients, strict=True):
+def totals_by_sums(data: AllSites, clients: Sequence[LocalData]) -> Iterator[str]:
+    """Yield the hints of `totals` about sampled rows, by the sums of all rows that the clients know."""
+    for site, client in zip(data.sites, clients, strict=True):
         observed = client.observed()
         seen = np.asarray(observed.seen, dtype=np.float64)
         total = observed.mean * seen
@@ -42,9 +42,9 @@ def totals_by_sums(look: Look, clients: Sequence[LocalData]) -> Iterator[str]:
 
 
 def lines_of_totals(sites: Sequence[Site]) -> dict[int, tuple[int, str]]:
-    """By the site how many lines stand above its totals', and what it is."""
+    """Return, by the number of the site, how many lines stand above its line of totals, and "sum" or "mean"."""
     found: dict[int, tuple[int, str]] = {}
-    # Below a line of sums there may be one of means: then the last but one is looked at too.
+    # Look at the last two lines, since a line of means may follow one of sums.
     ends = [
         (i, site.rows[: len(site.rows) - below])
         for below in (0, 1)
@@ -54,7 +54,7 @@ def lines_of_totals(sites: Sequence[Site]) -> dict[int, tuple[int, str]]:
     if not ends:
         return found
     whose, tables = zip(*ends, strict=True)
-    # A rough look at all sites at once, as there may be a thousand; a close one at the few left.
+    # There may be a thousand sites, so a rough check of all at once comes before the exact one.
     for k in np.flatnonzero(_look_like_totals(tables)).tolist():
         i, rows = whose[k], tables[k]
         if what := _sum_or_mean(rows[-1], rows[:-1], 2 * len(sites)):
@@ -63,7 +63,7 @@ def lines_of_totals(sites: Sequence[Site]) -> dict[int, tuple[int, str]]:
 
 
 def _look_like_totals(tables: Sequence[Array]) -> Array:
-    """Whether the last line of each has a number that is the sum or mean of those above it."""
+    """Return for each table whether any value of its last line is the sum or the mean of those above it."""
     last = np.stack([rows[-1] for rows in tables])
     above = [rows[:-1] for rows in tables]
     total = np.stack([np.nansum(rows, axis=0) for rows in above])
@@ -80,7 +80,11 @@ def _look_like_totals(tables: Sequence[Array]) -> Array:
 def _sum_or_mean(
     last: Array, above: Array, several: int, *, sums: Array | None = None, count: Array | None = None
 ) -> str:
-    """Whether a line is the sum or the mean of those above it; `above` may be a sample, with the `sums` of all."""
+    """Return "sum" or "mean" if a line is that of the lines above it, or else "".
+
+    `above` may be a sample; then `sums` and `count` are those of all lines above. `several` is the
+    number of lines that are tested.
+    """
     n = len(above) if count is None else np.maximum(count, 1.0)
     off = _off(above, n)
     close = _rounding(last) / 2.0 * (1.0 + 1e-9)
@@ -95,9 +99,10 @@ def _sum_or_mean(
         return "sum"
     close += off / n
     if there.any() and (np.abs(last - mean) <= close + 1e-12 * np.abs(mean))[there].all():
-        # Columns that follow from others hit their means together: that is one accident.
+        # Columns that depend on others hit their means together, which counts as one coincidence.
         spread = _spread_given_others(above[:, there])
-        # A normal value lies so close to a place with 2 close / (sqrt(2 pi) spread) at most.
+        # A normal value lies this close to a given place with a probability of at most 2 close / (sqrt(2 pi)
+        # spread).
         chance = np.prod(np.minimum(0.8 * close[there] / spread, 1.0))
         if chance * several < _RARE:
             return "mean"
@@ -105,20 +110,20 @@ def _sum_or_mean(
 
 
 def _off(rows: Array, n: Any) -> Array:
-    """How far the sum of n such numbers may lie from that before rounding, by column.
+    """Return, by column, how far the sum of n such numbers may lie from the sum before they were rounded.
 
-    Whole numbers are counts and codes, which nobody has rounded.
+    Whole numbers are taken as counts and codes, which are not rounded.
     """
     steps = _rounding(rows).min(axis=-2)
-    # Rounding has the deviation steps / sqrt(12), and a sum sqrt(n) times that: four of these.
+    # Rounding has a deviation of steps / sqrt(12), and a sum sqrt(n) times that; take four deviations.
     rounded = 4.0 * np.sqrt(n / 12.0) * steps
     return np.where(steps < 1.0, rounded, 0.0)
 
 
 def _rounding(values: Array) -> Array:
-    """The last decimal place of each number: .01 of 3.14, 1 of 7."""
+    """Return the last decimal place of each number: 0.01 for 3.14, 1 for 7."""
     steps, sizes = np.full(values.shape, 1e-12), np.abs(values)
-    # Arrays of this size are written eleven times, so in the same memory.
+    # The loop runs eleven times, so it reuses these two arrays.
     rest, slack = np.empty((2, *values.shape), dtype=np.result_type(values, 1.0))
     for places in range(10, -1, -1):
         step = 10.0**-places
@@ -132,7 +137,7 @@ def _rounding(values: Array) -> Array:
 
 
 def _spread_given_others(rows: Array) -> Array:
-    """The deviation of each column about what those before it say of it; 0 where they say all."""
+    """Return the deviation of each column about its prediction by the columns before it; 0 where that is exact."""
     whole = rows[~np.isnan(rows).any(axis=1)][:, : 2**6]
     if len(whole) <= whole.shape[1] + 1:
         return np.zeros(rows.shape[1])

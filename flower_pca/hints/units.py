@@ -1,4 +1,4 @@
-"""Columns that lie at one site where those of the others would lie in another unit."""
+"""Hints about columns that one site seems to measure in another unit than all others."""
 
 from __future__ import annotations
 
@@ -11,26 +11,24 @@ import numpy as np
 from flower_pca.base import labels
 from flower_pca.base.linalg import Array
 from flower_pca.hints.sentences import capital, shorten
-from flower_pca.hints.sites import LEAST, Look
+from flower_pca.hints.sites import LEAST, AllSites
 
-SITES: Final = 30  # beyond them one site hardly changes the median of all
-# columns beyond which they are wave lengths, genes or pixels, and some look odd by accident
+SITES: Final = 30  # With more sites, one site hardly changes the median of all.
+# With more columns, they are wavelengths, genes or pixels, of which some look odd by accident.
 WIDE: Final = 500
-_LISTED: Final = 8  # sites of a half that a sentence names
-_CELSIUS: Final = 60.0  # degrees at most of what is measured in either scale
-# A share of the spread: how far a median may lie from the median of the other sites in another unit.
+_LISTED: Final = 8  # the most sites of a half that a hint names
+_CELSIUS: Final = 60.0  # the highest temperature in Celsius that is expected
+# A converted median may lie this share of the spread away from the median of the other sites.
 _APART: Final = 0.25
-_TENTH: Final = 1.2816  # deviations from the mean to nine tenths of normal values
-# what chance adds to both, times the root of n: a deviation of the median, and of the spread, of
-# normal values
+_TENTH: Final = 1.2816  # the ninetieth percentile of the standard normal distribution
+# What chance adds to the bounds on the median and on the spread of normal values, times the square root of n.
 _APART_BY_CHANCE: Final = 0.49
 _WIDER_BY_CHANCE: Final = 0.89
-_WIDER: Final = 1.6  # how far a spread may differ from theirs
-# between nine tenths of the smaller and a tenth of the larger: no other people, whatever the unit
-# is
+_WIDER: Final = 1.6  # the largest factor between the spread of a converted site and that of the others
+# A tenth percentile above this many times the ninetieth of the others cannot be due to other people.
 _FAR: Final = 10.0
 _GLUCOSE: Final = "as between mg/dl and mmol/l of glucose, or umol/l of bilirubin"
-_UNITS: Final = (  # a factor and what is added: how one unit becomes another
+_UNITS: Final = (  # the factor and the shift that convert one unit to another, and what the hint says of them
     (10.0, 0.0, "a factor of 10"),
     (100.0, 0.0, "a factor of 100"),
     (1000.0, 0.0, "a factor of 1000"),
@@ -48,32 +46,31 @@ _UNITS: Final = (  # a factor and what is added: how one unit becomes another
 )
 
 
-def units(look: Look) -> Iterator[str]:
-    """Columns that lie at one site where those of all the others would lie in another unit."""
-    measured = [i for i, values in enumerate(look.in_order) if len(values) >= LEAST]
+def units(data: AllSites) -> Iterator[str]:
+    """Yield hints about columns that would lie at one site as at all others if they were measured in another unit."""
+    measured = [i for i, values in enumerate(data.in_order) if len(values) >= LEAST]
     if len(measured) < 2:
         return
-    seen = look.seen[measured]
+    seen = data.seen[measured]
     shares = np.multiply.outer([0.1, 0.5, 0.9], np.maximum(seen - 1, 0))
     places = np.rint(shares).astype(int)
     numbered = enumerate(measured)
-    levels = np.stack([np.take_along_axis(look.in_order[i], places[:, k], axis=0) for k, i in numbered])
-    several = look.different[measured] > LEAST
-    whose = [look.sites[i].who for i in measured]
-    yield from _odd_units(whose, levels, seen * several, look.columns, middle="median")
+    levels = np.stack([np.take_along_axis(data.in_order[i], places[:, k], axis=0) for k, i in numbered])
+    several = data.different[measured] > LEAST
+    whose = [data.sites[i].who for i in measured]
+    yield from _odd_units(whose, levels, seen * several, data.columns, middle="median")
 
 
 def units_by_moments(
     sites: Sequence[str], rows: Array, means: Array, deviations: Array, columns: Sequence[str]
 ) -> list[str]:
-    """Columns that lie at one site where those of the others would lie in another unit, by means and deviations alone.
+    """Return the hints of `units` from means and deviations alone, for a caller that does not see the rows.
 
-    For who does not see the rows: a tenth and nine tenths are taken to lie as those of normal
-    values do.
+    The tenth and ninetieth percentiles are taken to be those of normal values.
     """
     if len(sites) < 2 or len(columns) > WIDE:
         return []
-    # a site without values of a column, or with a single one, is no other to compare by
+    # a site with at most one value of a column has no spread to compare
     deviations = np.where(deviations > 0.0, deviations, np.nan)
     tenths = np.array([-_TENTH, 0.0, _TENTH])
     levels = means[:, None] + tenths[:, None] * deviations[:, None]
@@ -86,14 +83,18 @@ def units_by_moments(
 def _odd_units(
     sites: Sequence[str], levels: Array, seen: Array, columns: Sequence[str], *, middle: str
 ) -> Iterator[str]:
-    """Of the levels of all sites (sites x 3 x d), of one in another unit; `seen`: of how many values, 0 for few."""
+    """Yield hints about columns that one site, or half of the sites, measures in another unit.
+
+    `levels` (sites x 3 x d) holds the percentiles of `AllSites.levels`, `seen` (sites x d) the numbers
+    of values or 0 to leave a column out, and `middle` the word for the second level.
+    """
     alone = _alone(levels) & (seen > 0)
     # The standard error of the difference between one site and all others, relative to that of a single value.
     others_seen = np.maximum(seen.sum(axis=0) - seen, 1)
     error = np.sqrt(1.0 / np.maximum(seen, 1) + 1.0 / others_seen)
     yield from _two_units(sites, levels, seen, columns, middle=middle)
     others, looked = "the other sites", np.flatnonzero(alone.any(axis=1)).tolist()
-    if len(sites) == 2:  # either may be the odd one: one sentence is enough
+    if len(sites) == 2:  # either site may be the odd one, and one hint is enough
         others, looked = sites[1], [i for i in looked if i == 0]
     for i in looked:
         usual = _of_others(levels, i)
@@ -102,7 +103,7 @@ def _odd_units(
         units = {j: _unit(levels[i, :, j], usual[:, j], error[i, j]) for j in columns_alone}
         odd = {j: words for j, words in units.items() if words}
         if len(odd) > max(2, len(columns) // 4) and len(set(odd.values())) > 1:
-            continue  # other people, who differ in most of what is measured
+            continue  # Sites that differ in many columns by different factors have other people, not other units.
         for j, words in odd.items():
             here = levels[i, 1, j]
             there = usual[1, j]
@@ -113,9 +114,10 @@ def _odd_units(
 def _two_units(
     sites: Sequence[str], levels: Array, seen: Array, columns: Sequence[str], *, middle: str
 ) -> Iterator[str]:
-    """Columns in which half of four sites or more lie where the other half would lie in another known unit.
+    """Yield hints about columns that half of at least four sites measure in another known unit than the other half.
 
-    A half lies apart from the other if a tenth of each site in it is above nine tenths of each other site.
+    A half lies apart from the other if the tenth percentile of each of its sites is above the ninetieth of each site
+    of the other.
     """
     for j in range(levels.shape[2]):
         here = np.flatnonzero(seen[:, j] > 0)
@@ -145,10 +147,10 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _alone(levels: Array) -> Array:
-    """Which columns lie at a site apart from most sites, which lie together, sites x d.
+    """Return which columns of a site lie apart from those of most sites, which lie together, sites x d.
 
-    The sites that lie apart are fewer than half, so the median over all sites is that of the others:
-    two sites in other units do not hide each other.
+    The sites that lie apart are fewer than half, so the median over all sites is that of the others,
+    and two sites in other units do not hide each other.
     """
     usual = np.nanmedian(levels, axis=0)
     apart = (levels[:, 0] > usual[2]) | (levels[:, 2] < usual[0])
@@ -167,23 +169,25 @@ def _alone(levels: Array) -> Array:
 
 
 def _pairs_apart(levels: Array) -> Array:
-    """Which columns of two sites lie apart, sites x sites x d: a tenth of the one above nine tenths of the other."""
+    """Return which columns of two sites lie apart, sites x sites x d.
+
+    They do if the tenth percentile of one is above the ninetieth of the other.
+    """
     above = levels[:, None, 0] > levels[None, :, 2]
     return np.asarray(above | above.swapaxes(0, 1))
 
 
 def _of_others(levels: Array, i: int) -> Array:
-    """The levels of the sites but one; of many sites those of all, which one does not change."""
+    """Return the median levels of all sites except i; with many sites those of all, which one site hardly changes."""
     if len(levels) <= SITES:
         levels = np.delete(levels, i, axis=0)
     return np.asarray(np.nanmedian(levels, axis=0))
 
 
 def _unit(here: Array, usual: Array, error: float) -> str:
-    """Which unit makes the one of the other, in words; "" for none.
+    """Return in words which conversion turns one site's levels into the usual ones, or "" for none.
 
-    Both are of few values, whose median and spread are off by chance: by `error`, relative to the
-    spread of one.
+    `error` is the standard error of the medians relative to the spread, by which both are off by chance.
     """
     best, words = _APART + _APART_BY_CHANCE * error, ""
     wider = _WIDER * np.exp(_WIDER_BY_CHANCE * error)

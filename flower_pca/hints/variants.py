@@ -1,4 +1,4 @@
-"""Genetic variants that say nothing, whose strand cannot be told, or that make a component of one chromosome alone."""
+"""Hints about genetic variants: without variation, of ambiguous strand, or alone on a chromosome in one component."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ from flower_pca.base.linalg import Array
 from flower_pca.names import variants
 from flower_pca.names.columns import enumeration
 
-_SHARE: Final = 0.5  # A share of the squares of a component's loadings.
-_TIMES: Final = 2.0  # what a chromosome has of them, over its share of the variants
+_SHARE: Final = 0.5  # A component is suspect if more than this share of its squared loadings lies on one chromosome,
+_TIMES: Final = 2.0  # and more than this many times the chromosome's share of the variants.
 _LISTED: Final = 3
 _ONE_COPY: Final = 0.4
 
 
 def hints_of_constants(scale: str | None, sizes: Array | None, n: int, names: Sequence[str] | None) -> tuple[str, ...]:
-    """A hint about variants that are the same in all n people, which a run of genotypes leaves at 0."""
+    """Return a hint about variants that are the same in all n people, whose loadings are 0 in a run with
+    scale="genotype".
+    """
     if scale != "genotype" or sizes is None:
         return ()
-    # A single copy of an allele leaves squares of nearly 1, and rounding under masks far less.
+    # One copy of an allele gives a sum of squares near 1, and the rounding of masked sums far less.
     same = np.flatnonzero(n * sizes**2 < _ONE_COPY)
     if not len(same):
         return ()
@@ -33,7 +35,7 @@ def hints_of_constants(scale: str | None, sizes: Array | None, n: int, names: Se
 
 
 def hints_of_strands(names: Sequence[str] | None) -> tuple[str, ...]:
-    """A hint about variants whose alleles are the same two on either strand."""
+    """Return a hint about variants whose two alleles are the same on either strand (A/T or C/G)."""
     if names is None or not variants.are_variants(names):
         return ()
     some = int(variants.ambiguous(names).sum())
@@ -47,7 +49,7 @@ def hints_of_strands(names: Sequence[str] | None) -> tuple[str, ...]:
 
 
 def hints_of_linkage(components: Array, names: Sequence[str] | None) -> tuple[str, ...]:
-    """Hints about components (k x d) whose loadings lie on one chromosome."""
+    """Return hints about components (k x d) whose loadings lie mostly on one chromosome."""
     if names is None or not variants.are_variants(names):
         return ()
     kinds, of = np.unique(variants.chromosomes(names), return_inverse=True)

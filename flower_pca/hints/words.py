@@ -1,4 +1,4 @@
-"""Columns of few words, which a run can use if it is told to."""
+"""Hints about columns of few different words, which a run can use as columns of 0 and 1."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from flower_pca.names.columns import enumeration
 
 
 def hints_of_words(cells: Mapping[str, Sequence[Any]], where: str) -> list[str]:
-    """Which of these columns hold few words, and how a run can use them."""
+    """Return a hint that names the columns of few different words and the options that use them or leave them out."""
     usable = columns_of_few(cells)
     if not usable:
         return []
@@ -25,5 +25,5 @@ def hints_of_words(cells: Mapping[str, Sequence[Any]], where: str) -> list[str]:
 
 
 def columns_of_few(cells: Mapping[str, Sequence[Any]]) -> list[str]:
-    """The columns of few words, which can become columns of their own."""
+    """Return the columns with few different words."""
     return [name for name, found in cells.items() if levels.are_few(found)]

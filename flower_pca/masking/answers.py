@@ -59,16 +59,16 @@ class Layout:
         With noise, the bounds follow from the noise. Otherwise they follow from what the run knows, or from the caller.
         `heard`: whether all clients have answered the message before, by the same set-up.
         """
-        standing = run.standing
-        parts = standing.stage.parts(message.arrays, columns)
+        position = run.position
+        parts = position.stage.parts(message.arrays, columns)
         shapes = hidden_shapes(parts)
-        bounds = standing.bounds(heard=heard)
+        bounds = position.bounds(heard=heard)
         if share := run.deviation_of_one:
             bounds = fixed.bounds_with_noise(parts, share, clients)
-        elif masks.bound is not None and not standing.opening:
+        elif masks.bound is not None and not position.opening:
             # A caller can judge the entries of products, but nobody can judge counts or the figures of a batch.
             unsure = {n: p for n, p in parts.items() if not p.kind.whole}
-            sized = {n for n, p in unsure.items() if standing.opens or p.shape}
+            sized = {n for n, p in unsure.items() if position.opens or p.shape}
             bounds = {**bounds, **dict.fromkeys(sized, masks.bound)}
         elif _knows_squares(run, message):
             bounds = {**bounds, **_tight(run, message, parts)}
@@ -92,8 +92,8 @@ class Layout:
 
 def _knows_squares(run: Run, message: Broadcast) -> bool:
     """Return whether the opening contained the squares of all values. Filling with own means adds to them."""
-    standing = run.standing
-    if not standing.opens or standing.opening or standing.model.missing != "error":
+    position = run.position
+    if not position.opens or position.opening or position.model.missing != "error":
         return False
     return run.roll.members.issuperset(message.to)
 
@@ -103,7 +103,7 @@ def _tight(run: Run, message: Broadcast, parts: Mapping[str, Part]) -> dict[str,
     bounds = {}
     for name, part in parts.items():
         if part.kind.product:
-            bounds[name] = _TIGHT * run.standing.model.trace
+            bounds[name] = _TIGHT * run.position.model.trace
             if not part.kind.own_block:  # The columns of other blocks have length 1.
                 block = np.asarray(part.block(message.arrays), dtype=np.float64)
                 bounds[name] *= float(linalg.column_norms(block).max(initial=0.0)) or 1.0
@@ -123,7 +123,7 @@ def hidden_shapes(parts: Mapping[str, Part]) -> dict[str, tuple[int, ...]]:
 
 def require_sum(run: Run, message: Broadcast) -> None:
     """Refuse a message that no sum can answer, or to more clients than fixed point has room for."""
-    if not run.standing.sums_suffice or message.personal:
+    if not run.position.sums_suffice or message.personal:
         wrong = "needs the answer of each client by itself, and under masks the server sees sums only"
         if message.personal:
             wrong = "sends each client a message of its own, and masked sums need the same message for all"

@@ -29,9 +29,9 @@ from flower_pca.base.history import History, Round
 from flower_pca.base.linalg import Array
 from flower_pca.core.drive import WrappedRun
 from flower_pca.core.layer import Layer
+from flower_pca.core.position import Role, in_brief
 from flower_pca.core.run import Run
 from flower_pca.core.stage import Arrays, Broadcast, Failure, Reply, Sum
-from flower_pca.core.standing import Role, in_brief
 from flower_pca.masking import messages
 from flower_pca.masking.answers import Acceptance, Layout, accept, require_sum
 from flower_pca.masking.group import MaskingGroup, identity
@@ -133,7 +133,7 @@ class Masked(WrappedRun):
         if self._sent is None or self._carried is None:
             raise RuntimeError("advance() takes the answers to a message of pending()")
         sent, label = self._sent, _LABELS.get(self._phase, self._carried.stage)
-        known = self._run.standing.model.heading or Heading(self._run.standing.columns)
+        known = self._run.position.model.heading or Heading(self._run.position.columns)
         length = self._layout.size if self._phase == Phase.UPLOAD else 0
         got = accept(sent, replies, group=self._group, phase=self._phase, length=length, heading=known)
         self._declined = self._declined or got.declined
@@ -158,10 +158,10 @@ class Masked(WrappedRun):
 
     def _watch(self, got: Acceptance) -> None:
         """Mark the run if a client has lost its memory. A client that missed a sum still has its memory."""
-        standing = self._run.standing
+        position = self._run.position
         if self._phase == Phase.UPLOAD:
             begun, came = self._begun, frozenset(got.answers)
-            self._begun = came | begun if standing.role is Role.ALGORITHM else frozenset()
+            self._begun = came | begun if position.role is Role.ALGORITHM else frozenset()
             # After an algorithm's first message, which may be about counts, clients need not keep anything.
             self._keepers = (self._keepers | (begun & came)) & self._begun
         if not got.notes:
@@ -221,10 +221,10 @@ class Masked(WrappedRun):
 
     def _invitation(self) -> Arrays:
         """Return the first message of a set-up. It tells streams without rows how many columns the others have."""
-        standing = self._run.standing
+        position = self._run.position
         invitation = {"mask.single": np.array(not self._masks.self_masks)}
-        if not standing.opens and standing.columns:
-            invitation["mask.d"] = np.array(standing.columns)
+        if not position.opens and position.columns:
+            invitation["mask.d"] = np.array(position.columns)
         return invitation
 
     def _next(self, sent: Broadcast, answers: dict[int, Arrays]) -> dict[str, float]:

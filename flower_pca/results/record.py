@@ -151,7 +151,7 @@ class Following(Watcher):
 
     def before_keeping(self, run: Driven) -> None:
         """Pass on the newest step, if it is over."""
-        state: TrackState = run.standing.state
+        state: TrackState = run.position.state
         if state.over <= self._newest:
             return
         self._newest, newest = state.over, state.record[-1]
@@ -168,7 +168,7 @@ def _record(
     counts = {i: dict(zip(COUNTS, each, strict=True)) for i, each in state.each.items()}
     clients = {key: ClientStep(**_shares(counts[i], d), site=site) for i, (key, site) in known.items()}
     changes, cause = _changes(state, step), None
-    names = labels.column_names(run.standing.model.feature_names, d)
+    names = labels.column_names(run.position.model.feature_names, d)
     sites = {client: site or f"client {key}" for client, (key, site) in known.items()}
     causes = [_cause(state, one) for _, one in changes]
     if causes and causes[-1] is not None:

@@ -1,1 +1,1 @@
-"""Settings that a run is asked for as plain values, one file for each."""
+"""Settings of a run that are plain values, in one file each."""

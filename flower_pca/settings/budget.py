@@ -1,8 +1,8 @@
-"""The budget of differential privacy that a run is given: see `dp`.
+"""The budget of differential privacy of a run: see `dp`.
 
-Rows in halves of their public ranges have a variance of about a ninth in each column: a measurement
-spreads over its range by three deviations to either side if the range is what textbooks say. This
-is a usual column.
+If rows are measured in half widths of their public ranges, a column has a variance of about a ninth: if
+the range is that of a textbook, a measurement extends over its range by three standard deviations to
+either side. This is a usual column.
 """
 
 from __future__ import annotations
@@ -15,47 +15,47 @@ from flower_pca.base import checks, spec
 from flower_pca.base.errors import ConfigError
 from flower_pca.names import ranges as public
 
-USUAL: Final = 1.0 / 9.0  # the variance of a usual column, in halves of its range
-# Rows are clipped to so many times the norm of a usual row, because few rows are longer.
+USUAL: Final = 1.0 / 9.0  # the variance of a usual column, in squared half widths of its range
+# Rows are clipped to this many times the norm of a usual row, because few rows are longer.
 SLACK: Final = 1.5
 
 
 @dataclass(frozen=True, kw_only=True)
 class DP:
-    """Set a budget of differential privacy, which hides whether any single row is among the rows.
+    """A budget of differential privacy, which hides whether any single row is among the rows.
 
-    To add or remove one row changes no probability of what the server sees by more than a factor of exp(epsilon),
-    except for events of probability delta.
+    Adding or removing one row changes no probability of what the server sees by more than a factor of
+    exp(epsilon), except for events of probability delta.
 
-    Every client scales each of its rows, in the common frame, down to norm `clip` where it is
-    longer, and adds Gaussian noise of deviation s clip^2 to every number it sends. s follows from
-    epsilon, delta and the number of messages. Where sums are masked, each adds a share, so that the
-    fewest survivors, less the colluding ones, have that much.
+    Every client clips its rows to the norm `clip` in the common frame, and adds Gaussian noise of
+    deviation s clip^2 to every number that it sends. s follows from epsilon, delta and the number of
+    messages. If sums are masked, each client adds a share, so that the smallest possible number of
+    remaining clients, without the colluding ones, has this much noise.
 
     Parameters
     ----------
     epsilon : float
-        The bound on the logarithm of probabilities.
+        The bound on the logarithm of the change of probabilities.
     delta : float
-        The probability beyond the bound; well below one over the number of rows.
+        The probability beyond the bound. It should be far below one divided by the number of rows.
     clip : float, default=0.0
-        The norm to which rows are clipped in the common frame. Choose it without looking at the rows; left out, it
+        The norm to which rows are clipped in the common frame. Choose it without looking at the rows. By default, it
         follows from `ranges`.
     reach : float or None, default=None
-        The norm to which raw rows are clipped when mean and scale are measured; `clip` if left out, which a scale
-        forbids.
+        The norm to which raw rows are clipped when mean and scale are measured. The default is `clip`. With a scale,
+        there is no default.
     ranges : AsGiven or None, default=None
-        Between which values each column lies, from what is public and not from the rows, such as {"age": (18, 100)},
-        "age=18..100,weight=30..200", or a file of lines age,18,100. Columns are then counted from the middle of their
-        range, in halves of it; they are those of the run, and no `scale` is needed.
+        The range of each column, from public knowledge and not from the rows, such as {"age": (18, 100)},
+        "age=18..100,weight=30..200", or a file with lines such as age,18,100. Columns are then measured from the middle
+        of their range, in half widths of the range. These columns are the columns of the run, and no `scale` is needed.
     frame_share : float, default=0.1
-        The share of the budget that mean, scale and count may take.
+        The share of the budget for mean, scale and count.
     noise_seed : int or None, default=None
-        For simulations in process only: a seed that makes the noise the same every time. Whoever knows it can take the
-        noise off.
+        A seed that makes the noise the same every time, for simulations in process only. Whoever knows it can remove
+        the noise.
     colluding : int, default=0
-        Under masks, how many clients may collude with the server: their shares of the noise do not count, and those of
-        the others are larger. Without masks each client adds all of it, whoever colludes.
+        Under masks, the number of clients that may collude with the server. Their shares of the noise do not count, and
+        those of the others are larger. Without masks, each client adds all of the noise.
 
     Examples
     --------
@@ -104,18 +104,22 @@ class DP:
 
     @property
     def public_ranges(self) -> public.Ranges:
-        """The ranges, each with the name of its column; none where there are none."""
+        """The ranges with the names of their columns, or an empty tuple."""
         if self.ranges is None:
             return ()
         return public.of(self.ranges)
 
     @classmethod
     def of(cls, given: object, **more: Any) -> DP | None:
-        """From an instance, or a string such as "dp(epsilon=1.0, delta=1e-6, clip=10.0)" with `more`; None for None."""
+        """Make the budget from an instance, or a string such as "dp(epsilon=1.0, delta=1e-6, clip=10.0)".
+        None stays None.
+
+        `more` are further settings for the string.
+        """
         rule = 'a DP, or a string such as "dp(epsilon=1.0, delta=1e-6, clip=10.0)"'
         return spec.instance(cls, given, "dp", rule, **more)
 
 
 def usual_clip(columns: int) -> float:
-    """The norm to which rows in halves of their ranges are clipped, unless another is named."""
+    """Return the norm to which rows in half widths of their ranges are clipped by default."""
     return SLACK * math.sqrt(columns * USUAL)

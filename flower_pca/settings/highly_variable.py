@@ -1,4 +1,4 @@
-"""Which genes a run is about: those that vary most for their mean, by the sums of all sites, as scanpy chooses them."""
+"""The selection of genes whose variance is largest for their mean, from the sums of all sites, as scanpy does it."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from flower_pca.base.errors import DataError
 from flower_pca.base.labels import count
 from flower_pca.base.linalg import Array
 
-_BINS: Final = 20  # Bins of means, within which dispersions are compared.
+_BINS: Final = 20  # bins of means, within which dispersions are compared
 _NORMAL: Final = 0.6744897501960817  # the median of |z| of a standard normal z
-_TINY: Final = 1e-12  # stands for a mean of 0
+_TINY: Final = 1e-12  # replaces a mean of 0
 
 
 @dataclass(frozen=True)
 class HighlyVariable:
-    """How many genes to take, and by which rule.
+    """A number of genes, and the rule that selects them.
 
     Parameters
     ----------
     flavor : str, default="seurat"
         "seurat" or "cell_ranger", as in scanpy's highly_variable_genes.
     genes : int, default=2000
-        How many genes to take.
+        The number of genes.
     """
 
     flavor: str = "seurat"
@@ -40,7 +40,7 @@ class HighlyVariable:
 
     @classmethod
     def of(cls, given: object) -> HighlyVariable | None:
-        """From an instance, or a string such as "seurat(2000)"; None for None."""
+        """Make the setting from an instance, or a string such as "seurat(2000)". None stays None."""
         if given is None or isinstance(given, cls):
             return given
 
@@ -55,22 +55,22 @@ class HighlyVariable:
 
     @property
     def of_counts(self) -> bool:
-        """Whether the rule is about expm1 of the entries, so that it undoes their logarithm."""
+        """Whether the rule applies expm1 to the entries, which undoes their logarithm."""
         return self.flavor == "seurat"
 
     def choose(self, n: int, mean: Array, variance: Array, names: Sequence[str]) -> tuple[tuple[str, ...], str]:
-        """The genes, and in a sentence how many are left out.
+        """Return the selected genes, and a sentence that says how many are left out.
 
         Parameters
         ----------
         n : int
-            Cells at all sites.
+            The number of cells at all sites.
         mean : ndarray
-            Of each gene.
+            The mean of each gene.
         variance : ndarray
-            Of each gene, with divisor n - 1.
+            The variance of each gene, with divisor n - 1.
         names : sequence of str
-            What the genes are called.
+            The names of the genes.
         """
         if n < 2:
             raise DataError(f"highly_variable={self} needs two cells at least. Give more, or leave it out.")
@@ -85,7 +85,7 @@ class HighlyVariable:
         return chosen, f"{out:,} of {count(len(names), 'gene')} were left out by {self}" if out else ""
 
     def _normalized(self, mean: Array, variance: Array) -> Array:
-        """Dispersions, compared with those of genes of about the same mean."""
+        """Return dispersions relative to genes with about the same mean."""
         mean = np.where(mean == 0.0, _TINY, mean)
         dispersion = variance / mean
         if self.flavor == "cell_ranger":
@@ -103,7 +103,7 @@ class HighlyVariable:
 
 
 def _mean(values: Array) -> float:
-    # A gene alone in its bin gets a dispersion of 1: it is divided by itself.
+    # A gene that is alone in its bin gets a dispersion of 1.
     return float(values.mean()) if len(values) > 1 else 0.0
 
 
@@ -116,7 +116,7 @@ def _deviation(values: Array) -> float:
 
 
 def _by_bin(dispersion: Array, bins: Array, middle: Callable[[Array], float], spread: Callable[[Array], Any]) -> Array:
-    """Each dispersion less the middle of its bin, by the spread there."""
+    """Return each dispersion minus the middle of its bin, divided by the spread of the bin."""
     found = np.full(len(dispersion), np.nan)
     for j in np.unique(bins):
         here = (bins == j) & ~np.isnan(dispersion)

@@ -1,4 +1,4 @@
-"""How the answers of clients are masked: see `masking`."""
+"""The settings of masks, which hide the answers of single clients: see `masking`."""
 
 from __future__ import annotations
 
@@ -12,35 +12,37 @@ import numpy as np
 from flower_pca.base import checks, spec
 from flower_pca.base.errors import ConfigError
 
-_ALL: Final = 100  # the most clients of which every two share a mask
-# With more clients, one client in so many may collude with the server or drop out. The chance that
-# this exposes any client, or costs the sum, is at most 2 to the power of minus _SECURITY.
+_ALL: Final = 100  # up to this many clients, every two share a mask
+# With more clients, one client in _COLLUDING may collude with the server or drop out. The probability that this
+# exposes any client, or loses the sum, is at most 2^-_SECURITY.
 _COLLUDING: Final = 5
 _SECURITY: Final = 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class MaskedSums:
-    """Set how masks hide the answers of single clients, so that the server sees only sums.
+    """The settings of masks, which hide the answers of single clients, so that the server sees only sums.
 
     `mask=True` stands for the defaults.
 
     Parameters
     ----------
     threshold : float, default=0.5
-        The sum can be computed if, of every client and its neighbours together, more than this share answer; at least
-        one half, below which a server that lies about drop-outs could see an answer.
+        The sum can be computed if more than this share of every client and its neighbors answer. It is at least one
+        half, because below one half a server that lies about drop-outs could see an answer.
     bound : float or None, default=None
-        The largest entry, in absolute value, that any client may have to send after the opening. Left out, it follows
-        from the sums that the opening has brought. A client with a larger one sends nothing, and says so.
+        The largest absolute entry that any client may send after the opening. By default, it follows from the sums of
+        the opening. A client with a larger entry sends nothing, and reports this.
     neighbours : int or None, default=None
-        With how many others a client shares masks; an even number. Left out, with all others up to 100 clients; beyond
-        with the fewest of whom a majority colludes, at any client, with a chance of at most 2^-20, where a fifth of all
-        clients collude: 48 of 200, 72 of 1000.
+        The number of other clients with which a client shares masks, an even number. By default, these are all others
+        for up to 100 clients. With more clients, it is the smallest number with which, if a fifth of all clients
+        collude, a majority of some client's neighbors colludes with a probability of at most 2^-20: 48 of 200, 72 of
+        1000.
     self_masks : bool, default=True
-        Whether a client adds a mask of its own to those that it shares with others. Without them a sum takes one
-        message while nobody drops out, not two; but a server that lies about drop-outs could unmask an upload, and one
-        that is only curious, an upload that comes late. Nodes have to agree, by `single_masks`.
+        Whether a client adds a mask of its own to those that it shares with others. Without self-masks, a sum takes one
+        message instead of two as long as nobody drops out. But a server that lies about drop-outs could unmask an
+        upload, and a server that is only curious could unmask an upload that comes late. Nodes have to agree, by
+        `single_masks`.
 
     Examples
     --------
@@ -73,8 +75,8 @@ class MaskedSums:
 
     @classmethod
     def of(cls, mask: bool | MaskedSums | str | None) -> MaskedSums | None:
-        """The settings that `mask` stands for, such as "masks(neighbours=20)"; None: no masks."""
-        # As a configuration may have them.
+        """Return the settings that `mask` stands for, such as "masks(neighbours=20)", or None for no masks."""
+        # A configuration may contain these words.
         if isinstance(mask, str) and mask.lower() in ("true", "false"):
             mask = mask.lower() == "true"
         if isinstance(mask, bool | np.bool_):
@@ -83,7 +85,7 @@ class MaskedSums:
         return spec.instance(cls, mask, "masks", rule, what="mask")
 
     def degree(self, clients: int) -> int:
-        """Neighbours of each of so many clients."""
+        """Return the number of neighbors of each client, for this many clients."""
         if self.neighbours is not None:
             return min(self.neighbours, clients - 1)
         if clients <= _ALL:
@@ -91,16 +93,16 @@ class MaskedSums:
         return _fewest(clients)
 
     def quorum(self, group: int) -> int:
-        """How many of a client and its neighbours, together so many, have to survive."""
+        """Return how many of a client and its neighbors, together `group`, have to answer."""
         return min(group, math.floor(self.threshold * group) + 1)
 
 
 @functools.cache
 def _fewest(clients: int) -> int:
-    """The least even number of neighbours in a random ring that keeps to the stated level of security (Bell 2020).
+    """Return the least even number of neighbors in a random ring with the required level of security (Bell 2020).
 
-    Of k neighbours, drawn from the others, more than half collude by the tail of a hypergeometric
-    distribution; the chance that it happens to any client is at most the sum over all.
+    The probability that more than half of k random neighbors collude is the tail of a hypergeometric
+    distribution. The probability that this happens to any client is at most the sum over all clients.
     """
     others, colluding = clients - 1, -(-clients // _COLLUDING)
     for k in range(2, others, 2):

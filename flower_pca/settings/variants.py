@@ -1,4 +1,4 @@
-"""Which genetic variants a run is about, by what the opening's sums say of them."""
+"""The selection of genetic variants from the sums of the opening."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from flower_pca.base.labels import count
 from flower_pca.base.linalg import Array
 from flower_pca.names import variants as names_of_variants
 
-_OFF: Final = 1e-6  # how far rounding under masks may put a mean outside 0 to 2
-_ROUNDING: Final = 1e-9  # A frequency or share that is just at a limit stays.
+_OFF: Final = 1e-6  # the largest error of a mean by rounding under masks
+_ROUNDING: Final = 1e-9  # a frequency or share exactly at a limit stays
 
 
 @dataclass(frozen=True, kw_only=True)
 class Variants:
-    """Limits that a variant has to keep over the people of all sites; "variants()" stands for the defaults.
+    """Limits for genetic variants, over the people of all sites. "variants()" stands for the defaults.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ class Variants:
     call : float, default=0.98
         The least share of people with a value.
     ambiguous : bool, default=True
-        Whether to keep A/T and C/G, whose strand cannot be told.
+        Whether to keep A/T and C/G variants, whose strand cannot be determined.
     """
 
     maf: float = 0.01
@@ -44,23 +44,23 @@ class Variants:
 
     @classmethod
     def of(cls, given: object) -> Variants | None:
-        """From an instance, or a string such as "variants(maf=0.05)"; None for None."""
+        """Make the limits from an instance, or a string such as "variants(maf=0.05)". None stays None."""
         rule = 'a Variants, or a string such as "variants(maf=0.01, call=0.98)"'
         return spec.instance(cls, given, "variants", rule)
 
     def choose(self, n: int, mean: Array, seen: Array, names: Sequence[str]) -> tuple[tuple[str, ...], str]:
-        """The variants that keep the limits, and in a sentence how many do not.
+        """Return the variants within the limits, and a sentence that says how many are not.
 
         Parameters
         ----------
         n : int
-            People at all sites.
+            The number of people at all sites.
         mean : ndarray
-            Of the values of each variant.
+            The mean of the values of each variant.
         seen : ndarray
-            How many values each variant has.
+            The number of values of each variant.
         names : sequence of str
-            What the variants are called.
+            The names of the variants.
 
         Raises
         ------

@@ -1,14 +1,10 @@
-"""Where a simulation runs, in this process or on Flower's Ray engine with settings; and how.
+"""The two backends of a simulation: a loop in this process, and Flower's Ray engine with its settings.
 
-In this process clients are a transport without Flower: `Shards` with rows at rest, `InProcess` with
-streams.
+In this process, clients answer without Flower: `Shards` for rows at rest, `InProcess` for streams.
 
-What a run in progress shows: lines at INFO in the log "flower_pca", and a bar where there is a
-notebook.
-
-The bar is HTML that IPython displays and updates; a notebook has IPython, and nothing else is
-needed. It shows how far the error has come, on its way from 1 down to the tolerance on a
-logarithmic scale; of what does not iterate, the stage.
+A run in progress writes lines at INFO to the log "flower_pca", and shows a progress bar in a notebook.
+The bar is HTML that IPython displays and updates. It shows how far the error has come from 1 to the
+tolerance, on a logarithmic scale.
 """
 
 from __future__ import annotations
@@ -45,16 +41,16 @@ from flower_pca.rows.stream import Stream
 from flower_pca.tracking import batch
 
 _LOG: Final = logging.getLogger("flower_pca")
-_EVERY: Final = 0.2  # seconds between two pictures of the bar
+_EVERY: Final = 0.2  # the least number of seconds between two updates of the bar
 
 
 class Watch(Watcher):
-    """Watches a run, called with its result: the log and the bar, then the caller's function.
+    """An observer of a run that writes the log, moves the bar, and calls the user's function.
 
     Parameters
     ----------
     on_round : callable or None
-        The caller's own; None for none.
+        The user's function, called with the run after every message; None for none.
     """
 
     def __init__(self, on_round: Callable[[Driven], None] | None) -> None:
@@ -62,12 +58,12 @@ class Watch(Watcher):
         self._bar = Bar() if in_notebook() else None
 
     def begin(self, what: Callable[[], str]) -> None:
-        """Before the first message: what is run, which is put into words where the log is read."""
+        """Log what is run, before the first message; `what` is called only if the log is written."""
         if _LOG.isEnabledFor(logging.INFO):
             _LOG.info("Starting %s", what())
 
     def after_message(self, run: Driven) -> None:
-        """Log the message, move the bar."""
+        """Log the message, move the bar, and call the user's function."""
         if self._bar is not None or _LOG.isEnabledFor(logging.INFO):
             words = str(run.history[-1])
             _LOG.info("%s", words)
@@ -77,7 +73,7 @@ class Watch(Watcher):
             self._on_round(run)
 
     def end(self, result: PCAResult | TrackingResult) -> None:
-        """At the end: its status, what the run has chosen, and hints if there are any."""
+        """Log the status, the decisions and the hints of the result."""
         for words in (result.status, *((*result.decisions, *result.hints) if isinstance(result, PCAResult) else ())):
             _LOG.info("%s", words)
         if self._bar is not None:
@@ -85,16 +81,16 @@ class Watch(Watcher):
 
 
 def in_notebook() -> bool:
-    """Whether this process is the kernel of a notebook."""
-    # Not imported: a kernel has imported it already, and nobody else shall wait for it.
+    """Return whether this process is the kernel of a notebook."""
+    # IPython is not imported here: a kernel has imported it already, and others need not wait for that.
     there = getattr(sys.modules.get("IPython"), "get_ipython", None)
     return there is not None and type(there()).__name__ == "ZMQInteractiveShell"
 
 
 def share(run: Driven) -> float | None:
-    """How far the algorithm's error has come to its tolerance, in [0, 1]; None: says nothing."""
+    """Return how far the error has come to the tolerance, in [0, 1], or None if the stage at work has no error."""
     stage, metrics = run.algorithm, run.history[-1].metrics
-    at_it = not run.is_finished and run.standing.stage is stage
+    at_it = not run.is_finished and run.position.stage is stage
     if not (at_it and isinstance(stage, Iterative) and "error" in metrics and 0.0 < stage.tolerance < 1.0):
         return None
     error = max(metrics["error"], stage.tolerance)
@@ -102,14 +98,14 @@ def share(run: Driven) -> float | None:
 
 
 class Bar:
-    """One line of a notebook, which moves with a run."""
+    """A line with a progress bar in a notebook."""
 
     def __init__(self) -> None:
         self._handle: Any = None
         self._shown, self._reached = 0.0, 0.0
 
     def show(self, reached: float, words: str) -> None:
-        """Show how far a run has come, and in words, though not more than a few times a second."""
+        """Show how far a run has come, and the words beside the bar, at most five times a second."""
         now = time.monotonic()
         if self._handle is not None and now - self._shown < _EVERY and reached < 1.0:
             return
@@ -124,7 +120,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class _Html:
-    """Text that a notebook shows as HTML."""
+    """A text that a notebook shows as HTML."""
 
     text: str
 
@@ -137,9 +133,9 @@ def _line(reached: float, words: str) -> str:
     return f'<div style="font-family: monospace">{bar} {escape(words)}</div>'
 
 
-# Turns of each worker in a round, so that no worker waits long for the last of the others.
+# the number of nodes that each worker answers for in a round, so that no worker waits long for the last one
 _TURNS: Final = 4
-# The most clients of a node, whose answers are in memory together.
+# the most clients of a node, whose answers are in memory at the same time
 _MOST: Final = 64
 
 
@@ -195,21 +191,21 @@ class Ray:
             raise ConfigError("`flwr run` takes whole cores only. Use num_cpus_per_client=1 with entry='flwr_run'.")
 
     def each(self, clients: int, actors: int) -> int:
-        """How many of so many clients a node hosts, if so many can be at work at the same time."""
+        """Return how many clients a node hosts if `actors` clients can be at work at the same time."""
         if isinstance(self.clients_per_node, int):
             return self.clients_per_node
         return min(max(1, -(-clients // (_TURNS * actors))), _MOST)
 
     @property
     def hosted(self) -> str | None:
-        """How clients answer for a strategy: None where each of them is a node."""
+        """The value of `hosted` for a strategy: "stacked", or None where each client is a node."""
         if self.clients_per_node == 1:
             return None
         return "stacked"
 
     @classmethod
     def of(cls, backend: str | Ray) -> Ray | None:
-        """The settings that `backend` stands for; None for "in_process", a loop without Flower."""
+        """Return the settings that `backend` stands for, or None for "in_process", a loop without Flower."""
         if isinstance(backend, cls):
             return backend
         if not isinstance(backend, str):
@@ -232,15 +228,15 @@ class SimulationSettings:
     Parameters
     ----------
     engine : Ray or None
-        Flower's engine, with its settings; None for a loop in this process.
-    answers : str
-        What clients answer from: "rows" or "fixed".
-    start
-        Components to begin with.
+        The settings of Flower's engine; None for a loop in this process.
+    answers : {"rows", "fixed"}
+        How clients compute their answers.
+    init : Start or None
+        The components that an iterative algorithm begins with.
     checkpoint : str or path or None
-        The file to keep the state of the run in.
+        The file with the state of the run.
     on_round : callable or None
-        The caller's own function.
+        The user's function, called after every message.
     """
 
     engine: Ray | None
@@ -257,20 +253,20 @@ _MEMORY: Final = "memory."
 
 
 class InProcess:
-    """Clients by position, with what each keeps from message to message.
+    """The clients of a simulation in this process, with the memory of each from one message to the next.
 
     Parameters
     ----------
     clients : sequence of LocalData or Stream
-        Their rows, or their streams.
+        The rows or streams of the clients.
     present : callable or None, default=None
-        From the number of a message to the clients that can be reached then; all of them if left out.
+        Returns the clients that the message with a number can reach; None for all.
     bits : sequence of Bits or None, default=None
-        Where each client's noise comes from; the operating system if left out.
+        The source of each client's noise; None for the operating system.
     seed : int, default=0
-        Seed of the noise under masks.
+        Seed of the noise that hides the rounding under masks.
     source : callable or None, default=None
-        What gives clients that answer from fixed statistics theirs; None for those that multiply rows.
+        Makes the fixed statistics that a client answers from; None for clients that multiply rows.
     """
 
     kind: ClassVar[str] = "tracking checkpoint"
@@ -290,23 +286,23 @@ class InProcess:
         self._bits = bits
         self._seed = seed
         self._source = source
-        self._number = 0  # The number of the coming message.
+        self._number = 0  # the number of the next message
 
     def present(self) -> Iterable[int]:
-        """The clients that can be reached now."""
+        """Return the clients that the next message can reach."""
         if self._present is None:
             return range(len(self.clients))
         return self._present(self._number)
 
     def ask(self, message: Broadcast) -> Iterator[Reply]:
-        """Their answers, one at a time."""
+        """Yield the answers of the clients, one at a time."""
         self._number = message.number + 1
         for i in message.to:
             client = self.clients[i]
             yield Reply(i, message.number, self.answer(i, message), client.heading, client.site)
 
     def answer(self, i: int, message: Broadcast) -> Arrays:
-        """One client's answer; its memory moves on."""
+        """Return a client's answer, and update its memory."""
         return self._answer(i, message, self.clients[i].select(message.frame.names))
 
     def _answer(self, i: int, message: Broadcast, data: LocalData | Stream) -> Arrays:
@@ -327,12 +323,12 @@ class InProcess:
         return up
 
     def keep(self) -> tuple[dict[str, Any], Arrays]:
-        """Whose memories these are, and the memories."""
+        """Return the description of the clients and their memories, for a checkpoint."""
         memories = {f"{_MEMORY}{i}.{name}": a for i, m in enumerate(self.memories) for name, a in m.items()}
         return {"clients": self._marks(), "number": self._number}, memories
 
     def resume(self, header: Mapping[str, Any], arrays: Arrays) -> None:
-        """Go on with these memories, if they are of the same clients."""
+        """Restore the memories of a checkpoint, or raise a ConfigError if they belong to other clients."""
         self._require(header.get("clients"))
         self._number = header["number"]
         self.memories = [{} for _ in self.clients]
@@ -345,7 +341,7 @@ class InProcess:
                 self.memories[i] = batch.resume(self.memories[i], client)
 
     def _marks(self) -> Any:
-        """What tells these clients from others."""
+        """Return what a checkpoint compares to recognize the clients."""
         return len(self.clients)
 
     def _require(self, marks: Any) -> None:
@@ -356,13 +352,13 @@ class InProcess:
             )
 
 
-# The entries of all rows together (4 MB) up to which clients keep a copy less the mean. Larger tables are worked
-# through in blocks, which took .8 to 1.1 of the time with a copy.
+# Up to this many entries of all rows together (4 MB), clients keep a centered copy. Larger tables
+# are worked through in blocks, which took .8 to 1.1 of the time with a copy.
 _ROOM: Final = 2**19
 
 
 class Shards(InProcess):
-    """Clients with rows at rest, which answer in the frame that a message brings."""
+    """The clients of a simulation in this process that hold rows, not streams."""
 
     kind: ClassVar[str] = "checkpoint"
     clients: Sequence[LocalData]
@@ -373,7 +369,7 @@ class Shards(InProcess):
         self._views = [View(client, copy=copy) for client in clients]
 
     def answer(self, i: int, message: Broadcast) -> Arrays:
-        """One client's answer; where it fails, the error says at which client and message."""
+        """Return a client's answer; an error gets a note that names the client and the message."""
         data = self._views[i].in_frame(message.frame)
         try:
             return self._answer(i, message, data)

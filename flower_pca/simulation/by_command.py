@@ -1,9 +1,9 @@
-"""Flower's engine by the command `flwr run`: the second way to it, if Flower has no run_simulation any more.
+"""Flower's simulation engine by the command `flwr run`, for versions of Flower without run_simulation.
 
-A SuperLink in simulation mode is started for one run, at a free port of this machine and with a home
-of its own. It gets an app of one file, whose components are the two objects of this module. They read
-what to run from a file in the folder of the simulation, which nobody else can read or write, and the
-server leaves its result there.
+The command starts a SuperLink in simulation mode for one run, at a free port of this machine and with
+its own home folder. The SuperLink gets an app of one file, whose components are the two objects of this
+module. They read what to run from a file in the folder of the simulation, which other users can neither
+read nor write, and the server writes its result there.
 
 While a simulation runs, other users of this machine can reach that port, as they can reach the local
 SuperLink that `flwr run` starts itself.
@@ -31,9 +31,9 @@ from flwr.serverapp import Grid, ServerApp
 _ORDERS, _RETURNED = "orders.pickle", "returned.pickle"
 _FOLDER: Final = "folder"  # the key of the run-config that names the folder of these files
 _LINK: Final = "here"  # the name of the SuperLink in Flower's configuration
-_BEGINNING, _ENDING = 120.0, 10.0  # seconds for the SuperLink to begin, and to end when it is told to
-_LOOK: Final = 0.1  # seconds between two looks for the result
-_LOOKS: Final = 300  # after so many, Flower is asked whether the run still goes on: that takes a process of its own
+_BEGINNING, _ENDING = 120.0, 10.0  # seconds for the SuperLink to start, and to end after a signal
+_LOOK: Final = 0.1  # seconds between two checks for the result
+_LOOKS: Final = 300  # checks after which Flower is asked whether the run still goes on, which starts a process
 _PROJECT: Final = f"""
 [project]
 name = "flower-pca-simulation"
@@ -55,7 +55,7 @@ clientapp = "{__name__}:client_app"
 
 
 def run(serve: Callable[[Any], Any], client: ClientApp, nodes: int, cores: int, folder: Path, cluster: str) -> Any:
-    """What `serve` returns for a grid of so many virtual nodes with this ClientApp; its error is raised here.
+    """Return what `serve` returns for a grid of `nodes` virtual nodes with this ClientApp, or raise its error.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ def run(serve: Callable[[Any], Any], client: ClientApp, nodes: int, cores: int, 
 
 @contextlib.contextmanager
 def _superlink(folder: Path, cluster: str) -> Iterator[dict[str, str]]:
-    """A SuperLink for simulations; the environment in which Flower's command finds it."""
+    """Run a SuperLink for simulations, and yield the environment in which Flower's command finds it."""
     home, port = folder / "home", _free_port()
     home.mkdir()
     (home / "config.toml").write_text(
@@ -109,7 +109,7 @@ def _superlink(folder: Path, cluster: str) -> Iterator[dict[str, str]]:
         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
         "FLWR_TELEMETRY_ENABLED": "0",
         "RAY_ADDRESS": cluster,
-        # Flower starts its own commands by name, and they import this package.
+        # Flower starts its own commands by name, and these import this package.
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
         "PYTHONPATH": os.pathsep.join(filter(None, [*sys.path, os.environ.get("PYTHONPATH", "")])),
     }
@@ -141,7 +141,7 @@ def _await(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """End the SuperLink and all that it has started: kindly, then by force."""
+    """End the SuperLink and the processes it has started, by SIGTERM and then by SIGKILL."""
     for how in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, how)
@@ -150,7 +150,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def _flwr(words: list[str], environment: dict[str, str]) -> str:
-    """What Flower's command prints."""
+    """Run Flower's command, and return what it prints."""
     done = subprocess.run(
         [_command("flwr"), *words],
         env=environment,
@@ -165,7 +165,7 @@ def _flwr(words: list[str], environment: dict[str, str]) -> str:
 
 
 def _end(identity: str, environment: dict[str, str]) -> str:
-    """How a run has ended, in Flower's words; empty as long as it goes on."""
+    """Return how a run has ended, in Flower's words, or "" as long as it goes on."""
     (row,) = json.loads(_flwr(["ls", _LINK, "--run-id", identity, "--format", "json"], environment))["runs"]
     if not str(row["status"]).startswith("finished"):
         return ""
@@ -173,7 +173,7 @@ def _end(identity: str, environment: dict[str, str]) -> str:
 
 
 def _command(name: str) -> str:
-    """Flower's command of this environment, which need not be on the path."""
+    """Return the path of Flower's command in this environment, which need not be on PATH, or else its name."""
     beside = Path(sys.executable).with_name(name)
     return str(beside) if beside.exists() else name
 
@@ -185,7 +185,7 @@ def _free_port() -> int:
         return port
 
 
-# What follows runs in the processes that Flower starts.
+# The functions below run in the processes that Flower starts.
 
 
 @lru_cache(maxsize=1)
@@ -213,14 +213,14 @@ def main(grid: Grid, context: Context) -> None:
     place = Path(folder) / _RETURNED
     written = place.with_suffix(".part")
     written.write_bytes(cloudpickle.dumps((found, raised)))  # type: ignore[no-untyped-call]
-    written.replace(place)  # The file is replaced in one step, so that nobody reads half of it.
+    written.replace(place)  # Replace the file in one step, so that nobody reads half of it.
 
 
 class _AsOrdered(ClientApp):
-    """The ClientApp that is in the orders."""
+    """The ClientApp that the file of the simulation holds."""
 
     def __call__(self, message: Any, context: Context) -> Any:
-        """Have it answer."""
+        """Return the answer of that ClientApp."""
         return _orders(str(context.run_config[_FOLDER]))[1](message, context)
 
 

@@ -1,4 +1,4 @@
-"""The machines of a Ray cluster: reached or started for a simulation, and asked one by one."""
+"""The machines of a Ray cluster: how to reach or start it, and how to run a function on each machine."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from flower_pca.base.errors import ConfigError, NotEnoughNodes
 from flower_pca.simulation.backend import Ray
 
 _PATIENCE: Final = 10.0  # seconds for a cluster to answer
-# The beginning of HTTP/2, with its settings.
+# the beginning of an HTTP/2 connection, with its settings
 _HELLO: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
-_SETTINGS: Final = 4  # the kind of frame that answers it
+_SETTINGS: Final = 4  # the type of the frame that answers it
 _ADDRESS: Final = re.compile(r"(?:ray://)?\[?(?P<host>[^\[\]/]+?)\]?:(?P<port>\d+)")
 
-# Flower hands on exceptions of Ray's as text alone.
+# Flower passes on the exceptions of Ray as text only.
 _DIED: Final = re.compile(
     r"ray\.exceptions\."
     r"(ActorDied|ActorUnavailable|RayActor|WorkerCrashed|NodeDied|OutOfMemory)Error"
@@ -30,7 +30,7 @@ _ABOUT: Final = re.compile(r"\b(actor_id|pid|ip): ?([0-9a-fA-F.:]+)")
 
 @contextlib.contextmanager
 def session(engine: Ray) -> Iterator[None]:
-    """A session of Ray: that of this process, one of the cluster that is named, or of a new one."""
+    """Run within a session of Ray: of this process, of the cluster that is named, or a new one."""
     import ray
 
     if not ray.is_initialized():
@@ -48,20 +48,20 @@ def session(engine: Ray) -> Iterator[None]:
     try:
         yield
     finally:
-        ray.shutdown()  # Flower's engine does so at its end.
+        ray.shutdown()  # Flower's engine does the same when it ends.
 
 
 def require_cluster(address: str) -> None:
-    """Try the address once: Ray itself would do so for minutes."""
+    """Raise a ConfigError if no cluster answers at the address, for which Ray itself would wait for minutes."""
     found = _ADDRESS.fullmatch(address)
-    if found is None:  # "auto" and the like, which Ray looks up on this machine
+    if found is None:  # addresses such as "auto", which Ray looks up on this machine
         return
     try:
         with socket.create_connection((found["host"], int(found["port"])), timeout=_PATIENCE) as line:
-            # Under TLS nobody answers plain words: that the port is open has to do.
+            # Under TLS, nothing answers a plain message, so check only that the port is open.
             if os.environ.get("RAY_USE_TLS", "0") in ("0", ""):
                 line.sendall(_HELLO)
-                # The head of a frame of HTTP/2 has nine bytes, of which the fourth is its kind.
+                # The header of an HTTP/2 frame has nine bytes; the fourth is the type of the frame.
                 answer = line.recv(9)
                 if len(answer) < 4 or answer[3] != _SETTINGS:
                     raise OSError("something else answers there")
@@ -76,7 +76,7 @@ def _no_cluster(address: str, why: str) -> ConfigError:
 
 
 def actors(engine: Ray) -> int:
-    """How many clients can be at work at the same time."""
+    """Return how many clients can be at work at the same time."""
     import ray
 
     found = ray.cluster_resources().get("CPU", 1.0)  # type: ignore[no-untyped-call]
@@ -84,9 +84,9 @@ def actors(engine: Ray) -> int:
 
 
 def require_alive(reason: str | None) -> None:
-    """Raise NotEnoughNodes, naming the worker, if Flower's error is a dead worker of Ray's.
+    """Raise NotEnoughNodes, naming the worker, if the error text says that a worker of Ray has died.
 
-    Flower would go on to give messages to it, and have them come back at once.
+    Otherwise Flower would go on to send messages to this worker, which would fail at once.
     """
     if reason and _DIED.search(reason):
         raise NotEnoughNodes(
@@ -96,7 +96,7 @@ def require_alive(reason: str | None) -> None:
 
 
 def _worker(reason: str) -> str:
-    """What Ray says of a worker: of one whose whole machine is gone hardly anything."""
+    """Return what the error text tells about a worker: its actor, process and address, as far as they are known."""
     known = dict(_ABOUT.findall(reason))
     named = _ACTOR.search(reason)
     if "actor_id" not in known and named is not None:
@@ -110,14 +110,14 @@ def _worker(reason: str) -> str:
 
 
 def machines() -> list[dict[str, Any]]:
-    """Those of the cluster, as Ray describes them."""
+    """Return the machines of the cluster that are alive, as Ray describes them."""
     import ray
 
     return [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
 
 
 def everywhere(function: Callable[..., Any], *args: Any) -> dict[str, Any]:
-    """What a module's function returns on each machine, by its name and Ray's number of it.
+    """Call a module's function on each machine, and return the results by the machine's name and Ray's number of it.
 
     Raises
     ------
@@ -129,14 +129,14 @@ def everywhere(function: Callable[..., Any], *args: Any) -> dict[str, Any]:
 
     tasks = {}
     for node in machines():
-        # Without a core: the workers of Flower's engine may have all of them.
+        # The workers of Flower's engine may use all cores, so ask for none.
         task = ray.remote(function).options(
             num_cpus=0,
-            # Elsewhere it would speak of another machine.
+            # On another machine, the result would be about that machine.
             scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False),
         )
         tasks[f"{node['NodeManagerHostname']} ({node['NodeID'][:8]})"] = task.remote(*args)
-    # Ray has several words for a machine that has left, by when it is missed.
+    # Ray raises different errors for a machine that has left, depending on when it notices.
     gone = ray.exceptions
     try:
         return dict(zip(tasks, ray.get(list(tasks.values())), strict=True))

@@ -1,4 +1,4 @@
-"""from_frame(): one table as the rows of several sites. A column, a level of the index, or a list names the site."""
+"""The function `from_frame`, which splits one table into the rows of several sites."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def from_frame(frame: Any, *, by: Any) -> list[Table]:
     >>> [(part.site, part.values.shape) for part in from_frame(table, by="ward")]
     [('a', (2, 2)), ('b', (2, 2))]
     """
-    # a lazy one of polars
+    # a lazy frame of polars
     if hasattr(frame, "collect_schema") and hasattr(frame, "collect"):
         frame = frame.collect()
     shape = _shape(frame)
@@ -68,15 +68,15 @@ def from_frame(frame: Any, *, by: Any) -> list[Table]:
         if not side:
             raise DataError(f"The table has no {noun}. Look at how it was made.")
     rows = Table.of(rest, who="the table")
-    # Labels of several types have no order among themselves.
+    # Labels of several types cannot be sorted, so compare them as text.
     found, which = np.unique(whose.astype(str) if whose.dtype == object else whose, return_inverse=True)
-    # pandas has whole numbers as floats in a column that had gaps once: site 1.0 is site 1.
+    # In a column that once had gaps, pandas stores whole numbers as floats: site 1.0 is site 1.
     whole = [int(label) if isinstance(label, float) and label.is_integer() else label for label in found.tolist()]
     return [replace(rows[which == i], site=str(site)) for i, site in enumerate(whole)]
 
 
 class _Others:
-    """Some columns of a data frame of whatever package, which are taken by name."""
+    """Some columns of a data frame of any package, which are read by name."""
 
     def __init__(self, frame: Any, columns: list[Any]) -> None:
         self.frame, self.columns = frame, columns
@@ -90,7 +90,7 @@ class _Others:
 
 
 def _shape(table: Any) -> tuple[int, ...]:
-    """Rows and columns; of what is no table () or another number of sides."""
+    """Return the shape of a table; () or another number of dimensions for other objects."""
     known = getattr(table, "shape", None)
     if known is None and hasattr(table, "columns") and hasattr(table, "to_numpy"):
         known = np.shape(table.to_numpy())
@@ -98,18 +98,21 @@ def _shape(table: Any) -> tuple[int, ...]:
 
 
 def _is_name(by: Any) -> bool:
-    """Whether it names one column: a text, a number, or the labels of several levels."""
+    """Return whether `by` names one column: a text, a number, or the labels of several levels."""
     return isinstance(by, str | int | np.integer | tuple) or by is None
 
 
 def _is_column(frame: Any, by: Any) -> bool:
-    """Whether it is a column of the table itself, as in by=table["site"]."""
+    """Return whether `by` is a column of the table itself, as in by=table["site"]."""
     name, names = getattr(by, "name", None), list(getattr(frame, "columns", ()))
     return hasattr(by, "equals") and name is not None and names.count(name) == 1 and bool(frame[name].equals(by))
 
 
 def _column(frame: Any, by: Any) -> tuple[Any, Array]:
-    """The table without the column of this name, and that; or as it is, with the level's."""
+    """Return the table without the column named `by`, and that column.
+
+    If `by` is a level of the index, the table stays as it is.
+    """
     if isinstance(frame, Table):
         names = list(frame.names or ())
         if by not in names:
@@ -118,7 +121,7 @@ def _column(frame: Any, by: Any) -> tuple[Any, Array]:
     names = list(getattr(frame, "columns", ()))
     if by in names:
         if names.count(by) > 1:
-            Columns(tuple(map(str, names)), "the table")  # This line raises the error about the names.
+            Columns(tuple(map(str, names)), "the table")  # raises the error about names that occur twice
         return _Others(frame, [name for name in names if name != by]), np.asarray(frame[by].to_numpy())
     if by is not None and by in getattr(getattr(frame, "index", None), "names", ()):
         return frame, np.asarray(frame.index.get_level_values(by).to_numpy())
@@ -126,7 +129,7 @@ def _column(frame: Any, by: Any) -> tuple[Any, Array]:
 
 
 def _each(frame: Any, by: Any, n: int) -> Array:
-    """A site for each of n rows."""
+    """Return the sites in `by`, one for each of n rows, or raise a ConfigError."""
     whose = np.empty(())
     if isinstance(by, Iterable) and not isinstance(by, dict | set | bytes):
         whose = np.asarray(by.to_numpy() if hasattr(by, "to_numpy") else list(by))
@@ -140,7 +143,7 @@ def _each(frame: Any, by: Any, n: int) -> Array:
         raise ConfigError(f"by must name one site for each row, as text or as a number. Got {shown(by)}.")
     own: Any = getattr(frame, "index", None)
     other: Any = getattr(by, "index", None)
-    # Taken by position, rows would get the sites of others, and nobody would see it.
+    # By position, rows would get the sites of other rows without any error.
     if hasattr(own, "equals") and hasattr(other, "equals") and not own.equals(other):
         raise ConfigError(
             "The index of by differs from the index of the table. If by is in the order of the rows, give "

@@ -1,4 +1,4 @@
-"""simulate() and track(): a whole federation on this machine, of rows or of streams."""
+"""The functions `simulate` and `track`: a whole federation on this machine, of rows or of streams."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from flower_pca.simulation.backend import InProcess, Ray, Shards, SimulationSett
 from flower_pca.simulation.sites import clients_with_results, common_order, rows_of, sites_of, with_hints
 from flower_pca.tracking.tracker import Tracker
 
-# The parameters of an iterative algorithm. It has its own defaults.
+# parameters of an iterative algorithm, which have other defaults in each algorithm
 _OWN: Final = ("tol", "min_rounds", "max_rounds", "patience")
 _LOG: Final = logging.getLogger("flower_pca")
 
@@ -144,7 +144,7 @@ def simulate(
     watch = Watch(on_round)
     watch.begin(functools.partial(_words, config, clients))
     if conduct.engine is None:
-        del sites  # Clients hold what they need of the tables; ten thousand tables beside them would take memory.
+        del sites  # The clients hold the rows now; ten thousand tables beside them would take memory.
         result = _in_process(config, clients, public, conduct, present, watch)
     else:
         if present is not None:
@@ -157,7 +157,8 @@ def simulate(
         out = _without_rows(config, clients)
         result = ray.run(config, sites, public, replace(conduct, on_round=watch.after_message), out=out)
     if config.covariates is not None and config.columns is not None:
-        clients = [client.arrange(config.columns) for client in clients]  # Hints are about features.
+        # Hints are about features only, so leave out covariates.
+        clients = [client.arrange(config.columns) for client in clients]
     if (config.variants or config.highly_variable) is not None and result.feature_names_in_ is not None:
         clients = [client.arrange(tuple(result.feature_names_in_)) for client in clients]
     result = with_hints(result, [client for client in clients if client.n], _frame(result, config))
@@ -166,7 +167,7 @@ def simulate(
 
 
 def _require_called_here(engine: Ray | None, on_round: object) -> None:
-    """Refuse a function of the caller's where the server is another process."""
+    """Raise a ConfigError if `on_round` is given although the server is another process."""
     if engine is not None and engine.entry == "flwr_run" and on_round is not None:
         raise ConfigError(
             "on_round is not called with entry='flwr_run', because the server is another process. "
@@ -175,7 +176,7 @@ def _require_called_here(engine: Ray | None, on_round: object) -> None:
 
 
 def _require_order(function: str, data: str, first: object, second: object, kinds: tuple[type[Any], ...]) -> None:
-    """Refuse data in the place of the algorithm, where scikit-learn's functions have them."""
+    """Raise a ConfigError if data come first and the algorithm second, as in functions of scikit-learn."""
     names: tuple[type[Any], ...] = (str, *kinds)
     if isinstance(second, names) and not isinstance(first, names):
         noun, example = ("tracker", "st_miss") if function == "track" else ("algorithm", "krylov")
@@ -191,7 +192,7 @@ def _in_process(
     present: Callable[[int], Iterable[int]] | None,
     watch: Watch,
 ) -> PCAResult:
-    """The result of a loop over the clients, with what it leaves the `public` ones themselves."""
+    """Run the algorithm in a loop over the clients, and return the result with the own results of `public` clients."""
     bits, here, source = None, None, None
     out = _without_rows(config, clients)
     if config.dp is not None and config.dp.noise_seed is not None:
@@ -203,12 +204,12 @@ def _in_process(
     if conduct.answers == "fixed":
         source = functools.partial(FixedData.of, gaps=config.missing == "mean")
     there = Shards(clients, present=here, bits=bits, seed=config.seed, source=source)
-    # All clients are our own: what they say of their rows needs no second look.
+    # All clients run in this process, so their answers need no checks against dishonest clients.
     run = assembly.run(config, judged=False, init=conduct.init)
     result = cast(PCAResult, drive(run, there, checkpoint=conduct.checkpoint, watchers=[watch]))
     own: dict[int, Arrays] = {}
     hints: list[str] = []
-    if any(there.memories) and registry.leaves_own(config.algorithm):
+    if any(there.memories) and registry.has_local_results(config.algorithm):
         stage, frame = registry.closing(config.algorithm).name, _frame(result, config)
         for i in public:
             if arrays := client_half.own_results(stage, there.memories[i], clients[i].in_frame(frame)):
@@ -217,7 +218,7 @@ def _in_process(
         for i in [i for i in public if clients[i].n]:
             rows = clients[i].in_frame(result.frame)
             own[i] = {**own.get(i, {}), **of_site(rows)}
-            if config.mask is not None:  # Without masks, the run itself names these columns.
+            if config.mask is not None:  # Without masks, the run itself gives these hints.
                 hints += hints_of_constant_columns(rows)
     names = {i: client.site for i, client in enumerate(clients) if client.site}
     found = replace(result, local=own, hints=(*result.hints, *hints), **_sites(names, len(clients), run, out))
@@ -227,7 +228,10 @@ def _in_process(
 
 
 def _in_order(config: PCAConfig, sites: list[Table]) -> tuple[PCAConfig, list[Table]]:
-    """The configuration with the order of columns that all sites have, if it names none; words as numbers."""
+    """Return the configuration and the sites with columns that all sites agree on, and columns of words as numbers.
+
+    If the configuration names no columns, it gets the order that all sites have, if there is one.
+    """
     if config.categorical is not None:
         from flower_pca.simulation.sites import by_agreement
 
@@ -243,8 +247,9 @@ def _in_order(config: PCAConfig, sites: list[Table]) -> tuple[PCAConfig, list[Ta
 
 
 def _require_clients(config: PCAConfig, sites: Sequence[Table]) -> list[LocalData]:
-    """The clients, if what is asked can be had of them."""
-    # Of missing values the opening of a harmonized run speaks itself, because nothing may take their place.
+    """Return the clients, or raise an error if their rows do not allow what the configuration asks for."""
+    # The opening of a harmonized run refuses missing values with its own message, because nothing may fill
+    # them.
     missing = config.missing != "error" or config.harmonize is not None
     clients = rows_of(sites, missing=missing, columns=config.columns_and_covariates)
     rows = sum([client.n for client in clients])
@@ -260,7 +265,7 @@ def _require_clients(config: PCAConfig, sites: Sequence[Table]) -> list[LocalDat
             f"local_components of {algorithm.name}", algorithm.by_client, [client.site for client in clients]
         )
     if config.dp is not None:
-        # Tells what a budget leaves to be seen, before any of it is spent.
+        # Refuse a privacy budget under which noise hides all components, before any of it is spent.
         seen = assembly.outlook(config, rows=rows, columns=d, clients=len(clients))
         assert seen is not None
         seen.require()
@@ -269,7 +274,7 @@ def _require_clients(config: PCAConfig, sites: Sequence[Table]) -> list[LocalDat
 
 
 def _words(config: PCAConfig, clients: Sequence[LocalData]) -> str:
-    """What is run, for the log."""
+    """Return the algorithm, the size of the data and the number of clients in words, for the log."""
     rows = labels.count(sum(client.n for client in clients), "row")
     d = clients[0].d if config.columns is None else len(config.columns)
     columns = labels.count(d, "column")
@@ -277,12 +282,12 @@ def _words(config: PCAConfig, clients: Sequence[LocalData]) -> str:
 
 
 def _frame(result: PCAResult, config: PCAConfig) -> Frame:
-    """The frame of the result, as the clients' rows are seen in it."""
+    """Return the frame of the result for the rows of the clients."""
     return replace(result.frame, own=config.missing == "own_mean", names=config.columns)
 
 
 def _presence(fraction: Callable[[int], Iterable[int]], n_clients: int) -> Callable[[int], list[int]]:
-    """The caller's function, checked at every message."""
+    """Return the caller's function with a check of the clients that it returns."""
 
     def present(number: int) -> list[int]:
         named: Any = fraction(number)
@@ -396,21 +401,26 @@ def track(
 
 
 def _without_rows(config: PCAConfig, clients: Sequence[LocalData]) -> dict[int, str]:
-    """Why clients without rows are left out. Under masks they take part with zeros, so the server learns of none."""
+    """Return, by client, why clients without rows are left out.
+
+    Under masks none is left out: they send zeros, so that the server does not learn that they have no rows.
+    """
     if config.mask is not None:
         return {}
     return {i: "it has no rows" for i, client in enumerate(clients) if not client.n}
 
 
 def _others(out: Mapping[int, str], present: Callable[[int], Iterable[int]], number: int) -> list[int]:
-    """The clients that can be reached by the message with this number, but for those that are left out."""
+    """Return the clients that the message with this number can reach, without those in `out`."""
     return [client for client in present(number) if client not in out]
 
 
 def _sites(
     names: Mapping[int, str], clients: int, run: Driven, out: Mapping[int, str] = MappingProxyType({})
 ) -> dict[str, Any]:
-    """The fields `site_names` and `left_out` of the result of a run of so many clients, some never asked."""
+    """Return the fields `site_names` and `left_out` of a result, for a run of `clients` clients; those in
+    `out` were not asked.
+    """
     fraction = "fraction left it out"
     return parted(names, range(clients), run.roll.contributors, run.history, otherwise=fraction, unasked=out)
 
@@ -432,7 +442,7 @@ def _streams(streams: Any, batch: int | None) -> list[Stream]:
 
 
 def _check_columns(clients: list[Stream], n_components: int) -> None:
-    """Refuse before the first message what is known to be wrong by then."""
+    """Raise an error about columns that can be known to be wrong before the first message."""
     numbered = enumerate(clients)
     known = [(i, client.d) for i, client in numbered if client.d is not None]
     first = next((client.heading for client in clients if client.heading is not None), None)

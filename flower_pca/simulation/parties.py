@@ -1,7 +1,6 @@
-"""simulate() of clients that hold different columns of the same people: the parties.
+"""Simulation of parties, which are clients that hold different columns of the same people.
 
-In one process all ids are at hand, so tables that do not belong together are named with the ids in
-which they differ; nodes can compare digests only.
+In one process all ids are known, so errors can name the ids in which tables differ; nodes can compare digests only.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _ALIGN: Final = "Keep the rows of the same people at every party, in the same or
 def simulate(
     config: PCAConfig, shards: Any, conduct: SimulationSettings, *, hide_local: Collection[int]
 ) -> ColumnsResult:
-    """Scores of the people of all shards, and loadings of the clients that hand theirs over."""
+    """Compute the scores of all people, and the loadings of the parties that are not in `hide_local`."""
     parties = Parties.of(shards, config)
     public = clients_with_results(hide_local, len(parties.columns))
     watch = Watch(conduct.on_round)
@@ -64,13 +63,13 @@ def simulate(
 
 @dataclass(frozen=True)
 class Parties:
-    """The columns of all parties, each prepared by its own means and scales, of the same people."""
+    """The columns of all parties, about the same people, each party's prepared by its own means and scales."""
 
     columns: tuple[PartyColumns, ...]
 
     @classmethod
     def of(cls, shards: Any, config: PCAConfig) -> Parties:
-        """Those of a simulation; DataError, naming the party, if the people are not the same."""
+        """Return the parties of a simulation, or raise a DataError that names the party whose people differ."""
         numbered = enumerate(sites_of(shards))
         sites = [rows.whole(f"client {i}") for i, rows in numbered]
         tables = [LocalData(rows, who=f"client {i}", missing=True) for i, rows in enumerate(sites)]
@@ -98,7 +97,7 @@ class Parties:
         return f"{rows} x {width}, of which {labels.count(len(self.columns), 'client')} have some columns each"
 
     def complete(self, result: ColumnsResult, own: dict[int, dict[str, Array]]) -> ColumnsResult:
-        """The result with what these parties keep, and hints about columns that number people."""
+        """Return the result with the loadings of these parties, and with hints about their columns."""
         names = {i: party.data.names for i, party in enumerate(self.columns)}
         sites = {i: party.site for i, party in enumerate(self.columns) if party.site}
         whole = replace(result, site_names=sites).with_parts(own, names, self.columns[0].row_ids)
@@ -107,7 +106,7 @@ class Parties:
         return replace(whole, hints=hints)
 
     def _sizes(self, result: ColumnsResult) -> tuple[str, ...]:
-        """Hints about columns that differ much in size, where all of them are at hand and nobody has scaled them."""
+        """Return hints about columns that differ much in size, if all loadings are known and nobody has scaled."""
         if result.scale_ is not None or not result.whole:
             return ()
         squares = []
@@ -118,7 +117,7 @@ class Parties:
         return hints_of_sizes(np.sqrt(np.concatenate(squares)), labels.tuple_of(result.feature_names_in_))
 
     def _numbering(self) -> list[str]:
-        """Hints about columns that number people: they should be the ids."""
+        """Return hints about columns that number people and should be their ids."""
         lines = []
         for table in (party.data for party in self.columns):
             names = labels.column_names(table.names, table.d)
@@ -128,7 +127,7 @@ class Parties:
 
 
 def _require_same(tables: Sequence[LocalData]) -> None:
-    """Require as many rows at every party, and ids at all of them or at none."""
+    """Raise a DataError unless all parties have the same number of rows, and all or none have ids."""
     first = tables[0]
     for party in tables:
         if (party.table.ids is None) != (first.table.ids is None):

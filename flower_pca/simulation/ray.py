@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from flower_pca.strategies import TrackingStrategy
     from flower_pca.strategies.base import FlowerStrategy, R
 
-B = TypeVar("B")  # what comes back from clients
+B = TypeVar("B")  # what `back` returns
 
 _START: Final = 300.0  # seconds for all virtual nodes to register
 
@@ -43,9 +43,9 @@ def run(
     *,
     out: Mapping[int, str] = MappingProxyType({}),
 ) -> PCAResult:
-    """Run a PCAStrategy of a configuration over one virtual node per site, but for those left `out`, with reasons.
+    """Run a PCAStrategy with one virtual node for each site that is not in `out`, which gives the reasons.
 
-    Own results of `public` sites come back.
+    The result has the own results of the `public` sites.
     """
     assert conduct.engine is not None
     _require_ray()
@@ -83,7 +83,10 @@ def track(
     on_round: Callable[[Driven], None] | None,
     seed: int,
 ) -> TrackingResult:
-    """Run a TrackingStrategy, all but made, over a virtual node per stream; streams come back."""
+    """Run a TrackingStrategy with one virtual node for each stream, and bring the state of the streams back.
+
+    `strategy` makes the strategy from its remaining keywords.
+    """
     _require_ray()
     if not all(stream.repeatable for stream in streams):
         raise ConfigError(
@@ -113,13 +116,13 @@ def _simulate(
     on_round: Callable[[Any], None] | None,
     rules: dict[str, Any],
 ) -> tuple[R, B]:
-    """The strategy's result, and what `back` makes of what the clients have left in a folder."""
-    # The environment before the session: Ray reads it as it starts.
+    """Return the result of the strategy, and what `back` returns for the folder with the files of the clients."""
+    # Set the environment before the session, because Ray reads it at its start.
     with _quiet(), _environment(), session(engine):
         each = engine.each(len(shards), actors(engine))
         with place_shards(shards, each) as where:
             results = _run(strategy, len(shards), where, engine, on_round, rules)
-            # Flower swallows a SystemExit of the server, and returns as from any run.
+            # Flower catches a SystemExit of the server, and returns as after a normal run.
             if not results:
                 raise RuntimeError("the simulation ended without a result: its server was stopped")
             return results[0], back(where.output())
@@ -133,14 +136,14 @@ def _run(
     on_round: Callable[[Any], None] | None,
     rules: dict[str, Any],
 ) -> list[R]:
-    """The result, if there is one."""
+    """Return the result in a list, which is empty if there is none."""
     nodes, app = -(-clients // where.packs.each), _app(where, clients, engine, rules)
     if _by_command(engine):
         return [_run_by_command(strategy, nodes, where, engine, app)]
     from flwr.serverapp import ServerApp
     from flwr.simulation import run_simulation
 
-    # Flower's simulation hands over nothing of what its server finds.
+    # Flower's simulation does not return what its server computes.
     results: list[R] = []
     stopped = threading.Event()
     server = ServerApp()
@@ -151,7 +154,7 @@ def _run(
         try:
             results.append(strategy.fit(until, on_round=on_round))
         except BaseException:
-            # a machine that is gone must not hide why the run ended
+            # A machine that has left must not hide the error that ended the run.
             if not stopped.is_set():
                 with contextlib.suppress(NotEnoughNodes):
                     where.bring_back()
@@ -164,14 +167,14 @@ def _run(
         config: Any = {"client_resources": resources}
         run_simulation(server, app, nodes, backend_config=config)
     except BaseException:
-        # The server goes on in a thread of its own, which no Ctrl-C reaches.
+        # The server runs in another thread, which Ctrl-C does not reach.
         stopped.set()
         raise
     return results
 
 
 def _by_command(engine: Ray) -> bool:
-    """Whether the engine is started by `flwr run`."""
+    """Return whether the engine is started by `flwr run`."""
     if engine.entry == "auto":
         import flwr.simulation
 
@@ -180,7 +183,7 @@ def _by_command(engine: Ray) -> bool:
 
 
 def _run_by_command(strategy: FlowerStrategy[R], nodes: int, where: Where, engine: Ray, app: Any) -> R:
-    """The result of the strategy, which is driven in a process of Flower's."""
+    """Return the result of the strategy, which runs in a process that Flower starts."""
     import ray
 
     from flower_pca.simulation import by_command
@@ -197,7 +200,7 @@ def _run_by_command(strategy: FlowerStrategy[R], nodes: int, where: Where, engin
 
 
 class _Serve:
-    """A strategy as the server of a run: a worker that dies ends it."""
+    """The server of a run by `flwr run`: runs the strategy, and ends if a worker dies."""
 
     def __init__(self, strategy: FlowerStrategy[Any]) -> None:
         self._strategy = strategy
@@ -208,7 +211,7 @@ class _Serve:
 
 
 def _app(where: Where, clients: int, engine: Ray, rules: dict[str, Any]) -> Any:
-    """The ClientApp of all virtual nodes, which allow everything: a simulation has no foe."""
+    """Return the ClientApp of all virtual nodes. Its rules allow everything, since a simulation protects nobody."""
     from flower_pca.clients import Rules, client_app
     from flower_pca.clients.policy.rules import everything
 
@@ -228,18 +231,18 @@ def _app(where: Where, clients: int, engine: Ray, rules: dict[str, Any]) -> Any:
 
     if where.shared is not None:
         return client_app(load, hosts=hosts, rules=replace(free, output_dir=where.output()))
-    # What a client keeps lies in its worker's machine: that says itself where.
+    # The files of a client are on the machine of its worker, which looks up the folder itself.
     return client_app(load, hosts=hosts, rules=lambda context: replace(free, output_dir=where.output()))
 
 
 class _Until:
-    """A grid until the simulation is interrupted, or a worker dies: it ends the server's thread."""
+    """A grid whose calls end the server's thread if the simulation is interrupted or a worker dies."""
 
     def __init__(self, stopped: threading.Event, grid: Any) -> None:
         self._stopped, self._grid = stopped, grid
 
     def __getattr__(self, name: str) -> Any:
-        if self._stopped.is_set():  # no node will answer
+        if self._stopped.is_set():  # No node will answer any more.
             raise SystemExit
         return getattr(self._grid, name)
 
@@ -253,7 +256,7 @@ class _Until:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep from users what is meant for callers of Flower: that this entry has a successor."""
+    """Suppress Flower's warning that this entry point is deprecated, which is not for users of this package."""
 
     def relevant(record: logging.LogRecord) -> bool:
         return "DEPRECATED FEATURE" not in record.getMessage()
@@ -268,9 +271,9 @@ def _quiet() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _environment() -> Iterator[None]:
-    """Let messages of our size pass between processes directly; leave the environment as it was."""
+    """Let Ray pass messages of up to 1 MB directly between processes, and restore the environment afterwards."""
     before = dict(os.environ)
-    # larger messages take a detour through Ray's object store
+    # Larger messages go through Ray's object store.
     os.environ.setdefault("RAY_max_direct_call_object_size", str(2**20))
     try:
         yield

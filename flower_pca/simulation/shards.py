@@ -1,11 +1,11 @@
-"""Shards in packs: what worker processes map into memory, instead of a copy with every message; and where they lie.
+"""Shards in packs, which worker processes map into memory instead of copying them with every message.
 
-A pack holds the clients of one virtual node: one block of bytes with all their arrays, and a text
-that says what is where. Rows that are memory-mapped already stay where they are, and only their
-place is written down; streams are pickled. Packs lie in the folder for temporary files (`Folder`).
-Where machines do not share that, they go through Ray's object store (`Store`), but for rows that
-are mapped from files which all machines see; and what clients leave in the folder of their own
-machine comes back to this one.
+A pack holds the clients of one virtual node: one block of bytes with all their arrays, and a JSON text
+with the place of each array. Rows that are memory-mapped already stay where they are, and only their
+place is written. Streams are pickled. Packs are files in the folder for temporary files (`Folder`). If
+machines do not share that folder, packs go through Ray's object store (`Store`), except for rows that
+are mapped from files on all machines, and the files that clients write on other machines are copied to
+this one.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ from flower_pca.rows.stream import Stream
 from flower_pca.simulation.cluster import everywhere, machines
 
 _ALIGNED: Final = 64  # bytes
-_ROOM: Final = 2**28  # bytes that the clients which a process keeps ready may come to
-_LEAST: Final = 2**14  # bytes of one of them at least
-_STREAM: Final = 2**22  # bytes that a stream is taken to have
+_ROOM: Final = 2**28  # the most bytes of the clients that a process keeps in memory
+_LEAST: Final = 2**14  # the bytes that every client is counted with beside its arrays
+_STREAM: Final = 2**22  # the number of bytes that a stream is counted with
 _PREFIX: Final = "flower_pca-"
-_OWN: Final = "own"  # the folder for what clients leave
-_HERE: Final = "here"  # a file by which a machine knows this machine's folder
+_OWN: Final = "own"  # the folder for the files of clients
+_HERE: Final = "here"  # a file that tells other machines that a folder is this machine's
 
 
 class Packs(ABC):
-    """The shards of a simulation, by the number of their client; frozen, and light enough to go with every message."""
+    """The shards of a simulation by the number of the client, in a form small enough to go with every message."""
 
-    each: int  # clients in a pack
+    each: int  # the number of clients in a pack
 
     @abstractmethod
     def pack(self, number: int) -> tuple[str, Array | None]:
-        """A pack: what is where, and the bytes."""
+        """Return the JSON text of a pack, and its bytes."""
 
     def load(self, client: int) -> Any:
-        """A client's rows, or its stream, mapped into memory and kept for the next message."""
+        """Return a client's rows or stream, mapped into memory and kept for the next message."""
         return _READY.get((self, client), lambda: self._load(client))
 
     def _load(self, client: int) -> Any:
@@ -79,13 +79,13 @@ class Packs(ABC):
 
 @dataclass(frozen=True)
 class Folder(Packs):
-    """Packs as files in a folder that all workers see."""
+    """Packs as files in a folder that all workers share."""
 
     path: Path
     each: int
 
     def save(self, shards: Sequence[Any]) -> Folder:
-        """The same, with these shards in it."""
+        """Write these shards to the folder, and return it."""
         for number, first in enumerate(range(0, len(shards), self.each)):
             text, arrays, _ = pack_of(shards[first : first + self.each])
             (self.path / f"{number}.json").write_text(text)
@@ -96,10 +96,10 @@ class Folder(Packs):
         return self
 
     def pack(self, number: int) -> tuple[str, Array | None]:
-        """A pack: what is where, and the bytes."""
+        """Return the JSON text of a pack, and its bytes, mapped into memory."""
         file = self.path / f"{number}.rows"
         text = file.with_suffix(".json").read_text()
-        # A file without a byte cannot be mapped.
+        # An empty file cannot be mapped.
         return text, np.memmap(file, dtype=np.uint8, mode="r") if file.stat().st_size else None
 
 
@@ -107,13 +107,13 @@ class Folder(Packs):
 class Store(Packs):
     """Packs in Ray's object store."""
 
-    # a reference to the references of all packs: one alone goes with every message
+    # a reference to the list of references of all packs, so that a message carries only one
     index: Any
     each: int
 
     @classmethod
     def of(cls, shards: Sequence[Any], each: int, *, seen: Callable[[str], bool]) -> Store:
-        """These shards; of files that are `seen` by all machines, only the places."""
+        """Store these shards; of rows mapped from files for which `seen` is true, store only the place."""
         import ray
 
         packs = []
@@ -126,12 +126,12 @@ class Store(Packs):
         return cls(ray.put(packs), each)
 
     def pack(self, number: int) -> tuple[str, Array | None]:
-        """A pack: what is where, and the bytes, which Ray has mapped into memory."""
+        """Return the JSON text of a pack, and its bytes, which Ray has mapped into memory."""
         import ray
 
         try:
             text, block = ray.get(ray.get(self.index)[number])
-        except OSError as error:  # its machine has left the cluster: end, as the other workers there will
+        except OSError as error:  # The machine of this worker has left the cluster, so end this process.
             raise SystemExit("Ray's object store is gone") from error
         return text, block
 
@@ -139,10 +139,9 @@ class Store(Packs):
 def pack_of(
     shards: Sequence[Any], *, seen: Callable[[str], bool] | None = None
 ) -> tuple[str, list[tuple[int, Array]], int]:
-    """What is where in a pack of these shards; its arrays, each with its offset; its bytes.
+    """Return the JSON text of a pack of these shards, its arrays with their offsets, and its number of bytes.
 
-    Of rows that are mapped from files which are `seen` by all workers, as all are if that is left
-    out, only the place.
+    Rows that are mapped from a file for which `seen` is true, or any file if it is None, are written as places only.
     """
     names: dict[str, int] = {}
     arrays: list[tuple[int, Array]] = []
@@ -161,7 +160,10 @@ def pack_of(
 
 
 def _packed(a: Array, offset: int) -> tuple[Array, Place]:
-    """An array as it is written, in its own order so that results keep their bits; and the place to read it from."""
+    """Return an array in the order in which it is written, and its place in the pack.
+
+    The order of its entries in memory is kept, so that results have the same bits.
+    """
     by_columns = a.ndim == 2 and abs(a.strides[0]) < abs(a.strides[1])
     packed = np.ascontiguousarray(a.T if by_columns else a)
     there = packed.T if by_columns else packed
@@ -169,7 +171,7 @@ def _packed(a: Array, offset: int) -> tuple[Array, Place]:
 
 
 def _describe(shard: Any, names: dict[str, int]) -> tuple[dict[str, Any], list[Array]]:
-    """What is said of a shard, with names written once for all that share them; its arrays."""
+    """Return the entry of a shard in the JSON text, and its arrays; equal names of columns are written once."""
     if isinstance(shard, Stream):
         from ray import cloudpickle
 
@@ -185,16 +187,16 @@ def _describe(shard: Any, names: dict[str, int]) -> tuple[dict[str, Any], list[A
 
 
 def weight(client: Any) -> int:
-    """About how many bytes a client takes: its statistics, and rows that are not mapped."""
+    """Return about how many bytes a client takes: its statistics, and rows that are not mapped."""
     if not isinstance(client, LocalData):
         return _STREAM
-    # Statistics are X'X or a root of it, the smaller one; an entry of a sparse matrix is 8 bytes
-    # and 4 of its place.
+    # Statistics are X'X or a root of it, whichever is smaller; an entry of a sparse matrix takes 8 bytes
+    # and its column 4.
     return _LEAST + (12 * int(client.measured.csr.nnz) if client.sparse else 8 * client.d * min(client.n, client.d))
 
 
-# The clients of this worker process, and its open packs below. Both belong to the module, because every message is a
-# task of its own in a worker of Ray, and of one task nothing but the modules is left for the next one.
+# The clients of this worker process. This cache and that of packs below belong to the module, because each
+# message is a separate task of Ray, and only modules last from one task to the next.
 _READY: Final = Cache(_ROOM, weight)
 
 
@@ -205,24 +207,24 @@ def _pack(packs: Packs, number: int) -> tuple[dict[str, Any], Array | None]:
 
 
 def _open(place: Place, pack: Array | None) -> Array:
-    """An array of a pack, or of the file that it was mapped from."""
-    if place.file or pack is None:  # All arrays of a pack without a byte are empty.
+    """Return an array of a pack, or of the file that it was mapped from."""
+    if place.file or pack is None:  # All arrays of an empty pack are empty.
         return place.open()
     return np.ndarray(place.shape, np.dtype(place.dtype), pack, place.offset, place.strides)
 
 
 @dataclass(frozen=True)
 class Where:
-    """Where the shards are, and what clients keep.
+    """The places of the shards and of the files that clients write.
 
     Parameters
     ----------
     packs : Packs
         The shards.
     name : str
-        Of the folder for what clients leave, among the temporary files of each machine.
+        The name of the folder for the files of clients, among the temporary files of each machine.
     shared : str or None
-        That folder, if all machines see it.
+        The path of that folder if all machines share it.
     """
 
     packs: Packs
@@ -230,13 +232,13 @@ class Where:
     shared: str | None
 
     def output(self) -> Path:
-        """The folder for what clients leave, on the machine that asks."""
+        """Return the folder for the files of clients, on the machine that calls this."""
         if self.shared is None:
             return _output(self.name)
         return Path(self.shared) / _OWN
 
     def bring_back(self) -> None:
-        """Have all that clients have left on other machines in this one's folder; of two files of a name, the newer."""
+        """Copy the files that clients have written on other machines to this machine, the newest file of each name."""
         if self.shared is not None:
             return
         newest: dict[str, tuple[int, bytes]] = {}
@@ -250,9 +252,10 @@ class Where:
 
 @contextlib.contextmanager
 def place_shards(shards: Sequence[Any], each: int) -> Iterator[Where]:
-    """Shards where all machines can see them, until the end."""
+    """Keep the shards where all machines can read them, until the end of the block."""
     with tempfile.TemporaryDirectory(prefix=_PREFIX) as place:
-        # A folder of that name is no sign: a machine makes one itself for what its clients leave.
+        # The folder alone is no proof of sharing: other machines make one of that name for the files of
+        # clients.
         (Path(place) / _HERE).touch()
         if len(machines()) == 1 or all(everywhere(_sees, place).values()):
             yield Where(Folder(Path(place), each).save(shards), Path(place).name, place)
@@ -265,7 +268,7 @@ def place_shards(shards: Sequence[Any], each: int) -> Iterator[Where]:
 
 
 def _mark(file: str) -> tuple[int, int] | None:
-    """What tells a file from another of its name on another machine."""
+    """Return the size and time of change of a file, by which machines compare files; None if it does not exist."""
     try:
         there = os.stat(file)
     except OSError:
@@ -277,12 +280,12 @@ def _mark(file: str) -> tuple[int, int] | None:
 
 
 def _sees(place: str) -> bool:
-    """Whether a machine has this folder among its own temporary files."""
+    """Return whether a machine has this folder among its own temporary files."""
     return Path(tempfile.gettempdir()) == Path(place).parent and (Path(place) / _HERE).is_file()
 
 
 def _same(files: Mapping[str, Any]) -> set[str]:
-    """Those of the files that a machine has too."""
+    """Return those of the files that a machine has too."""
     return {file for file, mark in files.items() if _mark(file) == mark}
 
 
@@ -291,11 +294,11 @@ def _output(name: str) -> Path:
 
 
 def _leftovers(name: str) -> dict[str, tuple[int, bytes]]:
-    """What clients have left on a machine, which it keeps no longer: when, and the bytes, by the name of the file."""
+    """Return the files that clients have written on a machine, with times of change and bytes, and delete them."""
     folder = _output(name)
     paths = [path for path in folder.rglob("*.npz") if path.is_file()]
     left = {str(path.relative_to(folder)): (path.stat().st_mtime_ns, path.read_bytes()) for path in paths}
-    # On this machine the folder is taken away by `place_shards`.
+    # On the machine of the simulation, `place_shards` deletes the folder.
     if not (folder.parent / _HERE).exists():
         shutil.rmtree(folder.parent, ignore_errors=True)
     return left

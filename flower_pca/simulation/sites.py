@@ -1,7 +1,6 @@
-"""The sites of a simulation: their rows with the names that belong to them, checked as a deployment checks them.
+"""The sites of a simulation: their rows with names, checked as in a deployment.
 
-Columns of words in a simulation: what sites of a deployment tell one another before the run is
-looked up here.
+It also looks up what sites of a deployment tell each other before a run, such as the levels of columns of words.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from flower_pca.stages.site_share import hints_of_sites
 
 
 def sites_of(shards: Any) -> list[Table]:
-    """The shards with the names that they have; in a mapping, those of their sites are the keys."""
+    """Return the shards as tables with the names that they have; the keys of a mapping are the names of sites."""
     if isinstance(shards, Mapping) and shards:
         return [Table.of(X, who=str(site), site=str(site)) for site, X in shards.items()]
     several = isinstance(shards, list | tuple) or (isinstance(shards, np.ndarray) and shards.ndim == 3)
@@ -45,7 +44,7 @@ def sites_of(shards: Any) -> list[Table]:
 
 
 def common_order(sites: Sequence[Table]) -> tuple[str, ...] | None:
-    """The names of the columns in the order that they have at all sites; None where they differ, or are sorted."""
+    """Return the names of the columns in the order of all sites, or None if the orders differ or are alphabetical."""
     orders = {(site.names, bool(site.words)) for site in sites}
     names, words = next(iter(orders))
     if len(orders) > 1 or words or names is None or list(names) == sorted(names):
@@ -54,23 +53,23 @@ def common_order(sites: Sequence[Table]) -> tuple[str, ...] | None:
 
 
 def clients_as_run(shards: Any, *, missing: bool) -> list[LocalData]:
-    """The shards as the clients of a run see them if it names no columns: in the order that all sites have, if any."""
+    """Return the clients as in a run that names no columns: in the order that all sites have, if there is one."""
     sites = sites_of(shards)
     return [client for client in rows_of(sites, missing=missing, columns=common_order(sites)) if client.n]
 
 
 def clients_of(shards: Any, *, missing: bool, columns: tuple[str, ...] | None = None) -> list[LocalData]:
-    """The shards as the clients see them, all with the same columns: those named, or all."""
+    """Return the shards as clients, all with the same columns: those in `columns`, or all."""
     return rows_of(sites_of(shards), missing=missing, columns=columns)
 
 
 def rows_of(sites: Sequence[Table], *, missing: bool, columns: tuple[str, ...] | None = None) -> list[LocalData]:
-    """What the clients with these shards see of them, likewise; some may be without rows, but not all."""
+    """Return the tables as clients, all with the same columns. Some may have no rows, but not all."""
     found = enumerate(sites)
     empty = any(site.shape[:1] != (0,) for site in sites)
     if columns is None:
         clients = [LocalData(X.whole(f"client {i}"), who=f"client {i}", missing=missing, empty=empty) for i, X in found]
-    else:  # values may be missing in columns that are left out
+    else:  # Columns that are left out may have missing values.
         clients = [LocalData(X, who=f"client {i}", missing=True, empty=empty).arrange(columns) for i, X in found]
         if not missing:
             for client in clients:
@@ -83,19 +82,18 @@ def rows_of(sites: Sequence[Table], *, missing: bool, columns: tuple[str, ...] |
 
 
 def clients_with_results(hide_local: Collection[int], n_clients: int) -> list[int]:
-    """The clients whose own results are handed over: all but those in `hide_local`."""
+    """Return the clients whose own results are in the result: all but those in `hide_local`."""
     for client in hide_local:
         checks.integer("Every client in hide_local", client, most=n_clients - 1, remedy="Give positions in shards.")
     return sorted({*range(n_clients)} - {*hide_local})
 
 
 def with_hints(result: PCAResult, clients: Sequence[LocalData], frame: Frame) -> PCAResult:
-    """The result, with hints about what is seen of the rows, under a budget of noise without.
+    """Return the result with hints about the rows, or without hints if noise protects the rows.
 
-    They are about columns that number the rows, about first lines that may be names, and about
-    faults of files.
+    The hints are about columns that number the rows, first lines that may be names, and mistakes in files.
     """
-    if result.privacy is not None:  # nothing else is said of rows then
+    if result.privacy is not None:  # With noise, nothing that could tell more about the rows is added.
         return result
     names = labels.tuple_of(result.feature_names_in_)
     most = faults.BARE if names is None else faults.CHEAP
@@ -106,7 +104,8 @@ def with_hints(result: PCAResult, clients: Sequence[LocalData], frame: Frame) ->
         m = functools.reduce(merge, (client.in_frame(frame, once=True).moments() for client in clients))
         deviations = np.sqrt(m.m2 / m.seen + (0.0 if result.centered else m.mean**2))
         alone = column_alone(deviations)
-        for hint in hints_of_largest(deviations, names, clients):  # it says more of a column than the run could
+        # This hint replaces the one of the run, which does not know the values of the column.
+        for hint in hints_of_largest(deviations, names, clients):
             column = hint.partition(" alone has ")[0]
             of_columns = (hint, *(other for other in of_columns if not other.startswith(f"{column} alone has ")))
     found = hints.of(clients, names, most=most, sizes=of_columns, but=alone)
@@ -114,7 +113,7 @@ def with_hints(result: PCAResult, clients: Sequence[LocalData], frame: Frame) ->
 
 
 def by_agreement(config: PCAConfig, coding: Coding, sites: Sequence[Table]) -> tuple[PCAConfig, list[Table]]:
-    """The configuration with all its columns by name, and the sites with just these columns."""
+    """Return the configuration with the names of all columns, and the sites with exactly these columns."""
     found = coding.union([coding.values_at(site, f"client {i}") for i, site in enumerate(sites)])
     columns = found.spread(config.columns or _others(sites, coding))
     exact = [_exactly(site, columns, f"client {i}") for i, site in enumerate(sites)]
@@ -122,8 +121,9 @@ def by_agreement(config: PCAConfig, coding: Coding, sites: Sequence[Table]) -> t
 
 
 def beside_covariates(config: PCAConfig, sites: Sequence[Table]) -> tuple[PCAConfig, list[Table]]:
-    """The configuration that names all its features, with a covariate for each level of a column of words; and the
-    sites with these columns.
+    """Return the configuration with the names of all features and covariates, and the sites with these columns.
+
+    A covariate of words becomes one covariate for each of its levels.
     """
     asked = config.covariates
     assert asked is not None
@@ -151,7 +151,7 @@ def beside_covariates(config: PCAConfig, sites: Sequence[Table]) -> tuple[PCACon
 
 
 def _others(sites: Sequence[Table], coding: Coding) -> tuple[str, ...]:
-    """The columns beside those of words, which have to be the same at all sites."""
+    """Return the names of the columns that are not words, and raise an error if they differ between sites."""
     plain = [site.without(coding.words) for site in sites]
     for i, site in enumerate(plain):
         site.whole(f"client {i}")
@@ -164,6 +164,6 @@ def _others(sites: Sequence[Table], coding: Coding) -> tuple[str, ...]:
 
 
 def _exactly(site: Table, columns: tuple[str, ...], who: str) -> Table:
-    """The site with these columns, made of words where it has none of the name."""
+    """Return the site with exactly these columns; indicators of a level are made from its columns of words."""
     rows = LocalData(site, who=who, missing=True, empty=True).arrange(columns)
     return replace(site, values=rows.plain(), names=columns, words={}, texts={}, coded=(), made=rows.table.made)

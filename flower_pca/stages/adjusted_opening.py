@@ -1,13 +1,14 @@
 """The openings of runs that remove the effect of covariates. They need no further message.
 
-With X the features and A the covariates of all rows, both less their means, the slopes of least squares are
-(A'A)^+ A'X, and what is left of the rows has
+With the features X and the covariates A of all rows, both centered, the slopes of least squares are
+(A'A)^+ A'X. The residuals of the rows have
 
     squares of the columns    x_j'x_j - (X'A slopes)_jj
     product with a block B    X'X B - X'A slopes B
 
-So an opening that tells A'X and A'A beside its usual sums is enough. The pseudo-inverse leaves out what the covariates
-say twice. If each site's own means are removed, X and A are about these, and no mean leaves a site.
+So it is enough if an opening also yields A'X and A'A. The pseudo-inverse ignores covariates that depend
+on others. If each site's own means are removed, X and A are centered at these means, and no mean leaves
+a site.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ COVARIATES: Final = Kind(
     "covariates", "how each of its columns goes with covariates that its rules name, in sums over rows", bound=None
 )
 _MOST: Final = 2**16  # covariates
-_EXPLAINED: Final = 1e-12  # Below this share of a column's squares, covariates explain all of it.
+_EXPLAINED: Final = 1e-12  # below this share of a column's squares, covariates explain all of the column
 _SLACK: Final = 1e-3
-_LEAST: Final = 1e-150  # Stands beside squares of 0, because a bound of 0 means that the bound is unknown.
+_LEAST: Final = 1e-150  # added to squares of 0, because a bound of 0 means that the bound is unknown
 _MEANS, _CROSS, _SQUARES = "covariate_means", "covariate_products", "covariate_squares"
 _SEEN: Final = "covariate_sums_where_seen"  # H: the sums of the covariates over the rows with a value in each column.
 _SITES = "sites"  # The number of sites that have rows.
@@ -46,9 +47,9 @@ _FILLS: Final = "common_fill"  # Whether the mean of all rows stands for missing
 
 @dataclass(frozen=True)
 class AdjustedState:
-    """The state of the features' opening, the number of covariates, and whether the mean of all rows fills gaps.
+    """The state of the features' opening, the sums of the covariates, and each client's part of them.
 
-    It also has the means of each client's covariates and their products.
+    It also says whether the mean of all rows fills gaps.
     """
 
     features: OpeningState
@@ -107,8 +108,8 @@ class AdjustedOpening(Stage[AdjustedState]):
 
     `inner` is the opening of the features alone.
 
-    Cost: that of the opening, and 4 n_i d q flops for q covariates; q columns of d floats up, or 2 q if the mean of all
-    rows stands for missing values.
+    Cost: that of the opening. In addition, a client needs 4 n_i d q flops for q covariates, and sends q
+    columns of d floats, or 2 q if the mean of all rows stands for missing values.
     """
 
     name: ClassVar[str] = "adjusted_opening"
@@ -132,7 +133,7 @@ class AdjustedOpening(Stage[AdjustedState]):
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
         up, _ = Opening.client(arrays, data, {})
         if data.frame.covariates is not None and data.frame.covariates.within:
-            up["mean"] = np.zeros(data.d)  # Zeros replace what rounding leaves of the site's mean.
+            up["mean"] = np.zeros(data.d)  # zeros in place of the rounding errors of the site's mean
         return {**up, **_own_sums(arrays, data)}, {}
 
     def inspect(self, state: AdjustedState, reply: Arrays) -> None:
@@ -222,7 +223,7 @@ def _about(part: Arrays, sums: Arrays, mean: Array, covariate_means: Array) -> A
 
 
 def finished(state: AdjustedState, features: Opening, model: Model) -> Model:
-    """Return what is known after an opening, for rows without the part that covariates explain."""
+    """Return the model after an opening, for rows without the part that covariates explain."""
     assert state.total is not None
     assert state.features.total is not None
     assert model.covariates is not None
@@ -232,7 +233,7 @@ def finished(state: AdjustedState, features: Opening, model: Model) -> Model:
     slopes = inverse(squares) @ cross.T
     block = block_or_drawn(state.features.block, d, state.features.width, state.features.seed)
     left = total["m2"] - np.einsum("dq,qd->d", cross, slopes)
-    # What rounding leaves of a column that covariates explain would be scaled up.
+    # If covariates explain a column, only rounding is left of it, which must not be scaled up.
     total["m2"] = np.where(left > _EXPLAINED * total["m2"], left, 0.0)
     total["product"] = total["product"].astype(np.float64) - cross @ (slopes @ block)
     rows = int(total["n"])
@@ -269,7 +270,7 @@ def _claim(claim: Claim, said: Arrays, means: Array, lengths: Array) -> Claim:
 
 
 def _sites(sites: Arrays, state: AdjustedState, means: Array, slopes: Array) -> Arrays:
-    """Return what is known of single clients, with the sums of their remaining rows."""
+    """Return the figures of single clients, with the sums of their adjusted rows."""
     if SITE_SUMS not in sites or not len(means):
         return sites
     off = np.array([state.said[client][_MEANS] for client in sorted(state.said)]) - means
@@ -291,10 +292,10 @@ class AdjustedSumsState:
 
 @dataclass(frozen=True, kw_only=True)
 class AdjustedSums(Stage[AdjustedSumsState]):
-    """The same in two messages of plain sums for masks, about the means from the first message.
+    """The opening with covariates for masks: two messages of plain sums, the second about the means from the first.
 
-    Cost: that of the opening under masks, and 4 n_i d q flops for q covariates; q columns of d floats up, or 2 q if the
-    mean of all rows stands for missing values.
+    Cost: that of the opening under masks. In addition, a client needs 4 n_i d q flops for q covariates, and
+    sends q columns of d floats, or 2 q if the mean of all rows stands for missing values.
     """
 
     name: ClassVar[str] = "adjusted_summed_opening"

@@ -1,12 +1,11 @@
 """Agreed: a run with text columns, which first asks sites for the levels of these columns.
 
-Theory of operation. The union of what the answers to the first message say makes the columns of the
-run:
+The columns of the run are the union of the levels in the answers to the first message:
 
-| message | what it asks                      | then                                                              |
-| ------- | --------------------------------- | ----------------------------------------------------------------- |
-| first   | the names of the columns          | a run of the same configuration, with all columns by name              |
-| later   | whatever that run asks            | its result, with the first message in the history                 |
+| message | what it asks for         | what follows                                                            |
+| ------- | ------------------------ | ----------------------------------------------------------------------- |
+| first   | the names of the columns | a run of the same configuration, with all columns by name               |
+| later   | the messages of that run | its result, with the first message in the history                       |
 
 If nodes share names, the heading of each answer has the names of all columns, including those made from
 text columns (`ward=surgery`). `Naming`, the first message, therefore asks for no array. Its answer is
@@ -30,7 +29,7 @@ from flower_pca.names.columns import Heading, majority
 from flower_pca.names.levels import Coding, source_of
 
 Columns: TypeAlias = tuple[str, ...]
-Then: TypeAlias = Callable[[Columns, Coding], Driven]  # the run of these columns
+Then: TypeAlias = Callable[[Columns, Coding], Driven]  # makes the run with these columns
 
 
 @dataclass(frozen=True)
@@ -42,9 +41,9 @@ class NamingState:
 
 @dataclass(frozen=True, kw_only=True)
 class Naming(EmptyStage[NamingState]):
-    """One message that asks only for the names of columns.
+    """The message that asks only for the names of columns.
 
-    Cost: the names, up; once.
+    Cost: each client sends the names, once.
     """
 
     name: ClassVar[str] = "names"
@@ -66,13 +65,13 @@ class Agreed(ContinuedRun):
     Parameters
     ----------
     first : Run
-        The run of that message.
+        The run of the first message.
     coding : Coding
-        What is asked of columns of words.
+        The requested coding of text columns.
     columns : Columns or None
-        The columns that the caller names; None for all.
+        The columns that the caller names, or None for all columns.
     then : Then
-        From all columns, and a coding that is known, to the run of these.
+        Makes the run from all columns and the known coding.
     """
 
     def __init__(self, first: Run, *, coding: Coding, columns: Columns | None, then: Then) -> None:
@@ -88,8 +87,8 @@ class Agreed(ContinuedRun):
             self._run.advance(replies)
             return self.history[-1]
         record = self._first.advance(self._without_headings(replies))
-        # The step is over at once, because a checkpoint has the columns agreed on, and no longer the names they come
-        # from.
+        # The second run is made at once, because a checkpoint contains the agreed columns, and no longer the
+        # names that they come from.
         if self._first.is_finished:
             self._rest()
         return record
@@ -123,7 +122,7 @@ class Agreed(ContinuedRun):
         return self._run
 
     def _others(self) -> Columns:
-        """Return the columns of numbers that most clients have."""
+        """Return the numeric columns that most clients have."""
         words, every = self._coding.words, self._names.values()
         rest = [tuple(n for n in names if source_of(n) not in words) for names in every]
         return majority(Heading.of_names(names, 0) for names in rest).names or ()

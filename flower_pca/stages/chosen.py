@@ -1,12 +1,12 @@
-"""Chosen: a run that first chooses its columns, by the sums of an opening, and then goes on with these.
+"""Chosen: a run that first chooses its columns from the sums of an opening, and then continues with these columns.
 
-Theory of operation. One message, an opening without a block to multiply, brings count, mean and number of values of
-each column, over all sites together; under masks their sums only.
+One message, an opening without a block, yields the count, the mean and the number of values of each
+column over all sites together. Under masks only their sums are visible.
 
-| message | what it asks                          | then                                                     |
-| ------- | ------------------------------------- | -------------------------------------------------------- |
-| first   | count, sums and squares of each column | a run of the same configuration, of the columns chosen   |
-| later   | whatever that run asks                 | its result, with the first message in the history        |
+| message | what it asks for                       | what follows                                                |
+| ------- | -------------------------------------- | ----------------------------------------------------------- |
+| first   | count, sums and squares of each column | a run of the same configuration with the chosen columns     |
+| later   | the messages of that run               | its result, with the first message in the history           |
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from flower_pca.stages.opening import Opening, OpeningState
 from flower_pca.stages.summed_opening import SummedOpening, SummedState
 
 Columns: TypeAlias = tuple[str, ...]
-# From what the first message brought, and the names, to the columns and a sentence about the others.
+# A function from the model after the first message and the names, to the columns and a sentence about the
+# others
 Choose: TypeAlias = Callable[[Model, Columns], tuple[Columns, str]]
 Then: TypeAlias = Callable[[Columns], Driven]
 
@@ -36,7 +37,7 @@ Then: TypeAlias = Callable[[Columns], Driven]
 class Totals(Opening):
     """The part of an opening that counts rows and values and computes means.
 
-    Cost: a pass over the rows; two or three columns of d floats up.
+    Cost: a client needs one pass over the rows, and sends two or three columns of d floats.
     """
 
     def finish(self, state: OpeningState, model: Model) -> Model:
@@ -46,9 +47,9 @@ class Totals(Opening):
 
 @dataclass(frozen=True, kw_only=True)
 class SummedTotals(SummedOpening):
-    """The same from sums, for which the first message of that opening is enough.
+    """The counts and means from sums, for which the first message of `SummedOpening` is enough.
 
-    Cost: a pass over the rows; two or three columns of d floats up.
+    Cost: a client needs one pass over the rows, and sends two or three columns of d floats.
     """
 
     def server(self, state: SummedState, total: Arrays, answered: frozenset[int]) -> SummedState:
@@ -77,13 +78,13 @@ class Chosen(ContinuedRun):
     Parameters
     ----------
     first : Driven
-        The run of that message.
+        The run of the first message.
     what : str
-        The option that asks for it, in messages.
+        The option that requests the choice, for messages.
     choose : Choose
-        Which columns to take.
+        Chooses the columns.
     then : Then
-        From these to the run that goes on.
+        Makes the run with these columns.
     """
 
     def __init__(self, first: Driven, *, what: str, choose: Choose, then: Then) -> None:
@@ -117,7 +118,7 @@ class Chosen(ContinuedRun):
     def _rest(self) -> Driven:
         """Make the run over the chosen columns, after the first message has been answered."""
         if self._run is None:
-            model = self._first.standing.model
+            model = self._first.position.model
             names = model.feature_names
             if names is None:
                 raise ConfigError(

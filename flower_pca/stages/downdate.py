@@ -1,42 +1,42 @@
 """Downdate: the distances of rows from the components that a run would have found without them.
 
-The components lean towards every row that they are fitted to, so such a row lies nearer to them
-than a new row does. To know where new rows lie, each row is held against the components, the mean
-and the deviations of all other rows. No second fit is needed. With W the p Ritz vectors of C that a
-run ends with, theta their sums of squares, and x a row in the frame, C without the row and about the
-mean of the other rows is C - c x x'. In the basis of W and of e, the direction of the row's residual
-from W, that is
+The components lean towards every row that they are fitted to, so such a row lies nearer to them than a
+new row does. To find out where new rows lie, each row is compared with the components, the mean and the
+deviations of all other rows. No second fit is needed. Let W be the p Ritz vectors of C at the end of a
+run, theta their sums of squares, and x a row in the frame. Without this row and about the mean of the
+other rows, C becomes C - c x x'. In the basis of W and the direction of the row's residual from W, this
+is
 
     M = diag(theta_1, ..., theta_p, bar) - c u u',    u = (W'x, |x - WW'x|),
 
-where all directions beyond W count as alike, with the same sum of squares `bar` along each. The k
-leading eigenpairs (mu_j, q_j) of M are those of the components without the row:
+if all directions beyond W have the same sum of squares `bar`. The k leading eigenpairs (mu_j, q_j) of M
+belong to the components without the row:
 
     T2  = c^2 sum_j (u'q_j)^2 (n - 2) / mu_j
     SPE = c^2 (|x|^2 - sum_j (u'q_j)^2)
 
-with c = n / (n - 1) if the run is centred and 1 if not. If columns were divided by the deviations of
-the same rows, each entry x_i is first divided by its deviation without the row, which is
-sqrt((n - c x_i^2) / (n - 1)) in the frame. Columns that are made of words keep their scale.
+with c = n / (n - 1) if the run is centered, and c = 1 if not. If columns were divided by the deviations
+of the same rows, each entry x_i is first divided by its deviation without the row, which is sqrt((n - c
+x_i^2) / (n - 1)) in the frame. Columns made from text columns keep their scale.
 
 If a regression on covariates was removed, c = 1 / (1 - h) with the leverage h of the row in the
-regression on the mean and the covariates, and n - 2 is less by the degrees of freedom that the
-covariates take. A row with h = 1 is fitted by its own covariates alone, so nobody knows where it lies
-without itself. The leverages are the diagonal of the hat matrix H = F F', of which F has a line for each row. It is
-1 / sqrt(n) in each line if there are no covariates.
+regression on the mean and the covariates, and n - 2 is reduced by the degrees of freedom of the
+covariates. A row with h = 1 is fitted by its own covariates alone, so its distance without itself is
+unknown. The leverages are the diagonal of the hat matrix H = F F', where F has a line for each row.
+Without covariates, each line is 1 / sqrt(n).
 
-Rows can belong together: they follow each other in time, or are of one person. Then a row's
-neighbours say much about it, and are left out with it. How many is told by the autocorrelation of the
-scores, over the rows of one node in their order: see `neighbours`. With J the rows at most b places
+Rows can belong together, because they follow each other in time, or belong to one person. Then a row's
+neighbors say much about it, and are left out with it. The autocorrelation of the scores over the rows
+of one node, in their order, decides how many (see `neighbours`). Let J be the rows at most b places
 from row i, R their residuals from W, RR' = YY', U = [X_J W, Y] the rows in the basis of W and of their
-residuals, and K = (I - F_J F_J')^-1 = I + F_J (I - F_J'F_J)^-1 F_J' of their lines of F,
+residuals, and K = (I - F_J F_J')^-1 = I + F_J (I - F_J'F_J)^-1 F_J' for their lines of F. Then
 
     M   = diag(theta_1, ..., theta_p, bar, ..., bar) - U'K U
     u   = the line of K U for row i
     T2  = sum_j (u'q_j)^2 (n - |J| - 1) / mu_j
     SPE = (K X_J X_J' K)_ii - sum_j (u'q_j)^2
 
-which is the same for b = 0.
+which equals the formulas above for b = 0.
 """
 
 from __future__ import annotations
@@ -49,21 +49,21 @@ import numpy as np
 
 from flower_pca.base.linalg import Array
 
-ROUNDING: Final = 1e-12  # A smaller share of the first variance, or of the total one, is rounding.
-_NUMBERS: Final = 2**20  # The most numbers in matrices that are decomposed at once.
-_ROWS: Final = 256  # Rows whose products are all made at once.
+ROUNDING: Final = 1e-12  # a smaller share of the first or of the total variance is rounding
+_NUMBERS: Final = 2**20  # the most numbers in matrices that are decomposed at once
+_ROWS: Final = 256  # the most rows whose products are computed at once
 _MOST_NEIGHBOURS: Final = 50
-_OF_ROWS: Final = 8  # no more neighbours before a row than this part of the rows
-_DEPENDENT: Final = 0.2  # an autocorrelation at lag 1 from which rows belong together
-_DEVIATIONS: Final = 4.0  # How far an autocorrelation must lie above those that arise by chance.
-_INDEPENDENT: Final = 0.15  # an autocorrelation below which they do no more
-_SAME: Final = 1e-10  # A residual below this share of the largest square counts as none.
-_ALONE: Final = 1e-9  # 1 less the leverage of rows, below which their covariates alone fit them
+_OF_ROWS: Final = 8  # the number of neighbors is at most the number of rows divided by this
+_DEPENDENT: Final = 0.2  # the autocorrelation at lag 1 above which rows belong together
+_DEVIATIONS: Final = 4.0  # standard deviations by which an autocorrelation must exceed chance
+_INDEPENDENT: Final = 0.15  # the autocorrelation below which rows no longer belong together
+_SAME: Final = 1e-10  # a residual below this share of the largest square counts as 0
+_ALONE: Final = 1e-9  # If 1 minus the leverage of rows is below this, their covariates alone fit them.
 
 
 @dataclass(frozen=True)
 class Downdate:
-    """Compares rows with the components of the other rows.
+    """The components of a run, with which rows are compared after they were removed from the fit.
 
     Attributes
     ----------
@@ -74,17 +74,17 @@ class Downdate:
     k : int
         How many of them are components.
     mean_rest : float
-        `bar`, the sum of squares along each direction beyond W, on average.
+        `bar`, the mean sum of squares along each direction beyond W.
     n : int
         Rows of all sites together.
     centred : bool
         Whether the mean of all rows was subtracted.
     rescaled : ndarray of shape (d,) or None
-        The columns, that were divided by the deviation of all rows; None if no column was.
+        Which columns were divided by the deviation of all rows, or None if no column was.
     hat : ndarray of shape (rows, f) or None
-        The lines of F for the rows that are held against the components, if a regression on covariates was removed.
+        The lines of F for the compared rows, if a regression on covariates was removed.
     removed : int
-        How many degrees of freedom covariates and sites took.
+        The degrees of freedom that covariates and sites took.
     """
 
     W: Array
@@ -98,7 +98,7 @@ class Downdate:
     removed: int = 0
 
     def distances(self, blocks: Iterator[Array], around: int) -> Iterator[tuple[Array, Array]]:
-        """Return T2 and SPE of each row in the blocks, without itself and its neighbours on both sides.
+        """Return T2 and SPE of each row in the blocks, without itself and its neighbors on both sides.
 
         They are NaN for a row that cannot be left out, because its covariates alone fit it.
         """
@@ -137,7 +137,7 @@ class Downdate:
         if self.rescaled is None:
             return X
         left = (self.n - c[:, None] * X**2) / (self.n - 1)
-        # a column in which the other rows are all alike keeps its scale
+        # A column keeps its scale if it is constant in the other rows.
         usable = self.rescaled & (left > ROUNDING)
         return np.where(usable, X / np.sqrt(np.where(usable, left, 1.0)), X)
 
@@ -155,7 +155,7 @@ class Downdate:
         return np.where(known, c**2 * t2, np.nan), np.where(known, spe, np.nan)
 
     def _with_neighbours(self, X: Array, F: Array, first: int, last: int, b: int) -> tuple[Array, Array]:
-        """Return T2 and SPE of the rows from `first` to before `last`, each without itself and its neighbours."""
+        """Return T2 and SPE of the rows from `first` to before `last`, each without itself and its neighbors."""
         X = self._scaled(X, _factors(F)[0])
         T = X @ self.W
         rest = X - T @ self.W.T
@@ -163,7 +163,7 @@ class Downdate:
         t2, spe = np.empty(last - first), np.empty(last - first)
         places = np.arange(first, last)
         starts, ends = np.maximum(places - b, 0), np.minimum(places + b + 1, len(X))
-        for size in np.unique(ends - starts):  # Except for the first and last rows, all have as many neighbours.
+        for size in np.unique(ends - starts):  # except the first and last rows, all rows have equally many neighbors
             which = np.flatnonzero(ends - starts == size)
             J = starts[which, None] + np.arange(size)
             own = places[which] - starts[which]
@@ -178,8 +178,8 @@ class Downdate:
     ) -> tuple[Array, Array]:
         """Return T2 and SPE of the row `own` of each group, without the whole group.
 
-        T are the rows along W, `products` the products of their residuals, `squares` those of the
-        rows themselves, F their lines of F, (groups, size, ...) each.
+        T holds the rows along W, `products` the products of their residuals, `squares` the products of
+        the rows themselves, and F their lines of F, each with the shape (groups, size, ...).
         """
         values, vectors = np.linalg.eigh(products)
         kept = values > _SAME * np.maximum(values[:, -1:], np.finfo(np.float64).tiny)
@@ -206,29 +206,29 @@ class Downdate:
 
     def _along(self, M: Array, u: Array, ddof: int) -> tuple[Array, Array]:
         """Return the squares of u along the k leading eigenvectors of M, and their ratios to variances."""
-        if not np.isfinite(M).all():  # a message with numbers near the largest ones
+        if not np.isfinite(M).all():  # numbers of the message overflow
             M = np.zeros(M.shape)
         mu, Q = np.linalg.eigh(M)
         mu, Q = mu[:, -self.k :], Q[:, :, -self.k :]
         squares = np.einsum("ij,ijk->ik", u, Q) ** 2
         least = ROUNDING * max(float(self.values[0]), np.finfo(np.float64).tiny)
-        # along a direction in which the other rows do not vary, a row lies infinitely far out, if at all
+        # If the other rows do not vary along a direction, a row that does is infinitely far away.
         far = np.where(squares > least, np.inf, 0.0)
         shares = np.divide(squares, mu, out=far, where=mu > least)
         return squares.sum(axis=1), shares.sum(axis=1) * ddof
 
 
 def _factors(F: Array) -> tuple[Array, Array]:
-    """The factor c of each row by its line of F, and whether the row can be left out; else c is 1."""
+    """Return the factor c of each row from its line of F, and whether the row can be left out. If not, c is 1."""
     left = 1.0 - np.einsum("ij,ij->i", F, F)
     known = left > _ALONE
     return 1.0 / np.where(known, left, 1.0), known
 
 
 def neighbours(scores: Array) -> int:
-    """Estimate how many rows before and after each row belong to it, by the autocorrelation of scores (rows, k).
+    """Estimate how many rows before and after each row belong to it, from the autocorrelation of scores (rows, k).
 
-    0 unless the largest autocorrelation at lag 1 is above chance; else the first lag at which it is small.
+    It is 0 if the largest autocorrelation at lag 1 is not above chance, or else the first lag with a small one.
     """
     n = len(scores)
     if n < 2:
@@ -247,11 +247,11 @@ def neighbours(scores: Array) -> int:
 
 
 def _windows(blocks: Iterator[Array], b: int, most: int) -> Iterator[tuple[Array, int, int]]:
-    """Yield rows with up to b neighbours on each side, and the range of rows that are in turn.
+    """Yield rows with up to b neighbors on each side, and the range of rows whose turn it is.
 
-    Every row is in turn exactly once, with at most `most` rows at a time.
+    Every row has its turn exactly once, with at most `most` rows at a time.
     """
-    kept, before = np.empty((0, 0)), 0  # rows that are held, and how many of them have been in turn
+    kept, before = np.empty((0, 0)), 0  # the rows in memory, and how many of them have had their turn
     for block in blocks:
         for i in range(0, len(block), most):
             piece = np.asarray(block[i : i + most], dtype=np.float64)

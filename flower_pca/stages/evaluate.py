@@ -18,7 +18,7 @@ from flower_pca.rows.local import LocalData
 
 @dataclass(frozen=True)
 class EvaluateState:
-    """The wanted components and, once known, the error per row."""
+    """The components and, once it is known, the error of a row."""
 
     Z: Array
     mse: float | None = None
@@ -26,11 +26,11 @@ class EvaluateState:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluate(Stage[EvaluateState]):
-    """sum ||x - ZZ'x||^2 / n over the rows that the clients hold, in the frame's units.
+    """The reconstruction error of the rows at all clients: sum ||x - ZZ'x||^2 / n, in the frame's units.
 
     Z holds the components, or orthonormal axes of their span.
 
-    Cost: 4 n_i d k flops; k columns of d floats down, two numbers up.
+    Cost: a client needs 4 n_i d k flops, the server sends k columns of d floats, and each client sends two numbers.
     """
 
     name: ClassVar[str] = "evaluate"

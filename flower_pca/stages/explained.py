@@ -1,20 +1,20 @@
 """The share of each component that covariates and the site of a row explain.
 
-A component may follow age, or be mostly a difference between sites. The share that columns explain is that of a least
-squares fit of the scores on these columns, over the rows of all sites: 1 - RSS / TSS, with RSS the residual and TSS the
-total sum of squares. It follows from sums over rows, so one message is enough, and masks cover it. Each site sends its
-sums about its own means and what lies between these means and 0 apart, because the share of the site follows from the
-two:
+A component may follow age, or be mostly a difference between sites. The share that columns explain
+comes from a least squares fit of the scores on these columns over the rows of all sites. It is 1 - RSS
+/ TSS, with the residual sum of squares RSS and the total sum of squares TSS. It follows from sums over
+rows, so one message is enough, and masks cover it. Each site sends its sums about its own means
+separately from the sums between these means and 0, because the share of the site follows from the two:
 
     share of columns                  1 - RSS(columns) / TSS
     share of the site                 1 - (sum of squares about site means) / TSS
     share of the site beyond columns  1 - RSS(columns and sites) / RSS(columns)
 
-Under masks no site's mean is seen, only the sum of their squares.
+Under masks, no site's mean is visible, only the sum of their squares.
 
-If sites were harmonized, there are shares of two kinds of scores along the same components: of the rows as they were
-before, and of the harmonized ones. The latter have set the means of their own site, so the share of the site is told
-before only.
+If sites were harmonized, there are shares for two kinds of scores along the same components: of the
+rows before harmonizing, and of the harmonized rows. Harmonized rows were shifted by the means of their
+own site, so the share of the site exists only for the rows before.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ EXPLAINED: Final = Kind(
 PLACES: Final = Ask(dimensions=1, least=0, whole=True)
 _OF_COLUMNS: Final = ("sums", "products", "scores", "products_between", "scores_between")
 _OF_SCORES: Final = ("means", "within", "between", "scores", "scores_between")
-_BEFORE: Final = "before_"  # begins the names of sums of the rows as they were before sites were harmonized
+_BEFORE: Final = "before_"  # the beginning of the names of sums over the rows before harmonizing
 
 
 @dataclass(frozen=True)
 class ExplainedState:
     """The components, the positions of the columns among the covariates, and the sums once they are known.
 
-    `before` says whether rows are to be explained as they were before sites were harmonized, too.
+    `before` says whether the shares of the rows before harmonizing are computed as well.
     """
 
     Z: Array
@@ -72,9 +72,10 @@ class ExplainedState:
 
 @dataclass(frozen=True, kw_only=True)
 class Explained(Stage[ExplainedState]):
-    """Sums over rows of scores and columns, from which the explained shares follow.
+    """The sums of scores and columns over rows, from which the explained shares follow.
 
-    Cost: 4 n_i d (k + q) flops for q columns; k columns of d floats down, (k + q)^2 numbers up; once.
+    Cost: a client needs 4 n_i d (k + q) flops for q columns, the server sends k columns of d floats,
+    and each client sends about (k + q)^2 numbers, once.
     """
 
     name: ClassVar[str] = "explain"
@@ -125,8 +126,8 @@ class Explained(Stage[ExplainedState]):
             "between": most,
         }
         if len(state.places):
-            known |= dict.fromkeys(_OF_COLUMNS, 0.0)  # nobody knows how large columns are
-        if state.before:  # Nobody knows the size of rows before they were harmonized either.
+            known |= dict.fromkeys(_OF_COLUMNS, 0.0)  # the size of columns is unknown
+        if state.before:  # the size of rows before harmonizing is unknown too
             known |= {f"{_BEFORE}{name}": 0.0 for name in _OF_SCORES if name in known}
         return known
 
@@ -228,7 +229,7 @@ def _sums(Z: Array, places: Array, data: Operator, known: Covariates | None) -> 
         off = np.zeros(d + p)
     sums = off @ block
     G = block.T @ joint.matmat(block, reuse=1).astype(np.float64) - np.outer(sums, sums) / data.n
-    # About 0: columns have no common mean that everybody knows.
+    # The columns' sums are about 0, because their common mean is not known to all sites.
     sums[k:] += data.n * mean[d + places]
     return sums, G
 

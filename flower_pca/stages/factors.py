@@ -15,9 +15,9 @@ import numpy as np
 from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
 
-_LEAST: Final = 0.02  # At least this share of what leading directions leave of a column's variance is noise.
-_TINY: Final = 1e-12  # A share of a column's variance at which nothing is left.
-_SETTLED: Final = 1e-3  # A step below this share of it counts as none.
+_LEAST: Final = 0.02  # the least share of noise in the part of a column's variance that leading directions leave
+_TINY: Final = 1e-12  # below this share of a column's variance, nothing is left
+_SETTLED: Final = 1e-3  # the relative step at which the iteration has settled
 _STEPS: Final = 60
 
 
@@ -77,7 +77,8 @@ class Span:
         return values, self.V @ W[:, :rank]
 
     def directions(self, weights: Array, noise: Array, rank: int) -> Array:
-        # The leading directions of weighed rows are those of diag(weights) L, with factors L beside this noise.
+        # The leading directions of weighted rows are those of diag(weights) L, where L are the factors beside
+        # this noise.
         return linalg.orth(weights[:, None] * self.leading(noise, rank)[1])
 
     def product(self, V: Array) -> Array:

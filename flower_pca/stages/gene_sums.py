@@ -25,13 +25,13 @@ class GeneSumsState:
 
 @dataclass(frozen=True, kw_only=True)
 class GeneSums(Stage[GeneSumsState]):
-    """One message that asks for n_i and the sums of y and y^2 by column, with y = expm1(x) or x.
+    """The sums of each gene and of its squares: a client sends n_i and the sums of y and y^2, with y = expm1(x) or x.
 
-    expm1 is not linear, so the sums do not follow from fixed statistics, and a node's operator has to name this stage.
-    The variance (S2 - S1^2 / n) / (n - 1) loses digits if the mean is much larger than the deviation. For counts, it
-    is not.
+    expm1 is not linear, so the sums do not follow from fixed statistics, and a node's operator has to
+    name this stage. The variance (S2 - S1^2 / n) / (n - 1) loses digits if the mean is much larger than
+    the deviation. Counts have no such columns.
 
-    Cost: a pass over the rows; two columns of d floats up.
+    Cost: a client needs one pass over the rows, and sends two columns of d floats.
     """
 
     name: ClassVar[str] = "gene_sums"

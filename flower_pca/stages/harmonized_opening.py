@@ -1,15 +1,16 @@
 """The openings of runs that harmonize sites by ComBat. A message of sums about site means comes first.
 
-Each site sends its row count, the sums of its columns and of the covariates to keep, and their squares and products
-about its own means. The server adds them up, and computes what all sites have in common:
+Each site sends its row count, the sums of its columns and of the covariates to keep, and their squares
+and products about its own means. The server adds them up, and computes what all sites have in common:
 
     slopes  = (sum A'A)^+ sum A'X
     grand   = (sum X'1 - slopes' sum A'1) / n
     sigma^2 = (sum of squares - diag(slopes' sum A'X)) / n
 
-With these numbers each site standardizes its rows and finds how it differs from all: see `rows.combat`. That stays at
-the site. The second message is the usual opening, of harmonized rows. If other sites answer it, the numbers are of
-other rows, and the opening begins anew.
+With these numbers, each site standardizes its rows and computes how it differs from all sites (see
+`rows.combat`). These differences stay at the site. The second message is the usual opening, of
+harmonized rows. If other sites answer it, the numbers belong to other rows, and the opening begins
+again.
 """
 
 from __future__ import annotations
@@ -52,20 +53,21 @@ from flower_pca.stages.summed_opening import SummedOpening, SummedState
 _MOST: Final = 2**16  # covariates
 # Below this share of a column's squares about the overall mean, squares within sites are rounding.
 _CONSTANT: Final = 1e-12
-_LEAST_COLUMNS: Final = 3  # With fewer columns, there is no distribution that a site can be drawn towards.
+_LEAST_COLUMNS: Final = 3  # With fewer columns, the distribution of site differences cannot be estimated.
 _NUMBERS: Final = ("slopes", "grand", "sigma")  # The arrays of the second message.
-# What each site has sent, and of this what is about columns that may be constant there, beside the first sums.
+# The keys of each site's answer, beside the sums of the first message, and of its part about columns that may be
+# constant there.
 _SAID, _STILL = "said", "still"
-# The key in a model: the place of a site, and that of a column that is constant there.
+# The key in a model of pairs: the index of a site, and of a column that is constant there
 CONSTANT: Final = "constant_columns"
 
 
 @dataclass(frozen=True)
 class HarmonizedState:
-    """What is known of all sites: which have answered the first message, and the numbers that follow from it.
+    """The numbers that all sites have in common, the clients that answered the first message, and the inner opening.
 
-    It also has the state of the following opening, whether that is over, and what each site has sent first. Outlying
-    sites follow from this. Constant columns follow from the part in `still`, which is kept for any number of sites.
+    `said` holds what each site has sent first, from which outlying sites follow. `still` holds the part of it from
+    which constant columns follow, for any number of sites. `over` says that the inner opening is complete.
     """
 
     features: OpeningState
@@ -79,7 +81,7 @@ class HarmonizedState:
 
 @dataclass(frozen=True)
 class HarmonizedSumsState:
-    """The same, with the state of the opening under masks."""
+    """The same state for masks, without single answers."""
 
     features: SummedState
     covariates: Covariates
@@ -158,7 +160,7 @@ class _Harmonized(Stage[Any]):
     def server(self, state: Any, total: Any, answered: frozenset[int]) -> Any:
         if state.covariates.sigma is None:
             return replace(state, covariates=_in_common(state, total, answered), came=tuple(sorted(answered)))
-        if tuple(sorted(answered)) != state.came:  # the numbers are of other sites
+        if tuple(sorted(answered)) != state.came:  # the numbers belong to other sites
             return replace(state, covariates=state.covariates.bare, came=())
         features = self.inner.server(state.features, total, answered)
         return replace(state, features=features, over=self.inner.status(features) is not None)
@@ -171,7 +173,8 @@ class _Harmonized(Stage[Any]):
 
     def finish(self, state: Any, model: Model) -> Model:
         found: Model = self.inner.finish(state.features, model)
-        # The means of the rows of a site have made them alike, so they say nothing of what is left between sites.
+        # The rows of each site were shifted by their own means, so their sums say nothing about the remaining
+        # differences.
         sites = {name: a for name, a in found.sites.items() if name != SITE_SUMS}
         left = {**found.left, ADJUSTED: np.array(len(state.came) - 1)}
         return replace(found, frame=replace(found.frame, covariates=state.covariates), sites=sites, left=left)
@@ -181,7 +184,8 @@ class _Harmonized(Stage[Any]):
 class HarmonizedOpening(_Harmonized):
     """The opening of harmonized rows if the server sees single answers.
 
-    Cost: that of the opening, and 2 n_i d (q + 1) flops for q covariates; q + 2 columns of d floats up, q + 2 down.
+    Cost: that of the opening. In addition, a client needs 2 n_i d (q + 1) flops for q covariates, and q
+    + 2 columns of d floats travel each way.
     """
 
     name: ClassVar[str] = "harmonized_opening"
@@ -257,7 +261,8 @@ class HarmonizedOpening(_Harmonized):
 class HarmonizedSummedOpening(_Harmonized):
     """The opening of harmonized rows if the server sees only sums.
 
-    Cost: that of the opening under masks, and 2 n_i d (q + 1) flops for q covariates; q + 2 columns of d floats up.
+    Cost: that of the opening under masks. In addition, a client needs 2 n_i d (q + 1) flops for q
+    covariates, and sends q + 2 columns of d floats.
     """
 
     name: ClassVar[str] = "harmonized_summed_opening"
@@ -304,9 +309,9 @@ def _that_may_be_constant(reply: Arrays) -> Arrays:
 
 
 def _as_they_were(sites: list[dict[str, Array]], harmonized: Array) -> Arrays:
-    """Return means and deviations of sites before harmonizing, and the sites that lie far from most by these.
+    """Return means and deviations of sites before harmonizing, and the sites that these show to lie far from most.
 
-    Location and scale of the harmonized rows are equal at all sites, so these rows differ only in correlations.
+    The harmonized rows have equal location and scale at all sites, so they differ only in correlations.
     """
     rows = np.array([float(own["n"]) for own in sites])
     means = np.array([own["sums"] for own in sites]) / rows[:, None]
@@ -318,7 +323,7 @@ def _as_they_were(sites: list[dict[str, Array]], harmonized: Array) -> Arrays:
 
 
 def _of_inner(inner: type[Any], arrays: Arrays) -> Arrays:
-    """Return the part of the message that the inner opening asks for."""
+    """Return the part of the message that the inner opening uses."""
     return type(arrays)({name: a for name, a in arrays.items() if name in inner.asks})
 
 

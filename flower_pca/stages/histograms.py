@@ -1,21 +1,21 @@
 """Histograms of the distances of all clients' rows from the components.
 
-Two distances of a row x in the frame, with scores t = Z'x along k components of variances v:
+A row x in the frame, with scores t = Z'x along k components of variances v, has two distances:
 
-    T2  = sum_j t_j^2 / v_j       how far within the span of the components (Hotelling)
-    SPE = |x - Z t|^2             how far from it, the squared prediction error, Q
+    T2  = sum_j t_j^2 / v_j       the distance within the span of the components (Hotelling)
+    SPE = |x - Z t|^2             the distance from the span, the squared prediction error, also called Q
 
 In a run with `monitor`, every client counts its own rows by both distances. Each row is compared with
 the components of the other rows, as `stages.downdate` explains, so the counts show where new rows will
 lie. This needs eigenvectors of all rows together. If the components are not such eigenvectors, or have
 not converged, rows are compared with the components that were fitted to them, and the result says so.
 
-The bins are a sixteenth of an octave wide (4.4 %), from 2^-20 to 2^20 times the average, which is k
-for T2 and the variance left out for SPE. With more than `FEW` columns, the distances of rows differ
-by little, so bins are finer near the average: see `Grid`. The grid follows from the number of columns
-and is in no message. Counts add up to the same numbers whoever holds the rows, so masks cover them.
-As a mean of 1 allows a share of 2^-20 of the rows at most to lie beyond 2^20, no quantile up to
-1 - 2^-20 is out of reach.
+The bins are a sixteenth of an octave wide (4.4 %), from 2^-20 to 2^20 times the average, which is k for
+T2 and the variance left out for SPE. With more than `FEW` columns, the distances of rows differ little,
+so bins are finer near the average: see `Grid`. The grid follows from the number of columns and is in no
+message. Counts add up to the same numbers whichever client holds the rows, so masks cover them. Because
+the mean is 1, at most a share of 2^-20 of the rows lies beyond 2^20, so all quantiles up to 1 - 2^-20
+are within the bins.
 """
 
 from __future__ import annotations
@@ -47,21 +47,21 @@ NEIGHBOURS: Final = Kind(
     bound=lambda reach: float(reach.n),
     whole=True,
 )
-FEW: Final = 100  # columns up to which all bins are of the same width
-LEFT_OUT: Final = "left out"  # what counts are of: rows that each had no part in the components
-ROWS: Final = "rows"  # The other possibility: the rows that the components were fitted to.
+FEW: Final = 100  # with at most this many columns, all bins have the same width
+LEFT_OUT: Final = "left out"  # each row was compared with components that it had no part in
+ROWS: Final = "rows"  # the components were fitted to the rows
 _COARSE: Final = 16  # bins of an octave
-_FINE: Final = 256  # bins of an octave near the average, with many columns
-_OCTAVES: Final = 20  # below and above the average
-_NEAR: Final = 2  # octaves below and above the average that have fine bins
-_SLACK: Final = 1e-6  # Rounding may lift a leverage above 1 by this much.
-_LEAST_ROWS: Final = 3  # With fewer rows, there are no components without one row and its mean.
+_FINE: Final = 256  # bins in an octave near the average, with many columns
+_OCTAVES: Final = 20  # octaves below and above the average
+_NEAR: Final = 2  # octaves below and above the average with fine bins
+_SLACK: Final = 1e-6  # the largest excess of a leverage over 1 by rounding
+_LEAST_ROWS: Final = 3  # with fewer rows, no components are left without one row and its mean
 
 
 @dataclass(frozen=True)
 class Grid:
-    """The bins by which distances are counted, as multiples of the average: the first is for all that is
-    smaller, and the last has no end.
+    """The bins of distances, as multiples of the average. The first bin has no lower end, and the last bin
+    no upper end.
     """
 
     fine: bool
@@ -107,7 +107,7 @@ def distances(rows: Array, Z: Array, variances: Array) -> tuple[Array, Array]:
 
 
 def meaningful(variances: Array) -> int:
-    """Count the variances that are larger than rounding, largest first. T2 uses no others, as it divides by them."""
+    """Return how many variances, largest first, are larger than rounding. T2 divides by these only."""
     return int(np.sum(variances > max(ROUNDING * variances[0], 0.0)))
 
 
@@ -120,32 +120,32 @@ def rescaled_columns(names: tuple[str, ...] | None, d: int) -> Array:
 
 @dataclass(frozen=True)
 class HistogramsState:
-    """What rows are compared with, and the counts by T2 and SPE once they are known.
+    """The components with which rows are compared, and the counts by T2 and SPE once they are known.
 
     Attributes
     ----------
     Z : ndarray of shape (d, p)
-        The Ritz vectors, of which the first are the components; or the components alone, if rows cannot be left out.
+        The Ritz vectors, the components first. If rows cannot be left out, Z holds only the components.
     variances : ndarray of shape (k,)
         The variances of the components.
     rest : float
         The variance left out.
     values : ndarray of shape (p,)
-        The sums of squares along Z; none if rows cannot be left out.
+        The sums of squares along Z, or an empty array if rows cannot be left out.
     mean_rest : float
-        The sum of squares along each direction beyond Z, on average.
+        The mean sum of squares along each direction beyond Z.
     rows : int
         Rows of all clients together.
     centred, deviation : bool
         Whether the mean of all rows was subtracted, and whether columns were divided by the deviations of all rows.
     counts : ndarray of shape (2, bins) or None
-        How many rows lie in each bin.
+        The number of rows in each bin.
     neighbours : int
-        How many rows were left out with their neighbours.
+        The number of rows that were left out together with their neighbors.
     removed : int
-        How many degrees of freedom covariates and sites took, if a regression on covariates was removed.
+        The degrees of freedom that covariates and sites took, if a regression on covariates was removed.
     inverse : ndarray of shape (q, q) or None
-        The pseudo-inverse of the products of the covariates then.
+        The pseudo-inverse of the products of the covariates, if a regression on covariates was removed.
     """
 
     Z: Array
@@ -164,16 +164,16 @@ class HistogramsState:
 
 @dataclass(frozen=True, kw_only=True)
 class Histograms(Stage[HistogramsState]):
-    """Count rows by T2 / k and by SPE over the left-out variance in fixed bins, each row without itself.
+    """Count rows by T2 / k and by SPE divided by the left-out variance in fixed bins, each row without itself.
 
     The client half compares rows with the ends of bins, so nodes serve this stage only if their rules name it.
 
-    Cost: 4 n_i d p flops, and an eigendecomposition of p + 1 columns for each row; p columns of d
-    floats down, two histograms up; once.
+    Cost: a client needs 4 n_i d p flops, and an eigendecomposition of p + 1 columns for each row. The
+    server sends p columns of d floats, and each client sends two histograms, once.
     """
 
     name: ClassVar[str] = "monitor"
-    fixed_set: ClassVar[bool] = True  # counts are of all clients, or of none
+    fixed_set: ClassVar[bool] = True  # counts must come from all clients
     asks: ClassVar[Mapping[str, Ask]] = {
         "Z": BLOCK,
         "variances": VALUES,
@@ -239,11 +239,11 @@ class Histograms(Stage[HistogramsState]):
         k, rest = len(arrays["variances"]), float(arrays["rest"])
         grid = Grid.of_columns(data.d)
         counts, around = np.zeros((2, grid.bins)), 0
-        # a message may have a variance of 0, and numpy's own warnings would tell of the rows
+        # A message may contain a variance of 0, and numpy's warnings would reveal something about the rows.
         with np.errstate(all="ignore"):
             pairs, around = _distances(arrays, data)
             for t2, spe in pairs:
-                if "inverse" in arrays:  # rows that cannot be left out
+                if "inverse" in arrays:  # skip rows that cannot be left out
                     t2, spe = t2[~np.isnan(t2)], spe[~np.isnan(t2)]
                 counts += grid.count(t2 / k), grid.count(spe / rest if rest > 0.0 else np.zeros_like(spe))
         return {"counts": counts, "neighbours": np.array(float(counts[0].sum() if around else 0))}, memory
@@ -290,7 +290,7 @@ def mean_rest(trace: float, values: Array, rows: int, d: int) -> float:
 
 
 def _distances(arrays: Arrays, data: LocalData) -> tuple[Iterator[tuple[Array, Array]], int]:
-    """Return T2 and SPE of all rows by blocks, and how many rows around each one are left out with it."""
+    """Return T2 and SPE of all rows by blocks, and how many rows around each row are left out with it."""
     Z = arrays["Z"].astype(np.float64)
     variances = arrays["variances"]
     if not len(arrays["values"]):

@@ -18,7 +18,7 @@ import numpy as np
 from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
 
-_SAME: Final = 1e-8  # Below this share of the largest square, two directions are the same.
+_SAME: Final = 1e-8  # below this share of the largest square, two directions are the same
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,11 @@ class Lanczos:
     Attributes
     ----------
     Q : ndarray of shape (t, d, columns)
-        Orthonormal columns of each, the newest block last.
+        Orthonormal columns for each matrix, the newest block last.
     Y : ndarray
-        The products of all but that block.
+        The products of all blocks but the newest.
     away : ndarray of shape (d, k)
-        Directions that the first matrix is looked at beside, orthonormal.
+        Orthonormal directions that are removed from the first matrix.
     """
 
     Q: Array

@@ -18,7 +18,7 @@ from flower_pca.base.linalg import Array
 from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, AsksForProduct, Stage, end_if
 
-CROSS: Final = "cross"  # the name under which the model keeps Z'CZ
+CROSS: Final = "cross"  # the key of Z'CZ in the model
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,11 @@ class ObliqueState:
 
 @dataclass(frozen=True, kw_only=True)
 class Oblique(AsksForProduct, Stage[ObliqueState]):
-    """Z'CZ, and the variance that each component adds to those before it. No message is needed if C Z is known.
+    """The closing stage for oblique components: Z'CZ, and the variance that each component adds to the earlier ones.
 
-    Cost: 4 n_i d k flops; k columns of d floats each way; once.
+    It needs no message if C Z is known.
+
+    Cost: a client needs 4 n_i d k flops, and k columns of d floats travel each way, once.
     """
 
     name: ClassVar[str] = "oblique"

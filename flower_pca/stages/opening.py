@@ -1,11 +1,11 @@
-"""The one opening message, which brings count, mean, scale, total variance and the first product.
+"""The opening: one message that yields count, mean, scale, total variance and the first product.
 
-A client centres its answer by its own mean, and the server merges clients one after another. `finish`
+A client centers its answer by its own mean, and the server merges clients one after another. `finish`
 turns the merged answer into the frame and the totals. It also returns a first basis with its product,
-if scale and missing values have left the product usable. What clients say of themselves is checked
-before it counts.
+if scale and missing values have left the product usable. What clients report about themselves is
+checked before it counts.
 
-From the totals, the module also decides what columns are divided by, what replaces missing values, and
+From the totals, the module also decides the divisors of columns, the replacement of missing values, and
 whether the rows of all clients can be used. Errors name columns that make a PCA impossible.
 
 `ScalingOnly` is a run of an opening alone, which computes only means and deviations.
@@ -33,15 +33,15 @@ from flower_pca.rows.frame import Frame, Moments, genotype_scale, merge
 from flower_pca.rows.local import LocalData
 from flower_pca.stages import outlying_sites
 
-_CONSTANT: Final = 8.0  # a deviation within so many roundings of the mean is none
-_ALIKE: Final = 64.0  # The same, if it is so in all columns.
-_LEAST: Final = 1e-290  # Smaller squares have lost digits, or soon will.
+_CONSTANT: Final = 8.0  # a deviation up to this many roundings of the mean counts as 0
+_ALIKE: Final = 64.0  # the same limit for all columns together
+_LEAST: Final = 1e-290  # smaller squares lose digits
 _LEAST_SINGLE: Final = 1e-36  # The same, in single precision.
-_SINGLE: Final = 1e-10  # between the two precisions
+_SINGLE: Final = 1e-10  # a precision between single and double
 _LARGEST: Final = 1e139  # The largest sums of squares.
 _LARGEST_SINGLE: Final = 1e37  # The same, in single precision.
 _TOO_SMALL: Final = "below 1e-145, which is too small for"
-_NAMED: Final = 10  # columns that a message names
+_NAMED: Final = 10  # the most columns that an error names
 
 
 def require_size(data: Any, squares: Array) -> None:
@@ -57,7 +57,7 @@ def require_size(data: Any, squares: Array) -> None:
         largest = _LARGEST
     if float(squares.sum(dtype=np.float64)) <= largest:  # The comparison fails for NaN.
         return
-    # another pass over the rows, so only where they are refused
+    # This takes another pass over the rows, so it happens only if they are refused.
     peak, names = data.peak(), getattr(data, "names", None)
     j = int(np.argmax(peak))
     raise DataError(
@@ -82,8 +82,7 @@ def frame_of(total: Arrays, model: Model) -> Frame:
 def require_variance(squares: Array, mean: Array, n: int, eps: float) -> None:
     """Raise DataError if all rows are equal, or their variance is too small to find components.
 
-    `mean` is what has been subtracted, in absolute value; `eps` the precision of the coarsest
-    client.
+    `mean` is the subtracted mean in absolute value, and `eps` the precision of the coarsest client.
     """
     what, least = "The rows of all clients together", _LEAST if eps < _SINGLE else _LEAST_SINGLE
     if (np.sqrt(squares / n) <= _ALIKE * np.finfo(np.float64).eps * mean).all():
@@ -101,8 +100,8 @@ def require_variance(squares: Array, mean: Array, n: int, eps: float) -> None:
 
 _STD: Final = option("scale", "std")
 _OR_STD: Final = f", or use {_STD}."
-_OFF: Final = 1e-6  # how far rounding under masks may put a mean outside 0 to 2
-_COLUMNS: Final = "<columns>"  # Stands in a sentence for the names that follow.
+_OFF: Final = 1e-6  # the largest error of a mean by rounding under masks
+_COLUMNS: Final = "<columns>"  # a placeholder for the names in a sentence
 
 
 def scale_of(
@@ -180,31 +179,31 @@ def in_brief(names: Sequence[str]) -> str:
     return first
 
 
-# condition number of the scaled block up to which the first product is kept
+# The largest condition number of the scaled block with which the first product is kept
 _KEEP: Final = 1e3
-# products are never computed in less
+# The lowest precision in which products are computed
 _COARSEST: Final = float(np.finfo(np.float32).eps)
 _CLIENT: Final = "Check the client."
-# The key of what each client has said of itself, beside the merged arrays.
+# The key of the clients' reports about themselves, beside the merged arrays
 _SAYINGS: Final = "said"
-# The keys of single clients' figures in the model.
+# The keys of single clients' figures in the model
 SITE_KEYS, SITE_ROWS, SITE_MEANS, SITE_DEVIATIONS = "site_keys", "site_rows", "site_means", "site_deviations"
-SITE_SUMS: Final = "site_sums"  # The sums of each client's rows, in the frame.
-OUTLYING: Final = "outlying_sites"  # a line for each site that lies far from most: its place, kind, column and how far
-_COMPARED: Final = 2**15  # the most numbers by which the server compares columns of clients with each other
-SUMMED: Final = 2**20  # the most numbers that the server keeps to measure differences between clients by
-SAID: Final = ("n", "eps", "mean", "m2", "count")  # The parts of what a client says that aid the others.
-# The parts that are kept if there are so few clients that their columns are compared.
+SITE_SUMS: Final = "site_sums"  # the sums of each client's rows, in the frame
+OUTLYING: Final = "outlying_sites"  # a row for each site that lies far from most: its index, kind, column and distance
+_COMPARED: Final = 2**15  # the most numbers with which the server compares columns of clients
+SUMMED: Final = 2**20  # the most numbers that the server keeps to measure differences between clients
+SAID: Final = ("n", "eps", "mean", "m2", "count")  # the parts of a client's report that its claim is computed from
+# The parts that are kept if clients are few enough to compare their columns
 _TO_COMPARE: Final = (*SAID, "product")
-# The parts that are kept if there are so many clients that only the sums of their rows are of use.
+# The parts that are kept if only the sums of the clients' rows are needed
 _TO_SUM: Final = ("n", "mean", "count")
 
 
 @dataclass(frozen=True)
 class OpeningState:
-    """The block to multiply (an array, or the seed and width of a Gaussian one), and the merged replies.
+    """The block to multiply (an array, or the seed and width of a Gaussian one), and the merged answers.
 
-    It also has what each client has said of its own rows, with which later answers are compared.
+    `said` holds what each client has reported about its own rows, with which later answers are compared.
     """
 
     seed: int
@@ -218,24 +217,24 @@ class OpeningState:
 
 @dataclass(frozen=True, kw_only=True)
 class Opening(Stage[OpeningState]):
-    """Every client answers once in its own local frame, and the server computes the global one.
+    """The opening in one message: every client answers in its own local frame, and the server computes the global one.
 
-    With its own mean m_i a client sends n_i, m_i, the squared deviations per column, and
-    P_i = X_i'(X_i B), its rows centred locally. Two replies merge exactly, by the pairwise update:
-    with e = m_b - m_a, P = P_a + P_b + (n_a n_b / n) e (e'B). So memory stays O(d p), nothing
-    cancels, and C B of the global frame is known after one message. A scale D acts on the server:
-    D^-1 C D^-1 (D B) = D^-1 (C B).
+    With its own mean m_i, a client sends n_i, m_i, the squared deviations of each column, and P_i =
+    X_i'(X_i B) with its rows centered at m_i. Two answers merge exactly, by the pairwise update: with e
+    = m_b - m_a, P = P_a + P_b + (n_a n_b / n) e (e'B). So memory stays O(d p), no digits cancel, and C
+    B in the global frame is known after one message. The server applies a scale D: D^-1 C D^-1 (D B) =
+    D^-1 (C B).
 
-    Where values are missing, a client sends the number that each column has, and mean and squared
-    deviations are those of the values that are there. The product then has zeros for the others
-    about the client's own mean, which is not that of the global frame: it serves as a start, and
-    the next message measures it anew.
+    If values are missing, a client also sends the number of values of each column, and mean and squared
+    deviations are those of the present values. The product then has zeros for missing values about the
+    client's own mean, not about the global mean. It serves only as a start, and the next message
+    measures the product again.
 
-    Where clients are `judged`, what they say of themselves is held together, and kept to hold later
-    answers against: two columns of each until the opening is over. A simulation needs neither.
+    With `judged`, the server checks each client's report for contradictions, and keeps two columns of
+    it to check later answers. A simulation needs neither.
 
-    Cost: 4 n_i d p flops; p columns of d floats up, plus two to four columns; a seed down (or the
-    block).
+    Cost: a client needs 4 n_i d p flops, and sends p + 2 to p + 4 columns of d floats. The server sends
+    a seed or the block.
     """
 
     name: ClassVar[str] = "opening"
@@ -243,7 +242,7 @@ class Opening(Stage[OpeningState]):
 
     width: int
     judged: bool = True
-    bits: int = 64  # The bits with which products travel.
+    bits: int = 64  # the bits of products on the network
 
     def start(self, model: Model) -> OpeningState:
         gaps = model.missing != "error"
@@ -274,7 +273,7 @@ class Opening(Stage[OpeningState]):
             data.complete()
         eps = np.array(np.finfo(data.dtype).eps, dtype=np.float64)
         by_rows = np.array(int(data.answers == "rows"))
-        # what overflows is refused below, in words that do not tell how large it is
+        # Overflow is refused below, by an error that does not reveal sizes.
         with np.errstate(over="ignore", invalid="ignore"):
             m, product = data.local_product(block.astype(data.dtype, copy=False))
         require_size(data, m.m2)
@@ -284,8 +283,7 @@ class Opening(Stage[OpeningState]):
             up["count"] = np.broadcast_to(m.seen, data.d)
         if arrays["peaks"]:
             up["peak"] = data.peak()
-        # What the client remembers is of another frame, and maybe of another set of clients: it
-        # starts afresh.
+        # The client's memory belongs to another frame and maybe to another set of clients, so it is dropped.
         return up, {}
 
     def inspect(self, state: OpeningState, reply: Arrays) -> None:
@@ -323,7 +321,7 @@ class Opening(Stage[OpeningState]):
         total = state.total
         n, d = int(total["n"]), len(total["mean"])
         frame = frame_of(total, model)
-        off = total["mean"] - frame.centre  # The mean of the rows in the frame.
+        off = total["mean"] - frame.centre  # the mean of the rows in the frame
         squares = total["m2"] + n * off**2
         require_variance(squares, np.abs(frame.centre), n, float(total["eps"]))
         block = _block(state, d)
@@ -347,7 +345,7 @@ class Opening(Stage[OpeningState]):
             trace=float(np.sum(squares / frame.divisor**2)),
             offset=n * float(np.sum((off / frame.divisor) ** 2)),
             sites=_sites(state, frame),
-            # a start without a product may as well have a power step behind it
+            # without a product, the start gets a power step
             basis=Q if known else linalg.orth(product),
             product=np.linalg.solve(R.T, product.T).T if known else None,
         )
@@ -356,9 +354,9 @@ class Opening(Stage[OpeningState]):
 def _with_saying(
     said: dict[int, dict[str, Array]] | None, client: int, reply: Arrays, *, judged: bool
 ) -> dict[int, dict[str, Array]] | None:
-    """Add an answer to what clients have said of themselves, as far as it is useful with this many clients.
+    """Add an answer to the clients' reports, as far as they are useful with this many clients.
 
-    With more clients, the rest is dropped for all of them. None is returned if nothing is useful any more.
+    With more clients, the other parts are dropped for all of them. Return None if nothing is useful any more.
     """
     if said is None:
         return None
@@ -375,10 +373,10 @@ def _with_saying(
 
 
 def _sites(state: OpeningState, frame: Frame) -> Arrays:
-    """Return what the server compares single clients by, unless there are too many clients or columns.
+    """Return the figures by which the server compares single clients, unless there are too many clients or columns.
 
-    The number of rows and the sum of the rows in the frame; of fewer clients also the means and
-    deviations of their columns.
+    They are the number of rows and the sum of the rows in the frame, and with fewer clients also the
+    means and deviations of their columns.
     """
     keys = sorted(state.said)
     if len(keys) < 2 or len(keys) * len(state.said[keys[0]]["mean"]) > SUMMED:
@@ -386,7 +384,7 @@ def _sites(state: OpeningState, frame: Frame) -> Arrays:
     sites = [state.said[key] for key in keys]
     rows = np.array([int(site["n"]) for site in sites])
     found = {SITE_KEYS: np.array(keys, dtype=np.uint64), SITE_ROWS: rows, SITE_SUMS: _sums(sites, rows, frame)}
-    if found[SITE_SUMS].size > _COMPARED or "m2" not in sites[0]:  # there may have been more when they answered
+    if found[SITE_SUMS].size > _COMPARED or "m2" not in sites[0]:  # more clients may have answered at first
         return found
     found[SITE_MEANS] = np.array([site["mean"] for site in sites])
     squares = [site["m2"] / np.maximum(site.get("count", site["n"]), 1) for site in sites]
@@ -430,7 +428,7 @@ def _outlying(state: OpeningState, sites: Sequence[Arrays], found: Arrays) -> Ar
 
 
 def after_opening(model: Model, **known: Any) -> Model:
-    """Return the model with what an opening has found. All that was known in another frame is dropped."""
+    """Return the model with the results of an opening. Results in another frame are dropped."""
     gone = ("values", "residuals", "next_value", "beside", "beside_product", "rest")
     return replace(model, **{**dict.fromkeys(gone), "next_residual": 0.0, **known})
 
@@ -450,7 +448,7 @@ _OTHER_START: Final = "The run starts from components of "
 
 
 def blames_start(refusal: str) -> bool:
-    """Return whether a client has refused an opening because the start's components do not fit its rows."""
+    """Return whether a client has refused an opening because the components of the start do not fit its rows."""
     return refusal.startswith(_OTHER_START)
 
 
@@ -463,7 +461,7 @@ def start_of_other_columns(start: int, d: int) -> str:
 
 
 def block_of(arrays: Arrays, d: int) -> Array:
-    """Return the block that an opening asks for, which a message holds as an array, or as width and seed."""
+    """Return the block that an opening requests, which a message contains as an array, or as width and seed."""
     if "block" in arrays:
         return arrays["block"]
     return block_or_drawn(None, d, int(arrays["width"]), int(arrays["seed"]))
@@ -477,7 +475,7 @@ def block_or_drawn(block: Array | None, d: int, width: int, seed: int) -> Array:
 
 
 def shape_of(arrays: Arrays, d: int | None) -> Shape:
-    """Return the shape of the block and of its product, which is open while the columns are unknown."""
+    """Return the shape of the block and of its product, with None for sides that are not known yet."""
     if "block" in arrays:
         return arrays["block"].shape
     return d, None if d is None else min(int(arrays["width"]), d)
@@ -501,7 +499,7 @@ def _both(state: OpeningState, a: Arrays | None, b: Arrays) -> Arrays:
     e = b["mean"] - a["mean"]
     if both.count is not None:
         found["count"] = both.count
-        # no value has no mean
+        # Without a value there is no mean.
         seen = (a["count"] > 0) & (b["count"] > 0)
         e = np.where(seen, e, 0.0)
     # The numbers are floats, because the product of two numbers of rows may be beyond 64 bits.
@@ -514,15 +512,15 @@ def _both(state: OpeningState, a: Arrays | None, b: Arrays) -> Arrays:
 
 @dataclass(frozen=True)
 class ScalingOnlyState:
-    """An empty state, because everything is known before."""
+    """The empty state of a stage that has nothing to compute."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScalingOnly(EmptyStage[ScalingOnlyState]):
-    """The algorithm of a run that asks only for the opening. It ends before its first message.
+    """The algorithm of a run that consists of an opening only. It ends before its first message.
 
-    Cost: that of the opening without a block, some passes over the rows and two to four columns up;
-    one message, or two under masks.
+    Cost: that of the opening without a block: some passes over the rows, and two to four columns of d
+    floats from each client. It takes one message, or two under masks.
     """
 
     name: ClassVar[str] = "standardize"

@@ -1,9 +1,9 @@
 """Sites whose rows lie far from those of most sites: other units, other columns, or one row many times.
 
-The opening tells the number of rows, the means and the deviations of each site, and the product of
-its covariance with one block. Each of these is compared with the median over sites, which no
-minority of sites can move far. So any number of bad sites below half is named, where leaving out one
-site at a time would let them hide each other.
+The opening shows the number of rows, the means and the deviations of each site, and the product of its
+covariance with one block. Each figure is compared with the median over sites, which no minority of
+sites can move far. So all bad sites are found as long as they are less than half. Leaving out one site
+at a time would not find them, because bad sites would hide each other.
 """
 
 from __future__ import annotations
@@ -17,22 +17,24 @@ import numpy as np
 
 from flower_pca.base.linalg import Array
 
-FEWEST_ROWS: Final = 20  # The fewest rows of a site that is compared.
+FEWEST_ROWS: Final = 20  # the fewest rows of a site that is compared
 _FEWEST_SITES: Final = 3
-_FAR: Final = 3.0  # deviations within a site, from which a mean is far from the usual one
-_WIDE: Final = 7.0  # ratio of deviations, from which a column is spread otherwise
-_WIDE_AMONG_FEW, _SEVERAL_SITES = 30.0, 5  # the ratio with fewer sites, where rare values make usual deviations small
-_CELL: Final = 70.0  # deviations by which one single cell may lie off, so that it alone widens a small site
-_SEVERAL: Final = 3  # columns spread otherwise, some more and some less, as swapped columns are
-_SWAPPED: Final = 1.5  # ratio of deviations, from which each of these is
-_ACCIDENT: Final = 0.01  # probability of constant rows
-_TURNED: Final = 0.5  # A share of the size of a column's usual covariances.
+_FAR: Final = 3.0  # A mean is far if it differs from the usual one by this many deviations within a site.
+_WIDE: Final = 7.0  # the ratio to the usual deviation above which a column has another spread
+# The ratio if there are fewer than _SEVERAL_SITES sites, because rare values then make usual deviations small
+_WIDE_AMONG_FEW, _SEVERAL_SITES = 30.0, 5
+_CELL: Final = 70.0  # A single cell that is off by this many deviations must not suffice to make a small site far.
+# the fewest columns with another spread, some larger and some smaller, that indicate swapped columns
+_SEVERAL: Final = 3
+_SWAPPED: Final = 1.5  # the ratio of deviations for each of these
+_ACCIDENT: Final = 0.01  # the probability below which constant rows are no accident
+_TURNED: Final = 0.5  # a share of the size of a column's usual covariances
 # Multiples of the usual difference between sites, or of that by chance, whichever is larger.
 _SURE_OF_MEAN, _SURE_OF_SPREAD, _SURE_OF_COVARIANCES = 6.0, 5.0, 4.0
-_MAD: Final = 1.4826  # The median absolute deviation of normal values, times this, is one deviation.
-_ROUNDING: Final = 64.0 * np.finfo(float).eps  # A deviation up to this share of the mean counts as none.
+_MAD: Final = 1.4826  # the standard deviation of a normal variable, divided by its median absolute deviation
+_ROUNDING: Final = 64.0 * np.finfo(float).eps  # a deviation up to this share of the mean counts as 0
 _LOOK: Final = "Look at the units and the columns of its file."
-_NAMED: Final = 3  # sites that have a sentence each
+_NAMED: Final = 3  # the most sites with a sentence each
 
 
 class OutlyingKind(IntEnum):
@@ -47,18 +49,18 @@ class OutlyingKind(IntEnum):
 
 @dataclass(frozen=True)
 class OutlyingSite:
-    """A site that lies far from most others: in which way, in which column, and how far.
+    """A site that lies far from most others.
 
     Attributes
     ----------
     site : int
-        Its place among the sites.
+        The index of the site.
     kind : OutlyingKind
-        In which way.
+        The way in which it differs.
     column : int
-        The column in which the site differs most.
+        The column in which it differs most.
     times : float
-        Deviations from the usual mean, or the ratio to the usual deviation.
+        The deviations from the usual mean, or the ratio to the usual deviation.
     """
 
     site: int
@@ -72,9 +74,9 @@ def find(
 ) -> list[OutlyingSite]:
     """Find the sites that lie far from the median of all sites, the furthest first.
 
-    A site counts as far if it differs from the median by much (three deviations, a factor of seven),
-    and by several times as much as sites usually differ, or as chance makes sites of its size
-    differ. If half of the sites or more differ so, nobody is usual, and nobody is named.
+    A site counts as far if it differs from the median by much (three deviations, or a factor of seven),
+    and by several times as much as sites usually differ, or as chance would explain for its size. If
+    half of the sites or more differ like this, there is no usual site, and none is named.
 
     Parameters
     ----------
@@ -105,7 +107,8 @@ def find(
     spread = np.abs(np.log(ratio))
     scores = {OutlyingKind.MEAN: np.minimum(off / _FAR, _times(off, by_chance) / _SURE_OF_MEAN)}
     sure = _times(spread, np.sqrt(2.0 / n)) / _SURE_OF_SPREAD
-    # Only larger ones, and not in columns that are constant at some site, as those with rare values are.
+    # Only larger deviations count, and not in columns that are constant at some site, because these may have
+    # rare values.
     least = _WIDE if len(enough) >= _SEVERAL_SITES else _WIDE_AMONG_FEW
     wide = np.log(ratio) / np.log(np.maximum(least, _CELL / np.sqrt(n)))
     same = (deviations == 0.0).all(axis=1, keepdims=True)
@@ -115,12 +118,12 @@ def find(
     if block is not None and products is not None:
         scores[OutlyingKind.CORRELATIONS] = _turned(n, ratio, deviations, block, products[enough])
     still = deviations[:, varies] == 0.0
-    # How likely it is that each column is constant by accident, as columns of rare entries are at the other sites.
+    # The probability that each column is constant by accident, estimated from the other sites
     by_accident = np.prod((still.sum(axis=0) - still + 1.0) / (len(enough) + 1.0), axis=1)
     constant = still.all(axis=1) & (by_accident < _ACCIDENT)
     found = []
     largest = {kind: score.max(axis=1) for kind, score in scores.items()}
-    # Most sites are none of them, and are not looked at one by one.
+    # Only candidates are examined one by one.
     for i in np.flatnonzero(constant | np.any([most > 1.0 for most in largest.values()], axis=0)).tolist():
         site = int(enough[i])
         if constant[i]:
@@ -137,7 +140,7 @@ def find(
 
 
 def without_few_values(values: Array, means: Array, deviations: Array) -> tuple[Array, Array]:
-    """Replace means and deviations of columns with few values by the usual ones, so that they judge no site.
+    """Replace means and deviations of columns with few values by the usual ones, so that they do not count.
 
     Parameters
     ----------
@@ -177,10 +180,10 @@ def _in_other_order(logarithms: Array, sure: Array) -> Array:
 def _turned(n: Array, ratio: Array, deviations: Array, block: Array, products: Array) -> Array:
     """Score how far the correlations of each column with all others are from the usual ones, (S, d).
 
-    A turned sign, or columns in another order, change these and may leave means and deviations
-    alone. They are the correlations of a column with the columns of X B. By chance each has a
-    variance of about 1 / n, or more if rows have heavy tails; deviations then differ between sites
-    by more than 1 / sqrt(2 n) too. A site with single extreme rows is not judged.
+    A reversed sign or swapped columns change correlations, even if means and deviations stay the same.
+    The correlations are those of a column with the columns of X B. By chance, each has a variance of
+    about 1 / n, or more if rows have heavy tails. With heavy tails, deviations differ between sites by
+    more than 1 / sqrt(2 n) as well. A site with single extreme rows gets a score of 0.
     """
     along = np.sqrt(np.maximum(np.einsum("jl,sjl->sl", block, products), np.finfo(float).tiny))
     own = np.where(deviations > 0.0, deviations, np.inf) * np.sqrt(n)
@@ -202,7 +205,7 @@ def as_array(sites: Sequence[OutlyingSite]) -> Array:
 
 
 def hints_of(found: Array, keys: Array, names: Sequence[str] | None) -> list[str]:
-    """Return a sentence with a remedy for each of the first sites. "client 3" in it stands for the name.
+    """Return a sentence with a remedy for each of the first sites. In it, "client 3" stands for the site's name.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
-"""The closing Rayleigh-Ritz step: ordered components, true eigenvalues and residuals, the next eigenvalue.
+"""The closing Rayleigh-Ritz step: ordered components, true eigenvalues and residuals, and the next eigenvalue.
 
-The message asks for C times the basis. If the algorithm names a direction beside the basis, the
-message asks for C times that direction as well. The Ritz value of that direction is the next one,
-by which the gap is measured. It does not change the components.
+The message asks for C times the basis. If the algorithm passes on a direction beside the basis, the
+message also asks for C times this direction. Its Ritz value is the next one, which shows the gap. It
+does not change the components.
 """
 
 from __future__ import annotations
@@ -35,9 +35,11 @@ class RitzState:
 
 @dataclass(frozen=True, kw_only=True)
 class RayleighRitz(AsksForProduct, Stage[RitzState]):
-    """Eigenpairs of Z'CZ order the basis, and ||C z - theta z|| measures it. No message is needed if C Z is known.
+    """The closing stage that orders the basis by eigenpairs of Z'CZ, and measures it by ||C z - theta z||.
 
-    Cost: 4 n_i d (p + 1) flops; p + 1 columns of d floats each way; once.
+    It needs no message if C Z is known.
+
+    Cost: a client needs 4 n_i d (p + 1) flops, and p + 1 columns of d floats travel each way, once.
     """
 
     name: ClassVar[str] = "ritz"
@@ -55,7 +57,7 @@ class RayleighRitz(AsksForProduct, Stage[RitzState]):
         return {"Z": np.hstack([state.Z, state.beside])}
 
     def server(self, state: RitzState, total: Arrays, answered: frozenset[int]) -> RitzState:
-        # contiguous, as checkpoints have them
+        # Contiguous arrays, as a checkpoint restores them
         Y, image = map(np.ascontiguousarray, np.hsplit(total["Y"], [state.Z.shape[1]]))
         return replace(state, Y=Y, image=image)
 
@@ -84,11 +86,11 @@ class RayleighRitz(AsksForProduct, Stage[RitzState]):
 
 
 def _unseen(C: Array, Z: Array, model: Model) -> Array:
-    """Bound what the residuals of C's own eigenvectors do not show: the distance of C from the rows' matrix.
+    """Bound the part of the error that residuals of C's own eigenvectors do not show: C differs from the rows' matrix.
 
-    A client's entry is rounded by a share u of itself, and all clients' entries (j, l) together are
-    at most sqrt(C_jj C_ll) in size, as each client's matrix is positive. Rounding errors add up in
-    squares, so C z is off by about u sqrt(trace(C) sum_l C_ll z_l^2).
+    A client's entry is rounded by a share u of itself, and all clients' entries (j, l) together have at
+    most the size sqrt(C_jj C_ll), because each client's matrix is positive semidefinite. Rounding
+    errors add up in squares, so C z is off by about u sqrt(trace(C) sum_l C_ll z_l^2).
     """
     diagonal = np.maximum(np.diagonal(C), 0.0)
     rounded = model.rounding * np.sqrt(diagonal.sum()) * np.sqrt(diagonal @ (Z * Z))
@@ -98,11 +100,11 @@ def _unseen(C: Array, Z: Array, model: Model) -> Array:
 def _rest(squares: Array, Z: Array, Y: Array) -> float:
     """Return the trace of (I - ZZ')C(I - ZZ'), from the diagonal of C and Y = C Z.
 
-    It is summed by columns, because the difference of two large traces says nothing of a small
-    rest. An entry still has the rounding of its column's squares, which may be more than all of the
-    rest. But an entry is at most the trace times the squared length of the part of its axis that is
-    outside of span(Z). It may be more than the column's own squares if span(Z) is not invariant: a
-    one-shot algorithm's components turn rows of long columns into short ones.
+    It is summed by columns, because the difference of two large traces has no precision if the rest is
+    small. An entry still has the rounding error of its column's squares, which may exceed the whole
+    rest. But an entry is at most the trace times the squared length of the part of its axis outside of
+    span(Z). An entry may exceed the column's own squares if span(Z) is not invariant, because the
+    components of a one-shot algorithm move variance between columns.
     """
     T = Z.T @ Y
     symmetric = (T + T.T) / 2.0

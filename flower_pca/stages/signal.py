@@ -1,52 +1,52 @@
-"""How many components there are: those that lie above what the table shows with the signs of its entries flipped.
+"""The number of components that stand out from noise, which tables with randomly flipped signs show.
 
-A table whose entries have their signs flipped at random, each by itself, has the same size of every
-entry and nothing that columns have in common: its largest eigenvalue is what noise alone would
-give, be it unequal by column or by row. A component counts while its eigenvalue is above the
-largest that is to be expected of such tables: the mean over draws and three deviations of them,
-which noise reaches in about one of a hundred. The first that is not above it ends the count
-(parallel analysis: Horn 1965; by signs: Hong, Sheng, Dobriban, "Selecting the number of components
-in PCA via random signflips", 2020).
+A table whose entries have randomly flipped signs has entries of the same sizes, but nothing that
+columns have in common. Its largest eigenvalue is therefore what noise alone would give, even if the
+noise differs by column or by row. A component counts if its eigenvalue exceeds a threshold: the mean
+over the largest eigenvalues of such tables plus three standard deviations. Noise exceeds it in about
+one of a hundred cases. Counting stops at the first component below its threshold (parallel analysis:
+Horn 1965; by signs: Hong, Sheng, Dobriban, "Selecting the number of components in PCA via random
+signflips", 2020).
 
-What a strong component gives to the entries is flipped too, and would shadow weak ones. So those
-that count are taken out before the next is looked for (deflation: Dobriban, Owen 2019). What is
-taken out has noise of its own, which has to be given back. With noise of variance psi_c in column
-c, as principal factors tell it of C (the diagonal of C less its k leading factors), rows are
-weighed by w_c = sqrt(min psi / psi_c), which makes noise equal; of X diag(w) the k leading
-directions W are taken out, and in the flipped tables' second moments column c is divided by w_c
-sqrt(1 - |W_c|^2): of the noise in a column, |W_c|^2 went with the directions. The factor
-n / (n - 1 - k) is for the rows: the rows have lost the mean and k directions, and flips spread what
-was lost. For one long row this is the same share of its square, 1/n, which all other rows have had
-to take up when the mean was taken out.
+Deflation. A strong component contributes to the entries that are flipped, and would hide weak
+components. So the components that count are removed before the next test (Dobriban, Owen 2019). They
+also contain noise, which is given back. Let psi_c be the variance of the noise in column c, which
+principal factors compute from C (the diagonal of C less its k leading factors). Rows are weighted by
+w_c = sqrt(min psi / psi_c), which makes the noise equal in all columns. The k leading directions W of X
+diag(w) are removed. In the second moments of the flipped tables, column c is divided by w_c sqrt(1 -
+|W_c|^2), because the share |W_c|^2 of the noise in the column was removed with the directions. The
+factor n / (n - 1 - k) corrects for the rows: they have lost the mean and k directions, and flips spread
+this loss. A single long row loses the same share of its square, 1/n, which all other rows have taken up
+when the mean was removed.
 
-If few columns are left, a component is itself a large part of the entries that are flipped, so it
-raises the threshold that it is held against. Therefore the first component that is not above its
-threshold gets a second test: it still counts if its eigenvalue is above a threshold from tables
-that the component itself was taken out of. The direction that was taken out is the largest one, so
-noise whose edge is t in m directions has lost more than its share. The threshold is given back
-(1 - 1/m) / (1 - t/m), with t in means of the eigenvalues, and a margin of a tenth.
+Second test. If few columns are left, a component is itself a large part of the entries that are
+flipped, so it raises its own threshold. Therefore the first component below its threshold gets a second
+test: it still counts if its eigenvalue is above a threshold from tables without this component. The
+removed direction is the largest one. If the edge of the noise is t in m directions, noise has lost more
+than its share. So the threshold is multiplied by (1 - 1/m) / (1 - t/m), with t in means of the
+eigenvalues, and by a margin of a tenth.
 
-In the second test, a single row must not hold most of the component. If a few rows are much longer
-than the others, the largest direction of noise is along such a row, and lies far above tables
-without it. How long a row can be follows from the flipped tables: the square of an entry (c, e)
-beside the diagonal is, on average over the flips, the sum over rows of x_c^2 x_e^2. Divided by
-(C_cc C_ee + 2 C_ce^2) / n and summed over all pairs of columns, this is 1 for rows of a normal law,
-and 1 + n p^2 at least if one row has the share p of the trace. So the eigenvalue must also be three times
-the largest square that a row can have. Of many columns, a component is a small part of the entries,
-so there is no second test by products.
+Long rows. In the second test, a single row must not hold most of the component. If a few rows are much
+longer than the others, the largest direction of noise is along such a row, and lies far above tables
+without it. The flipped tables show how long a row can be: the square of an entry (c, e) beside the
+diagonal is, on average over the flips, the sum over rows of x_c^2 x_e^2. Divided by (C_cc C_ee + 2
+C_ce^2) / n and summed over all pairs of columns, it is 1 for normally distributed rows, and at least 1
++ n p^2 if one row has the share p of the trace. So the eigenvalue must also be three times the largest
+square that a row can have. With many columns, a component is a small part of the entries, so there is
+no second test by products.
 
-A component of which more than half lies in one column is not a component that columns share.
+A component with more than half of its squares in one column does not count, because columns do not share it.
 
-One message asks for the flipped tables of several ranks, as many as go into `ROOM` numbers: few
-columns need two, one for C and rank 0, one for all others. The clients' flips are their own:
-whoever knows them can solve for the rows.
+One message asks for the flipped tables of several ranks, as many as fit into `ROOM` numbers. With few
+columns, two messages are enough: one for C and rank 0, and one for all other ranks. Each client draws
+its own flips, because whoever knows them can solve for the rows.
 
-Where the columns are too many for tables, above 316, each table is asked for by its products with a
-block, in a few messages for one or two ranks, and clients keep their flips for as long. What few
-products tell of the largest eigenvalues lies below them (`stages.lanczos`). So the table itself is
-looked at in the same way, with as many columns in as many messages, beside the components that
-count already: of noise alone all these tables are alike, and so is what is told of them, while
-components above noise come out sooner than noise does.
+Above 316 columns, the tables are too large. Then each table is used only by its products with a block,
+in a few messages for one or two ranks, and clients keep their flips during these messages. Few products
+underestimate the largest eigenvalues (`stages.lanczos`). So the unflipped table is treated in the same
+way, with equally many columns and messages, without the components that already count. For noise alone,
+all these tables have similar eigenvalues and similar errors, while components above noise converge
+faster than noise.
 """
 
 from __future__ import annotations
@@ -73,25 +73,25 @@ from flower_pca.rows.local import LocalData
 from flower_pca.stages.factors import Known, Span, Whole, give_back, weighed_basis
 from flower_pca.stages.lanczos import Lanczos, join
 
-SIGNAL: Final = "signal"  # the number of components that asks for it
-THRESHOLDS: Final = "noise_thresholds"  # The key in the model, for sums of squares.
+SIGNAL: Final = "signal"  # the value of n_components that requests this stage
+THRESHOLDS: Final = "noise_thresholds"  # the key of the thresholds in the model, as sums of squares
 DRAWS: Final = 20
 DEVIATIONS: Final = 3.0
-ROOM: Final = 2**16  # numbers of a message that may be of several ranks
-MOST: Final = 2**20  # numbers of a message at all
-WIDE: Final = 1000  # columns of a block that nodes take of any rows
-_RANKS: Final = 2  # Ranks in each message by products. The first message has one.
-_PASSING: Final = 1.4  # A component a fifth above noise lies here, if noise lies between -1 and 1.
-_ENOUGH: Final = 0.34  # The share that the last product has to bring out of a random block.
+ROOM: Final = 2**16  # the most numbers of an answer about several ranks
+MOST: Final = 2**20  # the most numbers of any answer
+WIDE: Final = 1000  # the columns of a block that nodes always accept
+_RANKS: Final = 2  # the number of ranks in each message by products, after the first message with one
+_PASSING: Final = 1.4  # If noise is mapped to -1 to 1, a component a fifth above noise is here.
+_ENOUGH: Final = 0.34  # the factor by which a random block's share of a component has to grow
 _MOST_RANKS: Final = 1000
 _MOST_DRAWS: Final = 1000
-_ROUNDED: Final = 2.0**-50  # A smaller share of the largest eigenvalue, for each column, is rounding.
-_MARGIN: Final = 1.1  # above the threshold of tables that a component itself was taken out of
-_ALONE: Final = 0.5  # The share of a direction in one column.
-_OF_ONE_ROW: Final = 3.0  # times what one row holds at most, so that no row is most of the component
-_MOST_LOST: Final = 0.9  # The share of the noise that its largest direction has.
-_ABOVE: Final = 1.0 + 1e-9  # times the threshold, as of columns that are orthogonal no flip changes anything
-_SIGNS, _TABLES = "signs", "sign_tables"  # The keys in a client's memory of its signs, and of the tables they are for.
+_ROUNDED: Final = 2.0**-50  # the relative rounding error for each column
+_MARGIN: Final = 1.1  # the factor of the threshold in the second test
+_ALONE: Final = 0.5  # the largest share of a direction in one column
+_OF_ONE_ROW: Final = 3.0  # multiples of the largest square of a row that a component must exceed
+_MOST_LOST: Final = 0.9  # the largest share of the noise in its largest direction
+_ABOVE: Final = 1.0 + 1e-9  # a margin, because flips change nothing if columns are orthogonal
+_SIGNS, _TABLES = "signs", "sign_tables"  # the keys in a client's memory of its signs, and of their tables
 
 FLIPPED: Final = Kind(
     "flipped",
@@ -117,7 +117,8 @@ FLIPPED_SQUARES: Final = Kind(
 
 @dataclass(frozen=True)
 class SignalState:
-    """The next question, for ranks from `first` on, the thresholds so far, and C with its eigenpairs once it is known.
+    """The state of the server: the next message, for ranks from `first` on, the thresholds so far, and C
+    with its eigenpairs.
 
     `counted` is the number of components so far, and `found` says that it is final. `short` is the
     threshold that the next component has missed, if any. This component may still count, unless the
@@ -126,7 +127,7 @@ class SignalState:
     """
 
     n: int
-    sources: Array  # The sign of which row each column takes.
+    sources: Array  # for each column, the index of the sign that it uses
     weights: Array
     W: Array
     first: int = 0
@@ -147,15 +148,15 @@ class SignalState:
 
 @dataclass(frozen=True, kw_only=True)
 class Signal(Stage[SignalState]):
-    """Compute second moments of the rows, and of `DRAWS` tables with flipped signs for each requested rank.
+    """Count the components above noise, from second moments of the rows, and of `DRAWS` flipped tables for each rank.
 
-    Cost: n_i d^2 flops for each draw; d (d + 1) / 2 floats up for each; mostly one or two messages,
-    of more columns one for each time that components come to light behind stronger ones. O(d^3)
-    flops on the server for each draw.
+    Cost: with tables, a client needs n_i d^2 flops for each draw, and sends d (d + 1) / 2 floats for
+    each of them. One or two messages are usual. Each time that components appear behind stronger ones,
+    another message follows. The server needs O(d^3) flops for each draw.
 
-    By products, above 316 columns: 4 n_i d p flops for each draw, p d floats each way, with all of
-    them in at most `MOST` numbers; two or three messages, of more than some 1,700 columns one or
-    two more, for each time.
+    By products, above 316 columns, a client needs 4 n_i d p flops for each draw, and p d floats travel
+    each way, with all draws in at most `MOST` numbers. Each step takes two or three messages, and one
+    or two more above about 1,700 columns.
     """
 
     name: ClassVar[str] = SIGNAL
@@ -191,7 +192,7 @@ class Signal(Stage[SignalState]):
         message = {"weights": state.weights, "W": state.W, **numbers}
         if state.search is None:
             return message
-        # what gives noise back is on both sides of a table: here, and on the products in `_search`
+        # Both sides of a table are multiplied by the factors that give noise back: here, and in `_search`.
         blocks = state.search.block * _back_of(state)
         return {**message, "Z": np.hstack(list(blocks))}
 
@@ -210,7 +211,7 @@ class Signal(Stage[SignalState]):
         if "Z" in arrays:
             return _products(arrays, bases, data, memory)
         draws = int(arrays["draws"])
-        known = int(arrays["first"] != 0)  # the rows as they are have been asked for before
+        known = int(arrays["first"] != 0)  # the first message asked for the unflipped rows
         sums = np.zeros((1 - known + len(bases) * draws, data.d, data.d))
         for table, F in _flips(bases, draws, data, key=memory[KEY].tobytes()):
             if table >= known:
@@ -249,11 +250,11 @@ class Signal(Stage[SignalState]):
             raise DataError(
                 f"No component stands out from noise: {said}. Name a number of components to see them all the same."
             )
-        wide = model.columns.shape[1]  # one, and those that the algorithm iterates beside the components
+        wide = model.columns.shape[1]  # one component and the columns beyond it
         V = np.ascontiguousarray(state.V[:, : k + wide - 1])
         Y = _covariance(state).product(V)
         values = state.values[: V.shape[1]]
-        if state.CV is not None:  # The components that do not count were looked for beside the others.
+        if state.CV is not None:  # The components that do not count were computed separately from the others.
             values = np.sum(V * Y, axis=0)
         left = {**model.left, THRESHOLDS: state.thresholds}
         messages = labels.count(state.messages, "message")
@@ -263,10 +264,10 @@ class Signal(Stage[SignalState]):
 
 
 def _sources(names: Sequence[str] | None, d: int) -> tuple[Array, int]:
-    """Return the sign of a row that each column uses, and the number of signs.
+    """Return the index of the sign that each column uses, and the number of signs.
 
-    Columns made from one text column use the same sign. That a row has only one of them is not
-    something that columns share.
+    Columns made from one text column use the same sign, because each row has a 1 in only one of them,
+    which is nothing that columns share.
     """
     if names is None:
         return np.arange(d), d
@@ -319,7 +320,7 @@ def _bases(arrays: Arrays, d: int) -> list[tuple[Array, Array]]:
 
 
 def _bases_of(state: SignalState) -> list[tuple[Array, Array]]:
-    """Return the same for the pending question."""
+    """Return the weights and directions of the pending message."""
     message = {"weights": state.weights, "W": state.W, "first": np.array(state.first)}
     return _bases(message, len(state.weights))
 
@@ -332,7 +333,7 @@ def _count(state: SignalState, noise_of: Callable[[int, Array, Array], _Noise]) 
     before = np.empty(0) if state.thresholds is None else state.thresholds
     for j, (weights, W) in enumerate(_bases_of(state)):
         rank = state.first + j
-        if rank < k + bool(short):  # a stronger one has let this one count as well
+        if rank < k + bool(short):  # the component already counts
             continue
         noise = noise_of(j, weights, W)
         if short:
@@ -358,8 +359,8 @@ def _count(state: SignalState, noise_of: Callable[[int, Array, Array], _Noise]) 
 class _Noise:
     """The expected result of noise alone: the `threshold` of its largest eigenvalue.
 
-    The `edge` is the mean of that one, in means of all eigenvalues. The `longest` row has a square
-    of at most this, as far as flipped tables are known.
+    `edge` is the mean largest eigenvalue, divided by the mean of all eigenvalues. `longest` is a bound
+    on the square of the longest row, if flipped tables are known.
     """
 
     threshold: float
@@ -406,7 +407,7 @@ def _unequal(tables: Array, C: Array, state: SignalState) -> float:
     pairs = state.sources[upper[0]] != state.sources[upper[1]]
     products = np.multiply.outer(np.diagonal(C), np.diagonal(C)) + 2.0 * C**2
     expected = float(products[upper][pairs].sum())
-    if expected <= 0.0:  # the columns have nothing to share
+    if expected <= 0.0:  # all products of columns are 0
         return 1.0
     found = float(np.mean(tables[:, pairs] ** 2, axis=0).sum())
     return state.n * found / expected
@@ -419,7 +420,7 @@ def _alone(directions: Array, sources: Array) -> bool:
 
 
 def _asking(state: SignalState) -> SignalState:
-    """Ask about the ranks from the present count on."""
+    """Return the state that asks about the ranks from the present count on."""
     if state.found:
         return state
     d = len(state.weights)
@@ -429,7 +430,7 @@ def _asking(state: SignalState) -> SignalState:
         assert state.thresholds is not None
         thresholds = np.append(state.thresholds[: state.counted], state.short)
         return replace(state, thresholds=thresholds, found=True)
-    if first >= most:  # there is no room for noise beside them
+    if first >= most:  # no directions are left for noise
         return replace(state, counted=max(most, 1), found=True)
     room = _RANKS
     if state.search is None:
@@ -466,7 +467,7 @@ def _sentence(variances: Array, thresholds: Array, k: int) -> str:
     return f"{counted}: {last}, the next {following} against {noise}"
 
 
-# Of more columns than go into tables: the same by products.
+# The same by products, if there are too many columns for tables
 
 
 def _tables(ranks: int) -> int:
@@ -498,7 +499,7 @@ def _searching(state: SignalState) -> SignalState:
 
 
 def _back_of(state: SignalState) -> Array:
-    """Return what blocks and products of each table are multiplied by, (tables, d, 1): 1 for plain rows."""
+    """Return the factors that give noise back for each table, (tables, d, 1). They are 1 for the unflipped rows."""
     backs = [give_back(*pair) for pair in _bases_of(state)]
     ones = np.ones(len(state.weights))
     repeated = np.repeat(backs, DRAWS, axis=0)
@@ -527,10 +528,10 @@ def _search(state: SignalState, search: Lanczos, total: Arrays) -> SignalState:
 
 
 def _with_search(state: SignalState, search: Lanczos, squares: Array, beside: Array) -> SignalState:
-    """Add what a search shows of C. `beside` are eigenvalues other than those of counted components."""
+    """Add what a search shows about C. `beside` are the eigenvalues other than those of counted components."""
     if state.V is None or state.CV is None:
         values, V, CV, _ = linalg.rayleigh_ritz(search.Q[0], search.Y[0])
-        # So many are kept that the directions of the next ranks are there.
+        # Keep enough vectors for the directions of the next ranks.
         return replace(state, values=values[:-_RANKS], V=V, CV=CV, diagonal=squares[0])
     block, image = search.Q[0], search.Y[0]
     values, V, CV = join(state.V, state.CV, block, image)
@@ -558,7 +559,7 @@ def _products(
     for table, F in _flips(bases, draws, data, key=key):
         products[table] += F.T @ (F @ blocks[table])
         rank, draw = divmod(table - 1, draws)
-        if table and not draw:  # whatever the signs
+        if table and not draw:  # the squares do not depend on the signs
             squares[rank] += np.sum(F**2, axis=0)
     return {"products": np.hstack(products), "squares": squares, "n": np.array(data.n)}, memory
 

@@ -20,25 +20,27 @@ from flower_pca.names.levels import source_of
 from flower_pca.rows.covariates import SITE
 from flower_pca.stages.opening import SITE_ROWS, SITE_SUMS
 
-SITE_SHARE: Final = "site_share"  # The name under which the model keeps the shares, (k,).
-# Likewise of `stages.explained`: the shares of columns, last that of the site beyond them; and the number of sites.
+SITE_SHARE: Final = "site_share"  # the key of the shares in the model, (k,)
+# The keys of `stages.explained`: the shares of columns and finally of the site beyond them, and the number of
+# sites
 BY_COLUMNS, SITES = "explained_by", "explained_sites"
-# The same shares of the rows as they were before sites were harmonized.
+# The keys of the same shares for the rows before sites were harmonized
 SITE_SHARE_BEFORE, BY_COLUMNS_BEFORE = "site_share_before", "explained_by_before"
-BEYOND: Final = "site beyond "  # begins the name of the share of the site beyond columns
-_LEVEL: Final = 0.001  # The level of the F test over all components together.
-_LEAST: Final = 0.1  # A difference between sites matters from this share of a component's variance on.
-NOTHING: Final = 64.0 * np.finfo(float).eps  # A sum of squares up to this share of the first one is rounding.
-_ROUNDING: Final = 1e-9  # Rounding may lift a share above 1 by this much.
+BEYOND: Final = "site beyond "  # the beginning of the name of the share of the site beyond columns
+_LEVEL: Final = 0.001  # the level of the F test for all components together
+_LEAST: Final = 0.1  # A difference between sites matters above this share of a component's variance.
+NOTHING: Final = 64.0 * np.finfo(float).eps  # a sum of squares up to this share of the first one is rounding
+_ROUNDING: Final = 1e-9  # the largest excess of a share over 1 by rounding
 
 
 def with_site_share(model: Model) -> Model:
-    """Add the share of each component's sum of squares that lies between sites, if it can be known.
+    """Add the share of each component's sum of squares that lies between sites, if it can be computed.
 
-    The share is eta^2_j = sum_s n_s (z_j'(m_s - m))^2 / sum_i (z_j'(x_i - m))^2 with the means m_s
-    of the sites, and m of all rows, in the frame. It is not known under masks and noise, where no
-    site's mean is seen, where sites do not count by their rows (`max_share`), and where every site
-    has a single row. It would be 0 and say nothing if each site's own means were subtracted.
+    The share is eta^2_j = sum_s n_s (z_j'(m_s - m))^2 / sum_i (z_j'(x_i - m))^2 with the means m_s of
+    the sites and the mean m of all rows, in the frame. It cannot be computed under masks and noise,
+    because no site's mean is visible, if sites do not count by their rows (`max_share`), or if every
+    site has a single row. If each site's own means were subtracted, the share would be 0 and have no
+    meaning.
     """
     if SITE_SUMS not in model.sites or (model.counted is not None and model.counted.weights):
         return model
@@ -53,9 +55,9 @@ def with_site_share(model: Model) -> Model:
     mean = rows @ means / n
     between = rows @ (means - mean) ** 2
     within_frame = model.values[: model.k] - n * mean**2
-    varies = within_frame > NOTHING * float(model.values[0])  # Otherwise the share would be one of rounding.
+    varies = within_frame > NOTHING * float(model.values[0])  # otherwise the share would be rounding
     share = np.where(varies, between / np.where(varies, within_frame, 1.0), 0.0)
-    if (share > 1.0 + _ROUNDING).any():  # the rows of the opening are not those of the last message
+    if (share > 1.0 + _ROUNDING).any():  # the opening and the last message have different rows
         return model
     return replace(model, left={**model.left, SITE_SHARE: np.minimum(share, 1.0)})
 
@@ -110,7 +112,8 @@ def beyond_chance(share: Array, sites: int, rows: int) -> Array:
     matters = np.asarray(adjusted >= _LEAST)
     if not matters.any():
         return matters
-    # Late: no node needs it, nor a run of sites that are alike, and it takes longer to import than the whole package.
+    # Imported late, because nodes and runs with similar sites do not need it, and it takes longer to import
+    # than the whole package.
     from scipy.special import fdtrc
 
     rest = np.maximum(1.0 - share, np.finfo(float).eps)

@@ -1,37 +1,37 @@
 """Standard errors of loadings and variances, from the influence of every row.
 
-With C = sum x x' over all rows in the frame, its eigenpairs (theta_l, v_l) and scores y_j = v_j'x,
-a row's part in what chance does to a component and to its variance is, to first order,
+Let C = sum x x' over all rows in the frame, with eigenpairs (theta_l, v_l) and scores y_j = v_j'x. To
+first order, a row changes a component and, relatively, its variance by
 
     u_j = sum_(l != j) v_l y_l y_j / (theta_j - theta_l),    w_j = y_j^2 / theta_j - 1 / n,
 
-with l over all d directions: the eigenvectors of C move by the error E of C in its own basis, v_l'E
-v_j over the gap, and E is a sum over rows (the influence function of Critchley 1985). So the
-variance of an estimate is the sum of the squares of its parts, whatever distribution the rows have:
-the infinitesimal jackknife (Jaeckel 1972; Efron 1982). Of Gaussian rows it tends to the formula of
-Anderson 1963: sum_l v_l v_l' lambda_l lambda_j / (n (lambda_j - lambda_l)^2) for a component, 2
-lambda_j^2 / n for a variance. Where the scale of the frame is the deviation of the same rows, its
-part is in it. With x of the scaled rows, a square x_i^2 / n is how far the row moves the variance
-of column i, and
+with l over all d directions. An error E of C changes v_j along v_l by v_l'E v_j divided by the gap, and
+E is a sum over rows (the influence function of Critchley 1985). So the variance of an estimate is the
+sum of the squares of these changes, for any distribution of the rows: the infinitesimal jackknife
+(Jaeckel 1972; Efron 1982). For Gaussian rows it approaches the formula of Anderson 1963: sum_l v_l v_l'
+lambda_l lambda_j / (n (lambda_j - lambda_l)^2) for a component, and 2 lambda_j^2 / n for a variance.
+
+If the scale of the frame is the deviation of the same rows, its effect is included. With x of the
+scaled rows, x_i^2 / n is the change of the variance of column i by the row, and the changes become
 
     u_j - 1/2 sum_(l != j) v_l (theta_j + theta_l) / (theta_j - theta_l) v_l' D v_j,    w_j - v_j' D v_j,
 
-D = diag(x^2) / n. The shares 1 / n cancel there. A column of 0 and 1 made of words is divided by the
-root of its share p, which a row moves by x_i sqrt(p) / n: there D has (x_i / sqrt(p) + 1) / n, which
-like the others comes to 1 over all rows. The parts of other scales, and of what stands for missing
-values, are left out, and the result says so.
+with D = diag(x^2) / n. The shares 1 / n cancel in this case. A column of 0 and 1 made from a text
+column is divided by the root of its share p, which a row changes by x_i sqrt(p) / n. For this column, D
+has (x_i / sqrt(p) + 1) / n, which also adds up to 1 over all rows. The effects of other scales and of
+filled missing values are left out, and the result says so.
 
-Two errors follow. Rows are drawn anew at the same sites: the squares of each site's parts are about
-its own mean, as it is no accident that sites are unlike; a site with a single row has nothing to
-take a mean of. Or sites are drawn anew: the parts of a site's rows are added up before they are
-squared, which is the jackknife over sites to first order. Both are sums of what clients know. As the parts of all sites
-add up to nothing, of two sites the squares are those of each: a masked sum of two hides nothing
-there.
+There are two kinds of errors. The first kind is for new rows at the same sites: the squares of each
+site's changes are about its own mean, because differences between sites are no accident. A site with a
+single row has no mean to subtract. The second kind is for new sites: the changes of a site's rows are
+added up before they are squared, which is the jackknife over sites to first order. Both are sums of
+numbers that clients can compute. The changes of all sites add up to 0, so with two sites each has the
+same squares, and a masked sum hides nothing.
 
-Eigenvalues and directions beyond the components, up to 512, are those of C, where an algorithm has
-added it up. Else they are Ritz values of the basis that the algorithm leaves, whose vectors have no
-covariance with each other; the other eigenvalues are taken for equal to their mean, which the trace
-tells, and the result says how many.
+If an algorithm has summed C, up to 512 of its eigenvalues and directions are used beyond the
+components. Otherwise they are Ritz values of the basis that the algorithm leaves, whose vectors have no
+covariance with each other. All further eigenvalues are taken as equal to their mean, which the trace
+shows, and the result says how many they are.
 """
 
 from __future__ import annotations
@@ -54,34 +54,35 @@ from flower_pca.rows.local import LocalData
 ERRORS: Final = Kind(
     "standard_errors", "sums of squares of how far its rows move components of the server's", bound=None
 )
-# The keys of the errors in the model.
+# The keys of the errors in the model
 LEFT: Final = ("loading_errors", "variance_errors", "site_loading_errors", "site_variance_errors")
 _WITHIN: Final = ("loadings", "variances")
 _BETWEEN: Final = ("site_loadings", "site_variances")
-_TIED: Final = 1e-12  # A gap below this share of the first eigenvalue counts as none.
-# errors of their difference that variances are apart where it is told which is which
+_TIED: Final = 1e-12  # a gap below this share of the first eigenvalue counts as 0
+# Two components can be told apart if their variances differ by this many errors of the difference.
 _APART: Final = 2.0
-# times the errors by row, from which sites differ by more than their rows explain
+# Sites differ by more than their rows explain if errors by site are this many times those by row.
 _UNLIKE: Final = 2.0
-_FEWEST: Final = 3  # sites from which that can be told
-# rows with which errors are too small, even with the quantile of Student's t; and a little too small
+_FEWEST: Final = 3  # the fewest sites for this comparison
+# With fewer rows than the first number, errors are too small even with the quantile of Student's t. With fewer
+# than the second one, they are a little too small.
 _FEW_ROWS: Final = 30
 _MANY_ROWS: Final = 300
-_USUAL: Final = 4.0  # a kurtosis that hardly matters: 95 % intervals still hold 93 %
-# directions of C that are sent: all where auto takes covariance; nodes take no thousand
+_USUAL: Final = 4.0  # up to this kurtosis, 95 % intervals still contain 93 %
+# The most directions of C in a message: all if auto chooses covariance. Nodes accept fewer than a thousand.
 _WIDEST: Final = 512
-# If so small a share of the trace is left, nobody asks how it is spread.
+# Below this share of the trace, the distribution of the remaining eigenvalues does not matter.
 _ALL: Final = 1e-9
 
 
 @dataclass(frozen=True)
 class ErrorsState:
-    """Orthonormal directions, their eigenvalues and the mean of the others, and sums over rows and sites.
+    """The state of the server: directions, their eigenvalues, and sums over rows and sites.
 
-    `share` is how much one row counts in the scale, 0 where that is not a deviation of these rows;
-    `each` is the share of a row in the number of rows, 0 where the scale takes it off already;
-    `roots` what the columns made of words are divided by, 0 for others, and None where there are
-    none or the scale does not count.
+    `following` is the mean of the other eigenvalues. `share` is the weight of one row in the scale, or
+    0 if the scale is not a deviation of these rows. `each` is the share of a row in the number of rows,
+    or 0 if the scale cancels it. `roots` are the divisors of columns made from text columns, 0 for
+    other columns, and None if there are none or the scale does not count.
     """
 
     W: Array
@@ -105,7 +106,7 @@ class Errors(Stage[ErrorsState]):
 
     Clients square the influence of single rows, so nodes serve this stage only if their rules name it.
 
-    Cost: 4 n_i d p k flops; p columns of d floats down, 2 k of them up; once.
+    Cost: a client needs 4 n_i d p k flops, the server sends p columns of d floats, and each client sends 2 k, once.
     """
 
     name: ClassVar[str] = "standard_errors"
@@ -130,7 +131,7 @@ class Errors(Stage[ErrorsState]):
             values, W = found[:most], V[:, :most]
         left = max(model.trace - float(values.sum()), 0.0)
         mean = left / max(model.d - len(values), 1)
-        # Ritz values lie below eigenvalues, so the mean of what they leave may be above the last
+        # Ritz values lie below eigenvalues, so the mean of the rest may exceed the last one.
         following = min(mean, float(values[-1]))
         share, each = (1.0 / model.n, 0.0) if _scale_counts(model) else (0.0, 1.0 / model.n)
         return ErrorsState(W, values, following, model.k, share, each, _roots(model))
@@ -142,7 +143,8 @@ class Errors(Stage[ErrorsState]):
         others = np.append(values, state.following)
         gaps = own - others
         tied = np.abs(gaps) < least
-        # Tied components may be any mixture, so their errors are beyond all others. This also avoids a division by 0.
+        # Tied components may be any mixture, so their errors are set very large. This also avoids a division by
+        # 0.
         inverse = 1.0 / np.where(tied, np.copysign(least, gaps), gaps)
         inverse[range(k), range(k)] = 0.0
         roots: Arrays = {} if state.roots is None else {"roots": state.roots}
@@ -151,7 +153,7 @@ class Errors(Stage[ErrorsState]):
             "W": state.W,
             "gaps": inverse,
             "middles": 0.5 * (own + others) * inverse,
-            # One more value than components, because the last error needs the distance to the next variance.
+            # One more value than components, because the last component is compared with the next variance.
             "sizes": np.maximum(values[: k + 1], least),
             "share": np.array(state.share),
             "each": np.array(state.each),
@@ -171,13 +173,13 @@ class Errors(Stage[ErrorsState]):
         up = {"n": np.array(data.n), "sites": np.array(1), **squares}
         for within, between in zip(_WITHIN, _BETWEEN, strict=True):
             up[between] = sums[within] ** 2
-            if data.n > 1:  # A single row has no mean to subtract.
+            if data.n > 1:  # a single row has no mean to subtract
                 spread = np.maximum(up[within] - up[between] / data.n, 0.0)
                 up[within] = spread * (data.n / (data.n - 1))
         return up, memory
 
     def bounds(self, state: ErrorsState, model: Model) -> Mapping[str, Array | float]:
-        # Where eigenvalues are close they may be of any size.
+        # If eigenvalues are close, the sums may have any size.
         usual = super().bounds(state, model)
         return {**usual, "sites": 1.0, **dict.fromkeys((*_WITHIN, *_BETWEEN), 0.0)}
 
@@ -206,7 +208,7 @@ class Errors(Stage[ErrorsState]):
         assert state.variances is not None
         assert state.site_loadings is not None
         assert state.site_variances is not None
-        more = model.n / state.rows  # Some clients may not have answered.
+        more = model.n / state.rows  # some clients may not have answered
         sizes = state.values[: state.k + 1] / max(model.n - 1, 1)
         loadings = np.sqrt(more * state.loadings.T)
         variances = np.sqrt(more * state.variances) * sizes
@@ -266,7 +268,7 @@ def _sum(arrays: Arrays, data: LocalData) -> tuple[Arrays, Arrays]:
     sums = {"loadings": np.zeros(shape), "variances": np.zeros(len(sizes))}
     squares = {"loadings": np.zeros(shape), "variances": np.zeros(len(sizes))}
     measured = W[:, : len(sizes)]
-    # a message may have 0 among these, which stands for none
+    # A message may contain 0, which stands for no variance.
     inverse = np.divide(1.0, sizes, out=np.zeros(len(sizes)), where=sizes > 0.0)
     for block in data.dense():
         X = np.asarray(block, dtype=np.float64)
@@ -285,7 +287,7 @@ def _sum(arrays: Arrays, data: LocalData) -> tuple[Arrays, Arrays]:
 
 
 def _moved_scales(X: Array, arrays: Arrays) -> Array:
-    """Return how far rows move the squared scales, relative to these and up to one constant."""
+    """Return how much rows change the squared scales, relative to these and up to a constant."""
     D = X**2
     if "roots" in arrays:
         by_share = np.flatnonzero(arrays["roots"] > 0.0)
@@ -326,7 +328,7 @@ def _too_small(state: ErrorsState, model: Model) -> list[str]:
         )
     if state.share or state.rows < 1.0:
         return said
-    # the sum of (y^2 / theta - 1 / n)^2 over the rows of a component's scores y is (kurtosis - 1) / n
+    # The sum of (y^2 / theta - 1 / n)^2 over a component's scores y is (kurtosis - 1) / n.
     kurtosis = 1.0 + state.rows * state.variances[: state.k]
     usual = max(_USUAL, 3.0 + 3.0 * float(np.sqrt(24.0 / state.rows)))
     if len(heavy := np.flatnonzero(kurtosis > usual)):
@@ -337,7 +339,7 @@ def _too_small(state: ErrorsState, model: Model) -> list[str]:
 
 
 def _not_told_apart(variances: Array, errors: Array) -> list[str]:
-    """Return components whose variances are closer than their errors, so that they may be mixed with each other."""
+    """Describe components whose variances are closer than their errors, so that they may be mixtures of each other."""
     between = _APART * np.hypot(errors[:-1], errors[1:])
     close = np.flatnonzero(variances[:-1] - variances[1:] < between)
     if not len(close):

@@ -1,16 +1,14 @@
-"""The opening where the server sees sums only: counts and means first, then centred sums.
+"""Openings for a server that sees only sums: `SummedOpening` for masks, `PrivateOpening` for differential privacy.
 
-It brings what the one-message opening brings, with sums only: `server` turns the second message's
-sums into the layout of that opening, whose `finish` does the rest. Bounds for the second message
-follow from the first.
+`SummedOpening` asks for counts and means in a first message, and for centered sums in a second one. It
+yields the same as the opening in one message: `server` converts the sums of the second message to the
+layout of that opening, whose `finish` does the rest. Bounds for the second message follow from the
+first.
 
-The opening under differential privacy: count, mean and scale from clipped rows and noise. No
-product, no peak.
-
-It stands in the place of the opening where a run has a budget. A client adds up clipped moments in
-one vector; the server adds the vectors, knows how large the noise in them is, and reads mean, scale
-and count off them, as far as the noise lets it. The first block is random then, as there is no
-product to start from.
+`PrivateOpening` replaces the opening in a run with a privacy budget. It finds count, mean and scale
+from clipped rows with noise, but no product and no peak. Each client adds up clipped moments in one
+vector. The server adds the vectors, knows the size of their noise, and reads count, mean and scale from
+the sum as far as the noise allows. The first block is random, because there is no product.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ from flower_pca.stages.opening import Opening, OpeningState, block_of, block_or_
 
 @dataclass(frozen=True)
 class PrivateOpeningState:
-    """What is asked for, how many clients share the noise, and the sum of noisy moments."""
+    """The settings of the message, the number of clients that share the noise, and the sum of noisy moments."""
 
     sums: bool
     columns: bool
@@ -46,19 +44,20 @@ class PrivateOpeningState:
     clients: int = 0
 
     def divide(self, among: int) -> PrivateOpeningState:
-        """Return the state that knows how many clients share the noise of the sum."""
+        """Return the state with the number of clients that share the noise of the sum."""
         return replace(self, among=among)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PrivateOpening(Stage[PrivateOpeningState]):
-    """A row x, clipped to norm R, adds (1, x / R, x^2 / R^2) to the moments: up to three parts of norm 1 at most.
+    """The opening under differential privacy: sums of clipped rows and of their squares, with noise.
 
-    Times R^2 / sqrt(parts), the whole vector changes by at most R^2 with a row, as the answers of
-    the algorithms do. x is left out where neither mean nor scale is asked for. x^2 stands for
-    |x|^2, or, under a scale or where x is left out, for the squares column by column.
+    A row x is clipped to norm R, and adds (1, x / R, x^2 / R^2) to the moments: two or three parts,
+    each of norm at most 1. Multiplied by R^2 / sqrt(number of parts), the whole vector changes by at
+    most R^2 with a row, as the answers of the algorithms do. x is left out if neither mean nor scale is
+    requested. x^2 stands for |x|^2, or with a scale or without x for the squares of each column.
 
-    Cost: 2 n_i d flops; up to 2 d + 1 floats up.
+    Cost: a client needs 2 n_i d flops, and sends up to 2 d + 1 floats.
     """
 
     name: ClassVar[str] = "private_opening"
@@ -87,7 +86,7 @@ class PrivateOpening(Stage[PrivateOpeningState]):
 
     @staticmethod
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
-        # a message may leave the noise out: moments of rows as they are would go out
+        # Without this check, a message without noise would get the moments of unclipped rows.
         if not isinstance(data, ClippedRows):
             raise ProtocolError(
                 "A private opening works on clipped rows, and this message does not clip them. Check the sender."
@@ -112,7 +111,7 @@ class PrivateOpening(Stage[PrivateOpeningState]):
             )
 
     def server(self, state: PrivateOpeningState, total: Arrays, answered: frozenset[int]) -> PrivateOpeningState:
-        # under noise each client says 1 for its rows
+        # Under noise, each client reports 1 as its number of rows.
         return replace(state, moments=total["moments"], clients=int(total["n"]))
 
     def status(self, state: PrivateOpeningState) -> Status | None:
@@ -137,7 +136,7 @@ class PrivateOpening(Stage[PrivateOpeningState]):
             mean = v[1 : d + 1] * R / n
         squares = v[1 + d * state.sums :] * R**2
         scale = None
-        # a variance that the noise has all but swallowed counts as large as the noise
+        # A variance below the noise counts as large as the noise.
         if model.scale is not None:
             least = deviation * R**2 / n
             scale = np.sqrt(np.maximum(squares / n - mean**2, least))
@@ -155,19 +154,19 @@ class PrivateOpening(Stage[PrivateOpeningState]):
 
 
 def _onto(public: Frame, mean: Array) -> Frame:
-    """Convert the frame of rows that were measured in a public frame into their own units."""
+    """Convert the frame of rows that were measured in a public frame to the rows' own units."""
     assert public.mean is not None
     assert public.scale is not None
     own = public.mean + public.scale * mean
     if public.fill is None:
         return replace(public, mean=own)
-    # the mean with noise, which tells no more of a row than it does
+    # The noisy mean, which reveals no more about a row than before
     return replace(public, mean=own, fill=own)
 
 
-# Stands beside squares of 0, because a bound of 0 means that the bound is unknown.
+# added to squares of 0, because a bound of 0 means that the bound is unknown
 _LEAST: Final = 1e-150
-_SLACK: Final = 1e-13  # Rounding may hide this share of the raw squares in the centered ones.
+_SLACK: Final = 1e-13  # the rounding error of centered squares, as a share of the raw squares
 
 
 @dataclass(frozen=True)
@@ -188,14 +187,16 @@ class SummedState:
 class SummedOpening(Stage[SummedState]):
     """The opening for masks: two messages, each of them a plain sum over the clients.
 
-    First n_i, the sums of the columns and of their squares. Then, about the mean r of the first
-    message, n_i again, the sums of x - r, the squared deviations, and P_i = (X_i - r)'(X_i - r) B;
-    what is left between r and the mean of those that answered is put right at the server, so that a
-    client may be missing the second time. As long as none is, nothing cancels. Where values are
-    missing, both are of those that are there, and each message counts them by column.
+    In the first message, clients send n_i and the sums of the columns and of their squares. In the
+    second message, they send n_i again, and about the mean r of the first message the sums of x - r,
+    the squared deviations, and P_i = (X_i - r)'(X_i - r) B. The server corrects for the difference
+    between r and the mean of the clients that answered, so that a client may be missing in the second
+    message. If none is missing, no digits cancel. If values are missing, all sums are over present
+    values, and each message counts them by column.
 
-    Cost: 4 n_i d p flops; p columns of d floats up, plus two wide ones and three; a seed (or the
-    block) and r down.
+    Cost: a client needs 4 n_i d p flops. It sends two columns of d floats in the first message and
+    p + 2 in the second one, and one more in each if values may be missing. The server sends r, and a
+    seed or the block.
     """
 
     name: ClassVar[str] = "summed_opening"
@@ -253,7 +254,7 @@ class SummedOpening(Stage[SummedState]):
         if state.reference is None:
             return {**counts, "sums": 0.0, "squares": 0.0}
         assert state.squares is not None
-        # Of all clients together, doubled for rounding: |sum x| <= sqrt(n s), |X_j'XB| <= sqrt(s_j)
+        # Bounds for all clients together, doubled for rounding: |sum x| <= sqrt(n s), |X_j'XB| <= sqrt(s_j)
         # ||X|| ||B||.
         s = 2.0 * (state.squares + _LEAST)
         length = float(np.linalg.norm(_block(state), axis=0).max(initial=1.0))
@@ -288,7 +289,7 @@ class SummedOpening(Stage[SummedState]):
 
 
 def opening_of(state: SummedState) -> OpeningState:
-    """Return the state of the one-message opening with the same knowledge."""
+    """Return the state of the one-message opening with the same information."""
     return OpeningState(state.seed, state.width, False, state.gaps, state.block, state.total)
 
 

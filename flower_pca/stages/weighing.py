@@ -1,7 +1,7 @@
-"""Openings in which not all clients count the same: at most up to a share, or only by medians.
+"""Openings in which clients have weights: each client counts at most a share, or only by medians.
 
-The message and the client half are those of the usual opening. The server keeps all answers, N d (p + 2)
-numbers, until every client has answered, because the weight of a client depends on all others.
+The message and the client half are those of the usual opening. The server keeps all answers, N d (p +
+2) numbers, until every client has answered, because the weight of a client depends on all others.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from flower_pca.core.stage import Arrays, Merge
 from flower_pca.rows.frame import Frame, Moments
 from flower_pca.stages.opening import Opening, OpeningState, block_of, frame_of
 
-# Lies beside the first answer's means, which say how many columns there are.
+# The key of all answers, beside the first answer's means, which show the number of columns
 _ANSWERS: Final = "answers"
 _STEPS: Final = 1000
-_STILL: Final = 1e-13  # the change of a weight at which all have settled
-_ALL: Final = 1e-9  # N times a share may be below 1 by this much.
+_STILL: Final = 1e-13  # the change of weights at which they have settled
+_ALL: Final = 1e-9  # the rounding error of N times a share
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +35,7 @@ class WeighingOpening(Opening):
     Attributes
     ----------
     share : float or None
-        The most that one client may count of all; None for no such limit.
+        The largest share that one client may count, or None for no limit.
     """
 
     share: float | None = None
@@ -50,14 +50,14 @@ class WeighingOpening(Opening):
 
     def server(self, state: OpeningState, total: dict[str, Any], answered: frozenset[int]) -> OpeningState:
         answers = {i: reply for i, reply in total[_ANSWERS].items() if i in answered}
-        # The total is not None, because the stage is over. What the answers come to depends on the model, which
-        # `finish` has.
+        # The total is not None, because the stage is over. Merging the answers needs the model, which `finish`
+        # has.
         return replace(state, said=answers, total={})
 
     def finish(self, state: OpeningState, model: Model) -> Model:
         total, counted = self._together(state, model)
         found = super().finish(replace(state, total=total), model)
-        # answers lie in `said` here for their weights, whether they are judged or not
+        # Here `said` holds all answers for their weights, even if they are not judged.
         return replace(found, counted=counted, claims=found.claims if self.judged else {})
 
     def _block(self, state: OpeningState, total: Arrays) -> Array:
@@ -74,7 +74,7 @@ class _Answers:
 
     clients: tuple[int, ...]
     n: Array
-    seen: Array  # the values that mean and m2 are of, (N, d)
+    seen: Array  # the numbers of values behind mean and m2, (N, d)
     mean: Array
     m2: Array
     replies: tuple[Arrays, ...]
@@ -90,7 +90,7 @@ class _Answers:
 
     @property
     def common(self) -> Arrays:
-        """The parts that are no sums: the total number of rows, and what holds for each client."""
+        """The parts that are not weighted: the total number of rows, and figures that hold for all clients."""
         coarsest, by_rows = (np.max([reply[name] for reply in self.replies]) for name in ("eps", "rows"))
         n = np.array(int(self.n.sum()))
         found = {"n": n, "eps": np.asarray(coarsest), "rows": np.asarray(by_rows)}
@@ -130,11 +130,11 @@ class _Answers:
 class CappedOpening(WeighingOpening):
     """An opening in which no client counts for more than a share s of all squares or rows.
 
-    Client i counts w_i times, n_i are its rows and t_i is the sum of their squares in the common
-    frame. Rows come first: w_i n_i is at most s times the sum of all such. Then w_i t_i is made at
-    most s times its sum in the same way. Mean and scale, which t_i hangs on, are those of the rows
-    counted so: the steps between the two settle after a few. Weights are then made such that the
-    rows counted are as many as there are.
+    Client i with n_i rows counts with weight w_i. t_i is the sum of squares of its rows in the common
+    frame. First, w_i n_i is limited to s times the sum of all w_j n_j. Then w_i t_i is limited in the
+    same way. t_i depends on mean and scale, which belong to the weighted rows, so these steps are
+    repeated until they settle, which takes a few repetitions. Finally, the weights are scaled so that
+    the weighted number of rows equals the number of rows.
     """
 
     share: float = 1.0
@@ -154,12 +154,12 @@ class CappedOpening(WeighingOpening):
         total["product"] = answers.product(self._block(state, total), total["mean"], weights)
         squares = weights * answers.squares(frame_of(total, model))
         rows = weights * answers.n / answers.n.sum()
-        # Without a client the others' mean is another one: its part of that is at most r / (1 - r)
-        # of its squares.
+        # Without a client the mean of the others changes. Its part of the change is at most r / (1 - r) of its
+        # squares.
         left = np.maximum(1.0 - rows, np.finfo(float).tiny)
         most = squares / squares.sum() / left
         by_client = dict(zip(answers.clients, weights.tolist(), strict=True))
-        # If all clients count alike, no answer is scaled, and the sums are those of a plain run.
+        # If all clients have the same weight, no answer is scaled, and the sums equal those of a plain run.
         less = (weights < (1.0 - _ALL) * weights.max()).any()
         return total, Weights(by_client if less else {}, float(most.max()))
 
@@ -168,7 +168,7 @@ class CappedOpening(WeighingOpening):
 class MedianOpening(WeighingOpening):
     """An opening whose frame consists of medians over clients: of means, deviations and largest values.
 
-    With a share, a client counts by its number of rows, but for at most that share of all counted rows.
+    With a share, a client counts by its number of rows, up to that share of all counted rows.
     """
 
     def _together(self, state: OpeningState, model: Model) -> tuple[Arrays, Weights]:
@@ -192,10 +192,11 @@ class MedianOpening(WeighingOpening):
 
     def finish(self, state: OpeningState, model: Model) -> Model:
         found = super().finish(state, model)
-        # Like the variances along components, the total is of medians of mean squares about the common centre.
+        # Like the variances along components, the total consists of medians of mean squares about the common
+        # center.
         answers = _Answers.of(state.said)
         squares = median(answers.columns(found.frame) / answers.n[:, None], self._there(answers))
-        # What all clients' products add up to is none of their medians.
+        # The sum of all clients' products is no median.
         return replace(found, product=None, trace=float(found.n * squares.sum()))
 
     def _weights(self, answers: _Answers) -> Array:
@@ -226,12 +227,11 @@ def cap(sizes: Array, share: float) -> Array:
             setting="max_share",
         )
     size = np.sort(sizes)[::-1]
-    # rest[m], the sum of all but the m largest
+    # rest[m] is the sum of all but the m largest.
     rest = np.append(np.cumsum(size[::-1])[::-1], 0.0)
     most = size[0]
     for m in range(count):
-        # The m largest are each a share s of m c + rest, with c what they are cut to; the next one
-        # is below that.
+        # If the m largest sizes are cut to c, each is the share s of m c + rest, and the next size is below c.
         if size[m] * (1.0 - share * m) <= share * rest[m] * (1.0 + _ALL):
             break
         others = 1.0 - share * (m + 1)

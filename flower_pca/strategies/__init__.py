@@ -1,7 +1,7 @@
 """Flower's server side: PCAStrategy, TrackingStrategy, and a Strategy for each algorithm.
 
-The strategies of the package's own algorithms stand in `named`, which is imported when one of them
-is first asked for. An algorithm that was registered elsewhere gets its Strategy then.
+The strategies of the package's own algorithms are in `named`, which is imported when one of them is
+first used. The Strategy of an algorithm that was registered elsewhere is made at that time.
 """
 
 import importlib
@@ -45,7 +45,7 @@ def _strategy(name: str, stage: str, base: type[PCAStrategy]) -> type[PCAStrateg
 
 
 def _describe(strategy: Any, stage: type[Stage[Any]]) -> None:
-    """Give a Strategy the signature and the docstring that follow from its algorithm, for `help`."""
+    """Set the signature and the docstring of a Strategy from its algorithm, for `help`."""
     base = TrackingStrategy if stage.name in registry.TRACKERS else PCAStrategy
     _, *common = inspect.signature(base).parameters.values()
     own = [

@@ -1,7 +1,6 @@
-"""What the ServerApp that `flwr run` starts does: the run that a run-config describes, from its words to its files.
+"""The ServerApp that `flwr run` starts: the run that a run-config describes, from its settings to its files.
 
-No node needs any of this, and a node's process starts anew with every message: so the app imports
-it late.
+No node needs this module, and a node's process starts with every message, so the app imports it late.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ from flower_pca.results.steps import TrackingResult
 from flower_pca.strategies.exchange import log
 from flower_pca.strategies.pca import PCAStrategy, TrackingStrategy
 
-# files of the output folder that a tracker's steps are written to
+# Settings that name files in the output folder for a tracker's steps
 _WATCHED: Final = ("events", "live")
 
 
 class _InRunConfigWords(logging.Filter):
-    """Has Flower's logger print sentences of this package in the words of a run-config.
+    """A filter that prints sentences of this package in the vocabulary of a run-config.
 
     Parameters
     ----------
@@ -49,13 +48,13 @@ class _InRunConfigWords(logging.Filter):
         self._written = run_config.advising(algorithm)
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Change the words."""
+        """Translate the settings in the arguments of a log record."""
         if isinstance(record.args, tuple):
             record.args = tuple([self._said(value) for value in record.args])
         return True
 
     def _said(self, value: object) -> object:
-        """A sentence in these words; anything else as it is."""
+        """Return a sentence with translated settings, and anything else unchanged."""
         return in_words(value, self._written) if isinstance(value, Sentence) else value
 
 
@@ -66,7 +65,7 @@ def run(grid: Grid, context: Context) -> None:
         logger.removeFilter(earlier)
     logger.addFilter(said)
     _run(grid, context)
-    logger.removeFilter(said)  # after a failed run it stays, because Flower logs the error once this function has ended
+    logger.removeFilter(said)  # after a failed run it stays, because Flower logs the error after this function
 
 
 def _run(grid: Grid, context: Context) -> None:
@@ -90,7 +89,7 @@ def _run(grid: Grid, context: Context) -> None:
                     value=config[what],
                 )
         result = PCAStrategy(**settings).fit(grid)
-    if (folder / "result.npz").exists():  # Another run has ended meanwhile.
+    if (folder / "result.npz").exists():  # another run has ended meanwhile
         folder = _free(wanted)
         folder.mkdir(parents=True, exist_ok=True)
     with saved.rescue(result):
@@ -98,10 +97,9 @@ def _run(grid: Grid, context: Context) -> None:
 
 
 def _free(wanted: Path) -> Path:
-    """The output folder: where a relative path has a result, the next name with a number.
+    """Return the output folder. If a relative path already has a result, return the next name with a number.
 
-    Whoever names an absolute path has chosen the place. A run that was interrupted has left no
-    result, so its checkpoint is found again.
+    An absolute path is used as it is. An interrupted run has left no result, so its checkpoint is found again.
     """
     if wanted.is_absolute():
         return wanted.resolve()
@@ -110,7 +108,9 @@ def _free(wanted: Path) -> Path:
 
 
 def _result_of_tracker(grid: Grid, settings: dict[str, Any], config: Mapping[str, Any], folder: Path) -> TrackingResult:
-    """The result of a tracker's run, whose steps are written into files of the output folder as the run-config says."""
+    """Return the result of a tracker's run. Its steps are written to files of the output folder, as the
+    run-config says.
+    """
     names = {what: str(config[what]) for what in _WATCHED}
     paths = {what: folder / name for what, name in names.items() if name}
     resume = bool(settings.get("checkpoint")) and Path(settings["checkpoint"]).exists()
@@ -123,7 +123,7 @@ def _result_of_tracker(grid: Grid, settings: dict[str, Any], config: Mapping[str
 def _tracking(
     settings: dict[str, Any], config: Mapping[str, Any], on_step: Callable[[StepRecord], None]
 ) -> TrackingStrategy:
-    """The strategy of a tracker, with fewer parameters than PCAStrategy, and an interval."""
+    """Return the strategy of a tracker, which has fewer parameters than PCAStrategy, and an interval."""
     names = inspect.signature(TrackingStrategy).parameters
     plain = inspect.signature(PCAStrategy).parameters
     for name, value in settings.items():
@@ -139,7 +139,7 @@ def _tracking(
 
 
 def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters of PCAStrategy in the run-config, hyphens in names and "" for None."""
+    """Return the parameters of PCAStrategy in the run-config, where names have hyphens and "" stands for None."""
     names = {name.replace("_", "-"): name for name in inspect.signature(PCAStrategy).parameters}
     given = {names[key]: value for key, value in config.items() if key in names}
     settings = {name: None if value == "" else value for name, value in given.items()}

@@ -1,4 +1,4 @@
-"""FlowerStrategy: a run as a Flower Strategy. Flower's verbs over the nodes of a grid; all mathematics is in stages.
+"""FlowerStrategy: a run as a Flower Strategy, over the nodes of a grid. All mathematics is in the stages.
 
 `fit` and `start` drive a run over `Nodes` to its end. The four hooks, `configure_train`,
 `aggregate_train`, `configure_evaluate` and `aggregate_evaluate`, take single steps of a run. Flower's
@@ -45,13 +45,13 @@ from flower_pca.results.start import Components, Start
 from flower_pca.results.steps import TrackingResult
 from flower_pca.stages.opening import SITE_DEVIATIONS, SITE_KEYS, SITE_MEANS, SITE_ROWS
 from flower_pca.strategies.exchange import log
+from flower_pca.strategies.node_settings import NodeSettings, take_fixed_parameters
 from flower_pca.strategies.nodes import Nodes, StoppedError, is_ours, kind_of
-from flower_pca.strategies.waits import Waits, take_fixed
 from flower_pca.vertical.result import ColumnsResult
 from flower_pca.wire import records
 from flower_pca.wire.records import ArrayRecord, ConfigRecord, MetricRecord
 
-# The key of a round's figures that says whether the components after it have their order.
+# The key of a round's figures that says whether the components are in their order
 IN_ORDER: Final = "in_order"
 _BUDGET: Final = "dp(epsilon=1.0, delta=1e-6, clip=10.0)"
 HOOKS: Final = ("configure_train", "aggregate_train", "configure_evaluate", "aggregate_evaluate")
@@ -64,32 +64,32 @@ T = TypeVar("T")
 
 
 class FlowerStrategy(Strategy, Generic[R]):
-    """A run as a Flower Strategy; see `PCAStrategy` and `TrackingStrategy`, which say what is run.
+    """A run as a Flower Strategy. `PCAStrategy` and `TrackingStrategy` decide what is run.
 
     Parameters
     ----------
-    waits : Waits
-        How nodes are waited for and asked.
+    node_settings : NodeSettings
+        How long to wait for nodes, and how to ask them.
     checkpoint : str or path or None
-        File to keep the state of the run in after every message.
+        The file that keeps the state of the run after every message.
     """
 
-    def __init__(self, waits: Waits, checkpoint: str | os.PathLike[str] | None) -> None:
-        self._waits = waits
+    def __init__(self, node_settings: NodeSettings, checkpoint: str | os.PathLike[str] | None) -> None:
+        self._node_settings = node_settings
         self._checkpoint: Path | None = None
         if checkpoint is not None:
             self._checkpoint = Path(checkpoint)
-        self._ready: AnyRun | None = None  # the first to be driven
-        self._nodes: Nodes | None = None  # The nodes of the steps that a caller takes by hand.
+        self._ready: AnyRun | None = None  # the run that is driven first
+        self._nodes: Nodes | None = None  # the nodes, while hooks take single steps
         self._message: Broadcast | None = None
-        self._watching: list[Watcher] = []  # The watchers of the steps that a caller takes by hand.
-        self._returned: ArrayRecord | None = None  # What the last `aggregate_train` returned.
-        self._driven = False  # whether `fit` or `start` calls the hooks, and not a loop of Flower's
-        self._trained = 0  # the round of Flower's loop that the newest message of training was in
+        self._watching: list[Watcher] = []  # the watchers, while hooks take single steps
+        self._returned: ArrayRecord | None = None  # what the last `aggregate_train` returned
+        self._driven = False  # whether `fit` or `start` calls the hooks, and not Flower's loop
+        self._trained = 0  # the round of Flower's loop with the newest message of training
 
     def _check_keywords(self, keywords: Mapping[str, object], known: Iterable[str]) -> None:
         """Refuse keywords that are neither in `known` nor parameters of the strategy's algorithm."""
-        take_fixed(keywords)
+        take_fixed_parameters(keywords)
         stage = registry.STAGES.get(getattr(self, "name", ""))
         own: list[str] = []
         if stage:
@@ -102,14 +102,16 @@ class FlowerStrategy(Strategy, Generic[R]):
 
     @abstractmethod
     def _new_run(self, *, num_rounds: int = 0, init: Start | None = None) -> AnyRun:
-        """A new run; of so many rounds of the algorithm at most, if that is not 0; from these components, if given."""
+        """Make a new run with at most this many rounds of the algorithm, if not 0, starting from these
+        components, if given.
+        """
 
     def _check_run(self) -> None:
-        """Refuse now what cannot be asked, by making the run that is driven first."""
+        """Make the first run now, so that wrong settings are refused early."""
         self._ready = self._new_run()
 
     def _begin(self, *, num_rounds: int = 0, init: Start | None = None) -> AnyRun:
-        """The run made already, if it is the one, and nobody has driven it; else a new one."""
+        """Return the run that was made already, if it suits and nobody has driven it, or else a new run."""
         ready, self._ready = self._ready, None
         if ready is None or num_rounds or init is not None:
             return self._new_run(num_rounds=num_rounds, init=init)
@@ -133,11 +135,11 @@ class FlowerStrategy(Strategy, Generic[R]):
         Raises
         ------
         NotEnoughNodes
-            If fewer than min_nodes nodes are there within node_timeout, or answer.
+            If fewer than min_nodes nodes connect within node_timeout, or answer.
         DataError
             If the rows of all nodes together cannot be used.
         """
-        return self._run(_nodes(grid, self._begin(), self._waits), OnRound(on_round), GrowingResult())
+        return self._run(_nodes(grid, self._begin(), self._node_settings), OnRound(on_round), GrowingResult())
 
     def start(
         self,
@@ -157,28 +159,28 @@ class FlowerStrategy(Strategy, Generic[R]):
         grid : Grid
             The grid.
         initial_arrays : ArrayRecord or None, default=None
-            Components to begin with, as rows, named components: what `arrays_of` makes of an earlier result, say.
-            Others are left aside, with a warning.
+            Components to begin with, as rows, under the name components, for example from `arrays_of` for an earlier
+            result. Other arrays are ignored, with a warning.
         num_rounds : int, default=0
-            The opening and at most so many rounds less one of the algorithm; 0 leaves that to the algorithm. An
-            algorithm that needs a closing message, and an evaluation, take a round more each.
+            The most rounds: the opening and num_rounds - 1 rounds of the algorithm. 0 leaves the number to the
+            algorithm. A closing message, if the algorithm needs one, and an evaluation take one more round each.
         timeout : float or None, default=None
-            Seconds to wait for the answers of a round; round_timeout if left out.
+            Seconds to wait for the answers of a round, in place of round_timeout.
         train_config : ConfigRecord or None, default=None
-            Sent to the nodes beside our own configuration.
+            Values that the nodes get in addition to the strategy's own configuration.
         evaluate_config : ConfigRecord or None, default=None
-            Likewise, with an evaluation.
+            Values that the nodes get with an evaluation.
         evaluate_fn : EvaluateFn or None, default=None
-            Called with the number of the round and the arrays after it; before the first round too, with 0, if
-            `initial_arrays` has components.
+            Called with the number of the round and the arrays after it. If `initial_arrays` has components, it is also
+            called before the first round, with 0.
         should_stop : ShouldStop or None, default=None
             Called after each round with its number and the Result so far. If it returns True, no further message is
-            sent, and the Result has the components as they are.
+            sent, and the Result has the present components.
 
         Returns
         -------
         Result
-            Flower's Result: arrays are those of `arrays_of`, metrics those of the history, by round.
+            Flower's Result, with the arrays of `arrays_of` and the metrics of the history by round.
         """
         began = time.monotonic()
         checks.integer("num_rounds", num_rounds, remedy="Use 0 to leave it to the algorithm.")
@@ -190,15 +192,15 @@ class FlowerStrategy(Strategy, Generic[R]):
                 raise ConfigError(f"{name} is {shown(given)} and no ConfigRecord of Flower. Give one, or leave it out.")
         growing = GrowingResult(evaluate_fn, should_stop)
         made = self._begin(num_rounds=num_rounds, init=init)
-        waits = self._waits
+        node_settings = self._node_settings
         if timeout is not None:
             checks.number("timeout", timeout, least=0.1, remedy="Give seconds.")
-            waits = replace(waits, round_timeout=timeout)
+            node_settings = replace(node_settings, round_timeout=timeout)
         configs: dict[str, Mapping[str, Any]] = {"train": train_config or {}, wire.EVALUATE: evaluate_config or {}}
         if init is not None and initial_arrays is not None:
             growing.arrays = initial_arrays
             growing.evaluate(0)
-        nodes = _nodes(grid, made, waits, configs)
+        nodes = _nodes(grid, made, node_settings, configs)
         nodes.num_rounds, growing.nodes = num_rounds, nodes
         try:
             arrays = arrays_of(self._run(nodes, growing, growing))
@@ -218,10 +220,10 @@ class FlowerStrategy(Strategy, Generic[R]):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """The messages of the coming round; none of an evaluation, or once the run has ended."""
+        """Return the messages of the next round, or none if it is an evaluation or the run has ended."""
         self._trained = 0
         if server_round == 1 and not self._driven and self._nodes is not None and self._nodes.run.is_finished:
-            self._nodes = None  # a loop of Flower's begins once more
+            self._nodes = None  # Flower's loop begins again
         messages = self._configure(arrays, config, grid, "train")
         if messages:
             self._trained = server_round
@@ -230,7 +232,7 @@ class FlowerStrategy(Strategy, Generic[R]):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """The messages of the closing evaluation; none before it, nor in a round in which something was trained."""
+        """Return the messages of the closing evaluation, or none before it and in rounds with training."""
         if self._trained == server_round:
             return []
         return self._configure(arrays, config, grid, wire.EVALUATE)
@@ -238,11 +240,10 @@ class FlowerStrategy(Strategy, Generic[R]):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """The components after a round, and its figures; nothing if no round was configured.
+        """Return the components after a round, and its figures, or nothing if no round was configured.
 
-        `in_order` among the figures is 1 where the components are those that the run would end
-        with, by falling variance; 0 where they span the same, but no message has yet measured which
-        of them is the first.
+        The figure `in_order` is 1 if the components are those with which the run would end, by falling
+        variance. It is 0 if they span the same space, but no message has measured their order yet.
         """
         done = self._aggregate(replies, "train")
         if done is None:
@@ -252,24 +253,29 @@ class FlowerStrategy(Strategy, Generic[R]):
         return self._returned, _figures_of(run, record)
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """The figures of the closing evaluation; nothing before it."""
+        """Return the figures of the closing evaluation, or None before it."""
         done = self._aggregate(replies, wire.EVALUATE)
         if done is None:
             return None
         return records.figures(done[1].metrics) if done[1].metrics else None
 
     def summary(self) -> None:
-        """Log what the run is about to do."""
+        """Log the settings of the run."""
         log(INFO, "\t├── Algorithm: %s", self.algorithm.spec)
-        log(INFO, "\t├── Nodes: at least %d, waited for %g s", self._waits.min_nodes, self._waits.node_timeout)
-        log(INFO, "\t└── Answers: waited for %g s a round", self._waits.round_timeout)
+        log(
+            INFO,
+            "\t├── Nodes: at least %d, waited for %g s",
+            self._node_settings.min_nodes,
+            self._node_settings.node_timeout,
+        )
+        log(INFO, "\t└── Answers: waited for %g s a round", self._node_settings.round_timeout)
 
     def _watchers(self, nodes: Nodes) -> list[Watcher]:
-        """Who watches the run of these nodes, whoever drives it."""
+        """Return the watchers of the run over these nodes."""
         return []
 
     def _run(self, nodes: Nodes, watcher: Watcher, growing: GrowingResult) -> R:
-        if self._driven:  # what its hooks work on is kept in the strategy
+        if self._driven:  # the strategy holds the state of its hooks
             raise ConfigError(
                 f"{type(self).__name__} is in the middle of another run, and its hooks can work on one at a time only. "
                 "Make one for each run."
@@ -292,7 +298,7 @@ class FlowerStrategy(Strategy, Generic[R]):
             self._nodes, self._message, self._driven = None, None, False
         result = replace(result, **nodes.of_sites())
         if isinstance(result, PCAResult):
-            units: list[str] = _other_units(nodes.run.standing.model, nodes.site_names)
+            units: list[str] = _other_units(nodes.run.position.model, nodes.site_names)
             result = replace(result, hints=(*result.hints, *units, *nodes.hints, *nodes.remarks))
             result = result.with_keys(nodes.lasting_keys).with_names(nodes.lasting_keys)
             result = replace(result, hints=without_repeats(result.hints))
@@ -310,7 +316,7 @@ class FlowerStrategy(Strategy, Generic[R]):
     def _step(
         self, nodes: Nodes, growing: GrowingResult, train: ConfigRecord, evaluate: ConfigRecord, message: Broadcast
     ) -> bool:
-        """One round of the run, through the hooks as Flower's own loop calls them; whether the run has advanced."""
+        """Take one round through the hooks, as Flower's own loop calls them. Return whether the run has advanced."""
         nodes.begin(message)
         self._nodes, self._message = nodes, message
         number, grid = message.number + 1, nodes.grid
@@ -328,7 +334,7 @@ class FlowerStrategy(Strategy, Generic[R]):
             "configure_evaluate", self.configure_evaluate(number, growing.arrays, evaluate, grid)
         )
         replies, why = nodes.deliver(asked), ""
-        # Some nodes may have answered already, and the hook does not ask the others.
+        # Some nodes may have answered already, and the hook may leave out the others.
         if evaluates and not any(map(is_ours, asked)) and not nodes.run.roll.awaited:
             self._message, why = None, "configure_evaluate has not asked for it"
         growing.told = figures, self.aggregate_evaluate(number, replies)
@@ -340,7 +346,7 @@ class FlowerStrategy(Strategy, Generic[R]):
         return not why
 
     def _require_returned(self, hook: str, returned: T | None) -> T:
-        """Require of a hook that it returns something: a forgotten `return` is the commonest fault of one."""
+        """Require that a hook returns something. A missing `return` is the most frequent mistake in hooks."""
         if returned is None:
             name = type(self).__name__
             raise ConfigError(
@@ -349,7 +355,7 @@ class FlowerStrategy(Strategy, Generic[R]):
         return returned
 
     def _require_messages(self, hook: str, returned: Iterable[Message] | None) -> list[Message]:
-        """Require of a hook that what it returns are messages."""
+        """Require that a hook returns messages."""
         messages = self._require_returned(hook, returned)
         asked: list[Any] = list(messages) if isinstance(messages, Iterable) else [messages]
         for message in asked:
@@ -361,7 +367,7 @@ class FlowerStrategy(Strategy, Generic[R]):
         return asked
 
     def _require_two(self, returned: Any) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Require of `aggregate_train` that it returns arrays and figures: one record could be taken apart too."""
+        """Require that `aggregate_train` returns arrays and figures. A single record could be unpacked by mistake."""
         if isinstance(returned, tuple | list) and len(returned) == 2:
             arrays, figures = returned
             if isinstance(arrays, ArrayRecord | None) and isinstance(figures, Mapping | None):
@@ -377,7 +383,7 @@ class FlowerStrategy(Strategy, Generic[R]):
         )
 
     def _require_ours(self, asked: Sequence[Message]) -> None:
-        """Require of `configure_train` that it hands on messages of the run, beside which it may send its own."""
+        """Require that `configure_train` returns messages of the run. It may add its own messages."""
         if asked and not any(map(is_ours, asked)):
             name = type(self).__name__
             raise ConfigError(
@@ -386,7 +392,7 @@ class FlowerStrategy(Strategy, Generic[R]):
             )
 
     def _require_taken(self, *, due: bool) -> None:
-        """Require that the answers to a message of training have reached the run: else it would ask for ever."""
+        """Require that the answers to a message of training have reached the run. Otherwise it would ask for ever."""
         if due and self._message is not None:
             raise ConfigError(
                 f"{type(self).__name__}.aggregate_train has not handed the replies on, so the run cannot go on. Call "
@@ -396,7 +402,7 @@ class FlowerStrategy(Strategy, Generic[R]):
     def _configure(self, arrays: ArrayRecord, config: ConfigRecord, grid: Grid, kind: str) -> list[Message]:
         if self._nodes is None:
             _require_unwrapped()
-            self._nodes = _nodes(grid, self._begin(init=_start_of(arrays)), self._waits)
+            self._nodes = _nodes(grid, self._begin(init=_start_of(arrays)), self._node_settings)
             self._watching = self._watchers(self._nodes)
         nodes = self._nodes
         nodes.grid = grid
@@ -416,7 +422,7 @@ class FlowerStrategy(Strategy, Generic[R]):
         came = dict[int, Message]()
         for reply in replies:
             node = reply.metadata.src_node_id
-            # A hook may have asked the node for something of its own beside.
+            # A hook may have sent the node another message of its own.
             if node not in came or (reply.has_content() and wire.is_reply(reply.content, kind_of(reply))):
                 came[node] = reply
         answers = list[Reply | Sum | Failure]()
@@ -443,9 +449,9 @@ class GrowingResult(Watcher):
     Parameters
     ----------
     evaluate_fn : EvaluateFn or None, default=None
-        The caller's, called with the arrays after every message.
+        The caller's function, called with the arrays after every message.
     should_stop : ShouldStop or None, default=None
-        The caller's, called with the Result after every message.
+        The caller's function, called with the Result after every message.
 
     Attributes
     ----------
@@ -454,11 +460,11 @@ class GrowingResult(Watcher):
     nodes : Nodes or None
         The nodes of the run.
     arrays : ArrayRecord
-        The newest arrays: as the run has them, or as a subclass's hook has returned them.
+        The newest arrays, of the run or of a subclass's hook.
     told : tuple or None
-        The figures that a subclass's hooks have returned for the newest message; None if no hook is called.
+        The figures that a subclass's hooks have returned for the newest message, or None if no hook is called.
     changed : bool
-        Whether a subclass's hook has returned other arrays than the run has.
+        Whether a subclass's hook has returned other arrays than the run.
     """
 
     evaluate_fn: EvaluateFn | None = None
@@ -470,7 +476,7 @@ class GrowingResult(Watcher):
     changed: bool = False
 
     def after_message(self, run: Driven) -> None:
-        """Take the figures and arrays of the message in, and ask the caller's functions about them."""
+        """Add the figures and arrays of the message, and call the caller's functions with them."""
         record = run.history[-1]
         number = record.number + 1
         metrics, trained = self.result.evaluate_metrics_clientapp, self.result.train_metrics_clientapp
@@ -481,7 +487,7 @@ class GrowingResult(Watcher):
             if errors is not None:
                 metrics[number] = errors
         elif self.nodes is not None and self.nodes.purpose == wire.EVALUATE:
-            if record.metrics:  # If masks make several messages of one, only the last has metrics.
+            if record.metrics:  # if masks split a message into several, only the last has metrics
                 metrics[number] = records.figures(record.metrics)
         else:
             trained[number] = _figures_of(run, record)
@@ -495,7 +501,7 @@ class GrowingResult(Watcher):
             self.nodes.stopped = True
 
     def evaluate(self, number: int) -> None:
-        """Have the caller evaluate the arrays, if there are some, after the round of this number."""
+        """Call the caller's evaluation with the arrays, if there are any, after the round with this number."""
         if self.evaluate_fn is None or not self.arrays:
             return
         figures = self.evaluate_fn(number, self.arrays)
@@ -508,24 +514,26 @@ class GrowingResult(Watcher):
             self.result.evaluate_metrics_serverapp[number] = figures
 
 
-def _nodes(grid: Grid, run: AnyRun, waits: Waits, configs: Mapping[str, Mapping[str, Any]] | None = None) -> Nodes:
-    """The nodes of a grid, each of them a client, or a host of many."""
-    if waits.hosted is None:
-        return Nodes(grid, run, waits, dict(configs or {}))
-    from flower_pca.strategies.hosting import Hosts
+def _nodes(
+    grid: Grid, run: AnyRun, node_settings: NodeSettings, configs: Mapping[str, Mapping[str, Any]] | None = None
+) -> Nodes:
+    """Return the nodes of a grid, each of which is a client or hosts many clients."""
+    if node_settings.hosted is None:
+        return Nodes(grid, run, node_settings, dict(configs or {}))
+    from flower_pca.strategies.hosting import HostingNodes
 
-    return Hosts(grid, run, waits, dict(configs or {}))
+    return HostingNodes(grid, run, node_settings, dict(configs or {}))
 
 
 def _require_callable(name: str, function: Any, parameters: str) -> None:
-    """Require of what a caller gives as a function that it can be called as Flower does, before the first message."""
+    """Require that a caller's function can be called as Flower does, before the first message."""
     if function is None:
         return
     if not callable(function):
         raise ConfigError(f"{name} is {shown(function)} and no function. Give a function, or leave it out.")
     try:
         inspect.signature(function).bind(*parameters.split(", "))
-    except ValueError:  # some functions in C do not tell what they take
+    except ValueError:  # some functions in C have no signature
         return
     except TypeError as error:
         raise ConfigError(
@@ -534,9 +542,9 @@ def _require_callable(name: str, function: Any, parameters: str) -> None:
 
 
 def _require_unwrapped() -> None:
-    """Refuse a loop of Flower's that drives the strategy through a wrapper which clips answers and adds noise.
+    """Refuse to run within a wrapper of Flower that clips answers and adds noise.
 
-    A wrapper does not tell the strategy within of itself, so it is looked for among the callers.
+    A wrapper does not tell the inner strategy about itself, so this looks for it among the callers.
     """
     frame = inspect.currentframe()
     while frame is not None:
@@ -550,7 +558,7 @@ def _require_unwrapped() -> None:
 
 
 def _start_of(arrays: ArrayRecord | None) -> Components | None:
-    """The components among the arrays that a caller begins with; None where there are none, as in a model's weights."""
+    """Return the components among a caller's initial arrays, or None if there are none, as in a model's weights."""
     if arrays is not None and not isinstance(arrays, ArrayRecord):
         raise ConfigError(
             f"initial_arrays is not an ArrayRecord of Flower but of the type {type(arrays).__name__}. Give "
@@ -566,27 +574,27 @@ def _start_of(arrays: ArrayRecord | None) -> Components | None:
 
 
 def _arrays_so_far(run: Driven) -> ArrayRecord | None:
-    """The components as they are, as rows, with mean and scale: what `arrays_of` gives of a result, as far as known.
+    """Return the present components as rows, with mean and scale, as far as they are known, in the form of `arrays_of`.
 
     There are as many components as are wanted, which may not be the best of their span yet.
     """
     Z = run.estimate()
     if Z is None:
         return None
-    arrays = {"components": np.ascontiguousarray(fix_signs(Z[:, : run.standing.model.k]).T)}
-    model = run.standing.model_now(whole=run.roll.whole)
-    if run.standing.opens and model.split is None:
+    arrays = {"components": np.ascontiguousarray(fix_signs(Z[:, : run.position.model.k]).T)}
+    model = run.position.model_now(whole=run.roll.whole)
+    if run.position.opens and model.split is None:
         arrays["mean"] = np.zeros(model.d) if model.frame.mean is None else model.frame.mean
         if model.frame.scale is not None:
             arrays["scale"] = model.frame.scale
     return records.with_names(arrays)
 
 
-_FEWEST_ROWS: Final = 20  # The fewest rows of a site whose mean is compared.
+_FEWEST_ROWS: Final = 20  # the fewest rows of a site whose mean is compared
 
 
 def _other_units(model: Model, names: Mapping[int, str]) -> list[str]:
-    """Sites with columns as if in other units, where means and deviations are seen."""
+    """Describe sites whose columns seem to be in other units, if the server sees means and deviations."""
     if SITE_MEANS not in model.sites:
         return []
     enough = model.sites[SITE_ROWS] >= _FEWEST_ROWS
@@ -597,13 +605,13 @@ def _other_units(model: Model, names: Mapping[int, str]) -> list[str]:
 
 
 def _figures_of(run: Driven, record: Round) -> MetricRecord:
-    """The figures of a round of training: the same whether a hook returns them, or `start` alone takes them."""
+    """Return the figures of a round of training, in the same form for hooks and for `start`."""
     return records.figures({**record.metrics, IN_ORDER: int(_in_order(run))})
 
 
 def _in_order(run: Driven) -> bool:
-    """Whether these have an order: it takes the product C Z with them, or a run that has ended."""
-    known = run.standing.model_now(whole=run.roll.whole)
+    """Return whether the components are in their order, which needs the product C Z, or a run that has ended."""
+    known = run.position.model_now(whole=run.roll.whole)
     return run.is_finished or known.product is not None or known.values is not None
 
 

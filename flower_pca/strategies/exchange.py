@@ -1,11 +1,11 @@
-"""Messages out, replies in: few in flight, polled often, never waiting for ever.
+"""Send messages and receive replies over a grid, with few messages in flight, frequent polls and time limits.
 
-Flower's own send_and_receive polls every three seconds over real transport and, in simulation,
-slows down with the square of the messages in flight; this loop keeps at most a window of them.
-Flower's calls over a network try again and again for minutes. So they are made in a thread of their
-own, and waited for as long as a message has time left.
+Flower's own send_and_receive polls every three seconds over a real transport, and in simulation slows
+down with the square of the number of messages in flight. This loop keeps at most a window of them in
+flight. Over a network, Flower's calls retry for minutes. So they are made in a thread of their own, and
+awaited only as long as a message has time left.
 
-Flower's own logger, so that a run reads as Flower's users know it.
+The log is Flower's own logger, so that a run reads as Flower's users know it.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ log: Final = _logger.log
 
 
 class _SentenceAlone(logging.Filter):
-    """Has Flower's logger print an error of this package as its sentence alone.
+    """A filter that prints an error of this package as its sentence alone.
 
-    Flower logs the error that ends a ServerApp with a traceback of some 40 lines, its own for the most part.
+    Flower logs the error that ends a ServerApp with a traceback of about 40 lines, most of which are Flower's own.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Take the traceback of such an error away."""
+        """Remove the traceback of an error of this package."""
         error = record.exc_info[1] if record.exc_info else None
         if isinstance(error, FlowerPCAError):
             record.msg, record.args, record.exc_info, record.exc_text = "%s", (error.words,), None, None
@@ -45,24 +45,24 @@ class _SentenceAlone(logging.Filter):
 _logger.addFilter(_SentenceAlone())
 
 
-# seconds between two looks, growing while nothing arrives
+# Seconds between two polls, which grow while nothing arrives
 _SHORTEST, _LONGEST, _GROWTH = 0.01, 0.3, 1.2
-# Flower's engine looks through all pending messages for every node: with more it is slower.
+# Flower's engine searches all pending messages for every node, so more messages make it slower.
 WINDOW: Final = 32
-# seconds that a look may take, however late it is: a server that is slow itself takes one too
+# Every poll may take at least this many seconds, because the server may be slow itself.
 _LEAST: Final = 1.0
 
 
 def exchange(
     grid: Grid, nodes: Sequence[int], compose: Callable[[int], Message], *, timeout: float, window: int = WINDOW
 ) -> Iterator[tuple[int, Message | str]]:
-    """Ask every node, and yield (node, reply) in the order of `nodes`, or why there is none.
+    """Ask every node, and yield (node, reply) in the order of `nodes`, or the reason why there is no reply.
 
-    At most `window` messages are in flight or waiting for their turn, so that no more replies are
-    ever held. Each node has `timeout` seconds from when it is asked: one that is silent delays the
-    others, but takes nothing from them. It is given up by a look that begins after them and brings
-    nothing: as long as replies come, its own may be among the next. A SuperLink that has not
-    answered for so long ends the exchange, for those too that are not asked yet.
+    At most `window` messages are in flight or waiting for their turn, so no more replies are in memory.
+    Each node has `timeout` seconds from when it is asked. A silent node delays the others, but takes
+    nothing from their time. It is given up by a poll that begins after its time and brings nothing,
+    because as long as replies arrive, its own may be among the next ones. If the SuperLink does not
+    answer for this long, the exchange ends, also for the nodes that are not asked yet.
     """
     under_way = _Exchange(grid, timeout)
     waiting = deque(nodes)
@@ -70,7 +70,7 @@ def exchange(
         for node in nodes:
             pause = _SHORTEST
             while node not in under_way.arrived:
-                # While a call hangs no message would leave, and its node's time would run already.
+                # While a call hangs, no message would leave, although the node's time would run.
                 while waiting and under_way.load < window and not under_way.thread.busy:
                     to = waiting.popleft()
                     under_way.send(to, compose(to))
@@ -85,12 +85,12 @@ def exchange(
                     time.sleep(pause)
             yield node, under_way.arrived.pop(node)
     finally:
-        # Also where the caller reads on no more, or a call has raised: else the thread would stay.
+        # This also runs if the caller stops reading or a call raises an error. Otherwise the thread would stay.
         under_way.thread.close()
 
 
 def reach(grid: Grid, *, within: float) -> list[Any] | None:
-    """The nodes that the SuperLink lists; None where it has not answered within so many seconds."""
+    """Return the nodes that the SuperLink lists, or None if it has not answered within this many seconds."""
     thread, listed = _CallThread(), list[Any]()
     try:
         answered = thread.have_done(grid.get_nodes, listed.extend, within=max(within, _LEAST))
@@ -109,7 +109,7 @@ class _Exchange:
     grid : Grid
         The grid.
     timeout : float
-        Seconds that a node has.
+        The seconds that each node has.
     """
 
     def __init__(self, grid: Grid, timeout: float) -> None:
@@ -117,7 +117,7 @@ class _Exchange:
         self.arrived: dict[int, Message | str] = {}
         self._grid, self._timeout = grid, timeout
         self._sent: dict[str, int] = {}
-        self._due: dict[int, float] = {}  # Until when each node may answer.
+        self._due: dict[int, float] = {}  # until when each node may answer
 
     @property
     def cut_off(self) -> bool:
@@ -126,7 +126,7 @@ class _Exchange:
 
     @property
     def load(self) -> int:
-        """Messages in flight, and replies that wait."""
+        """The number of messages in flight and of replies that wait."""
         return len(self._due) + len(self.arrived)
 
     def send(self, node: int, message: Message) -> None:
@@ -135,17 +135,20 @@ class _Exchange:
         self._call(partial(self._grid.push_messages, [message]), partial(self._note, node))
 
     def look(self) -> bool:
-        """Take the replies that have come; if none has, give up the nodes whose time was over. Whether any came."""
+        """Take the replies that have arrived. If there are none, give up the nodes whose time is over.
+        Return whether any came.
+        """
         before, began = len(self._due), time.monotonic()
         answered = self._call(partial(self._grid.pull_messages, list(self._sent)), self._take)
         if answered and len(self._due) < before:
             return True
-        # By when the look began: what came while it went on is there for the next one only.
+        # The time is that of the poll's beginning, because replies that arrive during the poll come with the
+        # next one.
         self.give_up([node for node, due in self._due.items() if due <= began])
         return False
 
     def give_up(self, nodes: Iterable[int]) -> None:
-        """Wait for these nodes no longer."""
+        """Stop waiting for these nodes."""
         why = f"no answer within {self._timeout:g} s"
         if self.thread.busy:
             why += ", nor one of the SuperLink"
@@ -154,7 +157,7 @@ class _Exchange:
             self.arrived[node] = why
 
     def _call(self, work: Callable[[], Iterable[Any]], then: Callable[[Iterable[Any]], None]) -> bool:
-        """Make a call, and wait for it until the node's time is over; whether it has returned."""
+        """Make a call, and wait for it until the first node's time is over. Return whether it has returned."""
         until = min(self._due.values(), default=self.thread.heard + self._timeout)
         return self.thread.have_done(work, then, within=max(until - time.monotonic(), _LEAST))
 
@@ -168,21 +171,21 @@ class _Exchange:
     def _take(self, replies: Iterable[Message]) -> None:
         for reply in replies:
             node = self._sent.pop(reply.metadata.reply_to_message_id, None)
-            # Otherwise the node was given up before.
+            # otherwise, the node was given up before
             if node is not None and self._due.pop(node, None) is not None:
                 self.arrived[node] = reply
 
 
 class _CallThread:
-    """A thread that calls the grid, one call at a time, so that nobody waits for a call for longer than is said."""
+    """A thread that calls the grid, one call at a time, so that the caller waits only for a limited time."""
 
     def __init__(self) -> None:
         self._calls: SimpleQueue[Callable[[], Iterable[Any]] | None] = SimpleQueue()
         self._returned: SimpleQueue[list[Any] | BaseException] = SimpleQueue()
-        # What follows the call that is under way.
+        # The function that takes the result of the present call
         self._then: Callable[[Iterable[Any]], None] | None = None
-        self.heard = time.monotonic()  # when a call has last returned
-        # A call may hang for minutes, and the end of the process shall not wait for it.
+        self.heard = time.monotonic()  # when the last call returned
+        # A call may hang for minutes, and must not delay the end of the process.
         threading.Thread(target=self._serve, daemon=True).start()
 
     @property
@@ -193,30 +196,30 @@ class _CallThread:
     def have_done(
         self, call: Callable[[], Iterable[Any]], then: Callable[[Iterable[Any]], None], *, within: float
     ) -> bool:
-        """Make a call, and hand over what it returns; False if it, or the one before, has not returned by then."""
+        """Make a call, and pass its result on. Return False if it, or the call before, has not returned in time."""
         if self._then is not None:
             began = time.monotonic()
             if not self._finish(within):
                 return False
-            # The call before has taken some of the time: both together may take no more.
+            # The call before has used some of the time, which limits both together.
             within = max(within - (time.monotonic() - began), 0.0)
         self._then = then
         self._calls.put(call)
         return self._finish(within)
 
     def close(self) -> None:
-        """Let the thread end, once its call has returned."""
+        """End the thread after its call has returned."""
         self._calls.put(None)
 
     def _finish(self, within: float) -> bool:
-        """Hand over what the call under way returns, if there is one; whether none is left."""
+        """Pass on the result of the present call, if there is one. Return whether no call is left."""
         if self._then is None:
             return True
         try:
             returned = self._returned.get(timeout=within)
         except Empty:
             return False
-        # What a late call brings counts too: it goes to whoever has asked for that call.
+        # The result of a late call also goes to the function that waits for it.
         then, self._then = self._then, None
         self.heard = time.monotonic()
         if isinstance(returned, BaseException):
@@ -228,5 +231,5 @@ class _CallThread:
         while (call := self._calls.get()) is not None:
             try:
                 self._returned.put(list(call()))
-            except BaseException as error:  # The error goes to whoever has asked for the call.
+            except BaseException as error:  # the error goes to the caller
                 self._returned.put(error)

@@ -1,8 +1,9 @@
-"""Hosts: virtual nodes that host many clients each, as a transport. One message goes to a node, for all its clients.
+"""HostingNodes: virtual nodes that host many clients each, as a transport. One message to a node serves
+all its clients.
 
-Before the first message every node is asked once which clients it hosts. These are the clients of
-the run, by their own numbers; all that is said of a node, that it is silent, say, is said of each
-of them.
+Before the first message, every node is asked once which clients it hosts. These are the clients of the
+run, with their own numbers. What happens to a node, for example that it is silent, applies to each of
+its clients.
 """
 
 from __future__ import annotations
@@ -24,21 +25,21 @@ from flower_pca.wire.records import Content
 
 
 @dataclass
-class Hosts(Nodes):
-    """The virtual nodes of a grid, for one run; see `Nodes`. Clients are called by their numbers, nodes by Flower's."""
+class HostingNodes(Nodes):
+    """The virtual nodes of a grid, for one run: see `Nodes`. Clients have their own numbers, nodes those of Flower."""
 
     noun: ClassVar[str] = "client"
 
-    # the clients of each node
+    # The clients of each node
     _hosts: dict[int, tuple[int, ...]] = field(default_factory=dict)
     _homes: dict[int, int] = field(default_factory=dict)  # the node of each client
-    # nodes that have not said which clients they host, and why
+    # Nodes that have not listed their clients, and why
     _unknown: dict[int, str] = field(default_factory=dict)
-    _silent: set[int] = field(default_factory=set)  # Clients that are not asked again.
+    _silent: set[int] = field(default_factory=set)  # nodes that are not asked again
     _meetings: Patience = field(default_factory=Patience)
 
     def reachable(self, *, within: float) -> dict[int, str]:
-        """The clients that can be reached, and when their nodes were started."""
+        """Return the clients that can be reached, and when their nodes were started."""
         nodes = super().reachable(within=within)
         self._silent -= self._meetings.back(nodes)
         self._meet([node for node in nodes if node not in self._hosts and node not in self._silent], nodes)
@@ -47,23 +48,23 @@ class Hosts(Nodes):
 
     @property
     def hints(self) -> tuple[str, ...]:
-        """What readers of the result should know of nodes that are in no message of it."""
+        """Hints about nodes that are in no message of the run."""
         return tuple(
             f"Node {node}, whose clients nobody knows, was left out: {why}" for node, why in self._unknown.items()
         )
 
     def carriers(self, message: Broadcast) -> list[int]:
-        """The nodes of the clients that a message is for, in the order of these."""
+        """Return the nodes of the clients that a message is for, in order."""
         return list(dict.fromkeys(self._homes[client] for client in message.to))
 
     def answers(self, node: int, reply: Message | str, message: Broadcast) -> Iterable[Reply | Failure]:
-        """What a node says for those of its clients that the message is for."""
+        """Return a node's answers for those of its clients that the message is for."""
         clients = self._clients(node, message)
         if isinstance(reply, str) or reply.has_error():
             yield from (self.no_answer(client, reply) for client in clients)
             return
         try:
-            # all of it first: of a reply that turns out wrong in its midst no answer is to count
+            # The whole reply is read first, so that no answer of a reply counts if one of them is wrong.
             read = hosted.read_reply(reply.content, kind_of(reply), clients)
             answers = [self.take(client, answer, message) for client, answer in read.items()]
         except ProtocolError as error:
@@ -71,11 +72,11 @@ class Hosts(Nodes):
         yield from answers
 
     def counted(self, node: int, reply: Message | str, message: Broadcast) -> Iterator[Reply | Failure]:
-        """The answers of a node's clients. The bytes that count are those that the clients themselves would send."""
+        """Return the answers of a node's clients. The bytes are those that the clients themselves would send."""
         yield from self.answers(node, reply, message)
 
     def writer(self, message: Broadcast) -> Callable[[int], Content]:
-        """From a node to the records of its message."""
+        """Return a function from a node to the records of its message."""
         write = hosted.Writer(message, **self.terms(message))
         return lambda node: write.request(self._clients(node, message))
 
@@ -86,8 +87,8 @@ class Hosts(Nodes):
         return [client for client in self._hosts[node] if client in message.addressees]
 
     def _meet(self, nodes: list[int], connected: Mapping[int, str]) -> None:
-        """Ask nodes which clients they host: each is hosted by one of those that are connected."""
-        kind, ttl = self.waits.message_type("query"), self.waits.round_timeout
+        """Ask nodes which clients they host. Each client must be hosted by one connected node."""
+        kind, ttl = self.node_settings.message_type("query"), self.node_settings.round_timeout
 
         def query(node: int) -> Message:
             return Message(wire.write_query(), node, kind, ttl=ttl)
@@ -100,14 +101,14 @@ class Hosts(Nodes):
                 clients = hosted.read_properties(reply.content)
             except ProtocolError as error:
                 log(WARNING, "\tnode %s was left out: %s", node, error)
-                # known to host nobody, it is not asked again
+                # a node that is known to host nobody is not asked again
                 self._hosts[node], self._unknown[node] = (), str(error)
                 continue
             self._unknown.pop(node, None)
             if not clients:
                 raise ConfigError(
-                    f"Node {node} is a single client, but hosted={self.waits.hosted!r} needs nodes that host several "
-                    "clients. Leave hosted, or clients-per-node, out."
+                    f"Node {node} is a single client, but hosted={self.node_settings.hosted!r} needs nodes that host "
+                    "several clients. Leave hosted, or clients-per-node, out."
                 )
             for client in clients:
                 self._claim(client, node, connected)
@@ -116,7 +117,7 @@ class Hosts(Nodes):
             raise self._unserved(len(connected))
 
     def _miss(self, node: int, reply: Message | str) -> None:
-        """A node has not said which clients it hosts: asked again, but not after two silences."""
+        """Record that a node has not listed its clients. It is asked again, but not after two silences."""
         why, waited = str(reply), True
         if not isinstance(reply, str):
             why, waited = f"error {reply.error.code}", reply.error.code in EXPIRED
@@ -128,9 +129,9 @@ class Hosts(Nodes):
             log(WARNING, "\tnode %s was left out: %s", node, why)
 
     def _claim(self, client: int, node: int, connected: Mapping[int, str]) -> None:
-        """Take a client for one of this node's. Of two that claim it nobody knows who is right."""
+        """Assign a client to this node. If two nodes claim it, nobody knows which is right."""
         home = self._homes.get(client)
-        # a client of a node that is gone may have come up at another one
+        # The client of a node that is gone may have started at another node.
         if home in connected and home != node:
             raise ConfigError(
                 f"Client {client} is hosted by two nodes, {home} and {node}, and every client must have one node. "

@@ -11,20 +11,23 @@ from typing import Final
 from flower_pca.base.labels import count
 from flower_pca.strategies.exchange import WINDOW
 
-# bytes of a message or a reply, from which on its memory is worth a word, and is taken back at once
+# From this size on (in bytes), the memory of a message is logged, and released at once.
 LARGE: Final = 2**24
-# What each process takes, in messages of 100 MB to two sites and replies of this size: docs/deployment.md.
+# The memory of each process in multiples of a message, measured with messages of 100 MB to two sites and
+# replies of this size: docs/deployment.md
 _OF_CLIENT, _OF_NODE, _OF_LINK = 4, 4, 3
 _MEMORY: Final = Path("/proc/meminfo")
 
 
 def needed(size: int, sites: int) -> int:
-    """Bytes that the ServerApp takes for messages of this size to so many sites, beside what the algorithm keeps."""
+    """Return the bytes that the ServerApp needs for messages of this size to this many sites, without the
+    algorithm's own.
+    """
     return size * (2 + min(sites, WINDOW))
 
 
 def words_of(size: int, sites: int) -> str:
-    """What messages of this size to so many sites take in each process."""
+    """Describe the memory that messages of this size to this many sites take in each process."""
     megabytes = [f"{bytes_of / 1e6:,.0f} MB" for bytes_of in (size, needed(size, sites))]
     others = [f"{times * size / 1e6:,.0f} MB" for times in (_OF_CLIENT, _OF_NODE, _OF_LINK * sites)]
     return (
@@ -35,7 +38,9 @@ def words_of(size: int, sites: int) -> str:
 
 
 def free() -> int | None:
-    """Bytes of memory that this machine can still give to processes; None if the system does not say."""
+    """Return the bytes of memory that this machine can still give to processes, or None if the system does
+    not report it.
+    """
     with suppress(OSError):
         found = re.search(r"MemAvailable: +(\d+) kB", _MEMORY.read_text())
         if found:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class AlgorithmStrategy(PCAStrategy):
-    """A `PCAStrategy` of one algorithm: the keywords that are the algorithm's parameters go to the algorithm."""
+    """A `PCAStrategy` for one algorithm. Keywords that are parameters of the algorithm go to the algorithm."""
 
     name: ClassVar[str]
 
@@ -28,7 +28,7 @@ class AlgorithmStrategy(PCAStrategy):
 
 
 class TrackerStrategy(TrackingStrategy):
-    """A `TrackingStrategy` of one tracker: the keywords that are the tracker's parameters go to the tracker."""
+    """A `TrackingStrategy` for one tracker. Keywords that are parameters of the tracker go to the tracker."""
 
     name: ClassVar[str]
 

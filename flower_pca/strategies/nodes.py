@@ -1,18 +1,15 @@
-"""Nodes: those of a Flower grid as a transport, where messages are composed, sent and read.
+"""Nodes: the nodes of a Flower grid as a transport, which composes, sends and reads messages.
 
-Patience: which nodes that fail are asked again, and which are left out until they are back.
+`Patience` decides which nodes are asked again after a failure, and which are left out until they are
+back. A node is left out after two silences in a row, because each costs the timeout of a round. It is
+also left out after two failures of any kind in a row during the work of a run, because each of them may
+send all nodes back to the opening. An answer to an opening, or to the set-up of masks, does not show
+that a node can do this work, because these need less memory. In a run without an opening, such as that
+of a tracker, a failure that comes at once costs nothing, and does not count.
 
-Two things in a row leave a node out: two silences, every one of which costs the timeout of a round;
-and two failures of whatever kind at the work of a run, as each of them may send all others back to
-the opening. To answer an opening, or the set-up of masks, is no sign that a node can do that work:
-less memory is needed there. In a run without an opening, as of a tracker, a failure that comes at
-once costs nobody anything, and does not count.
-
-Whoever has said nothing at all in a run is known too: a node that has fallen silent is another
-matter than one whose processes never begin.
-
-A node that is left out so is asked again once it has been away, or has been started anew: Flower
-says since when.
+`Patience` also remembers which nodes have never said anything in a run, because a node that has fallen
+silent differs from one whose processes never begin. A node that was left out is asked again after it
+was away, or has been restarted, which Flower reports.
 """
 
 from __future__ import annotations
@@ -43,7 +40,7 @@ from flower_pca.results.left_out import parted
 from flower_pca.stages.opening import blames_start
 from flower_pca.strategies import memory
 from flower_pca.strategies.exchange import exchange, log, reach
-from flower_pca.strategies.waits import Waits
+from flower_pca.strategies.node_settings import NodeSettings
 from flower_pca.wire import records
 from flower_pca.wire.records import Content
 
@@ -52,21 +49,23 @@ _IN_A_ROW: Final = 2
 
 @dataclass
 class Patience:
-    """How often nodes have failed in a row, and who is left out for it."""
+    """The failures of nodes in a row, and the nodes that are left out because of them."""
 
-    # nodes that have said anything: an answer, a refusal, an error
+    # Nodes that have sent anything: an answer, a refusal, or an error
     speakers: set[int] = field(default_factory=set)
     _silences: dict[int, int] = field(default_factory=dict)
-    _failures: dict[int, int] = field(default_factory=dict)  # Nodes at the work of a run.
-    # when those that are connected were started
+    _failures: dict[int, int] = field(default_factory=dict)  # failures during the work of a run
+    # When the connected nodes were started
     _since: Mapping[int, str] = field(default_factory=dict)
-    # when those that are left out were started
+    # When the nodes that are left out were started
     _left: dict[int, str] = field(default_factory=dict)
-    # Nodes that have been disconnected since.
+    # Nodes that have been disconnected since they were left out
     _away: set[int] = field(default_factory=set)
 
     def fail(self, node: int, *, silent: bool, counts: bool) -> bool:
-        """Whether a node is left out after a failure; `counts` if at the work of a run."""
+        """Record a failure, and return whether the node is left out now. `counts` says that it happened
+        during the work of a run.
+        """
         if silent:
             self._silences[node] = self._silences.get(node, 0) + 1
         else:
@@ -80,14 +79,14 @@ class Patience:
         return enough
 
     def hear(self, node: int, *, counts: bool) -> None:
-        """A node has answered; `counts` where that was at the work of a run."""
+        """Record an answer. `counts` says that it happened during the work of a run."""
         self.speakers.add(node)
         self._silences.pop(node, None)
         if counts:
             self._failures.pop(node, None)
 
     def back(self, connected: Mapping[int, str]) -> frozenset[int]:
-        """Of those connected, and when they were started, the nodes that are to be asked again."""
+        """Return the nodes to ask again, from the times at which the connected nodes were started."""
         self._since = connected
         self._away |= self._left.keys() - connected.keys()
         back = frozenset(n for n, since in self._left.items() if n in connected and self._anew(n, since))
@@ -99,20 +98,20 @@ class Patience:
         return back
 
     def _anew(self, node: int, since: str) -> bool:
-        # A restart may fall between two looks: such a node has never been seen to be away.
+        # A node that restarts between two polls is never seen to be away.
         return node in self._away or self._since[node] != since
 
 
-_POLL: Final = 0.2  # seconds between two looks for nodes
-_FOR_ACTIONS: Final = 60.0  # seconds that a node may take to say which actions its app has
-_NO_FUNCTION: Final = "function registered with name"  # Flower's error about a ClientApp contains these words.
-# Flower's codes of errors where no answer will come, for want of a node
+_POLL: Final = 0.2  # seconds between two polls for nodes
+_FOR_ACTIONS: Final = 60.0  # seconds within which a node has to list the actions of its app
+_NO_FUNCTION: Final = "function registered with name"  # words in Flower's error about a ClientApp
+# Flower's codes of errors after which no answer will come
 EXPIRED, _GONE, _CRASHED = (3, 4), 5, 8
 _MUTE: Final = "it has answered no message of this run, and its own log says whether its processes begin"
-# what hooks of a subclass have done with a node, by Flower's word for the stage
+# Descriptions of what a subclass's hooks have done with a node, by Flower's word for the stage
 _UNASKED: Final = {kind: f"the strategy's own configure_{kind} has not asked it" for kind in ("train", wire.EVALUATE)}
 _UNCOUNTED: Final = {kind: f"the strategy's own aggregate_{kind} has not counted its reply" for kind in _UNASKED}
-_UNKNOWN: Final = 2**63  # a node's key before its first answer: after all partition ids
+_UNKNOWN: Final = 2**63  # a node's key before its first answer, which comes after all partition-ids
 
 
 class StoppedError(Exception):
@@ -123,69 +122,70 @@ class StoppedError(Exception):
 class Nodes:
     """The nodes of a grid, for one run.
 
-    Sums are taken in the order of the nodes' lasting keys, which come with their first answers: so
-    the result does not depend on who answers first.
+    Sums are taken in the order of the nodes' lasting keys, which come with their first answers. So the
+    result does not depend on which node answers first.
 
     Parameters
     ----------
     grid : Grid
         The grid.
     run : Driven
-        The run that they are asked for.
-    waits : Waits
-        How they are waited for.
+        The run for which they are asked.
+    node_settings : NodeSettings
+        How long to wait for nodes, and how to ask them.
     configs : dict
-        What the caller has the nodes told beside our own, by the kind of the message.
+        The caller's values for the nodes, by the kind of the message.
     checkpoint : path or None, default=None
-        Where the run is kept, for the log.
+        The file of the run's checkpoint, for the log.
     """
 
     kind: ClassVar[str] = "server checkpoint"
-    noun: ClassVar[str] = "node"  # what logs call a client
+    noun: ClassVar[str] = "node"  # the word for a client in logs
 
     grid: Grid
     run: Driven
-    waits: Waits
+    node_settings: NodeSettings
     configs: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     checkpoint: Path | None = None
-    num_rounds: int = 0  # The most rounds, for the log. 0 if the caller has not said.
-    # The name of the run, by which nodes tell its memory from another's.
+    num_rounds: int = 0  # the most rounds, for the log, or 0 if there is no limit
+    # The name of the run, by which nodes distinguish its memory from others
     name: str = field(default_factory=lambda: uuid.uuid4().hex)
     keys: dict[int, int] = field(default_factory=dict)
-    # names of nodes, of those that tell theirs
+    # The names of nodes that send theirs
     sites: dict[int, str] = field(default_factory=dict)
-    # nodes that have said that they keep something of the run
+    # Nodes that have reported that they keep a state for the run
     _keepers: set[int] = field(default_factory=set)
-    # Nodes that were registered with a name.
+    # The names with which nodes were registered
     _called: dict[int, str] = field(default_factory=dict)
     _patience: Patience = field(default_factory=Patience)
-    _layouts: dict[int, tuple[str, ...]] = field(default_factory=dict)  # The columns of nodes that have answered.
-    _said_memory: bool = False  # whether the log says what large messages take
+    # the message layouts of nodes that have answered
+    _layouts: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    _said_memory: bool = False  # whether the memory for large messages was logged
     _sizes: dict[int, int] = field(default_factory=dict)  # the bytes of the newest message to each node
-    stopped: bool = False  # whether the caller wants no further message to be sent
+    stopped: bool = False  # whether the caller has stopped the run
     connected: int = 0  # how many clients could be reached before the newest message
     _unanswered: dict[int, str] = field(default_factory=dict)  # why a node that was asked has not answered
-    _asked: set[int] = field(default_factory=set)  # nodes that a hook has let have our message
-    _misfits: set[int] = field(default_factory=set)  # nodes whose columns are not those that the run starts from
-    _strangers: dict[int, str] = field(default_factory=dict)  # nodes without a function for this run, and what to do
-    _actions: list[str] | None = None  # under which the first of them has PCA, once it was asked
-    # The messages for a loop of Flower's, which sends them.
+    _asked: set[int] = field(default_factory=set)  # nodes to which a hook has sent our message
+    _misfits: set[int] = field(default_factory=set)  # nodes whose columns differ from those of the start
+    _strangers: dict[int, str] = field(default_factory=dict)  # nodes without a function for this run, and the remedy
+    _actions: list[str] | None = None  # the actions of PCA at the first of these nodes, once it was asked
+    # The messages for Flower's loop, which sends them
     _composed: dict[int, Message] = field(default_factory=dict)
-    purpose: str = "train"  # Flower's word for the stage that the message under way is sent for.
-    remarks: list[str] = field(default_factory=list)  # what readers of the result should know of hooks
-    _step: int = -1  # the tracker's step that was begun last
+    purpose: str = "train"  # Flower's word for the stage of the present message
+    remarks: list[str] = field(default_factory=list)  # remarks about hooks for the result
+    _step: int = -1  # the newest step of a tracker
     _began: float = 0.0
 
     def present(self) -> list[int]:
-        """The nodes that can be asked now, in the order of keys; waits until there are enough.
+        """Return the nodes that can be asked now, in the order of their keys. Wait until there are enough.
 
-        It does not wait where all that are connected are left out: the run then says why.
+        If all connected nodes are left out, return at once, and the run says why it ends.
         """
         if self.run.is_finished:
             return []
-        if self.waits.interval:
-            self._pace(self.run.standing.state.step)
-        least, deadline = self.waits.min_nodes, time.monotonic() + self.waits.node_timeout
+        if self.node_settings.interval:
+            self._pace(self.run.position.state.step)
+        least, deadline = self.node_settings.min_nodes, time.monotonic() + self.node_settings.node_timeout
         while True:
             connected = self.reachable(within=deadline - time.monotonic())
             self.connected = len(connected)
@@ -198,13 +198,13 @@ class Nodes:
                 return nodes
             if late:
                 raise NotEnoughNodes(
-                    f"Only {len(connected)} of at least {least} nodes are connected after {self.waits.node_timeout:g} "
-                    f"s. Start more nodes, or lower {option('min_nodes')}."
+                    f"Only {len(connected)} of at least {least} nodes are connected after "
+                    f"{self.node_settings.node_timeout:g} s. Start more nodes, or lower {option('min_nodes')}."
                 )
             time.sleep(min(_POLL, max(deadline - time.monotonic(), 0.0)))
 
     def reachable(self, *, within: float) -> dict[int, str]:
-        """The clients that can be reached, and when they were started: the nodes themselves."""
+        """Return the clients that can be reached, which here are the nodes, and when they were started."""
         nodes = reach(self.grid, within=within)
         if nodes is None:
             raise NotEnoughNodes(
@@ -216,59 +216,62 @@ class Nodes:
 
     @property
     def hints(self) -> tuple[str, ...]:
-        """What readers of the result should know of nodes that are in no message of it."""
+        """Hints about nodes that are in no message of the run."""
         return ()
 
     def carriers(self, message: Broadcast) -> list[int]:
-        """The nodes to ask for the answers to a message, in the order of these."""
+        """Return the nodes to ask for the answers to a message, in order."""
         return list(message.to)
 
     def answers(self, node: int, reply: Message | str, message: Broadcast) -> Iterable[Reply | Sum | Failure]:
-        """What a node says for its client, or clients; `reply` may be why there is nothing."""
+        """Return the answers of a node's client or clients. `reply` may be the reason why there is none."""
         return (self.read(node, reply, message),)
 
     def counted(self, node: int, reply: Message | str, message: Broadcast) -> Iterator[Reply | Sum | Failure]:
-        """The answers of a node. The first of them says how many bytes its message and its reply took."""
+        """Return the answers of a node. The first answer has the bytes of the node's message and reply."""
         up = 0 if isinstance(reply, str) or not reply.has_content() else records.size_of(reply.content)
         traffic = Traffic(self._sizes.pop(node, 0), up)
         answers = self.answers(node, reply, message)
         del reply
         if traffic.down + traffic.up > memory.LARGE:
-            # Flower's records refer to themselves, so their bytes stay until Python looks for such circles. It may take
-            # many messages until it does so by itself.
+            # Flower's records refer to themselves, so their bytes stay until Python collects reference cycles,
+            # which may take many messages.
             gc.collect()
         for answer in answers:
             yield carried(answer, traffic)
             traffic = Traffic()
 
     def ask(self, message: Broadcast) -> Iterator[Reply | Sum | Failure]:
-        """Answers in the order of the nodes' keys, whatever the order they came in."""
-        timeout = self.waits.round_timeout
+        """Return the answers in the order of the nodes' keys, independent of the order of their arrival."""
+        timeout = self.node_settings.round_timeout
         self.begin(message)
         self.log_sample(message)
         ordered = exchange(self.grid, self.carriers(message), self.composer(message), timeout=timeout)
         answers = self._read_in_turn(ordered, message)
         if all(node in self.keys for node in message.to):
             yield from answers
-        else:  # keys come with the first answer, so these wait for one another
+        else:  # the keys come with the first answers, so all of these are awaited
             yield from self.in_order(answers)
 
     def _read_in_turn(
         self, replies: Iterable[tuple[int, Message | str]], message: Broadcast
     ) -> Iterator[Reply | Sum | Failure]:
-        """The answers in these replies. No reply is held while an answer in it is merged, or the next one awaited."""
+        """Return the answers in these replies. A reply is released before its answers are merged or the
+        next one is awaited.
+        """
         for node, reply in replies:
             answers = self.counted(node, reply, message)
             del reply
             yield from answers
 
     def begin(self, message: Broadcast) -> None:
-        """Log that a round begins, as Flower's own strategies do. A closing round may follow those of `num_rounds`.
+        """Log the beginning of a round, as Flower's own strategies do. A closing round may follow those of
+        `num_rounds`.
 
         Raises
         ------
         StoppedError
-            If the caller wants no further message to be sent.
+            If the caller has stopped the run.
         """
         if self.stopped:
             raise StoppedError
@@ -281,12 +284,12 @@ class Nodes:
             log(INFO, "[ROUND %d]", number)
 
     def log_sample(self, message: Broadcast) -> None:
-        """Log how many nodes are asked, likewise."""
+        """Log how many nodes are asked, as Flower's own strategies do."""
         asked = len(self.carriers(message))
         log(INFO, "configure_%s: Sampled %d nodes (out of %d)", wire.kind(message.purpose), asked, self.connected)
 
     def deliver(self, messages: Iterable[Message]) -> list[Message]:
-        """Send messages that a hook has returned, and return the replies that have come."""
+        """Send the messages that a hook has returned, and return the replies that have arrived."""
         given = list(messages)
         self._unanswered = {}
         self._asked = {message.metadata.dst_node_id for message in given if is_ours(message)}
@@ -295,7 +298,7 @@ class Nodes:
         if not given:
             return []
         came = list[Message]()
-        timeout = self.waits.round_timeout
+        timeout = self.node_settings.round_timeout
         for place, reply in exchange(self.grid, range(len(given)), given.__getitem__, timeout=timeout):
             if isinstance(reply, str):
                 self._unanswered[given[place].metadata.dst_node_id] = reply
@@ -304,57 +307,57 @@ class Nodes:
         return came
 
     def missing(self, node: int, message: Broadcast) -> Iterable[Reply | Sum | Failure]:
-        """What stands for the answers of a node whose reply a hook was not given, or has not handed on."""
+        """Return what takes the place of a node's answers if a hook did not get its reply, or did not pass it on."""
         otherwise = _UNCOUNTED if node in self._asked else _UNASKED
         return self.counted(node, self._unanswered.get(node, otherwise[self.purpose]), message)
 
     def compose(self, message: Broadcast) -> list[Message]:
-        """The messages of a round, for hooks to hand on."""
+        """Return the messages of a round, which hooks pass on."""
         made = list(map(self.composer(message), self.carriers(message)))
         self._composed = {each.metadata.dst_node_id: each for each in made}
         return made
 
     def missing_in_loop(self, node: int, message: Broadcast) -> Iterable[Reply | Sum | Failure]:
-        """What stands for the answers of a node of which a loop of Flower's has no reply.
+        """Return what takes the place of a node's answers if Flower's loop has no reply of it.
 
-        Flower gives a message an identity when it is sent. If it has done so with others, then somebody around the
-        strategy has not let this one be sent.
+        Flower gives a message an identity when it is sent. If other messages have one and this one does
+        not, a wrapper around the strategy has not sent it.
         """
         sent = {to for to, each in self._composed.items() if each.metadata.message_id}
         why = _UNASKED[self.purpose] if sent and node not in sent else "no answer"
         return self.counted(node, why, message)
 
     def in_order(self, answers: Iterable[Reply | Sum | Failure]) -> list[Reply | Sum | Failure]:
-        """In the order of the nodes' keys."""
+        """Return the answers in the order of the nodes' keys."""
         return sorted(answers, key=lambda a: self.order(a.clients[0] if isinstance(a, Sum) else a.client))
 
     def order(self, node: int) -> tuple[int, int]:
-        """By key; nodes whose key is not known yet come last, by their own number."""
+        """Return the sort key of a node: its lasting key. Nodes without a known key come last, by their own number."""
         return self.keys.get(node, _UNKNOWN), node
 
     def keep(self) -> tuple[dict[str, Any], Arrays]:
-        """The name of the run, the nodes' keys and names, and which of them keep something."""
+        """Return the name of the run, the nodes' keys and names, and which nodes keep a state."""
         keys, sites = ({str(node): value for node, value in of.items()} for of in (self.keys, self.sites))
         return {"name": self.name, "keys": keys, "sites": sites, "keepers": sorted(self._keepers)}, {}
 
     def resume(self, header: Mapping[str, Any], arrays: Arrays) -> None:
-        """Go on as the run of that name."""
+        """Continue the run with this name."""
         self.name = str(header["name"])
         self.keys = {int(node): key for node, key in header["keys"].items()}
         self.sites = {int(node): name for node, name in header["sites"].items()}
         self._keepers = set(header["keepers"])
-        # A key has come with an answer, so these have begun, whatever they say from here on.
+        # Nodes with a key have answered before, so their processes do begin.
         self._patience.speakers.update(self.lasting_keys)
         count = len(header.get("messages", header["history"]))
         log(INFO, "Going on from %s after %d messages", self.checkpoint, count)
 
     def report(self, record: Round) -> None:
-        """Log what a message came to; nodes are named as their operators know them.
+        """Log the answers to a message. Nodes are named as their operators know them.
 
         Raises
         ------
         DataError
-            If their sum is one of more rows than they may have.
+            If their sum has more rows than they may have.
         """
         failures = len(record.failures)
         log(INFO, "aggregate_%s: Received %d results and %d failures", self.purpose, record.answered, failures)
@@ -366,7 +369,7 @@ class Nodes:
         self._require_rows_of_all()
 
     def _known_as(self, node: int) -> str:
-        """What operators know a node by: what it has said, or else how it was registered."""
+        """Return the name by which operators know a node: its own name, or the one with which it was registered."""
         key = self.lasting_keys.get(node)
         number = "" if key is None else f"partition-id {key}"
         called = self.sites.get(node) or number or self._called.get(node, "")
@@ -378,14 +381,14 @@ class Nodes:
         """Wait until a new step is due."""
         if step != self._step:
             if self._step >= 0:
-                time.sleep(max(0.0, self._began + self.waits.interval - time.monotonic()))
+                time.sleep(max(0.0, self._began + self.node_settings.interval - time.monotonic()))
             self._step, self._began = step, time.monotonic()
 
     def composer(self, message: Broadcast) -> Callable[[int], Message]:
-        """From a node to its message. What all nodes get alike is written once."""
-        kind = self.waits.message_type(wire.kind(message.stage))
+        """Return a function from a node to its message. Common parts are written once."""
+        kind = self.node_settings.message_type(wire.kind(message.stage))
         write = self.writer(message)
-        ttl, group = self.waits.round_timeout, str(message.number)
+        ttl, group = self.node_settings.round_timeout, str(message.number)
 
         def compose(node: int) -> Message:
             content = write(node)
@@ -396,7 +399,7 @@ class Nodes:
         return compose
 
     def _say_memory(self, size: int, sites: int) -> None:
-        """Say once, before the first large message, what such messages take; as a warning if there is little memory."""
+        """Log once, before the first large message, the memory that it needs, with a warning if there is too little."""
         if self._said_memory or size < memory.LARGE:
             return
         self._said_memory = True
@@ -408,7 +411,7 @@ class Nodes:
         log(WARNING, "That is more than half of the %.0f MB that are free here. Use a larger machine.", free / 1e6)
 
     def writer(self, message: Broadcast) -> Callable[[int], Content]:
-        """From a node to the records of its message."""
+        """Return a function from a node to the records of its message."""
         write: Callable[..., Content] = partial(wire.write_request, message, **self.terms(message))
         if message.personal:
             return lambda node: write(node, layouts=self._layouts_of(node))
@@ -422,27 +425,27 @@ class Nodes:
             content = common[layouts]
             left.discard(node)
             if not left:
-                common.clear()  # large blocks, which nobody is sent any more
+                common.clear()  # large blocks are not needed any more
             return content
 
         return shared
 
     def _layouts_of(self, node: int) -> tuple[str, ...]:
-        """The layouts for a node: both as long as nobody knows whether its app has a client_fn."""
-        if self.waits.action is not None:
-            return (wire.MESSAGE_API,)  # a client_fn knows no actions
+        """Return the layouts for a node: both while it is unknown whether its app has a client_fn."""
+        if self.node_settings.action is not None:
+            return (wire.MESSAGE_API,)  # a client_fn has no actions
         return self._layouts.get(node, wire.BOTH)
 
     def terms(self, message: Broadcast) -> dict[str, Any]:
-        """What nodes are told beside a message itself."""
+        """Return what nodes are told in addition to the message itself."""
         extra = self.configs.get(wire.kind(message.purpose), {})
-        standing = self.run.standing
-        asks: dict[str, Any] = {"asks_names": standing.model.heading is None, "alternative": standing.alternative}
-        return {"algorithm": standing.service, "run": self.name, "extra": extra, **asks}
+        position = self.run.position
+        asks: dict[str, Any] = {"asks_names": position.model.heading is None, "alternative": position.alternative}
+        return {"algorithm": position.service, "run": self.name, "extra": extra, **asks}
 
     def read(self, node: int, reply: Message | str, message: Broadcast) -> Reply | Failure:
-        """A node's answer to a message; `reply` may be why there is none."""
-        # The key holds until the node says its own, so that nobody waits for a node that never does.
+        """Return a node's answer to a message. `reply` may be the reason why there is none."""
+        # This key applies until the node sends its own, so that nobody waits for a node that never does.
         self.keys.setdefault(node, _UNKNOWN)
         if isinstance(reply, str) or reply.has_error():
             return self.no_answer(node, reply)
@@ -456,23 +459,24 @@ class Nodes:
         return self.take(node, answer, message)
 
     def no_answer(self, node: int, reply: Message | str) -> Failure:
-        """The failure of a client without an answer: of one that is silent, or of Flower's error in its place.
+        """Return the failure of a client without an answer, because it is silent or Flower has sent an
+        error in its place.
 
-        Some errors mean that nobody is there to answer: that is silence.
+        Errors which mean that nobody is there to answer count as silence.
         """
         if isinstance(reply, str) and reply in _UNASKED.values():
             return Failure(node, reply, unasked=True)
-        self._layouts.pop(node, None)  # it may come back with another app
+        self._layouts.pop(node, None)  # the node may come back with another app
         if isinstance(reply, str):
             if reply in _UNCOUNTED.values():
                 return self._fail(node, reply)
             return self._fail(node, self._silence(node, reply), silent=True)
         error = reply.error
-        # Flower answers in place of a dead process, but late: each time costs the whole timeout.
+        # Flower answers in place of a dead process, but only after the whole timeout.
         if error.code == _CRASHED:
             return self._fail(node, "the process of its ClientApp has died: it may lack memory", silent=True)
         if error.code in EXPIRED:
-            waited = f"no answer within {self.waits.round_timeout:g} s"
+            waited = f"no answer within {self.node_settings.round_timeout:g} s"
             return self._fail(
                 node, self._silence(node, waited, "the process of its ClientApp may have died"), silent=True
             )
@@ -483,15 +487,15 @@ class Nodes:
         return self._fail(node, f"error {error.code}: {harmless(lines[-1])}", silent=error.code == _GONE)
 
     def _unserved(self, connected: int) -> ConfigError:
-        """The error of a run that the apps of too many nodes know nothing of."""
+        """Return the error of a run for which too many nodes have no function."""
         return ConfigError(
             f"{len(self._strangers)} of {labels.count(connected, 'node')} have no function for this run, the first "
             f"because {next(iter(self._strangers.values()))}."
         )
 
     def _without_function(self, node: int, error: str) -> str | None:
-        """What to do about a ClientApp that has no function for the messages of this run; None if that is not it."""
-        action = self.waits.action
+        """Return the remedy for a ClientApp without a function for messages of this run, or None for other errors."""
+        action = self.node_settings.action
         if action is not None and "Invalid message type" in error:
             return f"its ClientApp has a client_fn, which knows no actions. Leave action={action!r} out of the strategy"
         if _NO_FUNCTION not in error:
@@ -499,7 +503,8 @@ class Nodes:
         if self._actions is None:
             self._actions = self._ask_for_actions(node)
         if self._actions is None:
-            return f"its ClientApp has no function {self.waits.message_type('train')!r}. Look at its clients.register"
+            name = self.node_settings.message_type("train")
+            return f"its ClientApp has no function {name!r}. Look at its clients.register"
         if not self._actions:
             wanted = repr(action or "pca")
             return (
@@ -516,9 +521,9 @@ class Nodes:
         return f"its ClientApp {found}. Give the strategy action={first}"
 
     def _ask_for_actions(self, node: int) -> list[str] | None:
-        """Under which actions a node's app has PCA; None if it does not say."""
+        """Return the actions under which a node's app has PCA, or None if the node does not answer."""
         content = wire.write_directory_query(self.run.history.count + 1)
-        timeout = min(self.waits.round_timeout, _FOR_ACTIONS)
+        timeout = min(self.node_settings.round_timeout, _FOR_ACTIONS)
 
         def compose(node: int) -> Message:
             return Message(content, node, f"query.{wire.DIRECTORY}", ttl=timeout)
@@ -533,13 +538,13 @@ class Nodes:
         return None
 
     def _silence(self, node: int, why: str, otherwise: str = "") -> str:
-        """What is said of a silent node: one that has never spoken may not even begin."""
+        """Describe a silent node. The processes of a node that has never answered may not even begin."""
         if node not in self._patience.speakers:
             otherwise = _MUTE
         return ": ".join(filter(None, [why, otherwise]))
 
     def take(self, node: int, answer: wire.Answer | ProtocolError, message: Broadcast) -> Reply | Failure:
-        """A client's answer to a message as the run gets it, once read, or what is wrong with it."""
+        """Return a client's answer to a message as the run gets it, or what is wrong with it."""
         if isinstance(answer, ProtocolError):
             return Failure(node, str(answer), lasting=True)
         self._patience.speakers.add(node)
@@ -550,31 +555,31 @@ class Nodes:
         if answer.refusal is not None:
             if blames_start(answer.refusal):
                 self._misfits.add(node)
-                # Whoever is awaited may be the only one that does not fit.
+                # A node that is asked again may be the only one that does not fit.
                 if self._misfits.issuperset(message.to) and not self.run.roll.awaited:
                     raise ConfigError(answer.refusal)
             why = f"{answer.site}: {answer.refusal}" if answer.site else answer.refusal
             return self.refuse(node, why, lasting=answer.lasting)
         if why := self._too_many_rows(answer.arrays):
             return Failure(node, why, lasting=True)
-        # a set-up of masks is none of a run's work
+        # A set-up of masks does not count as work of the run.
         if message.stage != messages.STAGE or messages.inner_stage(message.arrays) is not None:
             self._patience.hear(node, counts=self._works)
         forgot = self._forgot(node, answer, message)
         return Reply(node, answer.number, answer.arrays, answer.heading, answer.site, answer.declines, forgot)
 
     def _too_many_rows(self, arrays: Arrays) -> str:
-        """What is wrong with an answer of more rows than a node may have: "" if nothing is, or no answer says it."""
-        most = self.waits.max_rows
-        # Each step of a tracker says how many rows have come as `rows`, every other stage as `n`.
+        """Describe an answer that claims more rows than a node may have, or return ""."""
+        most = self.node_settings.max_rows
+        # Steps of a tracker report the number of rows as `rows`, and all other stages as `n`.
         said = [arrays[name] for name in ("n", "rows") if name in arrays]
         if most is None or all(np.size(count) != 1 or count <= most for count in said):
             return ""
         return f"it says that it has {int(np.max(said)):,} rows, and max_rows allows {most:,}"
 
     def _require_rows_of_all(self) -> None:
-        """Refuse a sum of more rows than the nodes in it may have together: nobody can say who has claimed too many."""
-        most, found, members = self.waits.max_rows, self.run.standing.model.n, len(self.run.roll.members)
+        """Refuse a sum of more rows than its nodes may have. Nobody knows which node claims too many."""
+        most, found, members = self.node_settings.max_rows, self.run.position.model.n, len(self.run.roll.members)
         if most is not None and members and found > most * members:
             raise DataError(
                 f"{labels.count(members, self.noun)} of this run have {found:,} rows together, by what they say. "
@@ -583,8 +588,8 @@ class Nodes:
             )
 
     def _forgot(self, node: int, answer: wire.Answer, message: Broadcast) -> bool:
-        """Whether a node has answered without what it had said that it keeps."""
-        if message.stage in (wire.EVALUATE, messages.STAGE):  # these say nothing of it
+        """Return whether a node has answered without the state that it had reported to keep."""
+        if message.stage in (wire.EVALUATE, messages.STAGE):  # their answers say nothing about it
             return False
         forgot = node in self._keepers and not answer.recalls
         if answer.keeps:
@@ -594,20 +599,21 @@ class Nodes:
         return forgot
 
     def refuse(self, node: int, why: str, *, lasting: bool) -> Failure:
-        """The failure of a client that refuses a message, for good if a rule of its own says so."""
+        """Return the failure of a client that refuses a message, for good if one of its rules requires this."""
         if lasting:
             return Failure(node, why, lasting=True)
         return self._fail(node, why)
 
     @property
     def site_names(self) -> dict[int, str]:
-        """The names of nodes by key, or by node where there is none."""
+        """The names of nodes by key, or by node id if there is no key."""
         return {self.lasting_keys.get(node, node): name for node, name in sorted(self.sites.items())}
 
     def of_sites(self) -> dict[str, Any]:
-        """The fields `site_names` and `left_out` of a result: nodes whose rows are in it, and the others with reasons.
+        """Return the fields `site_names` and `left_out` of a result: nodes whose rows are in it, and the
+        others with reasons.
 
-        A node that does not tell its name is called as it was registered, if it was left out.
+        If a node was left out and sends no name, the name with which it was registered is used.
         """
         there = self.run.roll.contributors
         registered = {node: name for node, name in self._called.items() if node in self.keys and node not in there}
@@ -630,16 +636,18 @@ class Nodes:
 
     @property
     def _works(self) -> bool:
-        """Whether the message under way is of the work of a run with an opening: a failure there costs the others."""
-        standing = self.run.standing
-        return standing.opens and not standing.opening
+        """Whether the present message belongs to the work of a run with an opening, in which a failure
+        affects the others.
+        """
+        position = self.run.position
+        return position.opens and not position.opening
 
 
 def is_ours(message: Message) -> bool:
-    """Whether a message to a node asks for a step of a run of this package."""
+    """Return whether a message to a node asks for a step of a run of this package."""
     return any(map(wire.is_request, message.content.config_records.values()))
 
 
 def kind_of(message: Message) -> str:
-    """The kind of a message, whatever its action."""
+    """Return the kind of a message, without its action."""
     return str(message.metadata.message_type).split(".")[0]

@@ -1,7 +1,7 @@
-"""PCAStrategy: a configuration, asked of the nodes of a Flower grid.
+"""PCAStrategy: a PCA over the nodes of a Flower grid, as its configuration says.
 
-Standardize: means and deviations of the columns of all nodes together, for pipelines that need no
-PCA. TrackingStrategy: a tracker's steps.
+Standardize computes means and deviations of the columns of all nodes together, for pipelines that need
+no PCA. TrackingStrategy runs the steps of a tracker.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from logging import WARNING
 from typing import Any, Final, Unpack, cast
 
 from flower_pca import assembly, registry
-from flower_pca.assembly import AnyRun, AskedScaling, TrackingOptions
+from flower_pca.assembly import AnyRun, ScalingOptions, TrackingOptions
 from flower_pca.base import checks
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.signatures import defaults, with_signature
@@ -29,26 +29,27 @@ from flower_pca.results.steps import TrackingResult
 from flower_pca.stages.opening import ScalingOnly
 from flower_pca.strategies.base import FlowerStrategy, GrowingResult
 from flower_pca.strategies.exchange import log
+from flower_pca.strategies.node_settings import NODE_DEFAULTS, NodeKeywords, NodeSettings, take_node_keywords
 from flower_pca.strategies.nodes import Nodes
-from flower_pca.strategies.waits import NODE_DEFAULTS, NodeKeywords, Waits, take_out
 from flower_pca.tracking.tracker import Tracker
 
 
-class ScalingKeywords(NodeKeywords, AskedScaling, total=False):
-    """What the strategy takes: see `Standardize`."""
+class ScalingKeywords(NodeKeywords, ScalingOptions, total=False):
+    """The keywords of `Standardize`."""
 
 
 class Standardize(FlowerStrategy[Scaling]):
-    """Measure the mean and deviation of each column over all nodes: one message, or two under masks.
+    """Compute the mean and standard deviation of each column over all nodes.
 
-    The result is a `Scaling`: `to_record` sends it to the nodes with the messages of a later step,
-    where `Scaling.from_record(record).transform(rows)` standardizes their rows.
+    This takes one message, or two under masks. The result is a `Scaling`. `to_record` sends it to the
+    nodes with the messages of a later step, where `Scaling.from_record(record).transform(rows)`
+    standardizes their rows.
 
     Parameters
     ----------
     **keywords
-        How nodes are waited for and asked, min_nodes (2 if left out), node_timeout, round_timeout, action, hosted,
-        max_rows and checkpoint: see `PCAStrategy`. And what is asked, missing, columns and mask: see `PCAConfig`.
+        min_nodes (2 by default), node_timeout, round_timeout, action, hosted, max_rows and checkpoint, as in
+        `PCAStrategy`, and missing, columns and mask, as in `PCAConfig`.
 
     Examples
     --------
@@ -67,9 +68,9 @@ class Standardize(FlowerStrategy[Scaling]):
     @with_signature(ScalingKeywords, {**NODE_DEFAULTS, **defaults(assembly.standardizing)})
     def __init__(self, **keywords: Unpack[ScalingKeywords]) -> None:
         self._check_keywords(keywords, ScalingKeywords.__annotations__)
-        nodes = take_out(keywords)
-        self._asked = cast(AskedScaling, keywords)  # what is left are settings of scaling alone
-        super().__init__(Waits.of(nodes), nodes.get("checkpoint"))
+        nodes = take_node_keywords(keywords)
+        self._asked = cast(ScalingOptions, keywords)  # the rest are settings of scaling
+        super().__init__(NodeSettings.of(nodes), nodes.get("checkpoint"))
         self._check_run()
 
     @property
@@ -78,11 +79,11 @@ class Standardize(FlowerStrategy[Scaling]):
         return ScalingOnly()
 
     def _new_run(self, *, num_rounds: int = 0, init: Start | None = None) -> AnyRun:
-        return assembly.standardizing(min_nodes=self._waits.min_nodes, **self._asked)
+        return assembly.standardizing(min_nodes=self._node_settings.min_nodes, **self._asked)
 
 
 class PCAKeywords(NodeKeywords, PCAConfigOptions, total=False):
-    """What a strategy takes beside its algorithm: see `PCAStrategy`."""
+    """The keywords of `PCAStrategy`, without the algorithm."""
 
     init: Start | None
     fraction: float
@@ -99,37 +100,37 @@ class PCAStrategy(FlowerStrategy[PCAResult]):
     Parameters
     ----------
     algorithm : str, Algorithm or PCAConfig, default="auto(oversample='auto')"
-        "auto", which is krylov, or covariance where that costs less; by default with oversample="auto", by which
-        krylov's blocks are wide. Another name, a spec string such as "faps(inner_steps=5)", or an instance; or a whole
-        `PCAConfig`.
+        A name, a spec string such as "faps(inner_steps=5)", an instance, or a whole `PCAConfig`. "auto" is krylov, or
+        covariance if that costs less. With oversample="auto", krylov uses wide blocks.
     min_nodes : int or None, default=1
-        Nodes (or clients that they host) to wait for, and to keep. If left out, 2; of a PCAConfig, its min_nodes.
+        The least number of nodes, or of clients that they host. The strategy waits for them, and needs them in every
+        round. The default is 2, or the min_nodes of a PCAConfig.
     node_timeout : float, default=60.0
-        Seconds to wait for them; then NotEnoughNodes is raised.
+        Seconds to wait for these nodes, after which NotEnoughNodes is raised.
     round_timeout : float, default=600.0
-        Seconds to wait for the answers of a round; nodes that have not answered are left out of it.
+        Seconds to wait for the answers of a round. Nodes that have not answered are left out of the round.
     action : str or None, default=None
-        Flower's name of the nodes' functions, where they were added by `clients.register`.
+        Flower's name of the nodes' functions, if they were added by `clients.register`.
     hosted : str or None, default=None
-        "stacked" in simulations whose virtual nodes host many clients each: the answers of a node's clients come back
-        in one message. None if each node is a client.
+        "stacked" for simulations whose virtual nodes host many clients each, so that the answers of a node's clients
+        come in one message. None if each node is a client.
     max_rows : int or None, default=None
-        The most rows that one node may say it has; a node that says more is left out. Under masks and with noise only
-        their sum is seen, so there the run ends with a DataError if it is more than so many rows for each node. None
-        for no such limit.
+        The most rows that one node may claim. A node that claims more is left out. Under masks and with noise only the
+        sum is visible, so the run ends with a DataError if the sum exceeds this many rows for each node. None for no
+        limit.
     checkpoint : str or path or None, default=None
-        File to keep the state of the run in after every round. If it is there at the start, the run goes on from it; a
-        finished run removes it.
+        The file that keeps the state of the run after every round. If it exists at the start, the run continues from
+        it. A finished run removes it.
     min_available_nodes, min_train_nodes, min_evaluate_nodes : int or None, default=None
-        Flower's names of `min_nodes`. The largest of them holds.
+        Flower's names of `min_nodes`. The largest of them applies.
     init : PCAResult, path or array-like, or None, default=None
         Components to begin with, for an algorithm that iterates: an earlier result, its file, or components as rows.
     fraction_train : float or None, default=None
-        What Flower calls `fraction`.
+        Flower's name of `fraction`.
     **keywords
-        These, and what is asked, where `algorithm` is not a PCAConfig: n_components (2 if left out), and what else
-        `PCAConfig` names, such as center, scale, seed, mask=True or dp="dp(epsilon=1.0, delta=1e-6, clip=10.0)". For an
-        algorithm that iterates, tol, min_rounds, max_rounds and patience are its own: see `make`.
+        The settings of the run, unless `algorithm` is a PCAConfig: n_components (2 by default) and all others of
+        `PCAConfig`, such as center, scale, seed, mask=True or dp="dp(epsilon=1.0, delta=1e-6, clip=10.0)". An algorithm
+        that iterates also takes tol, min_rounds, max_rounds and patience: see `make`.
 
     Examples
     --------
@@ -147,7 +148,7 @@ class PCAStrategy(FlowerStrategy[PCAResult]):
         self, algorithm: str | Algorithm[Any] | PCAConfig = "auto(oversample='auto')", **keywords: Unpack[PCAKeywords]
     ) -> None:
         self._check_keywords(keywords, {**PCAKeywords.__annotations__, **SimulationOptions.__annotations__})
-        nodes, init = take_out(keywords), keywords.pop("init", None)
+        nodes, init = take_node_keywords(keywords), keywords.pop("init", None)
         fraction = keywords.pop("fraction_train", None)
         if fraction is not None:
             if "fraction" in keywords:
@@ -155,12 +156,12 @@ class PCAStrategy(FlowerStrategy[PCAResult]):
                     "fraction and fraction_train are two names of one setting, and both are given. Keep one of them."
                 )
             keywords["fraction"] = fraction
-        least = Waits.min_nodes
+        least = NodeSettings.min_nodes
         if isinstance(algorithm, PCAConfig):
             least = algorithm.min_nodes
         config = assembly.config(algorithm, **keywords)
-        waits = Waits.of(nodes, min_nodes=least)
-        self.config = config = replace(config, min_nodes=waits.min_nodes)
+        node_settings = NodeSettings.of(nodes, min_nodes=least)
+        self.config = config = replace(config, min_nodes=node_settings.min_nodes)
         if (checkpoint := nodes.get("checkpoint")) is not None:
             config.check_checkpoint(checkpoint)
         if config.dp is not None and config.dp.noise_seed is not None:
@@ -170,7 +171,7 @@ class PCAStrategy(FlowerStrategy[PCAResult]):
                 setting="noise_seed",
                 value=config.dp.noise_seed,
             )
-        super().__init__(waits, checkpoint)
+        super().__init__(node_settings, checkpoint)
         self._start: Start | None = None
         if init is not None:
             starts.refuse_setting(config.algorithm, init)
@@ -185,13 +186,13 @@ class PCAStrategy(FlowerStrategy[PCAResult]):
     def _new_run(self, *, num_rounds: int = 0, init: Start | None = None) -> AnyRun:
         config = self.config
         if num_rounds and isinstance(config.algorithm, Iterative):
-            # the opening is the first of them
+            # The opening is the first round.
             config = replace(config, algorithm=registry.make(config.algorithm, max_rounds=max(num_rounds - 1, 1)))
         return assembly.run(config, init=self._start if init is None else init)
 
 
 class StepKeywords(NodeKeywords, TrackingOptions, total=False):
-    """What a strategy takes beside its tracker: see `TrackingStrategy`."""
+    """The keywords of `TrackingStrategy`, without the tracker."""
 
     interval: float
     on_step: Callable[[StepRecord], None] | None
@@ -211,15 +212,16 @@ class TrackingStrategy(FlowerStrategy[TrackingResult]):
     tracker : str or Tracker, default="st_miss"
         A name ("st_miss"), a spec string ("robust_tracking(smallest_outlier=15)") or an instance.
     interval : float, default=0.0
-        Seconds from the start of a step to that of the next, at least: the pace at which batches arrive.
+        The least number of seconds from the start of one step to the start of the next, which is the pace at which
+        batches arrive.
     on_step : callable or None, default=None
-        Called with the `StepRecord` of every step as soon as it is over, before the checkpoint is written: a run that
-        goes on from there may tell its newest step once more. Clients go by their partition-ids, or by node ids if they
-        have none. Changes are logged as warnings in any case.
+        Called with the `StepRecord` of every step as soon as it is over, before the checkpoint is written. A run that
+        continues from the checkpoint may therefore report its newest step twice. Clients are named by their
+        partition-ids, or by node ids if they have none. Changes are always logged as warnings.
     **keywords
-        These two; how nodes are waited for and asked, min_nodes (2 if left out), node_timeout, round_timeout, action,
-        hosted, max_rows (of a step) and checkpoint: see `PCAStrategy`; and what is asked, n_components (2 if left out),
-        steps, init, columns, seed, mask, channel: see `assembly.tracking`.
+        min_nodes (2 by default), node_timeout, round_timeout, action, hosted, max_rows (of a step) and checkpoint, as
+        in `PCAStrategy`, and n_components (2 by default), steps, init, columns, seed, mask and channel, as in
+        `assembly.tracking`.
 
     Examples
     --------
@@ -235,23 +237,24 @@ class TrackingStrategy(FlowerStrategy[TrackingResult]):
     @with_signature(StepKeywords, STEP_DEFAULTS)
     def __init__(self, tracker: str | Tracker = "st_miss", **keywords: Unpack[StepKeywords]) -> None:
         self._check_keywords(keywords, StepKeywords.__annotations__)
-        nodes, interval = take_out(keywords), keywords.pop("interval", 0.0)
+        nodes, interval = take_node_keywords(keywords), keywords.pop("interval", 0.0)
         self._on_step = keywords.pop("on_step", None)
         self._newest: Nodes | None = None
         checkpoint = nodes.get("checkpoint")
         if checkpoint is not None:
             checks.parent("the checkpoint", checkpoint)
-        waits = Waits.of(nodes, interval=interval)
-        super().__init__(waits, checkpoint)
+        node_settings = NodeSettings.of(nodes, interval=interval)
+        super().__init__(node_settings, checkpoint)
         self._tracker = registry.tracker(tracker)
-        # what is left are settings of tracking alone
+        # The rest are settings of tracking.
         others = cast(dict[str, Any], keywords)
-        self._steps = partial(assembly.tracking, self._tracker, min_nodes=waits.min_nodes, **others)
+        self._steps = partial(assembly.tracking, self._tracker, min_nodes=node_settings.min_nodes, **others)
         self._check_run()
 
     def result_so_far(self) -> TrackingResult | None:
-        """The result of those steps of the newest run that are over; None before one is. While the run goes on, or
-        after it has been interrupted.
+        """Return the result of the finished steps of the newest run, or None before the first step is finished.
+
+        It works while the run goes on, and after it was interrupted.
         """
         if self._newest is None or (found := self._newest.run.result_so_far()) is None:
             return None

@@ -1,8 +1,8 @@
-"""The only code that knows Flower's records: in the layout of its message API, and in that of its NumPyClient.
+"""The only code that handles Flower's records: in the layout of its message API, and in that of its NumPyClient.
 
 A node of the message API gets `arrays` and `config`, and answers with `arrays`, `metrics` and `config`.
-A ClientApp with a client_fn gets and gives the records that Flower makes of a NumPyClient's arguments
-and returned values. See `layouts`.
+A ClientApp with a client_fn gets and returns the records that Flower makes from a NumPyClient's
+arguments and returned values. See `layouts`.
 """
 
 from flower_pca.wire import records as records

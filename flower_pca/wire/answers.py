@@ -18,18 +18,21 @@ from flower_pca.wire.kinds import EVALUATE, Config, verb
 from flower_pca.wire.layouts import ARRAYS, CLIENT_FN, CONFIG, LOSS, MESSAGE_API, METRICS, NUM_EXAMPLES, layout_of_reply
 from flower_pca.wire.records import SPOKEN, VERSION, by_name, check_spoken, read_arrays, value_of
 
-NO_KEY: Final = -1  # The key of a client without a partition-id.
-# what a node is called; why it would not serve what may be asked instead later
+NO_KEY: Final = -1  # the key of a client without a partition-id
+# The keys of a node's name, and of why it declines the alternative algorithm
 SITE, DECLINES = "site", "declines"
-# whether a node had kept something of the run; whether it does now
+# The keys that say whether a node had a state of the run, and whether it has one now
 _RECALLS, _KEEPS = "recalls", "keeps"
-_LASTING: Final = "lasting"  # whether a refusal is one of all further messages
+_LASTING: Final = "lasting"  # the key that says whether a refusal holds for all further messages
 _ANSWER: Final = "An answer"
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A client's answer as the server reads it; `refusal` says why there is none, `lasting` whether it stays so."""
+    """A client's answer as the server reads it.
+
+    `refusal` says why there is none, and `lasting` whether this holds for all further messages.
+    """
 
     number: int
     key: int
@@ -40,8 +43,8 @@ class Answer:
     heading: Heading | None = None
     site: str = ""
     declines: str = ""
-    recalls: bool = False  # something that it had kept of the run
-    keeps: bool = False  # something for the messages to come
+    recalls: bool = False  # whether the client had a state of the run
+    keeps: bool = False  # whether the client has a state for further messages
 
 
 def write_fit(
@@ -53,7 +56,7 @@ def write_fit(
     *,
     layers: Mapping[str, Arrays] | None = None,
 ) -> tuple[list[Array], int, Config]:
-    """What a NumPyClient's fit returns for these arrays; `about` is what the client says of itself.
+    """Return what a NumPyClient's fit returns for these arrays. `about` is what the client tells about itself.
 
     `layers` are those of the message.
     """
@@ -64,12 +67,12 @@ def write_fit(
 
 
 def write_memory(before: Arrays, after: Arrays) -> Config:
-    """What a client says of its memory: whether it had kept something of the run, and whether it does now."""
+    """Return what a client reports about its memory: whether it had a state of the run, and whether it has one now."""
     return {name: True for name, arrays in ((_RECALLS, before), (_KEEPS, after)) if arrays}
 
 
 def write_evaluate(arrays: Arrays, num_examples: int, number: int, key: int) -> tuple[float, int, Config]:
-    """What a NumPyClient's evaluate returns: single numbers, which travel as metrics; the loss is a mean."""
+    """Return what a NumPyClient's evaluate returns: single numbers, which travel as metrics. The loss is a mean."""
     numbers: Config = {name: a.item() for name, a in arrays.items()}
     metrics: Config = {**numbers, **SPOKEN, "number": number, "key": key, "names": ",".join(arrays)}
     return float(arrays["squares"]) / num_examples, num_examples, metrics
@@ -107,12 +110,12 @@ def write_reply(kind: str, first: Any, num_examples: int, metrics: Config, *, la
 
 
 def is_reply(content: RecordDict, kind: str) -> bool:
-    """Whether it holds what a single client answers, or says."""
+    """Return whether the content is the answer of a single client."""
     return layout_of_reply(content, kind) is not None
 
 
 def as_config(values: object) -> Config:
-    """Values that came otherwise than in a record, if a record could hold them."""
+    """Return values that did not come in a record, if a record could hold them."""
     try:
         return dict(records.ConfigRecord(values))  # type: ignore[arg-type]
     except (AttributeError, TypeError, ValueError) as error:
@@ -122,7 +125,7 @@ def as_config(values: object) -> Config:
 
 
 def read_reply(content: RecordDict, kind: str) -> Answer:
-    """A client's answer in the records of its reply."""
+    """Return a client's answer from the records of its reply."""
     layout = layout_of_reply(content, kind)
     if layout == CLIENT_FN:
         res = f"{verb(kind)}res"
@@ -151,7 +154,7 @@ def read_reply(content: RecordDict, kind: str) -> Answer:
 def read_answer(
     kind: str, metrics: Mapping[str, Any], num_examples: int, parameters: Callable[[], Sequence[Array]]
 ) -> Answer:
-    """A client's answer in what its fit or evaluate has returned."""
+    """Return a client's answer from what its fit or evaluate has returned."""
     # A refusal is checked too, because the version may be the reason for it.
     check_spoken(_ANSWER, metrics, "another client", newest=VERSION)
     number = value_of(_ANSWER, metrics, "number", int)
@@ -165,7 +168,7 @@ def read_answer(
         return Answer(
             number, key, {n: np.array(value_of(_ANSWER, metrics, n, int, float)) for n in names}, num_examples
         )
-    # read only now, as a refusal has none
+    # a refusal has no arrays, so they are read only now
     arrays = packing.unpack(by_name(_ANSWER, parameters(), metrics))
     declines = harmless(value_of(_ANSWER, metrics, DECLINES, str)) if DECLINES in metrics else ""
     recalls = bool(metrics.get(_RECALLS, False))

@@ -22,14 +22,14 @@ NUM_EXAMPLES, LOSS, SERVER_ROUND = "num-examples", "loss", "server-round"
 
 
 def of_request(layout: str, kind: str) -> tuple[str, str]:
-    """The names of the records with the arrays and with the config of a message of this kind."""
+    """Return the names of the records with the arrays and with the config of a message of this kind."""
     if layout == MESSAGE_API:
         return ARRAYS, CONFIG
     return f"{verb(kind)}ins.parameters", f"{verb(kind)}ins.config"
 
 
 def layout_of_request(content: RecordDict, kind: str) -> str | None:
-    """The layout of a message, the message API's if it has both; None if it has neither."""
+    """Return the layout of a message, that of the message API if it has both, or None if it has neither."""
     for layout in BOTH:
         arrays, config = of_request(layout, kind)
         if arrays in content.array_records and config in content.config_records:
@@ -38,7 +38,7 @@ def layout_of_request(content: RecordDict, kind: str) -> str | None:
 
 
 def layout_of_reply(content: RecordDict, kind: str) -> str | None:
-    """The layout of a single client's reply; None if it is none."""
+    """Return the layout of a single client's reply, or None if it is not such a reply."""
     if CONFIG in content.config_records and NUM_EXAMPLES in content.metric_records.get(METRICS, {}):
         if kind == EVALUATE or ARRAYS in content.array_records:
             return MESSAGE_API

@@ -1,4 +1,4 @@
-"""A "projection" or a "scaling" in a record of Flower's, for messages of a user's own."""
+"""A "projection" or a "scaling" in a Flower record, for messages of the user's own."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from flower_pca.wire import records
 
 
 def write_packed(kind: str, packed: bytes) -> records.ConfigRecord:
-    """The record that carries a "projection" or a "scaling"."""
+    """Return a record with a "projection" or a "scaling"."""
     return records.ConfigRecord({f"flower_pca.{kind}": packed})
 
 
 def read_packed(kind: str, record: Mapping[str, Any]) -> bytes:
-    """The one in a record, or in the config of a NumPyClient, that has it beside whatever else."""
+    """Return the "projection" or "scaling" in a record, or in the config of a NumPyClient, which may have
+    other values too.
+    """
     packed = record.get(f"flower_pca.{kind}")
     if not isinstance(packed, bytes):
         got = harmless(", ".join(map(str, record)) or "nothing")

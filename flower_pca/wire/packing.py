@@ -9,7 +9,7 @@ from flower_pca.layers import EXPONENTS, WIRE
 
 
 def pack(arrays: Arrays, layers: Mapping[str, Arrays]) -> Arrays:
-    """Arrays as they travel under these layers."""
+    """Return the arrays in the form in which they travel under these layers."""
     wanted = bits(layers)
     if wanted == 64:
         return arrays
@@ -19,8 +19,8 @@ def pack(arrays: Arrays, layers: Mapping[str, Arrays]) -> Arrays:
 
 
 def unpack(arrays: Arrays) -> Arrays:
-    """The same arrays in double precision again."""
-    if EXPONENTS not in ",".join(arrays):  # No other name has this text within it.
+    """Return packed arrays in double precision again."""
+    if EXPONENTS not in ",".join(arrays):  # no other name contains this text
         return arrays
     from flower_pca.layers import precision
 
@@ -28,7 +28,7 @@ def unpack(arrays: Arrays) -> Arrays:
 
 
 def bits(layers: Mapping[str, Arrays]) -> int:
-    """With how many bits numbers travel."""
+    """Return the number of bits with which numbers travel."""
     if WIRE not in layers:
         return 64
     from flower_pca.layers import precision

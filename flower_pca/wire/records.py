@@ -1,9 +1,9 @@
-"""Flower's records as plain arrays and values, both ways: nobody outside this room makes one, or takes one apart.
+"""Convert between Flower's records and plain arrays and values. No code outside of this folder makes or reads a record.
 
-Where Flower's own signatures name a kind of record, as those of its strategies do, the name comes
-from here too.
+If a signature of Flower names a kind of record, as those of its strategies do, other modules import the
+name from here.
 
-Reading what comes from elsewhere: records of bytes, names and values that may be anything.
+Bytes, names and values from other machines may be anything, so reading checks them.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from flower_pca.base.linalg import Array
 from flower_pca.base.version import __version__
 from flower_pca.core.stage import Arrays
 
-# what both are called in requests and answers
+# The keys of layout and version in requests and answers
 LAYOUT_KEY, VERSION_KEY = "flower_pca", "flower_pca.version"
 LAYOUT: Final = 3  # The version of the messages. Both sides must speak the same one.
 # The version of this package, x.y. Both sides must have the same one.
 VERSION: Final = ".".join(__version__.split(".")[:2])
 SPOKEN: Final[dict[str, Any]] = {LAYOUT_KEY: LAYOUT, VERSION_KEY: VERSION}
-_NAMES: Final = 10_000  # characters of the names of all arrays of a message, at most
-# characters of the name of an array, a stage or an algorithm, at most
+_NAMES: Final = 10_000  # the most characters of the names of all arrays of a message
+# The most characters of the name of an array, a stage or an algorithm
 _WORD: Final = 100
-_PACKING: Final = "numpy.ndarray"  # what Flower calls arrays in numpy's own format
+_PACKING: Final = "numpy.ndarray"  # Flower's name of numpy's own format
 _EMPTY: Final = "_empty"  # what Flower puts into a record without arrays
 SENDER: Final = (
     "Ask the operator of the machine that sent it which program runs there, because flower_pca sends nothing like it."
@@ -41,7 +41,7 @@ SENDER: Final = (
 
 
 def read_arrays(record: ArrayRecord | None) -> list[Array]:
-    """The arrays in a record, none of which may be a pickle or longer than its bytes."""
+    """Return the arrays in a record. None of them may be a pickle or longer than its bytes."""
     if record is None:
         raise ProtocolError(
             "An answer has no fitres.parameters, where flower_pca puts its arrays. Let the client's fit return what "
@@ -49,19 +49,19 @@ def read_arrays(record: ArrayRecord | None) -> list[Array]:
         )
     try:
         return [read_array(array) for name, array in record.items() if name != _EMPTY]
-    except Exception as error:  # bytes from elsewhere: numpy raises nearly anything on them
+    except Exception as error:  # numpy may raise almost any error for foreign bytes
         raise ProtocolError(
             f"A message has bytes that numpy cannot read as an array without pickles ({type(error).__name__}). {SENDER}"
         ) from error
 
 
 def names_in(record: ArrayRecord) -> str:
-    """The names of the arrays in a record, as a config of ours lists them."""
+    """Return the names of the arrays in a record, as a config of this package lists them."""
     return ",".join(name for name in record if name != _EMPTY)
 
 
 def size_of(whole: Content) -> int:
-    """The bytes of a message's content as they travel: keys and values, as Flower's `message_size_mod` counts them."""
+    """Return the bytes of a message's content: keys and values, as Flower's `message_size_mod` counts them."""
     size = 0
     for record in whole.array_records.values():
         size += sum(len(name) + len(a.data) for name, a in record.items())
@@ -83,14 +83,14 @@ def _size_of_value(value: Any) -> int:
 
 
 def read_array(array: FlowerArray) -> Array:
-    """The numbers in one of Flower's arrays, as its own `numpy()` gives them, with one look at their header."""
+    """Return the numbers in a Flower array, as its own `numpy()` does, but with a check of the header."""
     if array.stype != _PACKING:
         raise TypeError("another packing of arrays")
     return files.from_npy(array.data)
 
 
 def by_name(who: str, arrays: Sequence[Array], config: Mapping[str, Any]) -> Arrays:
-    """Arrays by the names that a config lists."""
+    """Return arrays by the names that a config lists."""
     text = value_of(who, config, "names", str) if "names" in config else ""
     if len(text) > _NAMES:
         raise ProtocolError(
@@ -98,7 +98,7 @@ def by_name(who: str, arrays: Sequence[Array], config: Mapping[str, Any]) -> Arr
             f"{SENDER}"
         )
     names = text.split(",") if text else []
-    # errors repeat these names, which another machine has made
+    # Errors repeat these names, which come from another machine.
     if max(map(len, names), default=0) > _WORD or not text.isprintable():
         raise ProtocolError(
             f"{who} has arrays whose names are not printable or longer than {_WORD} characters: {harmless(text)}. "
@@ -113,7 +113,7 @@ def by_name(who: str, arrays: Sequence[Array], config: Mapping[str, Any]) -> Arr
 
 
 def check_spoken(who: str, config: Mapping[str, Any], stranger: str, *, newest: str) -> None:
-    """Require layout and version of this package; `newest` is the version that all shall have."""
+    """Require the layout and version of this package. `newest` is the version that all machines should have."""
     layout, version = config.get(LAYOUT_KEY), config.get(VERSION_KEY)
     if layout == LAYOUT and version == VERSION:
         return
@@ -131,7 +131,7 @@ def check_spoken(who: str, config: Mapping[str, Any], stranger: str, *, newest: 
 
 
 def value_of(who: str, config: Mapping[str, Any], name: str, *wanted: type[Any]) -> Any:
-    """A value of one of these types; a bool is not taken for a number."""
+    """Return a value of one of these types. A bool does not count as a number."""
     value = config.get(name)
     if not isinstance(value, wanted) or isinstance(value, bool):
         kinds = " or ".join(kind.__name__ for kind in wanted)
@@ -142,7 +142,7 @@ def value_of(who: str, config: Mapping[str, Any], name: str, *wanted: type[Any])
 
 
 def word_of(who: str, config: Mapping[str, Any], name: str) -> str:
-    """A text that is to be a name: it will stand in logs, and steers no terminal there."""
+    """Return a text that is a name. It appears in logs, so it must not control a terminal."""
     text: str = value_of(who, config, name, str)
     if len(text) > _WORD or not text.isprintable():
         raise ProtocolError(
@@ -156,68 +156,68 @@ Content: TypeAlias = RecordDict  # The content of a message, or of a context's s
 
 
 def with_names(arrays: Mapping[str, Array]) -> ArrayRecord:
-    """Arrays by name, as Flower's strategies return them."""
+    """Return a record of arrays by name, as Flower's strategies return it."""
     return ArrayRecord({name: FlowerArray(a) for name, a in arrays.items()})
 
 
 def config(values: Mapping[str, Any]) -> ConfigRecord:
-    """Values by name, as a caller's hooks get them, and may add to them."""
+    """Return a record of values by name, as a caller's hooks get it, and may extend it."""
     return ConfigRecord(dict(values))
 
 
 def figures(metrics: Mapping[str, Any]) -> MetricRecord:
-    """Figures by name, likewise."""
+    """Return a record of figures by name."""
     return MetricRecord(dict(metrics))
 
 
 def content(values: Mapping[str, Mapping[str, Any]]) -> Content:
-    """What a message or a state holds of values, by the name of their record."""
+    """Return the content of a message or a state, from values by the name of their record."""
     return RecordDict({name: ConfigRecord(dict(some)) for name, some in values.items()})
 
 
 def copy_of(whole: Content) -> Content:
-    """The same records, to which others can be added."""
+    """Return a copy with the same records, to which others can be added."""
     return RecordDict(dict(whole.items()))
 
 
 def put_values(whole: Content, name: str, values: Mapping[str, Any]) -> None:
-    """Have these values in the record of that name."""
+    """Store these values in the record of this name."""
     whole.config_records[name] = ConfigRecord(dict(values))
 
 
 def values_in(whole: Content, name: str) -> Mapping[str, Any]:
-    """The values in the record of that name; none if it is not there."""
+    """Return the values in the record of this name, or none if it is missing."""
     return dict(whole.config_records.get(name, {}))
 
 
 def put_arrays(whole: Content, name: str, arrays: Iterable[Array]) -> None:
-    """Have these arrays, in their order, in the record of that name."""
+    """Store these arrays, in their order, in the record of this name."""
     whole.array_records[name] = ArrayRecord([np.asarray(a) for a in arrays])
 
 
 def arrays_in(whole: Content, name: str) -> list[Array]:
-    """The arrays in the record of that name, in their order.
+    """Return the arrays in the record of this name, in their order.
 
     Raises
     ------
     ProtocolError
-        If there is no such record, or numpy cannot read what is in it.
+        If there is no such record, or numpy cannot read it.
     """
     return read_arrays(whole.array_records.get(name))
 
 
 def singles(arrays: ArrayRecord) -> Arrays:
-    """The arrays of a record, by name."""
+    """Return the arrays of a record by name."""
     return {name: a.numpy() for name, a in arrays.items()}
 
 
 def put_named(whole: Content, name: str, arrays: Mapping[str, Array]) -> None:
-    """Have these arrays, by their names, in the record of that name."""
+    """Store these arrays, with their names, in the record of this name."""
     whole.array_records[name] = with_names({key: np.asarray(a) for key, a in arrays.items()})
 
 
 def named_in(whole: Content, name: str) -> Arrays | None:
-    """The arrays in the record of that name, by their own; None if it is not there."""
+    """Return the arrays in the record of this name, by their own names, or None if it is missing."""
     found = whole.array_records.get(name)
     if found is None:
         return None
@@ -225,5 +225,5 @@ def named_in(whole: Content, name: str) -> Arrays | None:
 
 
 def without_empty(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values without empty texts: Flower's mods, which count their bytes, stumble over them."""
+    """Return values without empty texts, on which Flower's mods that count bytes fail."""
     return {name: value for name, value in values.items() if value != ""}

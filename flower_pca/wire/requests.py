@@ -41,7 +41,7 @@ from flower_pca.wire.records import (
 _PARTS: Final = ("mean", "scale", "fill", "covariate_mean", "slopes", "grand", "sigma")
 _FRAME: Final = {f"frame.{part}": part for part in _PARTS}
 _OWN: Final = "frame.own"
-# whether the names of columns are asked for; what may be asked instead later
+# The keys that say whether names of columns are requested, and which algorithm may follow instead
 _ASKS, _ALTERNATIVE = "asks_names", "alternative"
 
 
@@ -55,15 +55,15 @@ class Request:
     number: int
     arrays: Arrays
     frame: Frame
-    # what the layers of the run say, by their names
+    # The arrays of the run's layers, by the layers' names
     layers: Mapping[str, Arrays] = field(default_factory=dict)
-    # whether the server wants to know what the columns are called
+    # Whether the server asks for the names of the columns
     asks_names: bool = False
-    alternative: str = ""  # the algorithm that the server may go on with instead
+    alternative: str = ""  # the algorithm with which the server may continue instead
 
     @property
     def every(self) -> Arrays:
-        """All arrays of the message, those of layers by the layer's name, a dot, and their own."""
+        """All arrays of the message. Those of layers are named by the layer's name, a dot, and their own name."""
         if self.layers:
             return {**self.arrays, **flat(self.layers)}
         return self.arrays
@@ -80,24 +80,24 @@ def write_request(
     alternative: str = "",
     layouts: Sequence[str] = (MESSAGE_API,),
 ) -> RecordDict:
-    """The records of a message for one client, in each of these layouts.
+    """Return the records of a message for one client, in each of these layouts.
 
     Parameters
     ----------
     message : Broadcast
         The message.
     client : int
-        Whom it is for.
+        The client.
     algorithm : str
-        What the run is named after.
+        The algorithm of the run, and other stages that nodes have to serve.
     run : str
         The name of the run.
     extra : mapping
         The caller's own configuration.
     asks_names : bool, default=False
-        Whether the server wants to know what the columns are called.
+        Whether the server asks for the names of the columns.
     alternative : str, default=""
-        The algorithm that the server may go on with instead.
+        The algorithm with which the server may continue instead.
     layouts : sequence of str, default=('message API',)
         The layouts.
     """
@@ -108,7 +108,7 @@ def write_request(
     if message.frame.own:
         arrays[_OWN] = np.array(True)
     config = {
-        # the caller's own come first, so that they take the place of nothing that is ours
+        # the caller's values come first, so that they replace none of ours
         **extra,
         **SPOKEN,
         "algorithm": algorithm,
@@ -136,9 +136,9 @@ def write_request(
 
 
 def open_request(content: RecordDict, kind: str) -> tuple[list[Array], Config]:
-    """The parameters and the config that Flower would hand to a NumPyClient's fit or evaluate.
+    """Return the parameters and the config that Flower would pass to a NumPyClient's fit or evaluate.
 
-    Of a message of the message API, the names of the arrays are put into the config.
+    For the message API, the names of the arrays are added to the config.
     """
     layout = layout_of_request(content, kind)
     if layout is None:
@@ -158,7 +158,7 @@ def open_request(content: RecordDict, kind: str) -> tuple[list[Array], Config]:
 
 
 def read_request(parameters: Sequence[Array], config: Mapping[str, Any]) -> Request:
-    """The message in what a NumPyClient's fit or evaluate gets."""
+    """Return the message from what a NumPyClient's fit or evaluate gets."""
     check_spoken("A message", config, "another strategy", newest=str(config.get(VERSION_KEY, VERSION)))
     arrays = packing.unpack(by_name("A message", parameters, config))
     own = bool(np.any(arrays.pop(_OWN, False)))
@@ -172,9 +172,9 @@ def read_request(parameters: Sequence[Array], config: Mapping[str, Any]) -> Requ
     mean, scale, fill = (parts.get(part) for part in ("mean", "scale", "fill"))
     frame = Frame(mean, scale, fill, own=own, names=names, split=columns, covariates=beside)
     layers: dict[str, Arrays] = {}
-    if "." in "".join(arrays):  # Only the names of layers' arrays have a dot.
+    if "." in "".join(arrays):  # only the names of layers' arrays have a dot
         arrays, layers = split(arrays, NAMED)
-        # refused now, before anything is done for an answer that could not be sent
+        # Refuse a format that could not be sent before any work is done.
         packing.bits(layers)
     if columns is not None:
         layers[PARTIES] = {}
@@ -188,12 +188,12 @@ def read_request(parameters: Sequence[Array], config: Mapping[str, Any]) -> Requ
 
 
 def is_request(config: Mapping[str, Any]) -> bool:
-    """Whether the config of a NumPyClient's fit or evaluate is a message of this package."""
+    """Return whether the config of a NumPyClient's fit or evaluate is a message of this package."""
     return LAYOUT_KEY in config
 
 
 def _double(part: Array) -> Array:
-    """A part of a frame in double precision: the same numbers are one frame, of any kind."""
+    """Return a part of a frame in double precision, so that equal numbers of any type are the same frame."""
     if part.dtype.kind != "f":
         return part
     return part.astype(np.float64, copy=False)

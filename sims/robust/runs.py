@@ -73,7 +73,7 @@ def halted(algorithm: str, M: Array, p: int, seed: int, *, rounds: int) -> Array
     """L after so many rounds of DCF-PCA, with V as the clients have it then: nothing more is solved."""
     report.ran(algorithm)
     for step in stepwise.steps(make(algorithm), np.array_split(M, CLIENTS), n_components=p, seed=seed):
-        state = step.run.standing.state
+        state = step.run.position.state
         if all("V" in memory for memory in step.memories) and state.progress.rounds == rounds:
             return np.asarray(np.vstack([memory["V"] for memory in step.memories]) @ state.U.T)
     raise AssertionError(f"it ended before round {rounds}")

@@ -149,7 +149,7 @@ def test_nor_does_it_change_a_file_that_is_read_anew(how, tmp_path):
         context = Context(1, 7, config, RecordDict(), {"algorithm": "ssi"})
         asked = request("ssi", {"Z": np.eye(D)[:, :1], **BUDGET}, None, "r", 0, "ssi")
         with noise_known():
-            answer, n, metrics = app.Ready(_load, _rules, {}).answer("fit", *asked, context)
+            answer, n, metrics = app.NodeClients(_load, _rules, {}).answer("fit", *asked, context)
         said.append((n, {name: str(value) for name, value in metrics.items()}, np.asarray(answer[0])))
     assert said[0][:2] == said[1][:2]
     assert np.linalg.norm(said[0][2] - said[1][2]) <= 1.0 + 1e-6

@@ -197,7 +197,7 @@ def test_what_is_claimed_is_the_sum_of_squares_in_the_frame(missing, scale, cent
     run = run_of("ssi", missing=missing, scale=scale, center=center)
     transport = Shards([LocalData(X, missing=True) for X in shards])
     drive(run, transport)
-    model = run.standing.model
+    model = run.position.model
     for i, X in enumerate(shards):
         frame = model.frame
         there = np.nan_to_num(np.nanmean(np.where(np.isnan(X).all(axis=0), 0.0, X), axis=0))
@@ -213,7 +213,7 @@ def test_of_masked_sums_and_of_noise_nothing_is_claimed():
     for settings in ({"mask": True}, {"dp": "dp(epsilon=50, delta=1e-6, clip=9)"}):
         run = assembly.run(assembly.config("ssi", n_components=2, max_rounds=2, **settings))
         drive(run, Shards([LocalData(X) for X in SHARDS]))
-        assert run.standing.model.claims == {}
+        assert run.position.model.claims == {}
 
 
 def test_a_checkpoint_keeps_what_was_claimed():
@@ -223,8 +223,8 @@ def test_a_checkpoint_keeps_what_was_claimed():
         first.advance(shards.ask(message))
     again = run_of("ssi")
     again.restore(*first.checkpoint())
-    assert again.standing.model.claims == first.standing.model.claims
-    assert set(again.standing.model.claims) == {0, 1, 2, 3}
+    assert again.position.model.claims == first.position.model.claims
+    assert set(again.position.model.claims) == {0, 1, 2, 3}
 
 
 def test_rounding_is_allowed_for_at_the_precision_that_a_client_names():

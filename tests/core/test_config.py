@@ -10,7 +10,7 @@ from builders import three_clients
 from cases import every
 
 from flower_pca import DP, AirChannel, Krylov, MaskedSums, PCAConfig, PCAResult, assembly, make, simulate
-from flower_pca.assembly import AskedScaling, TrackingOptions
+from flower_pca.assembly import ScalingOptions, TrackingOptions
 from flower_pca.base.settings import SETTINGS
 from flower_pca.core.config import SimulationOptions
 from flower_pca.strategies import PCAStrategy
@@ -81,6 +81,6 @@ def test_a_setting_is_a_keyword_of_the_short_form_by_the_same_name():
     assert set(SimulationOptions.__annotations__) == {f.name for f in fields(PCAConfig)[1:]} | own
     usual = {f.name: f.default for f in fields(PCAConfig)} | {"mask": False}  # as the short form has it
     assert {name: setting.default for name, setting in SETTINGS.items()}.items() <= usual.items()
-    for asked, function in ((TrackingOptions, assembly.tracking), (AskedScaling, assembly.standardizing)):
+    for asked, function in ((TrackingOptions, assembly.tracking), (ScalingOptions, assembly.standardizing)):
         keywords = {p.name for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY}
         assert set(asked.__annotations__) == keywords - {"min_nodes"}

@@ -8,7 +8,7 @@ from cases import every
 
 from flower_pca.base.errors import NotEnoughNodes
 from flower_pca.base.history import Outcome
-from flower_pca.core.standing import MAX_RESTARTS
+from flower_pca.core.position import MAX_RESTARTS
 
 EXACT = "krylov(tol=1e-12)"
 

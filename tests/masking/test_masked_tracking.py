@@ -217,7 +217,7 @@ def test_clients_that_drop_out_and_come_back_at_any_message(tracker, seed):
 
 def test_a_client_that_is_gone_for_good_is_missing_from_the_sums_only():
     run = Steps(FIVE, BRIEF)
-    while run.session.standing.state.step < 2:
+    while run.session.position.state.step < 2:
         run.step(range(5))
     keys = len(run.session.history.of("mask.keys"))
     while run.step([0, 1, 2, 4]):
@@ -319,7 +319,7 @@ def test_folders_are_taken_at_their_own_pace_and_results_stay_at_the_node(tmp_pa
     (tmp_path / "in2/001.npy").rename(tmp_path / "later")
 
     def arrive(session):
-        if session.standing.state.step == 1 and (tmp_path / "later").exists():
+        if session.position.state.step == 1 and (tmp_path / "later").exists():
             (tmp_path / "later").rename(tmp_path / "in2/001.npy")
 
     streams = [Stream(Arrivals(tmp_path / f"in{k}")) for k in range(3)]

@@ -71,7 +71,7 @@ def test_an_upload_is_indistinguishable_from_uniform_and_its_content_is_not():
     for i in range(3):
         assert len(arrays[i]["mask.y"]) > 800
         assert bytes_look_uniform(arrays[i]["mask.y"])
-        up, _ = run.session.standing.stage.client(messages.plain(message.arrays), run.nodes[i], {})
+        up, _ = run.session.position.stage.client(messages.plain(message.arrays), run.nodes[i], {})
         assert not bytes_look_uniform(fixed.encode(up, bounds, 3))
     differences = arrays[0]["mask.y"] - arrays[1]["mask.y"]
     assert bytes_look_uniform(differences)
@@ -133,7 +133,7 @@ def test_a_client_that_drops_at_sum_3_leaves_its_earlier_uploads_hidden(monkeypa
         attack.group, attack.sent, attack.came = run.session.group, [message], [arrays]
         bounds = messages.bounds(message.arrays)
         exposed = upload(attack, victim, secrets[16:32], secrets[:16])  # the attack itself works, given that sum's key
-        up, _ = run.session.standing.stages[0].client(messages.plain(message.arrays), run.nodes[victim], {})
+        up, _ = run.session.position.stages[0].client(messages.plain(message.arrays), run.nodes[victim], {})
         shapes = {name: a.shape for name, a in up.items()}
         found_out = fixed.decode(exposed, shapes, bounds, 5, whole={"n", "single", "rows"})
         for name, a in up.items():

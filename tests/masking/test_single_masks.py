@@ -143,7 +143,7 @@ def test_a_server_that_lies_about_drop_outs_opens_an_upload_unless_there_are_sel
     replies = [run.answer(message, i) for i in message.to]
     run.came.append({r.client: r.arrays for r in replies})
     y = unmasked_upload(run, victim, lied_to(run, victim))
-    up, _ = run.session.standing.stage.client(messages.plain(message.arrays), run.nodes[victim], {})
+    up, _ = run.session.position.stage.client(messages.plain(message.arrays), run.nodes[victim], {})
     truth = fixed.encode(up, messages.bounds(message.arrays), 5)
     apart = np.abs((y - truth).view(np.int64)).max()  # two draws of the noise that blurs its last digits
     assert (apart < 40) is not self_masks

@@ -1,9 +1,9 @@
 """The base of personalized algorithms: parameters, weights of clients, and ways to start.
 
-`Personalized` runs in two phases. While `state.start` is there, messages look for a first U, in one
-of four ways. After that a round is the algorithm's own: `ask` says what it sends beside U and the
-probe vector, `limits` how large the answers can be, `learn` what follows from their means. The
-probe of the own spaces rides along in every round.
+`Personalized` runs in two phases. While `state.start` is set, messages search for a first U, in one of
+four ways. In the second phase, each round belongs to the algorithm: `ask` returns what it sends besides
+U and the probe vector, `limits` bounds the answers, and `learn` updates the state from their means.
+Every round also carries the probe of the local components.
 """
 
 from __future__ import annotations
@@ -29,18 +29,19 @@ from flower_pca.core.stage import MARGIN, Arrays, Merge, add, stack
 from flower_pca.layers import single as apart
 from flower_pca.rows.local import LocalData
 
-# times the sum of squares of all clients: a client's mean square, rarely near that sum at all
+# A bound of a client's mean square, in multiples of the sum of squares of all clients. It is rarely reached.
 _LATER: Final = 4.0
-# residual of the projector average's wanted eigenvectors at which the start is good enough
+# The residual of the wanted eigenvectors of the mean projector at which the start ends
 _CLEAR: Final = 1e-3
-# products that a Rayleigh-Ritz step of the probe looks back on: older ones are of spaces given up
+# The number of products in a Rayleigh-Ritz step of the probe. Older products belong to local components that
+# have changed.
 _LENGTH: Final = 4
 _VANISHED: Final = 1e-8
 
 
 @dataclass(frozen=True)
 class BlockLanczos:
-    """Block Lanczos on a mean of projectors P: the blocks Q sent so far, their products PQ, the block to send."""
+    """Block Lanczos on a mean of projectors P: the blocks Q sent so far, their products PQ, and the next block."""
 
     Q: Array
     PQ: Array
@@ -48,7 +49,7 @@ class BlockLanczos:
     rounds: int = 0
 
     def step(self, image: Array) -> tuple[Self, Array, Array, Array]:
-        """With P times the block, and the next one; Ritz values, vectors and residuals on all that were sent."""
+        """Add the product of P and the block. Return the next iteration, Ritz values, Ritz vectors and residuals."""
         Q = np.hstack([self.Q, self.block])
         PQ = np.hstack([self.PQ, image])
         values, ritz, _, residuals = linalg.rayleigh_ritz(Q, PQ)
@@ -58,18 +59,20 @@ class BlockLanczos:
 
 
 class Start(BlockLanczos):
-    """The way to a first U, by what the clients' own top components span."""
+    """The iteration that finds a first U from the span of the clients' own top components."""
 
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
         """Return the parts of a client's answer to a message with these arrays."""
-        if "B" not in arrays:  # fewer than asked for, where rows have not that rank
+        if "B" not in arrays:  # fewer than requested if the rows have a lower rank
             return {"E": Part((d, None), Kind.COMPONENTS, own=True)}
         return {"w": NUMBER, "P": Part(arrays["B"].shape, Kind.ESTIMATE)}
 
     @staticmethod
     def answer(arrays: Arrays, data: LocalData, memory: Arrays, *, say: bool = True) -> tuple[Arrays, Arrays]:
-        """A client's half of the start: the top of its own S_i, projected on or uploaded; nothing without a say."""
+        """Compute a client's answer in the start: its top components, or its projection of B. It is 0 if
+        `say` is False.
+        """
         w = 0.0
         if say:
             w = weight(arrays, data)
@@ -79,7 +82,7 @@ class Start(BlockLanczos):
             if arrays["scaled"]:
                 E = E * np.sqrt(values / data.n)
             return {"E": np.sqrt(w) * E}, memory
-        # E alone has all that the rows span, where that is less than k
+        # "E" is the key of all k directions, by which `deflation.narrow` recognizes rows of a lower rank.
         name = "top" if held_out.AUTO in arrays else "E"
         E = memory.get(name, np.empty((0, 0)))
         if len(E) != data.d:  # the first message, or a node that has lost its memory
@@ -90,11 +93,11 @@ class Start(BlockLanczos):
 
 @dataclass(frozen=True)
 class Probe:
-    """Lanczos for lambda_max of P = mean_i V_iV_i': b is sent, Pb = mean_i V_i(V_i'b) comes back.
+    """Lanczos for lambda_max of P = mean_i V_iV_i': the server sends b, and gets back Pb = mean_i V_i(V_i'b).
 
-    The own spaces still change meanwhile, so that it starts afresh from its best vector every few
-    rounds. The mean is over the clients that answer; a round in which none does counts among the
-    rounds, and teaches nothing.
+    The local components change from round to round, so the iteration restarts every few rounds from its
+    best vector. The mean is over the clients that answer. A round without answers only counts as a
+    step.
 
     Attributes
     ----------
@@ -118,16 +121,16 @@ class Probe:
 
     @staticmethod
     def parts(arrays: Arrays) -> dict[str, Part]:
-        """What `answer` to a message with these arrays is made of."""
+        """Return the parts of `answer` to a message with these arrays."""
         best = Part(arrays["b"].shape, Kind.ESTIMATE, own=True)
         return {"Vb": best, "probed": Part(kind=Kind.COUNT, own=True)}
 
     @staticmethod
     def answer(V: Array, b: Array) -> Arrays:
-        """A client's half: V(V'b), and a one to count it by; 0 where a node keeps this to itself.
+        """Compute a client's answer: V(V'b), and 1 to count the client. A node may keep both back, which counts as 0.
 
-        It lies in the space of V, so that a few of them tell V; and more columns than one would
-        tell it at once.
+        The answer lies in the span of V, so a few answers reveal V. More than one vector at once would
+        reveal it faster, so they are refused.
         """
         if b.shape != (len(V), 1):
             raise ProtocolError(
@@ -144,7 +147,9 @@ class Probe:
         return cls(b, b, none, none)
 
     def step(self, Pb: Array) -> tuple[Probe, float]:
-        """Take a round, and estimate lambda_max, never above the true value if own spaces stay."""
+        """Take a step, and estimate lambda_max. If the local components stay, the estimate never exceeds
+        the true value.
+        """
         Q = np.hstack([self.Q, self.b])
         PQ = np.hstack([self.PQ, Pb])
         values, ritz, images, _ = linalg.rayleigh_ritz(Q, PQ)
@@ -161,9 +166,10 @@ class Probe:
 
 @dataclass(frozen=True)
 class PersonalState:
-    """U to send, the way to a first one while it lasts, the probe of own spaces, the progress.
+    """The state of the server between two rounds.
 
-    theta is NaN until somebody has answered the probe.
+    It holds U, the start while it lasts, the probe of the local components, theta and the progress.
+    theta is NaN until a client has answered the probe.
     """
 
     U: Array
@@ -174,7 +180,7 @@ class PersonalState:
 
     @property
     def everyone(self) -> bool:
-        """The start asks all clients, even where a fraction of them is sampled."""
+        """Whether the message goes to all clients, although rounds sample a fraction of them: in the start it does."""
         return self.start is not None
 
 
@@ -183,25 +189,24 @@ S = TypeVar("S", bound=PersonalState)
 
 @dataclass(frozen=True, kw_only=True)
 class Personalized(Iterative[S]):
-    """Shared components U for all clients, and beside them own ones V_i, orthogonal to U.
+    """Compute components U that all clients share, and local components V_i of each client, orthogonal to U.
 
-    max sum_i w_i [tr(U'S_iU) + tr(V_i'S_iV_i)] with U'U = I, V_i'V_i = I, U'V_i = 0 and
-    S_i = X_i'X_i / n_i. A run finds U, of `n_components` columns; V_i stays at client i. Shared and
-    own can be told apart if theta = 1 - lambda_max(mean_i V_iV_i') is above 0. Every round measures
-    it along: a vector b goes out, and sum V_i(V_i'b), a power step, comes back: under masks from
-    all clients, else from those that agree, as single answers lie in the spaces of the V_i.
+    A run maximizes sum_i w_i [tr(U'S_iU) + tr(V_i'S_iV_i)] with U'U = I, V_i'V_i = I, U'V_i = 0 and S_i
+    = X_i'X_i / n_i. The server finds U, with `n_components` columns. V_i stays at client i. Shared and
+    local components can be separated if theta = 1 - lambda_max(mean_i V_iV_i') is above 0. Every round
+    takes a step towards theta: the server sends a vector b and gets back sum V_i(V_i'b). Under masks,
+    all clients answer. Otherwise only clients whose nodes agree answer, because a single answer lies in
+    the span of V_i.
 
-    Ways to start:
-      projection: the leading eigenvectors of sum w_i E_iE_i', E_i the top
-        `n_components + local_components` of S_i,
-        by block Lanczos, at most `start_rounds` rounds. Sums will do; single answers lie in the
-          spaces of the E_i.
-      upload: the same at once, from uploaded E_i, which show the server what the own components
-        are.
-      qu: Qu, Ostrouchov, Samatova, Geist 2002: as upload, E_i scaled by the roots of its
-        eigenvalues.
-      random.
-      `given`: a block to start from, such as the transposed components of an earlier run.
+    E_i are the top `n_components + local_components` eigenvectors of S_i. `init` selects the start:
+      "projection"  the leading eigenvectors of sum w_i E_iE_i', by block Lanczos in at most `start_rounds`
+                    rounds. The server needs only sums. A single answer lies in the span of E_i.
+      "upload"      the same eigenvectors at once, from uploaded E_i. They show the server each client's
+                    local components.
+      "qu"          like "upload", with E_i scaled by the roots of its eigenvalues (Qu, Ostrouchov,
+                    Samatova, Geist 2002).
+      "random"      a random block.
+    `given` is a block to start from instead, for example the transposed components of an earlier run.
     """
 
     asks: ClassVar[Mapping[str, Ask]] = {
@@ -217,12 +222,12 @@ class Personalized(Iterative[S]):
     measured: ClassVar[bool] = False
     pooled: ClassVar[bool] = False
     tolerant: ClassVar[bool] = False
-    shares: ClassVar[bool] = True  # components whose number can be counted before, see `algorithms.personal.shared`
+    # n_components="shared" can count the shared components first, see `algorithms.personal.shared`
+    shares: ClassVar[bool] = True
 
     local_components: int | apart.NumbersByClient | str = 1
     weights: str = "equal"
-    # Components that are scaled, as "qu" has them, begin near a saddle where own variances are far
-    # above the shared ones.
+    # The scaled components of "qu" begin near a saddle if local variances are far above the shared ones.
     init: str = "projection"
     start_rounds: int = 6
     collect: bool = False
@@ -262,15 +267,15 @@ class Personalized(Iterative[S]):
 
     @abstractmethod
     def ask(self, state: S) -> Arrays:
-        """What a round beyond the start sends, beside what all of them do."""
+        """Return what a round after the start sends, in addition to the arrays of all personalized algorithms."""
 
     @abstractmethod
     def limits(self, model: Model) -> Mapping[str, Array | float]:
-        """How large that can be."""
+        """Return bounds of the answers to `ask`."""
 
     @abstractmethod
     def learn(self, state: S, mean: Arrays, share: float) -> S:
-        """The state after such a round, from weighted means and the share of rows that answered."""
+        """Return the state after a round, from weighted means and the share of the rows that answered."""
 
     def start(self, model: Model) -> S:
         d, r = model.d, model.k
@@ -318,9 +323,8 @@ class Personalized(Iterative[S]):
 
     @property
     def additive(self) -> bool:
-        # `collect` asks every client for its own components, and so does every start but these. And
-        # of answers that hang on a number, a sum in which one client has another one is that
-        # client's.
+        # `collect` and the other starts ask each client for its own components. If clients have different
+        # numbers, a client that differs from all others could be recognized from the sum.
         summed = self.given is not None or self.init in ("projection", "random")
         return summed and not self.collect and self.by_client is None
 
@@ -331,7 +335,10 @@ class Personalized(Iterative[S]):
         return {"w": w, **Probe.BOUNDS, **self.limits(model)}
 
     def largest(self, model: Model) -> tuple[float, float]:
-        """How large w_i and w_i ||S_i|| can be: n_i S_i is X_i'X_i, and a client that comes later may bring more."""
+        """Return bounds of w_i and w_i ||S_i||.
+
+        n_i S_i is X_i'X_i, and a client that joins later may have more rows.
+        """
         if self.weights == "samples":
             return MARGIN * model.n, MARGIN * model.trace
         return 1.0, _LATER * model.trace
@@ -342,7 +349,7 @@ class Personalized(Iterative[S]):
         return self.weigh(state, total, 1.0)
 
     def weigh(self, state: S, total: Arrays, share: float) -> S:
-        """The state after a round beyond the start, from its sums and the share that has answered."""
+        """Return the state after a round that follows the start, from its sums and the share of rows that answered."""
         weight = float(total["w"])
         mean = {name: np.asarray(a / weight) for name, a in total.items()}
         probed = float(total["probed"])
@@ -354,7 +361,7 @@ class Personalized(Iterative[S]):
 
     def status(self, state: S) -> Status | None:
         status = super().status(state)
-        # the estimate of theta has not had the rounds that it needs
+        # The estimate of theta needs some rounds.
         early = np.any(self._each("own")["own"]) and state.probe.steps < _LENGTH
         if status is not None and status.outcome is Outcome.CONVERGED and early:
             return None
@@ -367,7 +374,7 @@ class Personalized(Iterative[S]):
         return metrics
 
     def leave(self, state: S, *, exact: bool, steps: int) -> Arrays:
-        """What the closing stage needs to know."""
+        """Return what the closing stage needs to know."""
         return {
             "b": state.probe.best,
             **self._each("own"),
@@ -378,7 +385,7 @@ class Personalized(Iterative[S]):
 
     @property
     def by_client(self) -> Mapping[int | str, int] | None:
-        """The numbers of own components by client if they differ, or None."""
+        """The numbers of local components by client if they differ, or None."""
         if isinstance(self.local_components, Mapping):
             return self.local_components
         return None
@@ -387,11 +394,14 @@ class Personalized(Iterative[S]):
         return model.columns
 
     def verify(self, model: Model) -> Status | None:
-        # the residuals are those of eigenvectors, which shared components are not
+        # Residuals of eigenvectors do not apply, because shared components are no eigenvectors.
         return model.status
 
     def _each(self, name: str, *, beside: int = 0, most: int | None = None) -> Arrays:
-        """Each client's number of own components, and so many beside, in a message: a number, or a table of them."""
+        """Return the part of a message that tells each client its number of local components, plus `beside`.
+
+        It is one number, or a table of numbers by client.
+        """
         own = self.local_components
         if isinstance(own, str):
             most = min(beside + held_out.MOST, most or beside + held_out.MOST)
@@ -419,7 +429,7 @@ class Personalized(Iterative[S]):
             )
 
     def _onwards(self, state: S, way: Start, total: Any) -> S:
-        """One round nearer to the first U."""
+        """Return the state after one round of the start."""
         r = state.U.shape[1]
         progress = replace(state.progress, rounds=state.progress.rounds + 1)
         if self.init != "projection":
@@ -441,7 +451,7 @@ class Personalized(Iterative[S]):
 
 
 def weight(arrays: Arrays, data: LocalData) -> float:
-    """Return w_i: 1, or n_i."""
+    """Return w_i: n_i if the message weighs clients by samples, or else 1."""
     if arrays["samples"]:
         return float(data.n)
     return 1.0

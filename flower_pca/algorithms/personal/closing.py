@@ -1,8 +1,8 @@
-"""The closing message of personalized PCA: shared components in order, own ones, theta, the error.
+"""The closing message of personalized PCA: the order of the shared components, local components, theta, the error.
 
-One message for all personalized algorithms. The client half finds or repairs its own components,
-and keeps them with their variances: `own_results` makes its result of that. The server half orders the
-shared ones, and leaves theta, the error and what was collected to `PersonalResult`.
+All personalized algorithms share it. Each client computes or corrects its local components and keeps
+them with their variances, which become its local result (`own_results`). The server orders the shared
+components, and passes theta, the error and the collected components on to `PersonalResult`.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from flower_pca.core.model import Model
 from flower_pca.core.stage import MARGIN, Arrays, Merge, Stage, add, stack
 from flower_pca.rows.local import LocalData
 
-OWN: Final = "components"  # the name of a client's own components in its own result
+OWN: Final = "components"  # the key of the local components in a client's local result
 
 
 @dataclass(frozen=True)
 class ClosingState:
-    """U, what the algorithm has left to say to the clients, and the answers once they are there."""
+    """The state of the closing message: U, the arrays that go out with it, and the answers, None before they come."""
 
     U: Array
     left: dict[str, Array]
@@ -38,12 +38,12 @@ class ClosingState:
 
 @dataclass(frozen=True, kw_only=True)
 class PersonalClosing(Stage[ClosingState]):
-    """Send U once more, so that every client finds and keeps its own components, which are orthogonal to U.
+    """Send U once more, so that every client computes and keeps its local components, which are orthogonal to U.
 
-    Up come C_iU, from which Rayleigh-Ritz orders the shared components within their span and finds
-    their variances; V_i(V_i'b), from which theta follows, under masks or from nodes that agree; and
-    tr S_i - tr U'S_iU - tr V_i'S_iV_i, the mean squared error of a row. V_i itself comes up only if
-    it was asked for, and then only from nodes that agree.
+    Each client sends C_iU, from which Rayleigh-Ritz orders the shared components within their span and
+    computes their variances. It also sends tr S_i - tr U'S_iU - tr V_i'S_iV_i, the mean squared error
+    of a row. Under masks, or if its node agrees, it sends V_i(V_i'b), from which theta follows. It
+    sends V_i itself only if the run collects local components and its node agrees.
 
     Cost: the same as one round of the algorithm.
     """
@@ -138,7 +138,7 @@ class PersonalClosing(Stage[ClosingState]):
         probed = float(state.total["probed"])
         values, U, Y, residuals = linalg.rayleigh_ritz(state.U, state.total["Y"])
         overlap = np.nan
-        # The sum over one client among several would be 0, and would say nothing about the others.
+        # If only one of several clients answered the probe, the mean would say nothing about the others.
         if probed >= min(2.0, clients):
             overlap = float(np.sum(state.left["b"] * state.total["Vb"])) / probed
         collected = state.collected
@@ -163,12 +163,12 @@ class PersonalClosing(Stage[ClosingState]):
 
 
 def _unfilled(state: ClosingState, clients: int) -> Array:
-    """An array for the own components of so many clients, still of zeros."""
+    """Return an array of zeros for the local components of this many clients."""
     return np.zeros((clients, int(np.max(state.left["own"])), len(state.U)))
 
 
 def _own_basis(arrays: Arrays, data: LocalData, memory: Arrays, r: int) -> Array:
-    """The client's own components beside the final U: exactly, or made feasible where the algorithm found them so."""
+    """Return the local components beside the final U: exact ones, or the present ones, made orthogonal to U."""
     U, steps = arrays["U"], int(arrays["steps"])
     V, span = memory.get("V"), deflation.WHOLE
     if steps or not arrays["exact"]:

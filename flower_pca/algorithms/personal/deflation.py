@@ -1,4 +1,7 @@
-"""A client's own directions beside shared ones: S = X'X / n without the space of U, never d x d unless d is small."""
+"""A client's local components: leading eigenvectors of S = X'X / n outside the space of U.
+
+No d x d matrix is formed unless d is small.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +14,16 @@ from flower_pca.base.linalg import Array
 from flower_pca.core.stage import Arrays
 from flower_pca.rows.local import LocalData
 
-_HELD: Final = 2**24  # entries of the deflated rows that may be held
-_SIDE: Final = 4096  # sides up to which a dense eigenproblem is solved
+_HELD: Final = 2**24  # The most entries of deflated rows that are held in memory
+_SIDE: Final = 4096  # The largest side of a matrix whose dense eigenproblem is solved
 # extra columns of the subspace iteration that replaces a dense eigenproblem on larger sides
 _OVER: Final = 5
 _STEPS: Final = 200
 # residual, relative to the first eigenvalue, at which subspace iteration ends
 _SETTLED: Final = 1e-10
-_ROUNDING: Final = 1e-9  # If less of a direction is left beside U, it is rounding.
+_ROUNDING: Final = 1e-9  # If less than this is left of a direction after U is removed, it is rounding.
 
-WHOLE: Final = np.empty((0, 0))  # the span of rows that have no fewer directions than are asked for
+WHOLE: Final = np.empty((0, 0))  # stands for "no restriction": the rows have at least as many directions as requested
 
 
 def product(data: LocalData, W: Array) -> Array:
@@ -30,20 +33,20 @@ def product(data: LocalData, W: Array) -> Array:
 
 
 def feasible(V: Array, U: Array) -> Array:
-    """Return an orthonormal basis of (I - UU')V with as many columns as have room."""
+    """Return an orthonormal basis of (I - UU')V, with at most d - r columns for U of r columns."""
     V = V[:, : U.shape[0] - U.shape[1]]
     if V.shape[1]:
-        # polar stays as near to V as can be, but makes short columns long, and with them what
-        # rounding has left of U: that is taken out after it.
+        # The polar factor is the nearest orthonormal basis, but it scales short columns up, and with them the
+        # rounding errors along U. So U is removed once more.
         return linalg.orth(linalg.complement(linalg.polar(linalg.complement(V, U)), U))
     return V
 
 
 def narrow(data: LocalData, k: int, memory: Arrays) -> Array:
-    """Return a d x rank basis of the rows' span if this has fewer than k directions, or else `WHOLE`.
+    """Return a d x rank basis of the span of the rows if it has fewer than k directions, or else `WHOLE`.
 
-    `memory` is what the client has kept: it is found once in a run, or taken from the start by
-    projection.
+    The basis is computed once in a run: `memory`, which the client keeps between messages, holds it, or
+    the basis E of the start by projection.
     """
     if "narrow" in memory and len(memory["narrow"]) in (0, data.d):
         return memory["narrow"]
@@ -57,7 +60,7 @@ def narrow(data: LocalData, k: int, memory: Arrays) -> Array:
 
 
 def within(V: Array, U: Array, span: Array) -> Array:
-    """V, or as much of it as lies in what is left of a `narrow` span beside U: fewer columns where that has fewer."""
+    """Restrict V to the part of the `narrow` span that is orthogonal to U. The result may have fewer columns."""
     if not len(span):
         return V
     beside = linalg.independent(linalg.complement(span, U), _ROUNDING)
@@ -71,10 +74,10 @@ def own_basis(
 ) -> Array:
     """Return the leading eigenvectors of (I - UU')S(I - UU'), d x min(r, rank).
 
-    By the Gram matrix of the shorter side: of the deflated rows (n < d), or of the columns, which
-    is cached (d <= n); where neither fits, by subspace iteration on the rows. With `steps` above 0,
-    only so many power steps V <- orth((I - UU')SV) from `start`, within the `narrow` span of the
-    rows.
+    If n < d, they follow from the Gram matrix of the deflated rows. If d <= n, they follow from the
+    Gram matrix of the columns, which is cached. If neither matrix is small enough, subspace iteration
+    on the rows finds them. With `steps` above 0, only this many power steps V <- orth((I - UU')SV) are
+    taken from `start`, within the `narrow` span of the rows.
     """
     r = min(r, data.d - U.shape[1])
     if r < 1:
@@ -94,14 +97,13 @@ def own_basis(
 
 
 def _by_rows(data: LocalData, U: Array, r: int) -> Array:
-    # Deflated before it is squared: what U explains does not drown what is left.
+    # The rows are deflated before they are squared, so that the part along U does not drown the rest.
     X = data.root().astype(np.float64)
     D = X - (X @ U) @ U.T
     values, W = _leading(D @ D.T, r)
     eps = data.n * float(np.finfo(data.dtype).eps)
     squares = float(np.sum(X * X))
-    # Where U explains all, the rows' own rounding is what is left, eps of them before it is
-    # squared.
+    # If U explains all, only the rounding of the rows is left, which is eps of their size before squaring.
     large = values > max(eps * values[0], eps**2 * squares)
     return linalg.orth(linalg.complement(D.T @ W[:, large], U))
 
@@ -112,7 +114,7 @@ def _by_columns(data: LocalData, U: Array, r: int) -> Array:
     # Products with I - UU' on both sides would take d^3 flops.
     half = U @ (SU.T - (U.T @ SU) @ U.T / 2.0)
     values, W = _leading(S - half - half.T, r)
-    # What U explains has been subtracted: rounding is that of all of S.
+    # The part along U was subtracted, so the rounding errors are relative to all of S.
     least = data.d * float(np.finfo(data.dtype).eps) * float(np.trace(S))
     return linalg.orth(linalg.complement(W[:, values > least], U))
 

@@ -1,29 +1,24 @@
-"""ExactPerPCA: personalized PCA without a step size, by alternating exact solutions; our own.
+"""ExactPerPCA: personalized PCA without a step size, by alternating exact solutions. The method is this package's own.
 
-A client keeps nothing but, with `local_steps`, a warm start. The server keeps sums (`CachedSums`,
-for clients that miss a round), and pairs of steps and gradients, by which `Secants` goes further
-than a plain step. A U so found has to prove itself: `learn` goes back to the plain one when the
-objective has fallen.
+A client keeps nothing between rounds, except a warm start with `local_steps`. The server keeps sums
+(`CachedSums`, for clients that miss a round), and pairs of steps and gradients, from which `Secants`
+extrapolates. Such an extrapolated U must prove itself: if the objective has fallen, `learn` returns to
+the plain step.
 
-Secants: L-BFGS on the Grassmann manifold, how an ascent goes on from the curvature its last steps
-show.
+`Secants` is L-BFGS on the Grassmann manifold. Up to a rotation, the plain step polar(Z) is U +
+G(U'Z)^(-1), with the gradient G = (I - UU')Z. It uses U'Z as the curvature in all directions. This
+overestimates the curvature, so the plain step never overshoots, and is short if the objective is flat.
+Two points and their gradients show the true curvature between them. The inverse curvature that
+`Secants.ahead` applies to G agrees with the last pairs, and is a multiple of the plain step's inverse
+in all other directions (Nocedal 1980). Pairs are moved from point to point by rotation and projection.
 
-The plain step of `ExactPerPCA`, polar(Z), is U + G(U'Z)^(-1) but for a rotation, G = (I - UU')Z the
-gradient: it takes U'Z for the curvature in all directions, which is too much, so that it never
-overshoots and is short where the objective is flat. Two points and their gradients say what the
-curvature between them is. The inverse of it that `Secants.ahead` multiplies G by agrees with the
-last such pairs, and is a multiple of that of the plain step beyond them (Nocedal 1980). Pairs are
-carried from point to point by rotation and projection.
+If the gradient grows along a pair, the pair does not tell where a maximum is, and the step ignores it.
+But it shows that the maximum is not reached: `Secants.curvature` is the largest curvature along the
+last steps, which is above 0 near a saddle.
 
-Pairs along which the gradient grows say nothing of where a maximum is; a step is taken without
-them. But they show that there is none yet: `Secants.curvature` is the largest there is along the
-last steps, above 0 on a saddle.
-
-Gains: the rule that ends a run by its objective: no more to be had, and no saddle.
-
-An objective that hardly rises may be that of a saddle, from which it rises again: there the
-curvature along the last steps is above 0, or on its way there. At a maximum it is below, and stays
-what it is.
+`Gains` ends a run by its objective, with `gain_tol`. An objective that hardly rises may be near a
+saddle, after which it rises again. There the curvature along the last steps is above 0, or increases
+towards 0. At a maximum, the curvature is below 0 and constant.
 """
 
 from __future__ import annotations
@@ -46,21 +41,21 @@ from flower_pca.core.model import Model
 from flower_pca.core.stage import MOST_ROWS, Arrays, Merge
 from flower_pca.rows.local import LocalData
 
-_ROUNDS: Final = 10  # The run may end if the objective has hardly risen in so many rounds.
-_LATEST: Final = 4  # curvatures that are to agree
-_AGREED: Final = 0.2  # A share of the newest gain.
+_ROUNDS: Final = 10  # The run may end if the objective has hardly risen in this many rounds.
+_LATEST: Final = 4  # the number of newest curvatures that have to agree
+_AGREED: Final = 0.2  # their largest spread, relative to the newest one
 
 
 @dataclass(frozen=True)
 class Gains:
-    """The objective after each of the last rounds, and the curvatures that were seen in them.
+    """The objective after each of the last rounds, and the curvatures of these rounds.
 
     Attributes
     ----------
     promise : float
-        By how much the next step is to raise the objective.
+        The predicted rise of the objective by the next step.
     sine : float
-        Of the largest angle by which that step turns the subspace.
+        The sine of the largest angle by which the next step turns the subspace.
     """
 
     objectives: tuple[float, ...] = ()
@@ -69,12 +64,12 @@ class Gains:
     sine: float = np.inf
 
     def add(self, objective: float, curvature: float, promise: float, sine: float) -> Gains:
-        """Add a round."""
+        """Return the gains with one more round."""
         objectives = (*self.objectives, objective)[-_ROUNDS - 1 :]
         return Gains(objectives, (*self.curvatures, curvature)[-_LATEST:], promise, sine)
 
     def without(self) -> Gains:
-        """Add a round whose step was given up."""
+        """Return the gains with one more round whose step was given up."""
         again = (*self.objectives, *self.objectives[-1:])[-_ROUNDS - 1 :]
         return replace(self, objectives=again)
 
@@ -96,18 +91,18 @@ class Gains:
 
 
 _PAIRS: Final = 10
-# the least cosine between a step and what the gradient lost along it
+# The least cosine between a step and the decrease of the gradient along it
 _BENT: Final = 1e-10
-_LONGEST: Final = 1.0  # tangent of the largest angle by which a step turns the subspace
+_LONGEST: Final = 1.0  # the tangent of the largest angle by which a step may turn the subspace
 # A curvature below this share of the plain step's largest one counts as none.
 _VANISHED: Final = 1e-12
-# singular value of ten steps of length one, below which a direction is no step of its own
+# Below this singular value of ten steps of length one, a direction is a combination of the others.
 _ALIKE: Final = 1e-2
 
 
 @dataclass(frozen=True)
 class Secant:
-    """A step s, and the part y of the gradient that was lost along it: d x r both, tangent at the newest point."""
+    """A step s, and the decrease y of the gradient along it: both d x r, and tangent at the newest point."""
 
     s: Array
     y: Array
@@ -148,7 +143,10 @@ class Secants:
         return self.with_pairs([*self.pairs, newest])
 
     def ahead(self, Z: Array) -> tuple[Array, float] | None:
-        """Where to go next, and how much the objective is to rise; None if no pair says so, or at a point of rest."""
+        """Return the next point and the predicted rise of the objective.
+
+        Return None if no pair shows a maximum, or if the gradient is 0.
+        """
         bent = [pair for pair in self.pairs if pair.bent]
         if not bent:
             return None
@@ -160,7 +158,7 @@ class Secants:
             passed.append((pair, along))
         newest = bent[-1]
         plain = ((newest.y @ Q) / values) @ Q.T
-        # Never shorter than the plain step, which is sure of its ground.
+        # The step is never shorter than the plain step, which cannot overshoot.
         fallen = np.sum(newest.s * newest.y)
         longer = max(float(fallen / np.sum(newest.y * plain)), 1.0)
         step = longer * (((step @ Q) / values) @ Q.T)
@@ -175,10 +173,9 @@ class Secants:
         return linalg.polar(self.U + step), promise
 
     def curvature(self, Z: Array) -> float:
-        """The largest curvature of the objective along the last steps, in those of a plain step.
+        """Return the largest curvature of the objective along the last steps, in units of the plain step's curvature.
 
-        It is below 0 near a maximum, as far as these steps can tell: the largest Ritz value of the
-        Hessian.
+        It is the largest Ritz value of the Hessian on these steps. Near a maximum it is below 0.
         """
         values, Q = self._plain(Z)
         roots, steps, fallen = np.sqrt(values), [], []
@@ -189,12 +186,12 @@ class Secants:
             fallen.append(((pair.y @ Q) / roots / length).ravel())
         left, sizes, right = np.linalg.svd(np.stack(steps, axis=1), full_matrices=False)
         apart = sizes > _ALIKE
-        # Where sizes are not apart, rounding may leave a size of 0.
+        # Sizes that are not apart may be 0 after rounding.
         H = -(left.T @ np.stack(fallen, axis=1) @ right.T / np.where(apart, sizes, 1.0))[np.ix_(apart, apart)]
         return float(np.linalg.eigvalsh((H + H.T) / 2.0)[-1])
 
     def _plain(self, Z: Array) -> tuple[Array, Array]:
-        """The eigenvalues and eigenvectors of U'Z, a plain step's curvature in all directions."""
+        """Return the eigenvalues and eigenvectors of U'Z, the curvature that the plain step assumes."""
         values, Q = linalg.eigh_descending(self.U.T @ Z)
         return np.maximum(values, _VANISHED * values[0]), Q
 
@@ -203,47 +200,67 @@ class Secants:
         return np.asarray(A - self.U @ (self.U.T @ A))
 
     def with_pairs(self, pairs: list[Secant]) -> Secants:
-        """With the newest of these pairs, but for steps of no length."""
+        """Return the same point with the newest of these pairs. Steps of length 0 are dropped."""
         bent = tuple(pair for pair in pairs if np.any(pair.s))
         return replace(self, pairs=bent[-_PAIRS:])
 
 
-_ROUNDING: Final = 1e-13  # relative; by which the objective may seem to fall
+_ROUNDING: Final = 1e-13  # the relative decrease of the objective that counts as rounding
 
 
 @dataclass(frozen=True)
 class ExactState(PersonalState):
-    """Beside the common: the sums, the plain step from the best U known, its objective, what its steps have shown."""
+    """The state of `PersonalState`, with what the next step follows from.
+
+    Attributes
+    ----------
+    sums : CachedSums
+        The sums, and the last answers of clients that may miss a round.
+    known : ndarray
+        The plain step from the best U known.
+    best : float
+        The objective of the best U known.
+    bold : bool
+        Whether the U that was sent is an extrapolation, which has to prove itself.
+    secants : Secants or None
+        The last steps and gradients.
+    gains : Gains
+        The last objectives and curvatures.
+    back : bool
+        Whether the U before was given up. Warm starts that belong to it are given up too.
+    """
 
     sums: CachedSums
     known: Array
     best: float
-    bold: bool = False  # whether the U sent is no plain step, and has to prove itself
+    bold: bool = False
     secants: Secants | None = None
     gains: Gains = field(default_factory=Gains)
-    # whether the U before was given up, and warm starts found for it are to be too
     back: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExactPerPCA(Personalized[ExactState]):
-    """Compute shared components and each client's own components in few rounds.
+    """Compute shared components and each client's local components in few rounds.
 
-    Each client solves for V_i exactly, and the server maximizes what is linear in U.
+    Each client solves for its local components exactly, and the server maximizes an objective that is
+    linear in U. S_i = X_i'X_i / n_i.
 
-    A client:    V_i = top r2 eigenvectors of (I - UU')S_i(I - UU')
-                 sends Z_i = (I - V_iV_i')S_iU and f_i = tr U'S_iU + tr V_i'S_iV_i
-    The server:  U <- polar(sum w_i Z_i)
-    For fixed V_i the objective J(U) = sum w_i tr U'(I - V_iV_i')S_i(I - V_iV_i')U is convex in U, and polar(Z) is the
-    best point of its linearisation, so that J does not fall; the next V_i are no worse. No step size. It ends when
-    ||(I - UU')Z||_F <= tol ||Z||_F, the first-order condition. A quasi-Newton step from there (`Secants`) costs no
-    message; it is dropped when sum w_i f_i has fallen, for the plain one.
+      Each client:   V_i = top r2 eigenvectors of (I - UU')S_i(I - UU')
+                     sends Z_i = (I - V_iV_i')S_iU and f_i = tr U'S_iU + tr V_i'S_iV_i
+      The server:    U <- polar(sum w_i Z_i)
 
-    Reference: this project's own; the problem and PerPCA are Shi and Kontar's (see `PerPCA`). A
-    client that misses a round counts with its last answer. Under masks, where the server has none
-    of a single client, U goes on with those that answered, by plain steps, until all of them do
-    again.
+    For fixed V_i, the objective J(U) = sum w_i tr U'(I - V_iV_i')S_i(I - V_iV_i')U is convex in U, and
+    polar(Z) is the maximum of its linearization. Therefore J does not fall, and the next V_i do not
+    lower the objective either. No step size is needed. The run ends when ||(I - UU')Z||_F <= tol
+    ||Z||_F, the first-order condition. A quasi-Newton step from there (`Secants`) costs no message. If
+    sum w_i f_i falls after it, the plain step replaces it.
 
+    A client that misses a round counts with its last answer. Under masks, the server knows no single
+    client's answer. Then U is updated from the clients that answered, by plain steps, until all clients
+    answer again.
+
+    Reference: this package's own. The problem and PerPCA are Shi and Kontar's (see `PerPCA`).
     Cost per round: a client forms the Gram matrix of its deflated rows, and computes r2 of its
     eigenvectors. This takes n_i d min(n_i, d) flops (once per run if d <= n_i), or 4 n_i d r2 flops
     a step with `local_steps`. r1 + 1 columns of d floats travel each way.
@@ -253,22 +270,22 @@ class ExactPerPCA(Personalized[ExactState]):
     Parameters
     ----------
     local_components : int, mapping or "auto", default=1
-        r2, the own components of each client; fewer where its rows have not that rank. Or a mapping from clients, by
-        position or name of their site, to such numbers; "others" are all that it does not name. Or "auto": each client
-        chooses, up to 10, from rows that it holds out in turn; see `held_out`.
+        r2, the number of local components of each client. A client whose rows have a lower rank has fewer. A mapping
+        gives the numbers by client: its keys are positions or names of sites, and "others" for all clients that it
+        does not name. With "auto", each client chooses a number of up to 10 from held-out rows; see `held_out`.
     weights : {"equal", "samples"}, default="equal"
         "equal" (every client counts the same) or "samples" (w_i = n_i).
     init, start_rounds, given
         See `Personalized`.
     collect : bool, default=False
-        Whether to ask for the own components at the end, which only nodes that agree will send.
+        Whether to collect the local components at the end. Only nodes that agree send them.
     acceleration : {"lbfgs", "none"}, default="lbfgs"
-        "lbfgs", a quasi-Newton step from ten rounds before, or "none", the plain one.
+        "lbfgs" takes quasi-Newton steps that use the last ten rounds. "none" takes plain steps.
     local_steps : int, default=0
-        If above 0, so many warm power steps for V_i instead of the exact solution.
+        If above 0, a client takes this many warm-started power steps for V_i instead of solving for it exactly.
     gain_tol : float, default=0.0
-        If above 0, the run also ends, as settled, when the objective has gained no more than this share of itself in
-        ten rounds, the next step promises no more, and the last ten steps show no saddle; see `Gains`.
+        If above 0, the run also ends (as settled) when the objective has grown by at most this share of itself in ten
+        rounds, the next step promises no more, and the last steps show no saddle; see `Gains`.
     oversample : int, default=0
         Columns beyond the shared components in the Lanczos blocks of init="projection".
     tol : float, default=1e-6
@@ -278,7 +295,7 @@ class ExactPerPCA(Personalized[ExactState]):
     max_rounds : int, default=1000
         The most rounds that the run may take.
     patience : int, default=50
-        The run ends as stalled when its error has not fallen for so many rounds.
+        The run ends as stalled when its error has not fallen for this many rounds.
 
     Examples
     --------
@@ -332,7 +349,7 @@ class ExactPerPCA(Personalized[ExactState]):
         return {"w": NUMBER, **Probe.parts(arrays), "n": ROWS, "Z": Z, "f": MEAN_SQUARES}
 
     def limits(self, model: Model) -> Mapping[str, Array | float]:
-        # f to the last bit: it decides
+        # f is sent without rounding, because it decides which U is kept.
         return {"n": MOST_ROWS, "Z": self.largest(model)[1], "f": 0.0}
 
     @staticmethod
@@ -346,7 +363,7 @@ class ExactPerPCA(Personalized[ExactState]):
         span = deflation.WHOLE
         if steps:
             span = deflation.narrow(data, U.shape[1] + own, memory)
-        # after a U that was given up, from the own components of the message before
+        # After a U that was given up, the warm start is that of the message before.
         start = memory.get("before" if arrays.get("back") else "V")
         V = deflation.own_basis(data, U, own, steps=steps, start=start, span=span)
         SW = deflation.product(data, np.hstack([U, V]))
@@ -373,19 +390,19 @@ class ExactPerPCA(Personalized[ExactState]):
         before = state.sums.last
         sums, total, share = state.sums.add(total)
         if sums.last is not None and (before is None or len(sums.last) > len(before)):
-            # Not all are heard yet: U stays, lest it follow those that happened to be asked first.
+            # Some clients have never answered. U stays, so that it does not follow those that were asked first.
             return self._wait(replace(state, sums=sums))
         state = replace(state, sums=sums)
         if not sums.summed or share >= 1.0:
             return self.weigh(state, total, share)
-        # The objective of those that answered cannot be held against that of all. What was bold has
-        # not proved itself.
+        # The objective of some clients cannot be compared with the objective of all, so an extrapolated U is
+        # not proven.
         if state.bold:
             return self._wait(state)
         return replace(self.weigh(state, total, share), secants=None)
 
     def _wait(self, state: ExactState) -> ExactState:
-        """After a round that has nothing to say of U: back at the plain step, where it was bold."""
+        """Return the state after a round that says nothing about U. An extrapolated U is replaced by the plain step."""
         if state.bold:
             state = replace(state, U=state.known, bold=False)
         return replace(state, secants=None, progress=state.progress.step(state.progress.error))
@@ -402,8 +419,7 @@ class ExactPerPCA(Personalized[ExactState]):
         error = off / (float(np.linalg.norm(Z)) or 1.0)
         image, progress = linalg.polar(Z), state.progress.step(error, gain=f)
         state = replace(state, known=image, best=f, back=False, progress=progress)
-        # Answers of absent clients are of an older U: what is said by them of the curvature leads
-        # astray.
+        # The kept answers of absent clients belong to an older U, so the curvature would be wrong.
         if share < 1.0 or self.acceleration == "none":
             return replace(state, U=image, bold=False, secants=None, gains=Gains())
         secants = Secants.begin(state.U, Z)

@@ -1,16 +1,15 @@
-"""How many own components a client takes by itself (local_components="auto"), from held-out rows.
+"""The number of local components that a client chooses by itself (local_components="auto"), from held-out rows.
 
-A client's rows are in five parts, by a lot that never changes (`rows.folds`), and of each part it
-has statistics that were fixed before the first message. Each part in turn is held out: directions
-are found from the other four, largest first, and the mean square of the held-out rows along each is
-set beside the mean of what is left of these rows in a direction that is not taken, and beside the
-noise of the columns that it lies in (`noise`). The last one that holds more than twice of both, by
-a standard error over the five parts, ends the count. Of the shared ones a client sees those that
-hold more than twice of what is left then, likewise. It takes as many own components as directions
-count beyond the shared ones that it sees. What counts is found once in a run, what is seen anew
-when U has moved: both hardly hang on how good a U is yet.
+A fixed random draw splits a client's rows into five parts (`rows.folds`). The client has statistics of
+each part that were fixed before the first message. Each part is held out in turn: directions are found
+from the other four parts, largest first. The mean square of the held-out rows along each direction is
+compared with two figures: the mean square that is left in a direction not yet taken, and the noise of
+the columns in the direction (`noise_along`). A direction counts if it has more than twice the larger
+figure, by a standard error over the five parts. All directions up to the last such direction count.
 
-The noise that own components are told from: of an average direction, and of each column by itself.
+In the same way, a client checks how many directions of U its held-out rows support. It takes as many
+local components as it has counted directions beyond these. The count is made once in a run, and the
+check of U is repeated if U has moved. Both hardly depend on how precise U is.
 """
 
 from __future__ import annotations
@@ -30,32 +29,35 @@ from flower_pca.rows import fixed, folds
 from flower_pca.rows.fixed import FixedData
 from flower_pca.rows.local import LocalData
 
-_CLEAR: Final = 2.0  # times the noise
-_ROUNDS: Final = 8  # Rounds in which the noise of columns and the number of directions settle.
+_CLEAR: Final = 2.0  # multiples of the noise that a direction must exceed
+_ROUNDS: Final = 8  # the most rounds in which noise and number of directions settle
 _SETTLED: Final = 0.05  # The noise has settled if the last round moves that of every column by at most this share.
-# columns, of which as many are regressed on the others at most
+# The most columns that are regressed on each other
 _REGRESSED: Final = 4096
-# columns for each row, of which as many are: a quarter of the rows is left to tell noise by
+# The most columns for each row in these regressions, so that a quarter of the rows is left to estimate noise
 _ENOUGH: Final = 0.75
-# A share of each column's variance, which stays as noise in columns that are sums of others.
+# The share of a column's variance that stays as noise even if the column is a sum of others
 _RIDGE: Final = 1e-9
-_ALONE: Final = 0.05  # Directions are taken to leave at least this share of a column free.
+_ALONE: Final = 0.05  # The least share of a column that directions are assumed to leave free
 
 
 def clear(along: Array, noise: Array) -> Array:
-    """Which directions (columns; a row for each part) hold more than twice the noise, by a standard error of parts."""
+    """Return which directions exceed twice the noise by a standard error over the parts.
+
+    `along` and `noise` have a row for each part and a column for each direction.
+    """
     margin = along - _CLEAR * noise
     error = margin.std(axis=0, ddof=1) / np.sqrt(len(margin))
     return np.asarray(margin.mean(axis=0) > error)
 
 
 def last(found: Array) -> int:
-    """How many directions there are up to the last clear one."""
+    """Return the number of directions up to the last clear one."""
     return int(np.flatnonzero(found).max(initial=-1)) + 1
 
 
 def directions(parts: Sequence[Any], most: int) -> list[tuple[Any, Array]]:
-    """Each part, held out, and leading directions of the others: so many, or half of all."""
+    """Return each part with the leading directions of the other parts: at most `most`, or half of the columns."""
     d = parts[0].d
     none = np.empty((d, 0))
     most = min(most, d // 2)
@@ -63,10 +65,10 @@ def directions(parts: Sequence[Any], most: int) -> list[tuple[Any, Array]]:
 
 
 def residuals(found: Sequence[tuple[Any, Array]]) -> tuple[Array, Array]:
-    """Of each part and its `directions`: the mean square along each, and what is left beside.
+    """Return for each part the mean square along each direction, and the mean square left per remaining direction.
 
-    The second is the mean squared residual of the part's rows after that direction, over the
-    directions not yet taken.
+    The second is the mean squared residual of the part's rows after that direction, divided by the
+    number of directions not yet taken.
     """
     along, left = [], []
     for part, V in found:
@@ -79,16 +81,16 @@ def residuals(found: Sequence[tuple[Any, Array]]) -> tuple[Array, Array]:
 
 
 def noise_along(found: Sequence[tuple[Any, Array]], columns: Array) -> Array:
-    """What noise of such a variance in each column puts along the directions of each part."""
+    """Return the noise that each part has along its directions, if these are the variances of the columns' noise."""
     return _cut([columns @ V**2 for _, V in found])
 
 
 def by_column(parts: Sequence[FixedData], most: int) -> Array:
-    """The variance of noise in each column: what none of at most so many directions explains.
+    """Return the variance of the noise in each column: the part that none of at most `most` directions explains.
 
-    With rows enough the first guess is what is left of each column after a regression on all
-    others, else its variance. The directions that count in columns of equal noise say what is
-    noise, which says which directions count.
+    If there are enough rows, the first guess is the residual of each column after a regression on all
+    others. Otherwise it is the variance. Then two steps alternate: with columns scaled to equal noise,
+    find the directions that count, and with these directions, estimate the noise.
     """
     noise = _guess(parts)
     for _ in range(_ROUNDS):
@@ -111,14 +113,14 @@ def _guess(parts: Sequence[FixedData]) -> Array:
     C = folds.Together(parts).gram() / n
     S = C * scale * scale[:, None] + _RIDGE * np.eye(d)
     constant = np.diag(1.0 * (scale == 0.0))
-    # What is left of each column after its regression on all others.
+    # The residual of each column after its regression on all others
     left = variances / np.diag(np.linalg.inv(S + constant))
-    # The regressions have fitted d of the n freedoms, and leave less than there is.
+    # The regressions have used d of n degrees of freedom, so the residuals are too small.
     return np.asarray(left * n / (n - d))
 
 
 def _beside(found: Sequence[tuple[Any, Array]], r: int) -> Array:
-    """The mean square of each column, held out, beside the first r directions."""
+    """Return the mean square of each column in held-out rows after the first r directions are removed."""
     beside = []
     for part, most in found:
         V = most[:, :r]
@@ -132,7 +134,7 @@ def _beside(found: Sequence[tuple[Any, Array]], r: int) -> Array:
 
 
 class _WeightedRows:
-    """Rows of which each column is multiplied by a weight."""
+    """Rows whose columns are multiplied by weights."""
 
     dtype: ClassVar[np.dtype[Any]] = np.dtype(np.float64)
 
@@ -141,31 +143,31 @@ class _WeightedRows:
         self.n, self.d = data.n, data.d
 
     def matmat(self, Z: Array, *, reuse: int = 4) -> Array:
-        """X'(XZ)."""
+        """Return X'(XZ)."""
         weights = self._weights[:, None]
         return np.asarray(weights * self._data.matmat(weights * Z, reuse=reuse))
 
     def gram(self) -> Array:
-        """X'X."""
+        """Return X'X."""
         weights = self._weights
         return np.asarray(weights[:, None] * self._data.gram() * weights)
 
     def root(self) -> Array:
-        """A with A'A = X'X."""
+        """Return A with A'A = X'X."""
         return np.asarray(self._data.root() * self._weights)
 
     def squares(self) -> Array:
-        """The sum of squares of each column."""
+        """Return the sum of squares of each column."""
         return np.asarray(self._data.squares() * self._weights**2)
 
 
 def _inverse(a: Array) -> Array:
-    """1 / a, and 0 where a is."""
+    """Return 1 / a, and 0 for entries that are 0."""
     return np.divide(1.0, a, out=np.zeros_like(a), where=a > 0.0)
 
 
 def _cut(parts: Sequence[Array]) -> Array:
-    """As many of each as all have."""
+    """Return the arrays cut to the length of the shortest one."""
     least = min(map(len, parts))
     return np.array([a[:least] for a in parts])
 
@@ -173,16 +175,16 @@ def _cut(parts: Sequence[Array]) -> Array:
 AUTO: Final = "auto"
 ASKS: Final[Mapping[str, Ask]] = {"own": OWN_WIDTH.by_client, AUTO: FLAG}
 CHOSEN: Final = "chosen"  # The key of the number in a client's memory, and in its last answer.
-SHARED: Final = "shared_block"  # The key in the model, if a count of the shared components lets the algorithm begin.
-MOST: Final = 10  # own components that a client takes by itself
-FEW: Final = 1  # what one with too few rows to hold some out takes
-# sine of the angle from the U that a number was chosen beside, at which it is chosen anew
+SHARED: Final = "shared_block"  # the key in the model of the block from `shared`, with which the algorithm begins
+MOST: Final = 10  # the most local components that a client chooses by itself
+FEW: Final = 1  # the number for a client with too few rows to hold some out
+# If U has moved by more than this sine since the choice, the client chooses anew.
 _MOVED: Final = 0.01
-_TIMES: Final = 20  # The most times, so that a run comes to its end.
+_TIMES: Final = 20  # the most choices, so that a run ends
 
 
 def number(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[int, Arrays]:
-    """How many own components a client takes beside the message's U, and what it remembers of having chosen them."""
+    """Return the number of local components beside the message's U, and what the client keeps of this choice."""
     components = int(arrays["own"])
     if AUTO not in arrays:
         return components, {}
@@ -203,9 +205,9 @@ def number(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[int, Arrays
 
 
 def require_all_numbers(own: int, *, full: bool = False) -> None:
-    """Refuse to choose from fewer numbers than there are: two sums would tell of those that have chosen larger ones.
+    """Refuse a choice among fewer numbers than usual: two such sums would reveal which clients chose larger ones.
 
-    `full` says that there are no more columns.
+    `full` says that U and the local components take all columns, so that there are no more numbers.
     """
     if own != MOST and not (full and 0 <= own < MOST):
         raise ProtocolError(
@@ -215,7 +217,7 @@ def require_all_numbers(own: int, *, full: bool = False) -> None:
 
 
 def leading(arrays: Arrays, data: LocalData) -> int:
-    """How many directions of its own rows a client starts from: those that count, and no fewer than are shared."""
+    """Return the number of own directions from which a client starts: those that count, but no fewer than U has."""
     most = int(arrays["k"])
     if AUTO not in arrays:
         return most
@@ -227,7 +229,7 @@ def leading(arrays: Arrays, data: LocalData) -> int:
 
 
 def count(data: LocalData, most: int) -> tuple[int, dict[str, Array]]:
-    """The directions that count, so many at most; the noise beside them, by part and column."""
+    """Return the number of directions that count, at most `most`, and the noise beside them by part and by column."""
     parts = fixed.parts(data)
     columns = by_column(parts, most)
     found = directions(parts, most)
@@ -239,7 +241,7 @@ def count(data: LocalData, most: int) -> tuple[int, dict[str, Array]]:
 
 
 def seen(data: LocalData, U: Array, beside: Mapping[str, Array]) -> int:
-    """How many directions of U the held-out rows hold more of than the noise of `count`."""
+    """Return the number of directions of U along which held-out rows have more than the noise of `count`."""
     along, below = [], []
     for part, rest in folds.splits(fixed.parts(data)):
         Z = U @ linalg.eigh_descending(U.T @ rest.matmat(U))[1]
@@ -250,18 +252,21 @@ def seen(data: LocalData, U: Array, beside: Mapping[str, Array]) -> int:
     return int(np.sum(clear(np.array(along), least)))
 
 
-TOLD: Final = Part((MOST + 2,), Kind.COUNT, own=True)  # what `answer` is
+TOLD: Final = Part((MOST + 2,), Kind.COUNT, own=True)  # the shape of `answer`
 
 
 def answer(chosen: Arrays) -> Array:
-    """A one at the number chosen, the last place for too few rows: sums of these count clients by their numbers."""
+    """Return an array with a 1 at the chosen number, so that sums count clients by their numbers.
+
+    The last place is for clients with too few rows.
+    """
     places = np.zeros(MOST + 2)
     places[int(chosen[CHOSEN])] = 1.0
     return places
 
 
 def words(counts: Array) -> str:
-    """What the sum of all answers says."""
+    """Describe the numbers that clients have chosen, from the sum of all answers."""
     said = "Own components: chosen by each client from held-out parts of its rows"
     *clients, few = (int(n) for n in np.rint(counts))
     found = [f"{r} at {labels.count(n, 'client')}" for r, n in enumerate(clients) if n >= 1]
@@ -275,7 +280,7 @@ def words(counts: Array) -> str:
 
 
 def largest(counts: Array) -> int:
-    """The largest number that is known to have been chosen; what was allowed where none is."""
+    """Return the largest number that a client is known to have chosen, or the largest allowed one if none is known."""
     chosen = [*range(len(counts) - 1), FEW]
     pairs = zip(chosen, counts, strict=True)
     there = [number for number, clients in pairs if round(clients) >= 1]

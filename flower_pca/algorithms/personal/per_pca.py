@@ -1,8 +1,8 @@
-"""PerPCA: personalized PCA by gradient steps on Stiefel manifolds, the algorithm of the paper.
+"""PerPCA: personalized PCA by gradient steps on Stiefel manifolds, as in the paper.
 
-A first message measures the largest ||S_i||, where the step hangs on it; after that come the rounds
-of `Personalized`. The client half is a gradient step on the pair of shared and own components
-(`_step`), in one of the paper's two ways.
+If the step depends on the largest ||S_i||, a first message measures it. The rounds of `Personalized`
+follow. A client takes one gradient step on its pair of shared and local components per round (`_step`),
+in one of the paper's two ways.
 """
 
 from __future__ import annotations
@@ -26,18 +26,30 @@ from flower_pca.rows.local import LocalData
 RETRACTIONS: Final = {"polar": linalg.polar, "qr": linalg.orth}
 _STEP: Final = 0.5  # the first step, in multiples of 1 / max_i ||S_i||_2
 _LONGEST: Final = 16.0
-# what becomes of it after a round that has raised the objective, and after another
+# factors of the step after a round that raised the objective, and after any other round
 _LONGER, _SHORTER = 2.0, 0.25
-# By this factor the longest step falls too, after a peak that was none.
+# factor of the longest step, after the objective has fallen from no higher than before
 _LOWER: Final = 0.5
 
 
 @dataclass(frozen=True)
 class PerState(PersonalState):
-    """Beside the common: max_i ||S_i||_2 (0 until asked for), the seed of V_i, the objective.
+    """The state of `Personalized`, with what the step depends on.
 
-    And the step in multiples of 1 / norm, the longest that it may grow to, and the highest
-    objective that any step has fallen from.
+    Attributes
+    ----------
+    norm : float
+        max_i ||S_i||_2, 0 until it is measured.
+    seed : int
+        The seed of the first local components.
+    objective : float
+        The objective of the newest round.
+    step : float
+        The step in multiples of 1 / norm.
+    longest : float
+        The largest step that is still allowed.
+    peak : float
+        The highest objective that a step has fallen from.
     """
 
     norm: float
@@ -50,19 +62,23 @@ class PerState(PersonalState):
 
 @dataclass(frozen=True, kw_only=True)
 class PerPCA(Personalized[PerState]):
-    """Compute shared components and each client's own components, by the gradient steps of the paper.
+    """Compute shared components and each client's local components, by the gradient steps of the paper.
 
-    This is Algorithm 2 of the paper: clients take a gradient step on U and V_i, and the server averages U_i.
+    This is Algorithm 2 of the paper: clients take a gradient step on U and V_i, and the server averages
+    the U_i. S_i = X_i'X_i / n_i, and GR(A) is a retraction of A: its polar factor, or the Q of its QR.
 
-    A client:    V_i <- GR((I - UU')V_i), W = [U, V_i], G = S_iW
-      choice 1:  G <- G - W(W'G + G'W)/2, U_i = U + eta G_U, V_i <- GR(V_i + eta G_V)
-      choice 2:  [U_i, V_i] <- polar(W + eta G)
-    The server:  U <- GR(sum w_i U_i / sum w_i)
-    GR is polar or the Q of a QR. Choice 1 needs eta ||S_i|| of about 1 at most, and its fixed points are the true ones.
-    Choice 2 is stable at any step, but off by an amount that grows with it; it needs polar, as the first columns of a
-    QR would not see the others. eta = step / max_i ||S_i||_2, one number from each client in a message of its own; or
-    absolute, as in the paper (0.1). The client with the largest ||S_i|| makes the steps of all others short, so the
-    step grows for as long as the objective does: see `step`.
+      Each client:   V_i <- GR((I - UU')V_i), W = [U, V_i], G = S_iW
+        choice 1:    G <- G - W(W'G + G'W)/2, U_i = U + eta G_U, V_i <- GR(V_i + eta G_V)
+        choice 2:    [U_i, V_i] <- polar(W + eta G)
+      The server:    U <- GR(sum w_i U_i / sum w_i)
+
+    Choice 1 is stable if eta ||S_i|| is at most about 1, and its fixed points are the true solutions.
+    Choice 2 is stable for any step, but its fixed points have an error that grows with the step. Choice
+    2 needs the polar factor, because the first columns of a QR do not depend on the later ones.
+
+    The step is eta = step / max_i ||S_i||_2, for which each client sends one number in a message of its
+    own, or an absolute `eta`, as in the paper (0.1). The client with the largest ||S_i|| shortens the
+    steps of all clients, so by default the step grows as long as the objective grows: see `step`.
 
     Reference: Shi and Kontar, "Personalized PCA: decoupling shared and unique features", JMLR 2024,
     Algorithms 1, 2.
@@ -72,25 +88,26 @@ class PerPCA(Personalized[PerState]):
     Parameters
     ----------
     local_components : int, mapping or "auto", default=1
-        r2, the own components of each client; fewer where its rows have not that rank. Or a mapping from clients, by
-        position or name of their site, to such numbers; "others" are all that it does not name. Or "auto": each client
-        chooses, up to 10, from rows that it holds out in turn; see `held_out`.
+        r2, the number of local components of each client. A client whose rows have a lower rank has fewer. A mapping
+        gives the numbers by client: its keys are positions or names of sites, and "others" for all clients that it
+        does not name. With "auto", each client chooses a number of up to 10 from held-out rows; see `held_out`.
     weights : {"equal", "samples"}, default="equal"
         "equal" (every client counts the same) or "samples" (w_i = n_i).
     init, start_rounds, given
         See `Personalized`.
     collect : bool, default=False
-        Whether to ask for the own components at the end, which only nodes that agree will send.
+        Whether to collect the local components at the end. Only nodes that agree send them.
     choice : {1, 2}, default=1
-        1 or 2.
+        The way in which a client takes its gradient step, see above.
     retraction : {"polar", "qr"}, default="polar"
-        "polar" or, with choice 1, "qr".
+        The retraction GR. "qr" requires choice=1.
     step : float or None, default=None
-        The step in multiples of 1 / max_i ||S_i||_2. Left out, it begins at 0.5 and, with choice 1, doubles after every
-        round that has raised the objective, and falls to a quarter, not below 0.5, after any other. The longest there
-        is, 16, is halved after a fall from no higher than an earlier one: else it could go on so for ever.
+        The step in multiples of 1 / max_i ||S_i||_2. By default it begins at 0.5. With choice=1 it then doubles after
+        every round that raises the objective, up to 16, and falls to a quarter, but not below 0.5, after any other
+        round. If the objective falls again from no higher than before, the largest step is halved, because otherwise
+        steps could go up and down for ever.
     eta : float or None, default=None
-        If given, the absolute step instead.
+        If given, the absolute step, in place of `step`.
     oversample : int, default=0
         Columns beyond the shared components in the Lanczos blocks of init="projection".
     tol : float, default=1e-6
@@ -100,7 +117,7 @@ class PerPCA(Personalized[PerState]):
     max_rounds : int, default=1000
         The most rounds that the run may take.
     patience : int, default=50
-        The run ends as stalled when its error has not fallen for so many rounds.
+        The run ends as stalled when its error has not fallen for this many rounds.
 
     Examples
     --------

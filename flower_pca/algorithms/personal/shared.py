@@ -1,14 +1,13 @@
-"""How many components clients share: those directions that nearly all of them hold, of the ones that are no noise.
+"""The number of shared components: directions that most clients have in common, among those that stand out from noise.
 
-Each client counts the directions along which rows that it holds out are more than noise, as where
-it chooses the number of its own components (`algorithms.personal.held_out`). E_i are these
-directions of all its rows. One that all clients share is in the span of every E_i, so an eigenvalue
-of P = mean_i E_iE_i' near 1 belongs to it; one of a client's own is there as often as others have
-it by chance. What is above `CUT` counts as shared: what three clients of four hold.
+Each client counts the directions along which held-out rows contain more than noise, in the same way as
+it chooses the number of its local components (`algorithms.personal.held_out`). E_i are these directions
+of all its rows. A direction that all clients share is in the span of every E_i, so it belongs to an
+eigenvalue of P = mean_i E_iE_i' near 1. A local direction of one client is in the span of another E_i
+only by chance. Eigenvalues above `CUT` count as shared, which corresponds to three clients of four.
 
-P is known by products, from block Lanczos: Ritz values are no larger than eigenvalues, so that
-nothing counts that is not there. The leading directions go on to the algorithm, which begins at
-them.
+P is known by products, from block Lanczos. Ritz values never exceed eigenvalues, so no direction is
+counted that is not shared. The algorithm starts from the leading directions.
 """
 
 from __future__ import annotations
@@ -32,18 +31,18 @@ from flower_pca.core.stage import Arrays, Stage
 from flower_pca.rows import folds
 from flower_pca.rows.local import LocalData
 
-SHARED: Final = "shared"  # the number of components that asks for it
+SHARED: Final = "shared"  # the value of n_components that requests this stage
 CUT: Final = 0.75
-MOST: Final = 10  # shared components that are looked for
-FEWEST: Final = 3  # clients, of which any two have much in common by chance
+MOST: Final = 10  # the most shared components that can be found
+FEWEST: Final = 3  # fewer clients have too much in common by chance
 _ROUNDS: Final = 6
-_KEPT: Final = "clear"  # The key of a client's E in its memory.
-_SETTLED: Final = 0.1  # residuals of those that count, and of the next
+_KEPT: Final = "clear"  # the key of a client's E in its memory
+_SETTLED: Final = 0.1  # the largest residual of the Ritz values that count, and of the next one
 
 
 @dataclass(frozen=True)
 class SharedState(BlockLanczos):
-    """The blocks sent so far, their products with P, the block to send; what is known then.
+    """The iteration on P, and its result once the number of shared components is known.
 
     Attributes
     ----------
@@ -64,13 +63,13 @@ class SharedState(BlockLanczos):
 
     @property
     def everyone(self) -> bool:
-        """All clients are asked, even where a fraction of them is sampled."""
+        """Whether the message goes to all clients, although rounds sample a fraction of them: it does."""
         return True
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shared(Stage[SharedState]):
-    """Sum the products of a block with each client's projector on its directions that stand out from noise.
+    """Count the directions that clients share, from sums of products of each client's projector with a block.
 
     Cost: once, a client chooses its own number of components, for which it computes the leading
     directions of four fifths of its rows five times. `MOST + 2` columns of d floats travel each way,
@@ -121,7 +120,7 @@ class Shared(Stage[SharedState]):
             )
         state, values, basis, residuals = state.step(total["P"] / clients)
         first = slice(int(np.sum(values > CUT)) + 1)
-        # A value that is nearer to the cut than its residual may still pass it.
+        # A Ritz value may still cross the cut if it is nearer to it than its residual.
         allowed = np.minimum(_SETTLED, np.abs(values[first] - CUT))
         settled = bool(np.all(residuals[first] <= allowed))
         found = settled or not state.block.shape[1] or state.rounds >= _ROUNDS
@@ -134,7 +133,7 @@ class Shared(Stage[SharedState]):
 
     def finish(self, state: SharedState, model: Model) -> Model:
         values, basis = state.values, state.basis
-        # the number was found before the set of clients changed
+        # The number was found before the set of clients changed.
         if values is None or basis is None:
             return model
         above = int(np.sum(values > CUT))
@@ -151,7 +150,7 @@ class Shared(Stage[SharedState]):
 
 
 def _words_of(values: Array, r: int, clients: int) -> str:
-    """What counts, and what the first that does not is short of."""
+    """Describe how many components are shared, and how far the next direction is from being shared."""
     found, of = labels.count(r, "shared component"), labels.count(clients, "client")
     counted = f"{found}: of {of} {values[r - 1]:.0%} hold the last"
     if r < len(values):

@@ -1,21 +1,20 @@
-"""TriplePCA: shared, own and sparse parts in one model; `ExactPerPCA` on rows less what is far.
+"""TriplePCA: shared, local and sparse parts in one model. It is `ExactPerPCA` on rows without their far entries.
 
-The server's half is that of `ExactPerPCA`. A client keeps where its rows lie among the components,
-and which entries are far; one that has lost that begins once more, and takes more steps in that
-message. Of a few rows all lies near some components, and nothing is far: a client with less than
-`Rows.enough` has no say in U, and no own components; its rows are taken apart beside U, each by
-itself.
+The server works as in `ExactPerPCA`. A client keeps the coordinates of its rows along the components,
+and the places of its far entries. A client that has lost them begins anew, and takes more steps in that
+message. A few rows always lie near some components, so a client with fewer rows than `Rows.enough`
+requires would find no far entries. Such a client has no influence on U and no local components. Its
+rows are decomposed along U, each row by itself.
 
-Far entries of a client's rows, X = L + S + noise, with L in the span of shared and own components.
+The model of a client's rows is X = L + S + noise, with L in the span of shared and local components. An
+entry is far if it differs from L by more than a multiple of its column's noise, which follows from the
+median of all residuals of the column at this client. At first, L is the median of each column. So the
+threshold begins at the size of the rows, and falls by itself as L fits them better. Far entries and
+missing values are replaced by L, so that they influence neither the components nor the coordinates of
+their row.
 
-An entry is far if it is off L by more than a multiple of its column's noise, which is told from the
-median of all residuals of the column at this client. At first L is the median of each column, so
-that the threshold begins at the size of the rows and falls by itself as L takes them in. What is
-far gives way to L: it then pulls neither at the components nor at its row's place among them. Gaps
-do likewise.
-
-The closing message of triple_pca: as of personalized PCA, on rows less what is far, which the
-client keeps apart.
+The closing message of triple_pca is the one of personalized PCA, on rows without their far entries. The
+client keeps these entries separately.
 """
 
 from __future__ import annotations
@@ -44,35 +43,38 @@ from flower_pca.core.model import Model
 from flower_pca.core.stage import MARGIN, Arrays
 from flower_pca.rows.local import LocalData
 
-# A far entry stays far until it falls below this share of the threshold. Otherwise it might come and go for ever.
+# A far entry stays far until it falls below this share of the threshold. Otherwise entries could alternate for
+# ever.
 _BACK: Final = 0.5
-_LEAST: Final = 1e-6  # L is known no better than to this share of the size of a column.
-_ENOUGH: Final = 2  # rows a component
+_LEAST: Final = 1e-6  # L is known to this share of the size of a column at best.
+_ENOUGH: Final = 2  # the fewest rows for each component
 _ROUNDING: Final = 1e-9  # A smaller share of what components explain is rounding.
-_PROJECTED: Final = 100  # steps at most of a projection of new rows
-_SETTLED: Final = 1e-10  # change of L relative to L, at which it ends
-# With 25 to 80 rows a client, most runs with a shared sine above .1 left 1.2 times as much in one direction as
-# independent entries do, or more, and more than .05 of what a component explains, at half of their clients, and had a
-# client whose near entries have a kurtosis of 4.3 to 10; or half of their clients had that. It is 3 of normal entries,
-# 3.9 of Student's t with 3 degrees of freedom, cut at 4 deviations.
+_PROJECTED: Final = 100  # the most steps of a projection of new rows
+_SETTLED: Final = 1e-10  # the relative change of L at which this projection ends
+# Limits of the warnings about structure and tails. Measured with 25 to 80 rows at each client: most runs whose
+# shared components were off by a sine above .1 had one of two symptoms at half of their clients or more. Either
+# the residuals had 1.2 times as much in one direction as independent entries have, and more than .05 of what a
+# component explains. Or a client's near entries had a kurtosis of 4.3 to 10. The kurtosis of normal entries is
+# 3, and of Student's t with 3 degrees of freedom, cut at 4 deviations, 3.9.
 _STRUCTURE: Final = 1.2
 _TURNED: Final = 0.05
 _HEAVY: Final = 4.2
-# Of the noise of all clients, the share of one client from which it may be far entries that count as noise.
+# If one client has more than this share of the noise of all clients, its noise may be far entries.
 _LOUD: Final = 0.8
-# From which sine on components that such a client turns are not relied on, and the power by which it then counts less.
-# With 40 % far entries of either size at one of five clients, the ten converged runs that were wrong turned by .067 or
-# more, those with a sine below .05 by .046 or less, and 26 with ten times the noise at one client by .025 or less.
+# Components are not relied on if their next U, in which clients of more noise count less, differs by a larger sine.
+# Measured with 40 % far entries of either size at one of five clients: the ten converged runs that were wrong turned
+# by .067 or more, those with a sine below .05 by .046 or less, and 26 runs with ten times the noise at one client by
+# .025 or less.
 _SWAYED: Final = 0.06
-_POWER: Final = 4
-_SEVERAL: Final = 3  # clients, of which one can be told from the others
-_SIGNS: Final = 3  # draws of signs, which make entries independent
+_POWER: Final = 4  # the power of the share of squares that is no noise, by which a client is weighted in it
+_SEVERAL: Final = 3  # the fewest clients for which one can be compared with the others
+_SIGNS: Final = 3  # draws of random signs, which make entries independent
 _SEED: Final = 20
 
 
 @dataclass(frozen=True)
 class Fit:
-    """L = TW' of a client's rows, W = [U, V], what is far from it, and the columns' thresholds."""
+    """A fit L = TW' of a client's rows, with W = [U, V], the places of far entries, and the columns' thresholds."""
 
     W: Array
     T: Array
@@ -83,13 +85,13 @@ class Fit:
 
     @property
     def L(self) -> Array:
-        """What the components say of the rows."""
+        """The low-rank part of the rows."""
         return np.asarray(self.T @ self.W.T)
 
 
 @dataclass(frozen=True)
 class Rows:
-    """A client's rows in the frame, and where they have gaps."""
+    """A client's rows in the frame, and the places of their missing values."""
 
     X: Array
     gaps: Array
@@ -98,21 +100,21 @@ class Rows:
 
     @classmethod
     def of(cls, data: LocalData) -> Rows:
-        """Of all the rows, at once: residuals of a column are compared with each other."""
+        """Read all rows at once, because the residuals of a column are compared with each other."""
         X = np.concatenate(list(data.dense())).astype(np.float64)
         gaps = np.zeros(X.shape, dtype=bool)
         gaps.reshape(-1)[base.unseen(data, seed=0, share=0.0).gaps] = True
         return cls(X, gaps)
 
     def begin(self, cut: float) -> Fit:
-        """Before there are components: L is the median of each column."""
+        """Return the fit before there are components: L is the median of each column."""
         W = _medians(self.X, ~self.gaps)[:, None]
         T = np.ones((len(self.X), 1))
         nothing = np.zeros(self.X.shape, dtype=bool)
         return self.judge(W, T, nothing, cut * self.noise(W, T))
 
     def step(self, before: Fit, U: Array, own: int, cut: float, *, local_steps: int = 0) -> Fit:
-        """Own components of the rows less what is far; their coordinates; what is far from both."""
+        """Return the next fit: local components of the rows without far entries, coordinates, and new far entries."""
         clean, span = self.less(before), deflation.WHOLE
         if local_steps:
             span = deflation.narrow(clean, U.shape[1] + own, {})
@@ -123,32 +125,36 @@ class Rows:
         return self.judge(W, T, before.far, cut * self.noise(W, T))
 
     def less(self, fit: Fit) -> LocalData:
-        """The rows with L in place of what is far, and of gaps."""
+        """Return the rows with L in place of far entries and missing values."""
         return LocalData(self.cleared(fit))
 
     def cleared(self, fit: Fit) -> Array:
-        """The same as an array."""
+        """Return the rows with L in place of far entries and missing values, as an array."""
         return np.where(fit.far | self.gaps, fit.L, self.X)
 
     def judge(self, W: Array, T: Array, before: Array, limit: Array) -> Fit:
-        """What is far from TW': beyond the threshold, or still near it where it was far before."""
+        """Return the fit TW' with its far entries.
+
+        An entry is far beyond the threshold. An entry that was far before stays far down to a share of
+        the threshold.
+        """
         sizes = np.abs(self.X - T @ W.T)
         far = np.where(before, sizes > _BACK * limit, sizes > limit)
         return Fit(W, T, far & ~self.gaps, limit)
 
     def noise(self, W: Array, T: Array) -> Array:
-        """Of each column the deviation that the median size of its residuals from TW' stands for.
+        """Estimate the standard deviation of each column's noise from the median size of its residuals from TW'.
 
-        Residuals that are 0 have no part in it: of a column that is mostly 0, all else would be
-        far.
+        Residuals that are exactly 0 are left out. Otherwise all other entries of a column that is
+        mostly 0 would be far.
         """
         sizes = _sizes(self.X - T @ W.T, self.gaps)
         return np.asarray(NORMAL * np.maximum(sizes, self.least))
 
     def has_structure(self, fit: Fit, noise: Array) -> bool:
-        """Whether near entries leave clearly more in one direction than independent ones of the same sizes.
+        """Return whether near entries leave clearly more in one direction than independent entries of the same sizes.
 
-        So it is if components have been turned by far entries.
+        This happens if far entries have turned the components.
         """
         least, p = min(self.X.shape), fit.W.shape[1]
         scaled = self._near(fit, self._known(noise))
@@ -161,49 +167,53 @@ class Rows:
         return bool(first - independent > _TURNED**2 * _squares(fit.L) / p)
 
     def follows_far(self, fit: Fit, noise: Array) -> bool:
-        """Whether near entries have tails as if some of them were far, and components had come near."""
+        """Return whether near entries have heavy tails, as if the components had moved towards some far entries."""
         near = self._near(fit, self._known(noise))[~(fit.far | self.gaps)]
         return bool(near.any()) and len(near) * float(np.sum(near**4)) > _HEAVY * _squares(near) ** 2
 
     def share(self, fit: Fit, noise: Array) -> float:
-        """The share of the squares that is no noise."""
+        """Return the share of the squares that is no noise."""
         squares = _squares(self.cleared(fit)) or 1.0
         return max(0.0, 1.0 - len(self.X) * float(np.sum(self._known(noise) ** 2)) / squares)
 
     def loudness(self, noise: Array) -> float:
-        """The root mean square over the columns of noise that is more than rounding."""
+        """Return the root mean square of the columns' noise. Noise that is only rounding counts as 0."""
         return float(np.sqrt(np.mean(self._known(noise) ** 2)))
 
     def _known(self, noise: Array) -> Array:
-        """The noise of each column; 0 of one whose residuals are rounding."""
+        """Return the noise of each column, with 0 for columns whose residuals are only rounding."""
         return np.where(noise > NORMAL * self.least, noise, 0.0)
 
     def _near(self, fit: Fit, sizes: Array) -> Array:
-        """Residuals over these sizes of columns, 0 for what is far or a gap, and in columns of size 0."""
+        """Return residuals divided by these column sizes. They are 0 for far entries, missing values and
+        columns of size 0.
+        """
         left = (self.X - fit.L) / np.where(sizes > 0.0, sizes, np.inf)
         return np.asarray(np.where(fit.far | self.gaps, 0.0, left))
 
     def size(self, first: Fit) -> float:
-        """The mean square of a row less what is far from the medians: what its client's answers are divided by."""
+        """Return the mean square of a row without entries far from the medians, by which the client's
+        answers are divided.
+        """
         squares = float(np.sum(self.cleared(first) ** 2))
         return max(squares / len(self.X), TINY)
 
     def enough(self, components: int) -> bool:
-        """Whether what is off so many components is no less than what is far."""
+        """Return whether there are enough rows to tell far entries from this many components."""
         return len(self.X) >= _ENOUGH * components
 
     @functools.cached_property
     def least(self) -> Array:
-        """What of each column no residual is told from, as L is no better known."""
+        """The size of each column below which residuals are rounding, because L is not known better."""
         return np.asarray(_LEAST * _sizes(self.X, self.gaps))
 
     def loss(self, fit: Fit) -> float:
-        """The sum of squared residuals, of a far one the threshold's square: what a step lowers."""
+        """Return the sum of squared residuals, which a step lowers. A far entry counts with its squared threshold."""
         sizes = np.where(fit.far, fit.limit, self.X - fit.L)
         return float(np.sum(sizes[~self.gaps] ** 2))
 
     def project(self, W: Array, noise: Array, cut: float) -> Fit:
-        """Coordinates of rows that the run has not seen, each by itself: its threshold falls as its residuals do."""
+        """Fit rows that the run has not seen, each by itself. The threshold of a row falls as its residuals do."""
         noise = np.maximum(noise, TINY)
         T = np.zeros((len(self.X), W.shape[1]))
         far = np.zeros(self.X.shape, dtype=bool)
@@ -219,9 +229,9 @@ class Rows:
 
 
 def _along_first(left: Array, p: int) -> tuple[float, float]:
-    """The largest sum of squares in one direction, and what it would be if the signs of all entries were random.
+    """Return the largest sum of squares in one direction, and the same if the signs of all entries were random.
 
-    What p components leave has p directions less than what signs make of it.
+    The residuals of p components have p directions fewer than the randomized residuals, which is corrected.
     """
     n, d = left.shape
     rng = np.random.default_rng(_SEED)
@@ -235,43 +245,47 @@ def _squares(values: Array) -> float:
 
 
 def _spread(n: int, d: int) -> float:
-    """Of all squares of n x d independent entries, about the share in the first direction."""
+    """Return about the share of all squares of n x d independent entries that lies in the first direction."""
     return float(1.0 / np.sqrt(n) + 1.0 / np.sqrt(d)) ** 2
 
 
 def _sizes(residuals: Array, gaps: Array) -> Array:
-    """Of each column the median size of what is neither 0 nor a gap."""
+    """Return the median size of each column's entries, without zeros and missing values."""
     sizes = np.abs(residuals)
     return _medians(sizes, (sizes > 0.0) & ~gaps)
 
 
 def _medians(values: Array, counted: Array) -> Array:
-    """Of each column the median of the values that count; 0 where there is none."""
+    """Return the median of each column's counted values, or 0 for a column without such values."""
     if counted.all():
         return np.asarray(np.median(values, axis=0))
     return np.where(counted.any(axis=0), median(values, counted.astype(np.float64)), 0.0)
 
 
 CUT: Final = number(least=1.0, most=1e6)  # multiples of noise
-_AFRESH: Final = 10  # times as many steps by a client that begins
+_AFRESH: Final = 10  # factor of the steps of a client that begins
 INNER: Final[Mapping[str, Ask]] = {"cut": CUT, "inner": STEPS}
 
 
 @dataclass(frozen=True, kw_only=True)
 class TriplePCA(ExactPerPCA):
-    """Compute shared and own components of rows in which single values are far off.
+    """Compute shared components and local components of rows that contain single outlying entries.
 
-    Rows are the sum of shared, own and sparse parts and noise: `ExactPerPCA` on rows less what is far off.
+    The rows are the sum of a shared, a local and a sparse part, and noise. The algorithm is
+    `ExactPerPCA` on rows without their far entries.
 
-    A client:    L_i = T_i[U, V_i]', S_i = X_i - L_i where that is beyond the threshold, else 0; the step of
-                 `ExactPerPCA` on X_i - S_i, whose coordinates along [U, V_i] are the next T_i
-    The server:  U <- polar(sum w_i Z_i), as there
-    The threshold is a multiple of the noise of each column at each client, 1.4826 times the median of |X_i - L_i|. It
-    begins at the size of the rows, where L_i has no more than medians, and falls with the residuals: nobody has to know
-    the noise. f_i is how much less the clipped residuals are than those from the medians. S_i is divided by the mean
-    square of a row without what is far from the medians: whatever a client holds, it has no more say than another, and
-    one with fewer than 2(r1 + r2) rows has none. Uncentered unless asked for:
-    far entries would move the mean, which is one shared component more. Gaps count as far.
+      Each client:   L_i = T_i[U, V_i]'; S_i = X_i - L_i for entries beyond the threshold, else 0;
+                     the step of `ExactPerPCA` on X_i - S_i, whose coordinates along [U, V_i] are the next T_i
+      The server:    U <- polar(sum w_i Z_i), as in `ExactPerPCA`
+
+    The threshold is `threshold` times the noise of each column at each client, where the noise is
+    1.4826 times the median of |X_i - L_i|. At first L_i consists of medians, so the threshold begins at
+    the size of the rows. It falls with the residuals, and nobody has to know the noise. f_i is the
+    decrease of the clipped residuals, compared with residuals from the medians. Z_i and f_i are divided
+    by the mean square of a client's rows without far entries. So a client with large values has no more
+    influence than another one, and a client with fewer than 2(r1 + r2) rows has none. The rows are not
+    centered by default, because far entries would move the mean. The mean is then one more shared
+    component. Missing values are treated like far entries.
 
     Reference: the model is that of Shi, Fattahi and Kontar, "Triple component matrix factorization:
     untangling global, local, and noisy components", JMLR 2024, whose thresholds fall by a schedule;
@@ -284,16 +298,18 @@ class TriplePCA(ExactPerPCA):
     Parameters
     ----------
     local_components : int, mapping or "auto", default=1
-        r2, the own components of each client; fewer where its rows have not that rank. Or a mapping from clients, by
-        position or name of their site, to such numbers; "others" are all that it does not name.
+        r2, the number of local components of each client. A client whose rows have a lower rank has fewer. A mapping
+        gives the numbers by client: its keys are positions or names of sites, and "others" for all clients that it
+        does not name.
     threshold : float, default=4.0
-        How far off an entry is taken out, in multiples of its column's noise.
+        The distance from L beyond which an entry is taken out, in multiples of its column's noise.
     inner_steps : int, default=3
-        How often a client finds far entries and own components anew for a U; ten times as often where it begins.
+        How often a client recomputes far entries and local components for a U. A client that begins does so ten times
+        as often.
     weights, init, start_rounds, given, collect
         See `ExactPerPCA`.
     acceleration, local_steps, gain_tol, oversample
-        See there.
+        See `ExactPerPCA`.
     tol : float, default=1e-6
         The run has converged when its error is at most this.
     min_rounds : int, default=0
@@ -301,7 +317,7 @@ class TriplePCA(ExactPerPCA):
     max_rounds : int, default=1000
         The most rounds that the run may take.
     patience : int, default=50
-        The run ends as stalled when its error has not fallen for so many rounds.
+        The run ends as stalled when its error has not fallen for this many rounds.
 
     Examples
     --------
@@ -324,7 +340,7 @@ class TriplePCA(ExactPerPCA):
     }
     centers: ClassVar[bool] = False
     by_row: ClassVar[bool] = True
-    shares: ClassVar[bool] = False  # far entries would be held out with the rows
+    shares: ClassVar[bool] = False  # far entries would be among the held-out rows
 
     threshold: float = 4.0
     inner_steps: int = 3
@@ -361,7 +377,7 @@ class TriplePCA(ExactPerPCA):
     @staticmethod
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
         common = ExactPerPCA.parts(arrays, d)
-        if "f" in common:  # f is for rows of size one.
+        if "f" in common:  # Here f belongs to rows that are scaled to size one.
             return {**common, "f": NUMBER}
         return common
 
@@ -428,7 +444,7 @@ class TriplePCA(ExactPerPCA):
 
 
 def settle(arrays: Arrays, rows: Rows, memory: Arrays) -> Fit:
-    """What a client knows of its rows, after a message's steps for its U."""
+    """Return the client's fit after the steps of one message for its U."""
     own, steps = int(arrays["own"]), int(arrays["inner"])
     cut = float(arrays["cut"])
     fit = recall(rows, memory)
@@ -440,23 +456,25 @@ def settle(arrays: Arrays, rows: Rows, memory: Arrays) -> Fit:
 
 
 def memory_of(fit: Fit) -> Arrays:
-    """What a client keeps of it."""
+    """Return what a client keeps of a fit."""
     return {"W": fit.W, "T": fit.T, "far": np.flatnonzero(fit.far)}
 
 
 def recall(rows: Rows, memory: Arrays) -> Fit | None:
-    """What it has kept, if that is of these rows."""
+    """Return the fit that a client has kept, or None if it belongs to other rows."""
     n, d = rows.X.shape
     if "T" not in memory or len(memory["T"]) != n or len(memory["W"]) != d:
         return None
     far = np.zeros((n, d), dtype=bool)
     far.reshape(-1)[memory["far"]] = True
-    # A step judges by a limit of its own: nobody looks at this one.
+    # A step computes its own threshold, so this one is never used.
     return Fit(memory["W"], memory["T"], far, np.zeros(d))
 
 
 def _is_apart(clean: LocalData, shared: int, own: int, explained: float) -> bool:
-    """Whether U explains less than half, beside own components, of what as many more would."""
+    """Return whether U explains less than half as much, beside the local components, as the same number of
+    free components.
+    """
     values = clean.top(shared + own)[1]
     most = float(values.sum())
     more = float(values[own:].sum())
@@ -465,13 +483,14 @@ def _is_apart(clean: LocalData, shared: int, own: int, explained: float) -> bool
 
 @dataclass(frozen=True, kw_only=True)
 class TripleClosing(PersonalClosing):
-    """U goes out for the last time, and every client keeps own components, its low-rank part L and its sparse part S.
+    """Send U for the last time, so that every client keeps its local components, its low-rank part L and
+    its sparse part S.
 
-    Beside what `PersonalClosing` asks for come up, of each column, how many entries were taken out,
-    the square of the noise, and the sum of all else; the sum of squares of that; whether there were
-    rows enough to have a say; whether the client's rows have too little of U to share it; whether
-    the components leave structure in them; and whether these follow far entries. And once more the sum that gives
-    the next U, with clients of more noise counting less.
+    In addition to the answer of `PersonalClosing`, each client sends for every column the number of
+    entries taken out, the squared noise and the sum of the cleared rows. It also sends the sum of
+    squares of the cleared rows, and whether it had too few rows to count, whether its rows have too
+    little of U to share it, whether the components leave structure in its rows, and whether they follow
+    far entries. Finally it sends again the sum that gives the next U, in which clients with more noise count less.
 
     Cost: the same as one round of the algorithm, and r1 + 3 more columns of d floats from each client.
     """
@@ -485,7 +504,8 @@ class TripleClosing(PersonalClosing):
         wide = len(arrays["U"])
         return {
             **PersonalClosing.parts(arrays, d),
-            "Y": Part(arrays["U"].shape, Kind.ESTIMATE),  # Nobody has made a claim about these rows yet.
+            # No claim covers these rows, because they lack their far entries.
+            "Y": Part(arrays["U"].shape, Kind.ESTIMATE),
             "taken": Part((wide,), Kind.COUNT),
             "noise": Part((wide,), Kind.MEAN_SQUARES),
             "sums": Part((wide, 1), Kind.ESTIMATE),
@@ -518,11 +538,11 @@ class TripleClosing(PersonalClosing):
             W = np.hstack([U, V])
             T = clean.scores(W)
             noise = rows.noise(W, T)
-            # At the end, the threshold is the only rule.
+            # At the end, the threshold alone decides.
             fit = rows.judge(W, T, np.zeros_like(fit.far), cut * noise)
             explained = clean.squared_error(U[:, :0]) - float(up["error"]) * data.n
             apart = _is_apart(clean, U.shape[1], V.shape[1], explained)
-            # All figures are of the rows without the entries that are taken out now.
+            # All figures describe the rows without the entries that are taken out now.
             clean = rows.less(fit)
             up |= {"Y": clean.matmat(U).astype(np.float64), "error": np.array(clean.squared_error(W) / data.n)}
             found["variances"] = np.mean(clean.scores(V) ** 2, axis=0)
@@ -578,11 +598,13 @@ class TripleClosing(PersonalClosing):
             "apart": np.array([total["apart"], clients]),
             "structured": np.array([total["structured"], total["followed"], clients - few]),
             "noise": np.sqrt(total["noise"] / max(clients - few, 1.0)),
-            # The sum of squares over the square of the sum: 1 / N of N clients that are alike, 1 if one has all of it.
+            # the sine by which U turns if clients with more noise count less
             "swayed": np.array(linalg.sin_theta(state.U, linalg.orth(total["Z"])) if np.any(total["Z"]) else 0.0),
+            # The sum of squares over the square of the sum: 1 / N for N clients that are alike, 1 if one client
+            # has all the noise.
             "loud": np.array(float(np.mean(total["noise"])) / (float(total["loudness"]) ** 2 or 1.0)),
         }
-        # Far entries have no part in the mean of the rows.
+        # The mean is that of the rows without far entries.
         offset = 0.0
         if not model.center:
             offset = float(np.sum(total["sums"] ** 2)) / model.n

@@ -1,4 +1,4 @@
-"""Attempt: one way down with the threshold, at the server: where it stands. How it moves on is in `phases`."""
+"""Attempt: the server's state of one attempt, in which the threshold falls. `phases` decides how it goes on."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from flower_pca.base.linalg import Array
 
 
 def moments(U: Array, G: Array) -> tuple[Array, Array]:
-    """An orthonormal basis Z of span(U), and L'L Z for L'L = U G U'."""
+    """Return an orthonormal basis Z of span(U), and L'L Z for L'L = U G U'."""
     Z, R = linalg.qr(U)
     inner = R @ ((G + G.T) / 2) @ R.T
     return Z, Z @ inner
 
 
 def change(old: Array, new: Array, G: Array) -> float:
-    """|A - ZZ'A| / |A| for A = U_new G^(1/2), Z = orth(U_old): weak components weigh little."""
+    """Return |A - ZZ'A| / |A| for A = U_new G^(1/2) and Z = orth(U_old). Weak components weigh little."""
     E = linalg.complement(new, linalg.orth(old))
     whole, off = (float(np.sum((A @ G) * A)) for A in (new, E))
     if whole <= 0.0:
@@ -32,7 +32,7 @@ def change(old: Array, new: Array, G: Array) -> float:
 
 
 def gap(s: Array, least: float) -> int | None:
-    """How many singular values come before the widest gap, if that is a ratio of `least`."""
+    """Return how many singular values come before the widest gap, or None if its ratio is below `least`."""
     s = np.maximum(s, TINY)
     ratios = s[:-1] / s[1:]
     if not len(ratios) or ratios.max() < least:
@@ -42,7 +42,7 @@ def gap(s: Array, least: float) -> int | None:
 
 @dataclass(frozen=True)
 class Problem:
-    """What is known before the first attempt, and what was asked for.
+    """What is known before the first attempt: sizes, settings and limits.
 
     Attributes
     ----------
@@ -51,19 +51,19 @@ class Problem:
     sigma : float
         The size of an ordinary entry.
     top : int
-        Where bins of entries by size end, as a power of two.
+        The power of two at which the bins of entries by size end.
     floor : float
-        Of sigma: where lam ends without noise.
+        The last threshold without noise, as a share of sigma.
     tol : float
-        At which change of the basis it counts as at rest.
+        The change of the basis below which it is at rest.
     noise : float or None
-        The deviation of dense noise; None if it is to be estimated.
+        The deviation of dense noise, or None to estimate it.
     ridge : float
         rho / (lam sqrt(max(n, d))).
     patience : int
-        Rounds at the end of an attempt, in which the basis should come to rest.
+        Rounds at the last threshold after which an attempt is proven, even if its basis still moves.
     least_rounds, most_rounds : int
-        Of all attempts together.
+        Limits for the rounds of all attempts together.
     """
 
     n: int
@@ -80,90 +80,107 @@ class Problem:
 
     @property
     def edge(self) -> float:
-        """sqrt(n) + sqrt(d): the norm of so many independent entries of deviation one."""
+        """sqrt(n) + sqrt(d), the norm of a matrix of n x d independent entries with deviation one."""
         return float(np.sqrt(self.n) + np.sqrt(self.d))
 
 
-FAR: Final = 10.0  # thresholds beyond which an entry pulls no more, where there is no noise
-EXACT: Final = 16  # columns up to which a proof asks for matrices
-STEPS: Final = 8  # power steps of a proof, where there are more
+FAR: Final = 10.0  # An entry further than this many thresholds has no influence, if there is no noise.
+EXACT: Final = 16  # With at most this many columns, a proof asks for matrices.
+STEPS: Final = 8  # the power steps of a proof with more columns
 _SEED: Final = 20
-_SOFTER: Final = 0.1  # The share of the ridge that is left if there is noise.
+_SOFTER: Final = 0.1  # the factor of the ridge if there is noise
 # A basis counts as at rest below this share of the noise over an ordinary entry.
 _ROUGH: Final = 1e-3
-# The share of entries beyond lam up to which so many steps do.
+# If at most this share of the entries lies beyond lam, this many inner steps are enough.
 _RARE, _FEWER = 0.1, 2
-_LOOKING: Final = 2  # columns of the block that looks for structure in what is left
-# square of the largest singular value of what is left, over that of independent entries
+_LOOKING: Final = 2  # columns of the block that searches the residuals for structure
+# The squared largest singular value of the residuals, relative to independent entries, above which there is
+# structure
 _STRUCTURE: Final = 1.8
-# All columns tell more than a few do if they leave at most this share of the error at hidden entries.
+# All columns are better than a part of them if they leave less than this share of the error at hidden entries.
 _BETTER: Final = 0.9
-# A component or a block leaves more than this share of all remaining squares in one direction.
+# A missing component, or a block of far entries, leaves more than this share of all remaining squares in one
+# direction.
 _MOST_LEFT: Final = 0.2
-# times tol: hidden entries nearer than that say nothing of structure
+# multiples of tol below which errors at hidden entries do not show structure
 _AT_REST: Final = 10.0
 
 
 class AttemptPhase(enum.StrEnum):
-    """Where an attempt stands. What leads from one to the next is the table in `phases`."""
+    """The phase of an attempt. The table in `phases` leads from one to the next."""
 
-    FALLING = "falling"  # the threshold falls to its floor, and the basis comes to rest there: no noise
+    FALLING = "falling"  # The threshold falls to its floor, where the basis comes to rest. There is no noise.
     NOISY = "noisy"  # the threshold stays at twice the noise
-    MENDING = "mending"  # some columns are found anew, from a threshold of their own
+    MENDING = "mending"  # some columns are found anew, with their own threshold
     PROVING = "proving"
-    PROVEN = "proven"  # there is a verdict
+    PROVEN = "proven"  # the attempt has a verdict
     LOST = "lost"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
-    """Where an attempt stands.
+    """The state of an attempt.
 
     Attributes
     ----------
-    U, G
-        The basis, and the newest sum of V'V, None before there is one.
-    lam : float
-        The threshold; start: the first one.
+    U : ndarray
+        The basis.
+    lam, start : float
+        The present threshold, and the first one.
     gamma : float
-        By which it falls.
+        The factor by which the threshold falls.
     phase : AttemptPhase
-        See above.
+        The phase.
     cut : float
-        Thresholds beyond which an entry pulls no more.
+        An entry further than this many thresholds has no influence.
     wide : bool
-        Whether it has more columns than were asked for.
+        Whether the attempt has more columns than requested.
     tag : int
-        What V at the clients belongs to; `origin`: the tag of a V that `turn` leads from to this one.
+        The number of the basis, by which clients recognize the V that belongs to it.
+    origin : int
+        The tag of the basis from which `turn` leads to this one.
+    turn : ndarray or None
+        The matrix that maps V of the basis `origin` to V of this one.
+    G : ndarray or None
+        The newest sum of V'V.
     rounds : int
-        At the floor, or of this noise.
+        Rounds at the last threshold, or with this noise.
     stop : float
         The change of the basis in the newest round.
     share : float
-        The share of the rows that answered it.
+        The share of the rows that answered the newest round.
     early : bool
-        Whether it was too early for an end.
+        Whether the run may not end yet.
     course : tuple of tuple
         lam and s_h of the newest rounds.
     noise : float
-        s; 0 for none. visible, hidden: s_v and s_h.
+        The deviation s of dense noise, 0 for none.
+    visible, hidden : float
+        s_v and s_h, the sizes of residuals at visible and at hidden entries.
     Z : ndarray or None
-        The block that looks for structure in what is left, and `left`, the squares of what it has found, largest first,
-        as shares of all squares that are left; `lefts`: the first of them in the newest rounds.
+        The block that searches the residuals for structure.
+    left : tuple of float
+        The squares that it has found, largest first, as shares of all squares that are left.
+    lefts : tuple of float
+        The first of these shares in the newest rounds.
     seen : float
-        How many entries are visible.
-    again : tuple of int
-        Columns that are found anew, from their own threshold `level`: no V rests on these.
-    mended : bool
-        Whether some were.
+        The number of visible entries.
     pulled : float
-        The share of visible entries that lay beyond lam.
+        The share of visible entries that lie beyond lam.
+    again : tuple of int
+        Columns that are found anew. V does not depend on them.
+    level : float
+        The threshold of these columns.
+    mended : bool
+        Whether columns were found anew.
     whole : Attempt or None
-        Where it stood with all its columns, if it has fewer now.
+        The attempt before it lost columns.
     x : ndarray or None
-        Of a proof by power steps, where they have led to; `steps`: how many there were.
+        The block of a proof's power steps.
+    steps : int
+        The number of power steps so far.
     verdict : Verdict or None
-        What the newest proof has come to.
+        The result of the newest proof.
     """
 
     U: Array
@@ -200,34 +217,34 @@ class Attempt:
 
     @property
     def p(self) -> int:
-        """Columns."""
+        """The number of columns of the basis."""
         return int(self.U.shape[1])
 
     @property
     def proving(self) -> bool:
-        """Whether the coming message is one of its proof."""
+        """Whether the next message belongs to the attempt's proof."""
         return self.phase is AttemptPhase.PROVING
 
     @property
     def block(self) -> Array | None:
-        """What the coming power step of its proof begins with; None where matrices are sent."""
+        """The block of the next power step of a proof, or None if the proof uses matrices."""
         if not self.proving or self.p <= EXACT:
             return None
         return np.array(linalg.random_block(len(self.U), self.p, _SEED)) if self.x is None else self.x
 
     @property
     def last(self) -> bool:
-        """Whether the coming message is the last one of its proof."""
+        """Whether the next message is the last one of the proof."""
         return self.proving and (self.p <= EXACT or self.steps + 1 >= STEPS)
 
     @functools.cached_property
     def lengths(self) -> Array:
-        """The singular values of U, largest first, up to rounding of its squares."""
+        """The singular values of U, largest first, up to the rounding of their squares."""
         squares = np.linalg.eigvalsh(self.U.T @ self.U)[::-1]
         return np.sqrt(np.maximum(squares, 0.0))
 
     def rho(self, problem: Problem) -> float:
-        """The ridge."""
+        """Return the ridge."""
         longer = float(np.sqrt(max(problem.n, problem.d)))
         rho = problem.ridge * self.lam * longer
         if self.noise > 0.0:
@@ -235,10 +252,10 @@ class Attempt:
         return rho
 
     def inner_steps(self, most: int) -> int:
-        """Steps of a client's inner problem, of so many.
+        """Return the number of steps of a client's inner problem, at most `most`.
 
-        V stays while it is proven. One step leaves of its error about the share of entries beyond
-        lam: where these are few, two do while lam falls.
+        V stays fixed during a proof. One step reduces the error of V to about the share of entries
+        beyond lam. If these are few, two steps are enough while lam falls.
         """
         if self.steps:
             return 0
@@ -247,35 +264,35 @@ class Attempt:
         return most
 
     def rests(self, problem: Problem) -> bool:
-        """Whether the basis is at rest."""
+        """Return whether the basis is at rest."""
         return self.stop <= max(problem.tol, _ROUGH * self.noise / problem.sigma)
 
     def has_structure(self, problem: Problem, *, directions: int = 1) -> bool:
-        """Whether dense noise leaves more in so many directions than independent entries would."""
+        """Return whether the residuals have more in this many directions than independent entries would have."""
         if self.seen == 0.0 or self.hidden <= _AT_REST * problem.tol * problem.sigma or len(self.left) < directions:
-            # there is no noise, or none that a basis at rest to tol could be told from
+            # There is no noise, or no more than the basis still moves.
             return False
         least = _STRUCTURE * problem.edge**2 / self.seen
         return self.left[directions - 1] > least
 
     def has_correlation(self, problem: Problem) -> bool:
-        """Whether what is left is structured as correlated residuals are: in several directions, not mostly in one."""
+        """Return whether the structure is that of correlated residuals: in several directions, not mostly in one."""
         return self.left[0] <= _MOST_LEFT and self.has_structure(problem, directions=_LOOKING)
 
     @property
     def too_narrow(self) -> bool:
-        """Whether all its columns have told more of hidden entries than those that it has left."""
+        """Whether the attempt predicted hidden entries better before it lost columns."""
         return self.whole is not None and self.whole.hidden < _BETTER * self.hidden
 
     @property
     def gram(self) -> Array:
-        """G, which there is once clients have answered."""
+        """G, which exists once clients have answered."""
         assert self.G is not None
         return self.G
 
     @property
     def judged(self) -> Verdict:
-        """The verdict, which there is once its proof has ended."""
+        """The verdict, which exists once the proof has ended."""
         assert self.verdict is not None
         return self.verdict
 
@@ -286,11 +303,15 @@ class Attempt:
         return np.asarray(np.sqrt(np.maximum(values, 0.0)))
 
     def start_looking(self, problem: Problem) -> Array:
-        """A block that looks for structure in what is left."""
+        """Return a random block that searches the residuals for structure."""
         return linalg.random_basis(problem.d, min(_LOOKING, problem.d), seed=self.tag)
 
     def apart(self, other: Attempt) -> float:
-        """How far the low-rank parts are apart: the other's share off these columns, or of the singular values."""
+        """Return the distance of two low-rank parts.
+
+        It is the other part's share outside these columns, or the difference of the singular values,
+        whichever is larger.
+        """
         s, t = self.spectrum, other.spectrum
         width = max(len(s), len(t))
         s, t = (np.pad(values, (0, width - len(values))) for values in (s, t))

@@ -1,23 +1,24 @@
-"""Attempts: what is tried one after the other, and the words in which a run ends.
+"""Attempts: which attempts a run makes, one after the other, and the status in which it ends.
 
-The first attempt whose proof passes is the answer. Each one starts from a block of its own:
+The first attempt that passes its proof is the answer. Each attempt starts from a block of its own:
 
-| attempt | gamma        | columns                  | made                                     |
-| ------- | ------------ | ------------------------ | ---------------------------------------- |
-| first   | gamma        | as many as asked for     |                                          |
-| wide    | .9           | twice as many and 2      | third, if the best so far was lost or    |
-|         |              |                          | left structure: are there more?          |
-| others  | .95 or gamma | as many as the last were | while there are `restarts`               |
-|         |              | found to have            |                                          |
+| attempt | gamma        | columns                     | when                                     |
+| ------- | ------------ | --------------------------- | ---------------------------------------- |
+| first   | gamma        | as many as requested        | always                                   |
+| wide    | .9           | twice as many and 2         | third, if the best attempt so far lacks  |
+|         |              |                             | a component or predicts nothing          |
+| others  | .95 or gamma | the rank of the last failed | while there are `restarts`               |
+|         |              | attempt                     |                                          |
 
-Two attempts that agree end the run too, although both leave a little structure. Where much of what
-is left is structure, agreement proves nothing: a component that is missing, or a block of far
-entries that is taken for low rank, misleads every attempt alike. And they have to agree where much
-noise is left beside so many components that these could fit far entries as well. Rows and columns
-that are not determined hurt nobody else, and no attempt would help them: they have had a search of
-their own, see `proof.once_more` and `phases`. So an attempt that leaves nothing but a few of them is
-the answer; and so is one that leaves a little structure in several directions, as residuals that are
-correlated do.
+A run also ends if two attempts agree, although both leave a little structure or may fit outliers. If
+much of the remaining squares is structure, agreement proves nothing, because a missing component, or a
+block of far entries that is taken for low rank, misleads every attempt in the same way. Agreement is
+required if much noise is left and the components are so many that they could fit far entries as well.
+
+Rows and columns that are not determined do not affect the others, and another attempt would not help,
+because each of them has had a search of its own: see `proof.refit_undetermined` and `phases`. So an
+attempt is the answer if only a few of them are left. It also is the answer if it leaves a little
+structure in several directions, as correlated residuals do.
 """
 
 from __future__ import annotations
@@ -43,35 +44,37 @@ GAMMA: Final = 0.9
 _SLOWER: Final = 0.95
 RESTARTS: Final = 1
 _BEFORE_WIDE: Final = 2  # attempts
-# gap of the singular values of a failed attempt that its rank is read off
+# a gap of this ratio in the singular values of a failed attempt shows its rank
 _CLEAR: Final = 100.0
 _SAME: Final = 1e-2  # relative distance of two low-rank parts that agree
-# The share of what is left that may be structure where two attempts agree. With 70 % two attempts
-# have agreed on a low-rank part with a relative error of 1.29.
+# The largest share of the remaining squares that may be structure if two attempts agree. With 70 %, two
+# attempts have agreed on a low-rank part with a relative error of 1.29.
 _MOST_STRUCTURE: Final = 0.3
 _STREAM: Final = 2**61
 
 
 @dataclass(frozen=True, kw_only=True)
-class Book:
-    """The attempts of a run.
+class AttemptLog:
+    """The attempts of a run so far.
 
     Attributes
     ----------
     k : int
-        Columns that were asked for; `p`: those of the next attempt.
+        The requested number of columns.
+    p : int
+        The columns of the next attempt.
     gamma : float
-        By which the first attempt's threshold falls.
+        The factor by which the first attempt's threshold falls.
     restarts : int
-        How many attempts there may be after the first, without the wide one.
+        The most attempts after the first one, not counting the wide one.
     number : int
-        Attempts so far, without the wide one.
+        Attempts so far, not counting the wide one.
     widened : bool
-        Whether there was a wide one.
+        Whether the wide attempt was made.
     best : Attempt or None
-        The best that has ended.
+        The best attempt that has ended.
     alike : tuple of Attempt
-        The first two attempts against which nothing speaks but structure that they have left, or their freedom.
+        The first two attempts whose only faults are remaining structure, or that they may fit outliers.
     """
 
     k: int
@@ -85,12 +88,12 @@ class Book:
 
     @property
     def count(self) -> int:
-        """Attempts so far."""
+        """The number of attempts so far."""
         return self.number + self.widened
 
     @property
     def agree(self) -> bool:
-        """Whether two attempts, one of them the best, have found the same, and both leave little structure."""
+        """Whether two attempts, one of them the best, have found the same low-rank part and leave little structure."""
         if len(self.alike) < 2 or self.best is None:
             return False
         if any(_leaves_much(attempt.judged) for attempt in self.alike):
@@ -100,14 +103,16 @@ class Book:
 
     @property
     def succeeds(self) -> bool:
-        """Whether the best attempt is the answer: it passes, or but for rows and columns searched by themselves."""
+        """Whether the best attempt is the answer: it passes, or only fails for rows and columns that were
+        searched separately.
+        """
         if self.best is None:
             return False
         verdict = self.best.judged
-        return verdict.passes or (verdict.nearly and (verdict.single or self.best.mended))
+        return verdict.passes or (verdict.passes_with_exceptions and (verdict.single or self.best.mended))
 
-    def begin(self, problem: Problem, U: Array, tag: int) -> tuple[Book, Attempt]:
-        """The next attempt, from this block: as many columns as `columns` says."""
+    def begin(self, problem: Problem, U: Array, tag: int) -> tuple[AttemptLog, Attempt]:
+        """Begin the next attempt from this block."""
         wide = self._is_next_wide(problem)
         gamma = self.gamma
         if wide:
@@ -120,29 +125,29 @@ class Book:
         return replace(self, widened=self.widened or wide, number=self.number + (not wide)), attempt
 
     def columns(self, problem: Problem) -> int:
-        """How many columns the next attempt has."""
+        """Return the number of columns of the next attempt."""
         if self._is_next_wide(problem):
             return 2 * self.k + 2
         return self.p
 
-    def add(self, attempt: Attempt) -> Book:
-        """With an attempt more that has ended."""
-        verdict, book = attempt.judged, self
-        # a wide one has more columns than were asked for: an answer only if it passes
+    def add(self, attempt: Attempt) -> AttemptLog:
+        """Add an attempt that has ended."""
+        verdict, log = attempt.judged, self
+        # A wide attempt has more columns than requested, so it is an answer only if it passes.
         better = self.best is None or verdict.order < self.best.judged.order
         if better and (verdict.passes or not attempt.wide):
-            book = replace(self, best=attempt)
+            log = replace(self, best=attempt)
         if attempt.wide or verdict.passes:
-            return book
-        if attempt.G is not None:  # its rank, if the singular values have a clear gap
+            return log
+        if attempt.G is not None:  # the rank of the attempt, if its singular values have a clear gap
             rank = gap(attempt.spectrum, _CLEAR) or self.p
-            book = replace(book, p=min(rank, self.p))
+            log = replace(log, p=min(rank, self.p))
         if verdict.predicted and verdict.is_determined:
-            book = replace(book, alike=(*self.alike, attempt)[:2])
-        return book
+            log = replace(log, alike=(*self.alike, attempt)[:2])
+        return log
 
     def over(self, problem: Problem) -> bool:
-        """Whether there is nothing left to try."""
+        """Return whether no attempt is left to make."""
         if self.succeeds:
             return True
         if self._is_next_wide(problem):
@@ -150,7 +155,7 @@ class Book:
         return self.number > self.restarts or self.agree
 
     def status(self, rounds: int) -> Status:
-        """In which words a run ends that has tried all there is to try."""
+        """Return the status in which a run ends after its last attempt."""
         assert self.best is not None
         verdict, attempt = self.best.judged, self.best
         noise = "no dense noise was found"
@@ -162,11 +167,11 @@ class Book:
             found = f"a low-rank part of rank {verdict.rank} was found: ask for "
             return Status(Outcome.STALLED, f"{found}{option('n_components', verdict.rank)}")
         # A column that is not determined never comes to rest.
-        if self.succeeds and not verdict.rest:
+        if self.succeeds and not verdict.at_rest:
             return Status(Outcome.MAX_ROUNDS, f"the basis still changes by {attempt.stop:.2g} in a round; {words}")
         if self.succeeds:
             return Status(Outcome.CONVERGED, "; ".join((words, *verdict.exceptions)))
-        if self.agree and verdict.lacking:
+        if self.agree and verdict.misses_component:
             return Status(
                 Outcome.CONVERGED, f"{words}; structure of {verdict.structure:.1%} is left, as two attempts agree"
             )
@@ -175,7 +180,7 @@ class Book:
         return Status(Outcome.STALLED, self._failure(verdict))
 
     def _failure(self, verdict: Verdict) -> str:
-        """Why no attempt is an answer."""
+        """Say why no attempt is an answer."""
         if not verdict.predicted and verdict.fits_few:
             few = f"no low-rank part of rank up to {self.k} has more than {verdict.clean:.0%} of the entries near it: "
             few += "too many outliers, or columns in units so unlike that "
@@ -186,12 +191,12 @@ class Book:
                 f"{verdict.error:.2g} of an ordinary entry): more noise than {MOST_NOISE:g} of an "
                 "entry, too many outliers, or too few entries for the rank"
             )
-        if verdict.lacking:
+        if verdict.misses_component:
             return (
                 f"structure of {verdict.structure:.1%} is left of what should be noise, in "
                 f"{labels.count(self.count, 'attempt')}: ask for more components"
             )
-        if verdict.free:
+        if verdict.may_overfit:
             return (
                 f"a low-rank part of rank {verdict.rank} may have fitted outliers: "
                 f"{verdict.error:.2g} of an ordinary entry is left, and no other attempt agrees. "
@@ -207,11 +212,11 @@ class Book:
         if self.widened or self.number != _BEFORE_WIDE or self.best is None:
             return False
         room = 2 * self.k + 2 <= min(problem.n, problem.d) / 2
-        return room and (self.best.judged.lacking or not self.best.judged.predicted)
+        return room and (self.best.judged.misses_component or not self.best.judged.predicted)
 
 
 def solve_for_basis(B: Array, G: Array, rho: float) -> Array:
-    """B (G + rho I)^-1; if G is short of rank and rho is lost in its rounding, B times its pseudo-inverse."""
+    """Return B (G + rho I)^-1. If that matrix is singular, return B times the pseudo-inverse of G."""
     try:
         return np.asarray(np.linalg.solve(G + rho * np.eye(len(G)), B.T).T)
     except np.linalg.LinAlgError:
@@ -219,22 +224,42 @@ def solve_for_basis(B: Array, G: Array, rho: float) -> Array:
 
 
 def _leaves_much(verdict: Verdict) -> bool:
-    """Whether a component may be missing from what is left, and that is too much for agreement to count."""
-    return verdict.lacking and (verdict.error > SMALL or verdict.structure > _MOST_STRUCTURE)
+    """Return whether a component may be missing, and so much is left that agreement does not count."""
+    return verdict.misses_component and (verdict.error > SMALL or verdict.structure > _MOST_STRUCTURE)
 
 
 def abandon(attempt: Attempt, problem: Problem) -> Attempt:
-    """An attempt that was left at once."""
+    """Return an attempt that is given up, as lost."""
     verdict = Verdict(rank=0, error=attempt.hidden / problem.sigma)
     return replace(attempt, phase=AttemptPhase.LOST, verdict=verdict)
 
 
 @dataclass(frozen=True)
 class ConsensusState:
-    """What the run knows of its problem, the attempt under way, those before it, and sums held.
+    """The state of the server: the problem, the attempts, and the sums of a round.
 
-    `sigma` is the size of an ordinary entry, None while it is asked for; `first` the block of the
-    first attempt.
+    Attributes
+    ----------
+    problem : Problem
+        What is known before the first attempt.
+    sigma : float or None
+        The size of an ordinary entry, None until it is known.
+    rms : float
+        The root mean square of all entries.
+    seed : int
+        The seed of the run.
+    first : ndarray
+        The block from which the first attempt starts.
+    cache : CachedSums
+        The sums of the newest round.
+    progress : Progress
+        The number of rounds, and the error.
+    log : AttemptLog
+        The attempts that have ended.
+    attempt : Attempt or None
+        The present attempt.
+    verdict : Status or None
+        The status in which the run ends, None while it goes on.
     """
 
     problem: Problem
@@ -244,41 +269,41 @@ class ConsensusState:
     first: Array
     cache: CachedSums
     progress: Progress
-    book: Book
+    log: AttemptLog
     attempt: Attempt | None = None
     verdict: Status | None = None
 
     @property
     def everyone(self) -> bool:
-        """Whether the coming message is for all clients: a proof is."""
+        """Whether the next message goes to all clients, although rounds sample a fraction: in a proof it does."""
         return self.proving
 
     @property
     def last(self) -> bool:
-        """Whether the coming message is the last one of a proof."""
+        """Whether the next message is the last one of a proof."""
         return self.attempt is not None and self.attempt.last
 
     @property
     def proving(self) -> bool:
-        """Whether the attempt is to be proven."""
+        """Whether the next message belongs to a proof."""
         return self.attempt is not None and self.attempt.proving
 
     def with_sigma(self, sigma: float) -> ConsensusState:
-        """When the size of an ordinary entry has become known."""
+        """Return the state once the size of an ordinary entry is known."""
         state = replace(self, sigma=sigma, problem=replace(self.problem, sigma=sigma))
         if sigma == 0.0:
             return replace(state, verdict=Status(Outcome.CONVERGED, "all entries are 0"))
         return state.next_attempt()
 
     def next_attempt(self) -> ConsensusState:
-        """At the next attempt."""
+        """Return the state at the beginning of the next attempt."""
         problem, U, tag = self.problem, self.first, 0
         if self.attempt is not None:
             tag = self.attempt.tag + 1
-            width = self.book.columns(problem)
+            width = self.log.columns(problem)
             U = linalg.random_block(problem.d, width, self.seed + _STREAM + tag)
-        book, attempt = self.book.begin(problem, U, tag)
-        return replace(self, book=book, attempt=attempt, cache=replace(self.cache, last=None))
+        log, attempt = self.log.begin(problem, U, tag)
+        return replace(self, log=log, attempt=attempt, cache=replace(self.cache, last=None))
 
     def after_round(self, total: Any) -> ConsensusState:
         """Update U with the answers to a round: U = (sum B)(sum G + rho I)^-1."""
@@ -298,29 +323,29 @@ class ConsensusState:
         return replace(self, cache=cache, progress=self.progress.step(attempt.stop))._at(attempt)
 
     def after_proof(self, total: Any) -> ConsensusState:
-        """With the answers to a message of a proof."""
+        """Return the state after the answers to a message of a proof."""
         assert self.attempt is not None
         return self._at(phases.after_proof(self.attempt, self.problem, total))
 
     def _at(self, attempt: Attempt) -> ConsensusState:
-        """With the attempt where it has moved to: at the next attempt, or at the end, where this one is over."""
+        """Return the state with this attempt. If the attempt has ended, begin the next one or end the run."""
         before, problem, rounds = self.attempt, self.problem, self.progress.rounds
         assert before is not None
         state = replace(self, attempt=attempt)
         if (attempt.phase, attempt.tag) != (before.phase, before.tag):
-            # Answers that are held belong to another basis, or to another V.
+            # The kept answers belong to another basis or another V.
             state = replace(state, cache=replace(self.cache, last=None))
         lost = attempt.phase is AttemptPhase.LOST
         if lost or attempt.phase is AttemptPhase.PROVEN:
-            book = self.book.add(abandon(attempt, problem) if lost else attempt)
-            state = replace(state, book=book)
-            if book.over(problem) or rounds >= problem.most_rounds:
-                return replace(state, verdict=book.status(rounds))
+            log = self.log.add(abandon(attempt, problem) if lost else attempt)
+            state = replace(state, log=log)
+            if log.over(problem) or rounds >= problem.most_rounds:
+                return replace(state, verdict=log.status(rounds))
             return state.next_attempt()
         if attempt.proving or rounds < problem.most_rounds:
             return state
-        if self.book.best is not None:
-            return replace(state, verdict=self.book.status(rounds))
+        if self.log.best is not None:
+            return replace(state, verdict=self.log.status(rounds))
         many = f"{labels.count(rounds, 'round')} were not enough for one attempt: nothing is proven. Go beyond "
         end = Status(Outcome.MAX_ROUNDS, f"{many}{option('max_rounds', problem.most_rounds)}")
-        return replace(state, book=self.book.add(abandon(attempt, problem)), verdict=end)
+        return replace(state, log=self.log.add(abandon(attempt, problem)), verdict=end)

@@ -1,15 +1,13 @@
-"""What the robust algorithms share: rows = low-rank + sparse part, entries' size, a run's end.
+"""The parts that the robust algorithms share. Rows are the sum of a low-rank and a sparse part.
 
-`Robust` holds parameters and the verdict on a run. The functions below are the pieces that both
-algorithms put together: the first block, the message that counts entries by size, from which the
-size of an ordinary one follows, and the walk over blocks of rows with what is remembered of them.
+`Robust` holds parameters and corrects the status of a run. The functions are parts of both algorithms:
+the first block, the message that counts entries by size to find the size of an ordinary entry, and the
+iteration over blocks of rows with their part of V.
 
-Entries that a robust run does not look at: gaps, and a few that are hidden so that the run can be
-held against them.
-
-Which are hidden follows from the row itself and from the run's seed: two hundredths of all, or more
-if there are few. So they are the same however rows are dealt out, in whatever order messages come,
-and after a node has lost its memory; and nobody who does not have the row can tell them.
+A robust run does not use missing values, nor a few entries that it hides to check the run. A hash of
+the row and the seed of the run decide which entries are hidden: two percent of all entries, or more if
+there are few. So the hidden entries do not depend on how the rows are distributed, on the order of
+messages, or on a node's memory, and nobody without the row can tell which of its entries are hidden.
 """
 
 from __future__ import annotations
@@ -34,9 +32,9 @@ from flower_pca.core.stage import Arrays
 from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 
-# shares, and how many entries there should be at least
+# The least and the largest share of hidden entries, and how many there should be
 _LEAST, _MOST_HIDDEN, _WANTED = 0.02, 0.1, 100.0
-# An entry below this part of the largest one of its row does not change what is hidden.
+# Entries below the largest entry of their row divided by this do not affect which entries are hidden.
 _PARTS: Final = 2.0**20
 _MIX: Final = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 _NONE: Final = np.zeros(0, dtype=np.int64)
@@ -45,7 +43,7 @@ _NEXT: Final = np.uint64(0x9E3779B97F4A7C15)
 
 @dataclass(frozen=True)
 class Unseen:
-    """Places of a client's entries, counted row by row, ascending: gaps, and hidden ones."""
+    """The flat positions of a client's missing and hidden entries, in ascending order."""
 
     gaps: Array
     hidden: Array
@@ -54,18 +52,18 @@ class Unseen:
     __repr__ = brief
 
     def of_rows(self, start: int, stop: int) -> tuple[Array, Array]:
-        """The places of both within these rows."""
+        """Return both kinds of positions within these rows."""
         first, last = start * self.d, stop * self.d
         return tuple(a[slice(*np.searchsorted(a, (first, last)))] - first for a in (self.gaps, self.hidden))  # type: ignore[return-value]
 
 
 def share(n: int, d: int) -> float:
-    """The share of all entries that is hidden."""
+    """Return the share of all entries that is hidden."""
     return min(_MOST_HIDDEN, max(_LEAST, _WANTED / (n * d)))
 
 
 def unseen(data: LocalData, *, seed: int, share: float) -> Unseen:
-    """Return the entries of these rows that are not used, which are found once."""
+    """Return the entries of these rows that a run does not use. They are found once."""
 
     def find() -> Unseen:
         gaps, hidden = _gaps(data), _hidden(data, seed, share)
@@ -95,7 +93,7 @@ def _hidden(data: LocalData, seed: int, share: float) -> Array:
         size = np.max(np.abs(known), axis=1, keepdims=True)
         shares = known / np.where(size > 0.0, size, 1.0)
         whole = np.rint(shares * _PARTS).astype(np.int64).view(np.uint64)
-        # Odd numbers, by which a product modulo 2^64 loses no bit.
+        # Multiplication with an odd number modulo 2^64 keeps all bits.
         rows.append(_mix(whole @ (of_column[0] | np.uint64(1))))
     row = np.concatenate(rows)
     row = _mix(row + _NEXT * _occurrence(row))
@@ -128,18 +126,19 @@ def _mix(x: Array) -> Array:
 
 S = TypeVar("S", bound=Iterating)
 
-# a normal entry's deviation over the median of its absolute value
+# the standard deviation of a normal variable, divided by the median of its absolute value
 NORMAL: Final = 1.4826
-# From a stream that data may be drawn from too, a start could be the truth.
+# A separate random stream. With the stream from which synthetic data were drawn, the start could equal the true
+# factor.
 _STREAM: Final = 2**62
-_MOST: Final = 0.5  # share of a client's entries
+_MOST: Final = 0.5  # the share of a client's entries that may be far before the status mentions it
 # A low-rank part below this share of the squares of ordinary entries counts as none.
 _NOTHING: Final = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True)
 class Robust(Iterative[S]):
-    """A low-rank part among far entries. Uncentered unless asked for: these would move the mean."""
+    """The base of robust algorithms. Rows are not centered by default, because far entries would move the mean."""
 
     quantity: ClassVar[str] = "change of the basis in a round relative to its norm"
     centers: ClassVar[bool] = False
@@ -182,9 +181,9 @@ class Robust(Iterative[S]):
 
 
 def exceptions(model: Model) -> list[str]:
-    """In words: rows that are not determined, and clients of mostly far entries.
+    """Describe rows that are not determined, and clients whose entries are mostly far.
 
-    Clients are known where the server has seen single answers.
+    Clients are known only if the server has seen single answers.
     """
     said = []
     rows, bad = model.left.get("weak", np.zeros(2))
@@ -200,7 +199,7 @@ def exceptions(model: Model) -> list[str]:
 
 
 def start_block(model: Model) -> Array:
-    """N(0, 1) entries, of another stream than the opening's; after a restart what is known."""
+    """Return the first U: independent N(0, 1) entries, or after a restart the present components."""
     d, p = model.columns.shape
     if model.restarts:
         return np.asarray(model.columns * np.sqrt(d))
@@ -208,9 +207,10 @@ def start_block(model: Model) -> Array:
 
 
 def scale_start(U: Array, sigma: float) -> Array:
-    """U at first, in proportion to the root of the entries' size, as V will be: then no unit is better than another.
+    """Scale the first U by the root of the entries' size, so that the result does not depend on units.
 
-    sigma is near sqrt(p) for factors of N(0, 1) entries, which keep their U so.
+    V grows to the same scale. A product of two factors with N(0, 1) entries has sigma near sqrt(p),
+    which keeps U as it is.
     """
     each = np.sqrt(sigma / np.sqrt(U.shape[1]))
     return np.asarray(U * each)
@@ -221,7 +221,7 @@ def root_mean_square(model: Model) -> float:
     return float(np.sqrt(model.trace / (model.n * model.d)))
 
 
-# What the message that counts entries by size asks for.
+# the arrays of the message that counts entries by size
 COUNTING: Final[Mapping[str, Ask]] = {"top": index(1100, least=-1100)}
 
 
@@ -230,12 +230,12 @@ def counts_message(rms: float) -> Arrays:
     return {"top": np.array(sizes.top(rms))}
 
 
-# what it is answered by
+# the parts of its answer
 COUNTS: Final[Mapping[str, Part]] = {"counts": Part((sizes.FINE_BINS,), Kind.COUNT)}
 
 
 def counts_reply(arrays: Arrays, data: LocalData) -> Arrays:
-    """Return a client's answer to this message."""
+    """Return a client's answer to the message that counts entries by size."""
     return {"counts": sizes.count_finely(data, int(arrays["top"]))}
 
 
@@ -251,7 +251,7 @@ def spread(counts: Array, rms: float) -> float:
 
 
 def rows_with(V: Array | None, data: LocalData, p: int) -> Iterator[tuple[Array, Array | None]]:
-    """The blocks of rows, each with its part of V; with None where no V has the right shape."""
+    """Iterate over blocks of rows with their part of V, or None if V has another shape."""
     if V is not None and V.shape != (data.n, p):
         V = None
     start = 0
@@ -262,7 +262,7 @@ def rows_with(V: Array | None, data: LocalData, p: int) -> Iterator[tuple[Array,
 
 
 def in_own_units(L: Array, S: Array, frame: Frame) -> Arrays:
-    """The low-rank and the sparse part of rows in the frame, as the rows were: the mean belongs to the first."""
+    """Return the low-rank and the sparse part in the units of the rows. The mean belongs to the low-rank part."""
     if frame.scale is not None:
         L = L * frame.scale
         S = S * frame.scale

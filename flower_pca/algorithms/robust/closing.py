@@ -1,4 +1,4 @@
-"""The closing message of a robust run: every client keeps its low-rank and sparse part, and counts what it took out."""
+"""The closing message of a robust run: clients keep their low-rank and sparse parts, and count the outliers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from flower_pca.algorithms.robust import base, huber
 from flower_pca.algorithms.robust.attempt import moments
 from flower_pca.algorithms.robust.base import in_own_units, rows_with
 from flower_pca.algorithms.robust.huber import Regression
-from flower_pca.algorithms.robust.proof import find_undetermined, once_more
+from flower_pca.algorithms.robust.proof import find_undetermined, refit_undetermined
 from flower_pca.base import linalg
 from flower_pca.base.history import ANSWERED, Status
 from flower_pca.base.linalg import Array
@@ -23,15 +23,29 @@ from flower_pca.rows.local import LocalData
 
 # thresholds from the low-rank part beyond which an entry counts as an outlier
 FAR: Final = 10.0
-_KEYS, _CLIENTS = "keys", "clients"  # what is known of single clients, beside the sums
+_KEYS, _CLIENTS = "keys", "clients"  # the keys of the figures of single clients
 
 
 @dataclass(frozen=True)
 class LowRankState:
-    """The basis U with the threshold, ridge and cut it was found for, and the size of an entry; the sums of the end.
+    """The state of the closing message.
 
-    `tag` says which V at the clients belongs to U; `told` is what the result says beside. `summed`:
-    whether the server sees sums of answers only.
+    Attributes
+    ----------
+    U : ndarray
+        The basis.
+    lam, rho, cut : float
+        The threshold, the ridge and the cut with which U was found.
+    sigma : float
+        The size of an ordinary entry.
+    tag : int
+        The tag of the basis, by which clients recognize their V.
+    total : dict or None
+        The sums, once clients have answered.
+    summed : bool
+        Whether the server sees only sums of answers.
+    figures : dict
+        Further figures for the result.
     """
 
     U: Array
@@ -47,11 +61,12 @@ class LowRankState:
 
 @dataclass(frozen=True, kw_only=True)
 class LowRank(Stage[LowRankState]):
-    """Close a robust run: every client solves V_i for the last U, and keeps its L_i = V_i U' and S_i.
+    """Close a robust run: every client solves V_i for the last U, and keeps L_i = V_i U' and S_i.
 
-    It sends V_i'V_i, from which the server has L'L = U (sum V_i'V_i) U', and how many entries of
-    each column were taken out, which lie beyond the threshold from L_i, and how many lie far from
-    it. Where the server sees single answers it keeps these two of each client as well.
+    Each client sends V_i'V_i, from which the server computes L'L = U (sum V_i'V_i) U'. It also sends
+    for every column how many entries were taken out because they lie beyond the threshold from L_i, and
+    how many entries lie far from L_i. If the server sees single answers, it keeps the last two counts
+    of each client as well.
 
     Cost: about 8 n_i d p flops, as in one step of the regression. Once, the server sends d p floats, and
     each client sends p^2 + 2 d floats.
@@ -68,7 +83,7 @@ class LowRank(Stage[LowRankState]):
 
     def start(self, model: Model) -> LowRankState:
         Z, left = model.columns, dict(model.left)
-        # U itself, but for the last rounding, unless the frame has changed since
+        # Up to rounding this is U itself, unless the frame has changed since.
         U = Z @ (Z.T @ left.pop("U"))
         lam, rho, sigma = (float(left.pop(name)) for name in ("lam", "rho", "sigma"))
         cut = float(left.pop("cut", np.inf))
@@ -83,7 +98,7 @@ class LowRank(Stage[LowRankState]):
     def parts(arrays: Arrays, d: int | None) -> Mapping[str, Part]:
         wide, p = arrays["U"].shape
         columns = Part((wide,), Kind.COUNT)
-        # rows not determined, and bad as a whole
+        # rows that are not determined, and bad rows
         weak = {}
         if "cut" in arrays:
             weak["weak"] = Part((2,), Kind.COUNT)
@@ -113,7 +128,7 @@ class LowRank(Stage[LowRankState]):
             far += np.sum(off > lam * min(cut, FAR), axis=0)
             taken += np.sum(off > lam, axis=0)
             sound = V
-            # what such a row has for V follows from its far entries, and would outweigh others
+            # The V of such rows follows from their far entries, and would outweigh other rows.
             if np.isfinite(cut):
                 out, bad = find_undetermined(off, Q, lam * cut, gaps)
                 weak += len(out), len(bad)
@@ -129,14 +144,14 @@ class LowRank(Stage[LowRankState]):
 
     @staticmethod
     def own_results(memory: Arrays, data: LocalData) -> Arrays:
-        if "U" not in memory:  # a client that was gone before the end
+        if "U" not in memory:  # The client was gone before the closing message.
             return {}
         U, lam = memory["U"], float(memory["lam"])
         cut = float(memory.get("cut", np.inf))
         L = memory["V"] @ U.T
         gaps = base.unseen(data, seed=0, share=0.0).gaps
         R = np.concatenate(list(data.dense())) - L
-        R.reshape(-1)[gaps] = 0.0  # there is nothing to be told from the low-rank part
+        R.reshape(-1)[gaps] = 0.0  # missing values have no residual
         found = {}
         if np.isfinite(cut):
             basis = linalg.orth(U)
@@ -167,7 +182,7 @@ class LowRank(Stage[LowRankState]):
         total, n = state.total, int(state.total["n"])
         G = total["G"]
         weak = float(total.get("weak", np.zeros(2))[0])
-        # The rows that are not determined count as if they were like the others.
+        # Rows that are not determined count like the average of the others.
         if 0.0 < weak < n:
             G = G * (n / (n - weak))
         values, Z, Y, residuals = linalg.rayleigh_ritz(*moments(state.U, G))
@@ -196,7 +211,7 @@ class LowRank(Stage[LowRankState]):
 
 
 def _memory_of(arrays: Arrays, memory: Arrays) -> Array | None:
-    """V as the client remembers it, if it belongs to this basis and a threshold near this one."""
+    """Return the remembered V if it belongs to this basis and to a threshold near this one."""
     lam = float(arrays["lam"])
     late = float(memory.get("lam", lam)) > huber.LATE * lam
     if late or int(memory.get("tag", -1)) != int(arrays.get("tag", -1)):
@@ -205,7 +220,7 @@ def _memory_of(arrays: Arrays, memory: Arrays) -> Array | None:
 
 
 def _solve(arrays: Arrays, X: Array, V: Array | None, gaps: Array) -> Array:
-    """V of these rows for the last basis; from nothing at a node that has been started anew."""
+    """Return V of these rows for the last basis. A node without memory computes it from zero."""
     U, cut = arrays["U"], float(arrays.get("cut", np.inf))
     lam, rho, start = (float(arrays[name]) for name in ("lam", "rho", "sigma"))
     if V is None:
@@ -213,12 +228,12 @@ def _solve(arrays: Arrays, X: Array, V: Array | None, gaps: Array) -> Array:
     else:
         V = Regression(U, lam, rho, cut).settle(X, V, gaps)
     if np.isfinite(cut):
-        return once_more(X, V, U, gaps, lam=lam, rho=rho, cut=cut)[0]
+        return refit_undetermined(X, V, U, gaps, lam=lam, rho=rho, cut=cut)[0]
     return V
 
 
 def _apart(total: Arrays | None, client: int, reply: Arrays) -> Arrays:
-    """The sum of the answers; beside it clients' keys, rows, entries taken out, and far ones."""
+    """Add an answer to the sums, and keep the client's key, rows, entries taken out and far entries."""
     sums = add(total, client, reply)
     counts = [reply["n"], np.sum(reply["taken"]), np.sum(reply["far"])]
     keys = np.append(sums.get(_KEYS, np.empty(0, np.uint64)), np.uint64(client))
@@ -227,10 +242,10 @@ def _apart(total: Arrays | None, client: int, reply: Arrays) -> Arrays:
 
 
 def _by_client(total: Arrays, d: int) -> Arrays:
-    """The same with shares of a client's entries in place of numbers, in the keys' order."""
+    """Return the figures of single clients, with shares of entries instead of counts, in the order of the keys."""
     if _KEYS not in total:
         return {}
-    # Answers have been added in the order in which they came, which is by chance.
+    # Answers were added in the random order in which they arrived.
     order, lines = np.argsort(total[_KEYS]), total[_CLIENTS]
     entries = lines[:, :1] * d
     shares = np.hstack([lines[:, :1], lines[:, 1:] / entries])

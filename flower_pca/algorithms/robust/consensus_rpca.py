@@ -1,17 +1,16 @@
-"""ConsensusRPCA: robust PCA by the normal equations of all clients, with a threshold that falls; it proves its answer.
+"""ConsensusRPCA: robust PCA by the normal equations of all clients, with a falling threshold and a proof of the result.
 
-A run asks how many entries there are of each size, unless sigma is given. Then it makes attempts
-(`attempts`): rounds in which the threshold falls to the noise, or to rounding (`attempt`), and one
-to eight messages in which all clients say whether the low-rank part holds for entries that it has
-not seen, and is determined by those that are clean (`proof`). The first attempt whose proof passes
-is the answer. A client keeps V from round to round (`Task`); the server keeps U, and sums for
-clients that miss.
+Unless sigma is given, a run first counts how many entries there are of each size. Then it makes
+attempts (`attempts`). In the rounds of an attempt, the threshold falls to the level of noise or
+rounding (`attempt`). In the one to eight messages of its proof, all clients check whether the low-rank
+part predicts entries that it has not seen, and whether the clean entries determine it (`proof`). The
+first attempt that passes its proof is the answer. A client keeps V from round to round (`Task`). The
+server keeps U, and sums for clients that miss a round.
 
-What a client does in a round of consensus_rpca, and for a proof: block by block of its rows.
-
-It keeps V of its rows, in their own units, with the threshold and the tag of what V belongs to.
-Where that is another than the message's, V is turned if the message says how, and else found anew.
-While a basis has fewer columns the V of all is kept too, as these may come back.
+A client works block by block of its rows. It keeps V of its rows, with the threshold and the tag of the
+basis that V belongs to. If the tag of a message differs, V is rotated if the message says how, and
+otherwise recomputed. While a basis has fewer columns than before, the client also keeps V of all
+columns, because these may come back.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ import numpy as np
 from flower_pca.algorithms.cached import CachedSums
 from flower_pca.algorithms.robust import attempts, base, huber, proof, sizes
 from flower_pca.algorithms.robust.attempt import Problem, moments
-from flower_pca.algorithms.robust.attempts import Book, ConsensusState
+from flower_pca.algorithms.robust.attempts import AttemptLog, ConsensusState
 from flower_pca.algorithms.robust.base import (
     COUNTING,
     COUNTS,
@@ -50,20 +49,18 @@ from flower_pca.core.model import Model
 from flower_pca.core.stage import MARGIN, MOST_ROWS, Arrays, Merge, add
 from flower_pca.rows.local import LocalData
 
-# From this share of the first threshold on, far entries stand out even if V is rough.
+# At this share of the first threshold and below, far entries stand out even if V is rough.
 _LOW: Final = 0.1
-# entries of the rows that are taken at once: they and their residuals stay in a processor's own
-# memory
+# The number of entries in a block, so that the block and its residuals fit into a processor's cache
 _PIECE: Final = 2**17
-# what a client keeps from message to message, and before the names of the same of a basis with more
-# columns
+# The keys of a client's memory, and the prefix of the same keys for a basis with more columns
 _REMEMBERED: Final = ("V", "tag", "lam")
 _BEFORE: Final = "before_"
 
 
 @dataclass(frozen=True)
 class Block:
-    """Some rows, in the units of the attempt, with V at first and the places that do not count: gaps and hidden."""
+    """Some rows with their first V, and the flat positions of entries that do not count: missing and hidden ones."""
 
     X: Array
     V: Array
@@ -75,21 +72,21 @@ class Block:
 
     @property
     def seen(self) -> Array:
-        """How many entries of each row count."""
+        """The number of entries that count in each row."""
         there = np.ones(self.X.shape, dtype=bool)
         there.reshape(-1)[self.out] = False
         return np.asarray(there.sum(axis=1, dtype=np.int32))
 
     @property
     def unseen(self) -> Array:
-        """Which entries are gaps or hidden."""
+        """Which entries are missing or hidden."""
         found = np.zeros(self.X.shape, dtype=bool)
         flat = found.reshape(-1)
         flat[self.gaps] = flat[self.hidden] = True
         return found
 
     def count(self, R: Array, top: int) -> Array:
-        """How many |r| lie in each bin, of visible entries and of hidden ones."""
+        """Count |r| in each bin, for visible entries and for hidden entries."""
         flat = R.reshape(-1)
         counts = np.empty((2, sizes.BINS))
         counts[1] = sizes.count(flat[self.hidden], top)
@@ -101,7 +98,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Task:
-    """A message as numbers, and a client's rows."""
+    """The work of a client for one message: the message's arrays, the client's rows and its memory."""
 
     arrays: Arrays
     data: LocalData
@@ -110,17 +107,17 @@ class Task:
     __repr__ = brief
 
     def number(self, name: str) -> float:
-        """A number of the message."""
+        """Return a number of the message."""
         return float(self.arrays[name])
 
     @property
     def proving(self) -> bool:
-        """Whether the message asks for a proof."""
+        """Whether the message belongs to a proof."""
         return bool(self.arrays["proof"])
 
     def answer(self) -> tuple[Arrays, Arrays]:
-        """What the client says, and what it keeps."""
-        # no steps once a proof is under way
+        """Return the client's answer and its new memory."""
+        # 0 after the first message of a proof
         U, steps = self.arrays["U"], int(self.arrays["inner_steps"])
         lam, rho, cut = (self.number(name) for name in ("lam", "rho", "cut"))
         regression = Regression(U, lam, rho, cut)
@@ -132,7 +129,7 @@ class Task:
             if self.proving and steps:
                 V = regression.settle(block.X, block.V, block.out)
                 V, _ = regression.steps(block.X, V, steps, block.out)
-                V, _ = proof.once_more(block.X, V, resting, block.out, lam=lam, rho=rho, cut=cut)
+                V, _ = proof.refit_undetermined(block.X, V, resting, block.out, lam=lam, rho=rho, cut=cut)
                 R = block.X - V @ U.T
             else:
                 V, R = regression.steps(block.X, block.V, steps, block.out)
@@ -150,7 +147,7 @@ class Task:
         return sums, {"V": np.concatenate(found), **memory, **self._before()}
 
     def _round(self, block: Block, V: Array, R: Array, regression: Regression) -> Arrays:
-        """The sums of a round, to which rows found to be bad as a whole add nothing."""
+        """Return the sums of a round. Bad rows, most of whose entries are far, add nothing to them."""
         near = regression.near(R)
         if self.number("lam") <= _LOW * self.number("start"):
             clean = near.copy()
@@ -167,15 +164,15 @@ class Task:
         return sums
 
     def _pull(self, block: Block, R: Array, near: Array, regression: Regression) -> Array:
-        """C in the place of R; in columns that are found anew within their own threshold.
+        """Return C, which takes the place of R. Columns that are found anew use their own threshold.
 
-        While that falls these have no cut: Huber's function is convex, so where a column has been
-        has no say.
+        While this threshold is above the message's, these columns have no cut. Huber's function is
+        convex, so the result does not depend on where a column started.
         """
         columns, level = self.again
         if not len(columns):
             return regression.clip(R, block.out, near)
-        # A copy, from before `clip` writes over R.
+        # A copy, because `clip` overwrites R.
         anew = R[:, columns]
         unseen = block.unseen[:, columns]
         if level <= self.number("lam"):
@@ -187,16 +184,16 @@ class Task:
 
     @functools.cached_property
     def again(self) -> tuple[Array, float]:
-        """Columns that are found anew, which V does not rest on, and their threshold."""
+        """The columns that are found anew, from which V is not computed, and their threshold."""
         return np.flatnonzero(self.levels), float(self.levels.max(initial=0.0))
 
     @property
     def levels(self) -> Array:
-        """The thresholds of columns that are found anew; 0 for those that V rests on."""
+        """The thresholds of columns that are found anew, and 0 for all other columns."""
         return self.arrays.get("again", np.zeros(len(self.arrays["U"])))
 
     def _proof(self, block: Block, V: Array, R: Array, Q: Array) -> Arrays:
-        """The sums of a proof."""
+        """Return the sums of a proof for one block."""
         clean = np.abs(R) <= self.number("cut") * self.number("lam")
         of_hidden = clean.reshape(-1)[block.hidden]
         clean &= ~block.unseen
@@ -212,7 +209,7 @@ class Task:
         )
 
     def blocks(self) -> Iterator[Block]:
-        """The rows, block by block."""
+        """Iterate over the rows block by block."""
         U, V, start = self.arrays["U"], self._memory_of(), 0
         beginning, lam, rho, cut = (self.number(name) for name in ("start", "lam", "rho", "cut"))
         seed, share = int(self.arrays["seed"]), self.number("share")
@@ -226,13 +223,13 @@ class Task:
                 first = V[start:stop]
             elif lam >= beginning:  # An attempt begins.
                 first = np.zeros((len(X), U.shape[1]))
-            else:  # late: the threshold's fall is made up for
+            else:  # The client joins late, so the threshold falls from the start once more.
                 first = huber.recover(X, U, start=beginning, lam=lam, rho=rho, cut=cut, out=out)
             yield Block(X, first, out, gaps, places)
             start = stop
 
     def _memory_of(self) -> Array | None:
-        """V as it is remembered, if it is of this basis or can be turned to it, and has not missed some rounds."""
+        """Return the remembered V if it belongs to this basis, or can be rotated to it, and its threshold is recent."""
         n, p = self.data.n, self.arrays["U"].shape[1]
         turn, origin = self.arrays.get("turn"), int(self.arrays["origin"])
         late = huber.LATE * self.number("lam")
@@ -247,7 +244,7 @@ class Task:
         return None
 
     def _before(self) -> Arrays:
-        """V of the basis that this one was narrowed from: its other columns may come back."""
+        """Return the memory of V for the basis before it lost columns, because these columns may come back."""
         origin = int(self.arrays["origin"])
         for place in ("", _BEFORE):
             if "turn" in self.arrays and int(self.memory.get(place + "tag", -1)) == origin:
@@ -256,7 +253,7 @@ class Task:
 
 
 def pieces(data: LocalData) -> Iterator[Array]:
-    """The rows as blocks of no more than so many entries."""
+    """Split the rows into blocks with at most `_PIECE` entries."""
     rows = max(1, _PIECE // max(1, data.d))
     for X in data.dense():
         for start in range(0, len(X), rows):
@@ -271,33 +268,34 @@ _EPS: Final = 32.0
 
 @dataclass(frozen=True, kw_only=True)
 class ConsensusRPCA(Robust[ConsensusState]):
-    """Compute the PCA of rows in which single values are far off, and find these values.
+    """Compute the PCA of rows in which single values are outliers, and find these values.
 
-    Rows = V_i U' + S_i, with U common and S_i sparse. The method needs only sums and no step size, and it proves its
-    result.
+    Each client's rows are V_i U' + S_i plus noise, with a common low-rank factor U and a sparse S_i.
+    The method needs only sums over clients and no step size, and it proves its result.
 
-    min over U, V_i, S_i of sum 1/2 ||V_i U' + S_i - X_i||^2 + rho/2 ||V_i||^2 + lambda ||S_i||_1,
-    plus rho/2 ||U||^2, but that an entry further than 10 lambda from VU' costs no more than one at
-    10 lambda.
-    The first message asks how many |x| there are of each size: sigma = 1.4826 times their median,
-    to 2 % or better, and lambda = sigma at first. A round, C being clip(X - VU', lambda), 0 beyond
-    10 lambda, 0 at entries that are hidden:
-      a client, `inner_steps` times: V <- V + (CU - rho V)(U'U + rho I)^-1; twice, while lambda
-        falls, once no more than a tenth of the entries lie beyond it;
-      it sends B_i = (VU' + C)'V_i, G_i = V_i'V_i, and how large |X - VU'| is at visible and at
-        hidden entries;
+    It minimizes, over U, V_i and S_i, sum 1/2 ||V_i U' + S_i - X_i||^2 + rho/2 ||V_i||^2 + lambda
+    ||S_i||_1, plus rho/2 ||U||^2. As an exception, an entry further than 10 lambda from VU' costs no
+    more than an entry at 10 lambda.
+
+        The first message counts how many |x| there are of each size. sigma is 1.4826 times their
+    median, with an error of at most 2 %, and lambda starts at sigma. Let C be clip(X - VU',
+    lambda), but 0 for hidden entries and entries beyond 10 lambda. A round:
+      each client, `inner_steps` times: V <- V + (CU - rho V)(U'U + rho I)^-1,
+        but at most twice while lambda falls and at most a tenth of the entries lie beyond lambda;
+        it sends B_i = (VU' + C)'V, G_i = V'V, and counts of |X - VU'| by size, of visible and hidden entries;
       the server: U <- (sum B_i)(sum G_i + rho I)^-1; lambda <- max(gamma lambda, floor).
-    rho = ridge lambda sqrt(max(n, d)). Two hundredths of the entries are hidden. Where the low-rank
-    part does not get nearer to them any more while lambda falls, that is dense noise, of deviation
-    s: lambda = 2 s from there, and what is beyond 6 s pulls no more. The rank is that of VU' above
-    the noise, at most n_components + oversample.
-    A basis at rest is proven: see `proof`. One that fails is tried again, otherwise: see
-    `attempts`.
 
-    A client that misses a round counts with its last answer, lambda then falls by gamma to the
-    share of the rows that answered. Proofs and the closing message ask everybody. Under masks there
-    is no last answer of a single client: those that answered count for all rows then, and a run
-    whose last round missed somebody goes back to the opening. Missing values count as hidden.
+    rho = ridge lambda sqrt(max(n, d)), or a tenth of it beside noise. Usually, two percent of the
+    entries are hidden. If the low-rank part stops approaching the hidden entries while lambda falls,
+    the rest is dense noise of deviation s. From then on lambda = 2 s, and entries beyond 6 s have no
+    influence. The rank is the number of singular values of VU' above the noise, at most n_components +
+    oversample. When the basis is at rest, it is proven: see `proof`. If the proof fails, another
+    attempt follows: see `attempts`.
+
+    A client that misses a round counts with its last answer, and lambda falls by gamma to the power of
+    the share of rows that answered. Proofs and the closing message go to all clients. Under masks the
+    server has no single answers. Then the clients that answered count for all rows, and a run whose
+    last round lacked a client returns to the opening. Missing values are treated like hidden entries.
 
     Reference: this package's own. The problem is that of Chu, "DCF-PCA", see `DCFPCA`.
     Cost per round: 4 (inner_steps + 1) n_i d p flops on a client, and 2 d p^2 flops on the server. The
@@ -309,17 +307,17 @@ class ConsensusRPCA(Robust[ConsensusState]):
     Parameters
     ----------
     gamma : float, default=0.9
-        By which lambda falls in a round of the first attempt: 0.7 does for easy problems.
+        The factor by which lambda falls in a round of the first attempt. 0.7 is enough for easy problems.
     ridge : float, default=0.3
         rho / (lambda sqrt(max(n, d))).
     noise : float or "auto", default="auto"
-        Deviation of dense noise, in the frame: "auto" to have it estimated, 0.0 for none.
+        The standard deviation of dense noise in the centered and scaled rows: "auto" to estimate it, 0.0 for none.
     restarts : int, default=1
-        Attempts after the first, if its proof fails. One with more columns may follow the second.
+        The most attempts after the first, if its proof fails. Another attempt with more columns may follow the second.
     inner_steps : int, default=3
-        Steps of the inner problem, at most.
+        The most steps of the inner problem.
     sigma : float or None, default=None
-        The size of an ordinary entry, if it is known: clients do not count their entries then.
+        The size of an ordinary entry, if it is known. Then clients do not count their entries.
     oversample : int, default=0
         Columns that the algorithm iterates beyond `n_components`.
     tol : float, default=1e-6
@@ -327,9 +325,9 @@ class ConsensusRPCA(Robust[ConsensusState]):
     min_rounds : int, default=0
         The fewest rounds before the run may end.
     max_rounds : int, default=1000
-        Of all attempts together.
+        The most rounds of all attempts together.
     patience : int, default=300
-        Rounds at the end of an attempt before it is proven even if its basis is not at rest.
+        Rounds at the last threshold after which an attempt is proven even if its basis still moves.
 
     Examples
     --------
@@ -396,9 +394,9 @@ class ConsensusRPCA(Robust[ConsensusState]):
             least_rounds=self.min_rounds,
             most_rounds=self.max_rounds,
         )
-        book = Book(k=p, p=p, gamma=self.gamma, restarts=self.restarts)
+        log = AttemptLog(k=p, p=p, gamma=self.gamma, restarts=self.restarts)
         cache = CachedSums(model.n, summed=model.summed)
-        state = ConsensusState(problem, self.sigma, rms, model.seed, start_block(model), cache, progress, book)
+        state = ConsensusState(problem, self.sigma, rms, model.seed, start_block(model), cache, progress, log)
         if self.sigma is None:
             return state
         return state.next_attempt()
@@ -443,14 +441,14 @@ class ConsensusRPCA(Robust[ConsensusState]):
 
     @property
     def additive(self) -> bool:
-        # single answers are held where they can be had, to count for those that miss a round
+        # Only sums are needed. The server keeps single answers if it sees them, for clients that miss a round.
         return True
 
     def bounds(self, state: ConsensusState, model: Model) -> Mapping[str, Array | float]:
         if state.attempt is None:
             return super().bounds(state, model)
-        # A step takes V to (VU' + C)U(U'U + rho I)^-1 with |C| <= lambda: V grows by |C| times that
-        # inverse at most.
+        # A step maps V to (VU' + C)U(U'U + rho I)^-1 with |C| <= lambda, so V grows by at most |C| times the
+        # norm of U(U'U + rho I)^-1.
         attempt = state.attempt
         s = attempt.lengths
         ridge = attempt.rho(state.problem)
@@ -494,7 +492,7 @@ class ConsensusRPCA(Robust[ConsensusState]):
         return {name: figure for name, figure in figures.items() if np.isfinite(figure)}
 
     def finish(self, state: ConsensusState, model: Model) -> Model:
-        best = state.book.best
+        best = state.log.best
         attempt = best if state.verdict is not None and best is not None else state.attempt
         if attempt is None:
             # Nothing is known yet.
@@ -502,16 +500,16 @@ class ConsensusRPCA(Robust[ConsensusState]):
             return replace(model, left={"U": state.first, **nothing})
         ended = best is not None and attempt is best
         U = attempt.U.copy()
-        if best is not None and ended and best.judged.nearly:
-            # Nothing is claimed of these columns; what they have taken in would pull at the rows
-            # where they are far.
+        if best is not None and ended and best.judged.passes_with_exceptions:
+            # The proof does not cover these columns, and their values would distort rows in which their entries
+            # are far.
             U[list(best.judged.columns)] = 0.0
         Z = linalg.orth(U)
         if attempt.G is not None:
             Z = linalg.rayleigh_ritz(*moments(U, attempt.G))[1]
         numbers: dict[str, Any] = {
             "lam": attempt.lam, "rho": attempt.rho(state.problem), "sigma": state.problem.sigma, "cut": attempt.cut,
-            "tag": attempt.tag, "noise": attempt.noise, "attempts": state.book.count,
+            "tag": attempt.tag, "noise": attempt.noise, "attempts": state.log.count,
             "hidden": attempt.hidden / state.problem.sigma, "rank": attempt.p,
         }  # fmt: skip
         if best is not None and ended:

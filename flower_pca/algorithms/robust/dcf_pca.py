@@ -38,13 +38,13 @@ from flower_pca.core.stage import Arrays
 from flower_pca.rows.local import LocalData
 
 _LONGEST: Final = 1e4
-_MOST: Final = 0.5  # share of outliers above which no low-rank part has been found
+_MOST: Final = 0.5  # the share of outliers above which no low-rank part was found
 _ETA: Final = {"paper": 0.05, "scaled": 1.0}
 
 
 @dataclass(frozen=True)
 class DCFState:
-    """The common factor U, the size of an ordinary entry and that of any."""
+    """The state of the server: the common factor U, the size of an ordinary entry, and what the message needs."""
 
     U: Array
     sigma: float | None
@@ -56,24 +56,25 @@ class DCFState:
 
 @dataclass(frozen=True, kw_only=True)
 class DCFPCA(Robust[DCFState]):
-    """Compute the PCA of rows in which single values are far off, by the gradient steps of the paper.
+    """Compute the PCA of rows in which single values are outliers, by the gradient steps of the paper.
 
-    Rows = V_i U' + S_i, with U common and S_i sparse. Every client takes gradient steps on its own U_i, and the server
-    averages.
+    Each client's rows are V_i U' + S_i, with a common U and a sparse S_i. Every client takes gradient
+    steps on its own U_i, and the server averages the U_i.
 
-    min over U, V_i, S_i of sum 1/2 ||V_i U' + S_i - X_i||^2 + rho/2 ||V_i||^2 + lambda ||S_i||_1,
-    plus rho/2 ||U||^2.
-    A client, `local_steps` times from U_i = U: (V_i, S_i) by `inner_steps` steps of the inner
-    problem, then
-      U_i <- U_i - eta_t (-C_i'V_i + rho n_i/n U_i), C_i = clip(X_i - V_i U_i', lambda);
-    the server: U <- mean of the U_i that came. eta_t = eta / sqrt(t + 1), or eta. At the end V_i is
-    solved for the last U, which the paper omits. lambda = threshold sigma, sigma = 1.4826 median
-    |x|; rho = ridge lambda sqrt(max(n, d)).
+    The algorithm minimizes, over U, V_i and S_i, sum 1/2 ||V_i U' + S_i - X_i||^2 + rho/2 ||V_i||^2 +
+    lambda ||S_i||_1, plus rho/2 ||U||^2. A round:
+      each client, `local_steps` times from U_i = U: (V_i, S_i) by `inner_steps` steps of the inner problem, then
+        U_i <- U_i - eta_t (-C_i'V_i + rho n_i/n U_i), C_i = clip(X_i - V_i U_i', lambda);
+      the server: U <- the mean of the U_i that arrived.
 
-    step="paper" is eta as it stands: it hangs on the scale of the data and on n_i, and a U of
-    N(0, 1) entries is part of it. step="scaled" divides eta by l_i = ||V_i||_2^2 + rho n_i/n and weights
-    the mean by l_i. lambda stays, and with it an error of the low-rank part in proportion to
-    lambda: some 2 % at the defaults.
+    eta_t is eta / sqrt(t + 1), or eta without `anneal`. lambda = threshold sigma, with sigma = 1.4826
+    median |x|, and rho = ridge lambda sqrt(max(n, d)). At the end, clients solve V_i for the last U,
+    which the paper omits.
+
+    step="paper" uses eta as it is. The right value then depends on the scale of the data and on n_i,
+    and a first U of N(0, 1) entries belongs to it. step="scaled" divides eta by l_i = ||V_i||_2^2 + rho
+    n_i/n and weighs the mean by l_i. lambda stays constant, so the low-rank part keeps an error in
+    proportion to lambda: about 2 % with the defaults.
 
     Reference: Chu, "Distributed robust principal component analysis", Algorithm 1.
     Cost per round: 4 local_steps (inner_steps + 1) n_i d p flops on a client, and p d floats each way.
@@ -82,15 +83,15 @@ class DCFPCA(Robust[DCFState]):
     Parameters
     ----------
     local_steps : int, default=2
-        Gradient steps of a client in a round, K.
+        K, the gradient steps of a client in a round.
     eta : float or None, default=None
-        The step; 0.05 if left out, 1.0 for "scaled".
+        The step. The default is 0.05, or 1.0 with step="scaled".
     step : {"paper", "scaled"}, default="paper"
-        "paper" or "scaled".
+        Whether eta is used as it is, or divided by l_i.
     anneal : bool or None, default=None
-        Whether the step falls as 1 / sqrt(t + 1). It does if left out, but not for "scaled".
-    init : str, default="random"
-        U at first: "random" N(0, 1) entries, or the leading directions that the "opening" has found, as long.
+        Whether the step falls as 1 / sqrt(t + 1). By default it does, except with step="scaled".
+    init : {"random", "opening"}, default="random"
+        The first U: "random" N(0, 1) entries, or the leading directions of the "opening", scaled to the same length.
     threshold : float, default=0.2
         lambda / sigma.
     ridge : float, default=0.1
@@ -98,7 +99,7 @@ class DCFPCA(Robust[DCFState]):
     inner_steps : int, default=5
         Steps of the inner problem.
     sigma : float or None, default=None
-        The size of an ordinary entry, if it is known: clients do not count their entries then.
+        The size of an ordinary entry, if it is known. Then clients do not count their entries.
     oversample : int, default=0
         Columns that the algorithm iterates beyond `n_components`.
     tol : float, default=1e-3
@@ -108,7 +109,7 @@ class DCFPCA(Robust[DCFState]):
     max_rounds : int, default=50
         The most rounds that the run may take.
     patience : int, default=50
-        The run ends as stalled when its error has not fallen for so many rounds.
+        The run ends as stalled when its error has not fallen for this many rounds.
 
     Examples
     --------
@@ -197,8 +198,8 @@ class DCFPCA(Robust[DCFState]):
         if "top" in arrays:
             return counts_reply(arrays, data), memory
         U, V, weight = arrays["U"], memory.get("V"), 1.0
-        # The paper's start, of a stream of the node's own. The first stored row says which stream, because a frame
-        # changes in its last digits with the order in which clients are summed.
+        # The paper's start, from a random stream of the node's own. The first stored row selects the stream,
+        # because the last digits of a frame change with the order in which clients are summed.
         if V is None or V.shape != (data.n, U.shape[1]):
             V = linalg.random_block(data.n, U.shape[1], int(arrays["seed"]) + data.measured.first_row())
         lam, rho, eta = (float(arrays[name]) for name in ("lam", "rho", "eta"))
@@ -217,8 +218,8 @@ class DCFPCA(Robust[DCFState]):
             before, U = U, U - eta / weight * gradient
             size = float(np.linalg.norm(before))
             grown = float(np.linalg.norm(U))
-            # longer than that, a step is not one of the edge of stability any more
-            # Written so that NaN is refused as well.
+            # A step that makes U longer than this diverges. The condition is written so that NaN is refused as
+            # well.
             if not grown <= _LONGEST * size:
                 raise DataError(
                     f"A step of dcf_pca with eta={eta:g} makes the factor {grown / size:.0e} times longer, so the run "
@@ -231,9 +232,9 @@ class DCFPCA(Robust[DCFState]):
         if state.sigma is None:
             sigma = spread(total["counts"], state.rms)
             U, progress = state.U, state.progress
-            if sigma == 0.0:  # nothing but zeros
+            if sigma == 0.0:  # all entries are 0
                 progress = progress.step(0.0)
-            # the paper's is of N(0, 1) entries
+            # The paper's start has N(0, 1) entries.
             if self.step == "scaled":
                 U = scale_start(U, sigma)
             return replace(state, U=U, sigma=sigma, progress=progress)
@@ -241,7 +242,7 @@ class DCFPCA(Robust[DCFState]):
         step = np.linalg.norm(U - state.U)
         size = np.linalg.norm(U)
         moved = float(step) / (float(size) or 1.0)
-        # The length of a step, as a share of the way to the minimum.
+        # the length of a step, as a share of the way to the minimum
         reach = float(total["reach"] / total["weight"])
         error = np.inf
         if reach > 0.0:

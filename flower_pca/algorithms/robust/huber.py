@@ -1,12 +1,12 @@
 """Huber regression of rows with outlying entries on a basis, row by row, without a step size.
 
-min over V of rho/2 ||V||^2 + H(X - VU'), H(r) = r^2/2 for |r| <= lam, lam |r| - lam^2/2 beyond:
-what is left of rho/2 ||V||^2 + 1/2 ||VU' + S - X||^2 + lam ||S||_1 when S = soft(X - VU', lam) is
-put in.
+It minimizes rho/2 ||V||^2 + H(X - VU') over V, with H(r) = r^2/2 for |r| <= lam, and lam |r| - lam^2/2
+beyond. This is rho/2 ||V||^2 + 1/2 ||VU' + S - X||^2 + lam ||S||_1, minimized over S by S = soft(X -
+VU', lam).
 
-With a cut h, H stays at H(h lam) from |r| = h lam on: entries so far off pull no more. Its
-derivative C is clip(r, lam) within, and 0 beyond, and the same quadratic majorises both, so the
-objective of a fixed lam never rises.
+With a cut h, H is constant from |r| = h lam on, so entries further away have no influence. The
+derivative C of H is clip(r, lam) within the cut, and 0 beyond. The same quadratic function majorizes
+both versions of H, so the objective for a fixed lam never rises.
 """
 
 from __future__ import annotations
@@ -19,27 +19,25 @@ from flower_pca.algorithms.robust.sizes import TINY
 from flower_pca.base.linalg import Array
 
 _PATH: Final = 0.8  # The threshold falls by this factor if no V is known to start from.
-_LONGEST: Final = 162  # thresholds: down to where what is left of `start` is rounding
-_STEPS: Final = 3  # Steps on each threshold of that path.
-_FINAL: Final = 200  # The most steps on the last threshold.
-_SETTLED: Final = 1e-9  # relative change of V at which it is found
-# So many roundings of the rows end the steps too, because V does not come to rest in single precision.
+_LONGEST: Final = 162  # the most thresholds, after which only rounding is left of `start`
+_STEPS: Final = 3  # steps with each threshold
+_FINAL: Final = 200  # the most steps with the last threshold
+_SETTLED: Final = 1e-9  # the relative change of V at which the steps end
+# In single precision, the steps end at this many roundings of the rows, because V does not come to rest.
 _ROUNDING: Final = 10.0
 EPS: Final = float(np.finfo(np.float64).eps)
-# times a threshold: a V that was found for more has lost its way, and is found anew
+# A remembered V is recomputed if its threshold was more than this many times the present one.
 LATE: Final = 2.0
 
 
 class Regression:
     """The regression on one basis U (d x p), with threshold lam, ridge rho and cut h.
 
-    Its verbs take `out`, the places (of the flat block of rows) of entries that shall not count at
-    all.
+    The parameter `out` of its methods holds the flat positions of entries that do not count.
     """
 
-    # U, rho, (U'U + rho I)^-1 and U' of the newest basis: clients of one process get the same
-    # array. It is known by the array, which nobody writes to, and not by its numbers, so that
-    # looking is free.
+    # U, rho, (U'U + rho I)^-1 and U' of the newest basis. Clients in one process get the same array, and nobody
+    # writes to it. So it is recognized by identity, which costs nothing.
     _newest: ClassVar[tuple[Array, float, Array, Array] | None] = None
 
     def __init__(self, U: Array, lam: float, rho: float, cut: float = np.inf) -> None:
@@ -50,18 +48,17 @@ class Regression:
         newest = Regression._newest
         if newest is None or newest[0] is not U or newest[1] != rho:
             gram = U.T @ U
-            # A U that is short of rank has no inverse without a ridge, however small.
+            # If U lacks rank, its Gram matrix has no inverse without a ridge.
             least = EPS * float(gram.trace()) + TINY
             gram.flat[:: len(gram) + 1] += max(rho, least)
-            # U' with its rows one behind the other, as products read it
+            # U' as a contiguous array, which products read faster
             newest = Regression._newest = U, rho, np.linalg.inv(gram), np.ascontiguousarray(U.T)
         self._inverse, self._across = newest[2:]
 
     def steps(self, X: Array, V: Array, number: int, out: Array | None = None) -> tuple[Array, Array]:
-        """Return V after this many steps V += (CU - rho V)(U'U + rho I)^-1, and X - VU' there.
+        """Return V after this many steps V += (CU - rho V)(U'U + rho I)^-1, and its residual X - VU'.
 
-        Each step is V = (X - S)U (U'U + rho I)^-1, the minimiser for the present S: the objective
-        never rises.
+        Each step gives V = (X - S)U (U'U + rho I)^-1, the minimizer for the present S. So the objective never rises.
         """
         R = np.empty_like(X)
         for _ in range(number):
@@ -69,12 +66,12 @@ class Regression:
         return V, self._residual(X, V, R)
 
     def settle(self, X: Array, V: Array, out: Array | None = None) -> Array:
-        """The minimiser, from a V that is near it: the same steps with momentum, which a row loses as it overshoots."""
+        """Return the minimizer, starting near it, by steps with momentum. A row that overshoots loses its momentum."""
         R = np.empty_like(X)
         W = V
         t = np.ones(len(X))
         settled = max(_SETTLED, _ROUNDING * float(np.finfo(X.dtype).eps))
-        # each row by itself, so that it is the same in whatever block
+        # Each row stops by itself, so that its result does not depend on the block.
         moving = np.ones(len(X), dtype=bool)
         for _ in range(_FINAL):
             step = self._step(X, W, R, out) * moving[:, None]
@@ -102,8 +99,7 @@ class Regression:
         if near is None and self._far < np.inf:
             near = self.near(R)
         R.clip(-self._lam, self._lam, out=R)
-        # a product with truth values costs as much as all else here, and at high thresholds all are
-        # true
+        # A product with booleans costs as much as everything else here. At high thresholds all are True.
         if near is not None and not near.all():
             R *= near
         if out is not None:
@@ -125,7 +121,7 @@ class Regression:
 def recover(
     X: Array, U: Array, *, start: float, lam: float, rho: float, cut: float = np.inf, out: Array | None = None
 ) -> Array:
-    """Compute V from nothing: the threshold falls from `start` to `lam`, and outlying entries are found."""
+    """Compute V from zero: the threshold falls from `start` to `lam`, so that outlying entries are found."""
     V = np.zeros((len(X), U.shape[1]))
     threshold = max(start, lam)
     for _ in range(_LONGEST):

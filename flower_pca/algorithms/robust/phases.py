@@ -1,11 +1,11 @@
-"""Phases: what an attempt does after each message, as a table that `move` goes by.
+"""Phases: what an attempt does after each message, as a table of transitions.
 
-The clients answer a message, `after_round` or `after_proof` keeps what they say, and `move` takes the
-first row of the attempt's phase whose condition holds: its action is done, and its phase follows.
+`after_round` and `after_proof` update the attempt with the clients' answers. Then `move` takes the
+first row of the attempt's phase whose condition holds, runs its action and enters its next phase.
 
-s_v and s_h are the sizes of ordinary entries of X - VU', of visible ones and of hidden ones. Visible
-errors are too small by what is fitted, hidden ones too large by as much: the noise s is their
-geometric mean. Where s_h stays while lam falls, there is noise, and lam = 2 s from there.
+s_v and s_h are the sizes of ordinary entries of X - VU', visible and hidden ones. Visible residuals are
+too small because they were fitted, and hidden residuals are too large by the same factor. So the noise
+s is their geometric mean. If s_h stays while lam falls, there is noise, and lam = 2 s from then on.
 """
 
 from __future__ import annotations
@@ -23,21 +23,24 @@ from flower_pca.algorithms.robust.verdict import MOST_NOISE
 from flower_pca.base import linalg
 from flower_pca.base.linalg import Array
 
-# thresholds beyond which an entry pulls no more, with noise, and thresholds over noise
+# With noise: an entry further than _NEAR thresholds has no influence, and the threshold is _WIDE times the
+# noise.
 _NEAR, _WIDE = 3.0, 2.0
-_BACK: Final = 10  # rounds in which s_h would fall with lam
+_BACK: Final = 10  # the number of rounds in which s_h should fall with lam
 _STAYS: Final = 0.8
-# when noise is estimated anew, and when it may end
+# The noise is estimated every _EVERY rounds. After _AT_FIRST rounds, a new estimate counts only if it is below
+# _FALLS times the last one. The phase takes at least _AT_LEAST rounds.
 _EVERY, _AT_FIRST, _FALLS, _AT_LEAST = 5, 15, 0.9, 16
-# thresholds times sqrt(n) + sqrt(d) below which a singular value is none
+# The least singular value that counts without noise, in thresholds times sqrt(n) + sqrt(d)
 _SPECTRUM: Final = 10.0
-# noise times that, and the ratio of singular values that counts as a gap
+# The least one with noise, in multiples of the noise, and the least ratio of singular values at a gap
 _OF_NOISE, _GAP = 2.5, 5.0
-# The same, for a basis that is at rest beside structure that stays.
+# The change of a basis, relative to the noise, below which remaining structure stays
 _CORRELATED: Final = 0.02
-# A basis on its way leaves less than this share of the structure after _EVERY rounds.
+# If the basis still improves, less than this share of the structure is left after _EVERY rounds.
 _STAYS_LEFT: Final = 0.97
-# the threshold of columns found anew over an ordinary entry, and where these are found out
+# The first threshold of columns that are found anew, relative to an ordinary entry, and where it begins to fall
+# faster
 _HIGH, _LOW = 10.0, 0.1
 _SLOWLY, _FAST = 0.93, 0.8  # The threshold falls by the first factor until then, and by the second from there.
 
@@ -53,13 +56,13 @@ def after_round(
     share: float,
     early: bool = False,
 ) -> Attempt:
-    """After a round, answered by this share of the rows: the new basis, and what the clients have said of the last.
+    """Return the attempt after a round, with the new basis U and what clients sent about the last one.
 
-    `counts` are of visible and of hidden entries, `image` is C'C times the block Z. An attempt does
-    not end `early`.
+    `counts` are the counts of visible and of hidden entries, `image` is C'C times the block Z, and
+    `share` is the share of rows that answered. With `early`, the attempt may not end yet.
     """
     visible, hidden = (sizes.scale(c, problem.top) for c in counts)
-    # Columns that are found anew go on moving while all else is at rest.
+    # Columns that are found anew still move when all others are at rest.
     others = np.setdiff1d(np.arange(problem.d), attempt.again)
     now = replace(
         attempt,
@@ -80,7 +83,7 @@ def after_round(
 
 
 def after_proof(attempt: Attempt, problem: Problem, total: Mapping[str, Array]) -> Attempt:
-    """After a message of a proof: a power step, or the verdict."""
+    """Return the attempt after a message of a proof: one power step further, or with its verdict."""
     now = replace(attempt, G=total["G"], steps=attempt.steps + 1)
     if attempt.block is None:
         weak = proof.weak_columns(total["M"], total["F"])
@@ -93,7 +96,7 @@ def after_proof(attempt: Attempt, problem: Problem, total: Mapping[str, Array]) 
 
 
 def _look(now: Attempt, image: Array, squares: float, *, seen: float) -> Attempt:
-    """With what a step of the block has found of structure in what is left."""
+    """Return the attempt with the structure that this step of the block has found in the residuals."""
     assert now.Z is not None
     values = linalg.eigh_descending(now.Z.T @ image)[0] / (squares or np.inf)
     lefts = (*now.lefts, float(values[0]))[-_EVERY - 1 :]
@@ -102,11 +105,11 @@ def _look(now: Attempt, image: Array, squares: float, *, seen: float) -> Attempt
 
 
 def _shows_noise(now: Attempt, problem: Problem) -> bool:
-    """Whether s_h stays while lam falls."""
+    """Return whether s_h stays while lam falls."""
     if problem.noise is not None:
         return False
-    # s_h when the threshold was so many rounds higher
-    # lam is a product of so many rounds, each of which has rounded it.
+    # Compare with s_h from when the threshold was _BACK rounds higher. The factor allows for the rounding of
+    # lam, which is a product over the rounds.
     high = now.lam / now.gamma**_BACK * (1.0 - 1e-9)
     course = (*now.course, (now.lam, now.hidden))
     before = next((s for lam, s in reversed(course) if lam >= high), np.inf)
@@ -114,7 +117,7 @@ def _shows_noise(now: Attempt, problem: Problem) -> bool:
 
 
 def _is_lost(now: Attempt, problem: Problem) -> bool:
-    """Whether that noise is too large."""
+    """Return whether there is noise, and too much of it."""
     return _shows_noise(now, problem) and now.hidden > MOST_NOISE * problem.sigma
 
 
@@ -127,10 +130,10 @@ def _has_given_noise(now: Attempt, problem: Problem) -> bool:
 
 
 def _moves(now: Attempt, problem: Problem) -> bool:
-    """Whether the basis still changes, or may not be proven yet."""
+    """Return whether the basis still changes, or may not be proven yet."""
     if now.phase is AttemptPhase.NOISY:
-        # Where fewer columns tell less and leave structure, all of them come back whatever else
-        # these would do.
+        # If too few columns are left and structure remains, all columns come back anyway, so the basis need not
+        # rest.
         widens = now.too_narrow and now.has_structure(problem)
         rests = now.rounds >= _AT_LEAST and (widens or _keeps_structure(now, problem) or now.rests(problem))
     else:
@@ -139,29 +142,29 @@ def _moves(now: Attempt, problem: Problem) -> bool:
 
 
 def _keeps_structure(now: Attempt, problem: Problem) -> bool:
-    """Whether structure in several directions stays while the basis hardly moves beside noise.
+    """Return whether the basis hardly moves and structure in several directions stays.
 
-    That is what correlated residuals leave, and more rounds would leave as much.
+    Correlated residuals cause this, and more rounds would not change it.
     """
     if len(now.lefts) <= _EVERY or not now.has_correlation(problem):
         return False
-    # A basis that is still on its way takes structure in as it goes.
+    # While the basis still improves, the structure decreases.
     stays = now.lefts[-1] >= _STAYS_LEFT * now.lefts[0]
     return stays and now.stop <= _CORRELATED * now.noise / problem.sigma
 
 
 def _is_nothing(now: Attempt, problem: Problem) -> bool:
-    """Whether no singular value stands out."""
+    """Return whether no singular value stands out."""
     return _rank(now, problem) == 0
 
 
 def _is_as_wide_as_its_rank(now: Attempt, problem: Problem) -> bool:
-    """Whether it has no more columns than singular values stand out, or has been looked at for that before."""
+    """Return whether all columns have singular values that stand out, or the columns were already checked."""
     return now.whole is not None or now.mended or _rank(now, problem) == now.p
 
 
 def _is_rough(now: Attempt, problem: Problem) -> bool:
-    """Whether the threshold of columns that are found anew is above that of the others, after this round as well."""
+    """Return whether columns that are found anew still have a higher threshold than the others after this round."""
     return now.level * _factor(now, problem) > now.lam
 
 
@@ -170,25 +173,25 @@ def _has_noise(now: Attempt, problem: Problem) -> bool:
 
 
 def _is_being_proven(now: Attempt, problem: Problem) -> bool:
-    """Whether more messages of the proof follow."""
+    """Return whether more messages of the proof follow."""
     return now.verdict is None
 
 
 def _can_be_mended(now: Attempt, problem: Problem) -> bool:
-    """Whether columns that clean entries do not determine may have been taken in by far ones on the way."""
+    """Return whether far entries may have spoiled the columns that clean entries do not determine."""
     verdict = now.judged
     several = not verdict.single and len(verdict.columns) <= problem.d / 2
     return several and verdict.predicted and not now.mended
 
 
 def _lacks_columns(now: Attempt, problem: Problem) -> bool:
-    """Whether it has left columns out that it should have kept."""
+    """Return whether the attempt has dropped columns that it should have kept."""
     verdict = now.judged
-    return now.whole is not None and (verdict.lacking or (verdict.structured and now.too_narrow))
+    return now.whole is not None and (verdict.misses_component or (verdict.structured and now.too_narrow))
 
 
 def _has_mended_some(now: Attempt, problem: Problem) -> bool:
-    """Whether noise is left in V that rests on fewer columns than it could."""
+    """Return whether there is noise and V could use some of the columns that were found anew."""
     return now.noise > 0.0 and len(now.judged.columns) < len(now.again)
 
 
@@ -201,18 +204,18 @@ def _keep(now: Attempt, problem: Problem) -> Attempt:
 
 
 def _lower(now: Attempt, problem: Problem) -> Attempt:
-    """With a lower threshold."""
+    """Return the attempt with a lower threshold."""
     lam = max(_floor(problem), now.lam * now.gamma**now.share)
     return replace(now, lam=lam, course=(*now.course, (now.lam, now.hidden)), rounds=0)
 
 
 def _estimate_noise(now: Attempt, problem: Problem) -> Attempt:
-    """On the threshold of the noise that shows."""
+    """Return the attempt with the noise that its residuals show, and the threshold for it."""
     return _with_noise(now, problem, min(max(_between(now), now.lam), now.hidden))
 
 
 def _take_noise(now: Attempt, problem: Problem) -> Attempt:
-    """On the threshold of the noise that was given."""
+    """Return the attempt with the noise that was given, and the threshold for it."""
     return _with_noise(now, problem, now.lam)
 
 
@@ -221,35 +224,38 @@ def _with_noise(now: Attempt, problem: Problem, s: float) -> Attempt:
 
 
 def _estimate_again(now: Attempt, problem: Problem) -> Attempt:
-    """With the noise estimated anew, every so many rounds."""
+    """Return the attempt with a new estimate of the noise, if it is due."""
     s = now.noise
     if problem.noise is None and now.rounds % _EVERY == 0:
         newer = _between(now)
-        # An s that was fixed after its first rounds has let wrong answers pass.
+        # With s fixed after the first rounds, wrong answers have passed the proof.
         if newer > 0.0 and (now.rounds <= _AT_FIRST or newer < _FALLS * s):
             s = newer
     return replace(now, noise=s, lam=_WIDE * s)
 
 
 def _narrow(now: Attempt, problem: Problem) -> Attempt:
-    """On its leading components, as many as stand out."""
+    """Return the attempt with only the leading components that stand out."""
     return _narrow_to(now, _rank(now, problem))
 
 
 def _narrow_beside_noise(now: Attempt, problem: Problem) -> Attempt:
-    """The same, but all columns may come back: see `_widen`."""
+    """Return the attempt with only the leading components. All columns may come back: see `_widen`."""
     return replace(_narrow(now, problem), rounds=0, lefts=(), whole=now)
 
 
 def _widen(now: Attempt, problem: Problem) -> Attempt:
-    """With all columns back, to be proven so, from the V that clients have kept of them."""
+    """Return the attempt with all its columns back, to prove them with the V that clients have kept."""
     whole = now.whole
     assert whole is not None
     return replace(whole, tag=now.tag + 1, origin=whole.tag, turn=np.eye(whole.p))
 
 
 def _mend(now: Attempt, problem: Problem) -> Attempt:
-    """On the way to find these columns anew: they may have been taken in by far entries while all else was rough."""
+    """Return the attempt with these columns set to 0, to find them anew with a high threshold.
+
+    Far entries may have spoiled the columns while all else was rough.
+    """
     columns = now.judged.columns
     U = now.U.copy()
     U[list(columns)] = 0.0
@@ -258,23 +264,23 @@ def _mend(now: Attempt, problem: Problem) -> Attempt:
 
 
 def _lower_level(now: Attempt, problem: Problem) -> Attempt:
-    """With a lower threshold of columns that are found anew."""
+    """Return the attempt with a lower threshold for columns that are found anew."""
     return replace(now, level=now.level * _factor(now, problem))
 
 
 def _drop_level(now: Attempt, problem: Problem) -> Attempt:
-    """With the threshold of all others for columns that are found anew."""
+    """Return the attempt with the common threshold for columns that are found anew."""
     return replace(now, level=0.0, rounds=0)
 
 
 def _release(now: Attempt, problem: Problem) -> Attempt:
-    """With V resting on all columns again but those that were not found."""
+    """Return the attempt with V computed from all columns again, except those that are still not determined."""
     return replace(now, again=now.judged.columns, rounds=0, lefts=(), verdict=None)
 
 
 @dataclass(frozen=True)
 class Transition:
-    """A row of the table."""
+    """A row of the table: if the condition holds, run the action and enter the next phase."""
 
     condition: Callable[[Attempt, Problem], bool]
     action: Callable[[Attempt, Problem], Attempt]
@@ -314,24 +320,23 @@ TABLE: Final[Mapping[AttemptPhase, tuple[Transition, ...]]] = {
 
 
 def move(now: Attempt, problem: Problem) -> Attempt:
-    """By the first row of its phase whose condition holds."""
+    """Return the attempt after the first transition of its phase whose condition holds."""
     row = next(row for row in TABLE[now.phase] if row.condition(now, problem))
     return replace(row.action(now, problem), phase=row.next)
 
 
 def _rank(now: Attempt, problem: Problem) -> int:
-    """How many singular values stand out."""
+    """Return how many singular values stand out."""
     if now.noise == 0.0:
         return int(np.sum(now.spectrum > _SPECTRUM * now.lam * problem.edge))
     values = now.spectrum
     above = int(np.sum(values > _OF_NOISE * now.noise * problem.edge))
-    # Without the gap wrong answers have passed where far more columns were asked for than there
-    # are.
+    # Without the gap, wrong answers have passed if far more columns were requested than the rank.
     return min(above, gap(values, _GAP) or now.p)
 
 
 def _narrow_to(now: Attempt, r: int) -> Attempt:
-    """On the r leading components if it has more, U and V balanced: U = QR <- QW sqrt(s), V <- V R'W / sqrt(s)."""
+    """Return the attempt with its r leading components, balanced: U = QR <- QW sqrt(s), V <- V R'W / sqrt(s)."""
     if r == now.p:
         return now
     Q, R = linalg.qr(now.U)
@@ -344,7 +349,7 @@ def _narrow_to(now: Attempt, r: int) -> Attempt:
 
 
 def _factor(now: Attempt, problem: Problem) -> float:
-    """By which the threshold of columns that are found anew falls in the newest round."""
+    """Return the factor of the threshold of columns that are found anew, for the newest round."""
     factor = _SLOWLY
     if now.level <= _LOW * problem.sigma:
         factor = _FAST
@@ -356,5 +361,5 @@ def _between(now: Attempt) -> float:
 
 
 def _floor(problem: Problem) -> float:
-    """Where lam ends."""
+    """Return the last value of lam."""
     return max(problem.noise or 0.0, problem.floor * problem.sigma)

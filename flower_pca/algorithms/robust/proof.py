@@ -1,16 +1,20 @@
-"""Proof: whether the low-rank part of an attempt is right, from clients' answers about sums.
+"""Proof: whether the low-rank part of an attempt is right, from sums over the clients.
 
-What is asked of a basis at rest (clean: within the cut of the low-rank part): (a) predicted: as
-large a share of hidden entries is clean as of visible ones, and half of these at least; (b)
-determined: the clean entries of every row and of every column determine it: the least eigenvalue of
-sum P_i P_i'
-    over them, P an orthonormal basis of the column space of VU', is not far below 1 (likewise for
-      rows);
-    rows and columns that fail are named, and those rows among them counted that are bad as a whole;
-(c) no structure: with noise, the largest singular value of what is left is that of independent
-entries. Rows are for each client to look at. For columns clients send sum v_i v_i' over clean
-entries while that is short, else what power steps need: x <- G^-1 (G - F_j) x, in which the largest
-eigenvalue is 1 less the least of G^-1 F_j.
+An entry is clean if it lies within the cut of the low-rank part. A basis at rest has to pass three checks.
+
+(a) Predicted: the share of clean entries is as large among hidden entries as among visible entries, and
+at least half of the visible entries are clean.
+
+(b) Determined: the clean entries of every row and of every column determine it. Let P be an orthonormal
+basis of the column space of VU'. The least eigenvalue of sum P_i P_i' over a column's clean entries i
+must not be far below 1, and likewise for rows. Rows and columns that fail are counted or named. Bad
+rows, most of whose entries are far, are counted separately.
+
+(c) No structure: with noise, the largest singular value of the residuals is that of independent entries.
+
+Each client checks its own rows. For columns, clients send sum v_i v_i' over clean entries as long as
+this is small. Otherwise they send what power steps x <- G^-1 (G - F_j) x need. The largest eigenvalue
+of that matrix is 1 minus the least eigenvalue of G^-1 F_j.
 """
 
 from __future__ import annotations
@@ -29,19 +33,19 @@ from flower_pca.base.errors import ASK_SERVER, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.core.kinds import ROWS, Kind, Part
 
-# eigenvalues below which a row or column is not determined; of power steps
-# A limit of 0.03 has let wrong answers pass. Power steps find an eigenvalue no less than it is, so
-# theirs is wider.
+# A row or column is not determined below the first limit, or below the second one if power steps estimate the
+# eigenvalue. A limit of 0.03 has let wrong answers pass. Power steps never underestimate the least eigenvalue,
+# so their limit is higher.
 LEAST, LEAST_BOUND = 0.06, 0.1
-# share of clean entries of a row below which these may be clean by chance
+# If a smaller share of a row's entries is clean, they may be clean by chance.
 BAD: Final = 0.3
 SEED: Final = 20
-# The length of a row of V below which its squares are no longer normal numbers
+# The length of a row of V below which its squares underflow
 _SHORTEST: Final = float(np.sqrt(TINY))
 
 
 def weak_rows(W: Array, Q: Array) -> Array:
-    """Which rows their clean entries, 1 in W, do not determine."""
+    """Return which rows are not determined by their clean entries, which are 1 in W."""
     r = Q.shape[1]
     if r <= EXACT:
         matrices = symmetric(W @ pairs(Q), r)
@@ -59,19 +63,20 @@ def weak_rows(W: Array, Q: Array) -> Array:
 
 
 def bad_rows(W: Array, seen: Array, share: float = 0.5) -> Array:
-    """Which rows have a smaller share of clean entries, 1 in W, among those `seen`."""
+    """Return which rows have less than this share of clean entries, 1 in W, among those `seen`."""
     return np.asarray(W.sum(axis=1) < share * seen)
 
 
 def unsound_rows(W: Array, Q: Array, seen: Array) -> Array:
-    """Which rows clean entries do not determine, or so few that they may be clean by chance."""
+    """Return which rows are not determined by clean entries, or have so few that these may be clean by chance."""
     return weak_rows(W, Q) | bad_rows(W, seen, BAD)
 
 
 def find_undetermined(off: Array, Q: Array, far: float, gaps: Array) -> tuple[Array, Array]:
-    """The rows that entries within `far`, but for gaps, do not determine; those bad as a whole.
+    """Return the rows that their entries within `far` do not determine, and the bad rows among them.
 
-    `off` is how far entries lie from the low-rank part, Q an orthonormal basis of its rows.
+    `off` is the distance of entries from the low-rank part, Q an orthonormal basis of its row space,
+    and `gaps` the positions of missing values.
     """
     clean = off <= far
     clean.reshape(-1)[gaps] = False
@@ -82,13 +87,15 @@ def find_undetermined(off: Array, Q: Array, far: float, gaps: Array) -> tuple[Ar
     return np.flatnonzero(weak), np.flatnonzero(weak & bad_rows(W, seen))
 
 
-def once_more(X: Array, V: Array, U: Array, out: Array, *, lam: float, rho: float, cut: float) -> tuple[Array, Array]:
-    """V and X - VU', rows that clean entries do not determine found anew from their threshold.
+def refit_undetermined(
+    X: Array, V: Array, U: Array, out: Array, *, lam: float, rho: float, cut: float
+) -> tuple[Array, Array]:
+    """Return V and X - VU' after rows that clean entries do not determine were computed anew with their own threshold.
 
-    While U was on its way such a row may have been taken in by its far entries, as large ones among
-    smaller rows are. `out` are the places of entries that do not count. There is no ridge in that
-    search: it goes with the threshold, and would hold a large row at 0. Of a U that the ridge has
-    taken to 0 nothing is found.
+    While U was still rough, far entries may have spoiled such a row, for example if the row is large
+    and others are small. `out` are the positions of entries that do not count. The search uses no
+    ridge, because the ridge is proportional to the threshold and would keep a large row at 0. If the
+    ridge has shrunk U to 0, nothing is computed.
     """
     R = X - V @ U.T
     if rho >= np.sum(U**2):
@@ -115,30 +122,31 @@ def once_more(X: Array, V: Array, U: Array, out: Array, *, lam: float, rho: floa
 
 
 def pairs(A: Array) -> Array:
-    """a_i a_j of every row, i <= j, one after the other."""
+    """Return the products a_i a_j with i <= j of every row, side by side."""
     products = [A[:, i : i + 1] * A[:, i:] for i in range(A.shape[1])]
     return np.concatenate(products, axis=1)
 
 
 def symmetric(packed: Array, r: int) -> Array:
-    """The symmetric matrices that `pairs` are the upper halves of."""
+    """Return the symmetric matrices whose upper halves are given by `pairs`."""
     place = np.zeros((r, r), dtype=np.int64)
     place[np.triu_indices(r)] = np.arange(packed.shape[1])
     return packed.take(np.maximum(place, place.T), axis=1)
 
 
-# shares of rows and of columns that may be left undetermined
+# The largest shares of rows and of columns that may be undetermined
 _FEW_ROWS, _FEW_COLUMNS = 0.3, 0.25
-# share of columns that are named without a search of their own, which takes as long for one
+# Up to this share of columns is only named, because a search takes equally long for one column as for many.
 _SINGLE: Final = 0.002
-_SLACK, _DEVIATIONS = 0.05, 3.0  # Fewer hidden entries may be clean, by this share and so many deviations.
-# Freedoms of a low-rank part over clean entries: beyond that it fits far entries too, beside noise
-# that is not small.
+# the tolerated difference between hidden and visible entries, as a share and in standard deviations
+_SLACK, _DEVIATIONS = 0.05, 3.0
+# The ratio of a low-rank part's degrees of freedom to clean entries, above which it may fit far entries too,
+# beside large noise
 _FREE: Final = 0.4
 
 
 def parts(d: int, r: int, stepwise: bool) -> Mapping[str, Part]:
-    """What a message about a basis of r columns is answered by, beside counts."""
+    """Return the parts of an answer in a proof of a basis with r columns, without the counts by size."""
     if stepwise:
         about = {"image": Part((d, r), Kind.ESTIMATE)}
     else:
@@ -150,12 +158,13 @@ def parts(d: int, r: int, stepwise: bool) -> Mapping[str, Part]:
 def answer(
     V: Array, Q: Array, clean: Array, *, rested: Array, hidden: Array, seen: Array, x: Array | None, even: bool
 ) -> dict[str, Array]:
-    """What a client says of a block of rows: V, an orthonormal basis Q of span(U), and what is clean and not hidden.
+    """Compute a client's answer about one block of rows.
 
-    Columns are judged by M = V'V of rows as they are, or `even`: of rows of length 1. For without
-    noise a small row says as much of a column as a large one does. Rows are judged by what is clean
-    of the columns that V rests on, `rested`. `hidden` says of each hidden entry whether it is
-    clean, `seen` of each row how many entries count.
+    V belongs to the rows, Q is an orthonormal basis of span(U), and `clean` marks entries that are
+    clean and visible. Columns are judged by M = V'V, or with `even` by rows of V scaled to length 1,
+    because without noise a small row determines a column as well as a large one. Rows are judged by
+    their clean entries in the columns from which V is computed (`rested`). `hidden` says for each
+    hidden entry whether it is clean, and `seen` counts the entries of each row.
     """
     if x is None and V.shape[1] > EXACT:
         raise ProtocolError(f"The message of a proof has no block, which more than {EXACT} columns need. {ASK_SERVER}")
@@ -165,13 +174,13 @@ def answer(
     bad = weak & bad_rows(rest, seen)
     counts = [clean.sum(), hidden.sum(), weak.sum(), bad.sum()]
     count = np.array(counts, dtype=np.float64)
-    # What such a row has for V follows from its far entries: it would outweigh the others, and
-    # columns would be taken for undetermined where they have nothing but it to lack.
+    # The V of weak rows follows from their far entries. It would outweigh other rows, and columns would count
+    # as undetermined because they lack only these rows.
     V = np.where(weak[:, None], 0.0, V)
     G = V.T @ V
     if even:
         lengths = np.linalg.norm(V, axis=1, keepdims=True)
-        # A row that is so short that its squares underflow has no direction, and counts as 0.
+        # A row that is so short that its squares underflow has no direction and counts as 0.
         V = np.where(lengths > _SHORTEST, V, 0.0) / np.maximum(lengths, TINY)
     sums = {"count": count, "G": G, "M": V.T @ V}
     if x is None:
@@ -180,7 +189,7 @@ def answer(
 
 
 def weak_columns(G: Array, F: Array) -> Array:
-    """Which columns their clean entries do not determine, from matrices."""
+    """Return which columns their clean entries do not determine, from the matrices of all columns."""
     root = np.linalg.cholesky(_regular(G))
     half = np.linalg.solve(root, symmetric(F, len(G)))
     values = np.linalg.eigvalsh(np.linalg.solve(root, np.swapaxes(half, 1, 2)))
@@ -188,9 +197,9 @@ def weak_columns(G: Array, F: Array) -> Array:
 
 
 def power_step(G: Array, x: Array, image: Array) -> tuple[Array, Array]:
-    """A power step for every column, and which ones are not determined as far as it can be told."""
+    """Return the next block x of a power step for every column, and which columns seem not to be determined."""
     G = _regular(G)
-    # A column whose entries are all clean is 0 after a step: nothing of it is undetermined.
+    # A column whose entries are all clean has an image of 0.
     seen = np.maximum(np.sum(x * (x @ G), axis=1), TINY)
     weak = 1.0 - np.sum(x * image, axis=1) / seen < LEAST_BOUND
     after = np.linalg.solve(G, image.T).T
@@ -199,15 +208,15 @@ def power_step(G: Array, x: Array, image: Array) -> tuple[Array, Array]:
 
 
 def verdict(attempt: Attempt, problem: Problem, *, total: Mapping[str, Array], weak: Array) -> Verdict:
-    """What the last message of a proof comes to."""
-    error = sizes.scale(total["counts"][1], problem.top)  # how far hidden entries are off
+    """Return the verdict after the last message of a proof."""
+    error = sizes.scale(total["counts"][1], problem.top)  # the error at hidden entries
     seen, unseen = (float(c.sum()) for c in total["counts"])
     clean, clean_hidden, rows, bad = (float(c) for c in total["count"])
     columns = tuple(int(j) for j in np.flatnonzero(weak))
     share = clean / max(seen, 1.0)
     deviation = np.sqrt(share * (1.0 - share) / max(unseen, 1.0))
     slack = _SLACK + _DEVIATIONS * deviation
-    # With more noise than that everything is clean, hidden entries too, whatever the low-rank part.
+    # With more noise than this, all entries are clean for any low-rank part.
     loud = problem.noise is None and attempt.noise > MOST_NOISE * problem.sigma
     near = error <= MOST_NOISE * problem.sigma and not loud
     predicted = near and share >= CLEAN and clean_hidden >= (share - slack) * unseen
@@ -229,14 +238,14 @@ def verdict(attempt: Attempt, problem: Problem, *, total: Mapping[str, Array], w
         bad_rows=round(bad),
         few=rows <= _FEW_ROWS * problem.n and len(columns) <= _FEW_COLUMNS * problem.d,
         single=len(columns) <= _SINGLE * problem.d,
-        free=attempt.noise > SMALL * problem.sigma and freedoms > _FREE * clean,
-        # Neither what is correlated nor a column that is not determined ever comes to rest.
-        rest=attempt.rests(problem) or several or bool(columns),
+        may_overfit=attempt.noise > SMALL * problem.sigma and freedoms > _FREE * clean,
+        # A basis does not come to rest beside correlated residuals, or with an undetermined column.
+        at_rest=attempt.rests(problem) or several or bool(columns),
     )
 
 
 def _regular(G: Array) -> Array:
-    # Of a V that is short of rank G has no Cholesky factor.
+    # If V lacks rank, G itself has no Cholesky factor.
     least = huber.EPS * float(np.trace(G)) + TINY
     ridge = least * np.eye(len(G))
     return np.asarray((G + G.T) / 2.0 + ridge)

@@ -1,16 +1,13 @@
-"""Histograms of the entries' distances from the low-rank part, and the size of ordinary entries.
+"""Counts of entries by their size, which add up over clients, and what follows from them.
 
-A bin is a quarter of an octave at the most, and begins where a number has two bits behind the point
-of its mantissa: so a number has its bin in its own bits, and a count costs little beside a product.
-As in `median`, where bins lie has nothing to do with the data, only which of them are sent: counts
-add up to the same, whoever holds the rows.
+Neither kind of bin depends on the data. So the counts add up to the same sum, whichever client holds the rows.
 
-The median of |x| over the entries of all clients, from sums: every client counts its own in the
-same fine bins.
+Coarse bins count the distances of entries from the low-rank part. A bin is at most a quarter of an
+octave wide and begins at a number with a mantissa of two bits. So the bits of a number contain its bin,
+and a count costs little compared with a matrix product.
 
-A bin is a 32nd of an octave, so 2.2 % wide, and begins at a power of 2^(1/32): where bins lie has
-nothing to do with the data, only which of them are sent. So the counts add up to the same, whoever
-holds the rows.
+Fine bins count |x|, from which the median over the entries of all clients follows. A bin is a 32nd of
+an octave (2.2 %) wide and begins at a power of 2^(1/32).
 """
 
 from __future__ import annotations
@@ -23,10 +20,10 @@ import numpy as np
 from flower_pca.base.linalg import Array
 from flower_pca.rows.local import LocalData
 
-TINY: Final = float(np.finfo(np.float64).tiny)  # Stands for 0 as a divisor.
-_FINE: Final = 32  # bins of an octave
+TINY: Final = float(np.finfo(np.float64).tiny)  # a divisor in place of 0
+_FINE: Final = 32  # bins in an octave
 _FINE_OCTAVES: Final = 60
-# So many bins lie above the root mean square, because no median is more than half of one above it.
+# Octaves above the root mean square. A median exceeds the root mean square by at most half an octave.
 _ABOVE: Final = 4
 # the first is for what is below all others, the last has no end
 FINE_BINS: Final = _FINE * _FINE_OCTAVES + 1
@@ -65,21 +62,20 @@ def median(counts: Array, top: int) -> float:
 _OCTAVES: Final = 60
 # the first is for what is below all others, the last has no end
 BINS: Final = 4 * _OCTAVES + 1
-# Of numbers of so many bytes: how many of their bits are behind those of the bin, and the bias of
-# the exponent.
+# By the bytes of a number: how many of its bits follow the bits of the bin, and the bias of the exponent
 _LAYOUTS: Final = {4: (21, 127), 8: (50, 1023)}
-# deviation over the median of |x|, of normal entries within three deviations
+# The deviation of normal entries, divided by the median of |x| within three deviations
 _NORMAL: Final = 1.4826 * 1.004
 _NEAR: Final = 3.0  # deviations within which the median is taken
 _SETTLED: Final = 1e-3
-_MOST: Final = 100  # repetitions
-# Where bins end, in units of 2^top: the first at 2^-60.
+_MOST: Final = 100  # the most repetitions
+# The ends of bins in units of 2^top. The first bin ends at 2^-60.
 _OF_OCTAVES: Final = 2.0 ** np.arange(-_OCTAVES, 0)[:, None] * (1.25, 1.5, 1.75, 2.0)
 _EDGES: Final = np.concatenate([[0.0, 2.0**-_OCTAVES], _OF_OCTAVES.ravel()])
 
 
 def count(R: Array, top: int) -> Array:
-    """Count the |r| in each bin."""
+    """Count |r| in each coarse bin."""
     size = R.dtype.itemsize
     behind, bias = _LAYOUTS[size]
     # Negative numbers have bins of their own after the positive ones, so the sign bit can stay.
@@ -94,7 +90,7 @@ def count(R: Array, top: int) -> Array:
 
 
 def scale(counts: Array, top: int) -> float:
-    """Return the deviation of ordinary entries: repeat s <- 1.49 times the median within 3 s. It is 0 for none."""
+    """Return the deviation of ordinary entries, 0 if there are none: repeat s <- 1.49 times the median within 3 s."""
     below = np.concatenate([[0.0], np.cumsum(counts)])
     if below[-1] == 0.0:
         return 0.0
@@ -118,7 +114,7 @@ def beyond(counts: Array, top: int, lam: float) -> float:
 
 
 def squares(counts: Array, top: int, lam: float, cut: float) -> float:
-    """Return the sum of C^2, C = clip(r, lam) and 0 beyond cut times lam, for entries spread evenly in bins."""
+    """Return the sum of C^2 for C = clip(r, lam), but 0 beyond cut times lam, with entries spread evenly in bins."""
     low = _EDGES[:-1] * 2.0**top
     high = _EDGES[1:] * 2.0**top
     squares = (low**2 + low * high + high**2) / 3.0

@@ -1,4 +1,4 @@
-"""Verdict: what the proof of an attempt has come to."""
+"""Verdict: the result of an attempt's proof."""
 
 from __future__ import annotations
 
@@ -7,48 +7,49 @@ from typing import Final
 
 from flower_pca.base import labels
 
-# The most that hidden entries may be off by, and the noise at most, as a share of an ordinary entry.
+# The largest error at hidden entries, and the largest noise, relative to an ordinary entry
 MOST_NOISE: Final = 0.4
-CLEAN: Final = 0.5  # the least share of clean entries among the visible ones
-# Of an ordinary entry: what hidden entries may be off by where structure is let pass. Residuals of
-# real rows, small and correlated, look alike in whatever attempt; but so does a block of far
-# entries that was taken for low rank, and that leaves much more than this.
+CLEAN: Final = 0.5  # the least share of clean entries among visible ones
+# The largest error at hidden entries, relative to an ordinary entry, if structure is accepted. The residuals of
+# real rows are small and correlated, and look alike in every attempt. A block of far entries that was taken for
+# low rank also looks alike, but leaves much larger errors.
 SMALL: Final = 0.1
-_SHOWN: Final = 10  # columns
+_SHOWN: Final = 10  # the most columns that are named
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What the proof of an attempt has come to.
+    """The result of an attempt's proof.
 
     Attributes
     ----------
     rank : int
-        Of its low-rank part.
+        The rank of the low-rank part.
     error : float
-        What hidden entries are off by, over an ordinary entry.
+        The size of the error at hidden entries, relative to an ordinary entry.
     predicted : bool
-        Whether it says of hidden entries what it says of others.
+        Whether hidden entries are predicted as well as visible ones.
     clean : float
-        The share of entries that lie near it, of those that are not hidden.
+        The share of visible entries that lie near the low-rank part.
     structured : bool
-        Whether dense noise leaves more in one direction than independent entries would.
+        Whether the residuals have more in one direction than independent entries would have.
     correlated : bool
-        Whether it does so in several directions, by little: residuals that are correlated, not a component that is
-        missing.
+        Whether they have a little more in several directions, as correlated residuals do.
     structure : float
-        The share of the squares of what is left that lies in the first of them.
+        The share of the squared residuals that lies in the first direction.
     columns : tuple of int
-        Those that clean entries do not determine; `rows`: how many rows.
+        Columns that clean entries do not determine.
+    rows : int
+        The number of rows that clean entries do not determine.
     bad_rows : int
-        How many of these rows are bad as a whole: most of what there is of them is far.
+        The number of these rows whose entries are mostly far.
     few : bool
         Whether these rows and columns are so few that the others can be right without them.
     single : bool
-        Whether these columns are single ones among very many.
-    free : bool
-        Whether it may have fitted far entries, as it leaves much and could fit almost anything.
-    rest : bool
+        Whether these columns are only a tiny share of all columns.
+    may_overfit : bool
+        Whether the low-rank part may have fitted far entries: it has many degrees of freedom and leaves much noise.
+    at_rest : bool
         Whether the basis was at rest.
     """
 
@@ -64,8 +65,8 @@ class Verdict:
     bad_rows: int = 0
     few: bool = True
     single: bool = False
-    free: bool = False
-    rest: bool = True
+    may_overfit: bool = False
+    at_rest: bool = True
 
     @property
     def is_determined(self) -> bool:
@@ -74,28 +75,28 @@ class Verdict:
 
     @property
     def fits_few(self) -> bool:
-        """Whether it is near hidden entries of an ordinary size, but near few entries at all."""
+        """Whether the errors at hidden entries are small, but few entries are clean."""
         return self.error <= MOST_NOISE and self.clean < CLEAN
 
     @property
     def passes(self) -> bool:
-        """Whether nothing speaks against the low-rank part."""
-        return self.predicted and self.is_determined and not self.lacking and not self.free
+        """Whether no check fails."""
+        return self.predicted and self.is_determined and not self.misses_component and not self.may_overfit
 
     @property
-    def lacking(self) -> bool:
-        """Whether structure is left that a component may be missing from."""
+    def misses_component(self) -> bool:
+        """Whether the residuals have structure that another component could explain."""
         return self.structured and not self.correlated
 
     @property
-    def nearly(self) -> bool:
-        """Whether nothing speaks against the low-rank part but a few rows and columns, named."""
+    def passes_with_exceptions(self) -> bool:
+        """Whether only a few rows and columns fail, which are known."""
         named = not self.is_determined and self.few
-        return self.predicted and named and not self.lacking and not self.free
+        return self.predicted and named and not self.misses_component and not self.may_overfit
 
     @property
     def exceptions(self) -> tuple[str, ...]:
-        """In words, what speaks against the low-rank part although it is the answer."""
+        """The checks that fail although the low-rank part is the answer, in words."""
         said = []
         if self.columns:
             first = self.columns[:_SHOWN]
@@ -111,5 +112,8 @@ class Verdict:
 
     @property
     def order(self) -> tuple[bool, bool, bool, int, int, float]:
-        """The smaller, the better: a row may be bad as a whole, but a column that is taken for such spoils all rows."""
-        return not self.predicted, self.lacking, self.free, len(self.columns), self.rows, self.error
+        """The key by which attempts are compared: the smaller, the better.
+
+        Columns come before rows, because a wrong row affects only itself, but a wrong column affects all rows.
+        """
+        return not self.predicted, self.misses_component, self.may_overfit, len(self.columns), self.rows, self.error

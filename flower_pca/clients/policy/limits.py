@@ -1,13 +1,12 @@
-"""The limits that every node has without a rule. They refuse messages that no strategy of ours sends.
+"""The limits that every node has without a rule. They refuse messages that no strategy of this package sends.
 
 A message is compared with the stage in the node's own package, whose `asks` describe each array
 (`core.kinds`). Arrays that the stage does not name are refused. Every number has a range, so that no
 message makes a node work without end, use much more memory than its rows, or compute with numbers that
-overflow. A message asks for at most `MOST_STEPS` products of the rows with a block of at most
-max(d, `WIDEST`) columns. If a few bytes ask for a lot (a width, or all of C_i), the node uses at most
-twice the memory of its rows in float64, and `SPARE` bytes. If the number of rows is confidential, this
-limit reveals little of it: see `rows_for_memory`. A block in the message may take a few times its own
-size.
+overflow. A message asks for at most `MOST_STEPS` products of the rows with a block of at most max(d,
+`WIDEST`) columns. If a few bytes ask for a lot (a width, or all of C_i), the node uses at most twice
+the memory of its rows in float64, and `SPARE` bytes. If the number of rows is confidential, this limit
+reveals little of it: see `rows_for_memory`. A block in the message may take a few times its own size.
 """
 
 from __future__ import annotations
@@ -35,9 +34,9 @@ from flower_pca.tracking.batch import require_columns
 
 # Any node may be asked for so many columns. If its rows are longer, it may be asked for up to d.
 WIDEST: Final = 1000
-SPARE: Final = 10**8  # bytes that a node has beside its rows taken twice
-LARGEST: Final = 1e150  # Squares of entries up to this size do not overflow.
-# The product of a block's entries up to this size with rows of usual size does not overflow.
+SPARE: Final = 10**8  # bytes that a node uses in addition to twice the memory of its rows
+LARGEST: Final = 1e150  # squares of entries up to this size do not overflow
+# Products of rows of usual size with entries up to this size do not overflow.
 LONGEST: Final = 1e60
 # The number of blocks of one width that exist at once, usually, and for own components or under masks.
 _BLOCKS: Final = {False: 4, True: 7}
@@ -61,15 +60,15 @@ class Demand:
     Attributes
     ----------
     stage : str
-        The stage, also where masks carry its message; "" of a set-up of masks, which has none.
+        The stage, also if masks carry its message. It is "" in a set-up of masks.
     asks : mapping
-        What the stage of the node's own package says.
+        The description of the arrays in the node's own package.
     arrays : Arrays
-        The arrays of the message but those of masks and of layers.
+        The arrays of the message without those of masks and of layers.
     tables : frozenset of str
-        The names of those of which single clients have numbers of their own.
+        The names of arrays with different numbers for single clients.
     masked : bool
-        Whether the message is one under masks.
+        Whether the message comes under masks.
     """
 
     stage: str
@@ -155,7 +154,7 @@ class Demand:
                     )
 
     def check_length(self, d: int | None) -> None:
-        """Check how many columns a run over streams has had, which a node without rows does not know."""
+        """Check the number of columns of a run over streams, which a node without rows does not know."""
         for name in (name for name in self.arrays if self.asks[name].counts_columns):
             length = int(self.arrays[name])
             if d is not None:

@@ -27,7 +27,7 @@ from flower_pca.clients.policy.rules import Rules
 from flower_pca.names.columns import is_nameless
 from flower_pca.names.table import Table
 
-_NAMED: Final = 5  # columns that a warning names
+_NAMED: Final = 5  # the most columns that a warning names
 
 
 def usable(rows: Table, rules: Rules) -> Table:
@@ -55,7 +55,7 @@ def usable(rows: Table, rules: Rules) -> Table:
     words = {name: said for name, said in rows.words.items() if name not in texts}
     values = _finite(values)
     if values.shape[0] == 0:
-        # A row without any number counts as zeros, and so do no rows at all.
+        # A row without any number counts as zeros. A table without rows becomes such a row.
         values = np.full((1, values.shape[1]), np.nan)
     if values.shape[1] == 0:
         return rows

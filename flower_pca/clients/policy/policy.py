@@ -1,4 +1,4 @@
-"""Policy: applies a node's rules to every message. No message gets what the policy refuses."""
+"""Policy: the application of a node's rules to every message. A message that the policy refuses gets no answer."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from flower_pca.rows.stream import Stream
 from flower_pca.wire import records
 
 _ANSWERED: Final = "flower_pca.answered"
-_ROUNDING: Final = 1e-9  # Budgets that are added up may be off by this much.
-_LOUDEST: Final = 256.0  # The largest budget that a node believes a run has, an epsilon of about 200.
+_ROUNDING: Final = 1e-9  # the relative rounding error of added budgets
+_LOUDEST: Final = 256.0  # the largest budget of a run that a node accepts, an epsilon of about 200
 
 
 class Policy:
-    """Applies a node's rules: which algorithms, whether only under masks, how much noise, how many messages.
+    """The application of a node's rules: which algorithms, whether only under masks, how much noise, how many messages.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ class Policy:
         # Otherwise another algorithm's stage would be answered under the name of a served one.
         if not named & owners:
             algorithms |= owners
-        by_name = stage in registry.EXTRA_STAGES  # Such a stage is served only if the operator has named it.
+        by_name = stage in registry.EXTRA_STAGES  # such a stage is served only if the operator has named it
         if named <= set(registry.OPENING_ONLY) and not by_name and limits.tells_products(stage, request):
             got = f"{stage} with one" if "opening" in stage else stage
             raise RefusalError(
@@ -165,7 +165,8 @@ class Policy:
         does not hide this. Constants do not move.
         """
         if NOISE in request.layers and self._rules.max_epsilon is not None:
-            # Constants are in the rows already. A row with another gap is not finite, and counts as zeros.
+            # The rows already contain the constants. A row with another missing value is not finite, and counts
+            # as zeros.
             return replace(request.frame, fill=np.full(data.d, np.nan), own=False)
         if not data.missing:
             return request.frame
@@ -203,14 +204,14 @@ class Policy:
         parts = registry.STAGES[request.stage].parts(request.arrays, d or None)
         shown = dict(up)
         for name in (name for name in up if parts[name].own):
-            # The server refuses an answer that lacks a part, or has one of another shape.
+            # The server refuses an answer with missing parts or other shapes, so the part is replaced by zeros.
             shown[name] = np.zeros_like(up[name])
             if parts[name].open:
                 shown[name] = up[name][:, :0]
         return shown
 
     def declines(self, request: wire.Request, rows: LocalData | Stream) -> wire.Config:
-        """Say why the node would not serve the alternative algorithm, which sends all of C_i, or return ""."""
+        """Return why the node would not serve the alternative algorithm, which sends all of C_i, or an empty answer."""
         alternative, most = request.alternative, self._rules.max_columns
         if alternative and alternative not in self._served:
             return {wire.DECLINES: f"it serves {', '.join(sorted(self._served))}"}

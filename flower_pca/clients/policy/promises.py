@@ -1,4 +1,4 @@
-"""What a node's profile promises, and which promises the node's own rules give up."""
+"""The promises of a node's profile, and the promises that the node's own rules give up."""
 
 from __future__ import annotations
 

@@ -14,23 +14,23 @@ from flower_pca.base.errors import DataError, FlowerPCAError, ProtocolError, har
 from flower_pca.layers import NOISE
 from flower_pca.masking import messages
 
-OPERATOR: Final = "Ask the node's operator."  # The operator alone can change what a rule forbids.
+OPERATOR: Final = "Ask the node's operator."  # only the operator can change a rule
 
 
 class RefusalError(FlowerPCAError):
     """An answer that the node's own rules forbid."""
 
 
-def quiet(stage: object, names: Iterable[str]) -> bool:
+def is_confidential(stage: object, names: Iterable[str]) -> bool:
     """Return whether even the number of rows is confidential, as under masks and with noise."""
     return stage == messages.STAGE or any(name.startswith(f"{NOISE}.") for name in names)
 
 
 def words_for_server(error: Exception, *, discreet: bool) -> str:
-    """Return what the server may learn of an error.
+    """Return what the server may learn about an error.
 
-    Errors about the node's files and their cells stay in its own log. So do errors of Python or a library. A
-    node that is `discreet` does not say what was found in its rows.
+    Errors about the node's files and their cells stay in its own log. So do errors of Python or a
+    library. A node that is `discreet` does not report what was found in its rows.
     """
     text, log = str(error), logging.getLogger("flwr")
     if not isinstance(error, FlowerPCAError):
@@ -70,13 +70,13 @@ def _kind(error: Exception) -> str:
 def refusal(
     error: Exception, config: wire.Config, key: int, *, discreet: bool, about: wire.Config | None = None
 ) -> wire.Config:
-    """Return the answer of a node that cannot answer. `about` is what it says of itself.
+    """Return the answer of a node that cannot answer. `about` is what it tells about itself.
 
-    Under masks and under noise every node is `discreet`.
+    Under masks and under noise, every node is `discreet`.
     """
     number = config.get("number")
     names = str(config.get("names", "")).split(",")
-    text = words_for_server(error, discreet=discreet or quiet(config.get("stage"), names))
+    text = words_for_server(error, discreet=discreet or is_confidential(config.get("stage"), names))
     # Further messages of the run are refused, too, if a rule forbids this one, or if it has cost the node something.
     # Under masks with rules about peers, this includes every refusal of a set-up or its keys.
     for_good: tuple[type[Exception], ...] = (RefusalError, messages.SpentError)

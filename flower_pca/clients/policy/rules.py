@@ -34,8 +34,8 @@ from flower_pca.rows.covariates import SITE
 if TYPE_CHECKING:
     from flower_pca.masking.identity import Identity
 
-ANY: Final = "any"  # Stands for any way to prepare columns, and for runs over any rows.
-# The least value of each rule that is a whole number.
+ANY: Final = "any"  # stands for any way to prepare columns, and for runs over rows or columns
+# The least value of each rule that is a whole number
 _LEAST: Final = {
     "min_rows": 1,
     "min_peers": 1,
@@ -47,7 +47,7 @@ _LEAST: Final = {
     "max_colluders": 0,
     "max_dropouts": 0,
 }
-_NEEDED: Final = ("min_rows", "min_peers", "max_colluders", "record_days")  # numbers that are never left out
+_NEEDED: Final = ("min_rows", "min_peers", "max_colluders", "record_days")  # numbers that are always set
 _CHOICES: Final[Mapping[str, tuple[Any, ...]]] = {
     "on_small_change": ("answer", "refuse"),
     "share_own": (True, False),
@@ -62,21 +62,23 @@ _UNSIGNED: Final = (
     "masked_only without trusted_keys: a server can take part in sums as another node, and one invented peer is enough "
     "to unmask what this node sends. Give trusted_keys against a server that is not honest."
 )
-# The name of the data, as it stands in the names of files.
+# The allowed names of data, which become parts of file names
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
-TELLS: Final = "tells"  # The key in a rule's metadata that says what is told under the rule, for all texts about rules.
-_OF_RUNS: Final = ("categorical",)  # rules that nodes take from a run whose own rows they have
+TELLS: Final = "tells"  # the key in a rule's metadata of a text that says what the node reveals under the rule
+_OF_RUNS: Final = ("categorical",)  # rules that simulated nodes take from the run
 _COVARIATES: Final = ("explain", "adjust", "keep")  # settings of a run that name covariates
-_NEAR: Final = 0.8  # If two names are this similar by difflib, one is a misspelling of the other.
+_NEAR: Final = 0.8  # above this similarity of two names (by difflib), one is a misspelling of the other
 
 
 def everything() -> tuple[str, ...]:
-    """Return all that a rule can name: algorithms, trackers, the counts of monitoring, and scaling alone."""
+    """Return all names that `allow` may contain: algorithms, trackers, extra stages such as monitoring,
+    and scaling alone.
+    """
     return tuple(chain(registry.ALGORITHMS, registry.TRACKERS, registry.EXTRA_STAGES, registry.OPENING_ONLY))
 
 
 def rules_of_simulation(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the rules of simulated nodes for this run-config. Their rows are those of the run's own user."""
+    """Return the rules of simulated nodes for this run-config. Their rows belong to the user of the run."""
     free: dict[str, Any] = {"allow": everything(), "answers": "rows", "missing": "mean", "split_columns": "any"}
     free |= {name: str(config[name]) for name in _OF_RUNS if config.get(name)}
     named = ",".join(str(config[name]) for name in _COVARIATES if config.get(name))
@@ -86,7 +88,7 @@ def rules_of_simulation(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class WithoutRows(Set[str]):
-    """The names of all algorithms that compare no rows. Looking one up imports only this one."""
+    """The names of all algorithms that compare no rows. A look-up imports only the algorithm in question."""
 
     def __contains__(self, name: object) -> bool:
         return name in everything() and not registry.STAGES[str(name)].by_row
@@ -297,7 +299,7 @@ class Rules:
     gap_values: float | Mapping[str, float] | str | None = None
     noise_seed: int | None = None
     allow_noise: bool = True
-    # What the keywords leave out is taken from the profile.
+    # The profile supplies the rules that the keywords leave out.
     profile: str = field(default="", init=False)
 
     __repr__ = brief
@@ -400,12 +402,12 @@ class Rules:
         checks.parameters("the rules of a node", given, [f.name for f in fields(cls)])
         own = rules or cls()
         if not given:
-            return own  # the same object has read its files already
+            return own  # the same object has already read its files
         settings = {key: value for key, value in given.items() if key != "profile"}
         name = given.get("profile", own.profile)
         if "profile" in given:
             of_own = {f.name: getattr(own, f.name) for f in fields(cls) if f.init}
-            # Rules do not say which of them were given: those that are no defaults were.
+            # Rules that differ from their defaults count as given.
             apart = {key: value for key, value in of_own.items() if value != getattr(cls, key)}
             settings = chosen(str(name), {**apart, **settings})
         found = replace(own, **settings)
@@ -525,7 +527,7 @@ class Rules:
 
     @property
     def group_limits(self) -> tuple[int, int] | None:
-        """How many groups there may be, and how many members of one may be lost. None means no limit."""
+        """The most groups, and the most members of a group that may be lost, or None for no limit."""
         if not self.counts_groups:
             return None
         return self.max_groups or 1, self.max_dropouts or 0

@@ -1,24 +1,26 @@
-"""Find columns, and combinations of columns, that reveal few rows.
+"""Columns, and combinations of columns, that reveal few rows.
 
-The products with a column are sums over the rows weighted by it. If few rows have a value there, or a value
-that differs from most, the sum covers only these few rows and reveals them, for example the carrier of a
-rare code. The same holds for a combination of columns. If 60 people have diabetes, and 59 of them take
-insulin, then the difference of the two columns is one person.
+The products with a column are sums over the rows weighted by it. If few rows have a value there, or a
+value that differs from most, the sum covers only these few rows and reveals them, for example the
+carrier of a rare code. The same holds for a combination of columns. If 60 people have diabetes, and 59
+of them take insulin, then the difference of the two columns is one person.
 
-    single columns        of any kind: fewer than `least` rows have a value, or another than most
+    single columns        of any kind: fewer than `least` rows have a value, or another value than most
     pairs                 of columns with few different values: fewer than `least` rows lie off a line
-    larger combinations   of such columns, with small whole coefficients, as a + b - c
+    larger combinations   of such columns, with small whole coefficients, for example a + b - c
 
-All columns of the table are checked, whichever columns a run asks for. Otherwise, two runs with one column
-of a pair each would reveal the person by the difference of their answers. In a pair or a larger
-combination, the column whose name comes last is therefore excluded from all runs. All others may be used.
+All columns of the table are checked, whichever columns a run asks for. Otherwise, two runs with one
+column of a pair each would reveal the person by the difference of their answers. In a pair or a larger
+combination, the column whose name comes last is therefore excluded from all runs. All others may be
+used.
 
-If the server may choose what replaces missing values (`missing="mean"` of the node), it learns the sum of
-the rows with a missing value in a column. The missing values of a column then count as a column of codes.
+If the server may choose what replaces missing values (`missing="mean"` of the node), it learns the sum
+of the rows with a missing value in a column. The missing values of a column then count as a column of
+codes.
 
-Combinations of columns with many different values are not checked, such as a total that is the sum of its
-parts in all rows except one. Tables with more than `MOST` columns of codes, such as genotypes, are not
-checked for combinations at all.
+Combinations of columns with many different values are not checked, such as a total that is the sum of
+its parts in all rows except one. Tables with more than `MOST` columns of codes, such as genotypes, are
+not checked for combinations at all.
 """
 
 from __future__ import annotations
@@ -51,14 +53,14 @@ _CODES: Final = 12  # A column with at most so many different values counts as a
 _SAMPLE: Final = 256  # Rows that are enough to tell most columns of measurements from codes.
 _STARTS: Final = 64  # Rows, or groups of equal rows, from which a search for combinations starts.
 _STEPS: Final = 20
-_WHOLE: Final = 12  # the largest coefficient of a combination that somebody would try
-_UNITS: Final = 4  # The smallest coefficient is at most this.
-_EXACT: Final = 1e-9  # A share may miss 1 by this much.
+_WHOLE: Final = 12  # the largest coefficient in a combination
+_UNITS: Final = 4  # the most that the smallest coefficient may be
+_EXACT: Final = 1e-9  # the rounding error of a share of 1
 _TOO_MANY: Final = (
     "This node has %d columns of codes. Combinations of columns are not looked at if there are more than %d, so people "
     "who differ from all others in a combination only can be told. Leave columns out of the file, or use noise."
 )
-_NEAR: Final = 1e-6  # A coefficient may miss a whole number by this much.
+_NEAR: Final = 1e-6  # the rounding error of a whole coefficient
 
 
 def find(data: LocalData, rules: Rules, kept: Path | None = None) -> dict[str, str]:
@@ -73,7 +75,7 @@ def find(data: LocalData, rules: Rules, kept: Path | None = None) -> dict[str, s
     rules : Rules
         The node's rules.
     kept : path or None, default=None
-        Where what was found is kept, because a SuperNode starts a process for each message.
+        The file that stores the result, because a SuperNode starts a process for each message.
     """
     if rules.allow_sparse_columns is True or rules.min_rows < 2:
         return {}
@@ -276,8 +278,9 @@ def _pairs(codes: Array, least: int) -> Iterator[tuple[int, int]]:
 def _alike(inverse: list[tuple[Array, Array]], least: int) -> Array:
     """Return which columns can lie on a line with each other in all but few rows.
 
-    The rows with the most frequent value of one column then are, but for few, those with some value
-    of the other. A column whose most frequent value few rows have can be so with any.
+    The rows with the most frequent value of one column must then coincide, except for few rows, with
+    those of some value of the other column. If only few rows have a column's most frequent value, the
+    column passes with every other one.
     """
     marks = np.column_stack([places == k for values, places in inverse for k in range(len(values))])
     sizes = marks.sum(axis=0)
@@ -312,9 +315,9 @@ def _off_a_line(points: Array, counts: Array, least: int) -> bool:
 def _larger(codes: Array, least: int) -> list[tuple[int, ...]]:
     """Find combinations of more columns, by vectors of their span that are 0 in all but few rows.
 
-    Such a vector of length 1 has all of its squares in these rows, so one of them has a leverage of
-    1 / least at least. From there the rows with the largest squares, fewer than `least`, and the
-    vector of the span with most of its squares there are taken by turns.
+    Such a vector of length 1 has all of its squares in these rows, so one of them has a leverage of at
+    least 1 / least. From this row on, two steps alternate: take the rows with the largest squares,
+    fewer than `least`, and then the vector of the span with most of its squares there.
     """
     from scipy.linalg import qr, solve_triangular
 

@@ -22,9 +22,10 @@ from flower_pca.clients.storage import folders, ledger, marks
 from flower_pca.rows.local import LocalData
 from flower_pca.wire import records
 
-_LIST: Final = "folders.txt"  # A file in the user's home, with a folder of ledgers on each line.
-_LOOKED: Final = "flower_pca.elsewhere"  # record of a node's state: whether the run has looked into other folders
-_MOST: Final = 200  # folders that are looked at
+_LIST: Final = "folders.txt"  # a file in the user's home, with a folder of ledgers on each line
+# the record of a node's state which says that the run has checked other folders
+_LOOKED: Final = "flower_pca.elsewhere"
+_MOST: Final = 200  # the most folders that are checked
 
 
 def warn(path: Path, data: LocalData, context: Context) -> None:
@@ -46,7 +47,7 @@ def knowing(folder: Path, data: LocalData) -> list[Path]:
     found = []
     for other in _others(folder.absolute()):
         for path in sorted(other.glob(folders.LEDGER.format("*"))):
-            # Somebody else's ledger may be damaged, or not for this user to read.
+            # Another ledger may be damaged, or this user may not read it.
             with contextlib.suppress(OSError, FlowerPCAError):
                 if marks.known_in(other, data, ledger.marks_in(path)):
                     found.append(path)
@@ -55,7 +56,7 @@ def knowing(folder: Path, data: LocalData) -> list[Path]:
 
 def _others(folder: Path) -> Iterator[Path]:
     """Return the other folders in the list, and add this one."""
-    # A user without a home, or one that nobody may write to, has no such list.
+    # There is no list if the user has no home, or must not write there.
     with contextlib.suppress(OSError, RuntimeError, UnicodeDecodeError, FlowerPCAError):
         path = Path.home() / folders.HOME / _LIST
         with folders.lock(path):

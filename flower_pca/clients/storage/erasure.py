@@ -19,7 +19,7 @@ from flower_pca.base.errors import ConfigError
 from flower_pca.clients.policy.rules import Rules
 from flower_pca.clients.storage import folders, ledger, record
 
-# What a node keeps, and what is in it.
+# The kinds of files that a node keeps, and their contents
 HOLDS: Final = {
     "runs": "what a run remembers",
     "statistics": "the statistics of its rows",
@@ -38,9 +38,9 @@ class Item:
     Attributes
     ----------
     kind : str
-        What it is, of `HOLDS`.
+        Its kind, a key of `HOLDS`.
     path : path
-        Where it is.
+        Its path.
     """
 
     kind: str
@@ -63,9 +63,9 @@ class Shelf:
     Attributes
     ----------
     rules : Rules
-        Its rules, of which the folders and the name of the data count.
+        Its rules, from which the folders and the name of the data are used.
     partition : int or None
-        Its partition-id; without one, all files of the folders are its own.
+        Its partition-id. Without one, all files of the folders belong to it.
     """
 
     rules: Rules
@@ -95,15 +95,15 @@ class Shelf:
         """
         items = self.items(kinds)
         with ExitStack() as locks:
-            # The ledger too, whose lock a node has while it looks at its rows.
+            # The ledger is locked as well, because a node holds its lock while it reads its rows.
             for path in {self.ledger, *(item.path for item in items)}:
                 if path.is_file():
                     _lock(locks, path)
-            # First of the two: a ledger that expects rows which are gone is a fault.
+            # The ledger comes first, because a ledger that expects missing rows is an error.
             if "rows" in kinds and "ledger" not in kinds and self.ledger.exists():
                 ledger.reopen(self.ledger)
             for path in (item.path for item in items):
-                # rmtree raises on a link, and what a link leads to is not the node's.
+                # rmtree raises an error for links, and the target of a link does not belong to the node.
                 if path.is_dir() and not path.is_symlink():
                     shutil.rmtree(path)
                 else:
@@ -113,7 +113,7 @@ class Shelf:
         rules, key = self.rules, "*" if self.partition is None else self.partition
         rows = folders.rows_file(rules.memory_dir, self.data)
         own = folders.OWN.format(key)
-        # the second of another algorithm, the third of a stream, step by step
+        # The second pattern is for results of other algorithms, and the third for the steps of a stream.
         owns = (own, folders.OWN.format(f"{key}-*"), Path(own).stem)
         places = {
             "runs": (rules.memory_dir, [folders.MEMORY.format(key, "*"), folders.BEGAN.format(key)]),

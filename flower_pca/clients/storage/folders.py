@@ -29,22 +29,22 @@ from flower_pca.base.shown import brief
 from flower_pca.core.stage import Arrays
 from flower_pca.wire import records
 
-# What a node keeps of a run between its rounds, in memory_dir.
+# The memory of a run between its rounds, in memory_dir
 MEMORY: Final = "flower_pca-{}-run-{}.npz"
-# what was told, of whichever rows; in memory_dir, or in HOME
+# The ledger of what was sent about any rows, in memory_dir or in HOME
 LEDGER: Final = "flower_pca-ledger-{}.npz"
-# the newest version of the rows that was released; beside the ledger
+# The newest released version of the rows, next to the ledger
 ROWS: Final = "flower_pca-rows-{}.npz"
-# the statistics of the rows that answers come from; in memory_dir
+# The statistics of the rows from which answers are computed, in memory_dir
 FIXED: Final = "flower_pca-fixed-{}.npz"
-# Which columns of the rows tell of few people, in memory_dir.
+# The list of columns that reveal few people, in memory_dir
 CELLS: Final = "flower_pca-cells-{}.npz"
-# a digest of the rows that each of the newest runs began with; in memory_dir
+# The digests of the rows with which the newest runs began, in memory_dir
 BEGAN: Final = "flower_pca-began-{}.npz"
 _BEGAN: Final = "rows that runs began with"
-# The folder in the home of the node's user that has the ledger if there is no memory_dir.
+# The folder in the home of the node's user that contains the ledger if there is no memory_dir
 HOME: Final = ".flower_pca"
-# what an algorithm gives the node itself; in output_dir
+# The node's own result, in output_dir
 OWN: Final = "flower_pca-own-{}.npz"
 
 
@@ -83,16 +83,16 @@ def cells_file(folder: str | os.PathLike[str], key: int) -> Path:
 
 
 def began_file(folder: str | os.PathLike[str], key: int) -> Path:
-    """Return the path of the file that lists the rows which the runs began with."""
+    """Return the path of the file with the digests of the rows with which runs began."""
     return _place(folder, BEGAN, key)
 
 
 def began(path: Path) -> dict[str, str]:
-    """Return the digests of the rows that each run began with, by the digests of the runs' names."""
+    """Return the digests of the rows with which each run began, by the digests of the runs' names."""
     try:
         return {str(run): str(mark) for run, mark in files.read(path, _BEGAN, private=True)[0]["runs"].items()}
     except (FileNotFoundError, DataError, KeyError, AttributeError):
-        return {}  # A node without this folder has no such files.
+        return {}  # without the folder, there are no such digests
 
 
 def note_began(path: Path, runs: dict[str, str]) -> None:
@@ -151,7 +151,7 @@ def data_of(name: str | None, partition: int | None) -> str:
 
 
 def is_named(ledger: Path) -> bool:
-    """Return whether a ledger has a name that an operator has given to its data."""
+    """Return whether a ledger is named by its operator's name for the data."""
     return ledger.name.startswith(LEDGER.format("data-").removesuffix(".npz"))
 
 
@@ -165,7 +165,7 @@ def folder_of(path: Path) -> None:
                 f"This node cannot keep anything in {path.parent} ({error.strerror}). Name another folder, or let "
                 "the user of this process make it."
             ) from error
-    # a ledger that somebody puts aside has told nothing
+    # In a folder that every user may write to, somebody could move the ledger away.
     if files.free_for_all(path.parent):
         with private():
             raise ConfigError(
@@ -203,7 +203,7 @@ def _place(folder: str | os.PathLike[str] | None, name: str, *keys: object) -> P
 _ARRAYS: Final = "flower_pca.memory"
 _HEADER: Final = "flower_pca.memory.of"
 _PARTS: Final = ("before", "after")
-MOST_RUNS: Final = 16  # The most runs whose memory a node keeps in its folder.
+MOST_RUNS: Final = 16  # the most runs whose memory a node keeps in its folder
 
 
 @dataclass(frozen=True)
@@ -255,7 +255,7 @@ class Memory:
 
 
 class StateStore:
-    """Memory in `context.state`: kept by Flower while the node and its run live."""
+    """The memory in `context.state`, which Flower keeps while the node and its run live."""
 
     def __init__(self, state: records.Content) -> None:
         self._state = state
@@ -279,14 +279,14 @@ class StateStore:
 
 
 class FileStore:
-    """Memory in the node's files, one for each run. It survives restarts of the node and the server.
+    """The memory in the node's files, one for each run. It survives restarts of the node and the server.
 
     Parameters
     ----------
     folder : str or path
-        Where the files are.
+        The folder of the files.
     node : int
-        The number of the node that they bear.
+        The node's number in the names of the files.
     """
 
     def __init__(self, folder: str | os.PathLike[str], node: int) -> None:
@@ -306,7 +306,7 @@ class FileStore:
         try:
             header, arrays = files.read(self.file(run), "memory", private=True)
             return Memory.of(header["run"], header["number"], arrays)
-        # Who has lost its memory says so, and the run can go on: of a ledger that does not hold.
+        # A node reports that its memory is lost, and the run can continue. A lost ledger would be an error.
         except (FileNotFoundError, KeyError, ValueError):
             return Memory()
 
@@ -318,11 +318,11 @@ class FileStore:
         ages = self._ages()
         age = ages.pop(path, 0)
         newest = max(ages.values(), default=0)
-        # a clock that was set back must not make the file of a run under way the oldest
+        # A clock that was set back must not make the file of the current run the oldest one.
         if age <= newest:
             os.utime(path, ns=(newest + 1, newest + 1))
         if fresh:
-            # The run's own file is none of these.
+            # `ages` does not contain the run's own file.
             for oldest in sorted(ages, key=ages.__getitem__, reverse=True)[MOST_RUNS - 1 :]:
                 remove(oldest)
 
@@ -330,7 +330,7 @@ class FileStore:
         """Return when the file of each run was written, in nanoseconds of the machine's clock."""
         ages: dict[Path, int] = {}
         for path in self._folder.glob(MEMORY.format(self._node, "*")):
-            # another process has removed it
+            # another process may have removed the file
             with contextlib.suppress(FileNotFoundError):
                 ages[path] = path.stat().st_mtime_ns
         return ages

@@ -1,12 +1,13 @@
 """The ledger: what a node has sent about its rows over all runs, whatever names the server gives them.
 
-Each node has one ledger, or one for the data that its operator names (`data_name`). The ledger stays if rows
-are added, so that one more row does not start a new budget. It also stays if the order, precision or storage
-of rows changes, or the transport, because its name contains nothing from the server. It is read, compared
-and written under one lock before an answer leaves the node. An answer that could not be sent counts as sent.
+Each node has one ledger, or one for the data that its operator names (`data_name`). The ledger stays if
+rows are added, so that one more row does not start a new budget. It also stays if the order, precision
+or storage of rows changes, or the transport, because its name contains nothing from the server. It is
+read, compared and written under one lock before an answer leaves the node. An answer that could not be
+sent counts as sent.
 
-`Account` is the node's view of the ledger. A message is counted before it is read. An answer is compared
-with all that was sent before, before it leaves the node.
+`Account` is the node's view of the ledger. A message is counted before it is read. An answer is
+compared with all that was sent before, before it leaves the node.
 """
 
 from __future__ import annotations
@@ -36,20 +37,20 @@ from flower_pca.masking.messages import Admit, Demands
 from flower_pca.rows.local import LocalData
 from flower_pca.rows.stream import Stream
 
-_ROUNDING: Final = 1e-9  # Budgets that are added up may be off by this much.
+_ROUNDING: Final = 1e-9  # the relative rounding error of added budgets
 _KIND: Final = "ledger of a node"
 
 
 @dataclass
 class Group:
-    """The other nodes with which the rows were summed under masks.
+    """A group of other nodes with which the rows were summed under masks.
 
     Attributes
     ----------
     peers : frozenset of str
         The names of their keys, in hex.
     missing : frozenset of str
-        Who of them was missing from a sum.
+        Those that were missing from a sum.
     epoch : int
         The newest epoch of the ledger in which there was a sum.
     """
@@ -70,25 +71,26 @@ class Ledger:
     Attributes
     ----------
     answered : int
-        Messages that came, if they are counted, refused ones too.
+        The number of messages, including refused ones, if they are counted.
     spent : float
-        Privacy spent on noised answers, as the sum of mu^2, mu = clip^2 / deviation (`flower_pca.dp.gaussian`).
+        The privacy spent on answers with noise, as the sum of mu^2, mu = clip^2 / deviation (`flower_pca.dp.gaussian`).
     beyond : int
-        Masked sums that it gave no answer to, as that was beyond a bound, say: each tells of this node alone.
+        Masked sums without an answer of this node, for example because the answer was beyond a bound. Each of them
+        reveals something about this node alone.
     groups : list of Group
-        Those with whom the rows were summed under masks.
+        The groups with which the rows were summed under masks.
     columns : int
         Columns of d numbers that have left the node.
     versions : int
-        Versions of the rows that were released, if the node keeps a copy of these: see `storage.versions`.
+        Versions of the rows that were released, if the node keeps a copy of them: see `storage.versions`.
     reopened : bool
-        Whether the operator has erased the copy, so that the rows given next are released.
+        Whether the operator has erased the copy, so that the next rows are released.
     epoch : int
         How often people have been added to the copy.
     runs : dict
-        Of the newest runs, which version they began with.
+        The version with which each of the newest runs began.
     marks : list of list of int
-        By what the node knows the table again: see `storage.marks`.
+        The marks by which the node recognizes the table: see `storage.marks`.
     left : list of str
         The names of the keys of nodes that have left for good, in hex: see `leave`.
     """
@@ -124,10 +126,10 @@ class Ledger:
         present : frozenset of bytes
             The names of the keys of all others in the sum.
         most : tuple or None
-            How many groups there may be, and how many members of each may be missing from its sums.
+            The most groups, and the most members of each group that may be missing from its sums.
         lots : bool, default=False
-            Whether another group than the last one is admitted only after people have been added to the rows. Of two
-            sums over the same rows the difference is whoever is in one group only.
+            Whether a group other than the last one is admitted only after people have been added to the rows. Otherwise
+            the difference of two sums over the same rows would be the answers of nodes in only one of the groups.
         """
         here = frozenset(name.hex() for name in present)
         groups, losses = most or (len(self.groups) + 1, self.beyond)
@@ -177,25 +179,26 @@ def open_ledger(path: Path) -> Iterator[Ledger]:
         ledger = read(path)
         before = ledger.packed()
         yield ledger
-        # A write is one to the card of a small board, and masked sums come here twice a message.
+        # Unnecessary writes wear out the memory card of a small board, and masked sums open the ledger twice a
+        # message.
         if ledger.packed() != before or not path.exists():
             write(path, ledger)
 
 
 def same_rows(path: Path, data: LocalData) -> list[Path]:
-    """Return the folder's other ledgers that know these rows or their file, and let this one know them."""
+    """Return the folder's other ledgers that know these rows or their file, and add the rows' marks to this ledger."""
     _require_key(path.parent)
-    with open_ledger(path) as book:
-        mine = marks.marks_of(data, path.parent, book.marks)
-        book.marks = marks.added(mine, book.marks)
-        every = list(book.marks)
+    with open_ledger(path) as ledger:
+        mine = marks.marks_of(data, path.parent, ledger.marks)
+        ledger.marks = marks.added(mine, ledger.marks)
+        every = list(ledger.marks)
     others = sorted(path.parent.glob(folders.LEDGER.format("*")))
     known = ((other, read(other).marks) for other in others if other != path)
     return [other for other, theirs in known if any(marks.common(a, b) for a in every for b in theirs)]
 
 
 def _require_ledgers(folder: Path) -> None:
-    """Refuse a new ledger beside released rows whose own ledger is gone: they may be the same under another name."""
+    """Refuse a new ledger next to released rows whose own ledger is gone, because these may be the same rows."""
     for rows in sorted(folder.glob(folders.ROWS.format("*"))):
         if not (gone := folders.ledger_of(rows)).exists():
             raise RefusalError(
@@ -205,9 +208,9 @@ def _require_ledgers(folder: Path) -> None:
 
 
 def _require_key(folder: Path) -> None:
-    """Refuse ledgers whose marks cannot be read any more: the same rows would have a second budget under another id."""
+    """Refuse ledgers whose marks cannot be compared any more, because the same rows could get a second budget."""
     known = [path.name for path in sorted(folder.glob(folders.LEDGER.format("*"))) if read(path).marks]
-    # In this order, as a key is there before any marks are.
+    # The key is tested last, because it is written before any marks.
     if known and not marks.has_key(folder):
         raise RefusalError(
             f"{marks.KEY} of this node is missing, and without it {', '.join(known)} cannot be compared with the rows "
@@ -228,25 +231,25 @@ def summed_with(path: Path, name: str) -> bool:
 
 def leave(path: Path, name: str) -> None:
     """Mark a node that was summed with this one as gone for good. Its groups continue without it."""
-    with open_ledger(path) as book:
-        if name not in book.left:
-            book.left = [*book.left, name]
+    with open_ledger(path) as ledger:
+        if name not in ledger.left:
+            ledger.left = [*ledger.left, name]
 
 
 def reopen(path: Path) -> None:
-    """Tell a locked ledger that the copy of the rows is gone. Budgets and groups stay."""
-    book = read(path)
-    book.reopened, book.runs = True, {}
-    write(path, book)
+    """Tell a locked ledger that the copy of the rows was erased. Budgets and groups stay."""
+    ledger = read(path)
+    ledger.reopened, ledger.runs = True, {}
+    write(path, ledger)
 
 
-def write(path: Path, book: Ledger) -> None:
+def write(path: Path, ledger: Ledger) -> None:
     """Write a locked ledger."""
-    files.write(path, _KIND, book.packed(), {}, private=True)
+    files.write(path, _KIND, ledger.packed(), {}, private=True)
 
 
 def read(path: Path) -> Ledger:
-    """Read the ledger in a file: an empty one if there is no file."""
+    """Return the ledger in a file, or an empty one if there is no file."""
     try:
         header, _ = files.read(path, _KIND, private=True)
         listed = header["groups"]
@@ -272,7 +275,7 @@ def read(path: Path) -> Ledger:
         KeyError,
         TypeError,
         ValueError,
-    ) as error:  # To take the ledger for an empty one would forget what was told.
+    ) as error:  # treating the ledger as empty would forget what was sent
         raise RefusalError(
             f"{path.name} of this node was not written by this node, or is damaged. Its operator has to look at it, "
             "or to run flower-pca forget --what ledger."
@@ -294,7 +297,7 @@ class Account:
         self._rules = rules
         data = folders.data_of(rules.data_name, folders.partition_of(context))
         self._path = folders.ledger_file(rules.memory_dir, data)
-        # Every ledger in which this node counts: its own, and those that know the same rows.
+        # The ledgers in which this node counts: its own, and those that know the same rows
         self._paths = [self._path]
         self._known = False
 
@@ -306,8 +309,8 @@ class Account:
     def count(self) -> None:
         """Count a message over all runs, because even a refusal may reveal something."""
         if self._rules.max_messages_ever is not None:
-            with self._open() as books:
-                self._count(books)
+            with self._open() as ledgers:
+                self._count(ledgers)
 
     def know(self, data: LocalData | Stream) -> None:
         """Find the ledgers that know this node's rows under any partition-id."""
@@ -328,8 +331,8 @@ class Account:
         unnamed = [path for path in others if path not in named]
         self._paths = sorted([self._path, *unnamed])
         if unnamed and self._rules.max_messages_ever is not None:
-            with self._open(unnamed) as books:
-                self._count(books)
+            with self._open(unnamed) as ledgers:
+                self._count(ledgers)
 
     @contextlib.contextmanager
     def _open(self, paths: list[Path] | None = None) -> Iterator[list[Ledger]]:
@@ -337,34 +340,34 @@ class Account:
         with contextlib.ExitStack() as stack:
             yield [stack.enter_context(open_ledger(path)) for path in paths or self._paths]
 
-    def _count(self, books: list[Ledger]) -> None:
+    def _count(self, ledgers: list[Ledger]) -> None:
         most = self._rules.max_messages_ever
         assert most is not None
-        for book in books:
-            if book.answered >= most:
+        for ledger in ledgers:
+            if ledger.answered >= most:
                 raise RefusalError(
                     f"This node has answered {labels.count(most, 'message')}, which is its max_messages_ever. "
                     f"{OPERATOR}"
                 )
-            book.answered += 1
+            ledger.answered += 1
 
     def demands(self, request: wire.Request) -> Demands:
-        """Return what the node requires of the nodes that it is summed with."""
+        """Return what the node requires of the other nodes in a sum."""
         rules = self._rules
         named = rules.trusted_keys is not None
         admits: Admit | None = None
 
         def admit(present: frozenset[bytes], /, *, reveals: bool) -> None:
-            with self._open() as books:
-                for book in books:
-                    # A sum that is not told yet is only asked about.
-                    found = book if reveals else copy.deepcopy(book)
+            with self._open() as ledgers:
+                for ledger in ledgers:
+                    # While the sum is not revealed yet, the ledger is only asked.
+                    found = ledger if reveals else copy.deepcopy(ledger)
                     found.admit(present, most=rules.group_limits, lots=rules.min_change is not None)
 
         if named and rules.keeps_ledger:
-            # Without trusted keys a server can name peers as it likes, and groups say nothing.
+            # Without trusted keys, a server can invent peers, so groups mean nothing.
             admits = admit
-        # Whether a column has values may hang on a single row, which a node with a budget tells nobody.
+        # Whether a column has values may depend on a single row, which a node with a budget must not reveal.
         blind = rules.max_epsilon is not None
         return Demands(
             rules.identity,
@@ -380,9 +383,9 @@ class Account:
     def lose(self) -> None:
         """Count a masked sum without this node's answer, because its absence tells about this node alone."""
         if self._rules.counts_groups:
-            with self._open() as books:
-                for book in books:
-                    book.beyond += 1
+            with self._open() as ledgers:
+                for ledger in ledgers:
+                    ledger.beyond += 1
 
     def weigh(self, request: wire.Request, data: LocalData | Stream, up: Arrays) -> None:
         """Refuse an answer that would, with all earlier ones, reveal more than the node allows."""
@@ -392,25 +395,25 @@ class Account:
         if stage == messages.STAGE:
             stage = messages.inner_stage(request.arrays)
         if stage is None:
-            return  # a set-up of masks and an unmasking tell nothing of these
-        with self._open() as books:
-            for book in books:
-                self._weigh_noise(book, request)
-                self._weigh_columns(book, stage, request, data, up)
+            return  # a set-up of masks and an unmasking reveal nothing about rows
+        with self._open() as ledgers:
+            for ledger in ledgers:
+                self._weigh_noise(ledger, request)
+                self._weigh_columns(ledger, stage, request, data, up)
 
-    def _weigh_noise(self, book: Ledger, request: wire.Request) -> None:
+    def _weigh_noise(self, ledger: Ledger, request: wire.Request) -> None:
         most = self._rules.budget
         if most is None:
             return
-        book.spent += noise.cost(request.layers.get(NOISE, {}))
-        if book.spent > most * (1.0 + _ROUNDING):
+        ledger.spent += noise.cost(request.layers.get(NOISE, {}))
+        if ledger.spent > most * (1.0 + _ROUNDING):
             raise RefusalError(
                 "With this message the node would spend more on its rows than its max_epsilon allows: "
                 f"{self._rules.max_epsilon:g} at delta {self._rules.max_delta:g}. {OPERATOR}"
             )
 
     def _weigh_columns(
-        self, book: Ledger, stage: str, request: wire.Request, data: LocalData | Stream, up: Arrays
+        self, ledger: Ledger, stage: str, request: wire.Request, data: LocalData | Stream, up: Arrays
     ) -> None:
         """Count the numbers of an answer as columns of d numbers. Under masks, count those that the sum shows.
 
@@ -426,10 +429,10 @@ class Account:
         else:
             sizes = {name: up[name].size for name in parts}
         numbers = [size for name, size in sizes.items() if size > 1 or not parts[name].kind.whole]
-        book.columns += -(-sum(numbers) // d)
-        if book.columns > most:
+        ledger.columns += -(-sum(numbers) // d)
+        if ledger.columns > most:
             raise RefusalError(
-                f"With this message {book.columns} columns of numbers would leave this node, and its max_columns is "
+                f"With this message {ledger.columns} columns of numbers would leave this node, and its max_columns is "
                 f"{most}. {OPERATOR}"
             )
 

@@ -26,11 +26,11 @@ from flower_pca.rows.local import LocalData
 
 _KIND: Final = "key of the marks of tables"
 KEY: Final = "flower_pca-marks.npz"
-_FEW: Final = 64  # digests of rows that are kept of a table
-_TABLES: Final = 8  # The newest tables of a ledger that are kept beside the first.
-# Of the digests kept, as many as two tables have in common of which one in three rows is the same.
+_FEW: Final = 64  # the number of digests of rows that are kept for a table
+_TABLES: Final = 8  # the number of tables that a ledger remembers: the first one and the newest ones
+# The share of common digests if about one in three rows of two tables is the same
 _SHARED: Final = 1 / 4
-PLACE: Final = "place"  # The key of a digest of the path of the file that the rows are from.
+PLACE: Final = "place"  # the key of a digest of the path of the rows' file
 
 
 def marks_of(data: LocalData, folder: Path, before: list[list[int]]) -> list[int]:
@@ -54,7 +54,7 @@ def known_in(folder: Path, data: LocalData, before: list[list[int]]) -> bool:
     """Return whether a ledger of another folder, with these marks, has the same file or exactly the same rows."""
     table = data.all_columns
     place = table.measured.once(PLACE, lambda: 0)
-    # A key that is lost there is not made anew from here: its own node has to see that it is lost.
+    # A lost key of that folder is not replaced here, because its own node has to notice the loss.
     whole = _whole(table, _key(folder)) if before and has_key(folder) else 0
     return any((place and place == known[0]) or whole == known[1] for known in before)
 
@@ -89,7 +89,7 @@ def _marks(data: LocalData, key: bytes) -> list[int]:
     rows = np.concatenate([_digests(single(block), key) for block in data.blocks()])
     different = np.unique(rows)
     if 2 * len(different) <= len(rows):
-        # Rows of few codes are alike at different sites. Only the whole table tells sites apart.
+        # Rows of a few codes occur at different sites as well. Only the whole table distinguishes sites.
         whole = hashlib.blake2b(np.sort(rows).tobytes(), digest_size=7, key=key).digest()
         return [int.from_bytes(whole, "big")]
     found: list[int] = different[:_FEW].tolist()
@@ -103,16 +103,16 @@ def _digests(rows: Array, key: bytes) -> Array:
     with np.errstate(over="ignore"):
         mixed = _mix(cells ^ start[0]).sum(axis=1, dtype=np.uint64)
         found = _mix(mixed ^ start[1])
-    # JSON has whole numbers of 53 bits.
+    # JSON supports whole numbers of 53 bits.
     return np.asarray(found >> np.uint64(11))
 
 
 def single(block: Array) -> Array:
     """Convert values to single precision, with a unique bit pattern for each value."""
     with np.errstate(over="ignore"):
-        # no zero is negative
+        # Adding 0 makes all zeros positive.
         rows = np.ascontiguousarray(block, dtype=np.float32) + np.float32(0.0)
-    # NaN has many patterns, and digests are of bits.
+    # NaN has many bit patterns.
     rows[np.isnan(rows)] = np.nan
     return rows
 
@@ -125,7 +125,7 @@ def _mix(x: Array) -> Array:
 
 
 def has_key(folder: Path) -> bool:
-    """Return whether the folder has a key, without which the marks in its ledgers mean nothing."""
+    """Return whether the folder has a key. Without it, the marks in its ledgers mean nothing."""
     return (folder / KEY).exists()
 
 

@@ -44,8 +44,8 @@ FIELDS: Final = (
     "bytes_sent",
     "ended",
 )
-_FILE: Final = "flower_pca-record-{}-{}.csv"  # The name has a digest of the data, and the month.
-_MOST: Final = 5000  # runs of a month that have a line of their own
+_FILE: Final = "flower_pca-record-{}-{}.csv"  # the name contains the data's name and the month
+_MOST: Final = 5000  # the most runs of a month with a line of their own
 _REST: Final = "more runs of this month"
 
 
@@ -55,7 +55,7 @@ class RunRecord:
     Parameters
     ----------
     rules : Rules
-        The node's rules: whether there is a record, where, and for how many days.
+        The node's rules, which say whether there is a record, where, and for how many days.
     context : Context or None, default=None
         Its Flower context.
     """
@@ -121,12 +121,12 @@ class RunRecord:
 
 
 def folder_of(rules: Rules) -> Path | None:
-    """Return where a node with these rules keeps its record, or None if it keeps none."""
+    """Return the folder of the record of a node with these rules, or None if it keeps none."""
     given = rules.run_record
     if given is False:
         return None
     if given is None or given is True:
-        # Who keeps nothing else keeps no record, unless the operator asks for one.
+        # A node that stores nothing else keeps no record, unless the operator asks for one.
         keeps = given or rules.memory_dir is not None or rules.keeps_ledger or rules.keeps_rows
         return folders.ledger_file(rules.memory_dir, "").parent if keeps else None
     return Path(given).expanduser()

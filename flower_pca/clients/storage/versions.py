@@ -47,7 +47,7 @@ from flower_pca.rows.local import LocalData, View
 from flower_pca.rows.stream import Stream
 
 _KIND: Final = "released rows of a node"
-_RUNS: Final = 64  # runs whose version is remembered
+_RUNS: Final = 64  # the most runs whose version is remembered
 _STREAM: Final = "min_change does not hold for a Stream: what each batch tells is told as it comes."
 
 
@@ -58,11 +58,11 @@ class Version:
     Attributes
     ----------
     number : int
-        Which version they are, from 1 on.
+        The number of the version, from 1 on.
     key : bytes
         The key of the node's digests.
     whole : bytes
-        The digest of the rows that the node was given, as they are stored.
+        The digest of the given rows, as they are stored.
     data : LocalData
         The rows.
     barred : tuple of str
@@ -97,7 +97,7 @@ class Version:
         assert given.table.ids is not None
         ids = (*self.data.table.ids, *(given.table.ids[i] for i in lot.tolist()))
         rows = Table(values, self.data.names, self.data.table.words, ids=ids, coded=self.data.table.coded)
-        # No digest of what was given: somebody's row may have changed there, and has not in the copy.
+        # There is no digest of the given rows, because a row may have changed there but not in the copy.
         whole = LocalData(rows, who=checks.NODE, missing=True)
         barred = tuple(sorted({*self.barred, *small_cells.find(self.data, rules)}))
         return Version(self.number + 1, self.key, b"", whole, barred)
@@ -160,12 +160,12 @@ def _damage(file: str, fault: str) -> RefusalError:
 class ReleasedRows:
     """The rows from which a node answers: as given, or the copy if the node keeps one.
 
-    One object serves all messages of a run in a process, whichever copy of the node's client gets them.
+    One object serves all messages of a run in a process, even if copies of the node's client get them.
 
     Parameters
     ----------
     data
-        The rows that the node is given, not yet looked at: whatever `load` makes of them.
+        The rows that `load` has returned.
 
     Attributes
     ----------
@@ -183,7 +183,7 @@ class ReleasedRows:
         self._view: View | None = None
 
     def in_frame(self, rows: LocalData, frame: Frame) -> LocalData:
-        """Return the rows that a message is about, in its frame. The newest view is kept for the next message."""
+        """Return these rows in the frame of a message. The newest view is kept for the next message."""
         view = self._view
         if view is None or view.rows is not rows:
             self._view = view = View(rows)
@@ -197,8 +197,8 @@ class ReleasedRows:
                 logging.getLogger("flwr").warning(_STREAM)
             else:
                 self._place = _ledger_of(self.data, rules, context)
-                with open_ledger(self._place) as book:
-                    self._settle(rules, book)
+                with open_ledger(self._place) as entries:
+                    self._settle(rules, entries)
         if self._pending:
             raise RefusalError(
                 "The rows of this node differ from those that it has answered from, and its rule on_small_change is "
@@ -212,20 +212,20 @@ class ReleasedRows:
         if not rules.keeps_rows or run in self._runs or isinstance(self.data, Stream):
             return
         named = hashlib.blake2s(run.encode(), digest_size=8).hexdigest()
-        with open_ledger(self._place) as book:
+        with open_ledger(self._place) as entries:
             if self._unwritten:
-                self._release(book)
-            began = book.runs.pop(named, self._number)
-            book.runs[named] = began  # The newest run stands at the end.
-            book.runs = dict(list(book.runs.items())[-_RUNS:])
+                self._release(entries)
+            began = entries.runs.pop(named, self._number)
+            entries.runs[named] = began  # the newest run is last
+            entries.runs = dict(list(entries.runs.items())[-_RUNS:])
         if began != self._number:
             raise _other_version()
         self._runs.add(run)
 
-    def _settle(self, rules: Rules, book: Ledger) -> None:
-        """Take the released version, and add the people who may be added. The ledger is locked."""
+    def _settle(self, rules: Rules, entries: Ledger) -> None:
+        """Load the released version, and add the people who may be added. The ledger is locked."""
         given: LocalData = self.data
-        version = _released(self._place, book)
+        version = _released(self._place, entries)
         if version is None:
             least = rules.min_change
             if least is not None and given.n < least:
@@ -233,30 +233,32 @@ class ReleasedRows:
                     f"This node answers for the first time from {least} rows on, its min_change, and has fewer. Ask "
                     "again when it has more."
                 )
-            self._number, self._unwritten = book.versions + 1, True
+            self._number, self._unwritten = entries.versions + 1, True
             return
         if whole_digest(given, version.key) == version.whole and version.data.n == given.n:
-            version = replace(version, data=given)  # The data stays as given, because it may be memory-mapped.
+            version = replace(version, data=given)  # use the given data, which may be memory-mapped
         elif (lot := _lot(rules, given, version)) is not None:
             version = version.with_lot(given, lot, rules)
-            # Rows are written before the ledger has their number: a stop between both does no harm.
+            # The rows are written before their number enters the ledger, so that a stop between the two does no
+            # harm.
             version.write(folders.rows_beside(self._place))
-            book.versions, book.epoch = version.number, book.epoch + 1
+            entries.versions, entries.epoch = version.number, entries.epoch + 1
         elif not _alike(given, version):
             self._warn(rules)
         self._number, self.data, self.barred = version.number, version.data, version.barred
 
-    def _release(self, book: Ledger) -> None:
+    def _release(self, entries: Ledger) -> None:
         """Write the first version before the first answer from it. The ledger is locked."""
-        there = _released(self._place, book)
+        there = _released(self._place, entries)
         if there is None:
-            # A version beside no ledger would be one whose ledger somebody has deleted.
+            # The ledger must exist first, because a version without a ledger means that somebody has deleted
+            # the ledger.
             if not self._place.exists():
-                ledger.write(self._place, book)
+                ledger.write(self._place, entries)
             Version.first(self.data, self._number).write(folders.rows_beside(self._place))
-            book.versions, book.reopened = self._number, False
+            entries.versions, entries.reopened = self._number, False
         elif there.number != self._number or whole_digest(self.data, there.key) != there.whole:
-            raise _other_version()  # another process of the node was quicker
+            raise _other_version()  # another process of the node was faster
         self._unwritten = False
 
     def _warn(self, rules: Rules) -> None:
@@ -286,22 +288,22 @@ def _ledger_of(data: LocalData, rules: Rules, context: Context | None) -> Path:
     return there[0] if there else own
 
 
-def _released(place: Path, book: Ledger) -> Version | None:
+def _released(place: Path, entries: Ledger) -> Version | None:
     """Return the version in the node's folder, if it is the one that the ledger knows."""
     file = folders.rows_beside(place)
     version = read(file)
     if version is None:
-        if book.versions and not book.reopened:
+        if entries.versions and not entries.reopened:
             raise _damage(file.name, "is gone")
         return None
-    # An older file put back would be answered from once more, beside what has been told since.
-    if version.number < book.versions:
+    # An older file must not be used again, in addition to what was sent since.
+    if version.number < entries.versions:
         raise _damage(file.name, "is older than what this node has written last")
     return version
 
 
 def _lot(rules: Rules, given: LocalData, version: Version) -> Array | None:
-    """Return the places of the added rows, or None if the rules do not let them form a table of their own."""
+    """Return the positions of the added rows, or None if the rules do not let them form a table of their own."""
     least, had = rules.min_change, version.data
     if least is None or rules.id_column is None or given.table.ids is None or had.table.ids is None:
         return None
@@ -311,7 +313,7 @@ def _lot(rules: Rules, given: LocalData, version: Version) -> Array | None:
     rows = set(row_digests(had, version.key).tolist())
     places = np.array([i for i, name in enumerate(given.table.ids) if name not in known], dtype=np.int64)
     mine = row_digests(given, version.key)
-    # Somebody whose row is there already may be known by another id, and so may each who is gone.
+    # A person whose row already exists may have got another id, and so may each person who is missing.
     new = {given.table.ids[i] for i in places.tolist() if int(mine[i]) not in rows}
     if len(new) - len(known - there) < least:
         return None
@@ -339,7 +341,7 @@ def row_digests(data: LocalData, key: bytes) -> Array:
     found = bytearray()
     for block in data.blocks():
         for row in single(block):
-            # Eight bytes: numpy sorts and compares digests as numbers of 64 bits.
+            # Digests have eight bytes, so that numpy sorts and compares them as numbers of 64 bits.
             found += hashlib.blake2b(row.data, digest_size=8, key=key).digest()
     return np.frombuffer(bytes(found), dtype=np.uint64)
 
@@ -347,7 +349,7 @@ def row_digests(data: LocalData, key: bytes) -> Array:
 def whole_digest(data: LocalData, key: bytes) -> bytes:
     """Return a digest of the rows as they are stored."""
     kind = str(data.measured.stored_dtype)
-    # The fingerprint is of bytes alone: shape, type and names say what these are.
+    # The fingerprint covers only bytes. Shape, type and names give them their meaning.
     about = json.dumps([data.n, data.d, kind, data.names, data.table.ids, data.fingerprint()])
     return hashlib.blake2b(about.encode(), digest_size=16, key=key).digest()
 

@@ -1,4 +1,4 @@
-"""Waits: how nodes are waited for, and asked; and the keywords that every strategy has for it."""
+"""NodeSettings: how long a strategy waits for nodes and how it asks them. All strategies share these keywords."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from flower_pca.base.shown import shown
 from flower_pca.base.signatures import defaults
 
 _FLOWERS: Final = ("min_available_nodes", "min_train_nodes", "min_evaluate_nodes")  # Flower's names of min_nodes
-# parameters of Flower's strategies that mean something for PCA with these values alone, and why
+# Parameters of Flower's strategies that can have only these values for PCA, and why
 _FIXED: Final[dict[str, tuple[tuple[Any, ...], str]]] = {
     "fraction_evaluate": (
         (1.0, None),
@@ -48,7 +48,7 @@ _FIXED: Final[dict[str, tuple[tuple[Any, ...], str]]] = {
 
 
 class NodeKeywords(TypedDict, total=False):
-    """How nodes are waited for and asked, and where the run is kept: see `PCAStrategy`."""
+    """The keywords of `NodeSettings` and the checkpoint: see `PCAStrategy`."""
 
     min_nodes: int | None
     node_timeout: float
@@ -62,13 +62,13 @@ class NodeKeywords(TypedDict, total=False):
     min_evaluate_nodes: int | None
 
 
-def take_fixed(keywords: Any) -> None:
-    """Take those parameters of Flower's strategies out of a strategy's keywords that change nothing for PCA.
+def take_fixed_parameters(keywords: Any) -> None:
+    """Remove those parameters of Flower's strategies from a strategy's keywords that change nothing for PCA.
 
     Raises
     ------
     ConfigError
-        If one of them has a value that the strategy could not keep to.
+        If one of them has a value that PCA cannot follow.
     """
     if not keywords.get("reconstruction_error") and keywords.get("fraction_evaluate") == 0.0:
         keywords.pop("fraction_evaluate")  # The run has no evaluation.
@@ -77,33 +77,33 @@ def take_fixed(keywords: Any) -> None:
             raise ConfigError(sentence)
 
 
-def take_out(keywords: Any) -> NodeKeywords:
-    """What a strategy's keywords say of nodes, taken out of these: the rest is what is asked."""
+def take_node_keywords(keywords: Any) -> NodeKeywords:
+    """Remove the keywords about nodes from a strategy's keywords, and return them."""
     taken = {name: keywords.pop(name) for name in NodeKeywords.__annotations__ if name in keywords}
     return cast(NodeKeywords, taken)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Waits:
-    """How nodes are waited for, and under which name they are asked.
+class NodeSettings:
+    """How long to wait for nodes, and how to ask them.
 
     Parameters
     ----------
     min_nodes : int, default=2
-        Nodes to wait for.
+        The least number of nodes.
     node_timeout : float, default=60.0
         Seconds to wait for them.
     round_timeout : float, default=600.0
         Seconds to wait for their answers.
     interval : float, default=0.0
-        Seconds from the start of a tracker's step to that of the next, at least.
+        The least number of seconds from the start of a tracker's step to the start of the next.
     action : str or None, default=None
-        Flower's name of the nodes' functions, where they have one.
+        Flower's name of the nodes' functions, if they have one.
     hosted : str or None, default=None
-        "stacked" if virtual nodes host many clients each, whose answers come back together; None if each node is a
+        "stacked" if virtual nodes host many clients each, whose answers come together, or None if each node is a
         client.
     max_rows : int or None, default=None
-        The most rows that one of them may say it has; None for no such limit.
+        The most rows that one node may claim, or None for no limit.
     """
 
     min_nodes: int = 2
@@ -118,7 +118,7 @@ class Waits:
         checks.number("node_timeout", self.node_timeout, least=0.0, remedy="Give seconds.")
         checks.number("round_timeout", self.round_timeout, least=0.1, remedy="Give seconds.")
         checks.number("interval", self.interval, least=0.0, remedy="Give seconds.")
-        # Flower takes no number of numpy as the time to live of a message.
+        # Flower does not accept numpy's numbers as the time to live of a message.
         object.__setattr__(self, "round_timeout", float(self.round_timeout))
         if self.action is not None and not self.action.isidentifier():
             raise ConfigError(
@@ -131,9 +131,11 @@ class Waits:
             checks.integer("max_rows", self.max_rows, least=1)
 
     @classmethod
-    def of(cls, keywords: Mapping[str, Any], *, min_nodes: int = 2, interval: float = 0.0) -> Waits:
-        """Those among the keywords of a strategy; `min_nodes` is how many nodes there have to be if none says it."""
-        # None of an evaluation's nodes is what a Flower user says of a run without an evaluation.
+    def of(cls, keywords: Mapping[str, Any], *, min_nodes: int = 2, interval: float = 0.0) -> NodeSettings:
+        """Return the settings among the keywords of a strategy. `min_nodes` is the least number of nodes
+        if none is given.
+        """
+        # A Flower user sets min_evaluate_nodes to 0 for a run without an evaluation.
         said = {name: keywords[name] for name in _FLOWERS if keywords.get(name) is not None}
         if said.get("min_evaluate_nodes") == 0:
             del said["min_evaluate_nodes"]
@@ -153,11 +155,11 @@ class Waits:
         return cls(min_nodes=max(least, default=min_nodes), interval=interval, **rest)
 
     def message_type(self, kind: str) -> str:
-        """Flower's type of a message of this kind."""
+        """Return Flower's type of a message of this kind."""
         if self.action is None:
             return kind
         return f"{kind}.{self.action}"
 
 
 # If `min_nodes` is left out, a strategy waits for as many nodes as its run needs.
-NODE_DEFAULTS: Final = {**dict.fromkeys(NodeKeywords.__annotations__), **defaults(Waits), "min_nodes": None}
+NODE_DEFAULTS: Final = {**dict.fromkeys(NodeKeywords.__annotations__), **defaults(NodeSettings), "min_nodes": None}

@@ -1,25 +1,25 @@
-"""Standing: where a run stands. The stage under way with its state, what is known so far, and the steps between stages.
+"""Position: where a run is. It holds the current stage with its state, and what is known so far.
 
-A run walks through its stages by their roles. Each arrow is a method of `Standing` that gives a new
-one:
+A run moves through its stages by their roles. Each row of the table is a method of `Position` that
+returns a new position:
 
-| from      | when its stage says that it is done        | to                                                      |
-| --------- | ------------------------------------------ | ------------------------------------------------------- |
-| OPENING   |                                            | what comes BEFORE the algorithm, or ALGORITHM;          |
-|           |                                            | CLOSING if this opening was the `last`                  |
-| BEFORE    |                                            | the next such stage, or ALGORITHM                       |
-| ALGORITHM | its rounds show that another one costs     | ALGORITHM, the other one                                |
-|           | less, and the run may choose               |                                                         |
-|           | the set of clients has changed             | OPENING, with what the algorithm restarts from          |
-|           | otherwise                                  | CLOSING, or the end where there is none                 |
-| CLOSING   | a fraction of the variance asks for more   | OPENING, with a block twice as wide                     |
-|           | otherwise                                  | AFTER (an evaluation), or the end                       |
-| AFTER     |                                            | the next, or the end                                    |
-| any       | a client that the state belongs to is lost | OPENING, likewise; after the fifth time, the `last` one |
+| from      | when the stage is done                      | to                                                     |
+| --------- | ------------------------------------------- | ------------------------------------------------------ |
+| OPENING   | if this opening was the `last`              | CLOSING                                                |
+|           | otherwise                                   | a stage BEFORE the algorithm, or ALGORITHM             |
+| BEFORE    | always                                      | the next such stage, or ALGORITHM                      |
+| ALGORITHM | its rounds show that another algorithm      | ALGORITHM, with the other algorithm                    |
+|           | costs less, and the run may choose          |                                                        |
+|           | the set of clients has changed              | OPENING, with the block of `Algorithm.restart`         |
+|           | otherwise                                   | CLOSING, or the end if there is none                   |
+| CLOSING   | a fraction of the variance needs more       | OPENING, with a block twice as wide                    |
+|           | otherwise                                   | AFTER, for example an evaluation, or the end           |
+| AFTER     | always                                      | the next such stage, or the end                        |
+| any       | a client is lost that the state belongs to  | OPENING; after the fifth time it is the `last` one     |
 
-A run of a tracker begins, and ends, with its ALGORITHM.
+A run of a tracker consists of its ALGORITHM alone.
 
-What a checkpoint keeps of it, `to_json` says, and `restore` reads.
+A checkpoint stores the position by `to_json`, and `restore` reads it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from flower_pca.core.stage import AsksAllClients, Stage, add
 from flower_pca.names.columns import Heading
 
 MAX_RESTARTS: Final = 5  # returns to the opening because the set of clients changed
-_EARLY: Final = 3  # The restarts among these after which a run begins anew before it has ended.
+_EARLY: Final = 3  # up to this many restarts, a run may return to the opening before its algorithm has ended
 # The parts of a checkpoint that change without the model and the state.
 _PLACE: Final = {"index": int, "halfway": bool, "last": bool, "disturbed": bool, "changed": bool}
 _DISTURBED: Final = ", but maybe elsewhere than undisturbed: clients had lost what they keep of the run. Run it again"
@@ -66,7 +66,7 @@ class Role(enum.IntEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Standing:
+class Position:
     """The position of a run: its current stage and state, and what is known so far.
 
     Attributes
@@ -74,25 +74,26 @@ class Standing:
     stages : tuple of Stage
         All stages of the run, in their order.
     model : Model
-        What is known before the stage under way.
+        What was known before the current stage.
     state
-        That stage's state; of a finished run, the last stage's.
+        The state of the current stage, or of the last stage if the run is finished.
     index : int
-        Which one it is.
+        The index of the current stage.
     place : int
-        The index of the algorithm: behind the opening, and behind what is found out before it.
+        The index of the algorithm, which follows the opening and the stages BEFORE it.
     opens : bool
         Whether the first stage is an opening.
     halfway : bool
-        Whether an opening of two messages has had the answers to its first.
+        Whether the first of an opening's two messages was answered.
     last : bool
-        Whether the opening under way is followed by the closing stage, as clients keep changing.
+        Whether the closing stage follows the current opening directly, because clients keep changing.
     disturbed : bool
-        Whether a client has lost, since the opening, what it keeps for the algorithm.
+        Whether a client has lost its state for the algorithm since the opening.
     changed : bool
-        Whether the chooser has put another algorithm in the place of its first choice, by the rounds of that.
+        Whether the chooser has replaced its first algorithm after some rounds.
     chooser : ChoosesAlgorithm or None
-        What has chosen the algorithm, and does so again after another opening; None where it was named.
+        The object that has chosen the algorithm, and chooses again after another opening. None if the algorithm was
+        named.
     """
 
     stages: tuple[Stage[Any], ...]
@@ -136,7 +137,7 @@ class Standing:
 
     @property
     def service(self) -> str:
-        """What nodes have to serve: the algorithm, and after a plus sign the other stages that compare rows."""
+        """What nodes have to serve: the algorithm, and after plus signs the other stages that compare rows."""
         others = (*self.stages[1 : self.place], *self.stages[self.place + 2 :])
         beside = (stage.name for stage in others if stage.by_row)
         return "+".join((self.algorithm.name, *beside))
@@ -164,8 +165,8 @@ class Standing:
     def bounds(self, *, heard: bool) -> Mapping[str, Array | float]:
         """Return bounds on the entries of an answer by name, or 0 if unknown.
 
-        `heard`: whether all that are asked have answered the message before, with the same rows. Of
-        rows that come and go, as those of streams do, nothing is known but that.
+        `heard` says whether all clients that are asked answered the last message with the same rows.
+        Without an opening, bounds are known only in this case, because the rows of streams change.
         """
         bounds = self.stage.bounds(self.state, self.model)
         if self.opens or heard:
@@ -218,7 +219,7 @@ class Standing:
     def estimate(self, *, whole: bool) -> Array | None:
         """Return the basis (d x k) known now, or all r columns while only a span of r columns is known.
 
-        Without a product nothing tells which k directions of that span are wanted.
+        Without a product, it is unknown which k directions of the span are wanted.
         """
         model = self.model_now(whole=whole)
         if model.basis is None:
@@ -230,40 +231,39 @@ class Standing:
         assert model.product is not None
         return linalg.rayleigh_ritz(model.basis, model.product)[1][:, : model.k]
 
-    def with_heading(self, heading: Heading | None, declined: str = "") -> Standing:
+    def with_heading(self, heading: Heading | None, declined: str = "") -> Position:
         """Add the columns of all clients once they are known, and why a client declines the alternative."""
         if (model := self.model).heading is not None and not declined:
             return self
         model = replace(model, heading=model.heading or heading, declined=model.declined or declined)
         return replace(self, model=model)
 
-    def take(self, total: Any, came: frozenset[int]) -> Standing:
-        """Return the standing after a complete round with this total from these clients."""
+    def take(self, total: Any, came: frozenset[int]) -> Position:
+        """Return the position after a complete round with this total from these clients."""
         state = self.stage.server(self.state, total, came)
         return replace(self, state=state, halfway=self.opening and self.stage.status(state) is None)
 
-    def after_loss(self) -> Standing:
-        """Return the standing after clients have lost their state, which matters only during the algorithm."""
+    def after_loss(self) -> Position:
+        """Return the position after clients have lost their state, which matters only during the algorithm."""
         return replace(self, disturbed=self.disturbed or self.role is Role.ALGORITHM)
 
-    def leave(self, status: Status, here: tuple[int, ...], roll: Roll, layers: Sequence[Layer]) -> Standing:
-        """Go on to the next stage, or back to the opening if the answer is not yet the one requested.
+    def leave(self, status: Status, here: tuple[int, ...], roll: Roll, layers: Sequence[Layer]) -> Position:
+        """Go on to the next stage, or back to the opening if the result is not yet the requested one.
 
-        `status` says why the stage is done, `here` which clients are present, `layers` what lies
-        over the run.
+        `status` says why the stage is done, `here` lists the clients that are present, and `layers` are
+        those of the run.
         """
-        # Where a layer is binding, no other round can put one right that was not of all clients,
-        # nor an opening.
+        # With a binding layer, there is no further round or opening to correct a round that lacked clients.
         binding = any(map(is_binding, layers))
         now = replace(self, model=self._finish(whole=roll.whole or binding))
         if self.index < self.place:
             now = now.settle()
         elif self.role is Role.ALGORITHM:
             now = now._end(status, layers)
-            # members that are away count by their last answers
+            # Absent members may count with their last answers.
             if self.opens and not binding and roll.has_changed(here, counted=self.algorithm.caches and not roll.summed):
-                # Under masks two sums over the same columns, with a client and without it, would tell
-                # what this client has said: there the columns always change.
+                # Two masked sums over the same columns, with and without a client, would reveal its answer. So
+                # under masks the columns always change.
                 if self._outlives(now.model):
                     return replace(now, model=replace(now.model, status=Status(Outcome.MAX_ROUNDS, _FORMER)))._at_next()
                 now = replace(now, model=now._unsent(now.model))
@@ -276,20 +276,20 @@ class Standing:
             now = now._measure(layers, binding=binding)
         return now._at_next()
 
-    def reconsider(self, *, whole: bool) -> Standing:
+    def reconsider(self, *, whole: bool) -> Position:
         """Change to the other algorithm if the rounds so far show that it costs less."""
         chooser = self.chooser
         if self.changed or self.role is not Role.ALGORITHM or not isinstance(chooser, ReconsidersChoice):
             return self
         if not (why := chooser.reconsider(self.algorithm, self.state, self.model)):
             return self
-        # Rounds count on, as they do over an opening.
+        # The count of rounds continues, as it does after an opening.
         known = replace(self._finish(whole=whole), rounds=self.algorithm.rounds(self.state))
         now = replace(self, model=known.with_choice("algorithm", why), changed=True).with_algorithm(chooser.other)
         return replace(now, state=now.stage.start(now.model))
 
-    def with_algorithm(self, algorithm: Algorithm[Any]) -> Standing:
-        """Return the standing with its algorithm replaced by this one."""
+    def with_algorithm(self, algorithm: Algorithm[Any]) -> Position:
+        """Return the position with its algorithm replaced by this one."""
         return replace(self, stages=(*self.stages[: self.place], algorithm, *self.stages[self.place + 1 :]))
 
     @property
@@ -313,11 +313,10 @@ class Standing:
         algorithm = self.algorithm
         return isinstance(algorithm, Iterative) and self.model.rounds >= algorithm.max_rounds
 
-    def _open_once_more(self, roll: Roll) -> Standing:
+    def _open_once_more(self, roll: Roll) -> Position:
         """Return to the opening, which measures the components on the clients present, and then close.
 
-        No round is left to remove what a restart mixes in, or to find what the clients that have
-        come add.
+        No round is left to remove the random part of a restart, or to find what new clients add.
         """
         model = self.model
         assert model.status is not None
@@ -327,10 +326,10 @@ class Standing:
         again = replace(self, model=replace(model, status=status)).reopen(model.columns, roll)
         return replace(again, last=True)
 
-    def _end(self, status: Status, layers: Iterable[Layer], *, anew: bool = True) -> Standing:
-        """Add what is known of an algorithm that has ended."""
+    def _end(self, status: Status, layers: Iterable[Layer], *, anew: bool = True) -> Position:
+        """Add the status and the rounds of an algorithm that has ended."""
         algorithm = self.algorithm
-        # A closing message that measures the components finds out by itself whether they are right.
+        # A closing message that measures the components detects wrong ones.
         if self.disturbed and algorithm.measured:
             status = Status(status.outcome, f"{status.words}{_AFRESH}")
         elif self.disturbed and status.outcome is Outcome.CONVERGED:
@@ -359,31 +358,32 @@ class Standing:
     def _closing_chooses(self) -> bool:
         return any(stage.chooses for stage in self.stages[self.place + 1 : self.place + 2])
 
-    def _measure(self, layers: Iterable[Layer], *, binding: bool) -> Standing:
-        """Add what the closing stage has measured."""
-        # Under a budget residuals measure the noise, and say nothing of the way that is left.
+    def _measure(self, layers: Iterable[Layer], *, binding: bool) -> Position:
+        """Add the result of the closing stage."""
+        # With a privacy budget, residuals measure the noise and not the remaining error.
         model = self.model if binding else replace(self.model, status=self.algorithm.verify(self.model))
         for layer in layers:
             model = layer.measure(model)
         return replace(self, model=model)
 
-    def _at_next(self) -> Standing:
+    def _at_next(self) -> Position:
         index = (self.place if self.last else self.index) + 1
         if index < len(self.stages):
             return replace(self, index=index, state=self.stages[index].start(self.model), last=False)
         return replace(self, index=index, last=False)
 
-    def skip(self) -> Standing:
+    def skip(self) -> Position:
         """Go on to the next stage without the result of this one, which comes after the closing."""
         if self.role is not Role.AFTER:
             raise RuntimeError(f"the run cannot go on without {self.stage.name}")
         return self._at_next()
 
     def _outlives(self, known: Model) -> bool:
-        """Whether to keep what is known of the former clients, because a new start would probably end worse.
+        """Return whether to keep the result for the former clients, because a new start would probably end
+        with a worse one.
 
-        Under masks no column that these clients were sent may be sent to others, so a new start knows nothing, and what
-        is known must be whole without another message.
+        Under masks, no column that these clients were sent may be sent to others, so a new start knows
+        nothing. The result must be complete without another message.
         """
         algorithm = self.algorithm
         if not (known.summed and self.role is Role.ALGORITHM and isinstance(algorithm, Iterative)):
@@ -393,25 +393,25 @@ class Standing:
         rounds = algorithm.rounds(self.state)
         return algorithm.max_rounds - rounds < rounds - self.model.rounds
 
-    def outlive(self, layers: Sequence[Layer], *, whole: bool) -> Standing | None:
-        """Go to the closing with what is known of the former clients, or return None to begin anew."""
+    def outlive(self, layers: Sequence[Layer], *, whole: bool) -> Position | None:
+        """Go to the closing with the result for the former clients, or return None to begin anew."""
         if not self._outlives(self.model_now(whole=whole)):
             return None
         now = replace(self, model=self._finish(whole=whole))
         return now._end(Status(Outcome.MAX_ROUNDS, _FORMER), layers, anew=False)._at_next()
 
-    def restart(self, roll: Roll, *, whole: bool) -> Standing:
+    def restart(self, roll: Roll, *, whole: bool) -> Position:
         """Return to the opening, with the block that the algorithm restarts from."""
         known = self._unsent(self.model_now(whole=whole))
-        # Either nothing is known, or a block is asked for again.
+        # Before the opening is answered, the same block is sent again.
         begun = known.basis is None or not known.d
         return self.reopen(known.basis if begun else self.algorithm.restart(known), roll)
 
-    def reopen(self, block: Array | None, roll: Roll) -> Standing:
+    def reopen(self, block: Array | None, roll: Roll) -> Position:
         """Return to the opening with this block, in the old frame's coordinates, or None before the first one."""
         model, algorithm, last = self.model, self.algorithm, self.last
         assert isinstance(algorithm, Algorithm)
-        # the new start counts on from these, so that max_rounds holds over all restarts
+        # The new start continues the count, so that max_rounds limits all restarts together.
         if self.role is Role.ALGORITHM:
             model = replace(model, rounds=algorithm.rounds(self.state))
         if model.restarts >= MAX_RESTARTS:
@@ -422,32 +422,32 @@ class Standing:
                     f"The set of clients changed for the {model.restarts + 1}th time{roll.because}. Use ssi, "
                     "local_power or faps, which continue while clients come and go."
                 )
-            # One more message to those present makes frame, product and variances speak of one and
-            # the same set.
+            # One more message to the clients present makes frame, product and variances refer to the same set
+            # of clients.
             words = f"the set of clients kept changing, {MAX_RESTARTS} restarts did not help"
             model = replace(model, status=Status(Outcome.CLIENTS_CHANGED, words))
             block, last = model.columns, True
         if block is not None:
-            # one that was widened may have more columns than there are directions
+            # A widened block may have more columns than there are directions.
             block = block[:, : model.d or None]
-            # an opening multiplies raw rows, and scales the block itself once it knows the scale
+            # The opening multiplies raw rows, and scales the block itself once the scale is known.
             if model.frame.scale is not None:
                 block = block / model.frame.scale[:, None]
-        # what clients have said of their rows is of the old frame, and is asked for anew
+        # The claims of clients belong to the old frame, and are collected again.
         model = replace(model, basis=block, product=None, claims={}, counted=None, declined="")
         model = replace(model, restarts=model.restarts + 1)
         state = self.stages[0].start(model)
         return replace(self, model=model, state=state, index=0, halfway=False, last=last, disturbed=False)
 
-    def settle(self) -> Standing:
+    def settle(self) -> Position:
         """Set the algorithm that the run continues with, which the opening may have chosen."""
         chooser = self.chooser or self.algorithm
-        # what comes between may tell how many components there are, which the choice hangs on
+        # The choice depends on the number of components, which a stage BEFORE the algorithm may find.
         if not isinstance(chooser, ChoosesAlgorithm) or self.index + 1 < self.place:
             return self
         chosen, why = chooser.settle(self.model)
         model = self.model
-        # What rounds have shown of the spectrum holds after another opening too.
+        # An estimate of the spectrum from earlier rounds remains valid after another opening.
         changed = self.changed and not model.declined
         if changed and isinstance(chooser, ReconsidersChoice):
             return replace(self, chooser=chooser).with_algorithm(chooser.other)
@@ -460,7 +460,7 @@ class Standing:
         packed = {name: files.pack(getattr(self, name), arrays, name) for name in ("model", "state")}
         return packed | {name: getattr(self, name) for name in _PLACE}
 
-    def restore(self, header: Mapping[str, Any], arrays: dict[str, Array]) -> Standing:
+    def restore(self, header: Mapping[str, Any], arrays: dict[str, Array]) -> Position:
         """Restore the position of a run with the same stages. Its choices follow from what it knew."""
         there = replace(self, **{name: files.unpack(kind, header[name], {}) for name, kind in _PLACE.items()})
         if not 0 <= there.index <= len(there.stages):
@@ -471,7 +471,7 @@ class Standing:
         there = replace(there, model=model)
         if there.role > Role.BEFORE:
             there = there.settle()
-        # after the choice: of which class the state is, the chosen algorithm says
+        # The chosen algorithm decides the class of the state.
         stage = there.stages[min(there.index, len(there.stages) - 1)]
         return replace(there, state=files.unpack(stage.State, header["state"], arrays))
 
@@ -481,12 +481,12 @@ class Standing:
         model = self.model
         assert model.values is not None
         spent = model.status is not None and model.status.outcome is Outcome.MAX_ROUNDS
-        # rounds count on over an opening: with none left, a wider block would end where it begins
+        # The count of rounds continues after an opening. If no round is left, a wider block would not improve.
         if spent or isinstance(model.n_components, int) or len(model.values) >= min(model.n, model.d):
             return False
         return fraction_rank(model.values, model.trace, model.n_components) is None
 
-    def _widen(self, roll: Roll) -> Standing:
+    def _widen(self, roll: Roll) -> Position:
         """Return to the opening with twice as many columns. This is no restart, because the clients are the same."""
         Z = self.model.columns
         noise = linalg.random_block(len(Z), Z.shape[1], self.model.seed + 1)

@@ -49,7 +49,7 @@ _TINY: Final = float(np.finfo(float).tiny)
 
 
 @dataclass(frozen=True)
-class Columns:
+class ColumnsSeen:
     """What is known about columns and directions, newest first.
 
     Attributes
@@ -134,7 +134,7 @@ class Batch:
         return np.array(lines).reshape(-1, 3)
 
 
-def look(known: Columns, batch: Batch) -> tuple[dict[str, float], Array, Columns]:
+def look(known: ColumnsSeen, batch: Batch) -> tuple[dict[str, float], Array, ColumnsSeen]:
     """Return the statistics of a step, the columns and sites that it would name, and what is known after it."""
     clients = (*known.clients, *sorted(batch.each.keys() - set(known.clients)))
     columns, sites, returns = batch.columns(), batch.sites(clients), known.returns
@@ -163,7 +163,7 @@ def look(known: Columns, batch: Batch) -> tuple[dict[str, float], Array, Columns
     return (
         found,
         named,
-        Columns(
+        ColumnsSeen(
             columns=(columns, *known.columns)[:_BEFORE],
             been=_been(known),
             returns=returns,
@@ -200,7 +200,7 @@ def _inside(scaled: Array, inside: Array, size: Array, rows: int) -> tuple[float
     return -float(logs[-1]), float(logs[0]), W[:, -1] / root, W[:, 0] / root
 
 
-def _apart(columns: Array, known: Columns) -> tuple[Array, Array, Array]:
+def _apart(columns: Array, known: ColumnsSeen) -> tuple[Array, Array, Array]:
     """Return the smallest rise and fall of each column over the four comparisons, and its number of returns.
 
     The variation that few entries cause is subtracted. A column that has returned often enough is compared with all
@@ -229,7 +229,7 @@ def _apart(columns: Array, known: Columns) -> tuple[Array, Array, Array]:
     return rises, falls, returns + back
 
 
-def _been(known: Columns) -> Array:
+def _been(known: ColumnsSeen) -> Array:
     """Return the range of each column's logarithm of v over pairs of earlier steps."""
     if len(known.columns) < 2:
         return known.been

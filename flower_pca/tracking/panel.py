@@ -24,7 +24,7 @@ import numpy as np
 from flower_pca.base.linalg import Array
 from flower_pca.tracking import columns
 from flower_pca.tracking.change import Baseline, ChangeVerdict, Quiet, StreamPosition
-from flower_pca.tracking.columns import Batch, Columns
+from flower_pca.tracking.columns import Batch, ColumnsSeen
 from flower_pca.tracking.season import Season
 
 SPE, COLUMN, T2 = 1, 2, 4  # kinds of change, which add up
@@ -133,7 +133,7 @@ class Panel:
     ----------
     baseline : Baseline
         The bases of the newest steps.
-    columns : Columns or None
+    columns : ColumnsSeen or None
         What is known about columns and directions, if they are monitored.
     levels : dict
         The quiet behavior of each statistic.
@@ -142,7 +142,7 @@ class Panel:
     """
 
     baseline: Baseline = field(default_factory=Baseline)
-    columns: Columns | None = None
+    columns: ColumnsSeen | None = None
     levels: dict[str, Quiet] = field(default_factory=dict)
     hindsight: Hindsight = field(default_factory=Hindsight)
 

@@ -24,7 +24,7 @@ from flower_pca.core.model import Model
 from flower_pca.core.stage import Arrays, Merge, Stage, add
 from flower_pca.tracking.batch import BY_COLUMN, COUNTS, add_aligned, fault_of, shape_of, with_each
 from flower_pca.tracking.change import Baseline
-from flower_pca.tracking.columns import Columns
+from flower_pca.tracking.columns import ColumnsSeen
 from flower_pca.tracking.panel import Detector, Panel
 from flower_pca.tracking.solver import Solver, beside
 from flower_pca.tracking.state import TrackState, left_over, moment, probe_on, skip, step_of
@@ -138,7 +138,7 @@ class Tracker(Stage[TrackState]):
     def start(self, model: Model) -> TrackState:
         assert isinstance(model.n_components, int)
         r, seed = model.n_components, model.seed
-        panel = Panel(columns=Columns() if self.monitor else None)
+        panel = Panel(columns=ColumnsSeen() if self.monitor else None)
         if self._detector.learns and model.basis is not None:
             panel = replace(panel, baseline=Baseline(bases=(model.basis,), rows=(0,)))
         state = TrackState(r, seed, steps=model.steps, summed=model.summed, P=model.basis, keep=self.keep, panel=panel)

@@ -1,6 +1,7 @@
 """Test columns that only one site has measured: a masked sum with them would show the site's own values."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from dishonest import RefusedError, Sums, keys_of, signed
 from fake_grid import FakeGrid, in_a_run
@@ -44,13 +45,14 @@ ALONE = {
 }
 
 
-def run_of_profile(rows, folder, **options):
-    """The result of an honest masked run of these sites, each with the profile."""
+def run_of_profile(rows, folder, *, beside=(), **options):
+    """The result of an honest masked run of these sites, each with the profile and the rules `beside` it."""
     _, made = keys_of("ours", len(rows))
 
     def rules(context):
         i = int(context.node_config["partition-id"])
         own = {"profile": "masked", "trusted_keys": made.ca.parent, "sign_key": made.nodes[i], "memory_dir": folder}
+        own |= dict(beside)
         return Rules.of(None, own)
 
     app = client_app(lambda context: rows[int(context.node_config["partition-id"])], rules=rules)
@@ -186,3 +188,35 @@ def test_a_covariate_that_one_site_has_measured_is_refused_like_any_column(measu
             return
         with pytest.raises(NotEnoughNodes, match=f"{WORDS} e, so the sum"):
             strategy.fit(FakeGrid(app, 3))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [({"b": np.nan}, f"{WORDS} b, so"), ({"age": 50.0}, f"{WORDS} age, so")],
+    ids=["a column of one site", "a covariate that varies at one site"],
+)
+def test_no_sum_of_a_single_site_is_told_of_filled_and_adjusted_rows(change, words, tmp_path):
+    rng = np.random.default_rng(1)
+    tables = [pd.DataFrame(X, columns=list("abcde")).assign(age=rng.normal(50, 9, len(X))) for X in mixed_shards()]
+    beside = {"covariates": "age", "missing": "mean"}
+    asked = {"adjust": "age", "missing": "mean", "n_components": 2, "beside": beside}
+    assert run_of_profile(tables, tmp_path / "whole", **asked).n_samples_ == 603
+    for i in (0, 2):
+        tables[i] = tables[i].assign(**change)
+    with pytest.raises(NotEnoughNodes, match=words):
+        run_of_profile(tables, tmp_path / "alone", **asked)
+
+
+@pytest.mark.parametrize("gaps", [19, 20])
+def test_ages_are_told_as_sums_over_min_rows_rows_with_gaps_only(gaps, tmp_path, caplog):
+    rng = np.random.default_rng(2)
+    tables = [pd.DataFrame(X, columns=list("abcde")).assign(age=rng.normal(50, 9, len(X))) for X in mixed_shards()]
+    tables[1].loc[: gaps - 1, "b"] = np.nan
+    beside = {"covariates": "age", "missing": "mean"}
+    asked = {"adjust": "age", "missing": "mean", "n_components": 2, "beside": beside}
+    if gaps == 20:
+        assert run_of_profile(tables, tmp_path, **asked).n_samples_ == 603
+        return
+    with pytest.raises(NotEnoughNodes):
+        run_of_profile(tables, tmp_path, **asked)
+    assert "A column of this node has fewer than 20 gaps (its min_rows)" in caplog.text

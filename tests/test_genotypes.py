@@ -8,7 +8,7 @@ from builders import interrupt_after
 from fake_grid import grid_of
 from genotypes import populations, write_bed
 
-from flower_pca import ConfigError, DataError, PCAResult, cli, simulate, strategies
+from flower_pca import ConfigError, DataError, PCAResult, cli, make, simulate, strategies
 from flower_pca.base.errors import FlowerPCAError
 from flower_pca.data import sources
 from flower_pca.names.table import Table
@@ -168,6 +168,21 @@ def test_variants_are_chosen_by_the_sums_of_all_people(tmp_path, options, kept):
         alone = simulate("covariance", [site.pick(left) for site in sites], **{**asked, "checkpoint": None})
         assert result.history.count == alone.history.count + 1
         np.testing.assert_array_equal(result.components_, alone.components_)
+
+
+def test_what_sites_keep_of_their_own_is_about_the_variants_that_were_chosen():
+    counts, names, _ = rare_and_lacking()
+    counts = np.nan_to_num(counts)
+    sites = [Table(part, tuple(names)) for part in np.split(counts, [30, 55])]
+    asked = {"n_components": 2, "scale": "std", "seed": 1}
+    algorithm = make("dcf_pca", tol=2e-3, max_rounds=20)
+    chosen = simulate(algorithm, sites, variants="variants(maf=0.05, call=0, ambiguous=False)", **asked)
+    alone = simulate(algorithm, [site.pick(chosen.feature_names_in_.tolist()) for site in sites], **asked)
+    assert chosen.n_features_in_ < len(names)
+    assert set(alone.local) == {0, 1, 2}
+    for i, own in alone.local.items():
+        for name, known in own.items():
+            np.testing.assert_array_equal(chosen.local[i][name], known)
 
 
 def test_a_run_goes_on_after_its_variants_were_chosen(tmp_path):

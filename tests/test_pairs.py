@@ -53,7 +53,8 @@ def with_words(shards: list[Array]) -> list[Any]:
     """Tables with a column of words, which the first cause decides."""
     found = []
     for X in shards:
-        kinds = np.where(np.nan_to_num(X[:, 0], nan=3.0) > 3.0, "high", "low")
+        middle = 3.0 if np.nanmax(X) > 2.0 else 1.0
+        kinds = np.where(np.nan_to_num(X[:, 0], nan=middle) > middle, "high", "low")
         found.append(pandas.DataFrame(X, columns=list("abcdef")).assign(kind=kinds))
     return found
 
@@ -62,6 +63,17 @@ def with_indicators(shards: list[Array]) -> list[Array]:
     """The same as numbers, by hand."""
     tables = zip(shards, with_words(shards), strict=True)
     return [np.column_stack([X, *((rows["kind"] == kind) * 1.0 for kind in ("high", "low"))]) for X, rows in tables]
+
+
+def counted(shards: list[Array]) -> list[Array]:
+    """Counts of alleles, which the same causes decide."""
+    return [np.where(np.isnan(X), np.nan, (X > 1.0) * 1.0 + (X > 5.0)) for X in shards]
+
+
+def named(shards: list[Array], name: str) -> list[Any]:
+    """Tables with named columns, and one more that is to be left out, because it does not vary."""
+    names = [name.format(1000 + j) for j in range(7)]
+    return [pandas.DataFrame(np.hstack([X, np.zeros((len(X), 1))]), columns=names) for X in shards]
 
 
 def gaps_filled(shards: list[Array], missing: str) -> list[Array]:
@@ -97,6 +109,9 @@ OPTIONS = {
     "mean": Option("missing", {"missing": "mean"}, shards=GAPPY),
     "std": Option("scale", {"scale": "std"}),
     "max_abs": Option("scale", {"scale": "max_abs"}),
+    "genotype": Option("scale", {"scale": "genotype"}),
+    "variants": Option("variants", {"variants": "variants(maf=0.05, call=0)"}),
+    "highly_variable": Option("highly_variable", {"highly_variable": "seurat(6)"}),
     "fraction": Option("fraction", {"fraction": 0.6}, 1e-4, ALIKE),
     "away": Option("", {"fraction": lambda number: [0, 2] if number == 2 else [0, 1, 2]}, 1e-4, ALIKE),
     "fixed answers": Option("", {"answers": "fixed"}, same=1e-2),  # steps of per_pca turn on a last digit
@@ -149,6 +164,10 @@ def run(stage: Any, shards: list[Array], asked: dict[str, Any], folder: Any) -> 
     if "categorical" in asked and asked.get("partitioned_by") != "columns":
         shards = with_words(shards)
         asked |= {"init": np.eye(8)[:K] + 0.1} if "init" in asked else {}
+    elif "variants" in asked and asked.get("partitioned_by") != "columns":
+        shards = named(shards, "1:{}:A:G")
+    elif "highly_variable" in asked and asked.get("partitioned_by") != "columns":
+        shards = named(shards, "gene {}")
     path = folder / f"{len(list(folder.iterdir()))}.npz" if asked.pop("checkpoint", False) else None
     if path is None:
         return simulate(stage, shards, **asked)
@@ -171,6 +190,10 @@ def check(name: str, options: tuple[str, ...], folder: Any) -> None:
     shards = next((option.shards for option in chosen if option.shards is not None), UNLIKE)
     if any(option.shards is ALIKE for option in chosen):
         shards = [shards[0]] * 3
+    if {"genotype", "variants"} & set(options):
+        shards = counted(shards)
+    elif "highly_variable" in options:
+        shards = [np.abs(X) / 8.0 for X in shards]
     stage = precise_enough(name, options)
     lacking = compatible.missing(stage, *(option.on for option in chosen))
     found, refusal = result_or_why(stage, shards, asked, folder)
@@ -211,11 +234,19 @@ def medians(shards: list[Array], asked: dict[str, Any]) -> tuple[Array, Any]:
     counts = [len(X) if "max_share" in asked else 1 for X in shards]
     middle = {None: lambda X: np.ones(X.shape[1]), "std": lambda X: np.nanstd(X, axis=0)}
     middle["max_abs"] = lambda X: np.nanmax(np.abs(X), axis=0)
+    middle["genotype"] = lambda X: np.nanmean(X, axis=0)  # what counts are divided by follows from their mean
     square = 2.0 if asked.get("scale") == "std" else 1.0  # the median of variances, of an even number too
     sizes = [middle[asked.get("scale")](X) ** square for X in shards]
     means = [np.nanmean(X, axis=0) for X in shards]
     centre, size = (np.median(np.repeat(of, counts, axis=0), axis=0) for of in (means, sizes))
+    if asked.get("scale") == "genotype":
+        size = by_frequency(size)
     return centre, by_share(size ** (1.0 / square), centre)
+
+
+def by_frequency(mean: Array) -> Array:
+    """What counts of an allele are divided by, by their means."""
+    return np.sqrt(np.abs(mean * (1.0 - mean / 2.0)))
 
 
 def by_share(sizes: Array, means: Array) -> Array:
@@ -236,7 +267,13 @@ def prepared_by_hand(stage: Any, shards: list[Array], asked: dict[str, Any]) -> 
         there = shards if missing == "own_mean" else there
     X, seen = np.vstack(shards), np.vstack(there)
     scale, centre = asked.get("scale"), stage.centers or bool({"scale", "categorical"} & set(asked))
-    sizes = {None: np.ones(X.shape[1]), "std": np.nanstd(seen, axis=0), "max_abs": np.nanmax(np.abs(seen), axis=0)}
+    mean = np.nanmean(seen, axis=0)
+    sizes = {
+        None: np.ones(X.shape[1]),
+        "genotype": by_frequency(mean),
+        "std": np.nanstd(seen, axis=0),
+        "max_abs": np.nanmax(np.abs(seen), axis=0),
+    }
     divisors = by_share(sizes[scale], X.mean(axis=0))  # a scale is that of the values that are there
     return np.asarray((X - (X.mean(axis=0) if centre else 0.0)) / divisors)
 

@@ -283,7 +283,9 @@ def _words(config: PCAConfig, clients: Sequence[LocalData]) -> str:
 
 def _frame(result: PCAResult, config: PCAConfig) -> Frame:
     """Return the frame of the result for the rows of the clients."""
-    return replace(result.frame, own=config.missing == "own_mean", names=config.columns)
+    chosen = config.variants is not None or config.highly_variable is not None
+    names = result.frame.names if chosen else config.columns
+    return replace(result.frame, own=config.missing == "own_mean", names=names)
 
 
 def _presence(fraction: Callable[[int], Iterable[int]], n_clients: int) -> Callable[[int], list[int]]:

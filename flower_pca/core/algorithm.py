@@ -214,7 +214,7 @@ class Progress:
 
     @classmethod
     def begin(cls, tol: float, model: Model) -> Progress:
-        """Begin before the first round. No iteration has to be more precise than the data."""
+        """Return the progress before the first round. The tolerance is at least the precision of the data."""
         return cls(tol=max(tol, _ROUNDING * model.eps), rounds=model.rounds)
 
     def step(self, error: float, measure: float | None = None, *, gain: float = -np.inf, rounds: int = 1) -> Progress:

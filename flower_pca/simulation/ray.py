@@ -247,7 +247,7 @@ class _Until:
         return getattr(self._grid, name)
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Any]:
-        """The replies that have come."""
+        """Return the replies that have come, or raise NotEnoughNodes if a worker has died."""
         came = list(self.__getattr__("pull_messages")(message_ids))
         for reply in came:
             require_alive(reply.error.reason if reply.has_error() else "")

@@ -79,13 +79,15 @@ def write_evaluate(arrays: Arrays, num_examples: int, number: int, key: int) -> 
 
 
 def refusal(reason: str, number: int, key: int, about: Config | None = None, *, lasting: bool = True) -> Config:
-    """The metrics of a client that gives no answer, and says why; `lasting` if no message of the run gets one."""
+    """Return the metrics of a client that gives no answer, with the reason; `lasting` if it holds for the
+    rest of the run.
+    """
     said: Config = {"number": number, "key": key, "names": "", "refusal": reason, _LASTING: lasting}
     return records.without_empty({**(about or {}), **SPOKEN, **said})
 
 
 def write_reply(kind: str, first: Any, num_examples: int, metrics: Config, *, layout: str = MESSAGE_API) -> RecordDict:
-    """The records of what fit or evaluate returned: in the layout of the message, which is Flower's own for these."""
+    """Return the records of what fit or evaluate returned, in the layout of the message."""
     content = RecordDict()
     if layout == CLIENT_FN:
         res = f"{verb(kind)}res"

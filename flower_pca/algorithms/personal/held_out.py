@@ -229,7 +229,7 @@ def leading(arrays: Arrays, data: LocalData) -> int:
 
 
 def count(data: LocalData, most: int) -> tuple[int, dict[str, Array]]:
-    """Return the number of directions that count, at most `most`, and the noise beside them by part and by column."""
+    """Return how many directions, at most `most`, stand out from the noise, and the noise by part and by column."""
     parts = fixed.parts(data)
     columns = by_column(parts, most)
     found = directions(parts, most)

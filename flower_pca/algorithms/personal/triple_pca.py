@@ -66,7 +66,8 @@ _LOUD: Final = 0.8
 # by .067 or more, those with a sine below .05 by .046 or less, and 26 runs with ten times the noise at one client by
 # .025 or less.
 _SWAYED: Final = 0.06
-_POWER: Final = 4  # the power of the share of squares that is no noise, by which a client is weighted in it
+# the power of the share of a client's squares that is no noise, by which it is weighted
+_POWER: Final = 4
 _SEVERAL: Final = 3  # the fewest clients for which one can be compared with the others
 _SIGNS: Final = 3  # draws of random signs, which make entries independent
 _SEED: Final = 20

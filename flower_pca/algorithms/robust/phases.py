@@ -117,7 +117,7 @@ def _shows_noise(now: Attempt, problem: Problem) -> bool:
 
 
 def _is_lost(now: Attempt, problem: Problem) -> bool:
-    """Return whether there is noise, and too much of it."""
+    """Return whether s_h stays while lam falls, at a size that shows too much noise for a proof."""
     return _shows_noise(now, problem) and now.hidden > MOST_NOISE * problem.sigma
 
 

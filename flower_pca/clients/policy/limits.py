@@ -137,7 +137,7 @@ class Demand:
                     "Ask for fewer columns."
                 )
             if ask.by_column and d is not None and len(a) != d:
-                if name == "block" and self.stage in _OPENINGS:  # The start of the run tells the number of columns.
+                if name == "block" and self.stage in _OPENINGS:  # The block comes from the start of the run.
                     raise ProtocolError(start_of_other_columns(len(a), d))
                 raise ProtocolError(
                     f"This node has {labels.count(d, 'column')}, and {name} of this message is for {len(a)}. Align "

@@ -139,3 +139,20 @@ def test_the_error_is_what_the_description_says_for_any_number_of_products_betwe
             sines.append(sine(V, result.components_))
         left = sum(np.sum(following ** (2 * i)) for i in range(eta))
         assert 0.5 < np.median(sines) / (np.sqrt(left) / values[2] ** eta) < 2.0, eta
+
+
+@pytest.mark.slow
+@every("eta", [2, 3])
+def test_with_more_columns_the_error_of_one_product_remains(eta):
+    values = np.r_[150.0, 50.0, np.full(18, 0.5)]
+    U = np.linalg.qr(np.random.default_rng(1).standard_normal((60, 20)))[0]
+    X, V = U * np.sqrt(values) @ rotation(20, 1).T, rotation(20, 1).T[:2]
+    sines = {0: [], 2: []}
+    for oversample, found in sines.items():
+        for seed in range(6):
+            result = simulate(
+                f"fed_oapm(qr_every={eta}, max_rounds=30, oversample={oversample})", evenly(X, 3), n_components=2,
+                center=False, channel=AirChannel(noise_std=1e-3, seed=seed),
+            )  # fmt: skip
+            found.append(sine(V, result.components_))
+    assert np.median(sines[0]) < 0.2e-3 / values[1] < np.median(sines[2]) < 2e-3 / values[1]

@@ -71,9 +71,10 @@ class FedOAPM(Iterative[FedOAPMState]):
     Accuracy: let lambda_{p+1} << lambda_p, and let sigma be the standard deviation of the noise, in the
     units of C. After convergence, sin(theta) is about sigma sqrt(sum_{i<eta} sum_{j>p} lambda_j^(2i)) /
     lambda_p^eta. With a QR after every product, this is sigma sqrt(d - p) / lambda_p. Each further
-    product between two QRs divides it by lambda_p / max(1, lambda_{p+1}). The condition number of the
-    block is (lambda_1 / lambda_p)^eta, which limits eta. The largest Ritz value of the symmetric part
-    of U'(CU + W) estimates lambda_1.
+    product between two QRs divides it by lambda_p / max(1, lambda_{p+1}). With `oversample` above 0, the
+    closing message chooses the components by one noisy product, which leaves about sigma / lambda_p. The
+    condition number of the block is (lambda_1 / lambda_p)^eta, which limits eta. The largest Ritz value
+    of the symmetric part of U'(CU + W) estimates lambda_1.
 
     Without noise, FedOAPM is SSI with a QR but without the rotation to Ritz vectors. If clients are
     missing, the sum is not scaled up, because the server cannot tell over a channel: the closing

@@ -1,7 +1,9 @@
 """Test that names of columns are compared in normal form, and that messages show the remaining differences."""
 
 import json
+import tracemalloc
 import unicodedata
+import zlib
 
 import numpy as np
 import pytest
@@ -10,8 +12,10 @@ from flower_pca import PCAResult, simulate
 from flower_pca.base.errors import ProtocolError
 from flower_pca.base.labels import clean, unlike
 from flower_pca.data.sources import make
-from flower_pca.names.columns import Heading, digest, read_names
+from flower_pca.names import columns
+from flower_pca.names.columns import Heading, digest, read_names, write_names
 from flower_pca.names.table import Table
+from flower_pca.rows.frame import Frame
 
 RNG = np.random.default_rng(0)
 ROWS = RNG.standard_normal((40, 3)) * [3.0, 2.0, 1.0]
@@ -66,6 +70,37 @@ def test_names_from_another_machine_have_that_form_or_are_none():
             read_names("An answer", {"columns": json.dumps(names)})
         with pytest.raises(ProtocolError, match="in normal form"):
             Heading.of(Heading(1, digest(names), tuple(names)).plain())
+
+
+def test_long_lists_of_names_travel_compressed():
+    names = tuple(f"{i % 22 + 1}:{7919 * i}:A:G" for i in range(60_000))
+    sent = write_names(names)
+    assert isinstance(sent, bytes)
+    assert len(sent) < len(json.dumps(names)) / 3
+    assert read_names("A message", {"columns": sent}) == names
+    assert Heading.of(Heading.of_names(names, len(names)).plain()).names == tuple(sorted(names))
+    assert Frame(np.zeros(len(names)), names=names).length == len(sent)
+
+
+def test_a_few_names_travel_as_they_are():
+    assert write_names(("age", "bmi")) == '["age", "bmi"]'
+
+
+@pytest.mark.parametrize("sent", [b"", b"no zlib", zlib.compress(b"[" * 10**5), zlib.compress(b'["a"]')[:-7]])
+def test_damaged_lists_of_names_are_refused(sent):
+    with pytest.raises(ProtocolError, match="need different names"):
+        read_names("A message", {"columns": sent})
+
+
+def test_a_short_message_with_names_cannot_fill_the_memory(monkeypatch):
+    monkeypatch.setattr(columns, "_UNPACKED", 10**6)
+    packed = zlib.compress(json.dumps(["a" * 100] * 10**5).encode())
+    assert len(packed) < 10**5
+    tracemalloc.start()
+    with pytest.raises(ProtocolError, match="need different names"):
+        read_names("A message", {"columns": packed})
+    assert tracemalloc.get_traced_memory()[1] < 5 * 10**6
+    tracemalloc.stop()
 
 
 def test_an_older_result_with_other_forms_is_matched(tmp_path):

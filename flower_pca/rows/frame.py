@@ -18,6 +18,7 @@ import numpy as np
 
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import brief
+from flower_pca.names.columns import write_names
 from flower_pca.rows.covariates import Covariates
 from flower_pca.rows.gram import GramSum, blas
 from flower_pca.rows.split import Split
@@ -116,11 +117,9 @@ class Frame:
 
     @property
     def length(self) -> int:
-        """The size in bytes of the column names in a message."""
-        names = self.names or ()
-        if self.covariates is not None:
-            names = (*names, *self.covariates.names)
-        return sum(len(name.encode()) + 1 for name in names)
+        """The bytes of the names of columns in a message."""
+        covariates = () if self.covariates is None else self.covariates.names
+        return sum(len(write_names(names)) for names in (self.names, covariates) if names)
 
 
 def genotype_scale(mean: Array, n: int) -> Array:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -16,7 +15,7 @@ from flower_pca.core.kinds import Message
 from flower_pca.core.layer import flat, split
 from flower_pca.core.stage import Arrays, Broadcast
 from flower_pca.layers import NAMED, PARTIES
-from flower_pca.names.columns import COLUMNS, read_names
+from flower_pca.names.columns import COLUMNS, read_names, write_names
 from flower_pca.rows.covariates import NAME as COVARIATES
 from flower_pca.rows.covariates import Covariates
 from flower_pca.rows.frame import Frame
@@ -120,7 +119,7 @@ def write_request(
         _ALTERNATIVE: alternative,
     }
     if message.frame.names is not None:
-        config[COLUMNS] = json.dumps(message.frame.names)
+        config[COLUMNS] = write_names(message.frame.names)
     if message.frame.split is not None:
         config.update(message.frame.split.plain())
     if message.frame.covariates is not None:

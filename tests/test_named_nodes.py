@@ -64,6 +64,20 @@ def test_messages_to_nodes_say_names_only_where_a_run_names_its_columns():
     assert all(config_of(message)["columns"] == '["age", "size"]' for message in grid.sent)
 
 
+@pytest.mark.parametrize("mask", [False, True])
+def test_a_thousand_names_travel_compressed_to_the_same_result(mask):
+    rng = np.random.default_rng(7)
+    names = tuple(f"measurement {i:04d}" for i in range(1_000))
+    rows = rng.standard_normal((60, 1_000))
+    shards = [named_rows(rows[i : i + 20], rng.permutation(1_000), names) for i in (0, 20, 40)]
+    grid = named_grid(shards)
+    found, _ = fit(grid, columns=names, mask=mask)
+    assert all(isinstance(config_of(message)["columns"], bytes) for message in grid.sent if "stage" in config_of(message))
+    assert found.feature_names_in_.tolist() == list(names)
+    _, _, V = np.linalg.svd(rows - rows.mean(axis=0))
+    assert np.linalg.norm(found.components_ - (found.components_ @ V[:2].T) @ V[:2]) < 1e-6
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("mask", [False, True])
 def test_a_node_may_keep_names_to_itself(mask):

@@ -94,7 +94,7 @@ PRIVACY = {
     "the file differs from the copy, with": (
         "attacks/test_versions.py::test_the_rows_of_a_node_stay_as_they_were_first_answered_from"
     ),
-    "With `max_epsilon`, the error does not reveal": (
+    "With `max_epsilon`, the error reveals none of these": (
         "attacks/test_neighbours.py::test_one_row_more_changes_no_word_and_no_number_by_more_than_the_clip"
     ),
     "The node writes each answer down before": "attacks/test_ledger.py::test_a_full_disk_is_no_permission",
@@ -301,7 +301,7 @@ DIFFERENTIAL_PRIVACY = {
     "Any m honest clients together": (
         "masking/test_shared_noise.py::test_the_fewest_survivors_alone_have_the_stated_noise"
     ),
-    "An upload that is lost counts as revealed": (
+    "The budget counts an upload that is lost": (
         "masking/test_shared_noise.py::test_whatever_the_server_asks_again_a_client_tells_no_more_than_the_budget"
     ),
     "the node answers nothing beyond the budget": (

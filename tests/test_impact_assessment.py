@@ -53,7 +53,7 @@ HELD = {
     "`result.config` has the masks": (
         "test_impact_assessment.py::test_a_result_says_which_masks_and_noise_it_was_computed_with",
     ),
-    "The last part of that page": ("attacks/test_pages_of_profiles.py::test_what_is_left_open_is_open",),
+    "The last two parts of that page": ("attacks/test_pages_of_profiles.py::test_what_is_left_open_is_open",),
     "The audit measures": (
         "privacy/test_audit.py::test_the_command_writes_what_the_library_finds",
         "privacy/test_audit.py::test_every_algorithm_can_be_audited_and_runs_as_ever",

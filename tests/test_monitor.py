@@ -261,10 +261,13 @@ def test_a_server_that_does_not_say_so_gets_none_either():
 def test_what_a_node_tells_by_it_is_on_its_operators_page():
     page = telling(Rules(allow=["krylov", "monitor"]))
     assert page.served["monitor"] == (
-        "how many of its rows lie how far from a basis of the server's; "
-        "how many of its rows resemble the rows before and after them"
+        "how many rows lie how far from a basis that the server chooses; "
+        "how many rows resemble the rows before and after them"
     )
-    assert any("by monitor: they compare rows by design" in line for line in page.open)
+    assert any(
+        "compare rows by design" in line and line.endswith("too: monitor. To prevent this, leave them out of allow.")
+        for line in page.open
+    )
 
 
 def test_a_client_that_counts_more_rows_than_it_has_is_refused():

@@ -80,7 +80,7 @@ def test_what_answers_bring_out_follows_from_the_parts_of_a_stage():
     registry.register(Own)
     try:
         found = telling(Rules())
-        assert found.served["own_ssi"] == found.served["ssi"] == "nothing beside"
+        assert found.served["own_ssi"] == found.served["ssi"] == "nothing more"
         assert Kind.PRODUCT.tells in found.served["any algorithm"]  # by the closing stage of each
         assert Kind.GRAM.tells in found.served["covariance"]
         assert Kind.EIGENVECTORS.tells in found.served["uda"]
@@ -98,48 +98,60 @@ def test_own_components_are_told_by_who_agrees_only():
 
 
 CASES = [
-    ({"min_rows": 50}, "While it has fewer than 50 rows, only whether it has any", "min_rows keeps it"),
-    ({"min_rows": 50, "min_change": 50}, "Nothing while it has fewer than 50 rows.", "only whether it has any"),
-    ({"max_columns": 7}, "7 columns of d numbers at most, over all runs", "Rules: all"),
-    ({"max_columns": 1}, "1 column of d numbers at most", "1 columns"),
-    ({"max_messages": 1, "max_messages_ever": 2}, "1 message a run at most.", "1 messages"),
-    ({"max_epsilon": 2.0, "max_delta": 1e-6}, "epsilon 2.0 at delta 1e-06 at most", "All of C by enough messages"),
-    ({"min_noise": 3.0}, "its deviation is 3.0 times the clip squared or more", "No noise, unless"),
-    ({"min_noise": 3.0}, "max_epsilon bounds all runs together", "scale="),
-    ({"max_clip": 4.0}, "Rows clipped to a length of 4.0 at most", "No noise, unless"),
+    ({"min_rows": 50}, "there are so few rows, and whether there are any.", "min_rows prevents such"),
+    (
+        {"min_rows": 50, "min_change": 50},
+        "fewer than 50 rows, it refuses. The server learns nothing else",
+        "whether there are any",
+    ),
+    ({"max_columns": 7}, "In all runs together, this node sends at most 7 columns of d numbers", "Rules: all"),
+    ({"max_columns": 1}, "at most 1 column of d numbers", "1 columns"),
+    ({"max_messages": 1, "max_messages_ever": 2}, "This node answers at most 1 message in a run.", "1 messages"),
+    ({"max_epsilon": 2.0, "max_delta": 1e-6}, "than epsilon 2.0 at delta 1e-06 allows", "With enough messages"),
+    ({"min_noise": 3.0}, "noise is at least 3.0 times the squared clip", "no noise, unless"),
+    ({"min_noise": 3.0}, "max_epsilon would limit all runs together", "scale="),
+    ({"max_clip": 4.0}, "Rows are clipped to a length of at most 4.0", "no noise, unless"),
     (
         {"masked_only": True},
-        "a server that takes part in place of others sees this node's answer",
-        "Its own answers. In",
+        "A server that takes part in a sum in place of the other nodes can compute this node's answer.",
+        "The server sees this node's own answers.",
     ),
-    ({"masked_only": True}, "max_groups and max_dropouts bound them", "scale="),
-    ({"masked_only": True, "trusted_keys": "/k"}, "whose keys are on its own list", "in place of others"),
-    ({"masked_only": True, "trusted_keys": "/k", "min_peers": 4}, "others, 4 at least", "A sum over two"),
+    ({"masked_only": True}, "max_groups and max_dropouts limit these sums", "scale="),
+    ({"masked_only": True, "trusted_keys": "/k"}, "have keys on this node's own list", "in place of the other"),
+    ({"masked_only": True, "trusted_keys": "/k", "min_peers": 4}, "at least 4 other nodes", "A sum over two"),
     (
         {"masked_only": True, "trusted_keys": "/k", "max_groups": 2, "max_dropouts": 3},
-        "Sums over 2 groups of nodes at most, with at most 3 members of a group gone.",
-        "max_groups and max_dropouts bound them",
+        "in sums over at most 2 groups of nodes, with at most 3 members of a group missing.",
+        "max_groups and max_dropouts limit these sums",
     ),
     (
         {"masked_only": True, "trusted_keys": "/k", "max_groups": 1, "max_dropouts": 0},
-        "Sums over 1 group of nodes at most, with nobody of a group gone.",
+        "in sums over at most 1 group of nodes, with no member of a group missing.",
         "0 of its members",
     ),
-    ({"masked_only": True}, "a server sees whether they keep to the bounds that it sets for masked sums", "or not."),
+    ({"masked_only": True}, "it sees whether they keep to the bounds that it sets for masked sums", "or not."),
     (
         {"masked_only": True, "trusted_keys": "/k", "max_epsilon": 1.0, "max_delta": 1e-6, "max_colluders": 2},
-        "it counts on all that a sum cannot do without but 2.",
-        "by this node alone",
+        "m is the number of nodes that the sum needs, minus 2.",
+        "all of the noise itself",
     ),
-    ({"max_epsilon": 1.0, "max_delta": 1e-6}, "all of that noise by this node alone", "Under masks its share"),
-    ({"max_epsilon": 1.0, "max_delta": 1e-6}, "A row with a cell that is no finite number", "Rules: all"),
-    ({"min_noise": 3.0}, "Nothing at all where it has missing values", "A row with a cell"),
+    ({"max_epsilon": 1.0, "max_delta": 1e-6}, "Under masks it adds all of the noise itself", "its share"),
+    ({"max_epsilon": 1.0, "max_delta": 1e-6}, "A row with a cell that is not a finite number", "Rules: all"),
+    ({"min_noise": 3.0}, "If columns of a run have missing values, this node refuses", "A row with a cell"),
     ({"single_masks": True}, "a server that lies about who dropped out", "max_dropouts"),
-    ({"answers": "rows"}, 'with answers="rows" a server can make rounding compare', "no number of the server meets"),
-    ({"missing": "mean", "min_rows": 9}, "where there are 9 such rows or more", "its own means fill them"),
-    ({"allow": ["krylov", "st_miss"]}, "under masks too, by st_miss: they compare rows by design", "dcf_pca: they"),
-    ({"max_messages": 12, "max_messages_ever": 99}, "99 messages at most, over all runs.", "Rules: all"),
-    ({"share_names": False}, "How many columns it has, and a digest of their names.", "What its columns are called"),
+    ({"answers": "rows"}, 'with answers="rows" it can make rounding compare', "measures statistics of its rows"),
+    ({"missing": "mean", "min_rows": 9}, "If 9 or more rows have a missing value", "with its own means"),
+    ({"allow": ["krylov", "st_miss"]}, "learn single rows from them, under masks too: st_miss.", "too: dcf_pca"),
+    (
+        {"max_messages": 12, "max_messages_ever": 99},
+        "This node answers at most 99 messages in all runs together.",
+        "Rules: all",
+    ),
+    (
+        {"share_names": False},
+        "The server sees how many columns this node has, and a digest of their names.",
+        "the names of this",
+    ),
     ({"noise_seed": 1}, "noise_seed is for simulations only", "Rules: all"),
 ]
 
@@ -152,21 +164,24 @@ def test_a_rule_says_what_it_grants_and_without_it_what_is_open(rules, there, go
     assert gone not in page
     for name in rules:
         assert f"{name}=" in page.splitlines()[0]
+    assert max(map(len, page.splitlines())) < 400
 
 
 def test_the_page_of_a_node_without_rules(capsys):
     assert cli.main(["rules"]) == 0
     page = capsys.readouterr().out
-    assert page.startswith("Rules: all at their defaults\n\nWhat the server sees\n  - Its own answers.")
-    assert "What these rules leave open" in page
+    assert page.startswith(
+        "Rules: all at their defaults\n\nWhat the server sees and does not see\n  - The server sees this"
+    )
+    assert "What these rules do not prevent" in page
     assert (
         "dcf_pca, consensus_rpca, triple_pca, st_miss, robust_tracking, monitor, standard_errors, signal, gene_sums: "
-        "it compares rows, and is not named in allow" in page
+        "Answers compare rows, which only the rule allow can permit." in page
     )
-    assert "krylov, ssi, fed_oapm, sparse_pca: nothing beside" in page
+    assert "krylov, ssi, fed_oapm, sparse_pca: nothing more" in page
     (common,) = [line for line in page.splitlines() if line.startswith("  - any algorithm: ")]
-    assert "C Z for any block Z of the server's" in common
-    assert "one true entry of each column" in common
+    assert "C Z; " in common
+    assert "which is one true entry" in common
     assert max(map(len, page.splitlines())) < 400
 
 
@@ -237,5 +252,5 @@ def test_all_that_a_run_asks_of_a_node_is_among_what_it_can_be_asked(name, maske
 def test_the_page_of_the_profile_masked_can_be_read_before_there_are_keys(capsys):
     assert main(["rules", "--profile", "masked"]) == 0
     said = capsys.readouterr().out
-    assert "No answer of this node is seen but in a sum with 2 others" in said
+    assert "The server sees answers of this node only in sums with at least 2 other nodes" in said
     assert "which is still to be given" in said

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields
 from typing import Final
 
@@ -14,7 +14,10 @@ from flower_pca.clients.policy.rules import TELLS, Rules, everything
 from flower_pca.core.kinds import KINDS, Kind
 
 _COUNTED: Final = {"messages": "message", "messages_ever": "message", "columns": "column"}
-_UNTIL: Final = {"answer": "it continues to do so", "refuse": "it refuses"}
+_UNTIL: Final = {
+    "answer": "it continues to answer from them",
+    "refuse": "it refuses, and the server learns that something has changed",
+}
 
 
 @dataclass(frozen=True)
@@ -29,20 +32,58 @@ class Line:
     def says(self, rules: Rules) -> str:
         """Return the sentence with the values of the rules."""
         groups, losses = rules.group_limits or (0, 0)
-        named = {"compares": ", ".join(comparing(rules))}
-        named |= {name: labels.count(getattr(rules, f"max_{name}") or 0, what) for name, what in _COUNTED.items()}
-        groups_of = labels.count(groups, "group")
-        if losses:
-            gone = f"at most {labels.count(losses, 'member')}"
-        else:
-            gone = "nobody"
-        named |= {"until": _UNTIL[rules.on_small_change], "most_codes": f"{small_cells.MOST}"}
-        return self.words.format_map({**vars(rules), **named, "groups": groups_of, "gone": gone})
+        named = {name: labels.count(getattr(rules, f"max_{name}") or 0, what) for name, what in _COUNTED.items()}
+        named |= {
+            "peers": labels.count(rules.min_peers, "other node"),
+            "groups": labels.count(groups, "group"),
+            "gone": f"at most {labels.count(losses, 'member')}" if losses else "no member",
+            "until": _UNTIL[rules.on_small_change],
+            "compares": ", ".join(comparing(rules)),
+            "answers_of": _answers_of(rules),
+            "statistics": _statistics_of(rules),
+            "exempt": _exempt(rules),
+            "codes": f"{small_cells.CODES}",
+            "largest": f"{small_cells.LARGEST}",
+            "most_codes": f"{small_cells.MOST:,}",
+        }
+        return self.words.format_map({**vars(rules), **named})
+
+
+def _answers_of(rules: Rules) -> str:
+    """Say which answers are computed from statistics."""
+    words = "all answers without noise" if rules.allow_noise else "all answers"
+    if rules.split_columns:
+        words += " in runs over rows"
+    if found := comparing(rules):
+        words += f", except those of {', '.join(found)},"
+    return words
+
+
+def _statistics_of(rules: Rules) -> str:
+    """Say which statistics the answers come from."""
+    if peaks(rules):
+        return "the number of rows, the means, C and the largest absolute value of each column"
+    return "the number of rows, the means and C"
+
+
+def _exempt(rules: Rules) -> str:
+    """Say which columns are used although only a few rows have a value, or another value than most."""
+    allowed = rules.allow_sparse_columns
+    if not allowed:
+        return "Streams are exempt."
+    if not isinstance(allowed, str):
+        allowed = ", ".join(allowed) if isinstance(allowed, Collection) else ""
+    return f"Streams are exempt, and so are these columns (allow_sparse_columns): {allowed}."
+
+
+def _searches(rules: Rules) -> bool:
+    """Whether the node searches its columns for values that few people have."""
+    return rules.min_rows > 1 and rules.allow_sparse_columns is not True
 
 
 def _of_rule(name: str, tells: str) -> Line:
     """Return the sentence of a rule whose field declares it."""
-    words = f"{tells[0].upper()}{tells[1:]}: {{{name}}}."
+    words = f"The server sees {tells}: {{{name}}}."
     return Line((name,), lambda r: bool(getattr(r, name)) and not has_noise(r), words)
 
 
@@ -50,118 +91,137 @@ SEEN: Final = (
     Line(
         ("masked_only", "min_peers"),
         lambda r: r.masked_only and r.trusted_keys is not None,
-        "Sums over this node and others, {min_peers} at least, whose keys are on its own list. The server sees no "
-        "answer of this node alone.",
+        "The server sees only sums over this node and at least {peers}. It sees no answer of this node alone. All "
+        "members of a sum have keys on this node's own list.",
     ),
     Line(
         ("masked_only", "min_peers"),
         lambda r: r.masked_only and r.trusted_keys is None,
-        "Sums over this node and others, {min_peers} at least, whoever they are.",
+        "The server sees only sums over this node and at least {peers}. This node does not check who the other "
+        "members are.",
     ),
     Line(
         ("masked_only", "min_peers"),
         lambda r: r.masked_only and r.max_epsilon is None,
-        "Only columns that {min_peers} of these others have measured too, or that have one value in all rows of all: "
-        "nodes tell each other, sealed, and no server can change it. A stream's columns are exempt.",
+        "This node answers only for columns that at least {peers} of the sum measured, or that have the same value in "
+        "all rows of all its nodes (compared by a digest of one byte). Nodes tell each other in sealed letters, which "
+        "no server can change. Streams and runs over columns are exempt.",
     ),
     Line(
         ("masked_only",),
         lambda r: not r.masked_only,
-        "Its own answers. In a run with masks the server sees sums only, but the server decides whether a run has "
-        "masks. With masked_only the node decides.",
+        "The server sees this node's own answers. In a run with masks it sees only sums, but the server decides "
+        "whether a run has masks. With masked_only, this node decides.",
     ),
     Line(
         ("trusted_keys",),
         lambda r: r.masked_only and r.trusted_keys is None,
-        "Masks: a server that takes part in place of others sees this node's answer. trusted_keys prevents it.",
+        "A server that takes part in a sum in place of the other nodes can compute this node's answer. trusted_keys "
+        "prevents this.",
         left_open=True,
     ),
     Line(
         ("min_peers",),
         lambda r: r.masked_only and r.min_peers == 1,
-        "A sum over two nodes reveals to each of them what the other has answered. A larger min_peers prevents it.",
+        "A sum over two nodes reveals to each of them what the other has answered. A larger min_peers prevents this.",
         left_open=True,
     ),
     Line(
         ("single_masks",),
         lambda r: r.single_masks,
-        "Sums without self-masks: a server that lies about who dropped out sees an answer. Leave single_masks out.",
+        "This node takes part in sums without self-masks, in which a server that lies about who dropped out can see an "
+        "answer. To prevent this, leave single_masks out.",
         left_open=True,
     ),
     Line(
         ("min_noise",),
         lambda r: r.min_noise is not None,
-        "Noise on every answer, under masks on every sum: its deviation is {min_noise} times the clip squared or more.",
+        "Every answer has noise, or under masks every sum. The standard deviation of the noise is at least {min_noise} "
+        "times the squared clip.",
     ),
-    Line(("max_clip",), lambda r: r.max_clip is not None, "Rows clipped to a length of {max_clip} at most, and noise."),
+    Line(
+        ("max_clip",),
+        lambda r: r.max_clip is not None,
+        "Rows are clipped to a length of at most {max_clip}, and this node answers only runs with noise.",
+    ),
     Line(
         ("min_noise", "max_epsilon"),
         lambda r: r.allow_noise and not has_noise(r),
-        "No noise, unless the run asks for it. min_noise or max_epsilon require it.",
+        "Answers have no noise, unless the run asks for it. min_noise or max_epsilon would require it.",
     ),
-    Line(("allow_noise",), lambda r: not r.allow_noise, "No noise: runs with dp are refused."),
+    Line(("allow_noise",), lambda r: not r.allow_noise, "Answers have no noise: this node refuses runs with dp."),
     Line(
         ("allow_noise", "max_epsilon"),
         lambda r: r.allow_noise and not has_noise(r),
-        "Single rows, because many runs average the noise away. max_epsilon or allow_noise=False prevents it.",
+        "A server can average the noise of many runs away, and then learn single rows. max_epsilon or "
+        "allow_noise=False prevents this.",
         left_open=True,
     ),
     Line(
         ("max_colluders", "trusted_keys"),
         lambda r: has_noise(r) and r.trusted_keys is not None,
-        "Under masks its share of that noise: it counts on all that a sum cannot do without but {max_colluders}. "
-        "If only h of m counted on are honest, the noise is the root of h / m of what is said, and epsilon grows.",
+        "This node answers only runs with noise. Under masks it adds only its share of the noise. It relies on m "
+        "honest nodes: m is the number of nodes that the sum needs, minus {max_colluders}. With only h honest nodes, "
+        "the noise is the root of h / m times the stated noise, and epsilon grows.",
     ),
     Line(
         ("trusted_keys",),
         lambda r: has_noise(r) and r.trusted_keys is None,
-        "Under masks all of that noise by this node alone: without trusted_keys the others may be the server's own.",
+        "This node answers only runs with noise. Under masks it adds all of the noise itself, because without "
+        "trusted_keys the other nodes may belong to the server.",
     ),
     Line(
         ("gap_values",),
         lambda r: has_noise(r) and r.gap_values is None and r.max_epsilon is None,
-        "Nothing at all where it has missing values and a run asks for noise. gap_values can name constants for them.",
+        "If columns of a run have missing values, this node refuses the run. gap_values can name constants for them.",
     ),
     Line(
         ("gap_values",),
         lambda r: r.max_epsilon is not None and r.gap_values is None,
-        "A row with a cell that is no finite number as a row of zeros. gap_values can name constants for such cells.",
+        "A row with a cell that is not a finite number counts as a row of zeros. gap_values can name constants for "
+        "such cells.",
     ),
     Line(
         ("share_own",),
         lambda r: r.share_own and not r.masked_only,
-        "Its own components, if a personalized run asks for them, because of share_own.",
+        "If a personalized run asks for this node's own components, the server sees them, because of share_own.",
     ),
     Line(
         ("share_names",),
         lambda r: r.share_names,
-        "What its columns are called, and its own name. With share_names=False only their number and a digest.",
+        "The server sees the names of this node's columns, and the node's own name. With share_names=False it would "
+        "see only the number of columns and a digest of their names.",
     ),
     *(_of_rule(f.name, f.metadata[TELLS]) for f in fields(Rules) if TELLS in f.metadata),
-    Line(("share_names",), lambda r: not r.share_names, "How many columns it has, and a digest of their names."),
+    Line(
+        ("share_names",),
+        lambda r: not r.share_names,
+        "The server sees how many columns this node has, and a digest of their names.",
+    ),
     Line(
         ("split_columns",),
         lambda r: bool(r.split_columns) and not has_noise(r),
-        "The scores of each person, told to all parties of a run over columns, because of split_columns. Without "
-        "masks, the server also learns how similar any two people are by this node's columns, and so few columns up "
-        "to a rotation.",
+        "In a run over columns, the server and all parties see the scores of each person, because of split_columns. "
+        "Without masks, the server also learns how similar any two people are by this node's columns. With enough "
+        "messages, this determines the columns up to a rotation.",
     ),
     Line(
         ("split_columns",),
         lambda r: r.split_columns == "any" and not has_noise(r),
-        "All rows, by runs over columns that are scaled in two ways, or by these beside runs over rows: "
-        "split_columns=any serves all of them. Name one scale.",
+        "split_columns=any serves runs over columns with every scale, and runs over rows. From two of these together, "
+        "a server can compute all rows. To prevent this, name one scale.",
         left_open=True,
     ),
     Line(
         ("split_columns",),
         lambda r: not r.split_columns,
-        "Nothing of single people by runs whose parties hold different columns: split_columns is not set.",
+        "This node refuses runs whose parties hold different columns of the same people, because split_columns is not "
+        "set. Such runs would reveal scores of each person.",
     ),
     Line(
         ("noise_seed",),
         lambda r: r.noise_seed is not None,
-        "The noise of masks, by whoever knows its seed: noise_seed is for simulations only.",
+        "Whoever knows the seed can remove the noise under masks. noise_seed is for simulations only.",
         left_open=True,
     ),
 )
@@ -169,177 +229,239 @@ LASTING: Final = (
     Line(
         ("min_rows",),
         lambda r: r.min_rows > 1 and r.max_epsilon is None and r.min_change is not None,
-        "Nothing while it has fewer than {min_rows} rows.",
+        "If this node has fewer than {min_rows} rows, it refuses. The server learns nothing else about the rows.",
     ),
     Line(
         ("min_rows",),
         lambda r: r.min_rows > 1 and r.max_epsilon is None and r.min_change is None,
-        "While it has fewer than {min_rows} rows, only whether it has any: it refuses, but without rows it adds zeros "
-        "to masked sums.",
+        "If this node has fewer than {min_rows} rows, it refuses, but without any rows it adds zeros to masked sums. "
+        "The server then learns only that there are so few rows, and whether there are any.",
     ),
     Line(
         ("min_rows",),
         lambda r: r.min_rows == 1 and not has_noise(r),
-        "The row of a node with one row, and nearly the rows of a node with two. min_rows prevents such answers.",
+        "If this node has one row, its answer shows this row. If it has two rows, its answer nearly shows both. "
+        "min_rows prevents such answers.",
         left_open=True,
     ),
     Line(
         ("answers",),
         lambda r: r.answers != "rows" and not has_noise(r),
-        "Of single rows what C and the means tell, and no more, because no number of the server meets a row "
-        "(answers={answers}).",
+        "This node measures statistics of its rows once, and computes {answers_of} from these statistics. So these "
+        "answers tell no more about single rows than {statistics} do (answers={answers}).",
     ),
     Line(
         ("answers",),
         lambda r: r.answers == "rows" and not has_noise(r),
-        'Single rows, by some twenty messages: with answers="rows" a server can make rounding compare them. '
-        'answers="fixed" prevents it.',
+        'With some twenty messages, a server can learn single rows: with answers="rows" it can make rounding compare '
+        'them. answers="fixed" prevents this.',
         left_open=True,
     ),
     Line(
         ("max_columns",),
         lambda r: r.max_columns is not None,
-        "{columns} of d numbers at most, over all runs, plain or masked.",
+        "In all runs together, this node sends at most {columns} of d numbers, with or without masks. d is the number "
+        "of columns in a run. Single whole numbers, such as the number of rows, do not count.",
     ),
     Line(
         (),
-        lambda r: not has_noise(r),
-        "All of C by enough messages. If there are no more rows than columns, C determines the rows up to a rotation. "
-        "Masks hide it in the C of all nodes, and noise blurs it. max_columns only limits how many numbers leave.",
+        lambda r: not r.masked_only and not has_noise(r),
+        "With enough messages, the server learns all of C. If there are no more rows than columns, C determines the "
+        "rows up to a rotation. Masks would hide C in the sum over all nodes, and noise would blur it. max_columns "
+        "only limits how many numbers leave this node.",
+        left_open=True,
+    ),
+    Line(
+        (),
+        lambda r: r.masked_only and not has_noise(r),
+        "With enough messages, the server learns the sum of C over all nodes of a sum. If these nodes together have no "
+        "more rows than columns, the sum determines all of their rows up to a rotation. max_columns only limits how "
+        "many numbers leave this node.",
         left_open=True,
     ),
     Line(
         ("max_epsilon", "max_delta"),
         lambda r: r.max_epsilon is not None,
-        "Of any single row epsilon {max_epsilon} at delta {max_delta} at most, over all runs that one ledger counts; "
-        "under masks with trusted_keys as long as those that it counts on are honest.",
+        "In all runs that one ledger counts, the answers reveal no more about any single row than epsilon "
+        "{max_epsilon} at delta {max_delta} allows.",
+    ),
+    Line(
+        ("max_epsilon", "trusted_keys"),
+        lambda r: r.max_epsilon is not None and r.trusted_keys is not None,
+        "Under masks, this limit holds only as long as the nodes on which this node relies are honest.",
     ),
     Line(
         ("max_epsilon",),
         lambda r: has_noise(r) and r.max_epsilon is None,
-        "What noise hides, by asking again and again: max_epsilon bounds all runs together.",
+        "A server that asks again and again can learn what the noise hides. max_epsilon would limit all runs together.",
         left_open=True,
     ),
     Line(
         ("allow",),
         lambda r: bool(comparing(r)),
-        "Single rows, under masks too, by {compares}: they compare rows by design. allow leaves them out.",
+        "Some algorithms that allow names compare rows by design, so a server can learn single rows from them, under "
+        "masks too: {compares}. To prevent this, leave them out of allow.",
         left_open=True,
     ),
     Line(
         ("missing",),
         lambda r: r.missing == "own_mean" and not has_noise(r),
-        "Of missing values what C and the means tell, in which columns there are any, and which columns have no value: "
-        "its own means fill them.",
+        "This node fills missing values with its own means. About missing values, the server learns only what C and "
+        "the means tell, which columns have any, and which columns have no value at all.",
     ),
     Line(
         ("missing", "min_rows"),
         lambda r: r.missing == "mean",
-        "The sum of the rows with a gap in a column, where there are {min_rows} such rows or more. "
-        'missing="own_mean" prevents it.',
+        "If {min_rows} or more rows have a missing value in a column, the server can compute the sum of these rows. "
+        'missing="own_mean" prevents this.',
         left_open=True,
     ),
     Line(
         ("masked_only",),
         peaks,
-        'One true entry of each column, by a run with scale="max_abs". Runs with masks or noise cannot use this scale.',
+        'A run with scale="max_abs" reveals one true entry of each column, the largest one without its sign. Runs with '
+        "masks or noise cannot use this scale.",
         left_open=True,
     ),
     Line(
         ("max_groups", "max_dropouts"),
         lambda r: r.counts_groups,
-        "Sums over {groups} of nodes at most, with {gone} of a group gone.",
+        "In all runs together, this node is in sums over at most {groups} of nodes, with {gone} of a group missing. "
+        "Only a member that has left for good, by flower-pca leave, is not counted as missing.",
     ),
     Line(
         ("max_dropouts",),
         lambda r: r.masked_only and not r.counts_groups,
-        "How large its answers are: a server sees whether they keep to the bounds that it sets for masked sums. "
-        "max_dropouts limits how often.",
+        "The server can learn how large this node's answers are, because it sees whether they keep to the bounds that "
+        "it sets for masked sums. max_dropouts limits how often.",
         left_open=True,
     ),
     Line(
         ("max_groups", "max_dropouts"),
         lambda r: r.masked_only and not r.counts_groups,
-        "Its own answers, as differences of sums with it and without it, or over other groups. max_groups and "
-        "max_dropouts bound them.",
+        "The server can compute this node's own answers as differences of sums with and without this node, or over "
+        "other groups. max_groups and max_dropouts limit these sums.",
         left_open=True,
     ),
-    Line(("max_messages",), lambda r: r.max_messages is not None, "{messages} a run at most."),
-    Line(("max_messages_ever",), lambda r: r.max_messages_ever is not None, "{messages_ever} at most, over all runs."),
+    Line(("max_messages",), lambda r: r.max_messages is not None, "This node answers at most {messages} in a run."),
+    Line(
+        ("max_messages_ever",),
+        lambda r: r.max_messages_ever is not None,
+        "This node answers at most {messages_ever} in all runs together.",
+    ),
     Line(
         ("min_rows", "allow_sparse_columns"),
-        lambda r: r.min_rows > 1 and r.allow_sparse_columns is not True and r.max_epsilon is None,
-        "Nothing of columns in which fewer than {min_rows} rows, yet some, have a value, or another than most. In "
-        "a table of up to {most_codes} columns of codes, if a sum of these times small whole numbers is of that kind, "
-        "nothing of the one whose name comes last, whichever columns a run asks for. A stream's are exempt, and what "
-        "allow_sparse_columns names: {allow_sparse_columns}.",
+        lambda r: _searches(r) and r.max_epsilon is None,
+        "No run gets a column in which some rows, but fewer than {min_rows}, have a value, or have another value than "
+        "most rows. {exempt}",
+    ),
+    Line(
+        ("min_rows", "allow_sparse_columns"),
+        lambda r: _searches(r) and r.max_epsilon is None,
+        "If a sum of columns of codes has the same value for all but a few rows (fewer than {min_rows}), no run gets "
+        "the column of this sum whose name comes last. A column of codes has at most {codes} different values. Such a "
+        "sum has whole coefficients up to {largest}, and this node looks for them if its table has at most "
+        "{most_codes} columns of codes.",
     ),
     Line(
         ("allow_sparse_columns",),
         lambda r: r.allow_sparse_columns is True and not has_noise(r),
-        "The carriers of rare values, because allow_sparse_columns permits requests for all such columns.",
+        "The server can learn about the carriers of rare values, because allow_sparse_columns permits all columns with "
+        "such values.",
         left_open=True,
     ),
     Line(
         ("min_change", "on_small_change"),
         lambda r: r.min_change is not None,
-        "Nothing of rows that come, go or change: it answers from its rows as they were when it first answered. If its "
-        "file differs, {until}. A stream's batches are told as they come.",
+        "This node answers from its rows as they were when it first answered, so the server learns nothing about rows "
+        "that are added, removed or changed later. If the file of this node differs from these rows, {until}. Batches "
+        "of a stream are used as they arrive.",
     ),
     Line(
         ("min_change", "id_column"),
         lambda r: r.min_change is not None and r.id_column is not None,
-        "Of people who come later, known by {id_column}, what {min_change} or more of them tell together, under masks "
-        "too, once they could be a table of their own. Whoever gets a second id counts as one who comes.",
+        "People who come later, by their {id_column}, are added once there are at least {min_change} of them who could "
+        "be a table of their own. The server then learns what they tell together, under masks too. A person who gets a "
+        "second id counts as a new person.",
     ),
     Line(
         ("max_epsilon",),
         lambda r: r.max_epsilon is not None,
-        "Nothing of rows that come, go or change: it answers from its rows as they were when it first answered.",
+        "This node answers from its rows as they were when it first answered, so the server learns nothing about rows "
+        "that are added, removed or changed later.",
     ),
     Line(
-        ("min_rows",),
+        (),
         lambda r: not has_noise(r),
-        "A person who differs from all others by a value far beyond theirs; in a combination of columns of "
-        "measurements, such as a total that is the sum of its parts for all others; or in one of codes, if there are "
-        "more than {most_codes} columns of them, or other numbers than small whole ones make the combination.",
+        "If one person has a value far beyond all others in its column, the entries of C for this column are nearly "
+        "the row of this person.",
+        left_open=True,
+    ),
+    Line(
+        (),
+        lambda r: not has_noise(r),
+        "If one person differs from all others in a combination of columns of measurements, C reveals the row of this "
+        "person. For example, a total is the sum of its parts for all others.",
         left_open=True,
     ),
     Line(
         ("min_rows",),
+        lambda r: _searches(r) and not has_noise(r),
+        "If one person differs from all others in a combination of codes, C reveals the row of this person in two "
+        "cases: the coefficients are not whole numbers up to {largest}, or the table has more than {most_codes} "
+        "columns of codes.",
+        left_open=True,
+    ),
+    Line(
+        ("min_rows", "allow_sparse_columns"),
+        lambda r: not _searches(r) and not has_noise(r),
+        "If one person differs from all others in a column, or in a combination of codes, C reveals the row of this "
+        "person. This node looks for such columns only if min_rows is above 1 and allow_sparse_columns does not "
+        "permit all columns.",
+        left_open=True,
+    ),
+    Line(
+        (),
         lambda r: not has_noise(r),
-        "Of every two columns, the sum of the products of their values, as C holds it: of two codes, how many people "
-        "have both; of two measurements, the product for a single person, if all others lack one of them.",
+        "For every two columns, C holds the sum of the products of their values. For two codes of 0 and 1, this is how "
+        "many people have both. For two measurements, it is the product for a single person if all others lack one of "
+        "them.",
         left_open=True,
     ),
     Line(
         ("masked_only",),
         lambda r: r.masked_only and not has_noise(r),
-        "A combination of columns that is the same in all rows of every other node, as a total is that is the sum of "
-        "its parts: of it a sum is this node's own. Nodes look at single columns only.",
+        "If a combination of columns has the same value in all rows of every other node, a sum shows this combination "
+        "for this node alone. For example, a total minus its parts is 0 at every other node. Nodes check only single "
+        "columns.",
         left_open=True,
     ),
     Line(
         ("data_name", "memory_dir"),
         lambda r: r.keeps_ledger,
-        "The same again with another memory_dir, as every folder has ledgers of its own. Within a folder a node counts "
-        "in every ledger that knows its rows or its file; data_name names the ledger whatever becomes of these.",
+        "With another memory_dir, the limits over all runs begin again, because each folder has ledgers of its own. "
+        "Within a folder, this node counts in every ledger that knows its rows or its file. With data_name, the ledger "
+        "has this name even if the rows and the file change.",
         left_open=True,
     ),
     Line(
         ("min_change",),
         lambda r: not r.keeps_rows,
-        "What changes: when rows come or go, the difference of both versions reveals them. min_change keeps the rows "
-        "as they were.",
+        "If rows are added, removed or changed, the difference between the answers before and after reveals these "
+        "rows, unless noise hides them. With min_change, the node answers from its rows as they were.",
         left_open=True,
     ),
 )
 
 
-_WHOLE: Final = "C = X'X of its rows in a frame of the server's"
+_NOTE: Final = (
+    "X are this node's rows, centered and scaled as the server says, C is X'X, and Z is any matrix that the server "
+    "chooses. Under masks, the server sees only sums of these numbers over nodes. With dp, the rows are clipped and "
+    "the numbers have noise."
+)
 _APP: Final = (
-    "The app that comes with a run can read what the node's user can read: no rule holds against it. Let only trusted "
-    "entities start runs."
+    "The app that comes with a run can read everything that the user of this node can read, and no rule prevents this. "
+    "Let only trusted entities start runs."
 )
 
 
@@ -354,17 +476,19 @@ class Disclosures:
     profile : tuple of str
         What the profile that they begin with promises.
     weaker : tuple of str
-        What of that these rules give up.
+        Which of these promises other rules weaken.
     seen : tuple of str
         What the server sees of an answer.
     served : dict
-        What a run of each algorithm that is served brings out; first what all of them do.
+        What a run of each algorithm that is served can reveal. "any algorithm" is what all of them can.
     refused : dict
         The algorithms that are not served, and why.
     lasting : tuple of str
-        What all messages together can tell, and what bounds it.
+        What all messages together can reveal, and what limits it.
     open : tuple of str
         What these rules do not prevent, and the rule that would.
+    trusted : tuple of str
+        What no rule can prevent.
     """
 
     rules: dict[str, str]
@@ -375,19 +499,21 @@ class Disclosures:
     refused: dict[str, str]
     lasting: tuple[str, ...]
     open: tuple[str, ...]
+    trusted: tuple[str, ...]
 
     def text(self) -> str:
         """Write the page."""
         own = ", ".join(f"{name}={value}" for name, value in self.rules.items()) or "all at their defaults"
         blocks = [f"Rules: {own}"]
         for head, lines in (
-            ("What its profile promises", self.profile),
-            ("What of that its own rules give up", self.weaker),
-            ("What the server sees", self.seen),
-            (f"What runs of these algorithms can bring out, with {_WHOLE}", _list(self.served)),
-            ("Not served", _list(self.refused)),
-            ("What all messages together tell", self.lasting),
-            ("What these rules leave open", self.open),
+            ("What the profile promises", self.profile),
+            ("Which of these promises other rules weaken", self.weaker),
+            ("What the server sees and does not see", self.seen),
+            (f"What a run of each algorithm can reveal\n  {_NOTE}", _list(self.served)),
+            ("Which algorithms this node refuses", _list(self.refused)),
+            ("What all messages together can reveal", self.lasting),
+            ("What these rules do not prevent", self.open),
+            ("What you have to trust", self.trusted),
         ):
             if lines:
                 blocks.append("\n".join([head, *(f"  - {line}" for line in lines)]))
@@ -420,18 +546,19 @@ def telling(rules: Rules) -> Disclosures:
     else:
         common = frozenset()
     beside = {name: found - common if name in registry.ALGORITHMS else found for name, found in contents.items()}
-    served = {name: _words(found) or "nothing beside" for name, found in beside.items()}
+    served = {name: _words(found) or "nothing more" for name, found in beside.items()}
     if common:
         served = {"any algorithm": _words(common), **served}
     lines = [line for line in SEEN + LASTING if line.applies(rules)]
     given = {f.name: getattr(rules, f.name) for f in fields(rules) if getattr(rules, f.name) != f.default}
     return Disclosures(
         rules={name: str(value) for name, value in given.items()},
-        profile=tuple(filter(None, [promises.promise(rules)])),
+        profile=promises.promise(rules),
         weaker=tuple(promises.weaker(rules).values()),
         seen=tuple(line.says(rules) for line in lines if line in SEEN and not line.left_open),
         served=served,
         refused=refused,
         lasting=tuple(line.says(rules) for line in lines if line in LASTING and not line.left_open),
-        open=(*(line.says(rules) for line in lines if line.left_open), _APP),
+        open=tuple(line.says(rules) for line in lines if line.left_open),
+        trusted=(_APP,),
     )

@@ -31,12 +31,12 @@ def why_not(rules: Rules, name: str) -> str:
     """Why an algorithm is not served; "" if it is."""
     if name not in rules.services:
         if rules.allow is None:
-            return "it compares rows, and is not named in allow"
-        return "it is not named in allow"
+            return "Answers compare rows, which only the rule allow can permit."
+        return "The rule allow does not permit this."
     if rules.masked_only and not limits.adds_up(name):
-        return "its answers are no sums, and masked_only is set"
+        return "Answers cannot be summed, and masked_only requires sums."
     if has_noise(rules) and not registry.STAGES[name].bounded:
-        return "noise cannot cover it, and the rules insist on noise"
+        return "Noise cannot cover the answers, and the rules require noise."
     return ""
 
 

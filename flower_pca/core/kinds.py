@@ -303,11 +303,11 @@ class Kind:
 
 _TABLE: Final = {
     # The number of rows, above 0, always named n
-    "ROWS": Kind("rows", "how many rows it has", counts_rows=True, whole=True),
+    "ROWS": Kind("rows", "the number of rows", counts_rows=True, whole=True),
     # The number of something else: entries, outliers, clients
     "COUNT": Kind(
         "count",
-        "counts of clients, or of entries of some size",
+        "numbers of clients, or of entries that meet a condition",
         size=lambda a: np.where(a >= 0.0, a, np.inf),
         bound=lambda reach: max(1.0, float(reach.n) * reach.d),
         whole=True,
@@ -315,37 +315,43 @@ _TABLE: Final = {
     # A histogram of the distances of rows from the components of the message
     "DISTANCES": Kind(
         "distances",
-        "how many of its rows lie how far from a basis of the server's",
+        "how many rows lie how far from a basis that the server chooses",
         size=lambda a: np.where((a >= 0.0).all(axis=-1), a.sum(axis=-1), np.inf),
         bound=lambda reach: float(reach.n),
         whole=True,
     ),
     # A single figure: a weight, a step, an objective
-    "NUMBER": Kind("number", "single figures, as a weight or a step", bound=None),
+    "NUMBER": Kind("number", "single numbers such as a weight or a step size", bound=None),
     # A sum of squares of the rows, or of their residuals
     "SQUARES": Kind(
         "squares",
-        "how much of its rows lies outside a basis of the server's, as one sum of squares",
+        "the sum of squares of what a basis of the server leaves of the rows",
         bound=_squares,
         within_trace=True,
     ),
     # Mean squares of the rows, or of their coordinates in a basis, maybe weighted
     "MEAN_SQUARES": Kind(
-        "mean squares", "a mean of squares of its rows, or of what a basis leaves of them", bound=_squares
+        "mean squares", "a mean of squares of the rows, or of what a basis leaves of them", bound=_squares
     ),
     # One number for each column of the rows: sums, and sums of squares. The means and squared deviations of the
     # opening are compared with its own squares.
     "COLUMNS": Kind(
-        "columns", "of each column the mean and the sum of squared deviations", bound=_of_columns, by_column=True
+        "columns", "the mean and the sum of squared deviations of each column", bound=_of_columns, by_column=True
     ),
     # The largest |x| of each column, which is an entry of a row
-    "PEAKS": Kind("peaks", "one true entry of each column", bound=_of_columns, by_column=True, single=True),
+    "PEAKS": Kind(
+        "peaks",
+        "the largest absolute value of each column, which is one true entry",
+        bound=_of_columns,
+        by_column=True,
+        single=True,
+    ),
     # The count, sums and squares of clipped rows in one vector
-    "MOMENTS": Kind("moments", "the count, sums and squares of clipped rows"),
+    "MOMENTS": Kind("moments", "the number, the sums and the squares of clipped rows"),
     # C_i Z, where the part names Z in `Part.of`
     "PRODUCT": Kind(
         "product",
-        "C Z for any block Z of the server's",
+        "C Z",
         size=_lengths,
         bound=lambda reach: reach.squares * reach.lengths(),
         product=True,
@@ -356,7 +362,7 @@ _TABLE: Final = {
     # C_i Z of rows that are centered at the client's own mean, which the answer contains as n and mean
     "LOCAL_PRODUCT": Kind(
         "local product",
-        "C Z for any block Z of the server's, about its own mean",
+        "C Z with the rows centered at the node's own mean",
         product=True,
         rounded=True,
         reading=AttackReading.CENTRED,
@@ -364,7 +370,7 @@ _TABLE: Final = {
     # A block that the client has chosen and multiplied, with columns of length one
     "BLOCK": Kind(
         "block",
-        "a basis near its own leading eigenvectors",
+        "a basis near the leading eigenvectors of C",
         size=_lengths,
         bound=lambda reach: 1.0,
         single=True,
@@ -373,7 +379,7 @@ _TABLE: Final = {
     # C_i times a block that the client has chosen and does not send
     "IMAGE": Kind(
         "image",
-        "C times a basis near its own leading eigenvectors",
+        "C times a basis near the leading eigenvectors of C",
         size=_lengths,
         bound=_squares,
         product=True,
@@ -406,7 +412,7 @@ _TABLE: Final = {
     # The triangular factor R of X_i Z, for a block Z of the message
     "FACTOR": Kind(
         "factor",
-        "Z'CZ for any block Z of the server's",
+        "Z'CZ",
         size=_lengths,
         bound=lambda reach: np.sqrt(reach.squares) * reach.lengths(),
         single=True,
@@ -416,7 +422,7 @@ _TABLE: Final = {
     # X_i'Q T, with the orthonormal factor Q that belongs to R, and T the message's part for this client
     "LIFTED": Kind(
         "lifted",
-        "C on all directions of such a Z",
+        "C times the directions that Z spans",
         size=_lengths,
         bound=lambda reach: np.sqrt(reach.squares) * reach.lengths(),
         single=True,
@@ -426,14 +432,20 @@ _TABLE: Final = {
     # A d x p matrix from which the server makes the next basis. It is not a product with C_i, but of the same
     # size.
     "ESTIMATE": Kind(
-        "estimate", "a d x p matrix made of C or of its rows, step by step", bound=None, within_trace=True, rounded=True
+        "estimate",
+        "a matrix with a row for each column, computed step by step from C or from the rows",
+        bound=None,
+        within_trace=True,
+        rounded=True,
     ),
     # Second moments of coordinates in the basis, p x p
-    "SCORES": Kind("scores", "second moments of its rows' coordinates in a basis of the server's", bound=None),
+    "SCORES": Kind(
+        "scores", "second moments of the coordinates of the rows in a basis that the server chooses", bound=None
+    ),
     # A client's local components
     "COMPONENTS": Kind(
         "components",
-        "its own components, or the answers in their space",
+        "the node's own components, or answers in their space",
         size=_lengths,
         bound=lambda reach: max(1.0, np.sqrt(reach.n), np.sqrt(reach.squares)),
         rounded=True,

@@ -33,7 +33,7 @@ from flower_pca.stages.opening import SITE_ROWS, SITE_SUMS, Opening, OpeningStat
 from flower_pca.stages.summed_opening import SummedOpening, SummedState, opening_of
 
 COVARIATES: Final = Kind(
-    "covariates", "how each of its columns goes with covariates that its rules name, in sums over rows", bound=None
+    "covariates", "how each column changes with covariates that the rules name, as sums over rows", bound=None
 )
 _MOST: Final = 2**16  # covariates
 _EXPLAINED: Final = 1e-12  # below this share of a column's squares, covariates explain all of the column

@@ -47,7 +47,7 @@ from flower_pca.stages.site_share import (
 )
 
 EXPLAINED: Final = Kind(
-    "explained", "sums, squares and products of scores along components and of columns that its rules name", bound=None
+    "explained", "sums, squares and products of scores and of columns that the rules name", bound=None
 )
 PLACES: Final = Ask(dimensions=1, least=0, whole=True)
 _OF_COLUMNS: Final = ("sums", "products", "scores", "products_between", "scores_between")

@@ -42,7 +42,7 @@ from flower_pca.stages.downdate import ROUNDING, Downdate, neighbours
 
 NEIGHBOURS: Final = Kind(
     "neighbours",
-    "how many of its rows resemble the rows before and after them",
+    "how many rows resemble the rows before and after them",
     size=lambda a: np.where(a >= 0.0, a, np.inf),
     bound=lambda reach: float(reach.n),
     whole=True,

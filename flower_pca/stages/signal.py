@@ -95,7 +95,7 @@ _SIGNS, _TABLES = "signs", "sign_tables"  # the keys in a client's memory of its
 
 FLIPPED: Final = Kind(
     "flipped",
-    "all of C at once, and the second moments of its rows with random signs, by themselves and less components",
+    "all of C at once, and the second moments of the rows with random signs, with and without components",
     size=lambda a: np.sqrt(np.einsum("ij,ij->i", a, a)),
     bound=lambda reach: reach.squares,
     square=True,
@@ -103,12 +103,12 @@ FLIPPED: Final = Kind(
 FLIPPED_PRODUCT: Final = replace(
     Kind.PRODUCT,
     name="flipped product",
-    tells="C Z, and the same of its rows with random signs and less components, for any blocks Z of the server's",
+    tells="C Z, and the same products for the rows with random signs, without components",
     rounded=False,
 )
 FLIPPED_SQUARES: Final = Kind(
     "flipped squares",
-    "sums of squares of each column, less components of the server's",
+    "the sum of squares of each column, without components that the server chooses",
     size=lambda a: a.sum(axis=1),
     bound=lambda reach: reach.squares,
     within_trace=True,

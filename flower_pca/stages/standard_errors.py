@@ -52,7 +52,7 @@ from flower_pca.core.stage import Arrays, Stage, end_if
 from flower_pca.rows.local import LocalData
 
 ERRORS: Final = Kind(
-    "standard_errors", "sums of squares of how far its rows move components of the server's", bound=None
+    "standard_errors", "sums of squares of how far the rows move components that the server chooses", bound=None
 )
 # The keys of the errors in the model
 LEFT: Final = ("loading_errors", "variance_errors", "site_loading_errors", "site_variance_errors")

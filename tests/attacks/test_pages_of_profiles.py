@@ -1,8 +1,9 @@
 """Test the page of `flower-pca rules` for a profile: what runs reveal, what is refused, what is left open.
 
 What a line about algorithms says is held against references that are worked out from the rows: no array of an answer is
-anything else, and each thing that it names does come out. What it says in general terms, as "a d x p matrix made of C",
-is a function of n, the means and C: two tables that have these in common give the same bits.
+anything else, and each thing that it names does come out. What it says in general terms, as "a matrix with a row for
+each column, computed step by step from C", is a function of n, the means and C: two tables that have these in common
+give the same bits.
 """
 
 import functools
@@ -161,26 +162,26 @@ def a_matrix(told):
 
 
 HOLDS = {  # of one array of an answer, that it is what the page's words say
-    "how many rows it has": lambda told: told.near(told.n),
-    "counts of clients, or of entries of some size": whole_number,
-    "single figures, as a weight or a step": a_figure,
-    "how much of its rows lies outside a basis of the server's, as one sum of squares": residual,
-    "a mean of squares of its rows, or of what a basis leaves of them": a_figure,
-    "of each column the mean and the sum of squared deviations": by_column,
-    "the count, sums and squares of clipped rows": moments_of,
-    "C Z for any block Z of the server's": lambda told: told.near(told.C @ told.block),
-    "C Z for any block Z of the server's, about its own mean": local_product,
-    "a basis near its own leading eigenvectors": basis_near_them,
-    "C times a basis near its own leading eigenvectors": image,
+    "the number of rows": lambda told: told.near(told.n),
+    "numbers of clients, or of entries that meet a condition": whole_number,
+    "single numbers such as a weight or a step size": a_figure,
+    "the sum of squares of what a basis of the server leaves of the rows": residual,
+    "a mean of squares of the rows, or of what a basis leaves of them": a_figure,
+    "the mean and the sum of squared deviations of each column": by_column,
+    "the number, the sums and the squares of clipped rows": moments_of,
+    "C Z": lambda told: told.near(told.C @ told.block),
+    "C Z with the rows centered at the node's own mean": local_product,
+    "a basis near the leading eigenvectors of C": basis_near_them,
+    "C times a basis near the leading eigenvectors of C": image,
     "all of C at once": lambda told: told.near(told.C[np.triu_indices(D)]) or error_of(unpack(told.a), told.C) < 1e-7,
     "the leading eigenvectors of C": leading_of,
     "the leading eigenvalues of C": eigenvalues,
-    "Z'CZ for any block Z of the server's": lambda told: (
-        error_of(told.a.T @ told.a, told.block.T @ told.C @ told.block) < 1e-7
+    "Z'CZ": lambda told: error_of(told.a.T @ told.a, told.block.T @ told.C @ told.block) < 1e-7,
+    "C times the directions that Z spans": lifted,
+    "a matrix with a row for each column, computed step by step from C or from the rows": a_matrix,
+    "the largest absolute value of each column, which is one true entry": lambda told: told.near(
+        told.sum(lambda X: np.abs(X).max(axis=0))
     ),
-    "C on all directions of such a Z": lifted,
-    "a d x p matrix made of C or of its rows, step by step": a_matrix,
-    "one true entry of each column": lambda told: told.near(told.sum(lambda X: np.abs(X).max(axis=0))),
 }
 Z = np.linalg.qr(np.random.default_rng(7).standard_normal((D, 2)))[0]
 WEIGHTED = {"rank": np.array(2), "weighted": np.array(1)}
@@ -249,8 +250,8 @@ def what_is_served(foe):
         if name != "any algorithm":
             due = set(words.split("; ")) | (common if name in registry.ALGORITHMS else set())
             # that a closing message can ask for, which a run of covariance does without
-            spare = {"C Z for any block Z of the server's"} if name == "covariance" and foe.profile != "open" else set()
-            assert brought_out(foe, name) | spare == due - {"nothing beside"}, name
+            spare = {"C Z"} if name == "covariance" and foe.profile != "open" else set()
+            assert brought_out(foe, name) | spare == due - {"nothing more"}, name
 
 
 def brought_out(foe, name):
@@ -278,9 +279,9 @@ def brought_out(foe, name):
 
 
 WORDS = {  # of a refusal, by what the page says
-    "it compares rows, and is not named in allow": "compare single rows",
-    "its answers are no sums, and masked_only is set": "would show a node's own results",
-    "noise cannot cover it, and the rules insist on noise": "only with noise|asks for noise|bounded answers",
+    "Answers compare rows, which only the rule allow can permit.": "compare single rows",
+    "Answers cannot be summed, and masked_only requires sums.": "would show a node's own results",
+    "Noise cannot cover the answers, and the rules require noise.": "only with noise|asks for noise|bounded answers",
 }
 FIRST = {  # what else may be refused before
     "open": "allow_noise is not set",
@@ -300,7 +301,7 @@ def what_is_not_served(foe, genuine_messages):
             for (algorithm, stage), kept in genuine_messages.items()
             for arrays in kept
             for named in {algorithm, "krylov"}
-            if name == stage or (name == named and "compares" in why)
+            if name == stage or (name == named and "compare" in why)
         ]
         assert asked, name
         for named, stage, arrays in asked:
@@ -399,15 +400,6 @@ def a_person_in_codes_by_fractions(foe):
     assert error_of(told[:, 4] - told[:, 2] - np.sqrt(2.0) * told[:, 3], rows[0][0]) < 1e-6
 
 
-def a_person_who_differs_from_all_others(foe):
-    for play in (
-        a_person_with_a_value_far_beyond_all_others,
-        a_person_in_a_combination_of_columns,
-        a_person_in_codes_by_fractions,
-    ):
-        play(foe)
-
-
 def products_of_two_columns(foe):
     """The product of two codes counts who has both; that of two measurements may be one person's."""
     codes = [
@@ -448,20 +440,23 @@ def again_in_another_folder(foe):
 
 
 LEFT_OPEN = {
-    "A person who differs from all others": a_person_who_differs_from_all_others,
-    "Of every two columns, the sum of the products": products_of_two_columns,
-    "A combination of columns that is the same": combinations_of_one_node,
-    "The same again with another memory_dir": again_in_another_folder,
-    "All of C by enough messages": all_of_C_and_rows_up_to_a_rotation,
-    "One true entry of each column": one_true_entry,
-    "What changes: when rows come or go": what_changes,
+    "If one person has a value far beyond all others": a_person_with_a_value_far_beyond_all_others,
+    "If one person differs from all others in a combination of columns": a_person_in_a_combination_of_columns,
+    "If one person differs from all others in a combination of codes": a_person_in_codes_by_fractions,
+    "For every two columns, C holds the sum": products_of_two_columns,
+    "If a combination of columns has the same value": combinations_of_one_node,
+    "With another memory_dir": again_in_another_folder,
+    "With enough messages, the server learns": all_of_C_and_rows_up_to_a_rotation,
+    'A run with scale="max_abs" reveals one true entry': one_true_entry,
+    "If rows are added, removed or changed": what_changes,
     "The app that comes with a run can read": the_app_reads_what_the_user_can_read,
 }
 
 
 def left_open(profile):
-    """The plays of what the page of a profile leaves open."""
-    for sentence in Foe(profile, None).page().open:
+    """The plays of what a profile does not prevent."""
+    page = Foe(profile, None).page()
+    for sentence in (*page.open, *page.trusted):
         (play,) = [play for start, play in LEFT_OPEN.items() if sentence.startswith(start)]
         yield play
 
@@ -495,18 +490,20 @@ def test_every_sentence_of_the_page_is_played(profile, capsys):
     assert main(["rules", "--profile", profile, *keys]) == 0
     head, played = "", []
     for line in capsys.readouterr().out.splitlines()[1:]:
-        if not line.startswith("  - "):
+        if not line.startswith("  "):
             head = line or head
-        elif head.startswith("What runs of these algorithms"):
+        elif not line.startswith("  - "):
+            assert line.startswith("  X are this node's rows")  # what the letters of the list below stand for
+        elif head == "What a run of each algorithm can reveal":
             names, words = line[4:].split(": ", 1)
-            assert set(words.split("; ")) <= {*HOLDS, "nothing beside"}
+            assert set(words.split("; ")) <= {*HOLDS, "nothing more"}
             played += names.split(", ")
-        elif head == "Not served":
+        elif head == "Which algorithms this node refuses":
             names, why = line[4:].split(": ", 1)
             assert why in WORDS
             played += names.split(", ")
         else:
-            claims = LEFT_OPEN if head.startswith("What these rules leave open") else CLAIMS
+            claims = LEFT_OPEN if head in ("What these rules do not prevent", "What you have to trust") else CLAIMS
             assert len([start for start in claims if re.match(start, line[4:])]) == 1, line
     assert sorted(played) == sorted(["any algorithm", *everything()])
 

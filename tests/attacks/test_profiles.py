@@ -144,6 +144,12 @@ def always_the_same_ones(foe):
         Sums(nodes[1:]).product(ALL)
     with pytest.raises(RefusedError, match="max_groups and max_dropouts"):
         Sums(nodes).product(ALL, lost=[3])
+    nodes = foe.nodes([with_ids(rows) for rows in SHARDS], id_column="patient")
+    foe.product(nodes)
+    for node, rows in zip(nodes, SHARDS, strict=True):
+        node.X = with_ids(np.vstack([rows, RNG.standard_normal((25, D))]))
+    with pytest.raises(RefusedError, match="max_groups and max_dropouts"):
+        foe.product(nodes[1:])  # nor after people have been added
 
 
 def rows_stay_as_they_were(foe):
@@ -537,39 +543,36 @@ def said_of(foe, table, stage, arrays):
 
 
 CLAIMS = {
-    "A server can learn of this node's rows how many": (only_what_n_means_and_C_say, no_noise),
-    "No answer of this node is seen but in a sum": (
-        in_sums_with_two_others_of_its_list,
-        always_the_same_ones,
-        rows_stay_as_they_were,
-        people_are_added_in_lots,
-        only_columns_that_others_have_measured,
-    ),
-    "Only columns that 2 of these others": (only_columns_that_others_have_measured,),
-    "Of any single row, all answers that this node": (
+    "The server can learn only what follows from the number": (only_what_n_means_and_C_say, no_noise),
+    "The server sees answers of this node only in sums": (in_sums_with_two_others_of_its_list, always_the_same_ones),
+    "The rows of this node stay as they were": (rows_stay_as_they_were, people_are_added_in_lots),
+    "This node answers only for columns that at least 2": (only_columns_that_others_have_measured,),
+    "All answers that the ledger of this node counts": (
         epsilon_over_all_runs,
         nothing_without_noise,
         no_row_moves_an_answer_by_more_than_its_clip,
         its_answers_have_the_noise_that_is_said,
         nothing_by_missing_values,
-        nothing_read_from_the_rows_decides,
+        no_names,
     ),
-    "Sums over this node and others, 2 at least": (in_sums_with_two_others_of_its_list,),
-    r"Its own answers\. In a run with masks": (answers_of_its_own,),
-    "No noise: runs with dp": (no_noise,),
-    "Under masks all of that noise": (all_noise_by_this_node_alone,),
-    "A row with a cell that is no finite number": (nothing_by_missing_values, nothing_read_from_the_rows_decides),
-    "What its columns are called": (no_names_where_they_are_not_shared, no_cell_and_no_path),
-    "How many columns it has, and a digest": (no_names,),
-    "Nothing of single people": (nothing_of_single_people_by_columns,),
-    "Nothing while it has fewer than 20": (nothing_of_fewer_rows,),
-    "While it has fewer than 20": (zeros_of_no_rows,),
-    "Of single rows what C and the means": (only_what_n_means_and_C_say, no_number_of_the_server_meets_a_row),
-    "Of missing values what C and the means tell": (nothing_by_missing_values, where_values_are_missing),
-    "Sums over 1 group": (always_the_same_ones,),
-    "Nothing of columns in which fewer than 20": (nothing_of_rare_columns,),
-    "Nothing of rows that come, go or change": (rows_stay_as_they_were,),
-    "Of any single row epsilon 1.0": (epsilon_over_all_runs, no_row_moves_an_answer_by_more_than_its_clip),
+    "Nothing that this node reads from its rows": (nothing_by_missing_values, nothing_read_from_the_rows_decides),
+    "The server sees only sums over this node and at least 2": (in_sums_with_two_others_of_its_list,),
+    "The server sees this node's own answers": (answers_of_its_own,),
+    "Answers have no noise: this node refuses": (no_noise,),
+    "This node answers only runs with noise": (nothing_without_noise, all_noise_by_this_node_alone),
+    "A row with a cell that is not a finite number": (nothing_by_missing_values, nothing_read_from_the_rows_decides),
+    "The server sees the names of this node's columns": (no_names_where_they_are_not_shared, no_cell_and_no_path),
+    "The server sees how many columns this node has": (no_names,),
+    "This node refuses runs whose parties": (nothing_of_single_people_by_columns,),
+    r"If this node has fewer than 20 rows, it refuses\. ": (nothing_of_fewer_rows,),
+    "If this node has fewer than 20 rows, it refuses, but": (zeros_of_no_rows,),
+    "This node measures statistics of its rows": (only_what_n_means_and_C_say, no_number_of_the_server_meets_a_row),
+    "This node fills missing values with its own means": (nothing_by_missing_values, where_values_are_missing),
+    "In all runs together, this node is in sums over at most 1 group": (always_the_same_ones,),
+    "No run gets a column in which some rows, but fewer than 20": (nothing_of_rare_columns,),
+    "If a sum of columns of codes": (nothing_of_rare_columns,),
+    "This node answers from its rows as they were": (rows_stay_as_they_were,),
+    "In all runs that one ledger counts": (epsilon_over_all_runs, no_row_moves_an_answer_by_more_than_its_clip),
 }
 
 
@@ -596,15 +599,15 @@ def test_a_node_says_at_start_what_it_runs_and_what_its_own_rules_give_up(caplog
     monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
     with caplog.at_level(logging.INFO, logger="flwr"):
         Node(0, X, profile="private", memory_dir=tmp_path)
-        assert "This node runs the profile private. Of any single row" in caplog.text
-        assert "leaves open" not in caplog.text
+        assert "This node runs the profile private. All answers that the ledger" in caplog.text
+        assert "weaker than" not in caplog.text
         Node(0, X, profile="private", memory_dir=tmp_path, max_epsilon=3.0, min_rows=50)
-        assert "max_epsilon=3.0 in place of 1.0 leaves open more of single rows" in caplog.text
+        assert "With max_epsilon=3.0 instead of 1.0, the answers can reveal more about single rows." in caplog.text
         assert "min_rows" not in caplog.text
         Node(0, X, profile="private", memory_dir=tmp_path, on_small_change="refuse", allow_sparse_columns=True)
         assert "on_small_change" not in caplog.text  # which has no part in an answer there
     found = promises.weaker(Rules.of(None, {"profile": "masked", "trusted_keys": "/k", "on_small_change": "refuse"}))
-    assert "leaves open that rows have come or gone" in found["on_small_change"]
+    assert "the server learns when rows of the file have changed" in found["on_small_change"]
 
 
 def test_rules_given_beside_take_the_place_of_the_profiles():

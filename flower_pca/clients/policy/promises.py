@@ -1,4 +1,4 @@
-"""The promises of a node's profile, and the promises that the node's own rules give up."""
+"""The promises of a node's profile, and which of them the node's own rules weaken."""
 
 from __future__ import annotations
 
@@ -10,46 +10,62 @@ from typing import Any, Final
 from flwr.app import Context
 
 from flower_pca import registry
+from flower_pca.base import labels
 from flower_pca.clients.policy.profiles import SETS
 from flower_pca.clients.policy.rules import TELLS, Rules
 from flower_pca.wire import records
 
 _ANNOUNCED: Final = "flower_pca.profile"
-PROMISES: Final[Mapping[str, str]] = {
-    "open": "A server can learn of this node's rows how many there are, their means, C, the names, where values are "
-    "missing at all, and the largest value of each column; what does not follow from these it cannot learn.",
-    "masked": "No answer of this node is seen but in a sum with {min_peers} others at least of its own list, always "
-    "the same ones until people have been added to its rows or its operator lets a site leave. Its rows stay as they "
-    "were when it first answered; people are added {min_change} at a time or more. It answers only for columns that "
-    "{min_peers} of the others have measured too, by what these tell it; a combination of columns that is the same in "
-    "all of their rows is told as this node's own.",
-    "private": "Of any single row, all answers that this node's ledger counts together tell no more than epsilon "
-    "{max_epsilon} at delta {max_delta} says; beside them only how many columns there are, and a digest of their "
-    "names. Nothing that is read from the rows decides whether, of which columns or in which words the node answers.",
+PROMISES: Final[Mapping[str, tuple[str, ...]]] = {
+    "open": (
+        "The server can learn only what follows from the number of rows, their means, C (the sums of products of every "
+        "two columns), the largest absolute value of each column, the names of the columns and of this node, and which "
+        "columns have missing values.",
+    ),
+    "masked": (
+        "The server sees answers of this node only in sums with at least {peers} from its own list. These are always "
+        "the same nodes, unless its operator lets a site leave.",
+        "The rows of this node stay as they were when it first answered, and people can be added only {min_change} or "
+        "more at a time.",
+        "This node answers only for columns that at least {peers} measured, as far as these tell the truth, or that "
+        "have the same value everywhere. If a combination of columns has the same value in all rows of every other "
+        "node, a sum shows this combination for this node alone.",
+    ),
+    "private": (
+        "All answers that the ledger of this node counts reveal together no more about any single row than epsilon "
+        "{max_epsilon} at delta {max_delta} allows. Apart from this, the server learns only the number of columns and "
+        "a digest of their names.",
+        "Nothing that this node reads from its rows decides whether it answers, about which columns, or in which "
+        "words.",
+    ),
 }
-# What a rule leaves open if it is weaker than in the profile.
-_OPEN: Final[Mapping[str, str]] = {
-    **{f.name: f.metadata[TELLS].replace("{", "").replace("}", "") for f in fields(Rules) if TELLS in f.metadata},
-    "allow": "single rows, by algorithms that compare rows",
-    "min_rows": "rows and columns of fewer people",
-    "allow_sparse_columns": "the carriers of rare values",
-    "min_change": "rows that come, go or change, as the difference of two runs",
-    "on_small_change": "that rows have come or gone, be it one",
-    "allow_noise": "single rows, by many runs with little noise each",
-    "masked_only": "its own answers",
-    "single_masks": "an answer, to a server that lies about who dropped out",
-    "min_peers": "an answer, to the other of two",
-    "max_groups": "its own answers, as differences of sums over other groups",
-    "max_dropouts": "members that sums have lost, and how large answers are",
-    "max_colluders": "less noise than is said, where peers are in league with the server",
-    "max_epsilon": "more of single rows",
-    "max_delta": "more of single rows",
-    "share_names": "the names of its columns and its own",
-    "share_own": "its own components",
-    "split_columns": "the scores of each person",
-    "answers": "single rows, by how products are rounded",
-    "missing": "the sum of the rows with a gap in a column",
-    "noise_seed": "all noise, to whoever knows the seed",
+# What a server can learn if a rule is weaker than in the profile.
+_WEAKER: Final[Mapping[str, str]] = {
+    **{
+        f.name: f"the server sees {f.metadata[TELLS]}".replace("{", "").replace("}", "")
+        for f in fields(Rules)
+        if TELLS in f.metadata
+    },
+    "allow": "the server can learn single rows from algorithms that compare rows",
+    "min_rows": "the server can learn about fewer rows, and about columns of fewer people",
+    "allow_sparse_columns": "the server can learn about the carriers of rare values",
+    "min_change": "the difference of two runs can reveal rows that are added, removed or changed",
+    "on_small_change": "the server learns when rows of the file have changed, even a single one",
+    "allow_noise": "the server can average away the noise of many runs, and learn single rows",
+    "masked_only": "the server can see this node's own answers",
+    "single_masks": "a server that lies about who dropped out can see an answer",
+    "min_peers": "each node of a sum over two nodes learns what the other has answered",
+    "max_groups": "the server can compute this node's own answers as differences of sums over other groups",
+    "max_dropouts": "the server can learn about members that sums have lost, and how large answers are",
+    "max_colluders": "the noise is less than stated if other nodes collude with the server",
+    "max_epsilon": "the answers can reveal more about single rows",
+    "max_delta": "the answers can reveal more about single rows",
+    "share_names": "the server sees the names of the columns and of this node",
+    "share_own": "the server can see this node's own components",
+    "split_columns": "the server and all parties can see the scores of each person",
+    "answers": "the server can learn single rows from the rounding of products",
+    "missing": "the server can compute the sum of the rows with a missing value in a column",
+    "noise_seed": "whoever knows the seed can remove all noise",
 }
 _RISING: Final = ("min_rows", "min_change", "min_peers", "max_colluders")  # Larger values of these rules promise more.
 # Rules about the rows themselves, which change no answer if there is max_epsilon.
@@ -57,39 +73,40 @@ _COVERED: Final = ("min_rows", "allow_sparse_columns", "min_change", "on_small_c
 _FALLING: Final = ("max_groups", "max_dropouts", "max_epsilon", "max_delta")
 
 
-def promise(rules: Rules) -> str:
-    """Return the profile's promise, with the numbers of the rules."""
-    if rules.profile:
-        return PROMISES[rules.profile].format(**vars(rules))
-    return ""
+def promise(rules: Rules) -> tuple[str, ...]:
+    """Return the profile's promises, with the numbers of the rules. Without a profile, return nothing."""
+    if not rules.profile:
+        return ()
+    named = {**vars(rules), "peers": labels.count(rules.min_peers, "other node")}
+    return tuple(words.format_map(named) for words in PROMISES[rules.profile])
 
 
 def weaker(rules: Rules) -> dict[str, str]:
-    """Return what rules that are weaker than the profile's leave open, by rule. Without a profile, return nothing."""
+    """Return what can be learned because rules are weaker than the profile's, by rule. Without a profile, nothing."""
     if not rules.profile:
         return {}
     found = {}
-    for name, words in _OPEN.items():
+    for name, words in _WEAKER.items():
         if rules.max_epsilon is not None and name in _COVERED:
             continue
         own = getattr(rules, name)
         set_by = SETS[rules.profile].get(name, getattr(Rules, name))
         if own != set_by and not _stricter(name, own, set_by):
-            found[name] = f"{name}={own} in place of {set_by} leaves open {words}."
+            found[name] = f"With {name}={own} instead of {set_by}, {words}."
     return found
 
 
 def announce(rules: Rules, context: Context | None) -> None:
-    """Log the profile and what the rules leave open, once per run."""
+    """Log the profile and which of its promises other rules weaken, once per run."""
     if context is not None:
         # Flower starts a process for every message, so the run's state records that this was logged.
         if records.values_in(context.state, _ANNOUNCED):
             return
         records.put_values(context.state, _ANNOUNCED, {"profile": rules.profile})
     log = logging.getLogger("flwr")
-    log.info("This node runs the profile %s. %s", rules.profile, promise(rules))
+    log.info("This node runs the profile %s. %s", rules.profile, " ".join(promise(rules)))
     for words in weaker(rules).values():
-        log.warning("Of the profile %s, %s", rules.profile, words)
+        log.warning("The rules of this node are weaker than the profile %s. %s", rules.profile, words)
 
 
 def _stricter(name: str, own: Any, set_by: Any) -> bool:

@@ -64,7 +64,7 @@ _UNSIGNED: Final = (
 )
 # The allowed names of data, which become parts of file names
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
-TELLS: Final = "tells"  # the key in a rule's metadata of a text that says what the node reveals under the rule
+TELLS: Final = "tells"  # the key in a rule's metadata of a text that says what the server sees under the rule
 _OF_RUNS: Final = ("categorical",)  # rules that simulated nodes take from the run
 _COVARIATES: Final = ("explain", "adjust", "keep")  # settings of a run that name covariates
 _NEAR: Final = 0.8  # above this similarity of two names (by difflib), one is a misspelling of the other
@@ -263,10 +263,11 @@ class Rules:
     min_rows: int = 1
     allow_sparse_columns: bool | str | Collection[str] = False
     categorical: str | Collection[str] = field(
-        default=(), metadata={TELLS: "which levels at least {min_rows} rows have in columns of words, by name"}
+        default=(),
+        metadata={TELLS: "the names of levels that at least {min_rows} rows have, in these columns of words"},
     )
     covariates: str | Collection[str] = field(
-        default=(), metadata={TELLS: "how columns and components change with {covariates}, as sums over rows"}
+        default=(), metadata={TELLS: "sums over rows that say how columns and components change with these columns"}
     )
     min_change: int | None = None
     id_column: str | None = None

@@ -49,11 +49,11 @@ _RUNS: Final = 32  # choices of columns of which the newest are kept
 _CHUNK: Final = 64  # columns that are searched at a time
 # With more columns of codes, combinations are not searched: 500 rows take 3 s, 20,000 rows take 120 s.
 MOST: Final = 2000
-_CODES: Final = 12  # A column with at most so many different values counts as a column of codes.
+CODES: Final = 12  # A column with at most so many different values counts as a column of codes.
 _SAMPLE: Final = 256  # Rows that are enough to tell most columns of measurements from codes.
 _STARTS: Final = 64  # Rows, or groups of equal rows, from which a search for combinations starts.
 _STEPS: Final = 20
-_WHOLE: Final = 12  # the largest coefficient in a combination
+LARGEST: Final = 12  # the largest coefficient in a combination
 _UNITS: Final = 4  # the most that the smallest coefficient may be
 _EXACT: Final = 1e-9  # the rounding error of a share of 1
 _TOO_MANY: Final = (
@@ -204,7 +204,7 @@ def _coded(data: LocalData) -> list[int]:
     for start in range(0, data.d, _CHUNK):
         part = _columns(data, [*range(start, min(start + _CHUNK, data.d))])
         for j, column in enumerate(part.T):
-            if len(np.unique(column[:_SAMPLE])) <= _CODES and 1 < len(np.unique(column)) <= _CODES:
+            if len(np.unique(column[:_SAMPLE])) <= CODES and 1 < len(np.unique(column)) <= CODES:
                 found.append(start + j)
     return found
 
@@ -227,7 +227,7 @@ def has_gaps_in_codes(*tables: LocalData) -> bool:
     gaps = sorted({place for data in tables for place in _with_gaps(data)})
     for data in tables:
         for column in _columns(data, gaps).T:
-            if 0 < len(np.unique(column[~np.isnan(column)])) <= _CODES:
+            if 0 < len(np.unique(column[~np.isnan(column)])) <= CODES:
                 return True
     return False
 
@@ -354,6 +354,6 @@ def _small_whole(z: Array, columns: Array) -> tuple[int, ...]:
     ratios = z[used] / np.abs(z[used]).min()
     for smallest in range(1, _UNITS + 1):
         whole = np.rint(smallest * ratios)
-        if np.abs(whole).max() <= _WHOLE and np.abs(smallest * ratios - whole).max() <= smallest * _NEAR:
+        if np.abs(whole).max() <= LARGEST and np.abs(smallest * ratios - whole).max() <= smallest * _NEAR:
             return tuple(sorted(int(columns[i]) - 1 for i in used))
     return ()

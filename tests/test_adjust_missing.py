@@ -36,7 +36,7 @@ def people_with_gaps(seed, *, words=True):
     return tables if words else [table.drop(columns="sex") for table in tables]
 
 
-def filled(tables, means=None):
+def filled_by_means(tables, means=None):
     """The pooled features with the means of the columns in place of missing values."""
     pooled = pd.concat(tables)[FEATURES]
     return pooled.fillna(pooled.mean() if means is None else means).to_numpy()
@@ -44,7 +44,7 @@ def filled(tables, means=None):
 
 def residuals_of(tables, names, *, scaled=False):
     """What least squares on the covariates leave of the filled rows, by numpy."""
-    pooled, X = pd.concat(tables), filled(tables)
+    pooled, X = pd.concat(tables), filled_by_means(tables)
     design = [np.ones(len(pooled)), pooled.age]
     if "sex" in names:
         design += [*pd.get_dummies(pooled.sex).to_numpy(float).T]
@@ -154,7 +154,7 @@ def test_new_rows_are_filled_with_the_means_of_the_run(tmp_path):
     result = simulate("krylov", tables, n_components=2, adjust="age,sex", missing="mean")
     again = PCAResult.load(result.save(tmp_path / "result.npz"))
     new = people_with_gaps(9)[0]
-    X = filled([new], pd.concat(tables)[FEATURES].mean())
+    X = filled_by_means([new], pd.concat(tables)[FEATURES].mean())
     A = np.column_stack([new.age, new.sex == "F", new.sex == "M"])
     rows = X - result.mean_ - (A - result.covariate_mean_) @ result.slopes_
     for one in (result, again):

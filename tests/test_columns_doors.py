@@ -79,7 +79,7 @@ def test_the_command_prints_json_and_shows_a_saved_result(written_tables, tmp_pa
     [
         (
             ["--partitioned-by", "columns"],
-            r"must hold numbers, and there is 'P\d+' in column patient .*If a column says whose row it is, name it: "
+            r"must hold numbers, but there is 'P\d+' in column patient .*If a column says whose row it is, name it: "
             r"--ids patient",
         ),
         (

@@ -65,12 +65,12 @@ def with_indicators(shards: list[Array]) -> list[Array]:
     return [np.column_stack([X, *((rows["kind"] == kind) * 1.0 for kind in ("high", "low"))]) for X, rows in tables]
 
 
-def counted(shards: list[Array]) -> list[Array]:
+def as_counts(shards: list[Array]) -> list[Array]:
     """Counts of alleles, which the same causes decide."""
     return [np.where(np.isnan(X), np.nan, (X > 1.0) * 1.0 + (X > 5.0)) for X in shards]
 
 
-def named(shards: list[Array], name: str) -> list[Any]:
+def with_names(shards: list[Array], name: str) -> list[Any]:
     """Tables with named columns, and one more that is to be left out, because it does not vary."""
     names = [name.format(1000 + j) for j in range(7)]
     return [pandas.DataFrame(np.hstack([X, np.zeros((len(X), 1))]), columns=names) for X in shards]
@@ -165,9 +165,9 @@ def run(stage: Any, shards: list[Array], asked: dict[str, Any], folder: Any) -> 
         shards = with_words(shards)
         asked |= {"init": np.eye(8)[:K] + 0.1} if "init" in asked else {}
     elif "variants" in asked and asked.get("partitioned_by") != "columns":
-        shards = named(shards, "1:{}:A:G")
+        shards = with_names(shards, "1:{}:A:G")
     elif "highly_variable" in asked and asked.get("partitioned_by") != "columns":
-        shards = named(shards, "gene {}")
+        shards = with_names(shards, "gene {}")
     path = folder / f"{len(list(folder.iterdir()))}.npz" if asked.pop("checkpoint", False) else None
     if path is None:
         return simulate(stage, shards, **asked)
@@ -191,7 +191,7 @@ def check(name: str, options: tuple[str, ...], folder: Any) -> None:
     if any(option.shards is ALIKE for option in chosen):
         shards = [shards[0]] * 3
     if {"genotype", "variants"} & set(options):
-        shards = counted(shards)
+        shards = as_counts(shards)
     elif "highly_variable" in options:
         shards = [np.abs(X) / 8.0 for X in shards]
     stage = precise_enough(name, options)

@@ -335,7 +335,7 @@ PAGES = {
 }
 
 
-def plain(page):
+def words_printed_of(page):
     """The text of a page in one line, without links and bold."""
     words = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", text(f"docs/{page}.md"))
     return " ".join(words.replace("**", "").split())
@@ -343,7 +343,7 @@ def plain(page):
 
 @pytest.mark.parametrize("page", PAGES)
 def test_each_sentence_is_on_its_page_and_its_test_is_there(page):
-    said = plain(page)
+    said = words_printed_of(page)
     for start, test in PAGES[page].items():
         assert start in said, start
         file, _, name = test.partition("::")

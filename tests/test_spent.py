@@ -16,21 +16,21 @@ NOISED = {"Z": np.eye(6)[:, :1], "dp.clip": 1.0, "dp.noise": 8.0, "dp.budget": n
 PRIVATE = "max-epsilon=1.0 max-delta=1e-6"
 
 
-def printed(capsys, *words):
+def spent_printed(capsys, *words):
     assert cli.main(["spent", *words]) == 0
     return capsys.readouterr().out
 
 
 def test_it_prints_the_epsilon_of_all_answers_together(tmp_path, capsys):
     config = f"memory-dir='{tmp_path}' partition-id=0 {PRIVATE}"
-    assert printed(capsys, config) == f"There is no ledger in {tmp_path}, so nothing is spent.\n"
+    assert spent_printed(capsys, config) == f"There is no ledger in {tmp_path}, so nothing is spent.\n"
     for run in range(3):
         Node(0, X, memory_dir=tmp_path, max_epsilon=1.0, max_delta=1e-6).ask("ssi", NOISED, run=f"{run}")
-    (counts,) = json.loads(printed(capsys, config, "--json"))["ledgers"].values()
+    (counts,) = json.loads(spent_printed(capsys, config, "--json"))["ledgers"].values()
     # Three answers, each with noise of eight times the clip, are one with a mu of the root of 3 / 64.
     assert abs(delta_of(np.sqrt(3.0) / 8.0, counts["epsilon"]["spent"]) - 1e-6) < 1e-12
     line = f"  epsilon: {counts['epsilon']['spent']:.4g} of 1 at delta 1e-06\n"
-    assert printed(capsys, config) == f"flower_pca-ledger-0.npz\n{line}"
+    assert spent_printed(capsys, config) == f"flower_pca-ledger-0.npz\n{line}"
 
 
 def test_it_prints_every_limit_that_the_rules_set(tmp_path, capsys):
@@ -40,7 +40,7 @@ def test_it_prints_every_limit_that_the_rules_set(tmp_path, capsys):
     sums.product(np.eye(6)[:, :2])
     sums.product(np.eye(6)[:, :2], lost=[2])
     words = " ".join(f"{name.replace('_', '-')}={most}" for name, most in limits.items())
-    out = printed(capsys, f"memory-dir='{tmp_path / 'memory'}' trusted-keys='/k' {words}")
+    out = spent_printed(capsys, f"memory-dir='{tmp_path / 'memory'}' trusted-keys='/k' {words}")
     assert out.startswith(
         "flower_pca-ledger-0.npz\n  columns: 4 of 50\n  messages: 6 of 30\n  groups: 1 of 2\n  lost members: 1 of 1\n"
     )

@@ -30,7 +30,7 @@ def test_two_scales_are_refused_and_rows_beside():
     node = Node(0, X, split_columns="std")
     node.ask("ssi", {"Z": Q}, split_frame(scale="std"))
     for other in (split_frame(), split_frame(scale="max_abs")):
-        with pytest.raises(RefusedError, match="two scales together would tell the columns"):
+        with pytest.raises(RefusedError, match="two scales together would reveal its columns"):
             node.ask("ssi", {"Z": Q}, other)
     with pytest.raises(RefusedError, match="both kinds of answers together tell rows"):
         node.ask("ssi", {"Z": np.eye(D)[:, :2]})

@@ -24,7 +24,7 @@ def always(monkeypatch):
 
 
 @pytest.fixture
-def in_small_blocks(monkeypatch):
+def tiny_blocks(monkeypatch):
     monkeypatch.setattr(blocks_of_bed, "_ENTRIES", 32)
     monkeypatch.setattr(blocks_of_bed, "_PEOPLE", 8)
 
@@ -51,7 +51,7 @@ def whole_of(table):
 
 @every("gaps", [0.0, 0.1, 0.6])
 @every("shape", [(61, 90), (1, 40), (40, 1), (9, 300)])
-def test_sums_over_variants_and_over_people_are_those_of_integers(tmp_path, in_small_blocks, shape, gaps):
+def test_sums_over_variants_and_over_people_are_those_of_integers(tmp_path, tiny_blocks, shape, gaps):
     counts, table = genotypes(tmp_path / "a.bed", people=shape[0], variants=max(shape[1], 6), gaps=gaps)
     G, M = in_integers(counts)
     whole, rng = whole_of(table), np.random.default_rng(1)
@@ -158,7 +158,7 @@ def test_too_many_genotypes_for_a_covariance_are_refused(tmp_path, monkeypatch):
         data.gram()
 
 
-def sites_of(folder, gaps):
+def sites_of_genotypes(folder, gaps):
     counts, _ = populations(people=150, variants=60, gaps=gaps, seed=8)
     parts = np.split(counts, [40, 90])
     files = [
@@ -171,7 +171,7 @@ def sites_of(folder, gaps):
 @pytest.mark.parametrize("missing", ["mean", "own_mean"])
 @pytest.mark.parametrize("options", [{}, {"mask": True}], ids=["plain", "masked"])
 def test_nodes_answer_for_genotypes_in_whole_numbers(tmp_path, monkeypatch, always, options, missing):
-    counts, tables = sites_of(tmp_path, gaps=0.05)
+    counts, tables = sites_of_genotypes(tmp_path, gaps=0.05)
     asked = {"n_components": 3, "scale": "genotype", "missing": missing, "tol": 1e-11, **options}
     rules = {"answers": "fixed", "missing": missing}
     result = strategies.Krylov(**asked).fit(grid_of(tables, **rules))
@@ -193,11 +193,11 @@ def test_nodes_answer_for_genotypes_in_whole_numbers(tmp_path, monkeypatch, alwa
 
 @pytest.mark.usefixtures("always")
 def test_runs_have_the_same_bits_whatever_the_blocks(tmp_path, monkeypatch):
-    _, tables = sites_of(tmp_path, gaps=0.05)
+    _, tables = sites_of_genotypes(tmp_path, gaps=0.05)
     asked = {"n_components": 2, "scale": "genotype", "missing": "mean", "answers": "fixed"}
     known = simulate("krylov", tables, **asked)
     monkeypatch.setattr(blocks_of_bed, "_ENTRIES", 40)
     monkeypatch.setattr(blocks_of_bed, "_PEOPLE", 12)
-    again = simulate("krylov", sites_of(tmp_path, gaps=0.05)[1], **asked)
+    again = simulate("krylov", sites_of_genotypes(tmp_path, gaps=0.05)[1], **asked)
     np.testing.assert_array_equal(again.components_, known.components_)
     np.testing.assert_array_equal(again.explained_variance_, known.explained_variance_)

@@ -88,9 +88,9 @@ def reference() -> str:
 
 def settings() -> str:
     """Return the tables of the run-config's keys and of its options, with their defaults."""
-    lines = ["| key | default | says |", "|---|---|---|"]
+    lines = ["| key | default | meaning |", "|---|---|---|"]
     lines += [_setting(setting) for setting in run_config.KEYS]
-    lines += ["", "The text `options` sets the others:", "", "| option | default | says |", "|---|---|---|"]
+    lines += ["", "The key `options` is a text that sets all other settings:", "", "| option | default | meaning |", "|---|---|---|"]
     lines += [_setting(setting) for setting in run_config.OPTIONS]
     return "\n".join(lines)
 

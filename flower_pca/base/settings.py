@@ -50,7 +50,7 @@ class Setting:
 
 _DECLARED: Final = (
     Setting("n_components", 2, "how many components; or the fraction of the variance to explain, such as 0.9"),
-    Setting("mask", False, 'whether the server sees sums only; or "masks(neighbours=20)"', metavar="SPEC"),
+    Setting("mask", False, 'whether the server sees only sums over nodes; or "masks(neighbours=20)"', metavar="SPEC"),
     Setting(
         "center", None, "whether to subtract the mean; if left out, what the algorithm does by default", (*FLAG, None)
     ),
@@ -63,45 +63,50 @@ _DECLARED: Final = (
     Setting(
         "missing",
         "error",
-        'what becomes of missing values: "error", "own_mean" or "mean"',
+        'how missing values are handled: "error", "own_mean" or "mean"',
         ("error", "own_mean", "mean"),
     ),
     Setting("columns", None, "the columns to use, in the order of the result; if left out, all", metavar="NAMES"),
-    Setting("categorical", None, "columns of words that become a column for each of their levels", metavar="COLUMNS"),
+    Setting("categorical", None, "text columns; each of their levels becomes a column", metavar="COLUMNS"),
     Setting("seed", 0, "seed of everything random", metavar="S"),
     Setting("reconstruction_error", False, "whether to measure the reconstruction error at the end", FLAG),
-    Setting("monitor", False, "whether to count rows by T2 and SPE, for limits; nodes must allow it by name", FLAG),
+    Setting(
+        "monitor",
+        False,
+        'whether to compute limits of T2 and SPE from the rows of all sites; nodes must allow "monitor"',
+        FLAG,
+    ),
     Setting(
         "standard_errors",
         False,
-        "whether to measure standard errors of loadings and variances; nodes must allow it",
+        'whether to compute standard errors of loadings and variances; nodes must allow "standard_errors"',
         FLAG,
     ),
     Setting(
         "explain",
         (),
-        "columns that are no features, to tell how much of each component they explain, such as age,site",
+        "columns outside the PCA, such as age,site; the result says how much of each component they explain",
         metavar="COLUMNS",
     ),
     Setting(
         "adjust",
         (),
-        "columns whose influence on the features is removed before the PCA, such as age,sex; site for its own means",
+        "columns whose influence is removed before the PCA, such as age,sex; name site to subtract each site's means",
         metavar="COLUMNS",
     ),
     Setting(
-        "harmonize", None, '"combat" to make location and scale of each column those of all sites', (None, "combat")
+        "harmonize", None, '"combat" to give each column the same location and scale at all sites', (None, "combat")
     ),
     Setting(
         "keep",
         (),
-        "for harmonize: columns such as age whose influence stays although they differ between sites",
+        "with harmonize: columns such as age whose influence is kept, although they differ between sites",
         metavar="COLUMNS",
     ),
     Setting(
         "max_share",
         None,
-        "the most that one client may count of all squares and rows, such as 0.1 or 10%",
+        "the largest share of all squares and rows that one client may have, such as 0.1 or 10%",
         metavar="SHARE",
     ),
     Setting(
@@ -113,14 +118,14 @@ _DECLARED: Final = (
     Setting(
         "highly_variable",
         None,
-        'genes to take that vary most over all sites, such as "seurat(2000)"; read cells with log=True',
+        'how to select the genes that vary most over all sites, such as "seurat(2000)"; read cells with log=True',
         metavar="SPEC",
     ),
     Setting("dp", None, 'the privacy budget, such as "dp(epsilon=1.0, delta=1e-6, clip=10.0)"', metavar="SPEC"),
     Setting(
         "wire",
         "float64",
-        "bits that blocks and products travel with: float64, float32, float16, or auto, the fewest that tol allows",
+        "precision of the numbers in messages: float64, float32, float16, or auto for the lowest that tol allows",
         ("auto", "float64", "float32", "float16"),
     ),
     Setting(

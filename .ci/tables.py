@@ -90,7 +90,8 @@ def settings() -> str:
     """Return the tables of the run-config's keys and of its options, with their defaults."""
     lines = ["| key | default | meaning |", "|---|---|---|"]
     lines += [_setting(setting) for setting in run_config.KEYS]
-    lines += ["", "The key `options` is a text that sets all other settings:", "", "| option | default | meaning |", "|---|---|---|"]
+    lines += ["", "The key `options` is a text that sets all other settings:", ""]
+    lines += ["| option | default | meaning |", "|---|---|---|"]
     lines += [_setting(setting) for setting in run_config.OPTIONS]
     return "\n".join(lines)
 

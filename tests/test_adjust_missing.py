@@ -222,7 +222,7 @@ def test_a_node_fills_with_the_means_of_all_if_its_rule_says_so_only(mask):
         table.loc[:19, "a"] = np.nan
     for rules, words in (
         ({"missing": "own_mean"}, "fills missing values with its own means only"),
-        ({"missing": "mean", "min_rows": 25}, "fewer than 25 gaps"),
+        ({"missing": "mean", "min_rows": 25}, "fewer than 25 missing values"),
     ):
         strategy = PCAStrategy("krylov", **asked)
         with in_a_run(), pytest.raises(NotEnoughNodes, match=words):

@@ -183,7 +183,7 @@ def test_min_rows_counts_people():
 def test_max_columns_counts_over_runs_and_over_what_is_done_to_columns(tmp_path):
     rules = {"max_columns": 25, "memory_dir": tmp_path, "split_columns": "any"}
     assert fitted_by_columns(PARTS, rules=rules, algorithm="krylov(max_rounds=3)").status
-    with pytest.raises(NotEnoughNodes, match="and its max_columns is 25"):
+    with pytest.raises(NotEnoughNodes, match="but its max_columns is 25"):
         fitted_by_columns(PARTS, rules=rules, algorithm="krylov(max_rounds=3)", scale="std")
 
 

@@ -110,7 +110,7 @@ def test_columns_that_leave_are_counted_as_they_leave(stage, asked, algorithm, c
 
     if columns > 1:
         words = str(ask_client(node(columns - 1), stage, asked, algorithm=algorithm))
-        assert f"{columns} columns of numbers would leave this node, and its max_columns is {columns - 1}" in words
+        assert f"{columns} columns of numbers would leave this node, but its max_columns is {columns - 1}" in words
     said = [
         ask_client(node(2 * columns), stage, asked, algorithm=algorithm) for _ in range(3)
     ]  # the same again counts again
@@ -132,7 +132,7 @@ def test_columns_are_counted_over_runs_plain_or_masked(mask, tmp_path):
     (path,) = tmp_path.glob("flower_pca-ledger-*.npz")
     assert files.read(path, "ledger of a node", private=True)[0]["columns"] == 2 * used
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert "and its max_columns is" in run()[0][2]
+    assert "but its max_columns is" in run()[0][2]
 
 
 @pytest.mark.slow

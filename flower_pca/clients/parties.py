@@ -67,8 +67,8 @@ def _check_rows(stage: str | None, rules: Rules) -> None:
         raise ProtocolError(f"A message of {stage} is about columns, and this one is about rows. {_SENDER}")
     if stage is not None and only_columns(rules):
         raise RefusalError(
-            "This node answers about its columns only, because its split_columns is set and both kinds of answers "
-            f"together tell rows. {_OPERATOR}"
+            "This node takes part only in runs over columns, because its split_columns is set. Answers about rows and "
+            f"about columns together would reveal rows. {_OPERATOR}"
         )
 
 

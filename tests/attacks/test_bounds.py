@@ -61,8 +61,8 @@ def test_where_losses_are_counted_it_ends(lost, tmp_path):
             node.start()  # new runs of Flower make no difference
     assert refused == lost + 1
     assert words == (
-        f"{refused} masked sums of this node have lost a member, and its max_dropouts is {lost}. Ask the node's "
-        "operator: each such sum tells how large the answers beyond the bounds are."
+        f"{refused} masked sums of this node have lost a member, but its max_dropouts is {lost}. Each such "
+        "sum reveals how large the answers beyond the bounds are. Ask the node's operator."
     )
     with pytest.raises(RefusedError, match="masked sums of this node have lost a member"):
         keeps_to(nodes, 1e6)  # which it would keep to

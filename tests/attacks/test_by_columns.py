@@ -32,7 +32,7 @@ def test_two_scales_are_refused_and_rows_beside():
     for other in (split_frame(), split_frame(scale="max_abs")):
         with pytest.raises(RefusedError, match="two scales together would reveal its columns"):
             node.ask("ssi", {"Z": Q}, other)
-    with pytest.raises(RefusedError, match="both kinds of answers together tell rows"):
+    with pytest.raises(RefusedError, match="about columns together would reveal rows"):
         node.ask("ssi", {"Z": np.eye(D)[:, :2]})
 
 

@@ -103,7 +103,7 @@ def test_masks_without_trusted_keys_are_warned_of_at_the_start(made, caplog, mon
     with caplog.at_level(logging.WARNING, logger="flwr"):
         made(masked_only=True)
         assert "masked_only without trusted_keys" in caplog.text
-        assert "one invented peer is enough to unmask" in caplog.text
+        assert "one invented node is enough to unmask" in caplog.text
         caplog.clear()
         made(masked_only=True, trusted_keys=tmp_path)
         made(min_rows=5)

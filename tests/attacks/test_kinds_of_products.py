@@ -83,7 +83,7 @@ def test_under_masks_there_is_one_scale_too():
 def test_a_node_that_serves_columns_serves_no_rows():
     node = Node(0, X, split_columns=True)
     product_of_people(node, center=False)
-    text = "This node answers about its columns only, because its split_columns is set and both kinds"
+    text = "This node takes part only in runs over columns, because its split_columns is set"
     for stage, arrays in [("opening", OPENING), ("krylov", {"B": np.eye(D)}), ("covariance", {})]:
         with pytest.raises(RefusedError, match=text):
             node.ask(stage, arrays, algorithm="covariance" if stage == "covariance" else "krylov")

@@ -180,7 +180,7 @@ def test_half_of_c_plainly_and_half_under_masks_are_counted_together(most, tmp_p
         found = np.hstack([*told, sums.product(halves[1])])
         assert np.linalg.norm(found - X.T @ X) < 1e-9 * np.linalg.norm(X.T @ X)
         return
-    with pytest.raises(RefusedError, match="and its max_columns is"):
+    with pytest.raises(RefusedError, match="but its max_columns is"):
         sums.product(halves[1])
 
 

@@ -212,7 +212,7 @@ def others_of(a):
 def by_its_kind(words):
     """Whether a refusal says in a sentence of ours what is wrong, and what to do, and is of no exception of numpy's."""
     return re.fullmatch(r".+\. .+\.(['\"]\))?|.{500}\.\.\.", words) and not re.search(
-        "fails on a message|because of an error", words
+        "could not process a message|because of an error", words
     )
 
 

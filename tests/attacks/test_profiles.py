@@ -453,14 +453,14 @@ def nothing_of_rare_columns(foe):
         here = np.arange(len(X)) < few
         for values in (here, ~here, np.where(here, 7.0, np.nan)):
             rare = np.c_[X[:, 1:], values]
-            foe.refused("A column of this node tells of fewer rows", [rare, *SHARDS[1:]])
+            foe.refused("A column of this node reveals fewer rows", [rare, *SHARDS[1:]])
             if few == 19 and not np.isnan(values).any():
                 half = (np.arange(len(X)) < 50) * 1.0
                 foe.refused(
-                    "A column of this node tells of fewer rows", [np.c_[X[:, 2:], half, half != values], *SHARDS[1:]]
+                    "A column of this node reveals fewer rows", [np.c_[X[:, 2:], half, half != values], *SHARDS[1:]]
                 )
             if foe.profile == "open":
-                foe.refused_whatever_is_asked("A column of this node tells of fewer rows", foe.nodes([rare])[0])
+                foe.refused_whatever_is_asked("A column of this node reveals fewer rows", foe.nodes([rare])[0])
 
 
 def epsilon_over_all_runs(foe):

@@ -88,7 +88,7 @@ def test_nor_are_the_words_of_one_that_comes_while_rows_are_worked_on(error, mon
     with in_a_run() as lines:
         _, _, metrics = node.client.fit(*request("ssi", {"Z": np.eye(4)[:, :1]}))
     assert metrics["refusal"] == (
-        f"This node fails on a message of ssi ({error.__name__}): the sender may have another version. "
+        f"This node could not process a message of ssi ({error.__name__}). The sender may have another version. "
         "Install the same flower_pca everywhere."
     )
     assert any("Geheim" in line for line in lines)  # the operator is told all of it

@@ -157,7 +157,7 @@ def test_they_are_served_by_name_only(name):
     with pytest.raises(RefusedError) as refusal:
         Node(0, X).ask(name, message)
     assert str(refusal.value) == (
-        f"Answers of {name} compare single rows, so this node serves it only if its operator names it. "
+        f"Answers of {name} compare single rows, so this node gives them only if its rule allow permits this. "
         "Ask the node's operator."
     )
     assert "counts" in Node(0, X, allow=[name]).ask(name, message)

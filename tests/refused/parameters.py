@@ -245,7 +245,7 @@ BUDGETS = [
     Refused({"delta": 1e-31}, "delta of dp must be a finite number of at least 1e-30"),
 ]
 CLIENT = [
-    Refused({"allow": ["krilov"]}, "is no algorithm. .* Did you mean 'krylov'"),
+    Refused({"allow": ["krilov"]}, "is no such algorithm. .* Did you mean 'krylov'"),
     *[Refused({"min_rows": least}, "must be .* Got .* Choose") for least in (0, 1.5)],
     *[Refused({name: -1.0}, "The node's own bound on") for name in ("min_noise", "max_clip")],
     Refused({"memory_dir": "anywhere"}, "memory_dir needs the node's context"),
@@ -284,10 +284,10 @@ RULES = [
         for name in ("", "../up", "a b", "x" * 65)
     ],
     Refused({"min_change": 20, "min_rows": 50}, "min_change must be a whole number of at least 50. Got 20"),
-    Refused({"min_change": 20, "split_columns": True}, "min_change does not go together with split_columns"),
+    Refused({"min_change": 20, "split_columns": True}, "min_change cannot be used together with split_columns"),
     Refused({"min_change": 20, "on_small_change": "wait"}, "on_small_change must be one of"),
-    Refused({"categorical": "ward", "share_names": False}, "gives names of columns away, and share_names is not set"),
-    Refused({"id_column": "patient"}, "id_column='patient' has no use without min_change"),
+    Refused({"categorical": "ward", "share_names": False}, "reveals names of columns, but share_names is false"),
+    Refused({"id_column": "patient"}, "id_column='patient' does nothing without min_change"),
     *[
         Refused({"max_epsilon": 1.0, "max_delta": 1e-6, **beside}, sentence)
         for beside, sentence in (
@@ -295,7 +295,7 @@ RULES = [
                 {"categorical": "ward"},
                 "categorical='ward' cannot be used together with max_epsilon, because single rows decide which levels",
             ),
-            ({"min_change": 20}, "min_change=20 has no use beside max_epsilon, which keeps the rows as they were"),
+            ({"min_change": 20}, "min_change=20 does nothing if there is max_epsilon, which already keeps the rows"),
             (
                 {"split_columns": "std"},
                 "split_columns=std cannot be used together with max_epsilon, because runs over columns reveal",
@@ -306,13 +306,13 @@ RULES = [
 APP = [
     Refused({"max_rnak": 5}, "It has allow, min_rows"),
     Refused({"min_rows": 0}, "min_rows must be a whole number of at least 1. Got 0."),
-    Refused({"min_change": 20, "split_columns": "any"}, "min_change does not go together with split_columns"),
+    Refused({"min_change": 20, "split_columns": "any"}, "min_change cannot be used together with split_columns"),
 ]
 PROFILE = [
     *[
         Refused(
             {"profile": profile, "trusted_keys": "/k", "split_columns": "std"},
-            "min_change does not go together with split_columns=.*, whose runs tell the sco",
+            "min_change cannot be used together with split_columns=.*, because runs over",
         )
         for profile in ("masked",)
     ],

@@ -73,8 +73,8 @@ class Policy:
         if named <= set(registry.OPENING_ONLY) and not by_name and limits.tells_products(stage, request):
             got = f"{stage} with one" if "opening" in stage else stage
             raise RefusalError(
-                f"{request.algorithm} asks nodes for an opening without a block only, and this message asks for "
-                f"{got}. Check the sender."
+                f"{request.algorithm} may ask nodes only for an opening without a block, but this message asks "
+                f"for {got}. Check the sender."
             )
         if inner is not None:
             limits.check_arrays(request)  # `bare` derives the parts of an answer from these arrays.
@@ -86,8 +86,8 @@ class Policy:
         unnamed = sorted(name for name in unserved if name in everything() and stages[name].by_row)
         if unnamed and self._rules.allow is None:
             raise RefusalError(
-                f"Answers of {', '.join(unnamed)} compare single rows, so this node serves it only if its operator "
-                f"names it. {OPERATOR}"
+                f"Answers of {', '.join(unnamed)} compare single rows, so this node gives them only if its rule allow "
+                f"permits this. {OPERATOR}"
             )
         if unserved:
             raise RefusalError(
@@ -141,8 +141,8 @@ class Policy:
             # If an answer depends on a number, a sum in which one client has another number would reveal that client's
             # answer.
             raise RefusalError(
-                "A masked message asks different numbers of different clients, so the sum would show one of them. "
-                "Ask for one number."
+                "A masked message has different numbers for different clients, so the sum would reveal single clients. "
+                "Send the same number to all clients."
             )
 
     def count(self) -> None:
@@ -193,8 +193,8 @@ class Policy:
             )
         if small_cells.has_few_gaps(data, self._rules.min_rows):
             raise RefusalError(
-                f"A column of this node has fewer than {self._rules.min_rows} gaps (its min_rows), too few to be "
-                f"filled with the means of all nodes. {remedy}"
+                f"A column of this node has fewer than {self._rules.min_rows} missing values (its min_rows), too few "
+                f"to be filled with the means of all nodes. {remedy}"
             )
 
     def without_local_results(self, request: wire.Request, up: Arrays, d: int | None) -> Arrays:

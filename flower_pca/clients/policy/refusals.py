@@ -100,10 +100,10 @@ def naming(request: wire.Request) -> Iterator[None]:
     # numpy, scipy or Python may raise anything for a strange message, but it must not end the node.
     except Exception as error:
         logging.getLogger("flwr").error(
-            "This node cannot work on a message: %s (%s)", harmless(str(error)), _place(error)
+            "This node could not process a message: %s (%s)", harmless(str(error)), _place(error)
         )
         logging.getLogger("flwr").debug("Where it failed:", exc_info=error)
         raise ProtocolError(
-            f"This node fails on a message of {request.stage} ({type(error).__name__}): the sender may have another "
-            "version. Install the same flower_pca everywhere."
+            f"This node could not process a message of {request.stage} ({type(error).__name__}). The sender may have "
+            "another version. Install the same flower_pca everywhere."
         ) from error

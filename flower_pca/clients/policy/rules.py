@@ -59,8 +59,8 @@ _CHOICES: Final[Mapping[str, tuple[Any, ...]]] = {
     "answers": ("fixed", "rows"),
 }
 _UNSIGNED: Final = (
-    "masked_only without trusted_keys: a server can take part in sums as another node, and one invented peer is enough "
-    "to unmask what this node sends. Give trusted_keys against a server that is not honest."
+    "This node has masked_only without trusted_keys. A server can then take part in sums as another node, and one "
+    "invented node is enough to unmask what this node sends. Give trusted_keys to prevent this."
 )
 # The allowed names of data, which become parts of file names
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -311,7 +311,7 @@ class Rules:
             if name not in listed:
                 known = ", ".join(listed)
                 raise ConfigError(
-                    f"allow names {shown(name)}, which is no algorithm. Known are {known}. "
+                    f"allow names {shown(name)}, but there is no such algorithm. The algorithms are {known}. "
                     f"{checks.did_you_mean(name, listed)}",
                     setting="allow",
                 )
@@ -352,37 +352,37 @@ class Rules:
             )
         if self.max_epsilon is not None and self.min_change is not None:
             raise ConfigError(
-                f"min_change={self.min_change} has no use beside max_epsilon, which keeps the rows as they were when "
-                "the node first answered. Leave min_change out."
+                f"min_change={self.min_change} does nothing if there is max_epsilon, which already keeps the rows as "
+                "they were when the node first answered. Leave min_change out."
             )
         if self.id_column is not None and self.min_change is None:
             raise ConfigError(
-                f"id_column={shown(self.id_column)} has no use without min_change. Give min_change=20, or leave "
+                f"id_column={shown(self.id_column)} does nothing without min_change. Give min_change=20, or leave "
                 "id_column out."
             )
         if self.min_change is not None:
             checks.integer("min_change", self.min_change, least=self.min_rows)
         if self.min_change is not None and self.split_columns:
             raise ConfigError(
-                f"min_change does not go together with split_columns={self.split_columns}, whose runs tell the scores "
-                "of each person. Leave one of them out.",
+                f"min_change cannot be used together with split_columns={self.split_columns}, because runs over "
+                "columns reveal the scores of each person. Leave one of them out.",
                 setting="min_change",
             )
         if self.categorical and not self.share_names:
             raise ConfigError(
-                f"{option('categorical')} of a node ({shown(self.categorical)}) gives names of columns away, and "
-                "share_names is not set. Leave categorical out, or set share_names.",
+                f"{option('categorical')} of a node ({shown(self.categorical)}) reveals names of columns, but "
+                "share_names is false. Leave categorical out, or set share_names.",
                 setting="categorical",
             )
         if self.counts_groups and self.trusted_keys is None:
             raise ConfigError(
-                "max_groups and max_dropouts need trusted_keys. Give trusted_keys: without them a server can invent "
-                "the nodes of a group."
+                "max_groups and max_dropouts need trusted_keys. Without trusted_keys, a server can invent the nodes of "
+                "a group. Give trusted_keys."
             )
         _ = self._constants
         if self.floor is not None and not self.allow_noise:
             raise ConfigError(
-                "allow_noise is false, and min_noise, max_clip or max_epsilon asks for noise. Leave one of them out.",
+                "allow_noise is false, but min_noise, max_clip or max_epsilon requires noise. Leave one of them out.",
                 setting="allow_noise",
             )
 
@@ -391,8 +391,9 @@ class Rules:
             return
         if self.max_epsilon is None or self.max_delta is None:
             raise ConfigError(
-                "max_epsilon and max_delta are one budget, and only one of them is given: "
-                f"max_epsilon={shown(self.max_epsilon)}, max_delta={shown(self.max_delta)}. Try 1.0 and 1e-6."
+                "max_epsilon and max_delta belong together, but only one of them is given: "
+                f"max_epsilon={shown(self.max_epsilon)}, max_delta={shown(self.max_delta)}. For example, give 1.0 and "
+                "1e-6."
             )
         checks.number("max_epsilon", self.max_epsilon, least=1e-9)
         checks.number("max_delta", self.max_delta, least=1e-30, most=0.5)
@@ -422,8 +423,8 @@ class Rules:
         """Refuse rules that break the promise of their profile."""
         if self.profile == "masked" and self.trusted_keys is None:
             raise ConfigError(
-                "The profile masked needs trusted_keys: without them a server can take part as another node, and "
-                "unmask what this node sends. Give trusted_keys."
+                "The profile masked needs trusted_keys. Without trusted_keys, a server can take part as another node, "
+                "and unmask what this node sends. Give trusted_keys."
             )
         for rule in ("min_rows", "min_change") if self.profile == "masked" else ():
             checks.integer(f"{rule} in the profile {self.profile}", getattr(self, rule), least=LOT)

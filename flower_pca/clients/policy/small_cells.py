@@ -57,8 +57,9 @@ LARGEST: Final = 12  # the largest coefficient in a combination
 _UNITS: Final = 4  # the most that the smallest coefficient may be
 _EXACT: Final = 1e-9  # the rounding error of a share of 1
 _TOO_MANY: Final = (
-    "This node has %d columns of codes. Combinations of columns are not looked at if there are more than %d, so people "
-    "who differ from all others in a combination only can be told. Leave columns out of the file, or use noise."
+    "This node has %d columns of codes. With more than %d, it does not look at combinations of columns, so a server "
+    "can learn the row of a person who differs from all others in a combination. Leave columns out of the file, or use "
+    "noise."
 )
 _NEAR: Final = 1e-6  # the rounding error of a whole coefficient
 
@@ -155,7 +156,7 @@ def check(
             enumeration(refused),
         )
         raise RefusalError(
-            "A column of this node tells of fewer rows than its min_rows. The node's log names the column. Run "
+            "A column of this node reveals fewer rows than its min_rows. The node's log names the column. Run "
             "without it, or ask the node's operator."
         )
 

@@ -135,8 +135,8 @@ class Ledger:
         groups, losses = most or (len(self.groups) + 1, self.beyond)
         if self.beyond > losses:
             raise RefusalError(
-                f"{self.beyond} masked sums of this node have lost a member, and its max_dropouts is {losses}. Ask "
-                "the node's operator: each such sum tells how large the answers beyond the bounds are."
+                f"{self.beyond} masked sums of this node have lost a member, but its max_dropouts is {losses}. Each "
+                "such sum reveals how large the answers beyond the bounds are. Ask the node's operator."
             )
         gone = frozenset(self.left)
         if here & gone:
@@ -155,8 +155,8 @@ class Ledger:
             count = labels.count(groups, "group")
             raise RefusalError(
                 f"This node sums with at most {count} of peers, of whom at most {losses} may be lost (its max_groups "
-                "and max_dropouts), and this group is one more. Ask the node's operator: each further group, and each "
-                "loss, tells what its members do not share."
+                "and max_dropouts), but this is another group. Each further group, and each lost member, reveals "
+                "answers of the nodes that are in only one of two sums. Ask the node's operator."
             )
         self._require_lot(lots, None)
         self.groups.append(Group(here, epoch=self.epoch))
@@ -164,9 +164,9 @@ class Ledger:
     def _require_lot(self, lots: bool, own: Group | None) -> None:
         if lots and any(group.epoch == self.epoch for group in self.groups if group is not own):
             raise RefusalError(
-                "This node was summed with other nodes, and nobody has been added to its rows since. Of two sums over "
-                "the same rows the difference is the answer of whoever is missing from one of them. Wait until so many "
-                "people have come at every node as its min_change says, or go on with the nodes of before."
+                "This node was summed with other nodes, and nobody has been added to its rows since. The difference "
+                "of two sums over the same rows would be the answers of the nodes that are in only one of them. "
+                "Continue with the nodes of before, or wait until min_change people have been added at every node."
             )
 
 
@@ -203,7 +203,7 @@ def _require_ledgers(folder: Path) -> None:
         if not (gone := folders.ledger_of(rows)).exists():
             raise RefusalError(
                 f"{gone.name} of this node is missing, but the rows that it has released are still there. Its operator "
-                "has to put the ledger back, or to run flower-pca forget --what rows --what ledger."
+                "must put the ledger back, or run flower-pca forget --what rows --what ledger."
             )
 
 
@@ -214,7 +214,7 @@ def _require_key(folder: Path) -> None:
     if known and not marks.has_key(folder):
         raise RefusalError(
             f"{marks.KEY} of this node is missing, and without it {', '.join(known)} cannot be compared with the rows "
-            "of the node. Its operator has to put the file back, or to run flower-pca forget --what ledger for each "
+            "of the node. Its operator must put the file back, or run flower-pca forget --what ledger for each "
             "of these."
         )
 
@@ -277,8 +277,8 @@ def read(path: Path) -> Ledger:
         ValueError,
     ) as error:  # treating the ledger as empty would forget what was sent
         raise RefusalError(
-            f"{path.name} of this node was not written by this node, or is damaged. Its operator has to look at it, "
-            "or to run flower-pca forget --what ledger."
+            f"{path.name} of this node was not written by this node, or is damaged. Its operator must look at it, "
+            "or run flower-pca forget --what ledger."
         ) from error
 
 
@@ -432,7 +432,7 @@ class Account:
         ledger.columns += -(-sum(numbers) // d)
         if ledger.columns > most:
             raise RefusalError(
-                f"With this message {ledger.columns} columns of numbers would leave this node, and its max_columns is "
+                f"With this message {ledger.columns} columns of numbers would leave this node, but its max_columns is "
                 f"{most}. {OPERATOR}"
             )
 

@@ -154,7 +154,7 @@ def _values(header: dict[str, Any], arrays: dict[str, Array]) -> Any:
 
 
 def _damage(file: str, fault: str) -> RefusalError:
-    return RefusalError(f"{file} of this node {fault}. Its operator has to look at it, or to run flower-pca forget.")
+    return RefusalError(f"{file} of this node {fault}. Its operator must look at it, or run flower-pca forget.")
 
 
 class ReleasedRows:
@@ -230,7 +230,7 @@ class ReleasedRows:
             least = rules.min_change
             if least is not None and given.n < least:
                 raise RefusalError(
-                    f"This node answers for the first time from {least} rows on, its min_change, and has fewer. Ask "
+                    f"This node answers for the first time from {least} rows on (its min_change), but has fewer. Ask "
                     "again when it has more."
                 )
             self._number, self._unwritten = entries.versions + 1, True

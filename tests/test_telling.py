@@ -62,7 +62,7 @@ def test_the_tables_of_the_page_name_every_rule():
     rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
     named = [rule for row in rows for rule in re.findall(r"`(\w+)`", row)]
     assert sorted(named) == sorted(f.name for f in fields(Rules))
-    ways = page[page.index("Closed by a rule:") : page.index("## Audit")]
+    ways = page[page.index("Prevented by a rule:") : page.index("## Audit")]
     closed = set(re.findall(r"^- `(\w+)`: ", ways, re.MULTILINE))
     assert closed <= set(named)
     assert len(closed) > 5

@@ -118,7 +118,7 @@ def drawing(tmp_path, monkeypatch):
 
     def named(item):
         name = item.program.partition("/")[2]
-        return {name: experiment}, name, 4
+        return {name: experiment}, name, 5
 
     monkeypatch.setattr(catalogue.Item, "experiment", named)
     programs = ["personal/fig3", "personal/fig8", "robust/fig4"]
@@ -129,10 +129,10 @@ def drawing(tmp_path, monkeypatch):
 def test_a_record_says_how_far_single_seeds_swing(drawing):
     for program in drawing:
         kept = record.read(program)
-        singles = [np.random.default_rng(seed).normal(5.0, 0.5) for seed in range(4)]
+        singles = [np.random.default_rng(seed).normal(5.0, 0.5) for seed in range(5)]
         most = max(max(x / np.mean(singles), np.mean(singles) / x) for x in singles)
         assert kept.swings == [f"{most:.2g}"]
-        assert kept.seeds == [0, 1, 2, 3]
+        assert kept.seeds == [0, 1, 2, 3, 4]
 
 
 def test_items_are_drawn_by_lot_and_run_with_other_seeds(drawing, capsys):
@@ -143,7 +143,7 @@ def test_items_are_drawn_by_lot_and_run_with_other_seeds(drawing, capsys):
     command.main(["--lot", "2", "--seed", "3"])
     kept = lot.read()
     assert [again.program for again in kept.runs] == lot.drawn(2, 3)
-    assert {tuple(again.seeds) for again in kept.runs} == {(1000, 1001, 1002, 1003)}
+    assert {tuple(again.seeds) for again in kept.runs} == {(1000, 1001, 1002, 1003, 1004)}
     assert all((again.numbers, again.unstated, again.off) == (1, 0, []) for again in kept.runs)
     assert "1 of 1 numbers within the spread stated" in capsys.readouterr().out
     assert "Of 3 programs that take at most 5 minutes 2 were drawn by lot, with seed 3," in lot.section()

@@ -18,7 +18,7 @@ import flower_pca
 from sims.common import report, spread
 
 RESULTS: Final = Path(__file__).resolve().parents[1] / "results"
-FEW: Final = 3  # seeds from which a swing can be told
+FEW: Final = 5  # seeds from which a swing can be told
 _POINTS: Final = 80  # of a curve, at most
 
 
@@ -119,7 +119,7 @@ def made(item: str, experiment: Any, opts: report.Options) -> Record:
 
 
 def swung(record: Record, experiment: Any, opts: report.Options) -> Record:
-    """The record with how far single seeds lie from it: its own, or three where it has fewer."""
+    """The record with how far single seeds lie from it: its own, or five where it has fewer."""
     if not record.seeds:
         return replace(record, swings=["-"] * (len(record.rows) - 1))
     seeds = record.seeds if len(record.seeds) >= FEW else range(opts.first, opts.first + FEW)

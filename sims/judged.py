@@ -257,7 +257,7 @@ JUDGED: Final = {
     ),
     "faps/table4": Judgement(
         "same order",
-        "The paper has one draw; here are three draws of three starts each. FAPS takes 37 "
+        "The paper has one draw; here are five draws of three starts each. FAPS takes 32 "
         "to 109 messages, SSI 144 to 417 (55 and 337 in the paper). LocalPower is not twice as fast as SSI here. "
         "Krylov takes 11 or 12 messages. When rule (27) stops FAPS, its error is 9e-10, not 7.67e-8: see Rule (27).",
         size="The leading 250 of 1000 columns.",

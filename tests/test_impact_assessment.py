@@ -228,7 +228,7 @@ ADVICE = (
     "What was sent cannot",
     "Whether this is anonymous",
     "Use noise for such data",
-    "If somebody decides by them",
+    "Whoever bases a decision on them",
     "Before the node reads the file",
     "An expert has to determine",
 )

@@ -65,9 +65,9 @@ class Covariance(Algorithm[CovarianceState]):
     more noise).
     Cost: n_i d^2 flops on a client. Each client sends d (d + 1) / 2 floats once. The server needs
     O(d^3) flops.
-    Prefer it: for up to about a hundred columns, because one message with C_i then costs less than
-    several messages of Krylov, and under `dp` also for more columns, because the whole privacy
-    budget goes into one message.
+    Prefer it: for up to about a hundred columns, because one message with the whole covariance matrix then
+    costs less than several messages of `Krylov`. Under `dp`, prefer it for more columns, too, because the
+    whole privacy budget goes into one message.
 
     Parameters
     ----------

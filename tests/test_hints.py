@@ -108,7 +108,7 @@ def test_hints_are_saved_and_shown_with_the_names_of_columns(tmp_path, capsys):
 
 WHY = {
     "counted": "Column {} holds whole numbers, no two alike, which go up by one. Leave it out if it numbers the rows: ",
-    "called": "Column {} holds whole numbers, no two alike, and is called as an identifier is. Leave it out if it n",
+    "called": "Column {} holds whole numbers, no two alike, and its name looks like an identifier. Leave it out if it",
 }
 COUNTED = {
     "of all rows, shuffled": IDS,
@@ -175,7 +175,7 @@ def test_a_gap_hides_no_identifier_that_is_called_so(name):
     values = 7.0 * np.arange(300) + 3.0
     values[[7, 250]] = np.nan
     hints = about_columns(simulate("krylov", named_sites(name, values), n_components=2, scale="std", missing="mean"))
-    assert ["is called as an identifier is" in hint for hint in hints] == [True] * (name == "id")
+    assert ["its name looks like an identifier" in hint for hint in hints] == [True] * (name == "id")
 
 
 def test_few_rows_and_noise_say_nothing():

@@ -269,7 +269,7 @@ def test_limits_from_few_rows_are_called_a_guess():
     )
     assert few.limits(0.99).words.endswith("is a guess")
     assert "guess" not in many.limits(0.99).words
-    assert many.limits(0.999).words.endswith("is a guess unless rows follow a normal law")
+    assert many.limits(0.999).words.endswith("is a guess unless the rows are normally distributed")
 
 
 def test_limits_from_theory_with_few_rows_are_called_a_guess_and_name_monitor():

@@ -291,7 +291,7 @@ class Monitor:
         share = f"; {1.0 - level:.3g} of {n:,} rows is less than {quantiles.TAIL} rows, so the limit"
         if n < _FEW_ROWS:
             return f"{words}{share} is a guess"
-        return f"{words}{share} continues their tail, and is a guess unless rows follow a normal law"
+        return f"{words}{share} continues their tail, and is a guess unless the rows are normally distributed"
 
     def _distances(self, X: Any) -> Iterator[tuple[Array, Array]]:
         """Yield T2 and SPE by the components, block by block."""
@@ -429,7 +429,7 @@ def words_of_strangers(result: PCAResult, sites: Iterable[Any]) -> str:
     if not known or not others:
         return ""
     return (
-        f"no site of the run is called {enumeration(others)}, and rows of a site that had no part in it lie beyond a "
+        f"no site of the run is called {enumeration(others)}, but rows of sites that were not in the run exceed a "
         "limit more often, for example 5% of them instead of 1%"
     )
 

@@ -37,7 +37,7 @@ def hints_of_identifiers(
     """Return hints about the columns that `find_identifiers` returns, except for the column `but`."""
     if not columns:
         return ()
-    why = {True: "which go up by one", False: "and is called as an identifier is"}
+    why = {True: "which go up by one", False: "and its name looks like an identifier"}
     others = {j: counts for j, counts in columns.items() if j != but}
     start = "holds whole numbers, no two alike,"
     return tuple(f"Column {label(j, names)} {start} {why[counts]}. {_OUT}" for j, counts in others.items())

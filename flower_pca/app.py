@@ -109,22 +109,22 @@ def _check_dealt(node: Mapping[str, Any], spec: str) -> None:
     parts = {"partition-id", "num-partitions"} <= node.keys()
     if not parts or not (_in_simulation() or sources.is_random(spec)):
         raise ConfigError(
-            "This node has no rows. Start the SuperNode with --node-config 'data=\"/path/x.npy\"', or name "
+            "This node has no data. Start the SuperNode with --node-config 'data=\"/path/x.npy\"', or name "
             "partition-id and num-partitions for rows that are drawn from a seed."
         )
     if not _in_simulation():
         if guarded := [rule for rule in _GUARDED if node.get(rule)]:
             raise ConfigError(
-                f"This node has {guarded[0]}, and its node-config names no data. Name the node's own data: whoever "
-                "sends the run knows all rows that the node would draw."
+                f"This node has {guarded[0]}, but its node-config names no data. Name the node's own data, because "
+                "whoever sends the run knows all rows that the node would draw."
             )
         if (size := sources.size_drawn(spec)) > _LARGEST:
             raise ConfigError(
-                f"A node draws at most {_LARGEST:,} entries (n d of the rows, and d d of each client). This run asks "
-                f"for {size:,}. Ask for fewer rows or columns."
+                f"A node draws at most {_LARGEST:,} entries (n d for the rows, and d d for each client), but this run "
+                f"asks for {size:,}. Ask for fewer rows or columns."
             )
         logging.getLogger("flwr").warning(
-            "This node has no data of its own: it plays part %s of %s.", node["partition-id"], spec
+            "This node has no data of its own: it draws the rows of client %s of %s.", node["partition-id"], spec
         )
 
 

@@ -101,8 +101,8 @@ def config(algorithm: str | Algorithm[Any] | PCAConfig, **settings: Any) -> PCAC
     if isinstance(algorithm, PCAConfig):
         if settings:
             raise ConfigError(
-                f"A PCAConfig already has its settings, and {', '.join(settings)} was given beside it. Change the "
-                "configuration by dataclasses.replace."
+                f"A PCAConfig already has its settings, so {', '.join(settings)} cannot be given as well. Use "
+                f"dataclasses.replace(config, {next(iter(settings))}=...) instead."
             )
         return check(algorithm)
     checks.parameters("a configuration", settings, SimulationOptions.__annotations__)

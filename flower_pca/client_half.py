@@ -98,7 +98,7 @@ def _answer(work: Work, says: Sayings, fixed: Source | None, dither: DitherSourc
     if isinstance(work.data, Stream) != tracks:
         needs, has = ("a Stream", "plain rows") if tracks else ("plain rows", "a Stream")
         raise ProtocolError(
-            f"{work.stage.name} works on {needs}, and this client has {has}. Serve Stream(rows, batch=60) to "
+            f"{work.stage.name} works on {needs}, but this client has {has}. Serve Stream(rows, batch=60) to "
             "trackers, and plain rows to all other algorithms."
         )
     if work.stage.draws:
@@ -149,7 +149,7 @@ def _without_any_row(work: Work) -> tuple[Arrays, Arrays]:
         raise DataError(f"The data of {work.data.who} has no rows. Leave it out, or run with masks.")
     if work.stage.needs_rows:
         raise DataError(
-            f"The data of {work.data.who} has no rows, and {option('harmonize')} compares the rows of every site. Run "
+            f"The data of {work.data.who} has no rows, but {option('harmonize')} compares the rows of every site. Run "
             "without this site."
         )
     parts = work.stage.parts(work.arrays, work.data.d)
@@ -166,8 +166,8 @@ def _layers_of(says: Mapping[str, Arrays]) -> list[type[Layer]]:
     unknown = [name for name in says if name not in registry.LAYERS]
     if unknown:
         raise ProtocolError(
-            f"A message names the layer {shown(unknown[0])}, which this client does not know: it has "
-            f"{', '.join(registry.LAYERS)}. Install the same flower_pca everywhere."
+            f"A message names the layer {shown(unknown[0])}, which this client does not know. Install the same "
+            "version of flower_pca everywhere."
         )
     return [registry.LAYERS[name] for name in registry.LAYERS if name in says]
 
@@ -178,7 +178,7 @@ def stage_of(name: str) -> type[Stage[Any]]:
         return registry.STAGES[name]
     except KeyError:
         raise ProtocolError(
-            f"This flower_pca has no stage named {shown(name)}. Install the same version at server and nodes."
+            f"This flower_pca has no stage named {shown(name)}. Install the same version everywhere."
         ) from None
 
 

@@ -86,7 +86,7 @@ def write(folder: str | os.PathLike[str], *, nodes: int, hosts: Iterable[str] = 
     except OSError as error:
         _vacant(target)  # somebody else has been quicker
         raise ConfigError(
-            f"The folder for keys, {target}, cannot be written ({error.strerror}), and nothing was written. Choose "
+            f"The folder for keys, {target}, cannot be written ({error.strerror}), so nothing was written. Choose "
             "another folder."
         ) from error
     return Keys(target / _CA, target / _CERTIFICATE, target / _KEY, tuple(target / f"node-{i}" for i in range(nodes)))
@@ -112,7 +112,7 @@ def _vacant(target: Path) -> None:
     if target.exists() or target.is_symlink():
         found = "has files in it" if target.is_dir() else "is a file"
         raise ConfigError(
-            f"The folder for keys must be new or empty, and {target} {found}. Nothing was written. Choose another "
+            f"The folder for keys must be new or empty, but {target} {found}. Nothing was written. Choose another "
             "folder."
         )
 
@@ -126,7 +126,7 @@ def _names(hosts: Iterable[str]) -> list[x509.GeneralName]:
             if not _HOST.match(host):
                 raise ConfigError(
                     f"{shown(host)} is neither a host name such as superlink.example.org nor an address such as "
-                    "192.0.2.1. Leave out scheme and port."
+                    "192.0.2.1. Leave out the scheme and the port."
                 ) from None
             names.append(x509.DNSName(host))
     return names

@@ -224,8 +224,8 @@ def register(
     closing = closing or _default_closing(algorithm)
     if issubclass(closing, RayleighRitz) and not algorithm.orthonormal:
         raise ConfigError(
-            f"The closing stage {closing.name} turns components, which works only if they are orthonormal, and those "
-            f"of {algorithm.name} are not. Leave it out."
+            f"The closing stage {closing.name} turns components, which works only if they are orthonormal, but the "
+            f"components of {algorithm.name} are not. Leave the stage out."
         )
     TABLE[algorithm.name] = Entry(algorithm, closing, result or load(_RESULT))
     _CLOSED_BY.setdefault(closing.name, set()).add(algorithm.name)

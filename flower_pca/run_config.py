@@ -78,10 +78,10 @@ def read_options(text: str) -> dict[str, Value]:
         name, equals, value = part.partition("=")
         name, value = name.strip().replace("_", "-"), value.strip()
         if not equals or not name or not value:
-            raise ConfigError(f"The run-config has the options {text!r}, and {part!r} in them has no value. {_FORM}")
+            raise ConfigError(f"In the options of the run-config, {text!r}, {part!r} has no value. {_FORM}")
         _check_removed(name)
         if name in keys:
-            raise ConfigError(f'{name} is no option but a key of its own: write --run-config "{name}=...".')
+            raise ConfigError(f'{name} is not an option but a separate key: write --run-config "{name}=...".')
         if name not in names:
             raise ConfigError(
                 f"The run-config has the option {name!r}, which does not exist. {did_you_mean(name, names)}"

@@ -154,7 +154,7 @@ def test_new_rows_of_a_site_are_adjusted_by_the_means_of_that_site(tmp_path):
         np.testing.assert_allclose(result.at_site(name).transform(table), own @ result.components_.T, atol=1e-10)
     with pytest.raises(ConfigError, match=r"Call result\.at_site\(name\)"):
         result.transform(tables[0])
-    with pytest.raises(ConfigError, match="knows nothing of the site 'z', but of a, b, c"):
+    with pytest.raises(ConfigError, match="has nothing about the site 'z', but about a, b, c"):
         result.at_site("z")
     at_b = PCAResult.load(result.at_site("b").save(tmp_path / "b.npz"))
     np.testing.assert_array_equal(at_b.transform(tables[1]), result.at_site("b").transform(tables[1]))
@@ -194,7 +194,7 @@ def test_new_rows_need_their_covariates_by_name(tmp_path):
     np.testing.assert_allclose(scores.spe, np.sum((left_rows(result, new)) ** 2, axis=1), rtol=1e-9)
     with pytest.raises(ConfigError, match="A record has no covariates"):
         result.to_record()
-    with pytest.raises(ConfigError, match="scikit-learn's PCA has no covariates"):
+    with pytest.raises(ConfigError, match="scikit-learn's PCA cannot adjust for covariates"):
         to_sklearn(result)
 
 
@@ -316,7 +316,7 @@ def test_the_command_line_adjusts_and_scores_new_rows(tmp_path, capsys):
             {"scale": "genotype"},
             "scale with adjust must be None or .*, because other scales are of values as they were",
         ),
-        ({"adjust": "age,site", "missing": "mean"}, "no site tells its means"),
+        ({"adjust": "age,site", "missing": "mean"}, "no site sends its means"),
         ({"center": False}, "Leave center out"),
         ({"adjust": "site", "explain": "site"}, "Leave site out of explain"),
         ({"standard_errors": True}, "standard_errors with adjust"),
@@ -335,7 +335,7 @@ def test_an_algorithm_in_which_far_entries_decide_is_refused(algorithm):
 
 def test_too_few_rows_for_so_many_covariates_are_refused():
     tables = [table[:2].drop(columns="sex") for table in people_of_sites()]
-    with pytest.raises(DataError, match="too few to remove 5 covariates and sites"):
+    with pytest.raises(DataError, match="too few to adjust for 5 covariates and sites"):
         simulate("krylov", tables, n_components=1, adjust="age,b,c,site")
 
 

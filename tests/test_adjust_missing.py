@@ -209,7 +209,7 @@ def test_the_means_of_all_rows_are_not_known_if_each_site_removes_its_own():
     with pytest.raises(ConfigError) as refusal:
         simulate("krylov", people_with_gaps(13), n_components=2, adjust=("age", "sex", "site"), missing="mean")
     assert str(refusal.value) == (
-        "adjust=['age', 'sex', 'site'] subtracts the means of each site, and no site tells its means, so nobody knows "
+        "adjust=['age', 'sex', 'site'] subtracts the means of each site, and no site sends its means, so nobody knows "
         'the means of all rows. Use missing="own_mean".'
     )
 
@@ -238,7 +238,7 @@ def test_no_message_gets_the_ages_of_rows_with_gaps_while_own_means_fill_them(st
     asked |= {"peaks": np.array(False), "width": np.array(2), "seed": np.array(0)}
     if "summed" in stage:
         asked |= {"reference": np.zeros(6), "covariate_reference": np.zeros(1)}
-    for own, words in ((True, "in two ways what stands for missing values"), (False, "its own means only")):
+    for own, words in ((True, "to fill missing values both with"), (False, "its own means only")):
         frame = Frame(own=own, covariates=Covariates(("age",), 1), names=tuple(FEATURES))
         with pytest.raises(RefusedError, match=words):
             node.ask(stage, asked, frame, algorithm="krylov")

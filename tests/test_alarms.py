@@ -131,7 +131,7 @@ def test_a_run_says_in_which_step_it_has_seen_an_earlier_change():
 @pytest.mark.slow
 def test_a_stream_that_swings_is_said_to_be_too_unsteady():
     rows = [batch * 10.0 ** (t % 7 % 3) for t, batch in enumerate(steady(60, change=50))]
-    assert "too unsteady to watch: an alarm takes" in track(STMiss(detect=True), [rows], n_components=2).status.words
+    assert "too unsteady to monitor: an alarm needs" in track(STMiss(detect=True), [rows], n_components=2).status.words
 
 
 def turning(*, at=None, repaired=None, turn=None, steps, seed):

@@ -182,7 +182,7 @@ def test_a_run_cannot_choose_a_file_of_a_node(app_run, tmp_path):
     nodes, shards = deployed(tmp_path)
     result, lines = app_run([*nodes, {}], data=nodes[0]["data"])
     assert is_pca_of(result, shards)
-    assert any("This node has no rows. Start the SuperNode with --node-config" in line for line in lines)
+    assert any("This node has no data. Start the SuperNode with --node-config" in line for line in lines)
 
 
 def test_a_node_config_takes_every_option_of_a_source(app_run, tmp_path):
@@ -235,7 +235,7 @@ def test_a_real_node_with_a_number_plays_drawn_rows_only(app_run, tmp_path, monk
         monkeypatch.setitem(sys.modules, "flwr.simulation.ray_transport.ray_actor", ModuleType("ray_actor"))
     result, lines = app_run(simulated(3), engine=False)
     assert is_pca_of(result, [sources.make(DATA)])
-    assert any(f"This node has no data of its own: it plays part 2 of {DATA}." in line for line in lines)
+    assert any(f"This node has no data of its own: it draws the rows of client 2 of {DATA}." in line for line in lines)
     nodes, shards = deployed(tmp_path)
     result, lines = app_run([*nodes, *simulated(4)[3:]], engine=False, data=nodes[0]["data"])
     assert is_pca_of(result, shards)
@@ -249,7 +249,7 @@ def test_a_node_that_others_trust_plays_no_rows_that_the_server_knows(rule, app_
     result, lines = app_run([*nodes, peer], engine=False)
     assert is_pca_of(result, shards)
     (name,) = rule
-    words = f"This node has {name}, and its node-config names no data. Name the node's own data: whoever"
+    words = f"This node has {name}, but its node-config names no data. Name the node's own data, because whoever"
     assert any(words in line for line in lines)
 
 
@@ -258,7 +258,7 @@ def test_no_run_makes_a_real_node_draw_rows_without_end(spec, app_run, tmp_path)
     nodes, shards = deployed(tmp_path)
     result, lines = app_run([*nodes, simulated(4)[3]], engine=False, data=f"synthetic({spec})")
     assert is_pca_of(result, shards)
-    words = "A node draws at most 10,000,000 entries (n d of the rows, and d d of each client). This run asks for"
+    words = "A node draws at most 10,000,000 entries (n d for the rows, and d d for each client), but this run asks for"
     assert any(words in line for line in lines)
 
 
@@ -404,8 +404,8 @@ def test_two_runs_at_once_keep_both_results(app_run, tmp_path, monkeypatch):
     [
         ({"allow": "faps, ssi"}, "This node does not serve krylov. It serves faps, ssi."),
         ({"allow": "krylow"}, "Did you mean 'krylov'?"),
-        ({"min-rows": 1000}, "This node has fewer than 1000 rows, its min_rows."),
-        ({"max-messages": 1}, "This node answers at most 1 message of a run, its max_messages."),
+        ({"min-rows": 1000}, "This node has fewer rows than its min_rows, 1000."),
+        ({"max-messages": 1}, "This node answers at most 1 message in a run (its max_messages)."),
         ({"masked-only": True}, "This node answers masked messages only, because its masked_only is set."),
         ({"max-dropouts": 5}, "max_groups and max_dropouts need trusted_keys."),
         ({"min-rows": "many"}, "min_rows must be a whole number of at least 1. Got 'many'."),
@@ -557,9 +557,9 @@ def test_options_are_read(given, found):
 @every(
     ("given", "sentence"),
     [
-        ("evaluate", "'evaluate' in them has no value. Write options="),
+        ("evaluate", "'evaluate' has no value. Write options="),
         ("evaluat=true", "option 'evaluat', which does not exist. Choose one"),
-        ("mask=true", "mask is no option but a key of its own"),
+        ("mask=true", "mask is not an option but a separate key"),
         ("seed=1, seed=2", "the option seed twice"),
         ("dp=dp(epsilon=1.0", "a bracket or a quote is not closed"),
     ],

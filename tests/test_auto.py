@@ -69,15 +69,14 @@ def test_it_is_to_the_bit_what_it_has_taken(data, mask):
 
 
 WORDS = [
-    (20, 2, "covariance, as that is fewer messages: after the opening covariance takes one message, of 210 numbers for "
-            "20 columns, where krylov is expected to take 4 messages, of 640 numbers together, for tol=1e-08"),
-    (8, 6, "krylov, as the first message, in which all algorithms are alike, is expected to answer all: covariance "
+    (20, 2, "covariance, because that is fewer messages: after the opening covariance takes one message, of 210 "
+        "numbers for 20 columns, while krylov is expected to take 4 messages, of 640 numbers together, for tol=1e-08"),
+    (8, 6, "krylov, because the first message, which all algorithms share, is expected to be enough: covariance "
            "would take one more message, of 36 numbers for 8 columns"),
-    (14, 5, "krylov, as covariance would save no message: after the opening covariance takes one message, of 105 "
-            "numbers for 14 columns, where krylov is expected to take 1 message, of 196 numbers together, "
-            "for tol=1e-08"),
-    (160, 2, "krylov, as that is fewer numbers: after the opening covariance takes one message, of 12,880 numbers for "
-             "160 columns, where krylov is expected to take 8 messages, of 10,240 numbers together, for tol=1e-08"),
+    (14, 5, "krylov, because covariance would save no message: after the opening covariance takes one message, of 105 "
+        "numbers for 14 columns, while krylov is expected to take 1 message, of 196 numbers together, for tol=1e-08"),
+    (160, 2, "krylov, because that is fewer numbers: after the opening covariance takes one message, of 12,880 numbers "
+        "for 160 columns, while krylov is expected to take 8 messages, of 10,240 numbers together, for tol=1e-08"),
 ]  # fmt: skip
 
 
@@ -122,7 +121,7 @@ def test_where_nodes_decline_it_is_krylov_and_nobody_is_left_out(rules, why, mas
     found = PCAStrategy(n_components=2, mask=mask, min_nodes=3).fit(grid)
     assert found.algorithm == "krylov"
     assert found.n_samples_ == sum(map(len, MORE))
-    assert found.decisions[0].startswith("auto took krylov, as a client declines covariance. client ")
+    assert found.decisions[0].startswith("auto took krylov, because a client declines covariance. client ")
     assert found.decisions[0].endswith(why)
     assert found.angle_to(pooled(MORE).components[:2]) < 1e-6
     assert not any(record.failures for record in found.history)
@@ -144,7 +143,7 @@ def test_with_dp_and_over_the_air_it_is_krylov():
     private = simulate("auto(max_rounds=3)", FEW, n_components=2, dp="dp(epsilon=1.0, delta=1e-6, clip=10.0)")
     assert private.algorithm == "krylov(min_rounds=3, max_rounds=3)"
     assert private.decisions == (
-        "auto took krylov, as always with dp, whose noise is dealt out before columns are known",
+        "auto took krylov, as always with dp, because the budget is divided before columns are known",
     )
     air = simulate("auto(max_rounds=3)", FEW, n_components=2, channel=AirChannel(noise_std=1e-6, seed=0))
     assert air.decisions == ("auto took krylov, as always over a channel",)

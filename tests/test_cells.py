@@ -136,7 +136,7 @@ def test_counts_that_are_negative_or_missing_are_refused_only_where_they_are_nor
     made = lab_of_cells(kept="dense")
     made.X[0, 0] = entry
     cells(made)
-    with pytest.raises(DataError, match="negative or missing entries, and counts have none"):
+    with pytest.raises(DataError, match="negative or missing entries, but counts must have none"):
         cells(made, log=True)
 
 
@@ -286,12 +286,12 @@ def test_settings_of_genes_that_do_not_fit_are_refused(options, words):
 
 def test_counts_whose_logarithm_was_not_taken_are_refused():
     labs = [table_of_genes(0) * 1000]
-    with pytest.raises(FlowerPCAError, match=r"no logarithms of counts.*normalize=1e4, log=True"):
+    with pytest.raises(FlowerPCAError, match=r"not logarithms of counts.*normalize=1e4, log=True"):
         simulate("krylov", labs, n_components=2, highly_variable="seurat(9)")
 
 
 def test_genes_without_names_cannot_be_chosen():
-    with pytest.raises(ConfigError, match="highly_variable leaves out columns by their names"):
+    with pytest.raises(ConfigError, match="highly_variable selects columns by name"):
         simulate("krylov", [normalized_by_hand(many_genes(0))], n_components=2, highly_variable="seurat(9)")
 
 

@@ -233,7 +233,8 @@ def test_rounds_that_do_not_suffice_prove_nothing() -> None:
     result = run_certain(ROWS, 5, max_rounds=20)
     assert result.status.outcome is Outcome.MAX_ROUNDS
     assert (
-        result.status.words == "20 rounds were not enough for one attempt: nothing is proven. Go beyond max_rounds=20"
+        result.status.words
+        == "20 rounds were not enough for one attempt: nothing is proven. Use more than max_rounds=20"
     )
 
 

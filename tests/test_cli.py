@@ -160,7 +160,7 @@ MISTAKES = {
     "no such label": (["x.npz", "--partition", "by_column('z')"], r".*/x\.npz has no array named 'z', only X, y\."),
     "too many clients": (
         ["x.npz", "--clients", "151"],
-        r"Each client needs at least one row, and there are 150 rows for 151 clients\.",
+        r"Each client needs at least one row, but there are 150 rows for 151 clients\.",
     ),
     "no clients": (["x.npz", "--clients", "0"], r"The number of clients must be a whole number of at least 1\."),
     "too many components": (
@@ -180,9 +180,9 @@ MISTAKES = {
         ["x.npz", "--dp", "dp(epsilon=1, delta=1e-6)"],
         r"--dp needs a bound on the length of a row\. Add --ranges FILE, .*, or clip=\.\.\. in the spec",
     ),
-    "ranges without a budget": (["x.npz", "--ranges", "a=0..1"], r"--ranges is for --dp\. Write --dp "),
+    "ranges without a budget": (["x.npz", "--ranges", "a=0..1"], r"--ranges works only with --dp\. Add --dp "),
     "masks of no kind": (["x.npz", "--mask", "yes"], r"--mask must be True, False, a MaskedSums, or a string such as"),
-    "masks of one": (["x.npz", "--mask", "--clients", "1"], r"--mask needs at least 2 clients, and there is 1\."),
+    "masks of one": (["x.npz", "--mask", "--clients", "1"], r"--mask needs at least 2 clients, but there is 1\."),
     "a tolerance": (["x.npz", "--tol", "-1"], r"--tol of krylov must be a finite number of at least 0\."),
     "the output is a file": (["x.npz", "--out", "x.npz"], r"/.*x\.npz is a file, so nothing can be written into it\."),
     "a checkpoint nowhere": (
@@ -272,8 +272,8 @@ def test_a_checkpoint_that_cannot_be_written_is_named_and_the_last_one_is_there(
     with monkeypatch.context() as patch:
         patch.setattr("flower_pca.base.files.os.replace", second)
         code, _, err = flower_pca(capsys, *words)
-    onwards = f"The state of the run is in {checkpoint}; the same command goes on from it."
-    said = f"No space left on device: {checkpoint}.newest. Mend that first. {onwards}"
+    onwards = f"The state of the run is in {checkpoint}; the same command continues from it."
+    said = f"No space left on device: {checkpoint}.newest. Correct that first. {onwards}"
     assert (code, err) == (2, f"flower-pca: {said}\n")
     assert flower_pca(capsys, *words)[0] == 0
 
@@ -304,7 +304,7 @@ def test_transform_refuses_in_words(saved_result, data, tmp_path, capsys):
     for words, message in (
         (
             [saved_result, tmp_path / "narrow.npy", "-o", tmp_path / "s.npy"],
-            "The rows have 5 columns, and the run had 12.",
+            "The rows have 5 columns, but the run had 12.",
         ),
         ([saved_result, data, "-o", tmp_path / "s.txt"], "Scores are written to .npy, .csv or .eigenvec, not"),
         (
@@ -467,7 +467,8 @@ def test_control_c_leaves_a_checkpoint_that_the_same_command_goes_on_from(tmp_pa
     code, said, err = interrupted([*data, "--checkpoint", checkpoint], checkpoint)
     assert (code, said) == (130, ""), err
     assert (
-        err == f"flower-pca: Interrupted. The state of the run is in {checkpoint}; the same command goes on from it.\n"
+        err
+        == f"flower-pca: Interrupted. The state of the run is in {checkpoint}; the same command continues from it.\n"
     )
     assert {file.name for file in tmp_path.iterdir()} <= {"run.ckpt", "out"}  # nothing half-written
     assert flower_pca(capsys, *data, "--checkpoint", checkpoint)[0] == 1  # all its rounds, but not to 1e-14
@@ -508,4 +509,4 @@ def test_a_synthetic_set_runs_with_the_clients_that_it_has(tmp_path, capsys):
     code, said, _ = flower_pca(capsys, *words)
     assert (code, json.loads(said)["clients"]) == (0, 3)
     code, _, err = flower_pca(capsys, *words, "--clients", 4)
-    assert (code, err.split(". ")[0]) == (2, "flower-pca: The data has 3 clients, and not 4")
+    assert (code, err.split(". ")[0]) == (2, "flower-pca: The data has 3 clients, not 4")

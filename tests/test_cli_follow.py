@@ -78,7 +78,7 @@ def test_values_that_stand_for_a_gap_and_lines_of_totals_are_named(follow_comman
     code, _said, err = flower_pca(capsys, *follow_command, "--steps", 3)
     folder = tmp_path / "in"
     first = f"Column a holds -999 1 time, far from all other values: the first is line 10 of {folder / 'north_1.csv'}."
-    second = f"Line 10 of {folder / 'west_1.csv'} is the sum of the lines above it, and no row of its own. Take it out."
+    second = f"Line 10 of {folder / 'west_1.csv'} is the sum of the lines above it, not a row of its own. Remove it."
     expected = [
         f"flower-pca: hint: {first} If it stands for a gap, read the data with --gaps=-999.",
         f"flower-pca: hint: {second}",
@@ -106,7 +106,7 @@ def test_a_service_that_is_stopped_leaves_its_result_and_goes_on(follow_command,
         code, _said, err = flower_pca(capsys, *follow_command)
     assert code == 0
     assert rows_by_step(tmp_path) == [12, 12]
-    again = f"The state of the run is in {tmp_path / 'c.npz'}; the same command with --resume goes on from it."
+    again = f"The state of the run is in {tmp_path / 'c.npz'}; the same command with --resume continues from it."
     assert err == f"flower-pca: Ended after step 1. {again}\n"
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     write_file(tmp_path / "in", "west_9.csv", 20)
@@ -121,7 +121,7 @@ def test_a_bad_line_is_said_at_once_and_the_others_go_on(follow_command, tmp_pat
     assert code == 0
     assert rows_by_step(tmp_path) == [12, 6, 12]
     assert err.count("\n") == 1
-    assert err.startswith("flower-pca: west_1.csv is left until it changes. ")
+    assert err.startswith("flower-pca: west_1.csv is ignored until it changes. ")
     assert "line 3" in err
 
 
@@ -138,8 +138,8 @@ def test_a_full_disk_says_so_and_the_run_goes_on_later(follow_command, tmp_path,
         patch.setattr("flower_pca.core.drive.files.write", full)
         code, _, err = flower_pca(capsys, *follow_command, "--live", tmp_path / "live.html")
     assert code == 2
-    onwards = "The state of the run is in {0}; the same command with --resume goes on from it."
-    said = f"No space left on device: {{0}}. Mend that first. {onwards}".format(tmp_path / "c.npz")
+    onwards = "The state of the run is in {0}; the same command with --resume continues from it."
+    said = f"No space left on device: {{0}}. Correct that first. {onwards}".format(tmp_path / "c.npz")
     assert err.splitlines()[-1] == f"flower-pca: {said}"
     assert flower_pca(capsys, *follow_command, "--resume", "--steps", 3)[0] == 0
     assert rows_by_step(tmp_path) == [12, 12, 12]

@@ -58,7 +58,7 @@ def test_own_parts_of_an_algorithm_that_leaves_none_are_refused_before_the_run(t
     code, _, err = flower_pca(capsys, "run", "none.csv", "--save-local", "--out", tmp_path / "out")
     assert code == 2
     assert err.startswith(
-        "flower-pca: krylov leaves clients nothing of their own, so there is nothing for --save-local to write."
+        "flower-pca: krylov gives clients no results of their own, so --save-local has nothing to write."
     )
     assert "--adjust site or --harmonize combat, or leave --save-local out" in err
 
@@ -102,7 +102,7 @@ def test_own_components_that_do_not_belong_to_the_result_are_refused(tmp_path, c
     other = simulate("krylov", parts, n_components=2).save(tmp_path / "other.npz")
     own = out / "flower_pca-own-1.npz"
     for result, file, message in [
-        (other, own, "--local is for results of personalized runs, and this is a PCAResult. Leave --local out."),
+        (other, own, "--local is for results of personalized runs, but this is a PCAResult. Leave --local out."),
         (
             out / "result.npz",
             "none.npz",
@@ -121,7 +121,7 @@ def test_own_components_that_do_not_belong_to_the_result_are_refused(tmp_path, c
     words = ["transform", tmp_path / "narrow.npz", tmp_path / "x.npy", "-o", tmp_path / "s.npy", "--local", own]
     code, _, err = flower_pca(capsys, *words)
     assert code == 2
-    assert "are not about the columns of the result." in err
+    assert "have other columns than the result." in err
 
 
 @pytest.mark.slow
@@ -216,7 +216,7 @@ def test_files_of_an_earlier_run_in_the_folder_are_named(tmp_path, capsys):
     assert "of an earlier run" not in flower_pca(capsys, *words)[2]
     assert "of an earlier run" not in flower_pca(capsys, *words)[2]
     err = flower_pca(capsys, *words, "--without", "b,c", "--clients", 1)[2]
-    assert f"left as they were: flower_pca-own-1.npz, flower_pca-own-2.npz in {out}" in err
+    assert f"an earlier run wrote them: flower_pca-own-1.npz, flower_pca-own-2.npz in {out}" in err
 
 
 @pytest.fixture(params=["adjust", "harmonize"])
@@ -277,8 +277,8 @@ def test_what_is_known_of_a_site_is_asked_for_and_is_of_the_site_of_the_rows(fol
     out, files = place / "out", place / "sites"
     whole = simulate("krylov", [np.eye(4)[:, :3]] * 3, n_components=1, adjust="site").save(place / "other.npz")
     for words, message in [
-        ([out / "result.npz", files / "b.csv"], "Add --local FILE, which run --save-local, or the site's node, has"),
-        ([out / "result.npz", files, "--local", out / "flower_pca-own-1.npz"], "has those of 3 sites"),
+        ([out / "result.npz", files / "b.csv"], "Add --local FILE, which run --save-local or the site's node has"),
+        ([out / "result.npz", files, "--local", out / "flower_pca-own-1.npz"], "has rows of 3 sites"),
         ([out / "result.npz", files / "b.csv", "--local", out / "flower_pca-own-0.npz"], "belongs to the site a"),
         ([out / "result.npz", files / "b.csv", "--local", "none.npz"], "No file named 'none.npz'"),
         ([out / "result.npz", files / "b.csv", "--local", whole], "not an own result"),
@@ -289,7 +289,7 @@ def test_what_is_known_of_a_site_is_asked_for_and_is_of_the_site_of_the_rows(fol
     code, _, err = flower_pca(capsys, "report", out / "result.npz", files, "-o", place / "page.html")
     assert code == 2
     assert "Leave DATA out" in err
-    with pytest.raises(ConfigError, match="are of another run"):
+    with pytest.raises(ConfigError, match="are from another run"):
         reference.at_site({name: array[:-1] for name, array in reference.local[0].items()})
 
 
@@ -299,4 +299,4 @@ def test_a_run_that_scores_all_sites_alike_takes_nothing_of_one_site(tmp_path, c
     path = result.save(tmp_path / "result.npz")
     code, _, err = flower_pca(capsys, "score", path, tmp_path / "x.csv", "--local", "own.npz")
     assert code == 2
-    assert "rows of all sites are scored alike. Leave --local and --fit-local out" in err
+    assert "rows of all sites alike. Leave --local and --fit-local out" in err

@@ -137,9 +137,9 @@ def test_the_files_of_a_folder_are_clients_each_with_its_own_time(track_command,
 
 @pytest.mark.slow
 def test_a_run_too_short_for_alarms_does_not_say_that_nothing_has_changed(track_command, tmp_path, capsys):
-    short = "no change was looked for in so few steps: that begins after"
+    short = "no change was looked for, because the run had too few steps: detection begins after"
     for algorithm, more, said_of_it in (
-        ("st_miss", (), f"{short} 10 steps, and after 20 quiet ones without --threshold"),
+        ("st_miss", (), f"{short} 10 steps, and without --threshold after 20 further quiet steps"),
         ("st_miss", ("--threshold", "1e9"), f"{short} 10 steps"),
         ("st_miss(update_length=3)", ("--threshold", "1e9"), "no change"),
     ):
@@ -168,7 +168,7 @@ def test_a_run_that_is_broken_off_goes_on_to_the_bit_with_every_step_once(
         code, _, err = flower_pca(capsys, *track_command, "--resume")
     assert code == 130
     there = (tmp_path / "c.npz").exists()
-    assert ("the same command with --resume goes on from it." in err) == there == (at > 1 or after)
+    assert ("the same command with --resume continues from it." in err) == there == (at > 1 or after)
     with (tmp_path / "e.jsonl").open("ab") as file:
         file.write(b'{"time": "2026-01-01T00:00:00+00:00", "step": 3, "half')  # what a power failure may leave
     code, _, err = flower_pca(capsys, *track_command, "--resume")
@@ -220,24 +220,26 @@ def test_what_cannot_be_gone_on_with_is_said_in_one_sentence(track_command, tmp_
         return err.removeprefix("flower-pca: ")
 
     assert said("--resume", given=track_command[:-2]) == (
-        "--resume needs the file to go on from. Add --checkpoint FILE.\n"
+        "--resume needs the file to continue from. Add --checkpoint FILE.\n"
     )
     gone = [tmp_path / "no/c.npz" if word == tmp_path / "c.npz" else word for word in track_command]
     assert said(given=gone) == f"The folder of the checkpoint, {tmp_path}/no, does not exist. Make it first.\n"
     unwritable = [tmp_path / "no/e.jsonl" if word == tmp_path / "e.jsonl" else word for word in track_command]
     assert "/no/e.jsonl cannot be written: " in said(given=unwritable)
     folder = [tmp_path if word == tmp_path / "e.jsonl" else word for word in track_command]
-    assert f"The file of events {tmp_path} cannot be written: " in said(given=folder)
+    assert f"The event file {tmp_path} cannot be written: " in said(given=folder)
     with monkeypatch.context() as patch:
         break_off(patch, 10)
         flower_pca(capsys, *track_command)
-    assert said() == (f"The checkpoint {tmp_path}/c.npz exists. Add --resume to go on from it, or name another file.\n")
+    assert said() == (
+        f"The checkpoint {tmp_path}/c.npz exists. Add --resume to continue from it, or name another file.\n"
+    )
     new = [tmp_path / "d.npz" if word == tmp_path / "c.npz" else word for word in track_command]
     assert said(given=new) == (
-        f"The file of events {tmp_path}/e.jsonl has some already. Name another; with --resume a run goes on with it.\n"
+        f"The event file {tmp_path}/e.jsonl already has events. Choose another file, or use --resume to continue it.\n"
     )
     assert "The checkpoint belongs to another run, with --components 2." in said("--resume", "--components", 3)
-    assert "The checkpoint belongs to a run of 3 streams, and this run has 4." in said("--resume", "--clients", 4)
+    assert "The checkpoint belongs to a run of 3 streams, but this run has 4." in said("--resume", "--clients", 4)
     np.save(tmp_path / "other.npy", turning_rows() + 1.0)
     other = [tmp_path / "other.npy" if word == tmp_path / "rows.npy" else word for word in track_command]
     assert re.fullmatch(
@@ -247,12 +249,10 @@ def test_what_cannot_be_gone_on_with_is_said_in_one_sentence(track_command, tmp_
     )
     (tmp_path / "strange.jsonl").write_text('{"name": "another program"}\n')
     strange = [tmp_path / "strange.jsonl" if word == tmp_path / "e.jsonl" else word for word in track_command]
-    assert "is not the file of events of the run that goes on: it has a line that is no step." in said(
-        "--resume", given=strange
-    )
+    assert "is not the event file of this run: it has a line that is not a step." in said("--resume", given=strange)
     whole = (tmp_path / "e.jsonl").read_text().splitlines(keepends=True)
     (tmp_path / "e.jsonl").write_text("".join(whole[:1]))
-    assert re.search(r"run that goes on: it ends with step 0, before step \d\.", said("--resume"))
+    assert re.search(r"this run: it ends with step 0, before step \d\.", said("--resume"))
 
 
 @pytest.mark.parametrize("option", [["--threshold", 0.5], ["--alarm-rate", 0.01], ["--monitor"]])
@@ -261,7 +261,8 @@ def test_what_changes_are_told_by_is_of_no_use_where_none_is_looked_for(option, 
     code, _, err = flower_pca(capsys, *bare, *option)
     assert code == 2
     assert err == (
-        f"flower-pca: {option[0]} says how changes are looked for, and without --detect none are. Add --detect.\n"
+        f"flower-pca: {option[0]} says how to look for changes, but without --detect the run looks for none. Add "
+        "--detect.\n"
     )
 
 
@@ -281,7 +282,7 @@ def test_what_a_change_is_of_is_said_by_column_and_by_client(track_command, tmp_
     assert "SPE" in alarm["cause"]["reasons"]
     assert ", most in column 4, " in err
     assert ", at client " in err
-    assert "Step 24: by SPE, as rows have left the subspace" in " ".join(result.summary().findings)
+    assert "Step 24: by SPE, because rows have left the subspace" in " ".join(result.summary().findings)
     flower_pca(capsys, *track_command, "--out", tmp_path / "plain", "--events", tmp_path / "plain.jsonl")
     assert all(event["cause"] is None for event in events(tmp_path / "plain.jsonl"))
 
@@ -294,7 +295,7 @@ def test_another_runs_step_is_no_repetition(tmp_path, capsys, track_command):
     (tmp_path / "e.jsonl").write_text("\n".join(lines) + "\n")
     code, _, err = flower_pca(capsys, *track_command, "--resume")
     assert code == 2
-    assert "is not the file of events of the run that goes on: it has another step 4" in err
+    assert "is not the event file of this run: it has a different step 4" in err
 
 
 @pytest.mark.slow

@@ -63,7 +63,7 @@ REFUSING = {
         lambda X, context: FAPSClient(X, context=context, allow={"krylov"}),
         r"does not serve krylov. It serves none",
     ),
-    "min_rows": (lambda X, context: PCAClient(X, context=context, min_rows=1000), "fewer than 1000 rows"),
+    "min_rows": (lambda X, context: PCAClient(X, context=context, min_rows=1000), "fewer rows than its min_rows, 1000"),
 }
 
 
@@ -120,7 +120,7 @@ def test_properties():
 def test_a_client_without_context_serves_what_needs_no_memory():
     """Flower makes a new client for every message: one without context would begin anew in every round."""
     answer = PCAClient(SHARDS[0]).fit(*faps_request())
-    assert "faps has to remember from message to message" in answer[2]["refusal"]
+    assert "faps keeps a state between messages" in answer[2]["refusal"]
     assert "Write PCAClient(data, context=context)" in answer[2]["refusal"]
     app = ClientApp(client_fn=lambda ctx: PCAClient(SHARDS[ctx.node_config["partition-id"]]).to_client())
     assert is_pca_of(strategies.Krylov(n_components=2).fit(FakeGrid(app, len(SHARDS))), SHARDS)
@@ -139,20 +139,20 @@ def test_the_memory_is_what_makes_the_next_answer():
 D = SHARDS[0].shape[1]
 ONES = np.ones(D)
 REFUSED = [
-    (Frame(np.zeros((len(SHARDS[0]), D))), {}, "The mean of a message needs 10 numbers, and has shape"),
-    (Frame(np.zeros((D, 1))), {}, "The mean of a message needs 10 numbers, and has shape"),
-    (Frame(np.zeros(1)), {}, "The mean of a message needs 10 numbers, and has shape"),
-    (Frame(None, np.ones((len(SHARDS[0]), 1))), {}, "The scale of a message needs 10 numbers, and has shape"),
+    (Frame(np.zeros((len(SHARDS[0]), D))), {}, "The mean of a message needs 10 numbers, but has shape"),
+    (Frame(np.zeros((D, 1))), {}, "The mean of a message needs 10 numbers, but has shape"),
+    (Frame(np.zeros(1)), {}, "The mean of a message needs 10 numbers, but has shape"),
+    (Frame(None, np.ones((len(SHARDS[0]), 1))), {}, "The scale of a message needs 10 numbers, but has shape"),
     (Frame(None, np.r_[0.0, ONES[1:]]), {}, "The scale of a message has entries of 0 or below."),
     (Frame(None, -ONES), {}, "The scale of a message has entries of 0 or below."),
     (
         Frame(None, np.ones(D, dtype=int)),
         {},
-        "The scale of a message needs 10 numbers, and has shape (10,) and dtype int",
+        "The scale of a message needs 10 numbers, but has shape (10,) and dtype int",
     ),
     (Frame(np.r_[np.inf, ONES[1:]]), {}, "mean of a message has NaN or infinite entries"),
     (Frame(None, np.r_[np.nan, ONES[1:]]), {}, "scale of a message has NaN or infinite entries"),
-    (Frame(ONES * 1j), {}, "mean of a message has dtype complex128, and real, finite numbers are needed."),
+    (Frame(ONES * 1j), {}, "mean of a message has dtype complex128, but must have real, finite numbers."),
     (Frame(), {"Z": np.full((D, 2), np.nan)}, "Z of a message has NaN or infinite entries"),
 ]
 
@@ -263,7 +263,7 @@ def test_numbers_that_the_robust_algorithms_cannot_use_are_refused_by_name(name,
         (
             "local_power",
             {"Z": np.eye(D)[:, :2], "steps": 2**62, "aligned": True},
-            "steps in one message, and a node takes at most",
+            "steps in one message, but a node takes at most",
         ),
         ("dcf_pca", {"steps": 101, "inner_steps": 100}, "steps times inner_steps is"),
         ("faps", {"Z": np.eye(D)[:, :2], "inner_steps": 1e100}, "inner_steps is 1e+"),
@@ -282,7 +282,10 @@ def test_a_message_that_would_keep_a_node_busy_for_good_is_refused(stage, asked,
 @every("stage", ["ssi", "masked", "opening"])
 def test_an_evaluation_is_of_its_own_stage(stage):
     answer = said(PCAClient(SHARDS[0], context=context()), stage, {"Z": np.eye(D)[:, :2]}, kind="evaluate")
-    assert f"An evaluate message asks for the stage evaluate only. This one names {stage}: send it as train." in answer
+    assert (
+        f"An evaluate message can ask only for the stage evaluate, but this one asks for {stage}. Send it as a train "
+        "message."
+    ) in answer
 
 
 @pytest.mark.parametrize("how", ["noise", "masks"])
@@ -291,7 +294,7 @@ def test_refusals_under_noise_and_masks_count_nothing(how):
     asked = dict(NOISED) if how == "noise" else {"mask.step": 0, "mask.setup": np.zeros(16, np.uint8)}
     stage, rules = ("ssi", {"min_noise": 50.0}) if how == "noise" else ("masked", {})
     few = said(PCAClient(SHARDS[0], context=context(), min_rows=10_000, **rules), stage, asked)
-    assert few == "This node has fewer than 10000 rows, its min_rows. Ask again when it has more."
+    assert few == "This node has fewer rows than its min_rows, 10000. Start the run again when it has more."
     infinite = said(PCAClient(np.full((3, D), np.inf), context=context(), **rules), stage, asked)
     assert infinite == "This node cannot answer from its rows, and its own log says why. Ask the node's operator."
     if how == "noise":
@@ -300,7 +303,7 @@ def test_refusals_under_noise_and_masks_count_nothing(how):
         words = f"A run with noise cannot use the missing values of this node, {rule}. Ask the node's operator."
         assert gaps == words
         wrong = said(PCAClient(SHARDS[0], context=context(), **rules), stage, {**asked, "Z": np.eye(D + 1)[:, :1]})
-        assert f"This node has {D} columns, and Z of this message is for {D + 1}." in wrong
+        assert f"This node has {D} columns, but Z of this message is for {D + 1}." in wrong
 
 
 def test_a_node_has_its_refusals_in_its_own_log(caplog):
@@ -312,7 +315,9 @@ def test_a_node_has_its_refusals_in_its_own_log(caplog):
     few = PCAClient(SHARDS[0], context=context(), min_rows=10_000)
     with caplog.at_level("WARNING", logger="flwr"):
         said(few, "ssi", {"Z": np.eye(D)[:, :2]})
-    assert caplog.messages[-1].startswith("This node does not answer: This node has fewer than 10000 rows")
+    assert caplog.messages[-1].startswith(
+        "This node does not answer: This node has fewer rows than its min_rows, 10000."
+    )
 
 
 @pytest.mark.parametrize("rules", [{"min_noise": 1.0}, {"max_clip": 1.0}, {"masked_only": True}], ids=str)
@@ -462,7 +467,7 @@ BAD_ROWS = {
     "empty": (lambda X: X[:0], "The data of this node has no rows"),
     "none": (lambda X: None, "The rows of this node cannot be read from a NoneType."),
     "objects": (lambda X: np.array([[{}]], dtype=object), "The data of this node must be"),
-    "columns": (lambda X: X[:, :-1], "do not fit: there are 9, instead of the 10 of the run."),
+    "columns": (lambda X: X[:, :-1], "do not fit: there are 9 instead of the 10 of the run."),
 }
 
 

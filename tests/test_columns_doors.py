@@ -89,7 +89,7 @@ def test_the_command_prints_json_and_shows_a_saved_result(written_tables, tmp_pa
         (["--ids", "patient"], r"--ids is for --partitioned-by columns\."),
         (
             ["--partitioned-by", "columns", "--ids", "patient", "--clients", "3"],
-            "The folder has 2 files, so it has 2 clients and not 3",
+            "The folder has 2 files, so it has 2 clients, not 3",
         ),
         (
             ["--partitioned-by", "columns", "--ids", "patient", "--partition", "iid"],
@@ -105,7 +105,7 @@ def test_the_command_prints_json_and_shows_a_saved_result(written_tables, tmp_pa
         ),
         (
             ["--partitioned-by", "columns", "--ids", "patient", "--reconstruction-error"],
-            "must be False, because the variance left out says it",
+            "must be False, because left_out_variance_ already gives it",
         ),
     ],
 )
@@ -119,10 +119,11 @@ def test_files_that_do_not_belong_together_are_named(written_tables, tmp_path, c
     lab = (written_tables / "lab.csv").read_text().replace("P007", "P008")
     (written_tables / "lab.csv").write_text(lab)
     words = ["run", written_tables, "--partitioned-by", "columns", "--ids", "patient", "--out", tmp_path / "out"]
-    assert "The ids of the rows of client 1 (lab) are not different: 'P008' more" in flower_pca(capsys, *words)[2]
+    assert "The ids of the rows of client 1 (lab) repeat: 'P008' more" in flower_pca(capsys, *words)[2]
     (written_tables / "lab.csv").write_text(lab.replace("P008", "P999", 1))
     assert (
-        "are not those of client 0 (hospital): there are 90, without 'P007' and with" in flower_pca(capsys, *words)[2]
+        "differ from the ids of client 0 (hospital): there are 90, without 'P007' and with"
+        in flower_pca(capsys, *words)[2]
     )
 
 

@@ -130,8 +130,9 @@ def test_each_node_writes_its_loadings_with_the_names_of_its_columns_and_people(
     [
         (
             changed("lab", lambda t: t.rename(index={"P007": "P999"})),
-            r"The people of client \d+ \((lab|hospital)\) are not those of the run: there are 90 with other ids, and "
-            r"the run has 90 with ids\. Keep the rows of the same people at every party, with ids that are spelt alike",
+            r"The people of client \d+ \((lab|hospital)\) differ from the people of the run: there are 90 with other "
+            r"ids, but the run has 90 with ids\. Keep the rows of the same people at every party, with ids that are "
+            r"spelled alike",
         ),
         (
             changed("lab", lambda t: t.iloc[:80]),
@@ -175,7 +176,7 @@ def test_a_party_that_is_gone_ends_the_run(stage, mask):
 def test_min_rows_counts_people():
     result = fitted_by_columns(PARTS, rules={"min_rows": 90})
     assert result.status.ok
-    with pytest.raises(NotEnoughNodes, match="This node has fewer than 91 rows"):
+    with pytest.raises(NotEnoughNodes, match=r"This node has fewer rows than its min_rows, 91\."):
         fitted_by_columns(PARTS, rules={"min_rows": 91})
 
 
@@ -192,12 +193,12 @@ def test_max_columns_counts_over_runs_and_over_what_is_done_to_columns(tmp_path)
     ("change", "text"),
     [
         ({"stage": "opening"}, "A message about columns cannot ask for the stage"),
-        ({"split": '{"center": 1}'}, "A message about columns is malformed in its split"),
-        ({"split": '{"scale": "other"}'}, "A message about columns is malformed in its split"),
-        ({"split": "[" * 10000}, "A message about columns is malformed in its split"),
-        ({"split": '{"salt": "' + "x" * 100 + '"}'}, "A message about columns is malformed in its split"),
-        ({"columns": '["age"]'}, "A message about columns has a frame, although each node centers"),
-        ({"split": None}, "A message of columns_opening is about columns, and this one is about rows"),
+        ({"split": '{"center": 1}'}, "A message about columns has a malformed split"),
+        ({"split": '{"scale": "other"}'}, "A message about columns has a malformed split"),
+        ({"split": "[" * 10000}, "A message about columns has a malformed split"),
+        ({"split": '{"salt": "' + "x" * 100 + '"}'}, "A message about columns has a malformed split"),
+        ({"columns": '["age"]'}, "The server sent a center or a scale in a run over columns, but each"),
+        ({"split": None}, "A message of columns_opening must be about columns, but this one is about rows"),
     ],
 )
 def test_a_server_that_asks_for_something_else_is_refused(change, text):
@@ -226,7 +227,9 @@ def test_an_answer_beyond_what_a_party_has_said_of_its_size_is_refused():
         return reply
 
     grid.tamper = tamper
-    with pytest.raises(NotEnoughNodes, match="S, has entries that are larger than its own rows allow"):
+    with pytest.raises(
+        NotEnoughNodes, match=r"S in the answer of client .* has entries that are larger than its own rows allow"
+    ):
         fitted_by_columns(PARTS, grid=grid)
 
 

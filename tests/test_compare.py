@@ -186,7 +186,7 @@ def test_the_command_leaves_it_out_by_default_and_says_so(tmp_path, capsys):
     words = ["compare", str(tmp_path / "x.npy"), "--components", "3", "--out", str(tmp_path / "out")]
     assert cli.main(words) == 0
     said = capsys.readouterr().out
-    assert "Left out, as eigenvalues here are so close: faps (about " in said
+    assert "Not run, because eigenvalues of these rows are close together: faps (about " in said
     assert said.count("krylov") >= 1
     assert "Name them in --algorithms to run them." in said
     assert cli.main([*words, "--algorithms", "ssi", "--max-rounds", "3", "--json"]) == 0

@@ -60,14 +60,17 @@ def test_a_start_that_would_be_ignored_is_refused(algorithm):
 @every("use", [lambda result: result.to_record(), to_sklearn])
 def test_what_takes_far_entries_out_is_no_projection(algorithm, asked, use):
     result = simulate(algorithm, TABLES, n_components=2, **asked)
-    with pytest.raises(ConfigError, match=r"needs a result that projects rows, and a (Triple|Robust)Result does more"):
+    with pytest.raises(
+        ConfigError, match=r"needs a result that only projects rows, but a (Triple|Robust)Result does more"
+    ):
         use(result)
 
 
 def test_scikit_learn_takes_no_components_that_are_not_orthonormal_and_projections_do():
     result = simulate("sparse_pca(cardinality=3)", TABLES, n_components=2)
     with pytest.raises(
-        ConfigError, match=r"scikit-learn's PCA needs orthonormal components, and those of sparse_pca.* are not\."
+        ConfigError,
+        match=r"scikit-learn's PCA needs orthonormal components, but the components of sparse_pca.* are not\.",
     ):
         to_sklearn(result)
     there = Projection.from_record(result.to_record()).transform(TABLES[0])
@@ -78,9 +81,7 @@ def test_scikit_learn_takes_no_part_of_a_result_of_parties():
     result = simulate(
         "krylov", [TABLES[0][:, :3], TABLES[0][:, 3:]], n_components=2, partitioned_by="columns", hide_local=[0]
     )
-    with pytest.raises(
-        ConfigError, match="Only 1 of 2 parties have handed over their loadings, and all of them are needed"
-    ):
+    with pytest.raises(ConfigError, match="Only 1 of 2 parties have shared their loadings, but all of them are needed"):
         to_sklearn(result)
 
 
@@ -140,7 +141,7 @@ def test_a_result_among_the_sites_is_said_to_be_one(folder, tmp_path, capsys):
     assert cli.main(["run", str(folder), "--components", "1", "--out", str(tmp_path / "out")]) == 2
     said = capsys.readouterr().err
     assert (
-        "result.npz has no rows of data, because it is a file that flower_pca has saved. Keep it elsewhere, or leave"
+        "result.npz has no rows of data, because flower_pca itself has saved this file. Move it elsewhere, or leave"
         in said
     )
 
@@ -149,7 +150,7 @@ def test_a_result_among_the_sites_is_said_to_be_one(folder, tmp_path, capsys):
 def test_an_output_among_the_sites_is_refused(folder, capsys, command):
     more = ["--batch", "5"] if command == "track" else []
     assert cli.main([command, str(folder), "--components", "1", "--out", str(folder), *more]) == 2
-    assert "has the data, so nothing can be written to it." in capsys.readouterr().err
+    assert "has the data, so a run does not write to it." in capsys.readouterr().err
     assert sorted(file.name for file in folder.iterdir()) == ["a.csv", "b.csv", "notes.md", "~$a.xlsx"]
 
 
@@ -196,7 +197,7 @@ def test_compare_offers_no_number_that_it_refuses(capsys):
 @pytest.mark.filterwarnings("ignore:max_rounds")
 def test_a_robust_estimator_says_why_it_has_no_density():
     found = FederatedPCA(1, algorithm="consensus_rpca(max_rounds=3)").fit(np.vstack(TABLES))
-    with pytest.raises(DataError, match="rows without their outliers have no noise left"):
+    with pytest.raises(DataError, match="the low-rank part of a robust PCA has no noise left"):
         found.score(np.vstack(TABLES))
 
 
@@ -240,10 +241,10 @@ def test_the_remedy_for_blanks_between_thousands_reads_the_numbers(tmp_path, bla
     cells = [f"{number:,.2f}".replace(".", ";").replace(",", blank).replace(";", ",") for number in numbers]
     lines = [f"{cell};{i}" for i, cell in enumerate(cells)]
     (tmp_path / "a.csv").write_text("\n".join(["x;y", *lines]), encoding="utf-8")
-    with pytest.raises(DataError, match="Read what stands between thousands") as refused:
+    with pytest.raises(DataError, match="Read separators of thousands") as refused:
         sources.table(f"csv(path='{tmp_path}/a.csv')").whole()
     spec = re.search(
-        r"Read what stands between thousands by a spec, \"(csv\(.*?\))\"\.", refusal_at_the_command(refused, tmp_path)
+        r"Read separators of thousands by a spec, \"(csv\(.*?\))\"\.", refusal_at_the_command(refused, tmp_path)
     )[1]
     found = sources.table(spec)
     np.testing.assert_array_equal(found.rows[:, 0], numbers)

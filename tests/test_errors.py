@@ -133,7 +133,7 @@ def test_of_levels_without_a_scale_the_roots_are_left_out_and_it_is_said() -> No
     rng = np.random.default_rng(6)
     tables = [pandas.DataFrame({"x": rng.standard_normal(30), "ward": rng.choice(["a", "b"], 30)}) for _ in "12"]
     found = simulate("covariance", tables, n_components=1, standard_errors=True, categorical="ward")
-    assert any("that the scale is of the same rows is left out" in choice for choice in found.decisions)
+    assert any("errors ignore that the scale comes from the same rows" in choice for choice in found.decisions)
 
 
 @pytest.mark.slow
@@ -193,7 +193,7 @@ def test_components_closer_than_their_errors_are_named() -> None:
     rng = np.random.default_rng(4)
     shards = np.split(rng.standard_normal((300, 6)) * [3.0, 2.0, 1.98, 1.0, 0.5, 0.5], 3)
     found = simulate("krylov", shards, n_components=2, standard_errors=True)
-    assert "components 2 and 3 lie closer than their errors" in found.status.words
+    assert "components 2 and 3 differ by less than their errors" in found.status.words
     assert "components" not in simulate("krylov", two_thirds(), n_components=1, standard_errors=True).status.words
 
 
@@ -208,7 +208,7 @@ def test_what_is_not_known_is_said() -> None:
     found = simulate("ssi", two_thirds(), n_components=1, standard_errors=True, scale="max_abs")
     said = next(words for words in found.decisions if words.startswith("errors are"))
     assert "the 4 eigenvalues after the first 2 are taken for equal" in said
-    assert "that the scale is of the same rows is left out" in said
+    assert "errors ignore that the scale comes from the same rows" in said
 
 
 @pytest.mark.slow
@@ -261,7 +261,7 @@ def test_intervals_are_those_of_a_quantile_of_student_where_variances_have_no_bi
 @pytest.mark.parametrize(
     ("n", "words"),
     [
-        (20, "errors of 20 rows are too small, as they are fewer than 30"),
+        (20, "errors of 20 rows are too small, because they are fewer than 30"),
         (90, "errors of 90 rows are a little too small, for which analysis.intervals allows"),
     ],
 )

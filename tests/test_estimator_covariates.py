@@ -49,9 +49,7 @@ def test_new_rows_are_adjusted_by_their_covariates():
     np.testing.assert_allclose(pca.fit_transform(X, sites=sites), scores, atol=1e-10)
     with pytest.raises(ConfigError, match="The rows given have no column age"):
         pca.transform(X.drop(columns="age"))
-    with pytest.raises(
-        ConfigError, match=r"adjust is about columns with names, and X, .*, has none\. Give data frames"
-    ):
+    with pytest.raises(ConfigError, match=r"adjust names columns, but X, .*, has no column names\. Give data frames"):
         FederatedPCA(adjust="age").fit(X[FEATURES].to_numpy())
 
 
@@ -72,7 +70,7 @@ def test_rows_of_a_site_are_scored_by_what_is_known_of_this_site(settings):
     np.testing.assert_allclose(of_list, stacked, atol=1e-10)
     with pytest.raises(ConfigError, match=r"so new rows need their site\. Give the site of each row"):
         pca.transform(X)
-    with pytest.raises(ConfigError, match="knows nothing of the site 'kiel', but of bonn, jena, ulm"):
+    with pytest.raises(ConfigError, match="has nothing about the site 'kiel', but about bonn, jena, ulm"):
         pca.transform(X, sites=["kiel"] * len(X))
     assert pca.project(X, sites=sites).shape == scores.shape
     assert np.isfinite(pca.score(X, sites=sites))

@@ -50,7 +50,7 @@ def test_deployment_computes_from_the_files_of_its_nodes(app_of_example, tmp_pat
     assert result.n_samples_ == 80
     assert result.n_components_ == int(np.searchsorted(np.cumsum(values**2) / np.sum(values**2), 0.9)) + 1
     assert result.angle_to(V[: result.n_components_]) < 1e-6
-    assert any("This node has fewer than 20 rows, its min_rows." in line for line in lines)
+    assert any("This node has fewer rows than its min_rows, 20." in line for line in lines)
 
 
 @pytest.mark.slow

@@ -170,7 +170,7 @@ def test_the_command_line_explains_by_columns_of_a_folder(tmp_path, capsys):
     assert "by sex" in capsys.readouterr().out
     assert "by age" in (out / "report.html").read_text()
     assert cli.main(["run", str(folder), "--explain", "age", "--drop", "age,sex", "--out", str(out)]) == 2
-    assert "--drop leaves out age, and --explain" in capsys.readouterr().err
+    assert "--drop leaves out age, but --explain" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,10 @@ def test_a_run_with_noise_or_weights_is_not_explained(settings, words):
 
 @pytest.mark.parametrize("setting", ["explain", "harmonize"])
 def test_components_of_each_sites_own_are_what_differs_between_sites(setting):
-    with pytest.raises(ConfigError, match=r"own, which are what differs between sites: .*\. Got per_pca\. Use krylov"):
+    with pytest.raises(
+        ConfigError,
+        match=r"own components of sites, because they describe what differs .*: .*\. Got per_pca\. Use krylov",
+    ):
         simulate("per_pca", people_of_sites(), n_components=2, **{setting: {"explain": "age"}.get(setting, "combat")})
 
 

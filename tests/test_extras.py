@@ -84,7 +84,7 @@ def without_extras():
 def test_what_needs_an_extra_says_which_in_the_same_words(case, without_extras):
     _, package, purpose = USES[case]
     extra = errors.EXTRAS[package][1]
-    sentence = f'{package} is needed {purpose}, and is not installed. Run: pip install "flower-pca[{extra}]"'
+    sentence = f'{package} is needed {purpose}, but is not installed. Run: pip install "flower-pca[{extra}]"'
     assert without_extras[case] == f"ConfigError {sentence}"
 
 

@@ -533,8 +533,12 @@ def test_a_hook_that_returns_one_thing_instead_of_two_is_named():
         ("configure_train", lambda own: (own, 1), "configure_train has returned a list .* as a message"),
         ("configure_train", lambda own: 3, "configure_train has returned 3 as a message"),
         ("configure_evaluate", lambda own: [None], "configure_evaluate has returned None as a message"),
-        ("aggregate_train", lambda own: ([np.eye(2)], own[1]), "aggregate_train has returned a list .* is no record"),
-        ("aggregate_train", lambda own: (own[0], 0.5), r"aggregate_train has returned 0\.5, which is no record"),
+        (
+            "aggregate_train",
+            lambda own: ([np.eye(2)], own[1]),
+            "aggregate_train has returned a list .* is not a record",
+        ),
+        ("aggregate_train", lambda own: (own[0], 0.5), r"aggregate_train has returned 0\.5, which is not a record"),
     ],
 )
 def test_a_hook_that_returns_things_of_another_kind_is_named(hook, returned, sentence):
@@ -601,12 +605,12 @@ def test_a_wrapper_of_ones_own_that_hands_everything_on_works():
 def test_what_start_gets_in_a_wrong_kind_is_named():
     for given, sentence in (
         ({"timeout": "10"}, "timeout must be a finite number"),
-        ({"train_config": 3}, "train_config is 3 and no ConfigRecord of Flower"),
-        ({"evaluate_config": ["batch"]}, "evaluate_config is a list .* and no ConfigRecord of Flower"),
+        ({"train_config": 3}, "train_config is 3, which is not a ConfigRecord of Flower"),
+        ({"evaluate_config": ["batch"]}, "evaluate_config is a list .*, which is not a ConfigRecord of Flower"),
         ({"num_rounds": "3"}, "num_rounds must be a whole number"),
         ({"num_rounds": -1}, "num_rounds must be a whole number"),
-        ({"should_stop": True}, "should_stop is True and no function"),
-        ({"evaluate_fn": 3}, "evaluate_fn is 3 and no function"),
+        ({"should_stop": True}, "should_stop is True, which is not a function"),
+        ({"evaluate_fn": 3}, "evaluate_fn is 3, which is not a function"),
         ({"initial_arrays": [np.eye(2, 10)]}, "initial_arrays is not an ArrayRecord of Flower but of the type list"),
     ):
         with pytest.raises(ConfigError, match=f"^{sentence}"):
@@ -916,7 +920,7 @@ def test_an_app_of_ones_own_keeps_to_the_rules_in_a_node_config_unless_it_gives_
         return grid
 
     result = Krylov(n_components=2, action="pca").fit(grid_with())
-    assert "fewer than 10000 rows, its min_rows" in result.left_out[0].why
+    assert "fewer rows than its min_rows, 10000" in result.left_out[0].why
     assert result.n_samples_ == sum(map(len, SHARDS[1:]))
     for own in ({"min_rows": 5}, {"rules": Rules()}, {"rules": lambda context: Rules()}):
         assert Krylov(n_components=2, action="pca").fit(grid_with(**own)).n_samples_ == sum(map(len, SHARDS))

@@ -85,7 +85,7 @@ def test_rows_that_are_gone_or_damaged_are_no_end(tmp_path):
 def test_the_ledger_goes_by_name_only(tmp_path, capsys):
     ask_in_lots(tmp_path)
     assert forget(f"memory-dir='{tmp_path}' partition-id=0", "--what", "ledger", "--yes") == 0
-    assert "every budget of the node begins anew" in capsys.readouterr().out
+    assert "every budget of the node starts again" in capsys.readouterr().out
     assert not folders.ledger_file(tmp_path, "0").exists()
 
 

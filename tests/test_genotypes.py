@@ -102,7 +102,7 @@ def test_variants_of_one_chromosome_that_make_a_component_are_named_with_the_fir
     sites = [Table(part, tuple(NAMES)) for part in np.split(counts, [30, 55])]
     said = [hint for hint in simulate("covariance", sites, scale="genotype").hints if "linkage" in hint]
     assert len(said) == 1
-    assert "lie on chromosome 2, which has 20% of the variants. Suspect linkage disequilibrium first" in said[0]
+    assert "lie on chromosome 2, which has 20% of the variants. The likely cause is linkage disequilibrium" in said[0]
     clean = simulate("covariance", people_at_sites()[1], scale="genotype").hints
     assert not any("linkage" in hint for hint in clean)
 
@@ -161,7 +161,7 @@ def test_variants_are_chosen_by_the_sums_of_all_people(tmp_path, options, kept):
     said = next(words for words in result.decisions if "left out" in words)
     assert said.startswith(f"{(~keep).sum()} of 60 variants were left out: ")
     for count, words in zip(
-        few, ("with a rarer allele below 0.05", "with values for fewer", "A/T or C/G"), strict=True
+        few, ("with a minor allele frequency below 0.05", "with values for fewer", "A/T or C/G"), strict=True
     ):
         assert f"{count}{words}" in said
     if not options:
@@ -214,7 +214,7 @@ def test_variants_are_chosen_over_flower(rules):
 def test_nodes_that_name_no_columns_say_so():
     counts, names, _ = rare_and_lacking()
     sites = [Table(part, tuple(names)) for part in np.split(counts, [30, 55])]
-    with pytest.raises(ConfigError, match="leaves out columns by their names, and the sites name none"):
+    with pytest.raises(ConfigError, match="selects columns by name, but the sites send no names"):
         strategies.Krylov(missing="mean", variants=LIMITS).fit(grid_of(sites, share_names=False))
 
 
@@ -236,12 +236,12 @@ def test_variants_are_chosen_from_the_command_line(tmp_path, capsys):
     ("options", "said"),
     [
         ({"variants": "variants(maf=0.9)"}, "maf of variants must be"),
-        ({"variants": LIMITS, "missing": "own_mean"}, "no site says how many values a variant has"),
+        ({"variants": LIMITS, "missing": "own_mean"}, "no site sends how many values a variant has"),
         ({"variants": "variants(hwe=0.1)"}, "variants has no parameter 'hwe'"),
         ({"variants": "variants()", "partitioned_by": "columns"}, "variants with partitioned_by"),
         ({"variants": "variants()", "dp": "dp(epsilon=1.0, delta=1e-6, clip=9.0)"}, "variants with dp"),
         ({"variants": "variants()", "adjust": "age"}, "variants with adjust"),
-        ({"variants": "variants(maf=0.5)"}, "leaves none of 60 variants: 60 with a rarer allele below 0.5"),
+        ({"variants": "variants(maf=0.5)"}, "leaves none of 60 variants: 60 with a minor allele frequency below 0.5"),
     ],
 )
 def test_limits_that_make_no_sense_are_refused(options, said):
@@ -252,7 +252,7 @@ def test_limits_that_make_no_sense_are_refused(options, said):
 
 def test_limits_need_counts_and_names():
     counts, sites = people_at_sites()
-    with pytest.raises(ConfigError, match="leaves out columns by their names"):
+    with pytest.raises(ConfigError, match="selects columns by name"):
         simulate("krylov", np.split(counts, 2), variants="variants()")
     with pytest.raises(DataError, match="needs counts of alleles from 0 to 2, but"):
         simulate("krylov", [Table(site.values + 5.0, site.names) for site in sites], variants="variants()")

@@ -221,7 +221,7 @@ def test_new_rows_of_a_known_site_and_of_a_new_one(tmp_path):
     tables = scanners_of_sites(5)
     named = dict(zip("abc", tables, strict=True))
     result = simulate("krylov", named, n_components=2, harmonize="combat", keep=COVARIATES)
-    with pytest.raises(ConfigError, match=r"Call result\.at_site\(name\) of the site first, or result\.harmonize"):
+    with pytest.raises(ConfigError, match=r"Call result\.at_site\(name\) first, or result\.harmonize"):
         result.transform(tables[0])
     at_b = PCAResult.load(result.at_site("b").save(tmp_path / "b.npz"))
     np.testing.assert_array_equal(at_b.transform(tables[1]), result.at_site("b").transform(tables[1]))
@@ -238,7 +238,7 @@ def test_new_rows_of_a_known_site_and_of_a_new_one(tmp_path):
     )
     with pytest.raises(ConfigError, match="A record has no covariates"):
         result.to_record()
-    with pytest.raises(ConfigError, match="does not harmonize sites"):
+    with pytest.raises(ConfigError, match="cannot harmonize sites"):
         to_sklearn(result)
 
 
@@ -275,7 +275,7 @@ def test_a_column_that_is_constant_at_one_site_keeps_its_scale_there():
 def test_a_run_over_flower_tells_of_constant_columns_in_the_same_words(tmp_path):
     tables = only(scanners_of_sites(8), ())
     tables[1]["x03"] = 0.1
-    sentence = "Column x03 is constant at {}, so harmonizing has moved the rows there without changing their scale. "
+    sentence = "Column x03 is constant at {}, so harmonizing shifted the rows there without changing their scale. "
     named = dict(zip(("bonn", "jena", "ulm"), tables, strict=True))
     assert (
         sentence.format("jena") + "Check the file."
@@ -338,7 +338,11 @@ def test_outlying_sites_are_named_by_their_rows_before_they_are_harmonized(answe
     tables[5][:] = tables[5][0]
     plain = simulate("krylov", tables, n_components=2)
     result = simulate("krylov", tables, n_components=2, harmonize="combat", answers=answers)
-    for place, words in ((2, "standard deviation of column 4"), (4, "sign may be turned"), (5, "All rows of client 5")):
+    for place, words in (
+        (2, "standard deviation of column 4"),
+        (4, "sign may be reversed"),
+        (5, "All rows of client 5"),
+    ):
         for found in (plain, result):
             assert [hint for hint in found.hints if words in hint and f"client {place}" in hint], (place, found.hints)
     alike = [rng.standard_normal((300, 12)) @ W * (1.0 + 0.2 * i) + 0.5 * i for i in range(5)]
@@ -461,7 +465,7 @@ def test_missing_values_are_named_and_no_setting_that_is_refused_is_advised(answ
     tables = only(scanners_of_sites(), ("age",))
     tables[1].loc[2, "x03"] = np.nan
     with pytest.raises(
-        DataError, match="Client 1 has missing values in x03, and sites are harmonized by whole"
+        DataError, match="Client 1 has missing values in x03, but sites are harmonized with complete"
     ) as said:
         simulate("krylov", tables, n_components=2, harmonize="combat", keep="age", answers=answers)
     assert "missing=" not in str(said.value)
@@ -485,7 +489,7 @@ def test_what_cannot_be_harmonized_is_named():
         simulate("krylov", [t.assign(x00=float(i)) for i, t in enumerate(tables)], n_components=1, harmonize="combat")
     with pytest.raises(ConfigError, match="names what stays when sites are harmonized"):
         simulate("krylov", tables, n_components=1, keep="age")
-    with pytest.raises(ConfigError, match="has not harmonized sites"):
+    with pytest.raises(ConfigError, match="did not harmonize sites"):
         simulate("krylov", tables, n_components=1).harmonize(tables[0])
 
 

@@ -35,8 +35,8 @@ def three_parts(table):
 
 IDS = RNG.permutation(np.arange(1000, 1300))
 ALONE = "Column 1 alone has 99.80% of the variance, so component 1 is that column. "
-NUMBERS = "It holds whole numbers, no two alike, as an identifier does: leave it out."
-UNITS = 'Leave it out if it numbers the rows, or use scale="std" if it is measured in other units than the rest.'
+NUMBERS = "It holds whole numbers, all different, like an identifier. Leave it out."
+UNITS = 'Leave it out if it numbers the rows, or use scale="std" if its unit differs from the other columns.'
 
 
 def test_a_column_that_numbers_the_rows_is_hinted_at():
@@ -56,7 +56,7 @@ def test_a_column_alone_that_does_not_is_hinted_at_for_its_size(values):
 def test_columns_of_very_different_size_are_hinted_at():
     rows = np.hstack([ROWS * [1.0, 1.0, 300.0, 400.0], np.roll(ROWS, 1, axis=0)[:, ::-1]])
     (hint,) = simulate("krylov", three_parts(rows), n_components=2).hints
-    assert hint.startswith("Columns differ much in size: column 2 has a deviation of ")
+    assert hint.startswith("Columns differ much in size: column 2 has a standard deviation of ")
     assert hint.endswith('Use scale="std" if they are measured in different units.')
 
 
@@ -217,4 +217,4 @@ def test_the_command_says_so(tmp_path, capsys):
     table, head = with_column(IDS / 1.0) * [9, 1, 9, 9, 9], "age,id,bmi,glucose,score"
     np.savetxt(tmp_path / "x.csv", table, delimiter=",", header=head, comments="")
     _, said, _ = flower_pca(capsys, "run", tmp_path / "x.csv", "--scale", "std", "--out", tmp_path / "out")
-    assert "hint: " + WHY["counted"].format("id") + "name the others with --columns a,b.\n" in said
+    assert "hint: " + WHY["counted"].format("id") + ": name the other columns with --columns a,b.\n" in said

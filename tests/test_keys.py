@@ -86,7 +86,7 @@ def test_private_files_are_private_and_nothing_else_is_there(made):
 
 def test_nothing_is_overwritten(made, tmp_path):
     before = {path: path.read_bytes() for path in made.ca.parent.iterdir()}
-    with pytest.raises(ConfigError, match=r"The folder for keys must be new or empty, and .*keys has files in it"):
+    with pytest.raises(ConfigError, match=r"The folder for keys must be new or empty, but .*keys has files in it"):
         keys.write(tmp_path / "keys", nodes=1)
     assert {path: path.read_bytes() for path in made.ca.parent.iterdir()} == before
     (tmp_path / "file").touch()
@@ -170,7 +170,7 @@ def test_an_error_is_one_sentence_and_a_code(made, capsys):
     assert cli.main(["keys", folder, "--nodes", "1"]) == 2
     said = capsys.readouterr()
     assert said.out == ""
-    assert said.err.startswith(f"flower-pca: The folder for keys must be new or empty, and {folder} ")
+    assert said.err.startswith(f"flower-pca: The folder for keys must be new or empty, but {folder} ")
     assert said.err.count("\n") == 1
     for words in (["keys", folder], ["keys"], [], ["keyz"], ["keys", folder, "--nodes", "many"]):
         with pytest.raises(SystemExit, match="2"):

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("lines")
 SHARDS = unequal()
 BAD = 2  # the position of the node that has the fault
 OTHERS = [shard for i, shard in enumerate(SHARDS) if i != BAD]
-DIED = "the process of its ClientApp has died: it may lack memory"
+DIED = "the process of its ClientApp has died, possibly because it lacked memory"
 
 
 def refusal(lasting):
@@ -95,7 +95,7 @@ def test_where_it_cannot_be_spared_the_error_says_what_happened_to_it(fault):
     grid, _ = faulty(answer)
     with pytest.raises(NotEnoughNodes) as caught:
         patient_strategy("krylov", min_nodes=5).fit(grid)
-    because = f"needs 5 clients, and 4 are there, and 1 left out, the first because: {words.rstrip('.')}. Start more"
+    because = f"needs 5 clients, but 4 are there, and 1 left out, the first because: {words.rstrip('.')}. Start more"
     assert because in str(caught.value)
 
 

@@ -345,5 +345,5 @@ def test_a_minus_and_what_parts_numbers_tell_levels_apart(found):
 
 
 def test_levels_of_data_without_names_are_refused():
-    with pytest.raises(ConfigError, match=r"categorical names ward, which is no column of the data\."):
+    with pytest.raises(ConfigError, match=r"categorical names ward, but the data has no such column\."):
         sources.table("synthetic(n=100, d=5, clients=3)", words=["ward"])

@@ -112,7 +112,9 @@ def test_a_run_may_list_the_levels_and_no_list_parts_what_a_node_has_put_togethe
     for rows in tables.values():
         rows["ward"] = rows["ward"].where(rows["ward"] == "medicine", "other")
     is_pooled_coded(result, coded_and_pooled(tables))
-    with pytest.raises(NotEnoughNodes, match=r"column ward of this node are medicine, and its rows have 'surgery'"):
+    with pytest.raises(
+        NotEnoughNodes, match=r"column ward of this node are medicine, but its rows also have 'surgery'"
+    ):
         fitted_with_levels(grid_of(SHARDS, **rules), columns=columns, categorical={**found, "ward": ["medicine"]})
 
 

@@ -60,7 +60,7 @@ def test_it_is_there_from_the_beginning_and_says_at_last_that_the_run_has_ended(
         )  # fmt: skip
     last = text_of(path)
     for step, page in enumerate(pages):
-        assert f"The run goes on. Step {step} is over." in page
+        assert f"The run continues. Step {step} is over." in page
         assert REFRESH.findall(page) == ["2"]
         assert facts(page)["steps"] == str(step + 1)
         assert ("The subspace has changed at step 3: " in page) == (step >= 3)
@@ -163,7 +163,7 @@ def test_the_command_draws_it_and_closes_it(tmp_path, capsys, path):
     capsys.readouterr()
     assert cli.main([str(word) for word in (*words, tmp_path / "rows.npy")]) == 2
     assert capsys.readouterr().err.startswith(
-        "flower-pca: The live page is a web page, so its name has to end in .html, unlike "
+        "flower-pca: The live page is a web page, so its name must end in .html, unlike "
     )
     np.save(tmp_path / "rows.npy", np.vstack([*streaming_clients(1)[0][:3], np.full((12, 10), np.inf)]))
     assert cli.main([str(word) for word in (*words, path)]) == 2
@@ -185,7 +185,7 @@ def test_a_browser_follows_it_to_the_end(tab, scheme, width, path):
         tab.open(path.as_uri(), width=width, height=900, mobile=width < 800, scheme=scheme)
         assert "No step is over since then." in tab.evaluate("document.body.innerText")
         live(records[-1])
-        wait_for_page(tab, "The run goes on.")
+        wait_for_page(tab, "The run continues.")
         ground = tab.evaluate("getComputedStyle(document.body).backgroundColor")
         assert (ground == "rgb(255, 255, 255)") == (scheme == "light")
         assert tab.evaluate("document.documentElement.scrollWidth") <= width

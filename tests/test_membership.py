@@ -172,4 +172,4 @@ def test_a_masked_run_that_had_to_begin_anew_says_so() -> None:
         fraction=lambda m: range(6) if m < 8 else range(5),
     )  # fmt: skip
     assert not result.status.ok
-    assert "under masks the run began anew after clients had changed" in result.status.words
+    assert "a masked run starts again when clients change" in result.status.words

@@ -122,7 +122,7 @@ def test_the_limit_of_spe_is_exact_where_all_directions_left_out_have_one_varian
     assert limits.spe == pytest.approx(left / 3.0 * stats.chi2(3).ppf(0.95), rel=1e-10)
     f = 2 * 9 / (10 - 2) * 1.1 * stats.f(2, 8).ppf(0.95)
     assert limits.t2 == pytest.approx(f * np.mean(factors**2), rel=1e-10)
-    assert "same variance in all of 3 directions left out" in limits.words
+    assert "same variance in each of 3 remaining directions" in limits.words
 
 
 def test_components_beyond_those_in_use_make_the_limit_of_spe_that_of_box():
@@ -175,7 +175,7 @@ def test_limits_of_components_that_are_no_eigenvectors_are_quantiles_of_the_rows
         shards = [np.where(np.isnan(X), np.nanmean(X, axis=0), X) for X in shards]
     limits = Monitor(result).limits(0.95)
     assert_within_a_bin(limits, pooled_quantiles(result, shards, 0.95, result.frame))
-    assert "which the components were fitted to: new rows lie beyond more often" in limits.words
+    assert "to which the components were fitted: new rows exceed the limits more often" in limits.words
 
 
 def both(limits):
@@ -203,7 +203,7 @@ def test_the_counts_of_a_result_are_saved(tmp_path):
     loaded = PCAResult.load(result.save(tmp_path / "result.npz"))
     assert Monitor(loaded).limits() == Monitor(result).limits()
     assert loaded.histograms_of == "left out"
-    words = "the 800 rows of all clients, each scored without itself: for new rows of the same sites"
+    words = "the 800 rows of all clients, each scored by a model without this row: for new rows of the same sites"
     assert words in str(Monitor(loaded).limits())
     plain = PCAResult.load(of_frame("centred").save(tmp_path / "plain.npz"))
     assert plain.histograms_ is None
@@ -278,7 +278,9 @@ def test_a_client_that_counts_more_rows_than_it_has_is_refused():
 
     grid = grid_of(SHARDS)
     grid.tamper = more
-    with pytest.raises(NotEnoughNodes, match=r"counts, has entries that are larger than its own rows allow"):
+    with pytest.raises(
+        NotEnoughNodes, match=r"counts in the answer of client .* has entries that are larger than its own rows allow"
+    ):
         PCAStrategy("krylov", n_components=3, monitor=True, min_nodes=3).fit(grid)
 
 

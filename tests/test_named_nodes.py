@@ -98,8 +98,8 @@ def test_a_node_may_keep_names_to_itself(mask):
 @every("columns", [["age"], ["hiv"], [*NAMES[:-1], "hiv"], [*NAMES, "city"], [*NAMES[:-1]]])
 def test_a_node_that_keeps_names_to_itself_confirms_no_guess(columns):
     text = refusal_of_run(named_grid([*named_shards()[:2], WORDS], share_names=False), columns=columns)
-    rule = "A run that names columns of this node has to name all of them, because this node tells no names"
-    assert f"{rule}: the run names {len(columns)}, and there are 4. Name all of them, or none" in text
+    rule = "this node sends no column names, so a run must name all of its columns or none"
+    assert f"{rule}: the run names {len(columns)}, but there are 4. Name all of them, or none" in text
     said = text.replace("this node's operator", "")
     assert not any(repr(name) in said or f"column {name}" in said for name in (*NAMES, "hiv", "city"))
 
@@ -109,18 +109,21 @@ def test_a_node_that_keeps_names_to_itself_confirms_no_guess(columns):
 def test_a_node_with_other_columns_is_left_out_and_told_why(mask):
     text = refusal_of_run(named_grid([*named_shards()[:2], MORE]), mask=mask)
     assert (
-        "(west) do not fit: there are 5, with, beyond them, 'dose', instead of the 4 of the run. Name the columns"
+        "(west) do not fit: there are 5, with, beyond them, 'dose' instead of the 4 of the run. Name the columns"
         in text
     )
     text = refusal_of_run(named_grid([*named_shards()[:2], FEWER]), mask=mask)
-    assert "(west) do not fit: there are 3, without 'beat', instead of the 4 of the run. Align the files." in text
+    assert "(west) do not fit: there are 3, without 'beat' instead of the 4 of the run. Align the files." in text
     text = refusal_of_run(named_grid([*named_shards()[:2], X[50:]]), mask=mask)
     assert (
-        "(west) do not fit: there are 4 without names, instead of the 4 of the run, which have names. Give all clients "
-        "names" in text
+        "(west) do not fit: there are 4 without names instead of the 4 of the run, which have names. Give all "
+        "clients names" in text
     )
     text = refusal_of_run(named_grid([*named_shards()[:2], MORE], share_names=False), mask=mask)
-    assert "do not fit: there are 5 with other names, instead of the 4 of the run. Align the features first." in text
+    assert (
+        "do not fit: there are 5 with other names instead of the 4 of the run. Give all clients the same columns."
+        in text
+    )
     assert "west" not in text
     found, lines = fit(named_grid([*named_shards()[:2], FEWER]), mask=mask, min_nodes=2)
     assert found.n_samples_ == 50
@@ -147,7 +150,7 @@ def test_a_node_that_has_a_column_twice_is_left_out():
 
 def test_words_cannot_be_asked_for():
     text = refusal_of_run(named_grid([*named_shards()[:2], WORDS]), columns=["age", "city"])
-    assert "west: This node has text in column city, and a PCA needs numbers. Name other columns." in text
+    assert "west: This node has text in column city, but a PCA needs numbers. Name other columns." in text
 
 
 def test_no_cell_and_no_path_of_a_file_gets_out():
@@ -165,8 +168,7 @@ def test_a_node_that_joins_later_is_compared_too():
     grid.on_push = lambda message: grid.add() if len(grid.sent) == 4 else None
     _, lines = fit(grid, algorithm="ssi(tol=1e-9)", min_nodes=2)
     assert any(
-        "do not fit: there are 4 without names, instead of the 4 of the run, which have names." in line
-        for line in lines
+        "do not fit: there are 4 without names instead of the 4 of the run, which have names." in line for line in lines
     )
 
 
@@ -196,7 +198,7 @@ def test_a_heading_that_cannot_be_is_refused():
         return refusal_of_run(grid)
 
     for changes in ({"columns": '["a", "b", "c", "d"]'}, {"columns.count": -1}, {"columns.digest": "x" * 1000}):
-        assert "The columns of an answer differ from those of its digest." in tampered(**changes)
+        assert "The columns of an answer do not match its digest." in tampered(**changes)
     for names in ("{}", '["a", "a"]', "[", '[""]', f'["{"a" * 201}"]'):
         text = tampered(columns=names)
         assert "The columns of an answer need different names of at most 200 characters. Check" in text
@@ -211,8 +213,8 @@ def test_messages_of_other_servers_name_columns_rightly():
 
     grid.on_push = push
     assert (
-        "The columns of a message need different names of at most 200 characters. Check the sender."
-        in refusal_of_run(grid)
+        "The columns of a message need different names of at most 200 characters. The server may run another version "
+        "of flower_pca. Install the same version everywhere." in refusal_of_run(grid)
     )
 
 

@@ -224,10 +224,14 @@ def test_a_clean_name_is_not_changed_and_any_other_is_brought_into_one_form(name
 def test_transform_says_so_where_it_goes_by_position():
     result = simulate("krylov", named_shards(), n_components=2)
     rows = X[:, [NAMES.index(name) for name in SORTED]]
-    with pytest.warns(UserWarning, match=r"^The result has names of columns, the rows have none: they are matched by"):
+    with pytest.warns(
+        UserWarning, match=r"^The result has column names but the rows have none, so they are matched by"
+    ):
         np.testing.assert_allclose(result.transform(rows), (rows - result.mean_) @ result.components_.T, atol=1e-12)
     plain = simulate("krylov", [X], n_components=2)
-    with pytest.warns(UserWarning, match=r"^The rows have names of columns, the result has none: they are matched by"):
+    with pytest.warns(
+        UserWarning, match=r"^The rows have column names but the result has none, so they are matched by"
+    ):
         np.testing.assert_array_equal(plain.transform(named_rows(X, range(4))), plain.transform(X))
 
 
@@ -240,11 +244,12 @@ def test_a_result_that_knows_a_digest_only_takes_the_same_columns():
 def test_headings_say_how_they_differ():
     ours, few = Heading(3, digest("abc"), tuple("abc")), Heading(2, digest("ab"))
     assert str(few.mismatch("client 7", ours)) == (
-        "The columns of client 7 do not fit: there are 2 with other names, instead of the 3 of the run. Align the "
-        "features first."
+        "The columns of client 7 do not fit: there are 2 with other names instead of the 3 of the run. Give all "
+        "clients the same columns."
     )
     assert str(Heading(2).mismatch("client 7", Heading(3))) == (
-        "The columns of client 7 do not fit: there are 2, instead of the 3 of the run. Align the features first."
+        "The columns of client 7 do not fit: there are 2 instead of the 3 of the run. Give all clients the same "
+        "columns."
     )
     assert digest("abc") == digest("cab") != digest(["ab", "c"])
     assert Columns(("b", "a")).heading.names == ("a", "b")

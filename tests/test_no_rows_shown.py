@@ -220,8 +220,8 @@ def test_the_order_of_scikit_learn_is_refused_without_a_row(kind, seen):
     also = seen.of(lambda: track(GIVEN[kind](), "st_miss", n_components=2))
     assert not MARKER.findall(shown + also)
     if kind != "the text of a file":  # which can be the name of an algorithm, as far as its type says
-        assert 'the data second: simulate("krylov", shards, n_components=2).' in shown
-        assert 'the data second: track("st_miss", streams, n_components=2).' in also
+        assert 'the data: simulate("krylov", shards, n_components=2).' in shown
+        assert 'the data: track("st_miss", streams, n_components=2).' in also
 
 
 def test_the_number_of_components_is_two_if_nobody_says():

@@ -31,7 +31,7 @@ from flower_pca.strategies import PCAStrategy
 AUTO = "exact_per_pca(local_components='auto')"
 SAID = "Own components: chosen by each client from held-out parts of its rows"
 CHOSEN = f"{SAID}: 0 at 2 clients, 1 at 2 clients, 3 at 2 clients"
-UNTOLD = f"{SAID}; how many is told by nodes that agree by share_own, or under masks"
+UNTOLD = f"{SAID}; only nodes that set share_own, or a run with masks, say how many"
 
 
 def run_chosen(algorithm: Any = AUTO, shards: Any = SHARDS, **settings: Any) -> PersonalResult:
@@ -177,7 +177,7 @@ def test_a_client_with_too_few_rows_takes_one_and_the_result_says_so() -> None:
     assert own_counts(result) == [*TRUE, 1, 0]
     assert result.decisions[-1] == (
         f"{SAID}: 0 at 3 clients, 1 at 2 clients, 3 at 2 clients, 1 at 1 client that has fewer than 20 rows, too few "
-        "to hold some out"
+        "to hold any out"
     )
     for X in (SHARDS[2][:19], SHARDS[3][:5]):
         few = run_chosen(AUTO, [*SHARDS, X], mask=True)
@@ -343,7 +343,7 @@ def test_no_message_makes_a_client_take_or_send_more(own: int) -> None:
     arrays |= {"exact": np.array(True), "steps": np.array(0), "collect": np.array(False), "samples": np.array(False)}
     if own != held_out.MOST:  # from fewer no client chooses either: sums would tell who has more
         with pytest.raises(
-            ProtocolError, match=rf"choose among up to {own} own components, and clients choose among up to 10\."
+            ProtocolError, match=rf"choose among up to {own} own components, but at most 10 are possible\."
         ):
             closing.client(arrays, LocalData(SHARDS[2]), {})
         return

@@ -153,7 +153,9 @@ def test_the_report_and_the_alternatives_take_unequal_numbers() -> None:
 @pytest.mark.slow
 def test_the_page_of_a_run_has_its_pictures_where_a_client_has_no_own_component(tmp_path: Path) -> None:
     write(run_unequal(MAPPED, NAMED), tmp_path / "page.html", title="Unequal", shards=list(SHARDS))
-    assert "What the columns weigh in the first own component" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "The weights of the columns in the first own component" in (tmp_path / "page.html").read_text(
+        encoding="utf-8"
+    )
 
 
 @pytest.mark.slow

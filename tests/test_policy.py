@@ -57,7 +57,7 @@ def test_a_node_that_answers_so_many_messages_in_a_run():
     result = strategies.SSI(n_components=2, min_rounds=6).fit(grid)
     ((stage, number, words),) = refusals(grid, result)
     assert (stage, number) == ("ssi", 3)
-    assert "This node answers at most 3 messages of a run, its max_messages." in words
+    assert "This node answers at most 3 messages in a run (its max_messages)." in words
     assert is_pca_of(result, OTHERS, angle=1e-4)
 
 
@@ -79,14 +79,14 @@ def test_under_masks_a_refusal_does_not_tell_the_number_of_rows():
     result = strategies.Krylov(n_components=2, mask=True).fit(grid)
     ((stage, _, words),) = refusals(grid, result)
     assert stage == "mask.keys"
-    assert "This node has fewer than 1000 rows, its min_rows." in words
+    assert "This node has fewer rows than its min_rows, 1000." in words
     assert is_pca_of(result, OTHERS)
 
 
 def test_a_name_of_the_masks_is_nothing_in_a_message_without_them():
     node = PCAClient(SHARDS[0])
     words = ask_client(node, "ssi", {"Z": I[:, :2], "mask.x": np.ones(3)})
-    assert "A message of ssi has the array mask.x, and should have Z only" in words
+    assert "A message of ssi has the array mask.x, but should have only Z" in words
 
 
 def test_too_many_refusals_end_the_run():

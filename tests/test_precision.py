@@ -65,11 +65,11 @@ def test_a_mean_is_rounded_only_where_that_is_nothing():
 SPEC = "dp(epsilon=1.0, delta=1e-6, clip=10.0)"
 
 
-NONE = "as there is no tolerance that fewer bits would go with"
+NONE = "because without a tolerance fewer bits cannot be justified"
 TAKEN = [
-    ("krylov", {}, 64, "wire took float64, the fewest bits that go with tol=1e-08"),
-    ("krylov", {"tol": 1e-6}, 32, "wire took float32, the fewest bits that go with tol=1e-06"),
-    ("ssi", {"tol": 1e-3}, 16, "wire took float16, the fewest bits that go with tol=0.001"),
+    ("krylov", {}, 64, "wire took float64, the fewest bits that allow tol=1e-08"),
+    ("krylov", {"tol": 1e-6}, 32, "wire took float32, the fewest bits that allow tol=1e-06"),
+    ("ssi", {"tol": 1e-3}, 16, "wire took float16, the fewest bits that allow tol=0.001"),
     ("covariance", {}, 64, f"wire took float64, {NONE}"),
     ("faps(tol=0.001)", {}, 64, f"wire took float64, {NONE}"),
     ("ssi(max_rounds=3)", {"dp": SPEC}, 64, f"wire took float64, {NONE}"),

@@ -119,7 +119,7 @@ def test_without_ray_the_error_says_what_to_install() -> None:
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert run.returncode == 1
     assert (
-        'Ray is needed for backend="ray", and is not installed. Run: pip install "flower-pca[simulation]"'
+        'Ray is needed for backend="ray", but is not installed. Run: pip install "flower-pca[simulation]"'
         in run.stderr.splitlines()[-1]
     )
 

@@ -58,7 +58,7 @@ def test_what_another_process_cannot_do_is_refused():
 def test_a_superlink_that_does_not_begin_and_a_command_that_fails_are_named(tmp_path, monkeypatch):
     monkeypatch.setattr(by_command, "_command", lambda name: "false")
     with (
-        pytest.raises(RuntimeError, match="Flower's SuperLink has not begun"),
+        pytest.raises(RuntimeError, match="Flower's SuperLink did not start"),
         by_command._superlink(tmp_path, "127.0.0.1:1"),
     ):
         pass

@@ -203,7 +203,9 @@ def test_a_worker_that_dies_ends_the_run_at_once_by_its_name(cluster: str) -> No
 
     streams = [Stream([np.random.default_rng(i).standard_normal((6, 6)) for _ in range(3)]) for i in range(3)]
     streams.append(Stream(Fatal()))
-    rule = r"A worker of Ray has died \(actor [0-9a-f]+, process [0-9]+ on [0-9.]+\), maybe for lack of memory\."
+    rule = (
+        r"A worker of Ray has died \(actor [0-9a-f]+, process [0-9]+ on [0-9.]+\), possibly because it lacked memory\."
+    )
     with pytest.raises(NotEnoughNodes, match=rule):
         track("st_miss", streams, n_components=2, backend=Ray(clients_per_node=2, address=cluster))
 
@@ -221,7 +223,7 @@ def test_a_machine_that_leaves_the_cluster_in_mid_run_ends_it_in_a_sentence(
             os.kill(killed[0], signal.SIGKILL)
 
     # Ray may have missed the machine's workers before, or the machine itself
-    worker = r"A worker of Ray has died \(.*\), maybe for lack of memory\. Lower"
+    worker = r"A worker of Ray has died \(.*\), possibly because it lacked memory\. Lower"
     machine = r"A machine has left the Ray cluster during the run \(.*\)\. Start the run again"
     rule = f"{worker}|{machine}"
     backend = Ray(clients_per_node=1, address=address)

@@ -44,7 +44,7 @@ def test_a_refusal_is_written_down_with_its_reason(tmp_path):
         node.ask("ssi", Z)
     (line,) = recorded(tmp_path)
     assert (line["messages"], line["refused"], line["bytes_sent"]) == ("1", "1", "0")
-    assert line["ended"].startswith("refused: This node has fewer than 100 rows")
+    assert line["ended"].startswith("refused: This node has fewer rows than its min_rows, 100.")
 
 
 def test_masks_and_noise_are_named(tmp_path):

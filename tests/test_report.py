@@ -154,7 +154,7 @@ def test_without_shards_it_leaves_the_clients_out(measured_result, tmp_path):
 def test_without_matplotlib_it_has_its_tables_and_says_what_to_install(measured_result, tmp_path):
     text = page_of_words(measured_result, tmp_path, shards=reported_sites())
     assert Reader(text).images == []
-    assert 'matplotlib is needed to draw, and is not installed. Run: pip install "flower-pca[plot]"' in text
+    assert 'matplotlib is needed to draw, but is not installed. Run: pip install "flower-pca[plot]"' in text
     assert {"Components", "Clients", "Messages"} <= set(Reader(text).tables)
 
 
@@ -290,7 +290,7 @@ def test_a_page_is_written_from_a_result_alone_or_with_the_rows_of_its_sites(tmp
     assert [row[0] for row in read.tables["Means and spreads"][1:]] == ["all rows", "n", "s", "w"]
     assert "Rows furthest out" in read.text["h2"]
     assert main(["report", str(path), "-o", str(tmp_path / "page.pdf")]) == 2
-    assert "its name has to end in .html, unlike page.pdf." in capsys.readouterr().err
+    assert "its name must end in .html, unlike page.pdf." in capsys.readouterr().err
 
 
 @pytest.mark.slow

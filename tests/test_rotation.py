@@ -81,7 +81,7 @@ def test_rotations_are_those_of_R():
     np.testing.assert_allclose((A @ R)[:-1], R_LOADINGS, atol=2e-3)
 
 
-@pytest.mark.filterwarnings("ignore:Loadings are those of no clear rotation")
+@pytest.mark.filterwarnings("ignore:The rotation has not settled")
 @pytest.mark.parametrize("shape", [(5, 2), (12, 3), (30, 10), (8, 8), (200, 6)])
 def test_the_criterion_never_falls(shape, monkeypatch):
     A = np.random.default_rng(sum(shape)).standard_normal(shape)
@@ -225,7 +225,7 @@ def test_show_prints_all_of_a_rotation_as_json(saved_with_names, capsys):
 
 UNITS = {
     "std": "Loadings are correlations of columns and scores, as columns have variance 1.",
-    "max_abs": "Loadings are of columns divided by their largest values.",
+    "max_abs": "Loadings refer to columns divided by their largest values.",
     None: "Loadings are in the units of the columns.",
 }
 
@@ -258,10 +258,10 @@ def test_show_says_what_the_rotated_loadings_are_of_and_scores_go_with_them(scal
 
 
 def test_promax_and_levels_claim_no_correlations(scaled_result):
-    assert "Loadings are of columns divided by their deviations." in rotate(scaled_result, "promax").words
+    assert "Loadings refer to columns divided by their deviations." in rotate(scaled_result, "promax").words
     rows = pd.DataFrame({**dict(zip(NAMES, shards_of_sources()[0].T, strict=True)), "ward": ["a", "b", "c"] * 100})
     found = rotate(simulate("covariance", [rows], n_components=3, scale="std", categorical="ward"))
-    assert "as the run has scaled them, those made of words by their shares." in found.words
+    assert ("as the run has scaled them. Columns made of words are scaled by their shares.") in found.words
     scores = found.transform(rows)
     np.testing.assert_allclose(np.cov(scores.T), np.eye(3), atol=1e-10)
 

@@ -81,7 +81,7 @@ def test_rules_of_a_function_are_asked_for_by_node(lines):
     )
     result = strategies.Krylov(n_components=2).fit(FakeGrid(app, 5))
     assert is_pca_of(result, [X for i, X in enumerate(SHARDS) if i != 2])
-    assert any("This node has fewer than 10000 rows" in line for line in lines)
+    assert any("This node has fewer rows than its min_rows, 10000." in line for line in lines)
 
 
 @pytest.mark.slow

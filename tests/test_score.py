@@ -50,7 +50,7 @@ def test_the_rows_beyond_a_limit_are_listed_with_the_columns_that_are_why(folder
     (line,) = [line for line in said.splitlines() if " SPE " in line and " 7 " in line]
     assert "diastolic" in line
     assert "of 40 rows" in said
-    assert "from the 350 rows of all clients, each scored without itself" in said
+    assert "from the 350 rows of all clients, each scored by a model without this row" in said
 
 
 def test_whose_row_it_is_stands_there_as_in_its_file(folder_to_score, capsys):
@@ -210,7 +210,7 @@ def test_a_tracking_result_is_said_to_be_one(command, tmp_path, capsys):
     code, _, err = flower_pca(capsys, command, path, tmp_path / "x.csv", *more)
     assert code == 2
     assert f"{path} is the result of a tracker, whose components change from step to step" in err
-    assert "there are no scores of it. Use: flower-pca show " in err
+    assert "it has no scores. Use: flower-pca show " in err
 
 
 @pytest.mark.usefixtures("unillustrated")

@@ -45,10 +45,10 @@ SAID = [
         "Start with max-rounds=5.",
     ),
     (
-        f"Choose others with {option('columns', ['...'])}.",
-        "Choose others with columns=[...].",
-        "Choose others with --columns a,b.",
-        'Choose others with columns="a,b".',
+        f"Choose other columns with {option('columns', ['...'])}.",
+        "Choose other columns with columns=[...].",
+        "Choose other columns with --columns a,b.",
+        'Choose other columns with columns="a,b".',
     ),
     (
         f"Write {option('categorical', ['ward', 'sex'])}.",
@@ -150,7 +150,7 @@ MISTAKES = {
     "gaps": (["gaps.csv"], "The first is in line 7 of {place}/gaps.csv, column b. Impute or drop them"),
     "a gap's remedy": (["gaps.csv"], "them before the run, or use --missing mean."),
     "a still column": (["still.csv", "--scale", "std"], "cannot divide by the deviation. Drop it, or use no --scale."),
-    "words": (["words.csv"], "Got 'high' in column b (line 2). Choose others with --columns a,b, leav"),
+    "words": (["words.csv"], "Got 'high' in column b (line 2). Choose other columns with --columns a,b, leav"),
     "words apart": (["words.csv"], "leave them out with --drop b, or encode them."),
     "words in a folder": (["sites"], "leave them out with --drop b, or"),
     "words of a spec": (["csv('words.csv', sep=',')"], "leave them out with --drop b, or"),
@@ -200,7 +200,7 @@ def test_hints_of_a_saved_result_speak_of_options_too(folder_of_tables, capsys):
     np.savetxt("units.csv", rows, delimiter=",", header="a,b,c", comments="")
     code, said, _ = flower_pca(capsys, "run", "units.csv", "--clients", 2, "--components", 1, "--out", "out")
     assert code == 0
-    hint = "or use --scale std if it is measured in other units than the rest."
+    hint = "or use --scale std if its unit differs from the other columns."
     assert hint in said
     assert hint in flower_pca(capsys, "show", "out/result.npz")[1]
     assert 'scale="std"' in PCAResult.load("out/result.npz").hints[0]

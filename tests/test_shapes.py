@@ -54,19 +54,19 @@ def test_a_value_with_its_point_elsewhere_is_named(factor):
 def test_a_sign_that_is_turned_at_one_site_is_named(column):
     sites = four_sites()
     sites[3][:, column] *= -1
-    assert f"Column {COLUMNS[column]} looks as if its sign were turned at site3" in said_of_sites(sites)
+    assert f"Column {COLUMNS[column]} seems to have the opposite sign at site3" in said_of_sites(sites)
 
 
 def test_columns_that_are_swapped_at_one_site_are_named():
     sites = four_sites()
     sites[0][:, [1, 2]] = sites[0][:, [2, 1]]
-    assert "Column weight and column systolic look as if they were swapped at site0" in said_of_sites(sites)
+    assert "Column weight and column systolic seem to be swapped at site0" in said_of_sites(sites)
 
 
 def test_other_codes_at_one_site_are_named():
     sites = four_sites()
     sites[2][:, 4] += 1
-    assert "Column sex is coded by 1 and 2 at site2, and by 0 and 1 elsewhere" in said_of_sites(sites)
+    assert "Column sex is coded by 1 and 2 at site2, but by 0 and 1 elsewhere" in said_of_sites(sites)
 
 
 def test_lines_of_statistics_at_the_end_are_named():
@@ -94,7 +94,7 @@ def test_subtotals_and_totals_in_any_line_are_named(at):
 def test_a_row_that_is_there_many_times_is_named():
     sites = [ward_of(seed, 400) for seed in range(3)]
     sites[1][30:300:27] = sites[1][30]
-    assert "Row 30 (from 0 on) is there 10 times" in said_of_sites(sites)
+    assert "Row 30 (from 0 on) occurs 10 times" in said_of_sites(sites)
 
 
 DATES = {
@@ -117,7 +117,7 @@ def test_dates_in_digits_are_named_by_their_shape(kind):
 def test_codes_that_measure_nothing_are_named_by_what_they_are_called(name):
     rng = np.random.default_rng(7)
     sites = [np.c_[ward_of(seed), rng.integers(10**4, 10**5, 120)] for seed in range(3)]
-    assert f"Column {name} holds codes, which measure nothing" in said_of_sites(sites, (*COLUMNS, name))
+    assert f"Column {name} holds codes, which are not measurements" in said_of_sites(sites, (*COLUMNS, name))
 
 
 @every("seed", range(40))
@@ -164,7 +164,7 @@ def test_a_line_of_totals_below_many_rows_is_named_by_sums(what):
     sites[1] = np.r_[X, np.round(lines, 4)]
     said = said_of_large(sites)
     kind = what.split()[0]
-    assert f"Row 3000 (from 0 on) is the {kind} of the lines above it, and no row of its own" in said
+    assert f"Row 3000 (from 0 on) is the {kind} of the lines above it, not a row of its own" in said
 
 
 def test_codes_and_units_among_many_rows_are_named_by_a_sample():

@@ -102,7 +102,7 @@ def test_a_client_that_misses_a_message_does_no_harm() -> None:
 def test_clients_with_few_rows_do_not_count() -> None:
     shards, _ = problem(2)
     assert "of 4 clients" in run_shared([*shards[:4], shards[4][:10]]).decisions[0]
-    with pytest.raises(DataError, match=r"needs at least 3 clients with 20 rows or more each, and this run has 2\."):
+    with pytest.raises(DataError, match=r"needs at least 3 clients with 20 rows or more each, but this run has 2\."):
         run_shared([*shards[:2], shards[2][:10]])
 
 

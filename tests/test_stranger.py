@@ -145,8 +145,8 @@ def test_components_that_are_not_orthonormal_are_not_turned_at_the_end(stranger)
         assert entry.algorithm.orthonormal or not issubclass(entry.closing, RayleighRitz)
     with pytest.raises(
         ConfigError,
-        match=r"The closing stage ritz turns components, which works only if they are orthonormal, and those of "
-        r"stranger are not\. Leave it out\.",
+        match=r"The closing stage ritz turns components, which works only if they are orthonormal, but the "
+        r"components of stranger are not\. Leave the stage out\.",
     ):
         registry.register(stranger, closing=RayleighRitz)
 
@@ -182,7 +182,7 @@ def test_arrays_that_it_does_not_name_are_refused_by_name(stranger):
 
     found = PCAStrategy(Careless(max_rounds=3), n_components=K, min_nodes=1)
     with pytest.raises(
-        Exception, match="A message of stranger has the array spare, and should have start, share, d, k only"
+        Exception, match="A message of stranger has the array spare, but should have only start, share, d, k"
     ):
         found.fit(grid_of(SHARDS))
 

@@ -203,7 +203,7 @@ def test_the_command_reads_what_a_supernode_does(tmp_path, capsys):
         (["min-rows"], "A rule is written as key=value, and 'min-rows' is not. Write 'min-rows=50"),
         (
             ["masked-only=yes"],
-            "The value of a rule must be true, false, a number, or text in quotation marks, and this one cannot be "
+            "The value of a rule must be true, false, a number, or text in quotation marks, but this one cannot be "
             "read: ",
         ),
         (["min_rows=5"], "which is no rule. Did you mean min-rows?"),

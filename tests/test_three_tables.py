@@ -87,7 +87,7 @@ def test_transform_of_a_file_goes_by_name_and_says_if_it_cannot(folder_of_sites,
         np.testing.assert_allclose(np.load(scores), (rows - result.mean_) @ result.components_.T, atol=1e-11)
     np.save(tmp_path / "x.npy", X)
     code, _, err = flower_pca(capsys, "transform", path, tmp_path / "x.npy", "-o", scores)
-    line = "flower-pca: The result has names of columns, the rows have none: they are matched by position.\n"
+    line = "flower-pca: The result has column names but the rows have none, so they are matched by position.\n"
     assert (code, err) == (0, line)
     add(folder_of_sites, "less")
     code, _, err = flower_pca(capsys, "transform", path, folder_of_sites / "trier.csv", "-o", scores)

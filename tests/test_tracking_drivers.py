@@ -140,12 +140,12 @@ def test_a_bad_batch_and_a_wrong_kind_of_data_are_refused_by_name(lines):
     result = TrackingStrategy("st_miss", n_components=R, min_nodes=2).fit(FakeGrid(serve(bad), 3))
     assert result.rows_[0] == 40
     assert any("The data of the client at step 0 has 1200 infinite entries" in line for line in lines)
-    with pytest.raises(NotEnoughNodes, match="st_miss works on a Stream, and this client has plain rows"):
+    with pytest.raises(NotEnoughNodes, match="st_miss works on a Stream, but this client has plain rows"):
         TrackingStrategy("st_miss", n_components=R, min_nodes=2, node_timeout=0.1).fit(
             FakeGrid(serve([np.eye(60)] * 2), 2)
         )
     grid = FakeGrid(serve(fresh_streams(), allow=["krylov"]), 2)
-    with pytest.raises(NotEnoughNodes, match="opening works on plain rows, and this client has a Stream"):
+    with pytest.raises(NotEnoughNodes, match="opening works on plain rows, but this client has a Stream"):
         strategies.Krylov(n_components=R, min_nodes=2, node_timeout=0.1).fit(grid)
 
 
@@ -213,7 +213,7 @@ def test_columns_that_differ_are_refused_at_the_first_and_at_a_later_step():
     later = FakeGrid(serve([Stream(shards[0]), Stream(lambda t: None if t == 0 else np.eye(6, 4))]), 2)
     result = TrackingStrategy("st_miss", n_components=1, steps=2, min_nodes=1).fit(later)
     assert result.rows_.tolist() == [6, 6]
-    with pytest.raises(ProtocolError, match="ssi works on plain rows, and this client has a Stream"):
+    with pytest.raises(ProtocolError, match="ssi works on plain rows, but this client has a Stream"):
         client_half.answer("ssi", {}, Stream(shards[0]), {})
 
 

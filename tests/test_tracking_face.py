@@ -53,7 +53,7 @@ def test_the_command_masks_if_it_is_told_to(tmp_path, capsys):
             ["{}", "--batch", "6", "--components", "2", "--algorithm", "pca"],
             "There is no tracker named 'pca'. The trackers are st_miss,",
         ),
-        (["{}", "--batch", "6", "--components", "2", "--mask"], "--mask needs at least 2 clients, and there is 1."),
+        (["{}", "--batch", "6", "--components", "2", "--mask"], "--mask needs at least 2 clients, but there is 1."),
         (
             ["no.npy", "--batch", "6", "--components", "2", "--clients", "2", "--mask", "yes"],
             "--mask must be True, False, a",

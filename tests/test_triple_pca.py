@@ -332,7 +332,7 @@ def test_components_that_follow_far_entries_are_not_called_converged(kind: str, 
     wrong = sine(result.components_, U.T) > 0.1
     assert wrong == (kind != "none")
     assert result.status.ok != wrong
-    said = "are not to be relied on" if kind.endswith("for noise") else "may follow far entries"
+    said = "are not reliable" if kind.endswith("for noise") else "may follow outlying entries"
     assert (said in result.status.words) == wrong
 
 

@@ -310,10 +310,10 @@ def test_the_app_writes_events_and_a_page_into_its_output_folder(tmp_path):
     lines = (tmp_path / "out/steps.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in lines] == [0, 1, 2]
     assert "The run has ended: 3 steps" in (tmp_path / "out/live.html").read_text()
-    with pytest.raises(ConfigError, match=r"The file of events .*steps\.jsonl has some already\."):
+    with pytest.raises(ConfigError, match=r"The event file .*steps\.jsonl already has events\."):
         run()
     with pytest.raises(
-        ConfigError, match=r"events is for trackers, whose steps it shows, and krylov has no steps\. Leave events out\."
+        ConfigError, match=r"events is for trackers, whose steps it shows, but krylov has no steps\. Leave events out\."
     ):
         run(algorithm="krylov")
 

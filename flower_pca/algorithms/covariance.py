@@ -93,7 +93,7 @@ class Covariance(Algorithm[CovarianceState]):
     def start(self, model: Model) -> CovarianceState:
         if model.d > _WIDEST:
             raise DataError(
-                f"covariance takes at most {_WIDEST:,} columns, and this run has {model.d:,}. Use krylov or ssi, "
+                f"covariance takes at most {_WIDEST:,} columns, but this run has {model.d:,}. Use krylov or ssi, "
                 "whose messages are narrow."
             )
         return CovarianceState(model.d, model.units, model.columns.shape[1], before=model.rounds)
@@ -111,8 +111,8 @@ class Covariance(Algorithm[CovarianceState]):
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
         if int(arrays["columns"]) != data.d:
             raise DataError(
-                f"The rows of this client have {labels.count(data.d, 'column')}, and the opening had "
-                f"{int(arrays['columns'])}. Align the features first."
+                f"The rows of this client have {labels.count(data.d, 'column')}, but the opening had "
+                f"{int(arrays['columns'])}. Give all clients the same columns."
             )
         C = data.gram().astype(np.float64)
         return {"C": pack(C), "n": np.array(data.n)}, memory
@@ -219,7 +219,7 @@ class Auto(Krylov):
         or else Krylov.
         """
         if private and known and not over_air:
-            one = "auto took covariance, as a budget spent on one message finds more than one dealt out to several"
+            one = "auto took covariance, because a budget finds more if one message spends it all"
             return self.other, one
         return self.krylov.narrow, f"auto took krylov, as always {noise_of(private)}"
 
@@ -233,12 +233,13 @@ class Auto(Krylov):
         if rounds < 1:
             return self._krylov(
                 model,
-                "auto took krylov, as the first message, in which all algorithms are alike, is "
-                f"expected to answer all: covariance would take one more {sizes}",
+                "auto took krylov, because the first message, which all algorithms share, is expected to be enough: "
+                f"covariance would take one more {sizes}",
             )
         both = (
-            f"after the opening covariance takes one {sizes}, where krylov is expected to take "
-            f"{labels.count(rounds, 'message')}, of {many:,} numbers together, for tol={self.of_columns(d).tolerance:g}"
+            f"after the opening covariance takes one {sizes}, while krylov is expected to take "
+            f"{labels.count(rounds, 'message')}, of {many:,} numbers together, for "
+            f"tol={self.of_columns(d).tolerance:g}"
         )
         refusals = (
             (rounds < 2 and not wide, "covariance would save no message"),
@@ -247,13 +248,13 @@ class Auto(Krylov):
         )
         for holds, why in refusals:
             if holds:
-                return self._krylov(model, f"auto took krylov, as {why}: {both}")
+                return self._krylov(model, f"auto took krylov, because {why}: {both}")
         if model.declined:
-            return self._krylov(model, f"auto took krylov, as a client declines covariance. {model.declined}")
+            return self._krylov(model, f"auto took krylov, because a client declines covariance. {model.declined}")
         fewer = "it takes no more messages, and no more numbers"
         if rounds > 1:
             fewer = "that is fewer messages"
-        return self.other, f"auto took covariance, as {fewer}: {both}"
+        return self.other, f"auto took covariance, because {fewer}: {both}"
 
     def forecast(self, model: Model) -> tuple[int, int]:
         """Return how many rounds Krylov is expected to take after the opening, and how many numbers both ways."""
@@ -302,7 +303,7 @@ class Auto(Krylov):
             return ""
         return (
             f"auto took krylov for {labels.count(state.progress.rounds, 'message')}, then covariance: krylov was "
-            f"expected to take {most} more at least, of {2 * d * p:,} numbers each, for tol={self.tolerance:g}, where "
+            f"expected to take at least {most} more, of {2 * d * p:,} numbers each, for tol={self.tolerance:g}, while "
             f"covariance takes one message, of {one:,} numbers for {labels.count(d, 'column')}"
         )
 

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from flower_pca.base import checks, labels, linalg
-from flower_pca.base.errors import ASK_SERVER, ProtocolError
+from flower_pca.base.errors import OTHER_SERVER, ProtocolError
 from flower_pca.base.history import Outcome, Status
 from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import Algorithm
@@ -161,8 +161,8 @@ def _within_rank(R: Array, part: Array) -> Array:
     """Remove columns of Q that QR added because a block lacks full rank. They would reveal single rows."""
     if len(part) != len(R):
         raise ProtocolError(
-            f"part of a message has {labels.count(len(part), 'row')}, and the factor of this node has {len(R)}. "
-            f"{ASK_SERVER}"
+            f"The array part of a message has {labels.count(len(part), 'row')}, but the factor of this node has "
+            f"{len(R)}. {OTHER_SERVER}"
         )
     U, s, _ = np.linalg.svd(R, full_matrices=False)
     least = max(R.shape) * np.finfo(R.dtype).eps * s.max(initial=0.0)

@@ -327,7 +327,7 @@ class FAPS(Iterative[FAPSState]):
     tolerant: ClassVar[bool] = False
     by_power: ClassVar[bool] = True
     ends_by_angle: ClassVar[bool] = True
-    quantity: ClassVar[str] = "angle still to go"
+    quantity: ClassVar[str] = "estimated angle to the result"
 
     # With one inner step, a round gets no further than a round of SSI. An exact inner solver needs as many
     # rounds as ten inner steps.
@@ -351,8 +351,8 @@ class FAPS(Iterative[FAPSState]):
         checks.number("mu of faps", self.mu, least=0.0, most=1.0, remedy="Try 0.01.")
         if self.penalty != "paper" and self._rule.service:
             raise ConfigError(
-                f"faps with penalty={self.penalty!r} has no use for {', '.join(self._rule.service)}, because only the "
-                'penalties of the paper have such settings. Leave them out, or use penalty="paper".'
+                f"faps with penalty={self.penalty!r} does not use {', '.join(self._rule.service)}, because only the "
+                'paper\'s penalty has them. Leave them out, or use penalty="paper".'
             )
 
     @property
@@ -392,7 +392,7 @@ class FAPS(Iterative[FAPSState]):
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
         Z = arrays["Z"]
         if Z.shape[1] > len(Z):
-            raise ProtocolError(f"Z of a message must be of at most {len(Z)} columns, and has {Z.shape[1]}.")
+            raise ProtocolError(f"The array Z of a message must have at most {len(Z)} columns, but has {Z.shape[1]}.")
         steps = int(arrays["inner_steps"])
         tol = float(arrays["inner_tol"])
         if "guard" in arrays:

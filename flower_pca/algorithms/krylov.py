@@ -265,7 +265,7 @@ class Krylov(Iterative[KrylovState]):
             _ = self.narrow  # Checks the other parameters as well.
         elif isinstance(got := self.oversample, str):
             raise ConfigError(
-                f'oversample of krylov is {shown(got)}, and it must be a whole number or "{AUTO}". Use 2.',
+                f'oversample of krylov is {shown(got)}, but it must be a whole number or "{AUTO}". Use 2.',
                 setting="oversample",
                 value=got,
             )
@@ -329,11 +329,14 @@ class Krylov(Iterative[KrylovState]):
         own = self.width(model.n_components)
         if model.declined:
             return self.narrow, (
-                f"krylov took blocks of {labels.count(own, 'column')}, as a client declines wider "
-                f"ones. {model.declined}"
+                f"krylov took blocks of {labels.count(own, 'column')}, because a client declines wider ones. "
+                f"{model.declined}"
             )
         p = max(own, min(model.d, MESSAGE // (8 * model.d)))
-        words = f"krylov took blocks of {labels.count(p, 'column')}, as wide as {MESSAGE // 1024} kB of a message allow"
+        words = (
+            f"krylov took blocks of {labels.count(p, 'column')}, the widest that fit into a message of "
+            f"{MESSAGE // 1024} kB"
+        )
         given: Any = {f.name: getattr(self, f.name) for f in fields(Krylov)}
         return WideKrylov(**{**given, "oversample": _NARROW + p - own}), words
 
@@ -560,5 +563,5 @@ def _sampling(model: Model) -> float:
 def noise_of(private: bool) -> str:
     """Say where the noise on answers comes from."""
     if private:
-        return "with dp, whose noise is dealt out before columns are known"
+        return "with dp, because the budget is divided before columns are known"
     return "over a channel"

@@ -95,7 +95,7 @@ class LocalPower(Iterative[LocalPowerState]):
     basic: ClassVar[bool] = True
     products_only: ClassVar[bool] = True
     by_power: ClassVar[bool] = True
-    quantity: ClassVar[str] = "error (residual, or angle still to go)"
+    quantity: ClassVar[str] = "error (residual, or estimated angle to the result)"
 
     oversample: int = 1
     local_steps: int = 8

@@ -14,7 +14,7 @@ from typing import ClassVar, Final
 import numpy as np
 
 from flower_pca.base import checks, labels, linalg
-from flower_pca.base.errors import ASK_CLIENT, ProtocolError
+from flower_pca.base.errors import OTHER_CLIENT, ProtocolError
 from flower_pca.base.history import Outcome, Status
 from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import Algorithm
@@ -68,15 +68,16 @@ class Average(Algorithm[OneShotState]):
         columns = reply["V"].shape[1]
         if columns > state.rank:
             raise ProtocolError(
-                f"V of an answer has {columns} columns, and at most {state.rank} were asked for. {ASK_CLIENT}"
+                f"The array V of an answer has {columns} columns, but the server asked for at most {state.rank}. "
+                f"{OTHER_CLIENT}"
             )
         if columns and np.abs(reply["V"].T @ reply["V"] - np.eye(columns)).max() > _SKEW:
-            raise ProtocolError(f"The columns of V of an answer are not orthonormal. {ASK_CLIENT}")
+            raise ProtocolError(f"The columns of V of an answer are not orthonormal. {OTHER_CLIENT}")
         if self.weighted and (len(reply["S"]) != columns or (reply["S"] < 0.0).any()):
             negative = int((reply["S"] < 0.0).sum())
             raise ProtocolError(
                 f"An answer has {len(reply['S'])} weights S, of which {negative} are negative, for "
-                f"{labels.count(columns, 'column')} of V. {ASK_CLIENT}"
+                f"{labels.count(columns, 'column')} of V. {OTHER_CLIENT}"
             )
 
     def merging(self, state: OneShotState) -> Merge:

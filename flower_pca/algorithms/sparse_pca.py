@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from flower_pca.base import checks, labels, linalg
+from flower_pca.base import checks, linalg
 from flower_pca.base.errors import ConfigError
 from flower_pca.base.linalg import Array
 from flower_pca.base.options import option
@@ -105,15 +105,15 @@ class SparsePCA(AsksForProduct, Iterative[SparseState]):
     def width(self, n_components: int | float) -> int:
         if not isinstance(n_components, int):
             raise ConfigError(
-                f"{option('n_components')} of {self.name} is {shown(n_components)}, and it must be a whole number. "
+                f"{option('n_components')} of {self.name} is {shown(n_components)}, but it must be a whole number. "
                 "Give a number of components.",
                 setting="n_components",
                 value=n_components,
             )
         if isinstance(self.cardinality, tuple) and len(self.cardinality) != n_components:
             raise ConfigError(
-                f"cardinality of {self.name} has {len(self.cardinality)} numbers for "
-                f"{labels.count(n_components, 'component')}. Give one number, or one for each component.",
+                f"cardinality of {self.name} has {len(self.cardinality)} numbers, but n_components is {n_components}. "
+                "Give one number, or one for each component.",
                 setting="cardinality",
                 value=self.cardinality,
             )

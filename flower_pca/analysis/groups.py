@@ -90,7 +90,9 @@ def clusters(rho: Array, n_clusters: int, *, seed: int = 0) -> Array:
 def _square(rho: Array) -> Array:
     rho = np.asarray(rho, dtype=np.float64)
     if rho.ndim != 2 or rho.shape[0] != rho.shape[1] or not np.allclose(rho, rho.T, atol=1e-12):
-        raise errors.ConfigError(f"rho, of shape {rho.shape}, is not a symmetric matrix. Use what `distances` returns.")
+        raise errors.ConfigError(
+            f"rho, of shape {rho.shape}, is not a symmetric matrix. Pass what `distances` returns."
+        )
     return rho
 
 

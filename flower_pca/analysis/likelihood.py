@@ -40,8 +40,8 @@ def minka(variances: Array, n: int) -> int:
     values = np.asarray(variances, dtype=np.float64)
     if n < len(values):
         raise DataError(
-            f"To estimate the number of components, there must be at least as many rows as columns, and there are {n} "
-            f"rows of {len(values)} columns. Give a number of components."
+            f"The number of components can be estimated only from at least as many rows as columns, but there are {n} "
+            f"rows and {len(values)} columns. Give a number of components."
         )
     if len(values) == 1 or values[0] <= 0.0:
         return 1
@@ -124,10 +124,12 @@ def _positive(result: PCAResult) -> tuple[Array, float]:
     if noise <= zero and rank < d:
         remedy = "Ask for fewer components than the rank of the rows, which leaves noise for the rest."
         if not result.projects:
-            remedy = "Use the result of a PCA such as krylov, because rows without their outliers have no noise left."
+            remedy = (
+                "Use the result of a PCA such as krylov, because the low-rank part of a robust PCA has no noise left."
+            )
         raise DataError(
-            f"The likelihood of rows needs a covariance of full rank, and this one has rank {rank} in "
-            f"{labels.count(d, 'column')}. {remedy}"
+            f"The likelihood of rows needs a covariance of full rank, but this one has {labels.count(d, 'column')} "
+            f"and rank {rank}. {remedy}"
         )
     return variances, 1.0 / noise if result.n_components_ < d else 0.0
 

@@ -129,13 +129,13 @@ class Monitor:
     def __init__(self, result: PCAResult, *, n_components: int | None = None) -> None:
         if not result.complete:
             raise ConfigError(
-                f"Rows cannot be scored by a {type(result).__name__}, because its components are not all that is "
-                "expected of a row. Run krylov."
+                f"Rows cannot be scored by a {type(result).__name__}, because its components alone do not say what "
+                "rows should look like. Run krylov."
             )
         if result.privacy is not None:
             raise ConfigError(
                 "Rows cannot be scored by the result of a run with dp, because the variances that limits are made of "
-                "have noise. Score against a result without a budget."
+                "have noise. Use a result of a run without dp."
             )
         if n_components is not None:
             checks.integer("n_components of a Monitor", n_components, least=1, most=result.n_components_)
@@ -151,8 +151,8 @@ class Monitor:
         self._k = min(self._all, n_components or self._all)
         if variances[0] <= 0.0:
             raise ConfigError(
-                "Rows cannot be scored by a result whose variances are 0. Check the rows of the run, which are all "
-                "the same."
+                "Rows cannot be scored by a result whose variances are 0. All rows of the run are the same: check "
+                "its data."
             )
         self._Z = np.ascontiguousarray(axes[:, : self._k], dtype=np.float64)
         self._variances = np.asarray(variances[: self._k], dtype=np.float64)
@@ -228,8 +228,8 @@ class Monitor:
         if self._counts is None:
             remedy = f"Use {option('source', 'theory')}."
             raise ConfigError(
-                f"Limits from the clients need a run with {option('monitor', True)}, and all of its components. "
-                f"{remedy}"
+                f"Limits from the clients need a run with {option('monitor', True)}, and all components of its "
+                f"result. {remedy}"
             )
         t2, spe = (quantiles.limit(counts, float(share)) for counts in self._counts)
         words = self._words_of_counts(self._counts, float(share))
@@ -279,10 +279,14 @@ class Monitor:
         """Describe where limits from counts come from, and for which rows they hold."""
         n, d = int(counts[0].sum()), self._result.n_features_in_
         if self._result.histograms_of == histograms.LEFT_OUT:
-            words = f"the {n:,} rows of all clients, each scored without itself: for new rows of the same sites"
+            words = (
+                f"the {n:,} rows of all clients, each scored by a model without this row: for new rows of the same "
+                "sites"
+            )
         else:
             words = (
-                f"the {n:,} rows of all clients, which the components were fitted to: new rows lie beyond more often"
+                f"the {n:,} rows of all clients, to which the components were fitted: new rows exceed the limits more "
+                "often"
             )
             if n < _PER_COLUMN * d:
                 words += "; run again with monitor, by an algorithm that converges to the PCA of all rows"
@@ -367,7 +371,7 @@ class Monitor:
         free = n - k - int(self._result.centered) + int(not trained) - removed
         if free < 1:
             raise ConfigError(
-                f"Limits from theory need more than {labels.count(n - free, 'row')}, and the run had {n}. Use fewer "
+                f"Limits from theory need more than {labels.count(n - free, 'row')}, but the run had {n}. Use fewer "
                 "components, or limits from the clients."
             )
         # The error of an estimated mean adds to the distances of new rows.
@@ -390,11 +394,14 @@ class Monitor:
             spe *= (1.0 + 1.0 / about) * left / self._rest
         words = f"theory for {whose} rows of a normal law{assumed}"
         if not trained and n < _PER_COLUMN_BY_THEORY * self._result.n_features_in_:
-            words += "; a guess, as rows are few for so many columns"
+            words += "; a guess, because there are few rows for this many columns"
             if not self._result.harmonized_by_:
                 words += ": for better limits, run with monitor"
         if self._result.harmonized_by_:
-            words += "; new rows of a site of few rows lie beyond more often, as its location and scale are uncertain"
+            words += (
+                "; new rows of a site with few rows exceed the limits more often, because its location and scale are "
+                "uncertain"
+            )
         return Limits(level, float(t2), max(spe, self._floor), words)
 
     def _box(self, level: float, factors: Array | None) -> tuple[float, str]:
@@ -415,7 +422,7 @@ class Monitor:
         if unknown > self._floor and count > 0:
             s1, s2 = s1 + unknown, s2 + unknown**2 / count
             if count > 1:
-                assumed = f", with the same variance in all of {count:,} directions left out"
+                assumed = f", with the same variance in each of {count:,} remaining directions"
         if s1 <= 0.0:
             return 0.0, assumed
         g, h = s2 / s1, s1**2 / s2

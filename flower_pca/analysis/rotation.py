@@ -88,7 +88,10 @@ def varimax(A: Array, *, kaiser: bool = True) -> Array:
         if furthest == 0.0:
             return T.T
     left = f"varimax still turns by {np.rad2deg(furthest):.1g} degrees after {SWEEPS} sweeps"
-    warnings.warn(f"Loadings are those of no clear rotation: {left}. Rotate fewer components.", stacklevel=2)
+    warnings.warn(
+        f"The rotation has not settled, so the loadings are not reliable: {left}. Rotate fewer components.",
+        stacklevel=2,
+    )
     return T.T
 
 
@@ -212,23 +215,26 @@ class Rotation:
     @property
     def words(self) -> str:
         """What a reader should know about the axes, in a few sentences."""
-        scores = "Their scores do not correlate, and have variance 1."
+        scores = "Their scores are uncorrelated and have variance 1."
         if self.oblique:
             scores = f"Their scores correlate: {self._pairs()}."
         return (
-            f"Rotated by {self.method}: together they hold what the components hold, "
-            f"but none of them is the direction of most variance. {scores} {self._units()}"
+            f"Rotated by {self.method}: together they span the same space as the components, but none of them is the "
+            f"direction of most variance. {scores} {self._units()}"
         )
 
     def _units(self) -> str:
         """Return the unit of columns that these loadings refer to."""
         scale = self.result.config.get("scale")
         if self.feature_names is not None and any(map(source_of, map(str, self.feature_names))):
-            return "Loadings are of columns as the run has scaled them, those made of words by their shares."
+            return (
+                "Loadings refer to columns as the run has scaled them. Columns made of words are scaled by their "
+                "shares."
+            )
         if scale == "std" and self.result.centered and not self.oblique:
             return "Loadings are correlations of columns and scores, as columns have variance 1."
         if scale is not None:
-            return f"Loadings are of columns divided by {_DIVISORS[scale]}."
+            return f"Loadings refer to columns divided by {_DIVISORS[scale]}."
         return "Loadings are in the units of the columns."
 
     def _pairs(self) -> str:
@@ -318,24 +324,24 @@ def _with_axes(result: PCAResult | TrackingResult) -> PCAResult:
     """Return the result, and require orthonormal components of all rows with known, positive variances."""
     if isinstance(result, TrackingResult) or not result.is_pooled:
         raise ConfigError(
-            "Only orthonormal components of the covariance of all rows can be rotated, and those of "
-            f"{result.algorithm} are others. Use krylov."
+            f"Only orthonormal components of the covariance of all rows can be rotated, but {result.algorithm} has "
+            "other components. Use krylov."
         )
     if result.privacy is not None:
         raise ConfigError(
-            "The components of a run with dp cannot be rotated, because their variances have noise. Read them as "
-            "they are."
+            "The components of a run with dp cannot be rotated, because their variances have noise. Use the "
+            "components as they are."
         )
     if result.n_components_ < 2:
         raise ConfigError(
-            f"A rotation needs at least 2 components, and this result has {result.n_components_}. Ask for more, or "
-            "read its one component as it is."
+            f"A rotation needs at least 2 components, but this result has {result.n_components_}. Ask for more "
+            "components."
         )
     _ = result.frame  # This raises an error if loadings stay with their parties.
     variances = result.explained_variance_
     if variances.min() <= _FLAT * variances.max():
         raise ConfigError(
-            f"Components without variance cannot be rotated, and the smallest variance is {variances.min():.2g}. Ask "
+            f"Components without variance cannot be rotated, but the smallest variance is {variances.min():.2g}. Ask "
             "for fewer components."
         )
     return result

@@ -228,6 +228,6 @@ def parameters(owner: str, given: Mapping[str, object], known: Iterable[str]) ->
     for name in given:
         if name not in names:
             if not names:
-                raise ConfigError(f"{owner} has no parameters, and {shown(name)} is given. Leave it out.")
+                raise ConfigError(f"{owner} has no parameters, but {shown(name)} is given. Leave it out.")
             remedy = did_you_mean(name, names, "Choose one of these.")
             raise ConfigError(f"{owner} has no parameter {shown(name)}. It has {', '.join(names)}. {remedy}")

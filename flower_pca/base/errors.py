@@ -17,8 +17,8 @@ from flower_pca.base.options import Sentence
 
 _LONGEST: Final = 500  # characters of a text from another machine
 # What to do about a message, or an answer, that does not come from this package.
-ASK_SERVER: Final = "Ask the operator of the server which program sent it, because flower_pca sends nothing like it."
-ASK_CLIENT: Final = "Ask the operator of that client which program it runs, because flower_pca sends nothing like it."
+OTHER_SERVER: Final = "The server may run another version of flower_pca. Install the same version everywhere."
+OTHER_CLIENT: Final = "The client may run another version of flower_pca. Install the same version everywhere."
 
 
 class FlowerPCAError(Exception):
@@ -172,7 +172,7 @@ def is_installed(package: str) -> bool:
 def not_installed(package: str, to: str) -> ConfigError:
     """Return the error for a missing package, which says what it is needed for."""
     return ConfigError(
-        f'{package} is needed {to}, and is not installed. Run: pip install "flower-pca[{EXTRAS[package][1]}]"'
+        f'{package} is needed {to}, but is not installed. Run: pip install "flower-pca[{EXTRAS[package][1]}]"'
     )
 
 

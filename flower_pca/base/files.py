@@ -66,7 +66,7 @@ def opener(path: str, flags: int) -> int:
     found = os.fstat(handle)
     if exposed and not (stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and found.st_nlink <= 1):
         os.close(handle)
-        raise _strange(path, "is not a file of this user alone")
+        raise _strange(path, "is not a file that belongs to this user alone")
     return handle
 
 
@@ -81,7 +81,7 @@ def make_folder(folder: Path) -> None:
     """Make a folder for its owner only, if there is none. Refuse a link that somebody else has placed."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if folder.is_symlink() and os.name == "posix" and folder.lstat().st_uid not in (0, os.geteuid()):
-        raise _strange(os.fspath(folder), "is a link of another user")
+        raise _strange(os.fspath(folder), "is a link that belongs to another user")
 
 
 def free_for_all(folder: Path) -> bool:
@@ -142,7 +142,8 @@ def _is_exposed(folder: Path) -> bool:
 
 def _strange(path: str, fault: str) -> DataError:
     error = DataError(
-        f"{path} {fault}, and others may write to its folder, so it is not read. Remove it, or name another folder."
+        f"{path} {fault}, and other users may write to its folder, so it is not read. Remove it, or name another "
+        "folder."
     )
     error.private = True
     return error
@@ -366,8 +367,8 @@ def from_bytes(kind: str, packed: bytes) -> tuple[dict[str, Any], dict[str, Arra
             raise ValueError("another kind")
     except Exception as error:  # For bytes from elsewhere, numpy and zipfile raise nearly anything.
         raise DataError(
-            f"These bytes are not a {kind} of flower_pca: they cannot be read ({type(error).__name__}). Check the "
-            "sender."
+            f"These bytes are not a {kind} of flower_pca: they cannot be read ({type(error).__name__}). Ask the "
+            f"sender to save the {kind} again."
         ) from error
     return header, arrays
 

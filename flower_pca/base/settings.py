@@ -57,7 +57,7 @@ _DECLARED: Final = (
     Setting(
         "scale",
         None,
-        'how columns are scaled: "std", "max_abs" or "genotype"; if left out, not at all',
+        'how columns are scaled: "std", "max_abs" or "genotype" (default: not at all)',
         (None, "std", "max_abs", "genotype"),
     ),
     Setting(

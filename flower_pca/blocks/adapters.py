@@ -39,8 +39,8 @@ from flower_pca.blocks.tensors import in_memory, is_tensor
 _STRETCH: Final = 256
 _ACCEPTED: Final = (
     "Give an array, a data frame, a scipy sparse matrix, a torch tensor or DataLoader, a dataset of h5py or zarr, an "
-    "AnnData object, a parquet or Arrow file opened by pyarrow, or an object with __array__; for the path of a file, "
-    "what flower_pca.data.sources.make(path) returns."
+    "AnnData object, a parquet or Arrow file opened by pyarrow, or an object with __array__. For a file, give what "
+    "flower_pca.data.sources.make(path) returns."
 )
 
 
@@ -68,8 +68,8 @@ def of(X: Any, who: str = "the rows") -> Blocks:
         masked = int(np.ma.getmaskarray(X).sum())
         raise DataError(
             f"The data of {who} is a masked array in which {labels.count(masked, 'entry')} "
-            f"{'is' if masked == 1 else 'are'} missing. Call .filled(np.nan) to make them gaps, or fill them before "
-            "the run."
+            f"{'is' if masked == 1 else 'are'} missing. Call .filled(np.nan) to mark them as missing values, or fill "
+            "them before the run."
         )
     if (adapter := _storage(X)) is not None:
         return adapter(X, who)
@@ -136,8 +136,8 @@ def _require_table(rows: Any, X: Any, who: str) -> None:
     if rows.ndim != 2 or dtype.kind not in "fiub":
         raise DataError(
             f"The data of {who} must be a two-dimensional array of real numbers with one row per sample. This one has "
-            f"{labels.count(rows.ndim, 'dimension')} and dtype {dtype}. Convert it first: x[:, None] makes a column "
-            "of a vector."
+            f"{labels.count(rows.ndim, 'dimension')} and dtype {dtype}. Convert it first: for example, x[:, None] "
+            "turns a vector into a column."
         )
 
 

@@ -55,8 +55,8 @@ class Compressed(Stored):
         stored = int(group["data"].shape[0])
         if len(indptr) != n + 1 or indptr[0] != 0 or int(indptr[-1]) != stored or (np.diff(indptr) < 0).any():
             raise DataError(
-                f"The sparse matrix of {who} says that it has {n:,} rows and {stored:,} stored entries, but where its "
-                "rows begin does not fit these. Write the file again."
+                f"The sparse matrix of {who} says that it has {n:,} rows and {stored:,} stored entries, but the "
+                "positions at which its rows begin do not fit. Write the file again."
             )
         if np.dtype(group["data"].dtype).kind not in "fiub":
             raise DataError(f"The sparse matrix of {who} holds {group['data'].dtype}. Write it with real numbers.")

@@ -29,13 +29,14 @@ class Loader(Stored):
         self._loader, self._who = loader, who
         if _shuffles(loader):
             raise DataError(
-                f"The DataLoader of {who} gives its rows in another order at each pass. Build it with shuffle=False."
+                f"The DataLoader of {who} gives its rows in a different order at each pass. Build it with "
+                "shuffle=False."
             )
         first = next(self._batches(), None)
         if first is None or first.ndim != 2:
             got = "no row" if first is None else labels.count(first.ndim, "dimension")
             raise DataError(
-                f"The DataLoader of {who} gives batches of {got}. Have it give rows of numbers, one per sample."
+                f"The DataLoader of {who} gives batches of {got}. Let it give rows of numbers, one per sample."
             )
         self._mark = zlib.crc32(np.ascontiguousarray(first).data)
         self.shape = (_rows(loader, len(first)), first.shape[1])
@@ -58,13 +59,13 @@ class Loader(Stored):
             array = in_memory(rows, self._who) if is_tensor(rows) else np.asarray(rows)
             if array.dtype.kind not in "fiub":
                 raise DataError(
-                    f"The DataLoader of {self._who} gives batches of the type {array.dtype}. Have it give real numbers."
+                    f"The DataLoader of {self._who} gives batches of the type {array.dtype}. Let it give real numbers."
                 )
             yield array
 
     def _changed(self, what: str) -> DataError:
         return DataError(
-            f"The DataLoader of {self._who} gave {what} at a later pass. Have it give the same rows in the same order "
+            f"The DataLoader of {self._who} gave {what} in a later pass. Let it give the same rows in the same order "
             "each time, without random changes."
         )
 

@@ -126,8 +126,8 @@ def log_hints(data: LocalData | Stream, loaded: Any) -> None:
         return
     if not data.n:
         logging.getLogger("flwr").warning(
-            "This node has no rows. Under masks it adds zeros to the sums, and nobody else is told its name. Runs "
-            "without masks leave it out."
+            "This node has no rows. In a run with masks it adds zeros to the sums, and nobody else learns its name. "
+            "Runs without masks leave it out."
         )
         return
     said = hints_of_identifiers(find_identifiers([data], data.names), data.names)
@@ -153,18 +153,18 @@ def select(data: LocalData | Stream, request: wire.Request, rules: Rules) -> Loc
         if data.table.words and not rules.share_names:
             raise RefusalError(
                 f"{labels.count(len(data.table.words), 'column')} of this node "
-                f"{'has' if len(data.table.words) == 1 else 'have'} text, which a PCA cannot use. Ask the node's "
-                "operator, or name the columns of the run."
+                f"{'has' if len(data.table.words) == 1 else 'have'} text, which a PCA cannot use. Name the columns of "
+                "the run, or ask the node's operator."
             )
         return of_run(data.select(None), request)
     if data.names is None:
-        raise not_named(checks.NODE, data.d).error(RefusalError, "Give all nodes names of columns, or name none.")
+        raise not_named(checks.NODE, data.d).error(RefusalError, "Let all nodes name their columns, or none.")
     # Otherwise each refusal, and each answer, would confirm a name that the server has guessed.
     if not rules.share_names and (some := some_only(checks.NODE, names, data.names)):
         raise some.error(RefusalError, "Name all of them, or none, or ask the node's operator.")
     if texts := [name for name in names if name in data.table.words]:
         raise RefusalError(
-            f"This node has text in column {enumeration(texts)}, and a PCA needs numbers. Name other columns."
+            f"This node has text in column {enumeration(texts)}, but a PCA needs numbers. Name other columns."
         )
     if absent := missing_columns(checks.NODE, _not_of_words(data, names), data.names):
         raise absent.error(RefusalError, "Ask the node's operator, or name others.")
@@ -259,8 +259,8 @@ class PCAClient(NumPyClient):
         if isinstance(data, Stream):
             if self._rules.max_epsilon is not None:
                 raise ConfigError(
-                    "max_epsilon limits what rows that stay the same may tell, and this client has a "
-                    "Stream. Leave max_epsilon out, or serve rows instead of a Stream.",
+                    "max_epsilon needs rows that do not change, but this client serves a Stream. Leave max_epsilon "
+                    "out, or serve a fixed table.",
                     setting="max_epsilon",
                 )
             data.min_rows = max(data.min_rows, self._rules.min_rows)
@@ -297,8 +297,8 @@ class PCAClient(NumPyClient):
             request = wire.read_request(parameters, config)
             if request.stage != wire.EVALUATE:
                 raise ProtocolError(
-                    f"An evaluate message asks for the stage {wire.EVALUATE} only. This one names {request.stage}: "
-                    "send it as train."
+                    f"An evaluate message can ask only for the stage {wire.EVALUATE}, but this one asks for "
+                    f"{request.stage}. Send it as a train message."
                 )
             arrays, n, _ = self._answer(request)
             self._note(request, config, arrays)
@@ -370,7 +370,8 @@ class PCAClient(NumPyClient):
             return data  # without rows, nobody can be revealed
         if isinstance(data, LocalData) and data.table_length < self._rules.min_rows:
             raise RefusalError(
-                f"This node has fewer than {self._rules.min_rows} rows, its min_rows. Ask again when it has more."
+                f"This node has fewer rows than its min_rows, {self._rules.min_rows}. Start the run again when it has "
+                "more."
             )
         # In a run over columns, a column here is a person.
         if self._rules.min_rows > 1 and isinstance(every, LocalData) and request.frame.split is None:
@@ -443,8 +444,8 @@ class PCAClient(NumPyClient):
             return
         if self._store is None:
             raise RefusalError(
-                f"{request.algorithm} has to remember from message to message, and this client has no context to do "
-                "so. Write PCAClient(data, context=context)."
+                f"{request.algorithm} keeps a state between messages, but this client has no context to keep it in. "
+                "Write PCAClient(data, context=context)."
             )
         # Under masks, only the newest memory is used: see `_recall`.
         masked = request.stage == messages.STAGE

@@ -38,7 +38,7 @@ def require_mods_that_only_read(app: ClientApp, mods: Sequence[Any]) -> list[Any
         for name in _names_of(mod):
             if name in _SPOIL:
                 raise ConfigError(
-                    f"{name} changes answers, which the mods around PCA have to leave as they are. {_SPOIL[name]}: "
+                    f"{name} changes answers, but mods around PCA must leave answers as they are. {_SPOIL[name]}: "
                     "@app.train(mods=[...])."
                 )
     return list(mods)

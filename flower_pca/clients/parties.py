@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from flower_pca import registry, wire
-from flower_pca.base.errors import ProtocolError
+from flower_pca.base.errors import OTHER_SERVER, ProtocolError
 from flower_pca.clients.policy.refusals import RefusalError
 from flower_pca.clients.policy.rules import ANY, Rules
 from flower_pca.layers import NOISE
@@ -19,7 +19,6 @@ from flower_pca.vertical.stages import BOTH
 
 _OWN: Final = frozenset(BOTH)
 _NEWEST: Final = "party columns"  # the key of the newest view in the cache of the rows
-_SENDER: Final = "Check the sender."
 _OPERATOR: Final = "Ask the node's operator."
 
 
@@ -40,7 +39,7 @@ def check(request: wire.Request, rules: Rules) -> None:
     if stage is not None and not _serves(stage):
         raise ProtocolError(
             f"A message about columns cannot ask for the stage {stage}. It can ask for "
-            f"{', '.join(sorted(filter(_serves, registry.STAGES)))}. {_SENDER}"
+            f"{', '.join(sorted(filter(_serves, registry.STAGES)))}. {OTHER_SERVER}"
         )
     _check_layout(request)
     scale = None if rules.split_columns is True else rules.split_columns
@@ -55,16 +54,18 @@ def _check_layout(request: wire.Request) -> None:
     """Refuse a frame or noise in a message about columns."""
     if request.frame.arrays or request.frame.names is not None or request.frame.own:
         raise ProtocolError(
-            f"A message about columns has a frame, although each node centers and scales its own columns. {_SENDER}"
+            f"The server sent a center or a scale in a run over columns, but each node uses its own. {OTHER_SERVER}"
         )
     if NOISE in request.layers:
-        raise ProtocolError(f"A message about columns asks for noise, which hides no person there. {_SENDER}")
+        raise ProtocolError(
+            f"A message about columns asks for noise, but noise hides no person in a run over columns. {OTHER_SERVER}"
+        )
 
 
 def _check_rows(stage: str | None, rules: Rules) -> None:
     """Refuse a message about rows if its stage is one of columns, or the node answers only about columns."""
     if stage in _OWN:
-        raise ProtocolError(f"A message of {stage} is about columns, and this one is about rows. {_SENDER}")
+        raise ProtocolError(f"A message of {stage} must be about columns, but this one is about rows. {OTHER_SERVER}")
     if stage is not None and only_columns(rules):
         raise RefusalError(
             "This node takes part only in runs over columns, because its split_columns is set. Answers about rows and "
@@ -89,7 +90,7 @@ def rows_or_columns(data: LocalData | Stream, request: wire.Request) -> LocalDat
         return data
     if isinstance(data, Stream):
         raise RefusalError(
-            "A run over columns needs rows that stay the same, and this client has a Stream. Serve rows instead."
+            "A run over columns needs rows that do not change, but this client serves a Stream. Serve a fixed table."
         )
 
     def fits(newest: PartyColumns) -> bool:

@@ -38,8 +38,8 @@ def add_compare(commands: Any) -> None:
         "--algorithms",
         metavar="SPECS",
         help=(
-            'names or specs between commas: "krylov,faps(inner_steps=5),ssi" '
-            f"(default: {_DEFAULT}, without those that would take a thousand rounds or more on these rows)"
+            f'names or specs between commas: "krylov,faps(inner_steps=5),ssi" (default: {_DEFAULT}, without '
+            "algorithms that would take a thousand rounds or more on these rows)"
         ),
     )
     common.argument_of_output(parser)
@@ -61,7 +61,10 @@ def run_compare(given: argparse.Namespace) -> int:
     if left:
         each = [f"{spec} (about {labels.count(rounds, 'round')})" for spec, rounds in left.items()]
         names = ", ".join(each)
-        why = f"Left out, as eigenvalues here are so close: {names}. Name them in --algorithms to run them.\n"
+        why = (
+            f"Not run, because eigenvalues of these rows are close together: {names}. Name them in --algorithms to "
+            "run them.\n"
+        )
     if given.json:
         common.print_json(figures)
         sys.stderr.write(why)
@@ -153,7 +156,7 @@ def run_listing(given: argparse.Namespace) -> int:
         return 0
     for one in every:
         parameters = ", ".join(f"{name}={value!r}" for name, value in one["parameters"].items())
-        goes_with = ", ".join(one["takes"]) or "neither mask nor dp, in its default form"
+        goes_with = ", ".join(one["takes"]) or "neither mask nor dp in its default form"
         sys.stdout.write(f"{one['algorithm']}\n  {one['what']}\n  parameters: {parameters}\n")
         sys.stdout.write(f"  cost: {one['cost']}\n  prefer it: {one['prefer']}\n  goes with: {goes_with}\n\n")
     return 0

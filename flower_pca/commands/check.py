@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _EPILOG = """\
 It takes the options of `flower-pca run`, tries the run, writes nothing, and says what the run would say. Missing
-values without --missing and columns of words are errors, as for the run. The rest is looked into all the same.
+values without --missing and columns of words are errors, as for the run. The other checks run all the same.
 
 exit codes: 0 nothing was found; 1 hints; 2 a file cannot be used as it is, or the run would end in an error
 
@@ -41,7 +41,10 @@ examples:
 
 def add(commands: Any) -> None:
     """Add the command to the parser."""
-    words = "look into the files of sites for gaps in disguise, totals, doubles, dates, other units and the like"
+    words = (
+        "check the files of sites for disguised missing values, totals, duplicate rows, dates, other units and "
+        "similar faults"
+    )
     parser = common.parser(commands, "check", words, run)
     parser.epilog, parser.formatter_class = _EPILOG, argparse.RawDescriptionHelpFormatter
     runs.arguments_of_config(parser)
@@ -115,7 +118,7 @@ def _try(given: argparse.Namespace, read: _Read, sites: Sequence[LocalData], hin
         return hints
     found = [*without_repeats((*result.hints, *hints))]
     if not result.status.ok:
-        found.append(f"The run would end short of its goal: {result.status}.")
+        found.append(f"The run would not reach its goal: {result.status}.")
     return found
 
 

@@ -80,7 +80,7 @@ def arguments_of_rows(added: argparse.ArgumentParser) -> None:
     text = "who gets which rows: contiguous, \"dirichlet(0.3, column='y')\", \"by_column('site')\", ..."
     added.add_argument("--partition", metavar="SPEC", help=f"{text} (default: a folder's files, else contiguous)")
     arguments_of_columns(added)
-    text = 'sites to leave out, whatever their files hold: names or patterns, such as "trier,test_*"'
+    text = 'sites to leave out: names or patterns, such as "trier,test_*"'
     added.add_argument("--without", type=names, action="extend", default=[], metavar="SITES", help=text)
 
 
@@ -89,15 +89,15 @@ def arguments_of_columns(added: argparse.ArgumentParser) -> None:
     text = "names of the columns to use, with commas between them (default: all)"
     added.add_argument("--columns", metavar="NAMES", help=text)
     _argument_of_gaps(added)
-    text = 'columns to leave out, whatever they hold: names or patterns with commas between them, such as "name,lab_*"'
+    text = 'columns to leave out: names or patterns with commas between them, such as "name,lab_*"'
     added.add_argument("--drop", type=names, action="extend", default=[], metavar="COLUMNS", help=text)
 
 
 def _argument_of_gaps(added: argparse.ArgumentParser) -> None:
     """Add --gaps."""
     text = (
-        'what stands for a missing value beside empty cells and NA, such as --gaps=".,?,-999", or in one column '
-        "only, such as --gaps age=999; then --missing says what becomes of it"
+        'what stands for a missing value in addition to empty cells and NA, such as --gaps=".,?,-999", or in one '
+        "column only, such as --gaps age=999; --missing says how missing values are handled"
     )
     added.add_argument("--gaps", type=names, action="extend", metavar="VALUES", help=text)
 
@@ -116,23 +116,26 @@ def arguments_of_data(added: argparse.ArgumentParser, *, counts: bool = True, ga
         refuses it.
     """
     arguments_of_rows(added)
-    text = "how many components, or the share of the variance that they shall exceed, such as 0.95 or 95%%"
+    text = "how many components, or the share of the variance that they must exceed, such as 0.95 or 95%%"
     if counts:
         counted_by = [f' or "{word}", for {what}' for word, what in COUNTED.items()]
         text += ";" + ",".join(counted_by)
     text += " (default: 2)"
     added.add_argument("--components", type=_number, default=2, metavar="K", help=text)
     settings(added, "center", "scale")
-    text = 'what NaN and empty cells are: an error, or values that become the "mean" of their column'
+    text = 'how NaN and empty cells are handled: as an "error", or filled with the "mean" of their column'
     settings(added, "missing", words=text if gaps else argparse.SUPPRESS)
     settings(added, "seed")
     added.add_argument("--tol", type=float, metavar="T", help="error at which a run has converged (default: its own)")
-    added.add_argument("--max-rounds", type=int, metavar="R", help="rounds that a run takes at most")
+    added.add_argument("--max-rounds", type=int, metavar="R", help="largest number of rounds")
 
 
 def arguments_of_missing_values(added: argparse.ArgumentParser) -> None:
     """Add --missing and --gaps for new rows."""
-    text = 'what NaN and empty cells are: an error, or the "mean" of their column in the run (default: an error, unless'
+    text = (
+        'how NaN and empty cells are handled: as an "error", or filled with the "mean" of their column in the run '
+        "(default: error, unless"
+    )
     text += " the run has allowed for them)"
     added.add_argument("--missing", choices=("error", "mean"), default="error", help=text)
     _argument_of_gaps(added)
@@ -140,7 +143,7 @@ def arguments_of_missing_values(added: argparse.ArgumentParser) -> None:
 
 def argument_of_rotation(added: argparse.ArgumentParser) -> None:
     """Add --rotate, a method with its settings."""
-    text = "turn the components so that each is of few columns: varimax or promax, with settings if need be: "
+    text = "rotate the components so that each depends on few columns: varimax or promax, with settings if needed: "
     added.add_argument("--rotate", metavar="SPEC", help=f'{text}"varimax(kaiser=False)"')
 
 
@@ -152,7 +155,7 @@ def argument_of_algorithm(added: argparse.ArgumentParser) -> None:
 
 def argument_of_masks(added: argparse.ArgumentParser) -> None:
     """Add --mask, alone or with settings."""
-    text = 'hide the answers of single clients, with settings if need be: "masks(neighbours=20)"; DATA stands before it'
+    text = 'hide the answers of single clients, with settings if needed: "masks(neighbours=20)"; write DATA before it'
     added.add_argument("--mask", nargs="?", const="true", default="false", metavar="SPEC", help=text)
 
 
@@ -171,15 +174,15 @@ def argument_of_output(added: argparse.ArgumentParser) -> None:
 
 def argument_of_details(added: argparse.ArgumentParser) -> None:
     """Add --verbose."""
-    text = "also print why the run ended, and why it chose what it chose by itself"
+    text = "also print why the run ended, and why it made its automatic choices"
     added.add_argument("--verbose", action="store_true", help=text)
 
 
 def enough(mask: object, clients: int) -> None:
     """Require at least two clients if there are masks."""
     if mask is not None and clients < 2:
-        remedy = "Deal the rows to more, as a sum over one hides nothing; or leave --mask out."
-        raise ConfigError(f"--mask needs at least 2 clients, and there is {clients}. {remedy}")
+        remedy = "Deal the rows to more clients, because a sum over one client hides nothing; or leave --mask out."
+        raise ConfigError(f"--mask needs at least 2 clients, but there is {clients}. {remedy}")
 
 
 def clients_of(given: argparse.Namespace) -> list[Any]:
@@ -212,8 +215,8 @@ def clients_of(given: argparse.Namespace) -> list[Any]:
     covariates = getattr(given, "covariates", ())
     if both := [name for name in covariates if name in given.drop]:
         raise ConfigError(
-            f"--drop leaves out {enumeration(both)}, and --explain, --adjust or --keep names it. No feature is made "
-            "of it: leave it out of --drop."
+            f"--drop leaves out {enumeration(both)}, but --explain, --adjust or --keep names it. Leave it out of "
+            "--drop: such a column is never a feature."
         )
     if columns is not None:
         columns = tuple(dict.fromkeys([*columns, *covariates]))
@@ -236,7 +239,7 @@ def clients_of(given: argparse.Namespace) -> list[Any]:
 def name_sites_without_rows(shards: Mapping[Any, Any]) -> None:
     """Say on the error stream which of these sites have no rows."""
     if empty := [str(site) for site, rows in shards.items() if not rows.shape[0]]:
-        sys.stderr.write(f"flower-pca: left out, because there are no rows: {', '.join(empty)}\n")
+        sys.stderr.write(f"flower-pca: not in the run, because they have no rows: {', '.join(empty)}\n")
 
 
 def by_site(shards: Sequence[Any]) -> dict[Any, Any]:
@@ -285,7 +288,7 @@ def folder(path: Path, *, data: str) -> Path:
     """
     place, source = path.expanduser().absolute(), Path(data).expanduser()
     if place.is_dir() and source.is_dir() and place.samefile(source):
-        raise ConfigError(f"{place} has the data, so nothing can be written to it. Name another folder with --out.")
+        raise ConfigError(f"{place} has the data, so a run does not write to it. Name another folder with --out.")
     if place.exists() and not place.is_dir():
         raise ConfigError(f"{place} is a file, so nothing can be written into it. Name a folder with --out.")
     above = next(parent for parent in (place, *place.parents) if parent.exists())
@@ -451,8 +454,8 @@ def result_of(path: str, *, missing: str = "error") -> PCAResult:
         if files.kind(path) != "tracking result":
             raise
         raise DataError(
-            f"{path} is the result of a tracker, whose components change from step to step, so there are no scores of "
-            f"it. Use: flower-pca show {shlex.quote(path)}"
+            f"{path} is the result of a tracker, whose components change from step to step, so it has no scores. Use: "
+            f"flower-pca show {shlex.quote(path)}"
         ) from error
 
 

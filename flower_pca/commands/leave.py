@@ -13,13 +13,13 @@ from flower_pca.commands import common
 from flower_pca.commands.trust import config
 
 _TELLS: Final = (
-    "What this tells: the sums of the others with {whose} rows and without them can be subtracted. Over rows that have "
-    "not changed, the difference is the number of rows, the means and the covariance matrix of {which}, exactly, to "
-    "whoever has both: the server, and everybody who gets both results. People whom the others have added in between "
-    "blur it only by what these few people are. It cannot be taken back."
+    "What this reveals: whoever has the sums of the other sites with {whose} rows and without them can subtract one "
+    "from the other. If no other rows have changed, the difference is exactly the number of rows, the means and the "
+    "covariance matrix of {which}. The server has both sums, and so does everybody who gets both results. People "
+    "whom the other sites have added in between blur the difference only a little. This cannot be undone."
 )
 _INSTEAD: Final = (
-    "To tell nothing, let the others end their sums, or begin anew with other rows, of which most are new: "
+    "To reveal nothing, let the other sites stop their sums, or start again with rows that are mostly new: "
     "flower-pca forget --what rows --what ledger at each of them."
 )
 _ALL: Final = "Every other site that goes on needs the same command. Then take the key out of trusted-keys everywhere."
@@ -28,7 +28,7 @@ _ALL: Final = "Every other site that goes on needs the same command. Then take t
 def add(commands: Any) -> None:
     """Add the command to the parser."""
     parser = common.parser(
-        commands, "leave", "let a site leave the masked sums of others, and say what that tells of it", run
+        commands, "leave", "let a site leave the masked sums of other sites, and say what this reveals about it", run
     )
     parser.add_argument(
         "rules",
@@ -45,7 +45,7 @@ def add(commands: Any) -> None:
         help="what the site that leaves signs, and gives to the others",
     )
     parser.add_argument("--go", action="store_true", help="this is the site that leaves: sign, and write the file")
-    parser.add_argument("--yes", action="store_true", help="do it, instead of saying what it tells")
+    parser.add_argument("--yes", action="store_true", help="do it, instead of saying what it reveals")
 
 
 def run(given: argparse.Namespace) -> int:

@@ -44,7 +44,7 @@ def require_own(algorithm: Any, partitioned_by: str = "rows", *, by_site: bool =
 
     if partitioned_by == "rows" and not by_site and not registry.has_local_results(algorithm):
         raise ConfigError(
-            f"{algorithm.name} leaves clients nothing of their own, so there is nothing for --save-local to write. Use "
+            f"{algorithm.name} gives clients no results of their own, so --save-local has nothing to write. Use "
             "consensus_rpca, exact_per_pca, --adjust site or --harmonize combat, or leave --save-local out."
         )
 
@@ -76,7 +76,7 @@ def require_personal(result: PCAResult | Projection, option: str) -> PersonalRes
 
     if not isinstance(result, PersonalResult):
         raise ConfigError(
-            f"{option} is for results of personalized runs, and this is a {type(result).__name__}. Leave {option} out."
+            f"{option} is for results of personalized runs, but this is a {type(result).__name__}. Leave {option} out."
         )
     return result
 
@@ -98,7 +98,7 @@ def own_components(path: str, result: PersonalResult) -> tuple[Array, str]:
     there = own.dtype.kind == "f" and own.shape[1:] == (result.n_features_in_,)
     others = columns is not None and names is not None and sorted(columns) != sorted(names)
     if not there or others:
-        raise DataError(f"The components in {path} are not about the columns of the result. {_OF_ITS_RUN}")
+        raise DataError(f"The components in {path} have other columns than the result. {_OF_ITS_RUN}")
     if columns is not None and names is not None:
         own = own[:, [columns.index(name) for name in names]]
     _require_beside(path, own, result)

@@ -148,7 +148,9 @@ def add_report(commands: Any) -> None:
     rows.argument_of_sites(parser)
     common.arguments_of_missing_values(parser)
     common.argument_of_rotation(parser)
-    parser.add_argument("-o", "--out", type=Path, metavar="FILE", help="the page (default: report.html beside RESULT)")
+    parser.add_argument(
+        "-o", "--out", type=Path, metavar="FILE", help="the page (default: report.html in the folder of RESULT)"
+    )
 
 
 def run_report(given: argparse.Namespace) -> int:
@@ -160,7 +162,7 @@ def run_report(given: argparse.Namespace) -> int:
     checks.parent("the report", path)
     if path.suffix.lower() not in (".html", ".htm"):
         raise ConfigError(
-            f"The report is a web page, so its name has to end in .html, unlike {path.name}. Write -o report.html."
+            f"The report is a web page, so its name must end in .html, unlike {path.name}. Write -o report.html."
         )
     result = common.any_result_of(given.result, missing=given.missing)
     rotation = common.rotation_of(given, result)
@@ -170,8 +172,9 @@ def run_report(given: argparse.Namespace) -> int:
             raise ConfigError("A run of steps keeps no rows, so its report needs no data. Leave DATA out.")
         if result.is_by_site:
             raise ConfigError(
-                "The run has harmonized sites or subtracted their means, so rows of a site are scored by what is known "
-                "of this site alone. Leave DATA out. The report that run writes beside RESULT has the rows."
+                "This run harmonized the sites or subtracted their means, so their rows can be scored only with each "
+                "site's own file. Leave DATA out: the report.html that `flower-pca run` wrote has the pictures of "
+                "the rows."
             )
         sites, _ = rows.sites_of(given, result)
         if strangers := words_of_strangers(result, sites):

@@ -35,8 +35,8 @@ def add_transform(commands: Any) -> None:
         parser,
         "also along the local components, or with what is known of the site, in this file, which a run with "
         "--save-local or a node has written",
-        "also along own components, or with the location and scale of the site, found from these very rows: those of "
-        "a client that the run has not known",
+        "also along own components, or with the location and scale of the site, estimated from these rows: for a "
+        "client that took no part in the run",
     )
     own.add_argument(
         "--among-own",
@@ -129,22 +129,22 @@ def of_site(result: PCAResult, given: argparse.Namespace, every: Mapping[Any, An
         return result
     if given.local is None and not given.fit_local:
         done = "harmonized sites" if result.harmonized_by_ else "subtracted the means of each site"
-        more = ", or --fit-local for a site that had no part" if result.harmonized_by_ else ""
+        more = ", or --fit-local for a site that took no part" if result.harmonized_by_ else ""
         raise ConfigError(
-            f"The run has {done}, so rows of a site are scored by what is known of this site alone. Add --local FILE, "
-            f"which run --save-local, or the site's node, has written{more}."
+            f"The run has {done}, so rows can be scored only with their site's own file. Add --local FILE, which run "
+            f"--save-local or the site's node has written{more}."
         )
     if len(every) > 1:
         raise ConfigError(
-            f"--local and --fit-local are for rows of one site, and {given.data} has those of {len(every)} sites. "
-            "Give the file of one site."
+            f"--local and --fit-local are for rows of one site, but {given.data} has rows of {len(every)} sites. Give "
+            "the file of one site."
         )
     ((site, rows),) = every.items()
     if given.local is None:
         if not result.harmonized_by_:
             raise ConfigError(
-                "--fit-local is for runs with --harmonize, and this run has subtracted the means of each site. Add "
-                "--local FILE, which run --save-local, or the site's node, has written."
+                "--fit-local is for runs with --harmonize, but this run subtracted the means of each site. Add "
+                "--local FILE, which run --save-local or the site's node has written."
             )
         return result.harmonize(rows)
     try:
@@ -155,7 +155,10 @@ def of_site(result: PCAResult, given: argparse.Namespace, every: Mapping[Any, An
         ) from error
     named = str(header.get("site") or "")
     if named and site in result.site_names.values() and named != site:
-        raise ConfigError(f"{given.local} belongs to the site {named}, and the rows are of {site}. Give those of one.")
+        raise ConfigError(
+            f"{given.local} belongs to the site {named}, but the rows are from {site}. Give the file and the rows of "
+            "the same site."
+        )
     return result.at_site(own)
 
 
@@ -203,7 +206,7 @@ def add_score(commands: Any) -> None:
     parser = common.parser(
         commands,
         "score",
-        "score rows by T2 and SPE, and list those beyond the limits with the columns that are why",
+        "score rows by T2 and SPE, and list the rows beyond the limits with the columns that cause it",
         run_score,
     )
     parser.epilog, parser.formatter_class = _EPILOG, argparse.RawDescriptionHelpFormatter
@@ -212,9 +215,9 @@ def add_score(commands: Any) -> None:
     argument_of_sites(parser)
     argument_of_own(
         parser,
-        "what is known of the site, of a run with --adjust site or --harmonize: a file that run --save-local or a node "
-        "has written",
-        "of a run with --harmonize, find the location and scale of a new site from these very rows, 20 at least",
+        "after a run with --adjust site or --harmonize, the site's own file, which run --save-local or a node has "
+        "written",
+        "after a run with --harmonize, estimate the location and scale of a new site from these rows, at least 20",
     )
     _arguments_of_limits(parser)
     parser.add_argument("--components", type=int, metavar="K", help="use the first K components (default: all)")
@@ -252,8 +255,8 @@ def _arguments_of_limits(parser: argparse.ArgumentParser) -> None:
         "--limits",
         choices=SOURCES,
         help=(
-            "limits from the rows of all clients (of a run with --monitor), or from theory "
-            "(default: clients if they are)"
+            "limits from the rows of all clients (of a run with --monitor), or from theory (default: clients if "
+            "available)"
         ),
     )
     parser.add_argument(
@@ -306,8 +309,8 @@ def _require_by_site(result: PCAResult) -> None:
     """Refuse local results of a site if the result scores rows of all sites alike."""
     if not result.is_by_site:
         raise ConfigError(
-            "The run has neither subtracted the means of each site nor harmonized sites, so rows of all sites are "
-            "scored alike. Leave --local and --fit-local out."
+            "The run neither subtracted the means of each site nor harmonized sites, so it scores rows of all sites "
+            "alike. Leave --local and --fit-local out."
         )
 
 
@@ -335,7 +338,7 @@ def require_whole_rows(data: str, result: PCAResult) -> None:
     """Refuse a folder of parties' tables, because no table in it has all columns."""
     if result.config.get("partitioned_by") == "columns" and Path(data).expanduser().is_dir():
         raise ConfigError(
-            f"{data} is a folder, and the result of a run over columns needs one table with all columns. To project "
+            f"{data} is a folder, but the result of a run over columns needs one table with all columns. To project "
             "the file of one party, write: flower-pca transform flower_pca-own-0.npz FILE"
         )
 

@@ -67,19 +67,19 @@ def _arguments_of_course(parser: argparse.ArgumentParser) -> None:
         "--checkpoint",
         type=Path,
         metavar="FILE",
-        help="keep the state here after every round; the same command then goes on after an interruption",
+        help="keep the state here after every round; the same command then continues after an interruption",
     )
     parser.add_argument(
         "--init",
         type=Path,
         metavar="RESULT",
-        help="begin with the components of an earlier result: over nearly the same rows that saves messages",
+        help="begin with the components of an earlier result, which saves messages if the rows are nearly the same",
     )
     parser.add_argument(
         "--save-local",
         action="store_true",
-        help="also write what belongs to each client, a file each: low-rank and sparse part, own components, its means "
-        "under --adjust site, or its location and scale under --harmonize",
+        help="also write one file for each client, with what belongs to it: low-rank and sparse part, own components, "
+        "its means under --adjust site, or its location and scale under --harmonize",
     )
 
 
@@ -110,7 +110,9 @@ def run(given: argparse.Namespace) -> int:
         result = simulate(config, shards, on_round=on_round, backend=given.backend, checkpoint=checkpoint, init=init)
     *files, last = _write(result, shards, place, given)
     if others := output.left_over(place, [*files, last]):
-        sys.stderr.write(f"flower-pca: of an earlier run, and left as they were: {', '.join(others)} in {place}\n")
+        sys.stderr.write(
+            f"flower-pca: not changed, because an earlier run wrote them: {', '.join(others)} in {place}\n"
+        )
     if given.json:
         common.print_json({**as_json(result), "clients": len(shards), "out": str(place)})
     else:
@@ -127,9 +129,9 @@ def _going_on(checkpoint: Path | None) -> Iterator[None]:
     except (KeyboardInterrupt, OSError) as error:
         if checkpoint is None or not checkpoint.exists():
             raise
-        words = f"The state of the run is in {checkpoint}; the same command goes on from it."
+        words = f"The state of the run is in {checkpoint}; the same command continues from it."
         if isinstance(error, OSError):
-            error.add_note(f"Mend that first. {words}")
+            error.add_note(f"Correct that first. {words}")
             raise
         raise KeyboardInterrupt(words) from None
 
@@ -161,7 +163,7 @@ def config_of(given: argparse.Namespace) -> PCAConfig:
     if given.ranges is None:
         budget = _budget(given.dp)
     elif given.dp is None:
-        raise ConfigError('--ranges is for --dp. Write --dp "dp(epsilon=1.0, delta=1e-6)" beside it.')
+        raise ConfigError('--ranges works only with --dp. Add --dp "dp(epsilon=1.0, delta=1e-6)".')
     else:
         budget = DP.of(given.dp, ranges=ranges.of(given.ranges))
     asked = {name: value for name, value in vars(given).items() if name in SETTINGS}

@@ -24,7 +24,7 @@ _COUNTS: Final = {
 def add(commands: Any) -> None:
     """Add the command to the parser."""
     parser = common.parser(
-        commands, "spent", "say what of its limits over all runs a node has spent, by its ledgers", run
+        commands, "spent", "say how much of its limits over all runs a node has spent, by its ledgers", run
     )
     parser.add_argument(
         "rules",

@@ -66,7 +66,7 @@ def add(commands: Any) -> None:
         "--clients",
         type=int,
         metavar="K",
-        help="to whom the rows of a step are dealt (default: a folder's files, else 1)",
+        help="how many clients share the rows of a step (default: a folder's files, else 1)",
     )
     _add_detection(parser)
     common.argument_of_masks(parser)
@@ -86,73 +86,76 @@ def _add_rows(parser: argparse.ArgumentParser) -> None:
         "--batch",
         type=int,
         metavar="N",
-        help="rows of a step, of all clients together; with --follow, those that it has at least (default there: 1)",
+        help="rows of a step, of all clients together; with --follow, the fewest rows of a step (default: 1)",
     )
     parser.add_argument(
         "--follow",
         action="store_true",
         help=(
-            "follow a folder without an end: files are batches as they arrive, by folders of sites, or by their names"
+            "follow a folder until interrupted: each file that arrives is a batch of its site, by folders of sites "
+            "or by file names"
         ),
     )
     parser.add_argument(
         "--interval",
         type=float,
         metavar="S",
-        help="with --follow, seconds from one look into the folder to the next (default: 60)",
+        help="with --follow, seconds between two checks of the folder (default: 60)",
     )
     parser.add_argument(
         "--sites",
         metavar="NAMES",
         help=(
-            "with --follow, names of all sites, with commas between them (default: those that are there at the start)"
+            "with --follow, names of all sites, with commas between them (default: the sites in the folder at the "
+            "start)"
         ),
     )
-    parser.add_argument("--steps", type=int, metavar="T", help="steps to take at most (default: as there are rows)")
+    parser.add_argument("--steps", type=int, metavar="T", help="largest number of steps (default: until the rows end)")
 
 
 def _add_detection(parser: argparse.ArgumentParser) -> None:
     """Add the options about the detection of changes."""
     parser.add_argument("--detect", action="store_true", help="look for changes")
     parser.add_argument(
-        "--threshold", type=float, metavar="W", help="the statistic that is a change (default: learnt from the rows)"
+        "--threshold",
+        type=float,
+        metavar="W",
+        help="the statistic from which on a step counts as a change (default: learnt from the rows)",
     )
     parser.add_argument(
         "--alarm-rate",
         type=float,
         metavar="P",
-        help="alarms in a quiet step, where the threshold is learnt (default: 1e-3)",
+        help="rate of false alarms per quiet step, if the threshold is learnt (default: 1e-3)",
     )
     parser.add_argument(
         "--monitor",
         action="store_true",
-        help="say of a change what it is of, by columns and clients, and watch directions and columns too",
+        help="say which columns and clients cause a change, and watch directions and columns too",
     )
 
 
 def _add_files(parser: argparse.ArgumentParser) -> None:
     """Add the options about files for steps, the page, the state and the result."""
     parser.add_argument(
-        "--events", type=Path, metavar="FILE", help="append a line of JSON to this file once a step is over"
+        "--events", type=Path, metavar="FILE", help="append a line of JSON to this file after each step"
     )
     parser.add_argument(
         "--live",
         type=Path,
         metavar="FILE",
-        help=(
-            "draw where the run stands into this page, FILE.html, every few seconds; a browser loads it again by itself"
-        ),
+        help=("show the state of the run in this page, FILE.html, every few seconds; a browser reloads it by itself"),
     )
     parser.add_argument(
         "--checkpoint",
         type=Path,
         metavar="FILE",
-        help="keep the state in this file after every message; a run that has come to its end removes it",
+        help="keep the state in this file after every message; a run removes it when it ends",
     )
     parser.add_argument(
         "--resume",
         action="store_true",
-        help="go on from the checkpoint, and append to the events; where there is no checkpoint yet, begin",
+        help="continue from the checkpoint, and append to the events; if there is no checkpoint yet, start",
     )
     parser.add_argument(
         "--out", type=Path, default=Path("out"), metavar="DIR", help="folder to write to (default: out)"
@@ -204,7 +207,7 @@ def _result(given: argparse.Namespace, tracker: Tracker, checkpoint: Path | None
     except (KeyboardInterrupt, OSError) as error:
         remedy = _onwards(checkpoint)
         if isinstance(error, OSError):
-            error.add_note(f"Mend that first. {remedy}".rstrip())
+            error.add_note(f"Correct that first. {remedy}".rstrip())
             raise
         if given.follow and newest:
             sys.stderr.write(f"flower-pca: Ended after step {newest[-1].step}. {remedy}\n")
@@ -252,8 +255,8 @@ def _tracker(given: argparse.Namespace) -> Tracker:
     }
     if any(of_changes.values()) and not tracker.detect:
         raise ConfigError(
-            f"{' and '.join(option for option, there in of_changes.items() if there)} says how changes are looked for, "
-            "and without --detect none are. Add --detect."
+            f"{' and '.join(option for option, there in of_changes.items() if there)} says how to look for changes, "
+            "but without --detect the run looks for none. Add --detect."
         )
     if given.threshold is not None:
         tracker = replace(tracker, threshold=given.threshold)
@@ -304,8 +307,8 @@ def _streams(given: argparse.Namespace) -> list[Any]:
         raise ConfigError(f"The data has {count} clients, not {given.clients}. Leave --clients out.")
     if given.batch % count:
         raise ConfigError(
-            f"--batch must be divisible by the number of clients ({count}), and {given.batch} is not. Choose another "
-            "one."
+            f"--batch must be divisible by the number of clients ({count}), but {given.batch} is not. Choose another "
+            "number."
         )
     return [Stream(rows, batch=given.batch // count) for rows in partition.deal(table)]
 
@@ -331,7 +334,7 @@ def _end_on_signal() -> Iterator[None]:
 def _onwards(checkpoint: Path | None) -> str:
     if checkpoint is None or not checkpoint.exists():
         return ""
-    return f"The state of the run is in {checkpoint}; the same command with --resume goes on from it."
+    return f"The state of the run is in {checkpoint}; the same command with --resume continues from it."
 
 
 def _say(words: str) -> None:
@@ -350,14 +353,14 @@ def _checkpoint(given: argparse.Namespace) -> Path | None:
     """Return the file of the state, or None. Refuse to overwrite one, and to resume without --resume."""
     if given.checkpoint is None:
         if given.resume:
-            raise ConfigError("--resume needs the file to go on from. Add --checkpoint FILE.")
+            raise ConfigError("--resume needs the file to continue from. Add --checkpoint FILE.")
         return None
     path: Path = given.checkpoint.expanduser().absolute()
     checks.parent("the checkpoint", path)
     if path.exists() and not given.resume:
-        raise ConfigError(f"The checkpoint {path} exists. Add --resume to go on from it, or name another file.")
+        raise ConfigError(f"The checkpoint {path} exists. Add --resume to continue from it, or name another file.")
     if given.resume and not path.exists():
-        sys.stderr.write(f"flower-pca: There is no checkpoint {path}: the run begins with the first step.\n")
+        sys.stderr.write(f"flower-pca: There is no checkpoint {path}, so the run begins with the first step.\n")
     return path
 
 
@@ -368,9 +371,12 @@ def _changes(result: TrackingResult, tracker: Tracker) -> str:
         return f"{changes} at {at} {', '.join(map(str, steps))}"
     if result.levels_:
         return "no change"
-    words = f"no change was looked for in so few steps: that begins after {labels.count(tracker.update_length, 'step')}"
+    words = (
+        "no change was looked for, because the run had too few steps: detection begins after "
+        f"{labels.count(tracker.update_length, 'step')}"
+    )
     if tracker.threshold is None:
-        return f"{words}, and after 20 quiet ones without --threshold"
+        return f"{words}, and without --threshold after 20 further quiet steps"
     return words
 
 

@@ -24,14 +24,18 @@ _PAIR: Final = re.compile(r"""(\S+?)=('[^']*'|"[^"]*"|\S+)""")
 def add_rules(commands: Any) -> None:
     """Add the command to the parser."""
     parser = common.parser(
-        commands, "rules", "say what a node with given rules can be made to tell, and what they leave open", run_rules
+        commands,
+        "rules",
+        "say what a node with given rules can be made to reveal, and what the rules leave open",
+        run_rules,
     )
     parser.add_argument("--profile", metavar="NAME", help="begin with the rules of this name: open, masked or private")
     parser.add_argument(
         "rules",
         nargs="*",
         metavar="RULE",
-        help="as the node's --node-config: 'min-rows=50 masked-only=true', or a .toml file (default: none set)",
+        help="rules as in the node's --node-config: 'min-rows=50 masked-only=true', or a .toml file (default: none "
+        "set)",
     )
 
 
@@ -69,7 +73,7 @@ def config(words: list[str]) -> dict[str, Any]:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(
-            "The value of a rule must be true, false, a number, or text in quotation marks, and this one cannot be "
+            "The value of a rule must be true, false, a number, or text in quotation marks, but this one cannot be "
             f'read: {error}. Write allow="krylov,ssi".'
         ) from error
 
@@ -164,7 +168,7 @@ def add_keys(commands: Any) -> None:
         action="extend",
         default=[],
         metavar="NAME",
-        help="a name or address by which nodes reach the SuperLink, beside localhost; may be repeated",
+        help="a name or address by which nodes reach the SuperLink, in addition to localhost; may be repeated",
     )
     keys.set_defaults(run=run_keys)
 
@@ -206,16 +210,16 @@ def run_keys(given: argparse.Namespace) -> int:
 
 
 _SENT: Final = "What was sent cannot be taken back: results, and the differences between them, stay with who has them."
-_LOGS: Final = "Left alone: rows, logs, backups, Flower's own state of runs under way, and what others keep."
-_COUNTS: Final = "The ledger keeps its counts, so that no budget begins anew. --what ledger erases it."
+_LOGS: Final = "Not erased: rows, logs, backups, Flower's own state of current runs, and what other machines keep."
+_COUNTS: Final = "The ledger keeps its counts, so that no budget starts again. --what ledger erases it."
 _ANEW: Final = (
-    "Without its ledger every budget of the node begins anew, and it may be summed with other nodes than before: the "
-    "difference of two sums is then the covariance matrix of whoever is missing from one. Rows that it has released "
-    "count as damage without their ledger: erase them too."
+    "Without its ledger every budget of the node starts again, and the node may be summed with other nodes than "
+    "before: the difference of two sums is then the covariance matrix of the node that is missing from one. A node "
+    "refuses to run with released rows but no ledger: erase these rows too."
 )
 _VERSION: Final = (
-    "The rows given next are released as they are: whoever has answers from before and after can work out what has "
-    "changed, be it one row."
+    "The node releases its next rows as they are: whoever has answers from before and after can work out what has "
+    "changed, even a single row."
 )
 
 
@@ -238,7 +242,7 @@ def add_forget(commands: Any) -> None:
         "--checkpoint",
         type=Path,
         metavar="FILE",
-        help="erase the checkpoint of a run, at whoever started it, and nothing of a node",
+        help="erase the checkpoint of a run, on the machine that started it, and nothing of a node",
     )
     parser.add_argument("--yes", action="store_true", help="erase it, instead of saying what would be erased")
 
@@ -273,7 +277,7 @@ def _checkpoint(given: argparse.Namespace) -> int:
     there = [one for one in (path, *beside) if one.is_file()]
     if path in there and not files.kind(path).endswith("checkpoint"):
         raise ConfigError(
-            f"{path} is not the state of a run, or is damaged. Name another file; delete a damaged one by hand."
+            f"{path} is not the state of a run, or is damaged. Name another file, or delete a damaged file by hand."
         )
     found = [{"kind": "checkpoint", "path": str(one), "bytes": one.stat().st_size} for one in there]
     lines = [f"{one['path']}: the state of a run, {one['bytes']:,} bytes" for one in found]

@@ -98,8 +98,9 @@ def alternatives(
     shards = [_filled(arrange(X, names, digest), result.fill_) for X in sites_of(shards)]
     if len(result.local) < len(shards):
         raise DataError(
-            f"The result has local components of {len(result.local)} clients, and there are "
-            f"{labels.count(len(shards), 'client')}. Give a simulated run on these shards, without hide_local."
+            f"The result has local components of {len(result.local)} clients, but there are "
+            f"{labels.count(len(shards), 'client')}. Give the result of a simulation on these shards without "
+            "hide_local."
         )
     scaled = [X if result.scale_ is None else _divide(X, result.scale_) for X in shards]
     frame = Frame(result.mean_ if result.centered else None, result.scale_)
@@ -126,7 +127,7 @@ def alternatives(
 def _personal(result: object) -> PersonalResult:
     if not isinstance(result, PersonalResult):
         raise ConfigError(
-            f"A {type(result).__name__} has no local components, because its algorithm is not personalized. Use "
+            f"A {type(result).__name__} has no local components, because its algorithm is not personalized. Run "
             '"exact_per_pca".'
         )
     return result
@@ -135,8 +136,8 @@ def _personal(result: object) -> PersonalResult:
 def _alike(test: Sequence[Any] | None, shards: Sequence[Any]) -> Sequence[Any]:
     if test is not None and len(test) != len(shards):
         raise DataError(
-            f"There are rows to test on of {labels.count(len(test), 'client')}, and "
-            f"{labels.count(len(shards), 'client')} in the run. Give one array for each shard, in their order."
+            f"The test rows are from {labels.count(len(test), 'client')}, but the run has "
+            f"{labels.count(len(shards), 'client')}. Give one array for each shard, in the same order."
         )
     if test is None:
         return shards

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Final, Protocol, TypeVar, runtime_checkable
 import numpy as np
 
 from flower_pca.base import checks, labels, linalg
-from flower_pca.base.errors import ProtocolError
+from flower_pca.base.errors import OTHER_SERVER, ProtocolError
 from flower_pca.base.history import Outcome, Status
 from flower_pca.base.linalg import Array
 from flower_pca.base.options import option
@@ -142,7 +142,7 @@ class EmptyStage(Algorithm[S]):
     def client(arrays: Arrays, data: Any, memory: Arrays) -> tuple[Arrays, Arrays]:
         if arrays:
             raise ProtocolError(
-                f"The message has arrays ({', '.join(arrays)[:100]}), but its stage needs none. Check the sender."
+                f"The message has arrays ({', '.join(arrays)[:100]}), but its stage needs none. {OTHER_SERVER}"
             )
         return {}, memory
 

@@ -23,7 +23,7 @@ from typing import Any, Final
 import numpy as np
 
 from flower_pca.base import linalg
-from flower_pca.base.errors import ProtocolError
+from flower_pca.base.errors import OTHER_CLIENT, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.core.kinds import Part, Reach
 from flower_pca.core.model import Claim, Model
@@ -77,7 +77,7 @@ def check_opening(said: Arrays, block: Array, *, bits: int = 64) -> None:
     if (np.abs(said["product"]) > limit).any():
         raise ProtocolError(
             "An answer to the opening contradicts itself: its product is larger than its squared deviations allow. "
-            "Check the client."
+            f"{OTHER_CLIENT}"
         )
     # The largest peak divides all rows, so a false peak would spoil the scale of every client.
     if "peak" in said:
@@ -91,7 +91,7 @@ def check_opening(said: Arrays, block: Array, *, bits: int = 64) -> None:
         if not (fits | (seen == 0)).all():
             raise ProtocolError(
                 "An answer to the opening contradicts itself: its peaks do not fit its means and squared deviations. "
-                "Check the client."
+                f"{OTHER_CLIENT}"
             )
 
 
@@ -134,7 +134,7 @@ class Judge:
             own = Claim(int(MARGIN * self.model.n), MARGIN * self.model.trace)
             # Bounds of eigenvalues are divided by the number of rows, so the fewest count if the number is unknown.
             least = 1
-            rows = f"{MARGIN:g} times all rows together"
+            rows = f"{MARGIN:g} times the rows of all clients"
         else:
             own, least, rows = known, known.n, "its own rows"
         of_stage: dict[str, Any] | None = None
@@ -142,8 +142,8 @@ class Judge:
             if part.kind.counts_rows:
                 if known is not None and int(up[name]) != own.n:
                     raise ProtocolError(
-                        f"Client {client} speaks of {up[name]} rows in its answer, {name}, and of {own.n} in the "
-                        f"opening. {_REMEDY}"
+                        f"Client {client} reports {up[name]} rows ({name}) in this answer, but reported {own.n} in "
+                        f"the opening. {_REMEDY}"
                     )
                 continue
             size = part.kind.size(np.asarray(up[name], dtype=np.float64))
@@ -156,7 +156,8 @@ class Judge:
                 most = of_stage.get(name, np.inf)
             if (size > (1.0 + _SLACK) * most).any():
                 raise ProtocolError(
-                    f"The answer of client {client}, {name}, has entries that are larger than {rows} allow. {_REMEDY}"
+                    f"The array {name} in the answer of client {client} has entries that are larger than {rows} "
+                    f"allow. {_REMEDY}"
                 )
 
     def _of_stage(self, own: Claim) -> dict[str, Any]:

@@ -28,7 +28,7 @@ Listed: TypeAlias = Mapping[str, type[Stage[Any]]]
 
 # A budget over more rounds leaves nothing but noise.
 _NOISY_ROUNDS: Final = 100
-_REACH: Final = "Give dp public ranges of the columns and leave scale out, or bound the raw rows."
+_REACH: Final = "Give dp public ranges of the columns and leave scale out, or give reach."
 _LEAVE: Final = "Leave it out."
 _ONE: Final = "Leave one of them out."
 
@@ -44,7 +44,7 @@ class Property:
 
 ADDITIVE: Final = Property("answers cannot be summed", "whose answers add up", lambda stage: stage.additive)
 RICH: Final = Property(
-    "it takes the basic options only", "that takes more than the basic options", lambda stage: not stage.basic
+    "it takes only the basic options", "that takes more than the basic options", lambda stage: not stage.basic
 )
 OVER_AIR: Final = Property(
     "it is not made for the air channel", "that the air channel is for", lambda stage: stage.over_air
@@ -69,16 +69,16 @@ FORGETTING: Final = Property(
 )
 UNCACHED: Final = Property(
     "the last answers of absent clients still count",
-    "that needs no last answers of the clients left out",
+    "that needs no last answers of absent clients",
     lambda stage: not stage.caches,
 )
 MEASURED: Final = Property(
-    "the components alone do not describe a row",
-    "whose components are all there is to say of a row, and measured at the end",
+    "its components alone do not describe a row",
+    "whose components alone describe a row and are measured at the end",
     lambda stage: stage.measured,
 )
 TOLERANT: Final = Property(
-    "rounding errors accumulate", "in which no rounding builds up in what clients keep", lambda stage: stage.tolerant
+    "rounding errors accumulate", "without rounding errors that accumulate at clients", lambda stage: stage.tolerant
 )
 ORTHONORMAL: Final = Property(
     "its components are not orthonormal", "whose components are orthonormal", lambda stage: stage.orthonormal
@@ -95,17 +95,17 @@ SHAREABLE: Final = Property(
 )
 NONE_OF_ITS_OWN: Final = Property(
     "the own components of a site already hold the site effect",
-    "without components of each site's own, which are what differs between sites",
+    "without own components of sites, because they describe what differs between sites",
     lambda stage: not stage.shares,
 )
 SHARING: Final = Property(
     "it has no shared and own components, or it removes outlying values",
-    "whose clients have components of their own beside shared ones, and no far entries",
+    "whose clients have shared and own components, and which removes no outlying values",
     lambda stage: stage.shares,
 )
 ROWS_LESS_A_MEAN: Final = Property(
     "outlying values or medians of sites decide",
-    "in which no far entry or median of sites decides",
+    "that removes no outlying values and uses no medians of sites",
     lambda stage: not (stage.by_row or stage.by_medians),
 )
 ITERATES: Final = Property("it does not iterate", "that iterates", lambda stage: isinstance(stage, Iterative))
@@ -166,7 +166,7 @@ def _is_number(n_components: Any) -> bool:
     return not isinstance(n_components, str)
 
 
-_LIST: Final = "Write a list of variants first, and read files with it: bed(path=..., variants=...)."
+_LIST: Final = "Write a list of variants first, and read the files with this list: bed(path=..., variants=...)."
 _SINGLE: Final = "because nobody sees the answer of a single client"
 _MARKED: Final = "Choose genes first, and read cells with use_highly_variable=True."
 RULES: Final[tuple[Rule, ...]] = (
@@ -180,7 +180,7 @@ RULES: Final[tuple[Rule, ...]] = (
     ),
     Rule("monitor", "channel", "False, because counts cannot have noise on them", _ONE),
     Rule("standard_errors", "channel", "False, because the noise of the channel is not in them"),
-    Rule("explain", "channel", "left out, because a share has no meaning under noise"),
+    Rule("explain", "channel", "left out, because a share has no meaning with noise"),
     Rule("harmonize", "dp", "left out, because the scale of a site without noise would tell about single rows"),
     Rule("harmonize", "channel", "left out, because its sums cannot have noise on them"),
     Rule("harmonize", "partitioned_by", "left out, because each party has columns of its own"),
@@ -247,14 +247,10 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule("monitor", "dp", "False", "Exact counts would tell about single rows."),
     Rule("categorical", "dp", "left out, because which levels there are is told exactly"),
     Rule("standard_errors", "dp", "False", "Exact sums of squares would tell about single rows."),
-    Rule("explain", "dp", "left out, because a share has no meaning under noise"),
+    Rule("explain", "dp", "left out, because a share has no meaning with noise"),
     Rule("checkpoint", "dp", "left out", "Start a new run with a budget of its own."),
-    Rule(
-        "dp",
-        "partitioned_by",
-        "left out, because to hide one person it would need noise on all scores, which are told of each",
-    ),
-    Rule("channel", "partitioned_by", "left out, because each party's loadings need the very scores of the others"),
+    Rule("dp", "partitioned_by", "left out, because hiding one person would need noise on all scores"),
+    Rule("channel", "partitioned_by", "left out, because each party's loadings need the exact scores"),
     Rule(
         "columns",
         "partitioned_by",
@@ -267,18 +263,18 @@ RULES: Final[tuple[Rule, ...]] = (
         "left out, because each party codes columns of its own",
         "Code them where it reads its table.",
     ),
-    Rule("fraction", "partitioned_by", "1.0, because no other party has the columns of one that is not asked"),
+    Rule("fraction", "partitioned_by", "1.0, because no other party has the columns of a party that is absent"),
     Rule(
         "reconstruction_error",
         "partitioned_by",
-        "False, because the variance left out says it exactly",
+        "False, because left_out_variance_ already gives it exactly",
         "Read left_out_variance_.",
     ),
     Rule("monitor", "partitioned_by", "False, because limits for new people need the columns of all parties"),
     Rule("standard_errors", "partitioned_by", "False, because the loadings stay with the parties"),
     Rule("explain", "partitioned_by", "left out, because each party has columns of its own"),
     Rule("wire", "partitioned_by", '"float64", because loadings are made of the scores that are sent'),
-    Rule("init", "partitioned_by", "left out, because it begins with scores of people, not with columns"),
+    Rule("init", "partitioned_by", "left out, because a run over columns begins with scores of people"),
     Rule("variants", "dp", "left out, because exact counts of alleles would tell about single rows", _LIST),
     Rule("variants", "channel", "left out, because counts of alleles cannot have noise on them", _LIST),
     Rule("variants", "partitioned_by", "left out, because each party has variants of its own"),
@@ -298,7 +294,7 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule("missing", "highly_variable", '"error", because counts have no missing values'),
     Rule("highly_variable", "variants", "left out, because genes are no variants", _ONE),
     Rule("max_share", "mask", f"left out, {_SINGLE}", _ONE),
-    Rule("max_share", "dp", "left out, because answers have noise on them, which would be scaled too"),
+    Rule("max_share", "dp", "left out, because the noise on answers would be scaled too"),
     Rule("max_share", "channel", f"left out, {_SINGLE}", _ONE),
     Rule("max_share", "partitioned_by", "left out, because each party has columns of its own"),
     Rule("scale", "max_share", "None or 'std'", "A largest value is one client's.", lambda scale: scale == "std"),
@@ -386,18 +382,18 @@ def _check_budget(on: On) -> None:
     dp, mask = on["dp"], on.get("mask")
     if dp.public_ranges and "scale" in on:
         raise ConfigError(
-            f"{option('scale')} ({shown(on['scale'])}) does not go together with dp that has ranges, because columns "
-            "are counted in halves of their ranges. Leave scale out.",
+            f"{option('scale')} ({shown(on['scale'])}) cannot be combined with ranges of dp, because the ranges "
+            "already scale the columns. Leave scale out.",
             setting="scale",
         )
     if "scale" in on and dp.reach is None:
-        raise ConfigError(f"With a scale, dp needs its reach. {_REACH}")
+        raise ConfigError(f"With a scale, dp needs reach, a bound on the raw rows. {_REACH}")
     if mask is not None and mask.bound is not None:
-        raise ConfigError(f"With dp the bound of the masks follows from the noise. Leave bound={mask.bound} out.")
+        raise ConfigError(f"With dp, the noise sets the bound of the masks. Leave bound={mask.bound} out.")
     if mask is not None and not mask.self_masks:
         raise ConfigError(
-            "With dp self_masks cannot be False, because an upload that comes late could be opened, with its share "
-            "of noise. Leave self_masks out."
+            "With dp self_masks cannot be False, because the server could open an upload that comes late, with only "
+            "its share of the noise. Leave self_masks out."
         )
 
 
@@ -411,13 +407,13 @@ def _check_numbers(stage: Stage[Any], on: On) -> None:
             given = f"{given}, the default of {stage.spec.partition('(')[0]}"
         raise ConfigError(
             f"{option('max_rounds')} is at most {_NOISY_ROUNDS} with dp, because every round takes a part of the "
-            f"budget. It is {given}. Start with {option('max_rounds', 5)}.",
+            f"budget, but it is {given}. Start with {option('max_rounds', 5)}.",
             setting="max_rounds",
         )
     if "wire" in on and stage.tolerance < (least := FLOORS[BITS[on["wire"]]]):
         raise ConfigError(
             f"{option('tol')} of {stage.name} is {stage.tolerance:g}, which {option('wire', on['wire'])} cannot "
-            f"reach: its numbers allow {least:g}. Raise tol, or use {option('wire', 'auto')}.",
+            f"reach: the smallest possible tol is {least:g}. Raise tol, or use {option('wire', 'auto')}.",
             setting="tol",
         )
 

@@ -204,24 +204,24 @@ class PCAConfig:
         adjust, keep = (option(name, list(plain[name])) for name in ("adjust", "keep"))
         if plain["keep"] and (self.harmonize is None or SITE in plain["keep"]):
             raise ConfigError(
-                f"{keep} names what stays when sites are harmonized, and the site is what goes. Write "
-                f"{option('harmonize', 'combat')} beside it, and leave {SITE} out of keep."
+                f"{keep} names what stays when sites are harmonized. Add {option('harmonize', 'combat')}, and leave "
+                f"{SITE} out of keep."
             )
         if SITE in plain["adjust"] and SITE in plain["explain"]:
             raise ConfigError(
-                f"{adjust} subtracts the means of each site from its rows, so the share between "
-                f"sites would be 0 for these rows and say nothing. Leave {SITE} out of {option('explain')}."
+                f"{adjust} subtracts the means of each site from its rows, so the share between sites would always be "
+                f"0. Leave {SITE} out of {option('explain')}."
             )
         if SITE in plain["adjust"] and self.missing == "mean":
             raise ConfigError(
-                f"{adjust} subtracts the means of each site, and no site tells its means, so nobody knows the means of "
-                f"all rows. Use {option('missing', 'own_mean')}.",
+                f"{adjust} subtracts the means of each site, and no site sends its means, so nobody knows the means "
+                f"of all rows. Use {option('missing', 'own_mean')}.",
                 setting="missing",
             )
         if self.variants is not None and self.variants.call and self.missing == "own_mean":
             raise ConfigError(
-                f"variants looks at call rates, and with {option('missing', 'own_mean')} no site says how many values "
-                f"a variant has. Use {option('missing', 'mean')}, or variants(call=0).",
+                f"variants looks at call rates, and with {option('missing', 'own_mean')} no site sends how many "
+                f"values a variant has. Use {option('missing', 'mean')}, or variants(call=0).",
                 setting="missing",
             )
         if plain["adjust"] and self.center is False:
@@ -253,7 +253,7 @@ class PCAConfig:
         if columns is not None and set(columns) != set(names):
             got = enumeration(sorted(set(columns) ^ set(names)))
             raise ConfigError(
-                f"With ranges of dp the columns of a run are those that have ranges, and {option('columns')} differs "
+                f"With ranges of dp the columns of a run are those that have ranges, but {option('columns')} differs "
                 f"from them: {got}. Leave columns out.",
                 setting="columns",
             )

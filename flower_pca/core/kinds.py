@@ -60,7 +60,7 @@ class Message(dict[str, Array]):
     """
 
     def __missing__(self, name: str) -> Array:
-        raise ProtocolError(f"A message lacks the array {name}. Install the same flower_pca everywhere.")
+        raise ProtocolError(f"A message lacks the array {name}. Install the same version of flower_pca everywhere.")
 
 
 @dataclass(frozen=True)
@@ -525,7 +525,7 @@ def fault(arrays: Mapping[str, Array], parts: Mapping[str, Part]) -> tuple[str, 
 def require_finite(answer: Mapping[str, Array]) -> None:
     """Raise DataError if an answer is not finite. The error reveals nothing of the answer."""
     if not all(np.isfinite(a).all() for a in answer.values()):
-        raise DataError("The answer of this node is not finite, so it is not sent. Check the frame and the block.")
+        raise DataError("The answer of this node is not finite, so it is not sent. Run flower-pca check on its rows.")
 
 
 def _fits(found: tuple[int, ...], shape: Shape) -> bool:

@@ -429,7 +429,7 @@ class Model:
     def columns(self) -> Array:
         """The basis, which exists after the opening."""
         if self.basis is None:
-            raise RuntimeError("the opening has not been held")
+            raise RuntimeError("the opening has not taken place")
         return self.basis
 
     def power_start(self) -> Array:

@@ -48,15 +48,15 @@ MAX_RESTARTS: Final = 5  # returns to the opening because the set of clients cha
 _EARLY: Final = 3  # up to this many restarts, a run may return to the opening before its algorithm has ended
 # The parts of a checkpoint that change without the model and the state.
 _PLACE: Final = {"index": int, "halfway": bool, "last": bool, "disturbed": bool, "changed": bool}
-_DISTURBED: Final = ", but maybe elsewhere than undisturbed: clients had lost what they keep of the run. Run it again"
-_ANEW: Final = ", of which some are lost: under masks the run began anew after clients had changed. Give it more rounds"
+_DISTURBED: Final = (
+    ", but the result may differ from that of an undisturbed run, because clients had lost their state. Run it again"
+)
+_ANEW: Final = ", of which some are lost, because a masked run starts again when clients change. Give it more rounds"
 _FORMER: Final = (
-    "clients have changed, and under masks the run would begin anew with fewer rounds than it has had: the components "
-    "are those of the rows before the change. Give it more rounds"
+    "clients have changed, but fewer rounds are left than a masked run needs to start again, so the components are "
+    "from the rows before the change. Give it more rounds"
 )
-_AFRESH: Final = (
-    "; clients had lost what they keep of the run and began afresh, which may cost rounds: give every node a memory-dir"
-)
+_AFRESH: Final = "; clients had lost their state and began again, which may cost rounds: give every node a memory-dir"
 
 
 class Role(enum.IntEnum):
@@ -322,7 +322,9 @@ class Position:
         assert model.status is not None
         status = model.status
         if status.outcome is not Outcome.MAX_ROUNDS:
-            status = Status(Outcome.MAX_ROUNDS, f"{status.words}, but with other clients, and no round is left")
+            status = Status(
+                Outcome.MAX_ROUNDS, f"{status.words}, but for other clients than at the end, and no round is left"
+            )
         again = replace(self, model=replace(model, status=status)).reopen(model.columns, roll)
         return replace(again, last=True)
 
@@ -347,8 +349,8 @@ class Position:
         if basis is not None and not algorithm.pooled and basis.shape[1] > model.k and self._closing_chooses:
             raise RuntimeError(
                 f"finish() of {algorithm.name} left a basis of {basis.shape[1]} columns for {model.k} components. The "
-                "closing stage would keep those along which all rows vary most, but the class says pooled = False: "
-                f"return {model.k} columns"
+                "closing stage would keep the columns along which all rows vary most, but the class sets pooled = "
+                f"False. Return {model.k} columns"
             )
         for layer in layers:
             model = layer.end(model)
@@ -424,7 +426,7 @@ class Position:
                 )
             # One more message to the clients present makes frame, product and variances refer to the same set
             # of clients.
-            words = f"the set of clients kept changing, {MAX_RESTARTS} restarts did not help"
+            words = f"the set of clients kept changing, and {MAX_RESTARTS} restarts did not help"
             model = replace(model, status=Status(Outcome.CLIENTS_CHANGED, words))
             block, last = model.columns, True
         if block is not None:

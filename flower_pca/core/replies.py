@@ -50,7 +50,8 @@ def columns_of(telling: Iterable[str], arrays: Arrays, d: int | None) -> int:
 def unusable(error: np.linalg.LinAlgError) -> DataError:
     """Describe sums that LAPACK cannot decompose."""
     return DataError(
-        f"LAPACK fails on the sums of a round ({error}): their numbers are too large or too small. Scale the data."
+        f"LAPACK fails on the sums of a round ({error}), because their numbers are too large or too small. Scale the "
+        "data."
     )
 
 
@@ -62,8 +63,8 @@ def check(reply: Reply, sent: Broadcast, answered: Collection[int]) -> None:
         )
     if reply.number != sent.number:
         raise UnawaitedError(
-            f"Client {reply.client} answered message {reply.number} when message {sent.number} was open. Its answer "
-            "came late, and was not counted."
+            f"Client {reply.client} answered message {reply.number} when message {sent.number} was open. This late "
+            "answer was not counted."
         )
     if reply.client in answered:
         raise UnawaitedError(f"Client {reply.client} answered twice. The second answer was not counted.")
@@ -74,8 +75,8 @@ def check_arrays(reply: Reply, expected: Mapping[str, Part]) -> None:
     if reply.arrays.keys() != expected.keys():
         got = ", ".join(sorted(reply.arrays)) or "nothing"
         raise ProtocolError(
-            f"The answer of client {reply.client} has {got}, and should have {', '.join(sorted(expected))}. Install "
-            "the same flower_pca everywhere."
+            f"The answer of client {reply.client} has {got}, but should have {', '.join(sorted(expected))}. Install "
+            "the same version of flower_pca everywhere."
         )
     if wrong := fault(reply.arrays, expected):
         name, rule, got = wrong

@@ -162,7 +162,7 @@ class Roll:
                 f", and {out} left out{self.because}" if out else ""
             )
             raise NotEnoughNodes(
-                f"The run needs {labels.count(self.min_nodes, 'client')}, and {got}. Start more clients, or lower "
+                f"The run needs {labels.count(self.min_nodes, 'client')}, but {got}. Start more clients, or lower "
                 "min_nodes."
             )
         return here
@@ -350,12 +350,12 @@ class Roll:
 
     def _incomplete(self, gone: Iterable[int]) -> NotEnoughNodes:
         """Return the error for a lost client whose columns no other client has."""
-        got = f"no answer that counts of {', '.join(f'client {i}' for i in sorted(gone))}"
+        got = f"no usable answer from {', '.join(f'client {i}' for i in sorted(gone))}"
         if self.why:
             got = f"{got}: {self.why.rstrip('.')}"
         return NotEnoughNodes(
-            f"A run over columns needs all parties to the end, and there is {got}. Look at this party, and start the "
-            "run again."
+            f"A run over columns needs all parties to the end, but there is {got}. Look at the log of this party, and "
+            "start the run again."
         )
 
     def _unheard(self, count: int, least: int) -> Roll:
@@ -364,6 +364,7 @@ class Roll:
         if silent >= _MOST_SILENT:
             got = f"{count or 'none'} in {silent} successive rounds{self.because}"
             raise NotEnoughNodes(
-                f"A message needs {labels.count(max(least, 1), 'usable answer')}, and got {got}. Look at these clients."
+                f"A message needs {labels.count(max(least, 1), 'usable answer')}, but got {got}. Look at the logs of "
+                "these clients."
             )
         return replace(self, silent=silent)

@@ -213,7 +213,7 @@ class Run:
     def result(self) -> Result:
         """Return the result of a finished run, in the class that the algorithm names."""
         if not self.position.is_finished:
-            raise RuntimeError("the run is not finished: pending() still returns messages")
+            raise RuntimeError("the run is not finished, because pending() still returns messages")
         return self._result_of(self.position.model)
 
     def result_so_far(self) -> Result | None:

@@ -443,8 +443,8 @@ def add(total: Arrays | None, client: int, reply: Arrays) -> Arrays:
         # All shapes are checked before the first sum, so that no part of a refused answer enters the total.
         if a.shape != total[name].shape:  # only clients know one side of the shape
             raise ProtocolError(
-                f"{name} of an answer has the shape {a.shape}, and those of the clients before have "
-                f"{total[name].shape}. Align the features first."
+                f"The array {name} of this client has shape {a.shape}, but earlier clients sent {total[name].shape}. "
+                "Give all clients the same columns."
             )
     for name, a in reply.items():
         total[name] += a

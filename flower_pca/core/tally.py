@@ -193,8 +193,8 @@ class Tally:
             self._declined = declined_by(reply)
         if reply.forgot:
             self._notes[str(reply.client)] = (
-                f"{name_of(reply)} has lost what it keeps of this run, and begins afresh. Look at its memory-dir, and "
-                "whether it was restarted."
+                f"{name_of(reply)} has lost its state of this run and begins again. Check its memory-dir, and whether "
+                "it was restarted."
             )
 
     def _accept(self, reply: Reply, position: int) -> None:

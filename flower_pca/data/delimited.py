@@ -119,11 +119,11 @@ class Sheet:
             return
         remedy = "Mend the line."
         if last > line:
-            remedy = f"Close its quotation marks: it goes on to line {last}."
+            remedy = f"Close its quotation marks, because the record continues to line {last}."
         elif len(record) > self.width > 0:
-            remedy = "Mend the line, or take away what stands above the names."
+            remedy = "Correct the line, or remove the lines above the names."
         raise DataError(
-            f"Line {line} of {self.file} has {labels.count(len(record), 'cell')}, and the first line has "
+            f"Line {line} of {self.file} has {labels.count(len(record), 'cell')}, but the first line has "
             f"{self.width}. {remedy}",
             place=str(self.file),
         )
@@ -266,8 +266,8 @@ def _clear(sheet: Sheet, lines: TextIO, places: Sequence[int], names: Sequence[s
     if "," in cell:
         mark, remedy = ",", option(sheet.file, sep=sheet.cells.sep, decimal=",")
     raise DataError(
-        f"{sheet.file} has a number in column {names[j]} (line {line}) in which {mark!r} may stand before decimals or "
-        f"between thousands. {remedy}. Write thousands={mark!r} there, if it stands between thousands.",
+        f"{sheet.file} has a number in column {names[j]} (line {line}) in which {mark!r} may separate decimals or "
+        f"thousands. {remedy}. Write thousands={mark!r} thereif it separates thousands.",
         place=str(sheet.file),
     )
 
@@ -318,7 +318,7 @@ def _require_no_commas(file: Path, first: Sequence[str], second: Sequence[str], 
 
 def _other_separator(file: Path, other: str, cells: Cells, then: str) -> DataError:
     return DataError(
-        f"{file} is to be read with {cells.sep!r} between two cells, and its first line shows {other!r} between them. "
+        f"{file} is to be read with {cells.sep!r} between two cells, but its first line has {other!r} between them. "
         f"{then}",
         place=str(file),
     )

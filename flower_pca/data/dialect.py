@@ -147,11 +147,11 @@ def check_marks(sep: object, decimal: object, thousands: object) -> None:
     """Refuse a separator, a decimal mark or a thousands mark that is invalid."""
     if sep is not None and (not isinstance(sep, str) or len(sep) != 1 or sep in '"\r\n'):
         raise ConfigError(
-            f"sep is {shown(sep)}, and it must be one character. Write sep=';'.", setting="sep", value=sep
+            f"sep is {shown(sep)}, but it must be one character. Write sep=';'.", setting="sep", value=sep
         )
     if decimal not in (None, ".", ","):
         raise ConfigError(
-            f"decimal is {shown(decimal)}, and it must be '.' or ','. Write decimal=','.",
+            f"decimal is {shown(decimal)}, but it must be '.' or ','. Write decimal=','.",
             setting="decimal",
             value=decimal,
         )

@@ -54,7 +54,7 @@ def npz(
     ):
         if files.HEADER in archive:
             raise DataError(
-                f"{file} has no rows of data, because it is a file that flower_pca has saved. Keep it elsewhere, or "
+                f"{file} has no rows of data, because flower_pca itself has saved this file. Move it elsewhere, or "
                 "leave it out.",
                 place=str(file),
             )
@@ -74,13 +74,13 @@ def npz(
     for name, column in columns.items():
         if column.shape != rows.shape[:1]:
             raise DataError(
-                f"{name} of {file} has shape {column.shape}, and it must have one value for each of the "
+                f"{name} of {file} has shape {column.shape}, but it must have one value for each of the "
                 f"{labels.count(len(rows), 'row')}. Choose another column.",
                 place=str(file),
             )
     if named and (rows.ndim != 2 or len(named) != rows.shape[1]):
         raise DataError(
-            f"{of_names} of {file} has {labels.count(len(named), 'name')} for "
+            f"{of_names} of {file} has {labels.count(len(named), 'name')} but "
             f"{labels.count(rows.shape[-1], 'column')}. Name each column, or leave the names out.",
             place=str(file),
         )
@@ -261,7 +261,7 @@ def mtx(*, path: str, transpose: bool = False, max_gb: float = 1.0) -> Table:
         file.stat()
         _, _, entries, _, field, _ = mminfo(str(file))
         if field == "complex":
-            raise DataError(f"{file} holds complex numbers. Write it with real ones.")
+            raise DataError(f"{file} holds complex numbers. Write it with real numbers.")
         require_memory(file, _ENTRY * entries, max_gb)
         with warnings.catch_warnings():  # Newer versions of scipy warn that the class of the result will change.
             warnings.simplefilter("ignore", DeprecationWarning)

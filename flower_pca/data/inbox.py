@@ -100,8 +100,8 @@ class GatheredStep:
             raise heading.mismatch(name, before, "the files before").error(DataError)
         if self.ledger.columns not in (b"", _mark(heading)):
             raise DataError(
-                f"The {heading.count} columns of {name} are not those of the files before. Mend the file, or follow "
-                "these files by a run of their own.",
+                f"The {heading.count} columns of {name} differ from the columns of earlier files. Correct the file, "
+                "or follow such files in another run.",
                 place=name,
             )
         self.heading = heading
@@ -178,7 +178,7 @@ class Inbox:
         checks.integer("The rows of a batch", batch, least=1)
         if not self._path.is_dir():
             raise DataError(
-                f"There is no folder {self._path} to follow. Make it first; files may arrive later.",
+                f"There is no folder {self._path} to follow. Create it first. Files may arrive later.",
                 place=str(self._path),
             )
         self._interval, self._batch = interval, batch
@@ -240,7 +240,7 @@ class Inbox:
         except (FlowerPCAError, OSError, MemoryError) as error:
             if file.exists():
                 self._refused[name] = self._looked[name]
-                self._say(f"{name} is left until it changes. {error}")
+                self._say(f"{name} is ignored until it changes. {error}")
             return False
         return True
 
@@ -270,9 +270,9 @@ class Inbox:
             if _digest(name) in known or self._refused.get(name) == state:
                 continue
             if site not in self.sites:
-                strange = f"is of {site}, which was no site when the run began: its files are left"
+                strange = f"is of {site}, which was not there when the run began, so its files are ignored"
                 if not site:
-                    strange = "names no site, as files did when the run began: such files are left"
+                    strange = "names no site, unlike the files at the start of the run, so such files are ignored"
                 self._once(f"{name} {strange}.", site)
             # A file that has not changed for so long needs no second look.
             elif self._looked.get(name) == state or found.st_mtime + self._interval < now:

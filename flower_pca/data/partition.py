@@ -61,7 +61,7 @@ def make(
     checks.integer("The number of clients", n_clients, least=1)
     if n_rows < n_clients:
         raise DataError(
-            f"Each client needs at least one row, and there are {labels.count(n_rows, 'row')} for "
+            f"Each client needs at least one row, but there are {labels.count(n_rows, 'row')} for "
             f"{labels.count(n_clients, 'client')}. Use fewer clients."
         )
     return deal(n_rows if values is None else values, n_clients)
@@ -84,8 +84,8 @@ def deal(table: Table, spec: str | None = None, n_clients: int | None = None) ->
         if n_clients not in (None, len(table.parts)):
             each = ", one for each file" if table.origin else ""
             raise ConfigError(
-                f"The data has {len(table.parts)} clients{each}, and not {n_clients}. Leave the number of clients out, "
-                "or name a partition to mix their rows."
+                f"The data has {len(table.parts)} clients{each}, not {n_clients}. Leave the number of clients out, or "
+                "name a partition to mix their rows."
             )
         return [part.bare() for part in table.parts]
     if table.source and not len(table):
@@ -128,7 +128,7 @@ def by_size(n_rows: int, n_clients: int, *, sizes: Sequence[float]) -> list[Arra
         weights = np.empty(0)
     if weights.shape != (n_clients,) or not np.all(np.isfinite(weights)) or weights.min() <= 0.0:
         raise ConfigError(
-            f"sizes is {shown(sizes)}, and it must hold {n_clients} positive numbers, one for each client. Write "
+            f"sizes is {shown(sizes)}, but it must hold {n_clients} positive numbers, one for each client. Write "
             "by_size(sizes=[3, 2, 1]).",
             setting="sizes",
         )
@@ -152,7 +152,7 @@ def by_label(labels: Array, n_clients: int, *, column: str = "y", per_client: in
     rng, runs = np.random.default_rng(seed), n_clients * per_client
     if len(labels) < runs:
         raise DataError(
-            f"by_label needs at least {runs} rows, {per_client} for each client, and there are {len(labels)}. Use "
+            f"by_label needs at least {runs} rows, {per_client} for each client, but there are {len(labels)}. Use "
             "fewer clients."
         )
     # Without the shuffle, rows of one label would be dealt in the order of the file.
@@ -198,8 +198,8 @@ def by_column(ids: Array, n_clients: int, *, column: str) -> list[Array]:
     found = int(codes.max(initial=-1)) + 1
     if found != n_clients:
         raise ConfigError(
-            f"There are {found} clients, one for each value of {column}, and not {n_clients}. Leave the number of "
-            "clients out."
+            f"There are {found} clients, one for each value of {column}, not {n_clients}. Leave the number of clients "
+            "out."
         )
     ends = np.cumsum(np.bincount(codes, minlength=found))
     return np.split(np.argsort(codes, kind="stable"), ends[:-1])
@@ -244,7 +244,7 @@ def _column(deal: partial[list[Array]], beside: Mapping[str, Array]) -> Array:
     if beside:
         there, remedy = f"only {', '.join(beside)}", f"Write {kind}(..., column='...')."
     raise ConfigError(
-        f"{kind} deals rows out by the column {shown(name)}, and the data has {there} beside its rows. {remedy}"
+        f"{kind} deals rows out by the column {shown(name)}, but the data has {there} in addition to its rows. {remedy}"
     )
 
 

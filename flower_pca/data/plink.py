@@ -19,7 +19,7 @@ from flower_pca.data.reading import reading
 from flower_pca.names import variants as names_of_variants
 from flower_pca.names.table import Table
 
-_WRITE: Final = "Write it anew: plink2 --make-bed."
+_WRITE: Final = "Write it again: plink2 --make-bed."
 
 
 def bed(
@@ -67,7 +67,7 @@ def bed(
         if not ambiguous:
             chosen = chosen[~names_of_variants.ambiguous(names[j] for j in chosen)]
             if not len(chosen):
-                raise DataError(f"{file} has A/T and C/G variants only. Leave ambiguous=False out.")
+                raise DataError(f"{file} has only A/T and C/G variants. Leave ambiguous=False out.")
         dtype = np.float32 if precision == "single" else np.float64
         rows = Bed(file, len(ids), chosen, other[chosen], dtype)
         if taken is not None:
@@ -85,7 +85,9 @@ def _head(file: Path) -> bytes:
     if head == HEAD[:2] + b"\0":
         raise DataError(f"{file} has one person after another, in individual-major order. {_WRITE}")
     if head != HEAD:
-        raise DataError(f"{file} is no .bed file of PLINK, as it begins with other bytes than 6c 1b 01. {_WRITE}")
+        raise DataError(
+            f"{file} is not a .bed file of PLINK, because it does not begin with the bytes 6c 1b 01. {_WRITE}"
+        )
     return head
 
 
@@ -101,8 +103,8 @@ def _require_size(file: Path, head: bytes, people: int, variants: int) -> None:
         )
     raise DataError(
         f"{file} has {size + len(head):,} bytes, but {count(variants, 'variant')} of {listed} take "
-        f"{width * variants + len(head):,}. Copy it anew if it has been cut off, or put the three files of one data "
-        "set together."
+        f"{width * variants + len(head):,}. Copy it again if it is incomplete, or put the three files of one data set "
+        "together."
     )
 
 
@@ -112,7 +114,9 @@ def _lines(place: Path, what: str) -> list[list[str]]:
         text = place.read_text("utf-8")
     except FileNotFoundError:
         bed_file = place.with_suffix(".bed").name
-        raise DataError(f"{place}, which lists the {what} of {bed_file}, is not there. Copy it beside it.") from None
+        raise DataError(
+            f"{place}, which lists the {what} of {bed_file}, is not there. Copy it into the same folder."
+        ) from None
     lines = [line.split() for line in text.splitlines() if line and not line.isspace()]
     if not lines:
         raise DataError(f"{place} lists no {what}. {_WRITE}")
@@ -150,8 +154,8 @@ def _taken(file: Path, ids: tuple[str, ...], given: str) -> Array:
     # The error must not name people.
     if absent := [number for number, name in wanted.items() if name not in place_of]:
         raise DataError(
-            f"{len(absent):,} of the {count(len(wanted), 'line')} of {place} name nobody in {file.stem}.fam, the first "
-            f"of them line {absent[0]:,}. Take them off the list, or write family and person as they are there."
+            f"{len(absent):,} of the {count(len(wanted), 'line')} of {place} name nobody in {file.stem}.fam, the "
+            f"first of them line {absent[0]:,}. Remove them from the list, or write family and person as in that file."
         )
     return np.unique([place_of[name] for name in wanted.values()])
 
@@ -164,7 +168,7 @@ def _variants(place: Path) -> tuple[list[str], Array]:
     if twice := _twice(names):
         raise DataError(
             f"Lines {twice[0]:,} and {twice[1]:,} of {place} are the same variant, {names[twice[0] - 1]}. Keep one of "
-            "them: plink2 --rm-dup force-first."
+            "them, for example with plink2 --rm-dup force-first."
         )
     return names, np.array([other for _, other in found], dtype=bool)
 
@@ -190,7 +194,7 @@ def _on_list(file: Path, names: list[str], given: str) -> Array:
     if absent := [name for name in wanted if name not in place_of]:
         raise DataError(
             f"{file} lacks {absent[0]}, in all {len(absent):,} of the {len(wanted):,} variants that {panel} lists. "
-            "Take them off the list of all sites."
+            "Remove them from the list of all sites."
         )
     if not wanted:
         raise DataError(f"{panel} lists no variants. Write one name, such as 1:12345:A:G, in each line.")

@@ -78,8 +78,8 @@ def require_memory(file: Path, size: float, max_gb: float) -> None:
         needed = float(f"{size / 1e9:.2g}")
         raise DataError(
             f"The rows of {file} take about {needed:g} GB of memory, and files of this kind can only be read whole. "
-            f"Convert the file to parquet, which is read by pieces, or write max_gb={np.ceil(needed * 1.1):g} in its "
-            "spec."
+            f"Convert the file to parquet, which can be read in pieces, or write max_gb={np.ceil(needed * 1.1):g} in "
+            "its spec."
         )
 
 
@@ -90,7 +90,7 @@ _BROKEN: Final = (OSError, ValueError, TypeError, KeyError, EOFError, IndexError
 def reading(path: object, rule: str) -> Iterator[Path]:
     """Yield the path of a file to read. An error within the block becomes a DataError that names the file."""
     if not isinstance(path, str):
-        raise ConfigError(f"path is {shown(path)}, and it must be text. Put it in quotes.", setting="path")
+        raise ConfigError(f"path is {shown(path)}, but it must be text. Put it in quotes.", setting="path")
     file = Path(path).expanduser().absolute()
     if file.exists() and not (file.is_file() or file.is_dir()):
         raise DataError(f"{file} is a pipe or a device, which may never end. Name a file or a folder.", setting="path")
@@ -100,7 +100,9 @@ def reading(path: object, rule: str) -> Iterator[Path]:
         raise not_found(path) from error
     except IsADirectoryError as error:
         raise DataError(
-            f"{file} is a folder, and this reads a file. Write folder(path={path!r}).", setting="path", place=str(file)
+            f"{file} is a folder, but this source reads a file. Write folder(path={path!r}).",
+            setting="path",
+            place=str(file),
         ) from error
     except PermissionError as error:
         raise DataError(
@@ -137,7 +139,7 @@ def not_found(path: str) -> DataError:
 
 def no_rows(file: object) -> DataError:
     """Return the error about a file without rows."""
-    return DataError(f"The data file {file} has no rows. Mend it, or take it away.", place=str(file))
+    return DataError(f"The data file {file} has no rows. Correct it, or remove it.", place=str(file))
 
 
 def texts(what: str, value: object) -> tuple[str, ...]:
@@ -145,7 +147,7 @@ def texts(what: str, value: object) -> tuple[str, ...]:
     if isinstance(value, list | tuple) and all(isinstance(name, str) for name in value):
         return tuple(map(clean, value))
     raise ConfigError(
-        f"{option(what)} is {shown(value)}, and it must be a list of names. Write {what}=['a', 'b'].",
+        f"{option(what)} is {shown(value)}, but it must be a list of names. Write {what}=['a', 'b'].",
         setting=what,
         value=value,
     )
@@ -163,7 +165,7 @@ def require_matches(what: str, names: Iterable[str], patterns: Iterable[str]) ->
     for pattern in patterns:
         if not matching(there, [pattern]):
             remedy = checks.did_you_mean(pattern, there, "Leave it out.")
-            known = f"There are {enumeration(there)}" if there else "There is none at all"
+            known = f"There are {enumeration(there)}" if there else "The list is empty"
             raise ConfigError(f"No {what} matches {shown(pattern)}. {known}. {remedy}", value=pattern)
 
 
@@ -173,7 +175,7 @@ def with_ids(beside: Any, ids: object) -> Any:
         return beside
     if not isinstance(ids, str) or not ids:
         raise ConfigError(
-            f"{option('ids')} is {shown(ids)}, and it must be the name of a column. Write {option('ids', 'patient')}.",
+            f"{option('ids')} is {shown(ids)}, but it must be the name of a column. Write {option('ids', 'patient')}.",
             setting="ids",
             value=ids,
         )
@@ -215,7 +217,7 @@ def _instead(name: str, names: Sequence[str]) -> str:
     """Advise what to do about a name that is none of these."""
     if near := unlike([name], names):
         return f"{near}."
-    other = "Name others, or mend the file."
+    other = "Name other columns, or correct the file."
     if list(names) == [str(j + 1) for j in range(len(names))]:
         other = f"Its columns have no names, only numbers from 1 to {len(names)}."
     return checks.did_you_mean(name, list(filter(None, names)), other)

@@ -160,10 +160,10 @@ def synthetic(
         checks.integer(what, value, least=1)
     checks.integer("seed", seed)
     for what, amount in {"means": means, "sizes": sizes, "spectra": spectra, "tilt": tilt}.items():
-        checks.number(what, amount, least=0.0, most=_MOST[what], remedy="Use 0 for clients that are alike.")
+        checks.number(what, amount, least=0.0, most=_MOST[what], remedy="Use 0 for clients with the same distribution.")
     if n < clients:
         raise ConfigError(
-            f"n is {n}, and each of the {clients} clients needs at least one row. Use fewer clients.",
+            f"n is {n}, but each of the {clients} clients needs at least one row. Use fewer clients.",
             setting="n",
             value=n,
         )

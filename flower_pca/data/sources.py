@@ -189,7 +189,7 @@ def parties(
             found = _parties_of_folder(path, pattern, ids, given, drop, without)
             if clients is not None and clients != len(found):
                 raise ConfigError(
-                    f"The folder has {len(found)} files, so it has {len(found)} clients and not {clients}. Leave the "
+                    f"The folder has {len(found)} files, so it has {len(found)} clients, not {clients}. Leave the "
                     "number of clients out."
                 )
             return found
@@ -464,7 +464,7 @@ def _require_none(unread: Sequence[Path], folder: Path) -> None:
     if names := sorted(file.name for file in unread):
         raise DataError(
             f"{folder} has {_possible(names, 'a file', 'files')}, but flower_pca cannot read this kind of file: "
-            f"{enumeration(names)}. Convert to csv or parquet, or leave out with {option('without', names)}."
+            f"{enumeration(names)}. Convert them to csv or parquet, or leave them out with {option('without', names)}."
         )
 
 
@@ -476,7 +476,7 @@ def _possible(names: Sequence[str], one: str, several: str) -> str:
 def _endings() -> str:
     """List the endings of files that can be read. The packed forms of text are mentioned once."""
     plain = (end for end in ENDINGS if not end.endswith((".gz", ".zip")))
-    return f"{', '.join(plain)}; text also with .gz or .zip behind"
+    return f"{', '.join(plain)}; text files also with .gz or .zip at the end"
 
 
 def _tables(files: Sequence[Path], options: Mapping[str, Any], drop: Sequence[str], *, then: str = "") -> list[Table]:

@@ -63,13 +63,13 @@ def excel(
             lines = _sheet(file, book, sheet).to_python(skip_empty_area=False)
         except (calamine.CalamineError, calamine.PasswordError, calamine.ZipError, calamine.XmlError) as error:
             raise DataError(
-                f"{file} is no spreadsheet that can be read ({in_one_line(error)}). Save it as .xlsx again."
+                f"{file} is not a readable spreadsheet ({in_one_line(error)}). Save it as .xlsx again."
             ) from error
     above = next((i for i, line in enumerate(lines) if any(map(_is_filled, line))), len(lines))
     while lines and not any(map(_is_filled, lines[-1])):
         lines.pop()
     if above >= len(lines):
-        raise DataError(f"{file} has no cell with a value in it. Leave it out, or name another sheet.")
+        raise DataError(f"{file} has no cell with a value. Leave it out, or name another sheet.")
     first = lines[above]
     names = [str(cell) for cell in first] if header else [str(j + 1) for j in range(len(first))]
     if header:

@@ -104,7 +104,7 @@ def _of_arrays(file: Path, opened: Any, key: str, beside: Sequence[str], ids: st
     if named and len(named) != d:
         raise DataError(
             f"{of_names} of {file} has {labels.count(len(named), 'name')} for {labels.count(d, 'column')}. Name each "
-            "column, or take it out."
+            "column, or leave the names out."
         )
     known = Columns(named, str(file)).names
     return emptied(Table.of_file(file, held(source, file), known, columns, ids=ids), gaps)
@@ -160,14 +160,16 @@ def h5ad(
         opened = h5py.File(file, "r")
         for part in ("var", "obs"):
             if part not in opened:
-                raise DataError(f"{file} has no {part}, so it is no file of anndata. Read it by h5(path={path!r}).")
+                raise DataError(
+                    f"{file} has no {part}, so it is not a file of anndata. Read it with h5(path={path!r})."
+                )
         matrix = _matrix(file, opened, layer)
         source = adapters.of(matrix, str(file))
         genes, whose = (_index(opened[part]) for part in ("var", "obs"))
         if (len(whose), len(genes)) != source.shape:
             raise DataError(
                 f"The rows of {file} are {source.shape[0]:,} x {source.shape[1]:,}, but obs has {len(whose):,} names "
-                f"and var {len(genes):,}. Write the file again by adata.write_h5ad."
+                f"and var {len(genes):,}. Write the file again with adata.write_h5ad."
             )
         names = tuple(map(labels.clean, genes))
         annotated.require_different(names, str(file), "Run adata.var_names_make_unique() and write the file again.")

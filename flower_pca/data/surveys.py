@@ -116,5 +116,6 @@ def _errors(package: Any) -> tuple[type[Exception], ...]:
 
 def _unreadable(file: Path, rule: str, error: Exception) -> DataError:
     return DataError(
-        f"{file} cannot be read as {rule} ({in_one_line(error)}). Export it again, or name its encoding by encoding=..."
+        f"{file} cannot be read as {rule} ({in_one_line(error)}). Export it again, or name its encoding with "
+        "encoding=..."
     )

@@ -49,8 +49,8 @@ def text_of(file: Path, encoding: str | None) -> Iterator[TextIO]:
         with bytes_of(file) as raw, io.TextIOWrapper(raw, encoding=used, newline="") as lines:
             yield lines
     except UnicodeError as error:
-        got = _place(file, used) or f"bytes that are none ({getattr(error, 'reason', error)})"
-        remedy = f"{option(file, encoding=_OTHER.get(used, 'latin-1'))}, or the encoding that it has."
+        got = _place(file, used) or f"bytes that are not text ({getattr(error, 'reason', error)})"
+        remedy = f"{option(file, encoding=_OTHER.get(used, 'latin-1'))}, or the encoding of the file."
         raise DataError(
             f"The data file {file} is not text in {_words(used)}: it has {got}. {remedy}", place=str(file)
         ) from error
@@ -97,7 +97,7 @@ def _codec(encoding: object) -> str:
             raise LookupError(encoding)
     except (LookupError, ValueError) as error:
         raise ConfigError(
-            f"encoding is {shown(encoding)}, and it must be the name of an encoding, such as 'utf-8', 'latin-1' or "
+            f"encoding is {shown(encoding)}, but it must be the name of an encoding, such as 'utf-8', 'latin-1' or "
             "'utf-16'. Write encoding='latin-1'.",
             setting="encoding",
             value=encoding,
@@ -110,11 +110,11 @@ def _require_text(file: Path, start: bytes, used: str, *, given: bool) -> None:
     marked = (name for mark, name in _PACKED.items() if start.startswith(mark))
     packed = next(marked, None)
     if packed is not None:
-        raise DataError(f"The data file {file} is packed by {packed}. Unpack it.", place=str(file))
+        raise DataError(f"The data file {file} is compressed with {packed}. Unpack it.", place=str(file))
     # In these encodings, zeros are part of letters.
     if "16" in used or "32" in used or b"\0" not in start:
         return
-    remedy = "Mend the line, or name the source by a spec that reads this kind of file."
+    remedy = "Correct the line, or name the source with a spec that reads this kind of file."
     # In UTF-16, every other byte of Latin text is zero. A few zeros alone are a damaged line.
     if not given and 4 * start.count(0) >= len(start):
         order = "utf-16-be"

@@ -63,7 +63,8 @@ class Outlook:
         sizes = f"{labels.count(self.columns, 'column')} at {labels.count(self.clients, 'client')}"
         raise DataError(
             f"Under this budget noise hides all components of {self.rows:,} rows: {sizes} need at least {least:,} "
-            f"rows. Take more rows or a larger epsilon, or share the noise out with {option('mask', True)}."
+            "rows. Take more rows or a larger epsilon, or divide the noise among the clients with "
+            f"{option('mask', True)}."
         )
 
     def __str__(self) -> str:

@@ -301,7 +301,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
             scores = check_array(X, dtype=tables.DTYPES, input_name="X")
         if scores.shape[1] != self.n_components_:
             raise ConfigError(
-                f"X has {count(scores.shape[1], 'column')}, and inverse_transform needs one for each of the "
+                f"X has {count(scores.shape[1], 'column')}, but inverse_transform needs one for each of the "
                 f"{self.n_components_} components. Give what transform returns."
             )
         along = scores * self._deviations() if self.whiten else scores
@@ -365,7 +365,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         columns, d = tables.asked_columns(self, shards)
         n = sum(shard.shape[0] for shard in shards)
         if n < 2 and self.center:
-            raise DataError("Rows vary about their mean only if there are several, and X has 1 sample. Give more rows.")
+            raise DataError("Rows vary about their mean only if there are several, but X has 1 sample. Give more rows.")
         result = simulate(
             self.algorithm,
             shards,
@@ -392,7 +392,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
             return work(result, rows)
         if sites is None:
             raise ConfigError(
-                "The rows of each site were adjusted or harmonized by themselves, so new rows need their site. Give "
+                "The run adjusted or harmonized the rows of each site separately, so new rows need their site. Give "
                 "the site of each row, as in transform(X, sites=X['ward']), or a mapping from sites to tables."
             )
         names, place = tables.sites_of(rows, sites)
@@ -463,14 +463,14 @@ def components_to_ask(n_components: Any, n: int, d: int, *, private: bool) -> An
         return n_components
     if private:
         raise ConfigError(
-            f"{option('n_components')} is {shown(n_components)}, and with dp it must be a whole number. Give a number "
+            f"{option('n_components')} is {shown(n_components)}, but with dp it must be a whole number. Give a number "
             "of components.",
             setting="n_components",
             value=n_components,
         )
     if estimated and n < d:
         raise DataError(
-            f'n_components="mle" needs at least as many rows as columns, and there are {n} rows of {d} columns. Give '
+            f'n_components="mle" needs at least as many rows as columns, but there are {n} rows and {d} columns. Give '
             "a number of components.",
             setting="n_components",
             value=n_components,
@@ -543,18 +543,18 @@ def to_sklearn(result: PCAResult) -> Any:
     >>> type(pca).__name__, pca.n_components_
     ('PCA', 2)
     """
-    result.require_projecting("scikit-learn's PCA", "Use the transform of the result.")
+    result.require_projecting("scikit-learn's PCA", "Use result.transform instead.")
     if result.cross_ is not None:
         raise ConfigError(
-            f"scikit-learn's PCA needs orthonormal components, and those of {result.algorithm} are not. Use the "
-            "transform of the result."
+            f"scikit-learn's PCA needs orthonormal components, but the components of {result.algorithm} are not. Use "
+            "result.transform instead."
         )
     if result.harmonized_by_:
-        raise ConfigError("scikit-learn's PCA does not harmonize sites. Use the transform of the result.")
+        raise ConfigError("scikit-learn's PCA cannot harmonize sites. Use result.transform instead.")
     if result.adjusted_by_:
         raise ConfigError(
-            "scikit-learn's PCA has no covariates, and the run removed what "
-            f"{enumeration(result.adjusted_by_)} explains. Use the transform of the result."
+            "scikit-learn's PCA cannot adjust for covariates, but this run removed the effect of "
+            f"{enumeration(result.adjusted_by_)}. Use result.transform instead."
         )
     names = result.frame.names
     steps = [*_before(result), _pca(result)]

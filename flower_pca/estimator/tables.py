@@ -39,7 +39,7 @@ def shards(estimator: Any, X: Any, sites: Any) -> list[Table]:
         parts, whose = dealt(check(estimator, X, reset=True, who="X"), sites)
     elif sites is not None:
         raise ConfigError(
-            "sites is given together with several tables, and each of these is a site already. Give one table with "
+            "sites is given together with several tables, but each of these is already a site. Give one table with "
             "sites, or several tables without.",
             setting="sites",
         )
@@ -118,7 +118,7 @@ def sites_of(rows: Any, sites: Any) -> tuple[list[str], Any]:
     """Return the sorted names of the sites, and for each row the position of its site among them."""
     if isinstance(sites, str):
         raise ConfigError(
-            f"sites is {shown(sites)}, and it must hold the site of each row. Give the column itself, as in "
+            f"sites is {shown(sites)}, but it must hold the site of each row. Give the column itself, as in "
             "sites=X['ward'], and name the columns to use by columns=[...].",
             setting="sites",
         )
@@ -126,7 +126,7 @@ def sites_of(rows: Any, sites: Any) -> tuple[list[str], Any]:
     check_consistent_length(rows, whose)
     if unnamed := sum(is_gap(label) for label in whose.tolist()):
         raise DataError(
-            f"sites has no name for {count(unnamed, 'row')}. Name the site of each, or leave these rows out.",
+            f"sites has no name for {count(unnamed, 'row')}. Name the site of each row, or leave these rows out.",
             setting="sites",
         )
     kinds = {type(label) for label in whose.tolist()}
@@ -186,8 +186,8 @@ def check(estimator: Any, X: Any, *, reset: bool, who: str, least: int = 1) -> A
         return _with_words(estimator, X, columns, reset=reset, who=who)
     if columns is not None and reset and labels(X) is None:
         raise ConfigError(
-            f"{option('columns')} chooses columns by their names, and X, {shown(X)}, has none. "
-            f"Give data frames, or leave {option('columns')} out.",
+            f"{option('columns')} selects columns by name, but X, {shown(X)}, has no column names. Give data frames, "
+            f"or leave {option('columns')} out.",
             setting="columns",
         )
     X = pick(X, columns, who=who)
@@ -249,8 +249,8 @@ def _with_words(estimator: Any, X: Any, columns: tuple[str, ...] | None, *, rese
     if labels(X) is None:
         setting = coding.field if coding is not None else next(s for s in COVARIATES if getattr(estimator, s))
         raise ConfigError(
-            f"{option(setting)} is about columns with names, and X, {shown(X)}, has none. "
-            f"Give data frames, or leave {option(setting)} out.",
+            f"{option(setting)} names columns, but X, {shown(X)}, has no column names. Give data frames, or leave "
+            f"{option(setting)} out.",
             setting=setting,
         )
     X = pick(X, None, who=who)

@@ -33,13 +33,17 @@ def doubles(data: AllSites) -> Iterator[str]:
         if i != j and np.array_equal(one.marks, other.marks) and len(np.unique(one.marks)) > FEW:
             yield f"{other.who} holds the same rows as {one.who}. Leave one of them out."
         elif telling[i] and telling[j] and count >= max(FEW, 0.05 * min(len(one.rows), len(other.rows))):
+            few = count == 1
+            what, remedy = f"{'is' if few else 'are'} also in {one.who}", " from one of the two"
             row = int(np.flatnonzero(np.isin(other.marks, one.marks))[0])
-            where = f"of {other.who} are rows of {one.who} as well, and are"
             if i == j:
                 _, first = np.unique(one.marks, return_index=True)
                 row = int(np.setdiff1d(np.arange(len(one.marks)), first)[0])
-                where = f"of {other.who} are"
-            yield f"{labels.count(count, 'row')} {where} there twice: the first is {other.place(row)}. Take them out."
+                what, remedy = "repeats an earlier row" if few else "repeat earlier rows", ""
+            yield (
+                f"{labels.count(count, 'row')} of {other.who} {what}. The first is {other.place(row)}. Remove "
+                f"{'it' if few else 'them'}{remedy}."
+            )
 
 
 def _tells_rows_apart(site: Site, different: Array) -> bool:

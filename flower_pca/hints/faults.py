@@ -159,7 +159,7 @@ def _few(tables: Sequence[Table | LocalData], shapes: Sequence[_Shape]) -> list[
     if len(few) > SAID:
         more = len(few) - SAID + 1
         few = [*few[: SAID - 1], f"{more} more have as few"]
-    return [f"{capital(', '.join(few))}: what they send is nearly the rows themselves. Join them to other sites."]
+    return [f"{capital(', '.join(few))}: what they send nearly reveals their rows. Combine them with other sites."]
 
 
 def _empty(data: AllSites) -> Iterator[str]:
@@ -173,12 +173,12 @@ def _empty(data: AllSites) -> Iterator[str]:
             what = f"{capital(site.place(int(rows[0])))} holds no value"
             if len(rows) > 1:
                 what += f", and so do {len(rows) - 1} more"
-            yield f"{what}. Take it out: it would become a row of means."
+            yield f"{what}. Remove it, because it would become a row of means."
         missing = np.flatnonzero(seen == 0).tolist()
         if n <= FEW or len(missing) == len(data.columns):
             continue
         for j in missing:
-            yield f"{capital(data.columns[j])} has no value at {site.who}. Leave it out, or leave out the site."
+            yield f"{capital(data.columns[j])} has no value at {site.who}. Leave out the column or the site."
 
 
 def _dates(data: AllSites) -> Iterator[str]:
@@ -208,7 +208,7 @@ def _are_working_days(values: Array) -> bool:
 
 
 def _date(column: str, what: str) -> str:
-    return f"{capital(column)} holds {what}, as numbers. Leave it out: name the others with {_LISTED}."
+    return f"{capital(column)} holds {what}, as numbers. Leave it out: name the other columns with {_LISTED}."
 
 
 def _twins(data: AllSites) -> Iterator[str]:
@@ -227,7 +227,7 @@ def _twins(data: AllSites) -> Iterator[str]:
             what = "holds the same values as"
         one = data.columns[measures[j]]
         other = data.columns[measures[i]]
-        yield f"{capital(one)} {what} {other}. Leave one of them out: together they count twice."
+        yield f"{capital(one)} {what} {other}. Leave one of them out, because together they count twice."
 
 
 def _rest(sites: Sequence[Site]) -> list[Site]:

@@ -19,7 +19,7 @@ from flower_pca.base.options import option
 # With this many rows, whole numbers that are all different are no accident.
 _FEWEST: Final = 20
 _LOOK: Final = 64  # rows of each client that are enough to rule out most columns
-_OUT: Final = f"Leave it out if it numbers the rows: name the others with {option('columns', ['...'])}."
+_OUT: Final = f"Leave it out if it numbers the rows: name the other columns with {option('columns', ['...'])}."
 _LAST_WORDS: Final = {  # last words of a name that mean an identifier by themselves
     *("id", "ids", "idx", "index", "key", "mrn", "pid", "uid", "uuid", "identifier", "pseudonym", "unnamed"),
     *("recordid", "patientid", "patid", "patnr", "patientennummer", "fallnr", "fallnummer", "kennung"),
@@ -39,7 +39,7 @@ def hints_of_identifiers(
         return ()
     why = {True: "which go up by one", False: "and its name looks like an identifier"}
     others = {j: counts for j, counts in columns.items() if j != but}
-    start = "holds whole numbers, no two alike,"
+    start = "holds whole numbers, all different,"
     return tuple(f"Column {label(j, names)} {start} {why[counts]}. {_OUT}" for j, counts in others.items())
 
 

@@ -55,4 +55,4 @@ def hints_of_first_lines(files: Iterable[str]) -> tuple[str, ...]:
         others = f", and of {count(len(more), 'more file')},"
     else:
         others = ""
-    return (f"The first line of {first}{others} was taken for a row of numbers; header=True makes it names.",)
+    return (f"The first line of {first}{others} was read as a row of numbers. If it has names, use header=True.",)

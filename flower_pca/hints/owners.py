@@ -21,7 +21,7 @@ def require_site(sites: Iterable[Any], column: str = "", place: Callable[[int], 
     row, value = bare[0]
     # other texts that `is_gap` takes for a gap, such as NA, are quoted in the message
     if str(value).strip() not in ("", "None", "nan", "NaT", "<NA>"):
-        got = f"{value.strip()!r}, which stands for none, in {count(len(bare), 'row')}"
+        got = f"{value.strip()!r}, which stands for a missing value, in {count(len(bare), 'row')}"
     if place is not None:
         got = f"{got}, the first in {place(row)}"
-    raise DataError(f"{what} is needed, and there is {got}. Fill it, or drop these rows.")
+    raise DataError(f"{what} is needed, but there is {got}. Fill it, or drop these rows.")

@@ -45,7 +45,9 @@ def fills(data: AllSites) -> Iterator[str]:
                 continue
             away = min(abs(rest[0] - value), abs(rest[-1] - value))
             if away > _FAR * max(rest[-1] - rest[0], 1e-3 * np.abs(rest).max()):
-                yield data.no_measurement(j, float(value), "a thousand times further from all others than they spread")
+                yield data.no_measurement(
+                    j, float(value), "a thousand times further from all other values than they spread"
+                )
 
 
 def shifted_points(data: AllSites) -> Iterator[str]:
@@ -80,7 +82,7 @@ def turned_signs(sites: Sequence[str], levels: Array, seen: Array, columns: Sequ
             usual = np.median(others[:, :, j], axis=0)
             span = usual[2] - usual[0]
             if span > 0 and abs(here[1, j] + usual[1]) < 0.25 * span + 2 * span / np.sqrt(seen[i, j]):
-                yield f"{capital(columns[j])} looks as if its sign were turned at {sites[i]}. Turn it back."
+                yield f"{capital(columns[j])} seems to have the opposite sign at {sites[i]}. Check that file."
 
 
 def swapped(sites: Sequence[str], levels: Array, seen: Array, columns: Sequence[str]) -> Iterator[str]:
@@ -104,7 +106,7 @@ def swapped(sites: Sequence[str], levels: Array, seen: Array, columns: Sequence[
         for a, b in sorted(on):
             if a < b and (b, a) in on:
                 both = f"{capital(columns[a])} and {columns[b]}"
-                yield f"{both} look as if they were swapped at {site}. Check that file."
+                yield f"{both} seem to be swapped at {site}. Check that file."
 
 
 def _alike(here: Array, low: float, high: float, middle: float) -> bool:
@@ -126,7 +128,7 @@ def other_codes(data: AllSites) -> Iterator[str]:
             odd = [site.who for site, pair in zip(data.sites, pairs, strict=True) if pair == kinds[0]]
             here, there = (f"{pair[0]:g} and {pair[1]:g}" for pair in kinds)
             yield (
-                f"{data.title(j)} is coded by {here} at {labels.series(odd)}, and by {there} elsewhere. Code it alike "
+                f"{data.title(j)} is coded by {here} at {labels.series(odd)}, but by {there} elsewhere. Code it alike "
                 "at all sites."
             )
 
@@ -136,7 +138,10 @@ def codes(data: AllSites) -> Iterator[str]:
     for j, column in enumerate(data.columns):
         name = column.removeprefix("column ")
         if _CODES.search(name) and (data.different[:, j] > 2).any() and data.is_whole(j):
-            yield f"{data.title(j)} holds codes, which measure nothing. Leave it out: name the others with {_LISTED}."
+            yield (
+                f"{data.title(j)} holds codes, which are not measurements. Leave it out: name the other columns with "
+                f"{_LISTED}."
+            )
 
 
 _LISTED: Final = option("columns", ["..."])
@@ -164,7 +169,7 @@ def dates(data: AllSites) -> Iterator[str]:
                 break
 
 
-_OUT: Final = f"Leave it out: name the others with {_LISTED}."
+_OUT: Final = f"Leave it out: name the other columns with {_LISTED}."
 
 
 def lines_of_statistics(data: AllSites) -> Iterator[str]:
@@ -179,8 +184,8 @@ def lines_of_statistics(data: AllSites) -> Iterator[str]:
             if len(said) == m and len(set(said)) > 1:
                 first, last = site.place(len(above)), site.place(len(site.rows) - 1)
                 yield (
-                    f"{capital(first)} to {last} are the {labels.series(said)} of the lines above them, and no rows. "
-                    "Take them out."
+                    f"{capital(first)} to {last} are the {labels.series(said)} of the lines above them, not rows. "
+                    "Remove them."
                 )
                 break
 
@@ -220,7 +225,7 @@ def totals_anywhere(data: AllSites) -> Iterator[str]:
         if found:
             first = capital(site.place(found[0]))
             more = f", and so are {len(found) - 1} more of theirs" if len(found) > 1 else ""
-            yield f"{first} is the sum of other lines{more}. Take it out: it is no row of its own."
+            yield f"{first} is the sum of other lines{more}. Remove it, because it is not a row of its own."
 
 
 def _subtotals(rows: Array) -> list[int]:
@@ -254,4 +259,4 @@ def repeated(data: AllSites) -> Iterator[str]:
         # All other rows occur once or twice.
         if np.partition(counts, -2)[-2] <= 2 and len(marks) > 4 * MANY:
             row = int(first[np.argmax(counts)])
-            yield f"{capital(site.place(row))} is there {most} times. Take out all but one, unless they differ."
+            yield f"{capital(site.place(row))} occurs {most} times. Remove all but one, unless they are different."

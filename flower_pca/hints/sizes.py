@@ -22,8 +22,8 @@ _MEAN: Final = 0.5
 # Columns whose largest deviation is at least this many times the lower quartile differ as units do.
 _APART: Final = 100.0
 _STD: Final = option("scale", "std")
-_SCALE_IT: Final = f"Leave it out if it numbers the rows, or use {_STD} if it is measured in other units than the rest."
-_NUMBERS: Final = "It holds whole numbers, no two alike, as an identifier does: leave it out."
+_SCALE_IT: Final = f"Leave it out if it numbers the rows, or use {_STD} if its unit differs from the other columns."
+_NUMBERS: Final = "It holds whole numbers, all different, like an identifier. Leave it out."
 
 
 def hints_of_sizes(sizes: Array, names: Sequence[str] | None) -> tuple[str, ...]:
@@ -39,7 +39,7 @@ def hints_of_sizes(sizes: Array, names: Sequence[str] | None) -> tuple[str, ...]
         return ()
     j = int(np.argmax(sizes))
     i = int(np.argmin(np.where(sizes >= low, sizes, np.inf)))
-    larger = f"column {label(j, names)} has a deviation of {high:.3g}"
+    larger = f"column {label(j, names)} has a standard deviation of {high:.3g}"
     smaller = f"column {label(i, names)} one of {sizes[i]:.3g}"
     differ = f"Columns differ much in size: {larger}, {smaller}."
     return (f"{differ} Use {_STD} if they are measured in different units.",)

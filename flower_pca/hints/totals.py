@@ -20,7 +20,7 @@ def totals(data: AllSites) -> Iterator[str]:
     """Yield hints about last lines that are the sum or the mean of the lines above them."""
     for i, (n, what) in lines_of_totals(data.sites).items():
         place = capital(data.sites[i].place(n))
-        yield f"{place} is the {what} of the lines above it, and no row of its own. Take it out."
+        yield f"{place} is the {what} of the lines above it, not a row of its own. Remove it."
 
 
 def totals_by_sums(data: AllSites, clients: Sequence[LocalData]) -> Iterator[str]:
@@ -37,7 +37,7 @@ def totals_by_sums(data: AllSites, clients: Sequence[LocalData]) -> Iterator[str
             count = seen - np.sum(~np.isnan(left), axis=0)
             if what := _sum_or_mean(last, above, 2 * len(clients), sums=sums, count=count):
                 place = capital(client.table.place(client.n - 1 - below))
-                yield f"{place} is the {what} of the lines above it, and no row of its own. Take it out."
+                yield f"{place} is the {what} of the lines above it, not a row of its own. Remove it."
                 break
 
 

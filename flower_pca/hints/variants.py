@@ -44,7 +44,7 @@ def hints_of_strands(names: Sequence[str] | None) -> tuple[str, ...]:
     are, their = ("is", "its") if some == 1 else ("are", "their")
     return (
         f"{some:,} of {count(len(names), 'variant')} {are} A/T or C/G, so {their} strand cannot be told from the "
-        "alleles. Leave them out with bed(path=..., ambiguous=False), unless all sites have used one chip.",
+        "alleles. Leave them out with bed(path=..., ambiguous=False), unless all sites used the same chip.",
     )
 
 
@@ -62,7 +62,8 @@ def hints_of_linkage(components: Array, names: Sequence[str] | None) -> tuple[st
         if shares[most] > _SHARE and shares[most] > _TIMES * expected[most]:
             said.append(
                 f"{shares[most]:.0%} of component {number} lie on chromosome {kinds[most]}, which has "
-                f"{expected[most]:.0%} of the variants. Suspect linkage disequilibrium first: prune the variants "
-                "(plink2 --indep-pairwise at one site), or leave out the region, and give all sites the same list."
+                f"{expected[most]:.0%} of the variants. The likely cause is linkage disequilibrium. Prune the "
+                "variants (plink2 --indep-pairwise at one site), or leave out the region, and give all sites the "
+                "same list."
             )
     return tuple(said)

@@ -185,7 +185,7 @@ def _list_of(values: Mapping[str, Any], name: str, kind: type[Any], *, who: str 
     found = values.get(name)
     # The types are compared, because isinstance takes True for an int.
     if not isinstance(found, list) or any(type(item) is not kind for item in found):
-        raise ProtocolError(f'{who} needs "{name}" as a list of {kind.__name__}, and has none. {_remedy(who)}')
+        raise ProtocolError(f'{who} needs "{name}" as a list of {kind.__name__}, but has none. {_remedy(who)}')
     return found
 
 

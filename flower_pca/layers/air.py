@@ -60,7 +60,9 @@ class AirChannel(Layer):
     gain_error: float = 0.0
 
     def __post_init__(self) -> None:
-        checks.number("noise_std of the channel", self.noise_std, least=0.0, remedy="Use 0 for a silent one.")
+        checks.number(
+            "noise_std of the channel", self.noise_std, least=0.0, remedy="Use 0 for a channel without noise."
+        )
         checks.integer("seed of the channel", self.seed)
         checks.number("gain_error of the channel", self.gain_error, least=0.0, remedy="Use 0 for perfect inversion.")
         gains = self.gain if isinstance(self.gain, tuple) else (self.gain,)
@@ -97,7 +99,7 @@ class AirChannel(Layer):
         if isinstance(gain, tuple):
             if position >= len(gain):
                 raise ConfigError(
-                    f"The channel has {labels.count(len(gain), 'gain')}, and there are at least {position + 1} "
+                    f"The channel has {labels.count(len(gain), 'gain')}, but there are at least {position + 1} "
                     "clients. Give one gain for each client, or one number for all."
                 )
             gain = gain[position]

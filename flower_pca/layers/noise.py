@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Final, Protocol, runtime_checkable
 import numpy as np
 
 from flower_pca.base import checks, labels, linalg
-from flower_pca.base.errors import DataError, NotEnoughNodes, ProtocolError
+from flower_pca.base.errors import OTHER_SERVER, DataError, NotEnoughNodes, ProtocolError
 from flower_pca.base.history import Outcome, Status
 from flower_pca.base.linalg import Array
 from flower_pca.core.algorithm import Algorithm, Iterative
@@ -37,7 +37,6 @@ from flower_pca.settings.budget import DP
 _CLIP, _NOISE, _BUDGET, _AMONG = "clip", "noise", "budget", "among"
 _SAID: Final = frozenset((_CLIP, _NOISE, _BUDGET, _AMONG))
 _SPENT: Final = "dp.spent"  # The key in a client's memory.
-_SENDER: Final = "Check the sender."
 # An orthonormal block, or a budget that is added up, may pass its bound by this much.
 _ROUNDING: Final = 1e-9
 
@@ -195,7 +194,7 @@ class Budget(Layer):
         colluding = self.dp.colluding
         if needed <= colluding:
             raise NotEnoughNodes(
-                f"A masked sum needs more clients than may collude: it has {needed}, and {colluding} may collude. "
+                f"A masked sum needs more clients than may collude, but it has {needed} and {colluding} may collude. "
                 "Start more clients, or lower colluding."
             )
         return replace(self, among=needed - colluding)
@@ -225,8 +224,8 @@ class Budget(Layer):
         rounds = math.floor(room + _ROUNDING)
         if rounds < 1 or algorithm.fixed_set:
             raise NotEnoughNodes(
-                f"A sum that costs privacy was not complete ({why.rstrip('.')}), and the budget has no room to ask "
-                "for it again. Start a new run with a budget of its own."
+                f"A sum that costs privacy was not complete ({why.rstrip('.')}), and the budget does not allow "
+                "another attempt. Start a new run with a budget of its own."
             )
         if isinstance(algorithm, Iterative):
             # all of them, as an early end would depend on the rows
@@ -254,9 +253,9 @@ class Budget(Layer):
     def _ending(self, status: Status, rounds: int) -> Status:
         if status.outcome is Outcome.DONE:
             return status
-        words = f"all {self.rounds} rounds that the privacy budget is dealt out to are done"
+        words = f"the privacy budget is spent: all {self.rounds} planned rounds are done"
         if self.rounds == 1:
-            words = "the one round that the privacy budget is dealt out to is done"
+            words = "the privacy budget is spent: the one planned round is done"
         if rounds < self.rounds:
             words = f"{rounds} of the {words[4:]}; answers that gave no sum have cost the others"
         return Status(Outcome.BUDGET_SPENT, words)
@@ -328,13 +327,13 @@ class Floor:
             return None
         remedy = "Ask the node's operator."
         if says is None:
-            return f"This node answers only with noise, and the message asks for none. {remedy}"
+            return f"This node answers only with noise, but the message asks for none. {remedy}"
         clip, std, _ = _instruction(says)
         if self.noise is not None and std < self.noise * clip**2:
             rule = f"This node answers only with noise of at least {self.noise:g} clip^2"
-            return f"{rule}, and the message has {std / clip**2:g} clip^2. {remedy}"
+            return f"{rule}, but the message has {std / clip**2:g} clip^2. {remedy}"
         if self.clip is not None and clip > self.clip:
-            return f"This node clips rows at {self.clip:g} or below, and the message asks for {clip:g}. {remedy}"
+            return f"This node clips rows at {self.clip:g} or below, but the message asks for {clip:g}. {remedy}"
         return None
 
 
@@ -369,7 +368,8 @@ def asked_share(says: Arrays, summed: int) -> float:
     if among.ndim or among.dtype.kind not in "iu" or not 1 <= int(among) <= summed:
         got = "several numbers" if among.ndim else f"{among}"
         raise ProtocolError(
-            f"A message shares its noise among {got} clients, and {summed} answers are seen together only. {_SENDER}"
+            f"A message divides its noise among {got} clients, but the server sees only sums of {summed} answers. "
+            f"{OTHER_SERVER}"
         )
     return noise_share(std, int(among))
 
@@ -397,28 +397,30 @@ def _check_bounded(work: Work) -> None:
             continue
         if Z.ndim != 2:
             raise ProtocolError(
-                f"{name} of a message with noise has {labels.count(Z.ndim, 'dimension')} instead of two. {_SENDER}"
+                f"{name} of a message with noise has {labels.count(Z.ndim, 'dimension')} instead of two. {OTHER_SERVER}"
             )
         norm = linalg.norm2(np.asarray(Z, dtype=np.float64))
         if norm > 1.0 + _ROUNDING:
-            raise ProtocolError(f"{name} of a message with noise has the norm {norm:g}, which is above 1. {_SENDER}")
+            raise ProtocolError(
+                f"{name} of a message with noise has the norm {norm:g}, which is above 1. {OTHER_SERVER}"
+            )
 
 
 def _instruction(says: Arrays) -> tuple[float, float, float]:
     if strange := says.keys() - _SAID:
         raise ProtocolError(
-            f"A message with noise has {', '.join(sorted(strange))[:100]}, and should have {', '.join(sorted(_SAID))} "
-            f"only. {_SENDER}"
+            f"A message with noise has {', '.join(sorted(strange))[:100]}, but should have only "
+            f"{', '.join(sorted(_SAID))}. {OTHER_SERVER}"
         )
     # float() raises on several numbers, and what it raises is no refusal
     if several := [name for name in says if np.ndim(says[name])]:
         raise ProtocolError(
-            f"A message with noise has several numbers in {', '.join(several)} instead of one. {_SENDER}"
+            f"A message with noise has several numbers in {', '.join(several)} instead of one. {OTHER_SERVER}"
         )
     clip, std, budget = (float(says.get(name, np.nan)) for name in (_CLIP, _NOISE, _BUDGET))
     if not all(np.isfinite(value) and value > 0.0 for value in (clip, std, budget)):
         raise ProtocolError(
-            f"A message with noise needs {NOISE}.{_CLIP}, {NOISE}.{_NOISE} and {NOISE}.{_BUDGET} above 0, and has "
-            f"{clip:g}, {std:g}, {budget:g}. {_SENDER}"
+            f"A message with noise must have a positive {_CLIP}, {_NOISE} and {_BUDGET}, but has {clip:g}, {std:g}, "
+            f"{budget:g}. {OTHER_SERVER}"
         )
     return clip, std, budget

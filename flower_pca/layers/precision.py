@@ -23,7 +23,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from flower_pca.base.errors import ProtocolError
+from flower_pca.base.errors import OTHER_SERVER, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.core.layer import Layer, Work
 from flower_pca.core.model import Model
@@ -105,7 +105,8 @@ def bits_in(says: Arrays) -> int:
     if bits is None or not known or bits.item() not in FLOORS:
         got = f"{bits}"[:50]
         raise ProtocolError(
-            f"A message asks for numbers of {got} bits, and known are {', '.join(map(str, FLOORS))}. Check the sender."
+            f"A message asks for numbers of {got} bits, but only {', '.join(map(str, FLOORS))} are known. "
+            f"{OTHER_SERVER}"
         )
     return int(bits.item())
 
@@ -128,7 +129,7 @@ def unpack(arrays: Mapping[str, Array]) -> dict[str, Array]:
         narrow = a is not None and a.ndim in (1, 2) and a.dtype in _TYPES.values()
         if a is None or not narrow or exponents.dtype != np.int16 or exponents.shape != a.shape[1:]:
             raise ProtocolError(
-                f"{name} of a message should have one number of 32 or 16 bits for each column. Check the sender."
+                f"{name} of a message should have one number of 32 or 16 bits for each column. {OTHER_SERVER}"
             )
         with np.errstate(over="ignore"):  # what is infinite is refused as such
             found[name.removesuffix(EXPONENTS)] = _expand(a, exponents)

@@ -44,7 +44,7 @@ def check(what: str, numbers: object) -> dict[int | str, int]:
             checks.integer(
                 f"Every client in {what}",
                 client,
-                remedy=f"Name clients by position, by the name of their site, or all that are left as '{OTHERS}'.",
+                remedy=f"Name clients by position or by the name of their site, and all other clients as '{OTHERS}'.",
             )
         checks.integer(f"{what} for client {client!r}", number)
     return {client if isinstance(client, str) else int(client): int(n) for client, n in numbers.items()}
@@ -53,21 +53,23 @@ def check(what: str, numbers: object) -> dict[int | str, int]:
 def require(what: str, numbers: NumbersByClient, names: Sequence[str]) -> None:
     """Require that every client that is named is there, once, and that none is left out; `names` are those of sites."""
     found = [client for client in numbers if client != OTHERS]
-    known = f"one of {labels.count(len(names), 'client')}, by position or by the name of its site"
     places: set[int] = set()
     for client in found:
         at = names.index(client) if isinstance(client, str) and client in names else client
         if not isinstance(at, int) or at >= len(names):
             close = difflib.get_close_matches(str(client), [name for name in names if name], n=1)
             remedy = f"Did you mean {close[0]!r}?" if close else "Leave it out."
-            raise ConfigError(f"{what} names the client {shown(client)}, which is not {known}. {remedy}")
+            raise ConfigError(
+                f"{what} names client {shown(client)}, but the run has {labels.count(len(names), 'client')}, named by "
+                f"position from 0 on or by site. {remedy}"
+            )
         if at in places:
             raise ConfigError(f"{what} names client {at} twice. Leave one of them out.")
         places.add(at)
     if OTHERS not in numbers and len(places) < len(names):
         first = next(i for i in range(len(names)) if i not in places)
         who = labels.client_name({first: names[first]} if names[first] else {}, first)
-        raise ConfigError(f"{what} has no number for {who}. Give one, or a number for all other clients by '{OTHERS}'.")
+        raise ConfigError(f"{what} has no number for {who}. Add one, or add '{OTHERS}' for all other clients.")
 
 
 def table(name: str, numbers: NumbersByClient) -> dict[str, Array]:
@@ -142,9 +144,7 @@ def _own_number(says: Arrays, name: str, who: Who) -> int:
     if there.any():
         return int(numbers[1 + int(np.argmax(there))])
     if not says[f"{name}{_ELSE}"]:
-        raise DataError(
-            f"The run has no number for this client. Give it one, or a number for all other clients by '{OTHERS}'."
-        )
+        raise DataError(f"The run has no number for this client. Add one, or add '{OTHERS}' for all other clients.")
     return int(numbers[0])
 
 

@@ -115,7 +115,7 @@ def hidden_shapes(parts: Mapping[str, Part]) -> dict[str, tuple[int, ...]]:
     opened = [name for name, part in parts.items() if part.open]
     if opened:
         raise ConfigError(
-            f"Masks need answers whose size every client knows, and the size of {', '.join(opened)} differs between "
+            f"Masks need answers whose size every client knows, but the size of {', '.join(opened)} differs between "
             f"clients. Run with {option('mask', False)}."
         )
     return {name: cast(tuple[int, ...], part.shape) for name, part in parts.items()}
@@ -124,16 +124,15 @@ def hidden_shapes(parts: Mapping[str, Part]) -> dict[str, tuple[int, ...]]:
 def require_sum(run: Run, message: Broadcast) -> None:
     """Refuse a message that no sum can answer, or to more clients than fixed point has room for."""
     if not run.position.sums_suffice or message.personal:
-        wrong = "needs the answer of each client by itself, and under masks the server sees sums only"
+        wrong = "needs the separate answer of each client, but under masks the server sees only sums"
         if message.personal:
-            wrong = "sends each client a message of its own, and masked sums need the same message for all"
+            wrong = "sends each client a different message, but masked sums need the same message for all"
         raise ConfigError(
-            f"{run.algorithm.spec} {wrong}. Choose settings of it that need sums only, or run with "
-            f"{option('mask', False)}."
+            f"{run.algorithm.spec} {wrong}. Choose settings that need only sums, or run with {option('mask', False)}."
         )
     if len(message.to) > fixed.MOST_CLIENTS:
         raise ConfigError(
-            f"Masks have room for at most {fixed.MOST_CLIENTS:,} clients in a sum, and this message goes to "
+            f"Masks allow at most {fixed.MOST_CLIENTS:,} clients in a sum, but this message goes to "
             f"{len(message.to):,}. Send each message to fewer clients."
         )
 
@@ -225,12 +224,12 @@ def accept(
         for client, reason in odd.items():
             del got.answers[client]
             got.failures[client] = Failure(client, reason, lasting=True)
-        got.notes = {client: why(client, "All clients begin afresh.") for client in strays(got.answers)}
+        got.notes = {client: why(client, "All clients begin again.") for client in strays(got.answers)}
     if phase == Phase.UPLOAD:
         # Their masks do not cancel. Like those of a client that drops out, they are computed again.
         for client in strays(got.answers):
             del got.answers[client]
-            reason = why(client, "This sum goes on without it, and all clients begin afresh.")
+            reason = why(client, "This sum continues without it, and all clients begin again.")
             got.failures[client] = Failure(client, reason)
     return got
 
@@ -268,8 +267,8 @@ def _check(
         kind = np.dtype(_KINDS.get(name, np.uint8))
         if a.dtype != kind:
             raise ProtocolError(
-                f"Client {reply.client} sent {name} as {a.dtype}, and masked sums need {kind}. Install the same "
-                "flower_pca at the server and all nodes."
+                f"Client {reply.client} sent {name} as {a.dtype}, but masked sums need {kind}. Install the same "
+                "version of flower_pca everywhere."
             )
 
 

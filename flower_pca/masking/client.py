@@ -177,7 +177,8 @@ def _shares(arrays: Arrays, data: LocalData | Stream, secrets: Secrets, demands:
     require(others and group > 1, "The clients of this set-up are fewer than two, or one is named twice.")
     # If half of them or fewer were enough, a server could make two groups, and get either share of a peer.
     require(
-        2 * needed > group >= needed, "This set-up needs as survivors half of its clients or fewer, or more than all."
+        2 * needed > group >= needed,
+        "This set-up requires too few survivors (half of its clients or fewer) or more survivors than clients.",
     )
     demands.check_peers(peers)
     named: dict[int, bytes] = {}
@@ -225,9 +226,9 @@ def _admit(arrays: Arrays, data: LocalData | Stream, secrets: Secrets, demands: 
     vouched = agreement.check_vouchers(arrays, secrets, peers, demands)
     mine = primitives.public(secrets.key)
     different = len({*keys, mine}) == len(peers) + 1 == len(keys) + 1
-    require(different, "The keys of this sum are not one from each client, all different.")
+    require(different, "This sum does not have exactly one key from each client, all different.")
     named = messages.inner_stage(arrays) not in (None, messages.STAGE)
-    require(named, "The upload that is asked for belongs to no stage of an algorithm.")
+    require(named, "The requested upload belongs to no stage of an algorithm.")
     parts = shares.open_shares(secrets, number, peers, keys, arrays["mask.shares"])
     deposits = rows(parts, secrets.kinds * SEED)
     if demands.least_values is not None and coverage.told(data):
@@ -243,7 +244,7 @@ def _about_columns(arrays: Arrays, data: LocalData, secrets: Secrets, peers: lis
     known = secrets.columns[:-1]
     if int(secrets.number) == 0:
         known = coverage.unseal(secrets, arrays, peers, coverage.table_of(data).d)
-    require(known.shape[1:] == own.shape, "The columns of this masked sum are not those of its set-up.")
+    require(known.shape[1:] == own.shape, "The columns of this masked sum differ from the columns of its set-up.")
     return replace(secrets, columns=np.concatenate([known, own[None]]))
 
 

@@ -136,8 +136,8 @@ def require_rows(own: Array, said: Array, others: int) -> None:
     without = (every[:, _NAMES:] == _EMPTY).all(axis=1) & every[:, :_NAMES].any(axis=1)
     if len(every) - int(without.sum()) <= others:
         raise ProtocolError(
-            f"Fewer than {labels.count(others + 1, 'site')} of this masked sum have rows, so the sum would tell what a "
-            "single site has. Wait until more sites have rows."
+            f"Fewer than {labels.count(others + 1, 'site')} of this masked sum have rows, so the sum would reveal "
+            "what a single site has. Wait until more sites have rows."
         )
 
 
@@ -157,7 +157,7 @@ def check(own: Array, said: Array, others: int, names: Sequence[str] | None = No
     names : sequence of str or None, default=None
         What the message calls the columns, if it names them.
     """
-    require(said.shape[1:] == own.shape, "The columns of this masked sum are not those of its set-up.")
+    require(said.shape[1:] == own.shape, "The columns of this masked sum differ from the columns of its set-up.")
     # A letter about other columns does not describe the requested ones.
     about_these = (said[:, :_NAMES] == own[:_NAMES]).all(axis=1)
     theirs = np.where(about_these[:, None], said[:, _NAMES:], _EMPTY)
@@ -172,6 +172,6 @@ def check(own: Array, said: Array, others: int, names: Sequence[str] | None = No
     if few:
         named = enumeration([f"column {j}" if names is None else names[j] for j in few])
         raise ProtocolError(
-            f"Fewer than {labels.count(others + 1, 'site')} of this masked sum have measured {named}, so the sum would "
-            "tell what a single site has there. Run without these columns."
+            f"Fewer than {labels.count(others + 1, 'site')} of this masked sum have measured {named}, so the sum "
+            "would reveal what a single site has there. Run without these columns."
         )

@@ -96,7 +96,7 @@ def check(arrays: Arrays, secrets: Secrets) -> None:
     if clients.shape or clients.dtype.kind not in "iu" or not least <= clients <= MOST_CLIENTS:
         got = "not one whole number" if clients.shape or clients.dtype.kind not in "iu" else f"{clients:,}"
         raise ProtocolError(
-            f"The number of clients in this masked sum is {got}, and has to be from {least} to {MOST_CLIENTS:,}. "
+            f"The number of clients in this masked sum is {got}, but must be from {least} to {MOST_CLIENTS:,}. "
             f"{messages.ASK_SERVER}"
         )
 
@@ -124,16 +124,16 @@ def encode_answer(arrays: Arrays, up: Arrays, own: Arrays, bits: Bits) -> Array:
     bounds = messages.bounds(arrays)
     if set(bounds) != set(up):
         raise ProtocolError(
-            f"The message has bounds for {', '.join(bounds) or 'nothing'}, and the masked sum is of {', '.join(up)}. "
-            "Install the same flower_pca at the server and all nodes."
+            f"The message has bounds for {', '.join(bounds) or 'nothing'}, but the masked sum is of {', '.join(up)}. "
+            "Install the same version of flower_pca everywhere."
         )
     for name, bound in bounds.items():
         try:
             np.broadcast_to(bound, up[name].shape)
         except ValueError:
             raise ProtocolError(
-                f"The bound of {name} in this masked sum has shape {bound.shape}, which does not go with the "
-                f"answer's shape {up[name].shape}. {messages.ASK_SERVER}"
+                f"The bound of {name} in this masked sum has shape {bound.shape}, which does not fit the answer's "
+                f"shape {up[name].shape}. {messages.ASK_SERVER}"
             ) from None
     try:
         return encode(up, bounds, int(arrays["mask.clients"]), bits)
@@ -209,7 +209,7 @@ def _values(words: Array, shape: tuple[int, ...], bound: Array, clients: int) ->
     if (np.abs(words) > 2**_LIMIT).any():
         raise ProtocolError(
             "A masked sum looks like noise after its masks were taken off, so at least one client sent wrong shares "
-            "or was asked another question. Find out which program that client runs, and start the run again."
+            "or received a different message. Find out which program that client runs, and start the run again."
         )
     if bound.all():
         words = np.where(np.abs(words) <= grain, 0, words).reshape(shape)

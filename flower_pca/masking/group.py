@@ -44,7 +44,7 @@ class MaskingGroup:
         least = max(2, masks.quorum(audience))
         if len(answers) < least:
             raise NotEnoughNodes(
-                f"A masked sum needs at least {least} clients, and {len(answers)} of the {audience} asked answered. "
+                f"A masked sum needs at least {least} clients, but {len(answers)} of the {audience} clients answered. "
                 "Start more clients."
             )
         self.setup, self.number = setup, 0
@@ -235,8 +235,9 @@ class MaskingGroup:
         """Return what remains in the survivors' sum of the masks that they share with a dropped client."""
         if primitives.public(seed) != self._now[i].key:
             raise ProtocolError(
-                "The shares of a client that dropped out give another key than it had published, so at least one "
-                "client sent wrong shares. Find out which program that client runs, and start the run again."
+                "The shares of a client that dropped out give a different key from the one it had published, so at "
+                "least one client sent wrong shares. Find out which program that client runs, and start the run "
+                "again."
             )
         private, rest = primitives.private(seed), np.zeros(length, dtype=np.uint64)
         for j in survivors:

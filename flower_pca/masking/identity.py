@@ -111,8 +111,7 @@ class Identity:
                 )
             if signer in seen:
                 raise ProtocolError(
-                    f"{printable(signer)} has signed the keys of two members of this set-up. {_SENT_NOTHING} "
-                    f"{_ASK_SERVER}"
+                    f"{printable(signer)} signed the keys of two members of this set-up. {_SENT_NOTHING} {_ASK_SERVER}"
                 )
             if not _holds(self.trusted[signer], text, signature[NAME:]):
                 raise ProtocolError(
@@ -132,8 +131,8 @@ class Identity:
             key, numbers = self.trusted[signer], signature[NAME:]
             if signature[:NAME] != signer or not _holds(key, text, numbers):
                 raise ProtocolError(
-                    f"{printable(signer)} has not signed the same run, members and threshold of this set-up as the "
-                    f"server sent here. {_SENT_NOTHING} {_ASK_SERVER}"
+                    f"{printable(signer)} did not sign the run, members and threshold of this set-up that the server "
+                    f"sent here. {_SENT_NOTHING} {_ASK_SERVER}"
                 )
 
 
@@ -156,8 +155,8 @@ def who_leaves(line: str, trusted_keys: str | os.PathLike[str]) -> bytes:
     owner = signature[:NAME]
     if owner not in trusted or not _holds(trusted[owner], _leaving(trusted), signature[NAME:]):
         raise ConfigError(
-            "The file of --consent is not signed by the owner of a key in trusted-keys, about just these keys. Have "
-            "the site that leaves run flower-pca leave with the same trusted-keys, and change the list afterwards."
+            "The file of --consent is not signed by the owner of a key in trusted-keys, for exactly these keys. At "
+            "the site that leaves, run flower-pca leave with the same trusted-keys, and change the list afterwards."
         )
     return owner
 
@@ -190,7 +189,7 @@ def _holds(key: ec.EllipticCurvePublicKey, text: bytes, numbers: bytes) -> bool:
 def _path(what: str, given: object) -> Path:
     if not isinstance(given, str | os.PathLike) or not os.fspath(given):
         raise ConfigError(
-            f"{what} needs the path of a file, and {shown(given)} is none. Name a file, or leave {what} out."
+            f"{what} needs the path of a file, but {shown(given)} is not a path. Name a file, or leave {what} out."
         )
     return Path(given).expanduser()
 

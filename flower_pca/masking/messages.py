@@ -85,7 +85,7 @@ def strays(answers: Mapping[int, Arrays]) -> tuple[int, ...]:
 
 def why(client: int, then: str) -> str:
     """Describe a client that has strayed."""
-    return f"Client {client} was sent other messages of this run than most clients, or in another order. {then}"
+    return f"Client {client} received other messages of this run than most clients, or in another order. {then}"
 
 
 def _remembers(stage: str) -> bool:
@@ -321,7 +321,7 @@ class Demands:
         """Require enough other nodes."""
         if (count := len(set(peers))) < self.min_peers:
             raise ProtocolError(
-                f"This masked sum has {labels.count(count, 'peer')} of this node, and the node's min_peers asks for "
+                f"This masked sum has {labels.count(count, 'peer')} of this node, but the node's min_peers requires "
                 f"at least {self.min_peers}. Ask the node's operator to lower min_peers, or run with more clients."
             )
 

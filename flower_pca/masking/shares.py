@@ -47,14 +47,14 @@ def open_shares(secrets: Secrets, number: int, peers: list[int], keys: list[byte
     position, setup = int(secrets.position), secrets.setup.tobytes()
     common = dict(zip(secrets.peers.tolist(), texts(secrets.common), strict=True))
     shares = []
-    require(len(sealed) == len(peers), "The message does not bring one sealed share from each peer.")
+    require(len(sealed) == len(peers), "The message does not have exactly one sealed share from each peer.")
     for peer, public, text in zip(peers, keys, texts(sealed), strict=True):
         context = messages.envelope(setup, number, peer, position)
         key = primitives.derive(common[peer][KEY:], context)
         letter = primitives.unseal(key, text, context)
         share, key = letter[:-KEY], letter[-KEY:]
         # A server may have told other clients about self-masks, but not this client.
-        require(len(share) == secrets.kinds * SEED, "A sealed share belongs to a set-up of another kind.")
-        require(key == public, "A peer's key for this sum is not the one that the peer has sealed.")
+        require(len(share) == secrets.kinds * SEED, "A sealed share belongs to a different kind of set-up.")
+        require(key == public, "A peer's key for this sum differs from the key that the peer sealed.")
         shares.append(share)
     return shares

@@ -22,7 +22,7 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from flower_pca.base.errors import ConfigError, DataError, FlowerPCAError, ProtocolError
+from flower_pca.base.errors import OTHER_CLIENT, OTHER_SERVER, ConfigError, DataError, FlowerPCAError, ProtocolError
 from flower_pca.base.labels import INDEX, clean, double, unlike
 from flower_pca.base.linalg import Array
 from flower_pca.base.options import Sentence, apart, option, reading
@@ -62,8 +62,8 @@ class Columns:
         for name in self.names:
             if not isinstance(name, str) or not name:
                 raise DataError(
-                    f"{shown(name)} is no name of a column of {self.who}: names are texts. Rename it, or give an "
-                    "array without names."
+                    f"{shown(name)} is not a valid column name of {self.who}, because names must be text. Rename the "
+                    "column, or give an array without names."
                 )
         if twice := doubles(self.names):
             raise DataError(f"The columns of {self.who} have the same name: {twice}. Rename them.")
@@ -95,7 +95,7 @@ class Columns:
                 raise no_numbers(self.who, {name: words[name]}, file=False)
         if absent:
             got = f"no {enumeration(map(repr, absent))} among them ({enumeration(self.names)})"
-            remedy = "Add them, or name others."
+            remedy = "Add them, or name other columns."
             if near := unlike(absent, self.names):
                 remedy = f"{near}: rename one of them."
             raise DataError(f"The columns of {self.who} have {got}. {remedy}")
@@ -180,7 +180,7 @@ class Heading:
         right = counted and isinstance(known, str) and len(known) <= LONGEST
         # Headings are compared by digest, so names that do not match it could be any names.
         if not right or (names is not None and (len(names) != count or digest(names) != known)):
-            raise ProtocolError("The columns of an answer differ from those of its digest. Check the client.")
+            raise ProtocolError(f"The columns of an answer do not match its digest. {OTHER_CLIENT}")
         return cls(count, str(known), names, bool(plain.get(_PEOPLE, False)))
 
     def fuller(self, other: Heading | None) -> Heading:
@@ -198,7 +198,7 @@ class Heading:
         if bool(self.digest) != bool(others.digest):
             theirs += ", which have names" if others.digest else ", which have no names"
         return Mismatch(
-            f"The columns of {who} do not fit: {self._unlike(others)}, instead of {theirs}.", self._remedy(others)
+            f"The columns of {who} do not fit: {self._unlike(others)} instead of {theirs}.", self._remedy(others)
         )
 
     def _unlike(self, others: Heading) -> str:
@@ -213,9 +213,9 @@ class Heading:
 
     def _remedy(self, others: Heading) -> str:
         if bool(self.digest) != bool(others.digest):
-            return "Give all clients names of columns, or none."
+            return "Let all clients name their columns, or none."
         if self.names is None or others.names is None:
-            return "Align the features first."
+            return "Give all clients the same columns."
         if set(self.names) > set(others.names):
             return f"Name the columns of the run ({_LISTED}), or align the files."
         return "Align the files."
@@ -269,7 +269,7 @@ def missing_columns(
 def not_named(who: str, count: int) -> Mismatch:
     """Describe why columns without names cannot be used in a run that names its columns."""
     return Mismatch(
-        f"The run names its columns, and the {count} of {who} have no names.", "Give data with names of columns."
+        f"The run names its columns, but the {count} of {who} have no names.", "Give data with column names."
     )
 
 
@@ -281,8 +281,8 @@ def some_only(who: str, wanted: Sequence[str], names: Sequence[str]) -> Mismatch
     if set(wanted) == set(names):
         return None
     return Mismatch(
-        f"A run that names columns of {who} has to name all of them, because {who} tells no names: the run names "
-        f"{len(wanted)}, and there are {len(names)}.",
+        f"{who} sends no column names, so a run must name all of its columns or none: the run names {len(wanted)}, "
+        f"but there are {len(names)}.",
         "Name all of them, or none.",
     )
 
@@ -327,7 +327,7 @@ def read_names(who: str, plain: Mapping[str, Any]) -> tuple[str, ...] | None:
         rule = f"different names of at most {LONGEST} characters"
         if odd:
             rule = f"{rule}, in normal form (NFC) and without control characters"
-        raise ProtocolError(f"The columns of {who.lower()} need {rule}. Check the sender.")
+        raise ProtocolError(f"The columns of {who.lower()} need {rule}. {OTHER_SERVER}")
     return tuple(names)
 
 
@@ -355,21 +355,21 @@ def no_numbers(who: object, words: Mapping[str, str], *, file: bool = True) -> D
             kept = f" {reading('beside', [''])}, or"
         else:
             kept = ":"
-        remedy = f"Name them, each differently, or leave them out{kept} name the others with {_LISTED}."
+        remedy = f"Give each a different name, or leave them out{kept} name the other columns with {_LISTED}."
         if INDEX in odd:
-            without = f"Leave it out {reading('beside', [''])}, name the others with {_LISTED}"
+            without = f"Leave it out {reading('beside', [''])}, name the other columns with {_LISTED}"
             remedy = without + ", or write the file without it."
         return DataError(f"Columns of {who} have no name of their own. Got {enumeration(odd)}. {remedy}")
     between = {found[1] for word in words.values() if (found := re.search(r"['\"][-+]?\d{1,3}([., '])\d{3}\b", word))}
-    remedy = f"Choose others with {_LISTED}, or encode them."
+    remedy = f"Choose other columns with {_LISTED}, or encode them."
     if file:
-        remedy = f"Choose others with {_LISTED}, {apart(tuple(words))}, or encode them."
+        remedy = f"Choose other columns with {_LISTED}, {apart(tuple(words))}, or encode them."
     if all(word.endswith(_AMONG) for word in words.values()):
-        remedy = "Mend such cells, or empty them where they stand for a gap. " + remedy
+        remedy = "Correct such cells, or empty them if they stand for a missing value. " + remedy
     if any(re.search(r"'[-+]?\d*,\d+'", word) for word in words.values()):
         remedy = f"Read decimal commas {reading('decimal', ',')}. {remedy}"
     if between:
-        remedy = f"Read what stands between thousands {reading('thousands', min(between))}. {remedy}"
+        remedy = f"Read separators of thousands {reading('thousands', min(between))}. {remedy}"
     return DataError(f"{what} must hold numbers. Got {enumeration(words.values())}. {remedy}")
 
 

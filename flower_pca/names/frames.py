@@ -22,7 +22,9 @@ def read(frame: Any, who: str) -> dict[str, Any]:
     texts = [isinstance(name, str) for name in names]
     if any(texts) and not all(texts):
         got = f"{names[texts.index(True)]!r} and {names[texts.index(False)]!r}"
-        raise DataError(f"Some names of the columns of {who} are texts, and others are not: {got}. Rename the others.")
+        raise DataError(
+            f"Some names of the columns of {who} are text, but others are not: {got}. Rename these columns."
+        )
     # Otherwise one name would select several columns.
     unique = Columns(tuple(clean(text_of_label(name)) for name in names), who).names
     if (whole := _of_one_kind(frame)) is not None:

@@ -50,7 +50,7 @@ def order(ids: Sequence[str], who: str) -> Array:
             got = ", ".join(map(double, twice[:_LISTED]))
             if len(twice) > _LISTED:
                 got = f"{got} and {len(twice) - _LISTED} more"
-            raise DataError(f"{what} are not different: {got}. Keep one row for each person.")
+            raise DataError(f"{what} repeat: {got}. Keep one row for each person.")
     keys: Sequence[Any] = ids
     # `isdigit` accepts further signs such as ², which int cannot read.
     if all(name.isascii() and name.isdigit() for name in ids):
@@ -78,10 +78,13 @@ def mismatch(who: str, own: tuple[int, str], others: tuple[int, str]) -> tuple[s
     elif own[1]:
         if own[0] == others[0]:
             got = f"{own[0]:,} with other ids"
-        remedy = "Keep the rows of the same people at every party, with ids that are spelt alike."
+        remedy = "Keep the rows of the same people at every party, with ids that are spelled alike."
     else:
         remedy = "Keep the rows of the same people at every party, in the same order; or give ids."
-    return f"The people of {who} are not those of the run: there are {got}, and the run has {_count(*others)}.", remedy
+    return (
+        f"The people of {who} differ from the people of the run: there are {got}, but the run has {_count(*others)}.",
+        remedy,
+    )
 
 
 def _count(count: int, digest: str) -> str:

@@ -102,8 +102,8 @@ def _list_of(column: str, given: Any) -> tuple[str, ...] | None:
         gaps = [level for level in given if isinstance(level, str) and is_gap(level)]
         if gaps:
             raise ConfigError(
-                f"{shown(gaps[0])} stands for a missing value, so it cannot be a level of {column}. Leave it out: "
-                "such rows have no value."
+                f"{shown(gaps[0])} stands for a missing value, so it cannot be a level of {column}. Leave it out, "
+                "because such rows have no value."
             )
     if not levels or None in levels:
         raise ConfigError(f"The levels of {column} must be a list of texts. Got {shown(given)}. {_EXAMPLE}")
@@ -147,8 +147,8 @@ def warn_of_alike(column: str, levels: Iterable[str]) -> None:
     alike = next((several for several in spelt.values() if len(several) > 1), None)
     if alike:
         warnings.warn(
-            f"Levels of {column}, {enumeration(alike)}, differ in capitals, spaces or hyphens only. "
-            "If they are one, write them alike, and run again.",
+            f"Levels of {column}, {enumeration(alike)}, differ in capitals, spaces or hyphens only. If they mean the "
+            "same, write them alike, and run again.",
             UserWarning,
             stacklevel=3,
         )
@@ -266,13 +266,13 @@ def levels_in(rows: Table, column: str, who: str = "the rows") -> tuple[str, ...
     found = in_order(cell for cell in cells if cell is not None)
     if len(found) > 1 and len(found) == len(cells):
         raise DataError(
-            f"Every row has another level in column {column} of {rows.source or rows.site or who}, which looks like "
-            "an identifier. Leave it out."
+            f"Every row has a different level in column {column} of {rows.source or rows.site or who}, which looks "
+            "like an identifier. Leave it out."
         )
     if long := [level for level in found if len(indicator(column, level)) > LONGEST]:
         raise DataError(
-            f"A level of column {column} is too long: {len(long[0])} characters, where {LONGEST} are possible, the "
-            "column's name among them. Leave the column out, or shorten its levels."
+            f"A level of column {column} is too long: {len(long[0])} characters, but {LONGEST} are possible, "
+            "including the column's name. Leave the column out, or shorten its levels."
         )
     return found
 
@@ -418,6 +418,6 @@ def _sum(rows: Table, names: Sequence[str]) -> Array:
 
 def _unknown(where: str, levels: Sequence[str], got: str) -> DataError:
     return DataError(
-        f"The levels of {where} are {enumeration(levels)}, and its rows have {got} too. Correct the rows, or make a "
-        f"run whose levels have {OTHER!r}."
+        f"The levels of {where} are {enumeration(levels)}, but its rows also have {got}. Correct the rows, or run "
+        f"with the level {OTHER!r}."
     )

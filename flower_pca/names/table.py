@@ -187,8 +187,8 @@ class Table:
             return replace(self, words={}) if self.words else self
         if not self.names:
             raise ConfigError(
-                f"{option('columns')} names {enumeration(wanted)}, and the data has no names of columns. Name the "
-                "columns in the file.",
+                f"{option('columns')} selects columns by name ({enumeration(wanted)}), but the data has no column "
+                "names. Add a line of names to the file.",
                 setting="columns",
             )
         places = self.places(wanted, who)
@@ -214,7 +214,7 @@ class Table:
             columns = Columns(names, self.source or who)
             if rows.shape[1] != len(names):
                 raise DataError(
-                    f"{columns.who} has {count(rows.shape[1], 'column')} and {count(len(names), 'name')}. Name each "
+                    f"{columns.who} has {count(rows.shape[1], 'column')} but {count(len(names), 'name')}. Name each "
                     "column."
                 )
             if names != columns.in_order:
@@ -258,7 +258,7 @@ class Table:
         """Return the table with these columns of labels as words that can be coded."""
         if absent := [name for name in columns if name not in self.beside]:
             raise ConfigError(
-                f"{option('categorical')} names {enumeration(absent)}, which is no column of the data. Name the "
+                f"{option('categorical')} names {enumeration(absent)}, but the data has no such column. Name the "
                 "columns in the file.",
                 setting="categorical",
             )
@@ -408,7 +408,7 @@ def cells(
     """
     if not annotated.is_annotated(adata):
         raise DataError(
-            f"cells takes an AnnData object, and got {shown(adata)}. For a file, write "
+            f"cells takes an AnnData object, but got {shown(adata)}. For a file, write "
             "flower_pca.data.sources.table(\"h5ad(path='cells.h5ad', normalize=1e4, log=True)\")."
         )
     checks.choice("use_highly_variable", use_highly_variable, (True, False))

@@ -59,8 +59,8 @@ def figure(result: Result, what: str, *, shards: Shards | Mapping[str, Any] = No
     picture, drawn = PICTURES[what], style.figure()
     if picture.rows and shards is not None and isinstance(result, PCAResult) and not knows_sites(result, len(shards)):
         raise ConfigError(
-            "Rows of a site are scored by what is known of this site alone, and the result does not know all sites. "
-            "Draw the picture from the result of simulate, before it is saved."
+            "Rows can be scored only with their site's own results, but this result does not have them for all "
+            "sites. Draw the picture from the result of simulate, before it is saved."
         )
     if (need := picture.need) is not None and not need.met(result, shards):
         raise ConfigError(f'The picture "{what}" {need.wants}. {need.remedy}')

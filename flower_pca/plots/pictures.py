@@ -67,23 +67,24 @@ PICTURES: Final[dict[str, Picture]] = {
         noisy="How much of the total variance may lie along each component: anything between the ends of the line.",
     ),
     "cumulative": Picture(
-        variances.cumulative, "How much the first components explain together, and how many pass a round share.",
+        variances.cumulative, "How much the first components explain together, and how many a given share needs.",
         noisy="How much the first components may explain together: anything within the band.",
     ),
     "loadings": Picture(
         variances.bars,
-        "The columns that weigh most in each component; blue weights are above zero, orange ones below.",
+        "The columns with the largest weights in each component. Blue weights are positive, orange weights negative.",
         need=COLUMNS,
     ),
-    "weights": Picture(variances.heatmap, "What every column weighs in each component.", need=MANY),
+    "weights": Picture(variances.heatmap, "The weight of every column in each component.", need=MANY),
     "scores": Picture(
         scores.scores,
-        "Every point is a row in the common components, in the colour of its client; columns pull as arrows point.",
+        "Every point is a row in the common components, in the color of its client. Arrows show in which direction a "
+        "column increases.",
         need=SCORES,
     ),
     "scores_by_column": Picture(
         scores.by_column,
-        "The same points, in the colours of the columns that the run explains by, adjusts by or keeps.",
+        "The same points, in the colors of the columns that the run explains by, adjusts by or keeps.",
         need=BY_COLUMN,
     ),
     "explained": Picture(
@@ -93,11 +94,11 @@ PICTURES: Final[dict[str, Picture]] = {
     ),
     "means": Picture(
         clients.means,
-        "How far a client's mean of a column lies from that of all rows, in deviations of all rows.",
+        "How far a client's mean of a column lies from the mean of all rows, in standard deviations of all rows.",
         need=APART,
     ),
     "errors": Picture(
-        clients.errors, "What the components leave of a row, on average over each client's rows.", need=WHOLE
+        clients.errors, "What the components do not explain of a row, as a mean over each client's rows.", need=WHOLE
     ),
     "outlier_share": Picture(
         robust.outlier_share,
@@ -105,27 +106,27 @@ PICTURES: Final[dict[str, Picture]] = {
         of=RobustResult,
     ),
     "removed_by_column": Picture(
-        robust.by_column, "How many entries of each column something was taken out of.", of=RobustResult
+        robust.by_column, "How many entries of each column were corrected.", of=RobustResult
     ),
     "taken_by_client": Picture(
-        robust.by_client, "How many entries of each client something was taken out of.", of=RobustResult, need=TAKEN
+        robust.by_client, "How many entries of each client were corrected.", of=RobustResult, need=TAKEN
     ),
     "removed": Picture(
-        robust.where, "Which columns entries were taken out of, client by client.", of=RobustResult, need=PARTS
+        robust.where, "In which columns entries were corrected, client by client.", of=RobustResult, need=PARTS
     ),
     "sizes": Picture(
         robust.sizes, "How large an entry of the low-rank and of the sparse part is.", of=RobustResult, need=PARTS
     ),
     "split": Picture(
-        personal.split, "What lies along shared components, along own ones, and along neither.",
+        personal.split, "How much of each row lies along shared components, along own components, and along neither.",
         of=PersonalResult, need=SHARES,
     ),
     "own_errors": Picture(
-        personal.errors, "What is left of a row without a client's own components, and with them.",
+        personal.errors, "The part of a row that is not explained, without a client's own components and with them.",
         of=PersonalResult, need=SHARES,
     ),
     "own_components": Picture(
-        personal.own_first, "What the columns weigh in the first own component of each client.",
+        personal.own_first, "The weights of the columns in the first own component of each client.",
         of=PersonalResult, need=SPACES,
     ),
     "own_distances": Picture(
@@ -141,26 +142,26 @@ PICTURES: Final[dict[str, Picture]] = {
         of=TrackingResult,
     ),
     "fit": Picture(
-        tracking.alone(tracking.fit_panel), "What the basis of the step before leaves of a batch.", of=TrackingResult
+        tracking.alone(tracking.fit_panel), "What the previous basis does not explain of a batch.", of=TrackingResult
     ),
     "statistic": Picture(
-        tracking.alone(tracking.statistic), "How much of a batch lies outside the basis before: a change shows here.",
+        tracking.alone(tracking.statistic), "How much of a batch lies outside the previous basis. Changes show here.",
         of=TrackingResult, need=STATISTICS,
     ),
     "step_sizes": Picture(
         tracking.sizes, "How large the rows of each step are along each component.", of=TrackingResult
     ),
     "outliers": Picture(
-        tracking.outliers, "How many entries of each step were far off.", of=TrackingResult, need=OUTLIERS
+        tracking.outliers, "How many entries of each step were outliers.", of=TrackingResult, need=OUTLIERS
     ),
     "last_loadings": Picture(
-        variances.last, "The columns that weigh most in the basis of the last step.", of=TrackingResult
+        variances.last, "The columns with the largest weights in the basis of the last step.", of=TrackingResult
     ),
     "convergence": Picture(
         course.convergence,
         "The error of the run after each message to the clients.",
         "How far each component is from an exact one, as a share of the first variance: an exact one is at zero.",
-        noisy="The error after each message as the run measures it: it is that of the noise as well.",
+        noisy="The error after each message as the run measures it, which includes the noise.",
         need=COURSE,
     ),
     "bytes": Picture(

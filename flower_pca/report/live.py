@@ -56,7 +56,7 @@ class Live:
         self._path, self._title = Path(path).expanduser().absolute(), title
         checks.number("every", every, least=0.1, remedy="Try 5.")
         if self._path.suffix.lower() not in _ENDINGS:
-            raise ConfigError(f"The live page is a web page, so its name has to end in .html, unlike {self._path}.")
+            raise ConfigError(f"The live page is a web page, so its name must end in .html, unlike {self._path}.")
         checks.parent("the live page", self._path)
         self._every, self._due = every, 0.0
         self._reloads = max(round(every), 1)
@@ -79,7 +79,7 @@ class Live:
             self._alarms = [record.change, *self._alarms][:_ALARMS]
         began = time.monotonic()
         if began >= self._due:
-            self._write(f"The run goes on. Step {record.step} is over.", self._reloads)
+            self._write(f"The run continues. Step {record.step} is over.", self._reloads)
             done = time.monotonic()
             self._due = done + max(self._every, _SHARE * (done - began))
 

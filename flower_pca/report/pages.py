@@ -48,13 +48,15 @@ def robust_words(result: RobustResult, shards: Sequence[Any] | None) -> list[str
     ]
     if taken > _MOSTLY * far:
         said.append(
-            "Most of what was taken out is not far off: that may be noise of the measurement, or a low-rank part that "
-            "does not fit, rather than faults in single entries."
+            "Most of the corrected entries are not far off. They may be noise of the measurement, or a low-rank part "
+            "that does not fit, rather than faults in single entries."
         )
     if taken_out(result, shards) is None:
-        said.append("Which entries these are, the clients keep for themselves: this page was made without their rows.")
+        said.append("Only the clients know which entries these are, because this page was made without their rows.")
         if result.clients_ is None:
-            said.append("The server has seen sums over all clients only: the shares of single clients are not known.")
+            said.append(
+                "The server has seen only sums over all clients, so the shares of single clients are not known."
+            )
     return [html.paragraph(sentence, "said") for sentence in said]
 
 
@@ -106,8 +108,8 @@ def _columns(result: RobustResult) -> str:
 def personal_words(result: PersonalResult) -> list[str]:
     """Return paragraphs on what is shared, what is own, and what theta means for it."""
     said = [
-        f"{_count(result.n_components_, 'component')} shared by all clients; "
-        f"beside them each has {result.own_in_words} of its own."
+        f"{_count(result.n_components_, 'component')} shared by all clients. In addition, each client has "
+        f"{result.own_in_words} of its own."
     ]
     if result.local_components:
         if np.isnan(result.theta_):
@@ -152,8 +154,8 @@ def _count(number: int, noun: str) -> str:
 
 
 _WITHOUT_NOISE: Final = (
-    "The table of clients, and the pictures of their scores and errors, are made from the clients' own rows. They have "
-    "no noise on them. The privacy budget does not cover them: leave them out of what is handed on."
+    "The table of clients, and the pictures of their scores and errors, are made from the clients' own rows. They "
+    "have no noise, so the privacy budget does not cover them. Leave them out of what you pass on."
 )
 _COLUMNS: Final = 4  # columns whose means and deviations are listed
 _SITES: Final = 12  # names of clients in a sentence

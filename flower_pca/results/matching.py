@@ -20,9 +20,9 @@ from flower_pca.rows.frame import Frame
 from flower_pca.rows.local import LocalData
 
 _WHO: Final = "the rows given"
-_FEATURES: Final = "Give all features that the run had."
-_NO_NAMES: Final = "The result has names of columns, the rows have none: they are matched by position."
-_NOT_KNOWN: Final = "The rows have names of columns, the result has none: they are matched by position."
+_FEATURES: Final = "Give all features of the run."
+_NO_NAMES: Final = "The result has column names but the rows have none, so they are matched by position."
+_NOT_KNOWN: Final = "The rows have column names but the result has none, so they are matched by position."
 
 
 def match(X: Any, frame: Frame, d: int, *, digest: str = "") -> LocalData:
@@ -55,7 +55,7 @@ def match(X: Any, frame: Frame, d: int, *, digest: str = "") -> LocalData:
         data.require_whole(new=True)
     if data.d != d:
         raise ConfigError(
-            f"The rows have {data.d} columns, and the run had {d}. Give the features that the run had, in its order."
+            f"The rows have {data.d} columns, but the run had {d}. Give the features that the run had, in its order."
         )
     return data
 
@@ -71,8 +71,8 @@ def _rows_beside_covariates(X: Any, names: tuple[str, ...] | None, covariates: C
     there = {*(rows.names or ()), *rows.texts, *rows.coded}
     if absent := [name for name in covariates.names if not {name, source_of(name)} & there]:
         raise ConfigError(
-            f"The rows given have no column {enumeration(absent)}, and the run removed what it explains. Give the rows "
-            "with this column."
+            f"The rows given have no column {enumeration(absent)}, but the run removed its effect. Give the rows with "
+            "this column."
         )
     _check(rows, rows.names or (), names, "")
     return rows

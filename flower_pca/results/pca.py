@@ -486,13 +486,13 @@ class PCAResult:
             If sites were not harmonized in the run, or if there are fewer rows.
         """
         if not self.harmonized_by_:
-            raise ConfigError('The run has not harmonized sites. Run with harmonize="combat", or call transform.')
+            raise ConfigError('The run did not harmonize sites. Run with harmonize="combat", or call transform.')
         known = replace(self, site_location_=None, site_scale_=None)
         data = match(X, known.frame, self.n_features_in_, digest=self.feature_digest)
         if data.n < _NEWCOMER:
             raise ConfigError(
-                f"There are {data.n} rows of the new site, and its location and scale are known well enough from "
-                f"{_NEWCOMER} or more. Wait until it has more rows."
+                f"There are {data.n} rows of the new site, but its location and scale need {_NEWCOMER} or more. Wait "
+                "until it has more rows."
             )
         return replace(self, **fields_at(known, of_site(data)))
 
@@ -589,7 +589,7 @@ class PCAResult:
         self.require_projecting("A record", "Save it, and load it where the rows are.")
         if self.adjust_ is not None:
             raise ConfigError(
-                "A record has no covariates, and the run removed what they explain. Save the result, and load it where "
+                "A record has no covariates, but the run removed their effect. Save the result, and load it where "
                 "the rows are."
             )
         weights = None if self.cross_ is None else self.weights_
@@ -632,7 +632,7 @@ class PCAResult:
         """Refuse this use of a result whose `transform` is more than a projection."""
         if not self.projects:
             raise ConfigError(
-                f"{use} needs a result that projects rows, and a {type(self).__name__} does more than that. {remedy}"
+                f"{use} needs a result that only projects rows, but a {type(self).__name__} does more. {remedy}"
             )
 
     def angle_to(self, other: PCAResult | Array) -> float:
@@ -645,7 +645,7 @@ class PCAResult:
         rows = in_order(rows, getattr(other, "feature_names_in_", None), self.feature_names_in_)
         if rows.shape[1] != self.n_features_in_:
             raise ConfigError(
-                f"The other components must be rows of {labels.count(self.n_features_in_, 'feature')}, and have shape "
+                f"The other components must be rows of {labels.count(self.n_features_in_, 'feature')}, but have shape "
                 f"{rows.shape}. Transpose them."
             )
         angles = linalg.principal_angles(self.axes[0], linalg.orth(rows.T))
@@ -956,13 +956,13 @@ class PCAResult:
     def _data(self, X: Any) -> LocalData:
         if self.harmonized_by_ and self.site_location_ is None:
             raise ConfigError(
-                "The run has harmonized sites, so rows of a site are harmonized by what is known of this site alone. "
-                "Call result.at_site(name) of the site first, or result.harmonize(rows) for a site that had no part."
+                "The run harmonized sites, so rows of a site need the location and scale of this site. Call "
+                "result.at_site(name) first, or result.harmonize(rows) for a site that took no part."
             )
         if SITE in self.adjusted_by_:
             raise ConfigError(
-                "The run has subtracted the means of each site, so only a site's own means can adjust its rows. Call "
-                "result.at_site(name) first, where the local results of that site are."
+                "The run subtracted the means of each site, so only a site's own means can adjust its rows. Call "
+                "result.at_site(name) first, on a machine that has the local results of this site."
             )
         return match(X, self.frame, self.n_features_in_, digest=self.feature_digest)
 

@@ -143,8 +143,8 @@ class PersonalResult(PCAResult):
             if rows.ndim != 2 or rows.shape[1] != self.n_features_in_:
                 got = f"shape {rows.shape}"
                 raise ConfigError(
-                    f"Own components must be rows of {labels.count(self.n_features_in_, 'feature')}, and these are "
-                    f"{got}. Transpose them."
+                    f"Own components must be rows of {labels.count(self.n_features_in_, 'feature')}, but these have "
+                    f"shape {got}. Transpose them."
                 )
             return rows
         if client not in self.local:

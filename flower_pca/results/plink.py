@@ -44,8 +44,8 @@ def write(result: Any, folder: str | os.PathLike[str], X: Any = None) -> list[Pa
     scaled = result.config.get("scale") == "genotype" and result.centered
     if not scaled or names is None or not variants.are_variants([*map(str, names)]):
         raise ConfigError(
-            "PLINK scores people by variants that are divided by what their frequencies imply. Run on .bed files "
-            'with scale="genotype", and leave center out.'
+            "PLINK divides variants by the deviation that their allele frequency implies. Run on .bed files with "
+            'scale="genotype", and leave center out.'
         )
     place = Path(folder).expanduser()
     checks.parent("the files of PLINK", place)

@@ -123,14 +123,14 @@ class Packet(ABC):
         digest: Any = header.get("feature_digest")
         if not set(cls.needed) <= set(arrays) <= {*cls.needed, *cls.optional}:
             got = harmless(", ".join(sorted(arrays)) or "none")
-            raise DataError(f"The arrays of a {cls.kind} are not those of its fields: {got}. {_REMEDY}")
+            raise DataError(f"The arrays of a {cls.kind} do not match its fields: {got}. {_REMEDY}")
         texts = [digest]
         if isinstance(names, list):
             texts += names
         elif names is not None:
             texts.append(names)
         if not all(isinstance(text, str) for text in texts):
-            raise DataError(f"The names of a {cls.kind} are not all texts: {harmless(repr(texts))}. {_REMEDY}")
+            raise DataError(f"The names of a {cls.kind} are not all text: {harmless(repr(texts))}. {_REMEDY}")
         counts: dict[str, int] = {}
         for name in cls.counts:
             count = header.get(name)
@@ -340,8 +340,8 @@ class Scaling(Packet):
         numbers = all(a.dtype.kind == "f" and np.isfinite(a).all() for a in arrays)
         if not (right and numbers and (self.scale_ > 0.0).all()):
             raise DataError(
-                "The arrays of a scaling are not finite numbers for each column with deviations above 0. Take it of a "
-                "run of Standardize."
+                "The arrays of a scaling must be finite numbers for each column, with deviations above 0. Take the "
+                "scaling from a run of Standardize."
             )
 
     @classmethod

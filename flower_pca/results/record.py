@@ -272,12 +272,12 @@ class Events:
             size = os.fstat(self._handle).st_size
         except OSError as error:
             raise ConfigError(
-                f"The file of events {self._path} cannot be written: {error.strerror}. Name another file."
+                f"The event file {self._path} cannot be written: {error.strerror}. Name another file."
             ) from error
         if size and not resume:
             raise ConfigError(
-                f"The file of events {self._path} has some already. Name another; with {option('resume', True)} a run "
-                "goes on with it."
+                f"The event file {self._path} already has events. Choose another file, or use "
+                f"{option('resume', True)} to continue it."
             )
         self._newest = -1
         self._events: Iterator[Any] = iter(())
@@ -290,7 +290,7 @@ class Events:
             same = (event for event in self._events if event["step"] == record.step)
             event: dict[str, Any] = next(same, {})
             if any(event.get(name) != getattr(record, name) for name in _SAME):
-                raise self._strange(f"has another step {record.step}")
+                raise self._strange(f"has a different step {record.step}")
             return
         if self._newest >= 0 and record.step > self._newest + 1:
             raise self._strange(f"ends with step {self._newest}, before step {record.step}")
@@ -314,7 +314,7 @@ class Events:
                     # A partial line that does not begin like ours is not cut, because the file may belong to somebody
                     # else.
                     if line[: len(_BEGIN)] != _BEGIN[: len(line)]:
-                        raise self._strange("has a line that is no step")
+                        raise self._strange("has a line that is not a step")
                     break
                 whole += len(line)
                 step = int(self._read(line)["step"])
@@ -330,10 +330,8 @@ class Events:
             event = json.loads(line)
             int(event["step"])
         except (ValueError, KeyError, TypeError) as error:
-            raise self._strange("has a line that is no step") from error
+            raise self._strange("has a line that is not a step") from error
         return event
 
     def _strange(self, what: str) -> DataError:
-        return DataError(
-            f"{self._path} is not the file of events of the run that goes on: it {what}. Name another file."
-        )
+        return DataError(f"{self._path} is not the event file of this run: it {what}. Name another file.")

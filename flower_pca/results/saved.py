@@ -114,8 +114,8 @@ class _Fields:
             hints = typing.get_type_hints(kind)
         except NameError as error:
             raise ConfigError(
-                f"The fields of {kind.__qualname__} cannot be saved, because {kind.__module__} lacks a name that their "
-                f"annotations use: {error}. Import it there when the program runs, not for type checkers alone."
+                f"The fields of {kind.__qualname__} cannot be saved, because {kind.__module__} lacks a name that "
+                f"their annotations use: {error}. Import it there at run time, not only under TYPE_CHECKING."
             ) from error
         named = [f.name for f in dataclasses.fields(kind) if f.name not in _OTHERWISE]
         members = {name: _members(hints[name]) for name in named}
@@ -191,7 +191,7 @@ def class_of(path: str | os.PathLike[str], header: Mapping[str, Any], kinds: Map
         _import_results(module)
     if name not in kinds:
         remedy = f"Import {module}."
-        raise DataError(f"The result in {path} is a {name}, a class that nobody has imported here. {remedy}")
+        raise DataError(f"The result in {path} is a {name}, a class that is not imported here. {remedy}")
     return kinds[name]
 
 
@@ -272,4 +272,4 @@ def _require_sound(path: str | os.PathLike[str], arrays: Mapping[str, Array], na
     together &= arrays["explained_variance_"].shape == Z.shape[:1]
     scale = arrays.get("scale_", np.ones(1))
     if not (together and all(np.isfinite(a).all() for a in finite) and (scale > 0.0).all()):
-        raise DataError(f"The arrays of the result in {path} do not go together, or are not finite. Save it again.")
+        raise DataError(f"The arrays of the result in {path} do not fit together, or are not finite. Save it again.")

@@ -174,7 +174,7 @@ def refuse_setting(algorithm: Algorithm[Any], init: Start) -> None:
     except (ConfigError, TypeError):  # The algorithm has no such setting, or its setting does not take this word.
         return
     raise ConfigError(
-        f"init takes an earlier result, its file, or components to begin with, and {shown(init)} is a setting of "
+        f"init takes an earlier result, its file, or components to begin with, but {shown(init)} is a setting of "
         f"{algorithm.name}. Write \"{algorithm.name}(init='{init}')\" for the algorithm instead.",
         setting="init",
         value=init,
@@ -188,8 +188,8 @@ def _loaded(init: Start) -> Any:
         return PCAResult.load(init)
     except FileNotFoundError as error:
         raise ConfigError(
-            f"{option('init')} is {shown(init)}, and there is no file of this name. Give the result of an earlier run, "
-            "its file, or an array with one component per row.",
+            f"{option('init')} is {shown(init)}, but there is no file of this name. Give the result of an earlier "
+            "run, its file, or an array with one component per row.",
             setting="init",
             value=init,
         ) from error

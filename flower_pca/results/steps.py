@@ -28,9 +28,9 @@ from flower_pca.tracking.columns import NAMED
 Cause: TypeAlias = dict[str, list[Any]]  # "reasons", "columns" and "sites"
 
 _REASONS: Final = {
-    "SPE": "SPE, as rows have left the subspace",
-    "column": "a column that is spread otherwise",
-    "T2": "T2, as rows are spread otherwise within the subspace",
+    "SPE": "SPE, because rows have left the subspace",
+    "column": "a column whose spread has changed",
+    "T2": "T2, because the spread of rows within the subspace has changed",
 }
 _ARRAYS = ("components_", "values_", "rows_", "residuals_", "deficient_", "outliers_", "missing_", "changes_")
 _HEADER = ("statistics_", "levels_", "first_", "totals_", "algorithm", "seed", "causes_")
@@ -200,8 +200,8 @@ class TrackingResult:
             true = np.broadcast_to(true, (self.steps, *true.shape))
         if true.ndim != 3 or len(true) != self.steps or true.shape[2] != self.n_features_in_:
             raise ConfigError(
-                f"The truth must have shape ({self.steps}, r, {self.n_features_in_}), or that of one step, and has "
-                f"{true.shape}. Give components as rows."
+                f"The truth must have shape ({self.steps}, r, {self.n_features_in_}), or the shape of one step, but "
+                f"has {true.shape}. Give components as rows."
             )
         pairs = zip(self.components_, true, strict=True)
         return np.array([linalg.sin_theta(V.T, linalg.orth(U.T)) for V, U in pairs])
@@ -387,8 +387,8 @@ class TrackingResult:
         rows = gaps.rows_with_gaps(given, "the rows given")
         if rows.shape[1] != self.n_features_in_:
             raise ConfigError(
-                f"The rows have {rows.shape[1]} columns, and the run had {self.n_features_in_}. Give the features that "
-                "the run had, in its order."
+                f"The rows have {rows.shape[1]} columns, but the run had {self.n_features_in_}. Give the features "
+                "that the run had, in its order."
             )
         return rows
 
@@ -487,7 +487,7 @@ def _of_season(left: Mapping[str, Array]) -> list[str]:
     """Report that alarms recur with a period."""
     if not (period := int(left.get("period", 0))):
         return []
-    return [f"alarms come every {period} steps, so each step is held against steps of the same phase, too"]
+    return [f"alarms come every {period} steps, so each step is also compared with steps of the same phase"]
 
 
 def _of_watch(left: Mapping[str, Array]) -> list[str]:
@@ -501,5 +501,5 @@ def _of_watch(left: Mapping[str, Array]) -> list[str]:
     level = left["level"][judged[-1]]
     usual = float(np.nanmedian(left["statistic"]))
     if level > _UNSTEADY * usual > 0.0:
-        said.append(f"too unsteady to watch: an alarm takes {_times(level, usual)} the usual statistic")
+        said.append(f"too unsteady to monitor: an alarm needs {_times(level, usual)} the usual statistic")
     return said

@@ -84,8 +84,8 @@ def require_complete(joint: Measured, named: tuple[str, ...] | None, d: int, who
     for name, count in zip(names[d:], seen[d:], strict=True):
         if count < joint.n:
             raise DataError(
-                f"The covariate {name} of {who} has missing values, and nothing may stand for a covariate. Fill "
-                "them, or leave out the rows that lack it."
+                f"The covariate {name} of {who} has missing values, but covariates are never filled in. Fill them, or "
+                "leave out the rows without this covariate."
             )
     for name, count in zip(names[:d], seen[:d], strict=True):
         if own_mean and count == 0:

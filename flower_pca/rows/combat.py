@@ -103,7 +103,7 @@ def of_constant_columns(places: Array, names: Sequence[str] | None, who: str) ->
     columns = [str(j) if names is None else names[j] for j in places.tolist()]
     noun, verb = ("Column", "is") if len(columns) == 1 else ("Columns", "are")
     return (
-        f"{noun} {enumeration(columns)} {verb} constant at {who}, so harmonizing has moved the rows there without "
+        f"{noun} {enumeration(columns)} {verb} constant at {who}, so harmonizing shifted the rows there without "
         "changing their scale. Check the file."
     )
 

@@ -26,7 +26,7 @@ ADJUSTED: Final = "adjusted"  # The key in a model of the degrees of freedom tha
 INVERSE: Final = "covariate_inverse"  # The key in a model of the pseudo-inverse of the products of these covariates.
 SITE: Final = "site"  # Stands for the site of a row where a covariate's name may stand.
 _TIED: Final = 1e-10  # An eigenvalue below this share of the first one of the covariates' correlations is rounding.
-_REMEDY: Final = "Install the same flower_pca everywhere."
+_REMEDY: Final = "Install the same version of flower_pca everywhere."
 
 
 @dataclass(frozen=True)

@@ -264,8 +264,8 @@ class FixedData(Operator):
             return T
         if self._dense is None:
             raise DataError(
-                f"The {self.n:,} rows and {self.d:,} columns of {self.who} are too many for what this algorithm asks. "
-                "Use krylov or ssi, whose messages are narrow."
+                f"The {self.n:,} rows and {self.d:,} columns of {self.who} are too many for this algorithm. Use "
+                "krylov or ssi, whose messages are narrow."
             )
         T, frame = self._dense(), self.frame
         return T if frame.fill is None or frame.own else T.with_fill(frame.fill)

@@ -29,13 +29,13 @@ def rows_with_gaps(X: Any, who: str, missing: Any = None) -> Array:
         got = f"{labels.count(rows.ndim, 'dimension')} of dtype {rows.dtype}"
         raise DataError(
             f"The data of {who} must be a two-dimensional array of real numbers with one row per sample, and NaN for "
-            f"a missing value. This one has {got}. Convert it first: x[None] makes a row of a vector."
+            f"a missing value. This one has {got}. Convert it first: for example, x[None] turns a vector into a row."
         )
     # Then products have the same bits, whatever the storage.
     rows = rows.astype(np.float64, order="C")
     if np.isinf(rows).any():
         got = f"{int(np.isinf(rows).sum())} infinite entries"
-        raise DataError(f"The data of {who} has {got}. Make them NaN to leave them out.")
+        raise DataError(f"The data of {who} has {got}. Set them to NaN to treat them as missing.")
     if missing is not None:
         mask = np.asarray(missing)
         if mask.shape != rows.shape or mask.dtype != bool:

@@ -26,7 +26,7 @@ def gene_sums(rows: Measured, who: str, *, undone: bool) -> tuple[Array, Array]:
         entries = np.asarray(piece.data if rows.sparse else piece, dtype=np.float64)
         if undone and entries.max(initial=0.0) > _MOST:
             raise DataError(
-                f"The entries of {who} are no logarithms of counts, which highly_variable needs. Read the cells with "
+                f"The entries of {who} are not logarithms of counts, which highly_variable needs. Read the cells with "
                 "normalize=1e4, log=True."
             )
         y = np.expm1(entries) if undone else entries

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Self
 
-from flower_pca.base.errors import ProtocolError
+from flower_pca.base.errors import OTHER_SERVER, ProtocolError
 
 NAME: Final = "split"  # the key in messages
 _LONGEST: Final = 64  # characters of a salt at most
@@ -57,5 +57,5 @@ class Split:
         flags = all(isinstance(flag, bool) for flag in (split.center, split.gaps))
         salted = isinstance(split.salt, str) and len(split.salt) <= _LONGEST
         if not flags or not salted or split.scale not in (None, "std", "max_abs", "genotype"):
-            raise ProtocolError("A message about columns is malformed in its split. Check the sender.")
+            raise ProtocolError(f"A message about columns has a malformed split. {OTHER_SERVER}")
         return split

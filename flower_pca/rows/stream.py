@@ -158,8 +158,8 @@ class Stream:
             checks.integer("The batch of a stream that is an array", batch, least=1, remedy="Try 60.")
         elif batch is not None:
             raise ConfigError(
-                "batch cuts an array into batches, and this source has batches already. Leave "
-                f"batch={shown(batch)} out."
+                f"batch cuts an array into batches, but this source already has batches. Leave batch={shown(batch)} "
+                "out."
             )
         self._check_mask(cut)
 
@@ -343,8 +343,8 @@ class Stream:
         if cut and np.shape(self._missing) != self._source.shape:
             got = f"shape {np.shape(self._missing)}"
             raise DataError(
-                f"The mask of {self.who} has {got}, and its rows have {self._source.shape}. Give an array of that "
-                "shape, True for a missing value."
+                f"The mask of {self.who} has {got}, but its rows have shape {self._source.shape}. Give an array of "
+                "this shape, with True for a missing value."
             )
         if not cut and not (isinstance(self._source, list | tuple) and len(self._missing) == len(self._source)):
             raise DataError(

@@ -4,5 +4,5 @@ from __future__ import annotations
 
 from typing import Final
 
-COUNTED: Final = {"signal": "those above what noise alone would give", "shared": "those that most clients have"}
+COUNTED: Final = {"signal": "the components above noise", "shared": "the components that most clients share"}
 COUNTING: Final = tuple(COUNTED)

@@ -73,7 +73,7 @@ class HighlyVariable:
             The names of the genes.
         """
         if n < 2:
-            raise DataError(f"highly_variable={self} needs two cells at least. Give more, or leave it out.")
+            raise DataError(f"highly_variable={self} needs at least two cells. Give more cells, or leave it out.")
         found = self._normalized(mean, variance)
         there = np.sort(found[~np.isnan(found)])[::-1]
         if not len(there):

@@ -79,13 +79,13 @@ class Variants:
         either = np.zeros(len(names), dtype=bool) if self.ambiguous else names_of_variants.ambiguous(names)
         left = ~(rare | gaps | either)
         why = {
-            f"with a rarer allele below {self.maf:g}": rare,
+            f"with a minor allele frequency below {self.maf:g}": rare,
             f"with values for fewer than {self.call:.4g} of the people": gaps,
             "A/T or C/G": either,
         }
         said = ", ".join(f"{int(bad.sum()):,} {words}" for words, bad in why.items() if bad.any())
         if not left.any():
-            raise DataError(f"variants={self} leaves none of {len(names):,} variants: {said}. Lower its limits.")
+            raise DataError(f"variants={self} leaves none of {len(names):,} variants: {said}. Lower these limits.")
         out = len(names) - int(left.sum())
         chosen = tuple(name for name, keep in zip(names, left, strict=True) if keep)
         return chosen, f"{out:,} of {count(len(names), 'variant')} were left out: {said}" if out else ""

@@ -184,7 +184,7 @@ class Ray:
                 "clients_per_node", self.clients_per_node, least=1, remedy='Use "auto", or 1 for a message per client.'
             )
         if self.address is not None and not isinstance(self.address, str):
-            raise ConfigError(f"address of Ray must be a text, or left out. Got {shown(self.address)}.")
+            raise ConfigError(f"address of Ray must be text, or left out. Got {shown(self.address)}.")
         checks.number("num_cpus_per_client", self.num_cpus_per_client, least=0.01, remedy="Use 1.")
         checks.choice("entry", self.entry, ("auto", "run_simulation", "flwr_run"))
         if self.entry == "flwr_run" and self.num_cpus_per_client % 1:
@@ -210,7 +210,7 @@ class Ray:
             return backend
         if not isinstance(backend, str):
             raise ConfigError(
-                f"{option('backend')} is {shown(backend)}, and it must be 'in_process', 'ray' or a Ray(...). Use "
+                f"{option('backend')} is {shown(backend)}, but it must be 'in_process', 'ray' or a Ray(...). Use "
                 "Ray(num_cpus_per_client=2) for settings.",
                 setting="backend",
                 value=backend,
@@ -347,7 +347,7 @@ class InProcess:
     def _require(self, marks: Any) -> None:
         if marks != self._marks():
             raise ConfigError(
-                f"The checkpoint belongs to a run of {shown(marks)} streams, and this run has {self._marks()}. Give "
+                f"The checkpoint belongs to a run of {shown(marks)} streams, but this run has {self._marks()}. Give "
                 "the streams of that run, or choose another checkpoint."
             )
 
@@ -385,6 +385,6 @@ class Shards(InProcess):
     def _require(self, marks: Any) -> None:
         if marks != self._marks():
             raise ConfigError(
-                "The checkpoint belongs to a run of other rows. Give the shards of that run, or choose another "
+                "The checkpoint belongs to a run with other rows. Give the shards of that run, or choose another "
                 "checkpoint."
             )

@@ -137,7 +137,7 @@ def _await(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
                 return
         time.sleep(_LOOK)
     last = log.read_text(errors="replace").strip().splitlines()[-1:]
-    raise RuntimeError(f"Flower's SuperLink has not begun within {_BEGINNING:g} s: {''.join(last)}")
+    raise RuntimeError(f"Flower's SuperLink did not start within {_BEGINNING:g} s: {''.join(last)}")
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

@@ -90,8 +90,8 @@ def require_alive(reason: str | None) -> None:
     """
     if reason and _DIED.search(reason):
         raise NotEnoughNodes(
-            f"A worker of Ray has died ({_worker(reason)}), maybe for lack of memory. Lower clients_per_node, or "
-            "raise num_cpus_per_client."
+            f"A worker of Ray has died ({_worker(reason)}), possibly because it lacked memory. Lower "
+            "clients_per_node, or raise num_cpus_per_client."
         )
 
 
@@ -143,5 +143,5 @@ def everywhere(function: Callable[..., Any], *args: Any) -> dict[str, Any]:
     except (gone.TaskUnschedulableError, gone.NodeDiedError, gone.WorkerCrashedError, gone.ObjectLostError) as error:
         raise NotEnoughNodes(
             f"A machine has left the Ray cluster during the run ({type(error).__name__}). Start the run again with "
-            "the machines that are left."
+            "the remaining machines."
         ) from error

@@ -66,7 +66,7 @@ def from_frame(frame: Any, *, by: Any) -> list[Table]:
     require_site(whose.tolist(), str(by) if _is_name(by) else "")
     for side, noun in zip(_shape(rest), ("row", "column beside the sites"), strict=True):
         if not side:
-            raise DataError(f"The table has no {noun}. Look at how it was made.")
+            raise DataError(f"The table has no {noun}. Check how it was made.")
     rows = Table.of(rest, who="the table")
     # Labels of several types cannot be sorted, so compare them as text.
     found, which = np.unique(whose.astype(str) if whose.dtype == object else whose, return_inverse=True)

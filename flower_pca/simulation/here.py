@@ -133,8 +133,8 @@ def simulate(
     if config.partitioned_by == "columns":
         if present is not None:
             raise ConfigError(
-                f"With {option('partitioned_by', 'columns')} all clients must be present, because no other client "
-                "has the columns of one that is away. Leave the function out as fraction.",
+                f"With {option('partitioned_by', 'columns')} all clients must be present, because no other client has "
+                "the columns of an absent client. Leave fraction out.",
                 setting="fraction",
             )
         return parties.simulate(config, shards, conduct, hide_local=hide_local)
@@ -181,7 +181,7 @@ def _require_order(function: str, data: str, first: object, second: object, kind
     if isinstance(second, names) and not isinstance(first, names):
         noun, example = ("tracker", "st_miss") if function == "track" else ("algorithm", "krylov")
         call = f'{function}("{example}", {data}, n_components=2)'
-        raise ConfigError(f"The {noun} comes first, and the data second: {call}.")
+        raise ConfigError(f"The {noun} comes first, then the data: {call}.")
 
 
 def _in_process(
@@ -303,7 +303,7 @@ def _presence(fraction: Callable[[int], Iterable[int]], n_clients: int) -> Calla
         for client in here:
             if not 0 <= client < n_clients:
                 raise ConfigError(
-                    f"The function given as fraction named client {client}, and the clients are numbered from 0 to "
+                    f"The function given as fraction named client {client}, but the clients are numbered from 0 to "
                     f"{n_clients - 1}. Let it return positions in shards.",
                     setting="fraction",
                 )

@@ -86,7 +86,7 @@ class Parties:
             if party.row_ids != first.row_ids:
                 unlike = difference(party.row_ids or (), first.row_ids or ())
                 raise DataError(
-                    f"The ids of the rows of {party.who} are not those of {first.who}: there are {party.d:,}, "
+                    f"The ids of the rows of {party.who} differ from the ids of {first.who}: there are {party.d:,}, "
                     f"{unlike}. {_SAME}"
                 )
         return cls(columns)
@@ -122,7 +122,7 @@ class Parties:
         for table in (party.data for party in self.columns):
             names = labels.column_names(table.names, table.d)
             for j in find_identifiers([table], table.names):
-                lines.append(f"{names[j]} of {table.who} holds whole numbers, no two alike, as ids do. {_AS_IDS}")
+                lines.append(f"{names[j]} of {table.who} holds whole numbers, all different, like ids. {_AS_IDS}")
         return lines
 
 
@@ -133,7 +133,7 @@ def _require_same(tables: Sequence[LocalData]) -> None:
         if (party.table.ids is None) != (first.table.ids is None):
             with_ids, without = (party, first) if first.table.ids is None else (first, party)
             raise DataError(
-                f"The rows of {with_ids.who} have ids, and those of {without.who} have none. Give ids for all "
+                f"The rows of {with_ids.who} have ids, but the rows of {without.who} have none. Give ids for all "
                 "parties, as the index of a data frame or as ids of a file, or for none."
             )
         if party.n != first.n:

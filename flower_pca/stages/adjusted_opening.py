@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from flower_pca.base import labels
-from flower_pca.base.errors import DataError, ProtocolError
+from flower_pca.base.errors import OTHER_CLIENT, OTHER_SERVER, DataError, ProtocolError
 from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
 from flower_pca.core.kinds import COUNT, FLAG, Ask, Kind, Part, index
@@ -79,7 +79,8 @@ def _own_sums(arrays: Arrays, data: LocalData) -> Arrays:
     q, known = int(arrays["covariates"]), data.frame.covariates
     if q != (0 if known is None else known.adjusted):
         raise ProtocolError(
-            f"A message asks for {labels.count(q, 'covariate')}, and its frame has another number. Check the sender."
+            f"The server asks for {labels.count(q, 'covariate')}, but its settings name another number of them. "
+            f"{OTHER_SERVER}"
         )
     if not q or known is None:
         return {}
@@ -96,8 +97,8 @@ def _own_sums(arrays: Arrays, data: LocalData) -> Arrays:
         return own
     if data.frame.own or known.within or "gaps" not in arrays:
         raise ProtocolError(
-            "A message says in two ways what stands for missing values: the means of the node, and of all. Check the "
-            "sender."
+            "A message asks to fill missing values both with the means of the node and with the means of all nodes. "
+            f"{OTHER_SERVER}"
         )
     return {**own, _SEEN: joint.sums_where_seen(slice(data.d, data.d + q))[: data.d]}
 
@@ -142,15 +143,15 @@ class AdjustedOpening(Stage[AdjustedState]):
             return
         own = np.diagonal(reply[_SQUARES])
         if (own < 0.0).any():
-            raise ProtocolError("An answer has negative sums of squares of covariates. Check the client.")
+            raise ProtocolError(f"An answer has negative sums of squares of covariates. {OTHER_CLIENT}")
         limits = {_CROSS: np.sqrt(np.outer(reply["m2"], own))}
         if state.fills:
             limits[_SEEN] = np.sqrt(np.outer(reply["n"] - reply["count"], own))
         eps = float(reply["eps"])
         if any(_is_above(reply[name], most, eps) for name, most in limits.items()):
             raise ProtocolError(
-                "An answer contradicts itself: its products with covariates are larger than its squares allow. Check "
-                "the client."
+                "An answer contradicts itself: its products with covariates are larger than its squares allow. "
+                f"{OTHER_CLIENT}"
             )
 
     def merging(self, state: AdjustedState) -> Merge:
@@ -241,7 +242,7 @@ def finished(state: AdjustedState, features: Opening, model: Model) -> Model:
     taken = independent(squares) + within
     if rows - 1 <= taken:
         raise DataError(
-            f"The {rows} rows of all clients are too few to remove {taken} covariates and sites from. Remove fewer."
+            f"The {rows} rows of all clients are too few to adjust for {taken} covariates and sites. Adjust for fewer."
         )
     found = features.finish(replace(state.features, total=total), model)
     covariates = replace(model.covariates, mean=means, slopes=slopes)

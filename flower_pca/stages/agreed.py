@@ -107,7 +107,7 @@ class Agreed(ContinuedRun):
             if not isinstance(reply, Reply):
                 yield reply
             elif reply.heading is None or reply.heading.names is None:
-                why = f"It does not tell the names of its columns, which {field} needs. Run without {field}."
+                why = f"This node does not send the names of its columns, which {field} needs. Run without {field}."
                 yield Failure(reply.client, why, lasting=True)
             else:
                 self._names[reply.client] = reply.heading.names

@@ -122,8 +122,8 @@ class Chosen(ContinuedRun):
             names = model.feature_names
             if names is None:
                 raise ConfigError(
-                    f"{self._what} leaves out columns by their names, and the sites name none to the server. Read them "
-                    f"from files that name their columns, set share_names at the nodes, or leave {self._what} out.",
+                    f"{self._what} selects columns by name, but the sites send no names to the server. Read them from "
+                    f"files that name their columns, set share_names at the nodes, or leave {self._what} out.",
                     setting=self._what,
                 )
             columns, self._said = self._choose(model, tuple(names))

@@ -25,7 +25,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from flower_pca.base.errors import ProtocolError
+from flower_pca.base.errors import OTHER_CLIENT, OTHER_SERVER, ProtocolError
 from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
 from flower_pca.core.kinds import BLOCK, COUNT, FLAG, ROWS, Ask, Kind, Part
@@ -110,7 +110,8 @@ class Explained(Stage[ExplainedState]):
         if "before" in arrays:
             if known is None:
                 raise ProtocolError(
-                    "A message of explain is about harmonized rows, and these are not. Check the sender."
+                    "A message of explain is about harmonized rows, but the rows of this node are not harmonized. "
+                    f"{OTHER_SERVER}"
                 )
             before = _answer(Z, places, data, known.bare)
             up |= {f"{_BEFORE}{name}": before[name] for name in _OF_SCORES if name in before}
@@ -134,7 +135,7 @@ class Explained(Stage[ExplainedState]):
     def inspect(self, state: ExplainedState, reply: Arrays) -> None:
         squares = [a for name, a in reply.items() if name.removeprefix(_BEFORE) in ("within", "between")]
         if any((a < 0.0).any() for a in squares):
-            raise ProtocolError("An answer has negative sums of squares. Check the client.")
+            raise ProtocolError(f"An answer has negative sums of squares. {OTHER_CLIENT}")
 
     def server(self, state: ExplainedState, total: Arrays, answered: frozenset[int]) -> ExplainedState:
         return replace(state, total=dict(total), sites=round(float(total["sites"])))
@@ -209,7 +210,7 @@ def _sums(Z: Array, places: Array, data: Operator, known: Covariates | None) -> 
         G = Z.T @ data.matmat(Z).astype(np.float64)
         return sums, G - np.outer(sums, sums) / data.n
     if known is None or int(places.max(initial=-1)) >= len(known.names):
-        raise ProtocolError("A message of explain names columns that are not among its covariates. Check the sender.")
+        raise ProtocolError(f"A message of explain names columns that are not among its covariates. {OTHER_SERVER}")
     k, d, q, p = Z.shape[1], data.d, len(places), len(known.names)
     stored = data.joint_in(Frame(own=frame.own))
     move = moves.of(stored, d, known)

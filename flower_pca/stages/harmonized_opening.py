@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from flower_pca.base import labels
-from flower_pca.base.errors import DataError, ProtocolError
+from flower_pca.base.errors import OTHER_CLIENT, OTHER_SERVER, DataError, ProtocolError
 from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
 from flower_pca.base.options import option
@@ -120,8 +120,8 @@ class _Harmonized(Stage[Any]):
         known, q = data.frame.covariates, int(arrays["covariates"])
         if q != (0 if known is None else known.adjusted) or ("sigma" in arrays and known is None):
             raise ProtocolError(
-                f"A message asks for {labels.count(q, 'covariate')}, and its frame has another number. Check the "
-                "sender."
+                f"The server asks for {labels.count(q, 'covariate')}, but its settings name another number of them. "
+                f"{OTHER_SERVER}"
             )
         _require_whole_rows(data)
         if "sigma" in arrays:
@@ -129,7 +129,7 @@ class _Harmonized(Stage[Any]):
             if any(arrays[name].shape != shape for name, shape in shapes.items()) or not (arrays["sigma"] > 0.0).all():
                 raise ProtocolError(
                     f"A harmonized opening needs one number for each of {labels.count(data.d, 'column')}, and "
-                    "deviations above 0. Check the sender."
+                    f"deviations above 0. {OTHER_SERVER}"
                 )
             numbers: dict[str, Any] = {name: arrays[name] for name in _NUMBERS}
             assert known is not None
@@ -149,7 +149,7 @@ class _Harmonized(Stage[Any]):
         if state.covariates.sigma is not None:
             self.inner.inspect(state.features, reply)
         elif (reply["squares"] < 0.0).any():
-            raise ProtocolError("An answer has negative sums of squares. Check the client.")
+            raise ProtocolError(f"An answer has negative sums of squares. {OTHER_CLIENT}")
 
     def merging(self, state: Any) -> Merge:
         if state.covariates.sigma is None:
@@ -334,8 +334,8 @@ def _require_whole_rows(data: LocalData) -> None:
         names = labels.column_names(data.frame.names, data.d)
         columns = enumeration(name for name, count in zip(names, seen, strict=True) if count < data.n)
         raise DataError(
-            f"{data.who[:1].upper()}{data.who[1:]} has missing values in {columns}, and sites are harmonized by whole "
-            "rows. Impute them before the run, or leave out the rows that lack them."
+            f"{data.who[:1].upper()}{data.who[1:]} has missing values in {columns}, but sites are harmonized with "
+            "complete rows. Impute them before the run, or leave out incomplete rows."
         )
 
 
@@ -344,8 +344,8 @@ def _own_sums(data: LocalData, q: int) -> Arrays:
     d, joint = data.d, data if data.frame.covariates is None else data.joint_in(Frame())
     if joint.n < LEAST_ROWS:
         raise DataError(
-            f"{data.who} has fewer than {LEAST_ROWS} rows, so the variances of this site say nothing. Leave it out, or "
-            "wait until it has 10 rows."
+            f"{data.who} has fewer than {LEAST_ROWS} rows, so the variances of this site are not reliable. Leave it "
+            "out, or wait until it has 10 rows."
         )
     units = np.zeros((joint.d, q))
     units[d : d + q] = np.eye(q)
@@ -370,8 +370,8 @@ def _in_common(state: Any, total: Arrays, answered: frozenset[int]) -> Covariate
         raise DataError("A single site cannot be harmonized with others. Leave harmonize out, or wait for more sites.")
     if d < _LEAST_COLUMNS:
         raise DataError(
-            f"There are {d} columns, and sites are harmonized by the distribution of their differences over at least "
-            f"{_LEAST_COLUMNS}. Run with {option('adjust', ['site'])} instead, which needs no distribution."
+            f"There are {d} columns, but harmonizing needs at least {_LEAST_COLUMNS}, because it uses the "
+            f"distribution of site differences over columns. Run with {option('adjust', ['site'])} instead."
         )
     slopes, along = np.zeros((0, d)), np.zeros(0)
     if asked.adjusted:

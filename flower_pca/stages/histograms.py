@@ -28,7 +28,7 @@ from typing import ClassVar, Final
 import numpy as np
 
 from flower_pca.base import labels
-from flower_pca.base.errors import ProtocolError
+from flower_pca.base.errors import OTHER_SERVER, ProtocolError
 from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
 from flower_pca.core.kinds import BLOCK, FLAG, MATRIX, POSITIVE, VALUES, Ask, Kind, Part, number
@@ -271,8 +271,8 @@ class Histograms(Stage[HistogramsState]):
         decisions = dict(model.decisions)
         if state.neighbours:
             decisions["monitor"] = (
-                f"{labels.count(state.neighbours, 'row')} resemble the rows before and after them, "
-                "so limits come from rows that were left out with these neighbours"
+                f"{labels.count(state.neighbours, 'row')} resemble the rows before and after them, so limits come "
+                "from rows that were scored without these neighbors"
             )
         return replace(model, histograms=state.counts, histograms_of=of, decisions=decisions)
 
@@ -319,7 +319,7 @@ def _hat(arrays: Arrays, data: LocalData) -> Array | None:
     rows = data.n if known.within else int(arrays["rows"])
     hat = hat_root(data, arrays["inverse"].astype(np.float64), rows)
     if not (np.einsum("ij,ij->i", hat, hat) <= 1.0 + _SLACK).all():
-        raise ProtocolError("By a message of monitor, rows have a leverage above 1. Check the sender.")
+        raise ProtocolError(f"A message of monitor gives rows a leverage above 1. {OTHER_SERVER}")
     return hat
 
 
@@ -331,8 +331,8 @@ def _check(arrays: Arrays, data: LocalData) -> None:
     q = 0 if known is None or not known.changes_rows else known.adjusted
     if inverse is not None and inverse.shape != (q, q):
         raise ProtocolError(
-            f"A message of monitor needs products of {labels.count(q, 'covariate')}, and it has the shape "
-            f"{inverse.shape}. Check the sender."
+            f"A message of monitor needs products of {labels.count(q, 'covariate')}, but has the shape "
+            f"{inverse.shape}. {OTHER_SERVER}"
         )
     alone = len(values) == 0 and variances.shape == Z.shape[1:]
     left_out = values.shape == Z.shape[1:] and 0 < len(variances) <= len(values) and rows >= max(_LEAST_ROWS, data.n)
@@ -340,5 +340,5 @@ def _check(arrays: Arrays, data: LocalData) -> None:
         got = f"shapes {Z.shape}, {variances.shape} and {values.shape}, of {rows:g} rows"
         raise ProtocolError(
             f"A message of monitor needs components of {labels.count(d, 'column')}, a variance of each, and sums of "
-            f"squares of all rows or none. It has {got}. Check the sender."
+            f"squares of all rows or none. It has {got}. {OTHER_SERVER}"
         )

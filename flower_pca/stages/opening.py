@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from flower_pca.base import checks, labels, linalg
-from flower_pca.base.errors import DataError, ProtocolError
+from flower_pca.base.errors import OTHER_CLIENT, DataError, ProtocolError
 from flower_pca.base.history import Outcome, Status
 from flower_pca.base.linalg import Array
 from flower_pca.base.options import option
@@ -62,7 +62,7 @@ def require_size(data: Any, squares: Array) -> None:
     j = int(np.argmax(peak))
     raise DataError(
         f"The data of {data.who} has a number that is too large in column {j if names is None else names[j]}: at most "
-        "1e+65 is possible, or 1e+16 in single precision. Scale the data, or correct it: a number so large often "
+        "1e+65 is possible, or 1e+16 in single precision. Scale the data, or correct it: such a large number often "
         "stands for a missing value."
     )
 
@@ -183,7 +183,6 @@ def in_brief(names: Sequence[str]) -> str:
 _KEEP: Final = 1e3
 # The lowest precision in which products are computed
 _COARSEST: Final = float(np.finfo(np.float32).eps)
-_CLIENT: Final = "Check the client."
 # The key of the clients' reports about themselves, beside the merged arrays
 _SAYINGS: Final = "said"
 # The keys of single clients' figures in the model
@@ -288,15 +287,15 @@ class Opening(Stage[OpeningState]):
 
     def inspect(self, state: OpeningState, reply: Arrays) -> None:
         if not reply["m2"].min(initial=0.0) >= 0.0:
-            raise ProtocolError(f"An answer has negative sums of squared deviations. {_CLIENT}")
+            raise ProtocolError(f"An answer has negative sums of squared deviations. {OTHER_CLIENT}")
         if "count" in reply and not ((reply["count"] >= 0) & (reply["count"] <= reply["n"])).all():
-            raise ProtocolError(f"An answer counts more values than rows, or fewer than none. {_CLIENT}")
+            raise ProtocolError(f"An answer counts more values than rows, or fewer than none. {OTHER_CLIENT}")
         eps = float(reply["eps"])
         # Bounds on a client's answers grow with eps, so no client may name an eps larger than products have.
         if not 0.0 < eps <= _COARSEST:
             raise ProtocolError(
-                f"An answer says that its numbers have the precision {eps}, and only values above 0 and up to "
-                f"{_COARSEST:g} are possible. {_CLIENT}"
+                f"An answer says that its numbers have the precision {eps}, but only values above 0 and up to "
+                f"{_COARSEST:g} are possible. {OTHER_CLIENT}"
             )
         if self.judged:
             check_opening(reply, _block(state, len(reply["mean"])), bits=self.bits)

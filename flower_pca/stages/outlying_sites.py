@@ -33,7 +33,7 @@ _TURNED: Final = 0.5  # a share of the size of a column's usual covariances
 _SURE_OF_MEAN, _SURE_OF_SPREAD, _SURE_OF_COVARIANCES = 6.0, 5.0, 4.0
 _MAD: Final = 1.4826  # the standard deviation of a normal variable, divided by its median absolute deviation
 _ROUNDING: Final = 64.0 * np.finfo(float).eps  # a deviation up to this share of the mean counts as 0
-_LOOK: Final = "Look at the units and the columns of its file."
+_LOOK: Final = "Check the units and the columns of its file."
 _NAMED: Final = 3  # the most sites with a sentence each
 
 
@@ -230,7 +230,7 @@ def _sentence(who: str, kind: OutlyingKind, place: int, times: float, names: Seq
     column = f"column {place if names is None else names[place]}"
     match kind:
         case OutlyingKind.CONSTANT:
-            return f"All rows of {who} are the same. Look at its file."
+            return f"All rows of {who} are the same. Check its file."
         case OutlyingKind.MEAN:
             far = f"lies {times:.0f} standard deviations from its mean at most sites"
             return f"The mean of {column} at {who} {far}. {_LOOK}"
@@ -241,9 +241,9 @@ def _sentence(who: str, kind: OutlyingKind, place: int, times: float, names: Seq
         case OutlyingKind.ORDER:
             return (
                 f"Several columns at {who} have standard deviations unlike those at most sites, {column} first: "
-                "columns may be in another order."
+                "columns may be in a different order."
             )
     return (
         f"The correlations of {column} with the other columns at {who} differ from those at most sites: its sign may "
-        "be turned, or columns may be swapped."
+        "be reversed, or columns may be swapped."
     )

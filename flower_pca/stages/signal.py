@@ -60,7 +60,7 @@ import numpy as np
 
 from flower_pca.base import labels, linalg
 from flower_pca.base.bits import signs
-from flower_pca.base.errors import DataError, ProtocolError
+from flower_pca.base.errors import OTHER_SERVER, DataError, ProtocolError
 from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
 from flower_pca.base.options import option
@@ -181,7 +181,7 @@ class Signal(Stage[SignalState]):
         if not _width(d, _RANKS):
             most = MOST // _tables(_RANKS)
             raise DataError(
-                f"{option('n_components', 'signal')} is possible for at most {most} columns here, and there are {d}. "
+                f"{option('n_components', 'signal')} is possible for at most {most} columns here, but there are {d}. "
                 "Name a number of components, or a share of the variance.",
                 setting="n_components",
             )
@@ -248,7 +248,7 @@ class Signal(Stage[SignalState]):
         said = _sentence(state.values / ddof, state.thresholds / ddof, k)
         if not k:
             raise DataError(
-                f"No component stands out from noise: {said}. Name a number of components to see them all the same."
+                f"No component stands out from noise: {said}. Ask for a number of components to see them anyway."
             )
         wide = model.columns.shape[1]  # one component and the columns beyond it
         V = np.ascontiguousarray(state.V[:, : k + wide - 1])
@@ -312,7 +312,7 @@ def _bases(arrays: Arrays, d: int) -> list[tuple[Array, Array]]:
     if len(weights) != d or len(W) != d or W.shape[1] != sum(ranks):
         raise ProtocolError(
             f"A message of signal needs weights of {labels.count(d, 'column')}, and as many directions as its ranks "
-            f"say. It has shapes {weights.shape} and {W.shape}. Check the sender."
+            f"say. It has shapes {weights.shape} and {W.shape}. {OTHER_SERVER}"
         )
     ends = np.cumsum([0, *ranks])
     places = [slice(*ends[j : j + 2]) for j in range(len(ranks))]
@@ -550,8 +550,8 @@ def _products(
     Z = arrays["Z"].astype(np.float64)
     if Z.shape[1] % tables:
         raise ProtocolError(
-            f"The block of a message of signal has {labels.count(Z.shape[1], 'column')}, which {tables} tables do "
-            "not share equally. Check the sender."
+            f"The block of a message of signal has {labels.count(Z.shape[1], 'column')}, which {tables} tables do not "
+            f"share equally. {OTHER_SERVER}"
         )
     blocks = np.split(Z, tables, axis=1)
     products = [np.zeros(block.shape) for block in blocks]

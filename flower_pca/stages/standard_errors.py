@@ -43,7 +43,7 @@ from typing import ClassVar, Final
 import numpy as np
 
 from flower_pca.base import labels, linalg
-from flower_pca.base.errors import ProtocolError
+from flower_pca.base.errors import OTHER_CLIENT, OTHER_SERVER, ProtocolError
 from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
 from flower_pca.core.kinds import BLOCK, COUNT, MATRIX, ROWS, VALUES, VECTOR, Ask, Kind, Part, number
@@ -185,7 +185,7 @@ class Errors(Stage[ErrorsState]):
 
     def inspect(self, state: ErrorsState, reply: Arrays) -> None:
         if any((reply[name] < 0.0).any() for name in (*_WITHIN, *_BETWEEN)):
-            raise ProtocolError("An answer has negative sums of squares. Check the client's data.")
+            raise ProtocolError(f"An answer has negative sums of squares. {OTHER_CLIENT}")
 
     def server(self, state: ErrorsState, total: Arrays, answered: frozenset[int]) -> ErrorsState:
         names = (*_WITHIN, *_BETWEEN)
@@ -251,12 +251,12 @@ def _check(arrays: Arrays, d: int) -> None:
         got = f"shapes {W.shape}, {gaps.shape}, {middles.shape} and {sizes.shape}"
         raise ProtocolError(
             f"A message of standard errors needs directions of {labels.count(d, 'column')}, and numbers for each of "
-            f"them. It has {got}. Check the sender."
+            f"them. It has {got}. {OTHER_SERVER}"
         )
     if "roots" in arrays and len(arrays["roots"]) != d:
         raise ProtocolError(
-            f"A message of standard errors has {labels.count(len(arrays['roots']), 'root')}, and {d} are needed. "
-            "Check the sender."
+            f"A message of standard errors has {labels.count(len(arrays['roots']), 'root')}, but {d} are needed. "
+            f"{OTHER_SERVER}"
         )
 
 
@@ -309,9 +309,9 @@ def _meaning(state: ErrorsState, model: Model) -> str:
     if others > 1 and state.following > _ALL * float(state.values[0]):
         said.append(f"the {others} eigenvalues after the first {len(state.values)} are taken for equal")
     if model.frame.scale is not None and not state.share:
-        said.append("that the scale is of the same rows is left out")
+        said.append("errors ignore that the scale comes from the same rows")
     if model.frame.fill is not None or model.missing == "own_mean":
-        said.append("values in gaps count as measured")
+        said.append("filled values count as measured")
     return "; ".join(said)
 
 
@@ -320,7 +320,7 @@ def _too_small(state: ErrorsState, model: Model) -> list[str]:
     assert state.variances is not None
     said = []
     if model.n < _FEW_ROWS:
-        said.append(f"errors of {model.n} rows are too small, as they are fewer than {_FEW_ROWS}")
+        said.append(f"errors of {model.n} rows are too small, because they are fewer than {_FEW_ROWS}")
     elif model.n < _MANY_ROWS:
         said.append(
             f"errors of {model.n} rows are a little too small, for which analysis.intervals allows, and too small if "
@@ -345,7 +345,7 @@ def _not_told_apart(variances: Array, errors: Array) -> list[str]:
     if not len(close):
         return []
     named = ", ".join(f"{j + 1} and {j + 2}" for j in close)
-    return [f"components {named} lie closer than their errors: which is which cannot be told from so few rows"]
+    return [f"components {named} differ by less than their errors, so they cannot be told apart from this many rows"]
 
 
 def _unlike(by_row: Array, by_site: Array, sites: int) -> list[str]:
@@ -355,4 +355,7 @@ def _unlike(by_row: Array, by_site: Array, sites: int) -> list[str]:
     if sites < _FEWEST or times < _UNLIKE:
         return []
     words = f"sites are unlike: errors by site are {times:.2g} times those by row"
-    return [f"{words}, and are what is meant for a site that took no part, roughly, from {labels.count(sites, 'site')}"]
+    return [
+        f"{words}. Use the errors by site for a site that took no part. They are rough, because they come from "
+        f"{labels.count(sites, 'site')}"
+    ]

@@ -20,7 +20,7 @@ from typing import ClassVar, Final
 import numpy as np
 
 from flower_pca.base import checks, labels, linalg
-from flower_pca.base.errors import DataError, ProtocolError
+from flower_pca.base.errors import OTHER_CLIENT, OTHER_SERVER, DataError, ProtocolError
 from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
 from flower_pca.core.kinds import COUNT, FLAG, ROWS, VECTOR, Ask, Kind, Part
@@ -89,7 +89,7 @@ class PrivateOpening(Stage[PrivateOpeningState]):
         # Without this check, a message without noise would get the moments of unclipped rows.
         if not isinstance(data, ClippedRows):
             raise ProtocolError(
-                "A private opening works on clipped rows, and this message does not clip them. Check the sender."
+                f"A private opening works on clipped rows, but this message does not clip them. {OTHER_SERVER}"
             )
         R, d = data.clip, data.d
         sums, squares = np.zeros(d), np.zeros(d)
@@ -106,8 +106,8 @@ class PrivateOpening(Stage[PrivateOpeningState]):
     def inspect(self, state: PrivateOpeningState, reply: Arrays) -> None:
         if len(reply["moments"]) < 2:
             raise ProtocolError(
-                f"An answer has {labels.count(len(reply['moments']), 'moment')}, and at least 2 are needed. Check "
-                "the client."
+                f"An answer has {labels.count(len(reply['moments']), 'moment')}, but at least 2 are needed. "
+                f"{OTHER_CLIENT}"
             )
 
     def server(self, state: PrivateOpeningState, total: Arrays, answered: frozenset[int]) -> PrivateOpeningState:
@@ -128,7 +128,7 @@ class PrivateOpening(Stage[PrivateOpeningState]):
         n = int(np.round(v[0]))
         if n < 2:
             raise DataError(
-                f"With its noise the number of rows is {n}, and at least 2 are needed. Take more rows, or a larger "
+                f"With its noise the number of rows is {n}, but at least 2 are needed. Take more rows, or a larger "
                 "epsilon."
             )
         mean = np.zeros(d)

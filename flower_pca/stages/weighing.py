@@ -179,8 +179,8 @@ class MedianOpening(WeighingOpening):
         variances = median(answers.m2 / np.maximum(answers.seen, 1.0), there)
         if model.center and not variances.any() and (answers.m2.any() or np.ptp(answers.mean, axis=0).any()):
             raise DataError(
-                "Half of the clients or more have one row, or the same row many times, so the median over clients is "
-                "no spread. Join clients of few rows, or use krylov."
+                "Half of the clients or more have one row, or the same row many times, so the median over clients "
+                "does not measure spread. Combine clients with few rows, or use krylov."
             )
         total["m2"] = variances * total.get("count", total["n"])
         if state.peaks:
@@ -222,8 +222,8 @@ def cap(sizes: Array, share: float) -> Array:
     count = len(sizes)
     if share * count < 1.0 - _ALL:
         raise ConfigError(
-            f"{option('max_share')} is {share:g}, and {count} clients need at least 1/{count}, because their shares "
-            "add up to 1. Raise it.",
+            f"{option('max_share')} is {share:g}, but {count} clients need at least 1/{count}, because their shares "
+            "add up to 1. Raise max_share.",
             setting="max_share",
         )
     size = np.sort(sizes)[::-1]
@@ -238,8 +238,7 @@ def cap(sizes: Array, share: float) -> Array:
         most = share * rest[m + 1] / others
     if most <= 0.0:
         raise DataError(
-            "So few clients have all of the squares that no weights bring them down to max_share. Raise max_share, "
-            "or leave it out."
+            "Too few clients have any variance for each to stay below max_share. Raise max_share, or leave it out."
         )
     positive = np.maximum(sizes, np.finfo(float).tiny)
     return np.asarray(np.minimum(1.0, most / positive))

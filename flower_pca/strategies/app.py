@@ -83,7 +83,7 @@ def _run(grid: Grid, context: Context) -> None:
         for what in _WATCHED:
             if config.get(what):
                 raise ConfigError(
-                    f"{what} is for trackers, whose steps it shows, and {config['algorithm']} has no steps. Leave "
+                    f"{what} is for trackers, whose steps it shows, but {config['algorithm']} has no steps. Leave "
                     f"{what} out.",
                     setting=what,
                     value=config[what],

@@ -189,7 +189,10 @@ class FlowerStrategy(Strategy, Generic[R]):
         _require_callable("should_stop", should_stop, "server_round, result")
         for name, given in (("train_config", train_config), ("evaluate_config", evaluate_config)):
             if given is not None and not isinstance(given, Mapping):
-                raise ConfigError(f"{name} is {shown(given)} and no ConfigRecord of Flower. Give one, or leave it out.")
+                raise ConfigError(
+                    f"{name} is {shown(given)}, which is not a ConfigRecord of Flower. Give a ConfigRecord, or leave "
+                    "it out."
+                )
         growing = GrowingResult(evaluate_fn, should_stop)
         made = self._begin(num_rounds=num_rounds, init=init)
         node_settings = self._node_settings
@@ -277,8 +280,8 @@ class FlowerStrategy(Strategy, Generic[R]):
     def _run(self, nodes: Nodes, watcher: Watcher, growing: GrowingResult) -> R:
         if self._driven:  # the strategy holds the state of its hooks
             raise ConfigError(
-                f"{type(self).__name__} is in the middle of another run, and its hooks can work on one at a time only. "
-                "Make one for each run."
+                f"{type(self).__name__} is in the middle of another run, but its hooks can serve only one run at a "
+                "time. Make one strategy for each run."
             )
         log(INFO, "Starting %s strategy:", type(self).__name__)
         self.summary()
@@ -374,7 +377,7 @@ class FlowerStrategy(Strategy, Generic[R]):
                 return arrays, cast(MetricRecord | None, figures)
             name, found = type(self).__name__, arrays if figures is None or isinstance(figures, Mapping) else figures
             raise ConfigError(
-                f"{name}.aggregate_train has returned {shown(found)}, which is no record. Return arrays as an "
+                f"{name}.aggregate_train has returned {shown(found)}, which is not a record. Return arrays as an "
                 "ArrayRecord and figures as a MetricRecord; None in place of one that you leave out."
             )
         raise ConfigError(
@@ -530,7 +533,7 @@ def _require_callable(name: str, function: Any, parameters: str) -> None:
     if function is None:
         return
     if not callable(function):
-        raise ConfigError(f"{name} is {shown(function)} and no function. Give a function, or leave it out.")
+        raise ConfigError(f"{name} is {shown(function)}, which is not a function. Give a function, or leave it out.")
     try:
         inspect.signature(function).bind(*parameters.split(", "))
     except ValueError:  # some functions in C have no signature
@@ -551,8 +554,8 @@ def _require_unwrapped() -> None:
         for kind in type(frame.f_locals.get("self")).__mro__:
             if kind.__module__.startswith("flwr.") and kind.__name__.startswith("DifferentialPrivacy"):
                 raise ConfigError(
-                    f"{kind.__name__} clips the arrays of answers or adds noise to them, and PCA cannot use arrays so "
-                    f"changed. Start the strategy within it. For noise, give the strategy {option('dp', _BUDGET)}."
+                    f"{kind.__name__} clips the arrays of answers or adds noise to them, but PCA cannot use changed "
+                    f"arrays. Start the strategy within it. For noise, give the strategy {option('dp', _BUDGET)}."
                 )
         frame = frame.f_back
 
@@ -567,7 +570,7 @@ def _start_of(arrays: ArrayRecord | None) -> Components | None:
     if not arrays:
         return None
     if "components" not in arrays:
-        log(WARNING, "initial_arrays are left aside: PCA begins with components alone, and none is named so.")
+        log(WARNING, "initial_arrays are ignored, because PCA begins only with components, and no array has this name.")
         return None
     known = records.singles(arrays)
     return Components(known["components"], known.get("scale"))

@@ -50,7 +50,7 @@ class HostingNodes(Nodes):
     def hints(self) -> tuple[str, ...]:
         """Hints about nodes that are in no message of the run."""
         return tuple(
-            f"Node {node}, whose clients nobody knows, was left out: {why}" for node, why in self._unknown.items()
+            f"Node {node}, whose clients are unknown, was left out: {why}" for node, why in self._unknown.items()
         )
 
     def carriers(self, message: Broadcast) -> list[int]:
@@ -134,7 +134,7 @@ class HostingNodes(Nodes):
         # The client of a node that is gone may have started at another node.
         if home in connected and home != node:
             raise ConfigError(
-                f"Client {client} is hosted by two nodes, {home} and {node}, and every client must have one node. "
+                f"Client {client} is hosted by two nodes, {home} and {node}, but every client must have one node. "
                 "Give the clients of all nodes different numbers."
             )
         self._homes[client] = node

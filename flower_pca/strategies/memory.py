@@ -32,8 +32,8 @@ def words_of(size: int, sites: int) -> str:
     others = [f"{times * size / 1e6:,.0f} MB" for times in (_OF_CLIENT, _OF_NODE, _OF_LINK * sites)]
     return (
         f"A message takes {megabytes[0]}. For messages to {count(sites, 'site')}, the ServerApp needs about "
-        f"{megabytes[1]} of memory, beside the blocks that the algorithm keeps. Each ClientApp needs about {others[0]} "
-        f"beside its rows, each SuperNode {others[1]}, and the SuperLink {others[2]}."
+        f"{megabytes[1]} of memory, in addition to the blocks that the algorithm keeps. Each ClientApp needs about "
+        f"{others[0]} in addition to its rows, each SuperNode {others[1]}, and the SuperLink {others[2]}."
     )
 
 

@@ -107,7 +107,7 @@ _FOR_ACTIONS: Final = 60.0  # seconds within which a node has to list the action
 _NO_FUNCTION: Final = "function registered with name"  # words in Flower's error about a ClientApp
 # Flower's codes of errors after which no answer will come
 EXPIRED, _GONE, _CRASHED = (3, 4), 5, 8
-_MUTE: Final = "it has answered no message of this run, and its own log says whether its processes begin"
+_MUTE: Final = "it has answered no message of this run; its own log says whether its processes start"
 # Descriptions of what a subclass's hooks have done with a node, by Flower's word for the stage
 _UNASKED: Final = {kind: f"the strategy's own configure_{kind} has not asked it" for kind in ("train", wire.EVALUATE)}
 _UNCOUNTED: Final = {kind: f"the strategy's own aggregate_{kind} has not counted its reply" for kind in _UNASKED}
@@ -208,8 +208,8 @@ class Nodes:
         nodes = reach(self.grid, within=within)
         if nodes is None:
             raise NotEnoughNodes(
-                f"The SuperLink has not said within {max(within, 0.0):.3g} s which nodes are connected. Look whether "
-                f"it runs and can be reached, or raise {option('node_timeout')}."
+                f"The SuperLink did not say within {max(within, 0.0):.3g} s which nodes are connected. Check that it "
+                f"runs and can be reached, or raise {option('node_timeout')}."
             )
         self._called = {node.node_id: node.name for node in nodes if node.name}
         return {node.node_id: node.last_activated_at for node in nodes}
@@ -349,7 +349,7 @@ class Nodes:
         # Nodes with a key have answered before, so their processes do begin.
         self._patience.speakers.update(self.lasting_keys)
         count = len(header.get("messages", header["history"]))
-        log(INFO, "Going on from %s after %d messages", self.checkpoint, count)
+        log(INFO, "Continuing from %s after %d messages", self.checkpoint, count)
 
     def report(self, record: Round) -> None:
         """Log the answers to a message. Nodes are named as their operators know them.
@@ -474,7 +474,9 @@ class Nodes:
         error = reply.error
         # Flower answers in place of a dead process, but only after the whole timeout.
         if error.code == _CRASHED:
-            return self._fail(node, "the process of its ClientApp has died: it may lack memory", silent=True)
+            return self._fail(
+                node, "the process of its ClientApp has died, possibly because it lacked memory", silent=True
+            )
         if error.code in EXPIRED:
             waited = f"no answer within {self.node_settings.round_timeout:g} s"
             return self._fail(
@@ -575,16 +577,16 @@ class Nodes:
         said = [arrays[name] for name in ("n", "rows") if name in arrays]
         if most is None or all(np.size(count) != 1 or count <= most for count in said):
             return ""
-        return f"it says that it has {int(np.max(said)):,} rows, and max_rows allows {most:,}"
+        return f"it reports {int(np.max(said)):,} rows, but max_rows allows {most:,}"
 
     def _require_rows_of_all(self) -> None:
         """Refuse a sum of more rows than its nodes may have. Nobody knows which node claims too many."""
         most, found, members = self.node_settings.max_rows, self.run.position.model.n, len(self.run.roll.members)
         if most is not None and members and found > most * members:
             raise DataError(
-                f"{labels.count(members, self.noun)} of this run have {found:,} rows together, by what they say. "
-                f"max_rows allows {most:,} each. Under masks or noise nobody can say who claims too many. Ask the "
-                f"operator of each for its number of rows, or raise the limit: {option('max_rows', found)}."
+                f"{labels.count(members, self.noun)} of this run have {found:,} rows together, as they report. "
+                f"max_rows allows {most:,} each. Under masks or noise nobody can say which one reports too many. Ask "
+                f"the operator of each for its number of rows, or raise the limit: {option('max_rows', found)}."
             )
 
     def _forgot(self, node: int, answer: wire.Answer, message: Broadcast) -> bool:

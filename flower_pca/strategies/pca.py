@@ -153,7 +153,7 @@ class PCAStrategy(FlowerStrategy[PCAResult]):
         if fraction is not None:
             if "fraction" in keywords:
                 raise ConfigError(
-                    "fraction and fraction_train are two names of one setting, and both are given. Keep one of them."
+                    "fraction and fraction_train are two names of one setting, but both are given. Keep one of them."
                 )
             keywords["fraction"] = fraction
         least = NodeSettings.min_nodes
@@ -166,7 +166,7 @@ class PCAStrategy(FlowerStrategy[PCAResult]):
             config.check_checkpoint(checkpoint)
         if config.dp is not None and config.dp.noise_seed is not None:
             raise ConfigError(
-                f"noise_seed of dp is {config.dp.noise_seed}, and nodes draw their noise from their operating system, "
+                f"noise_seed of dp is {config.dp.noise_seed}, but nodes draw their noise from their operating system, "
                 "never from a seed. Leave noise_seed out.",
                 setting="noise_seed",
                 value=config.dp.noise_seed,

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from flower_pca.base import labels, linalg
-from flower_pca.base.errors import ASK_SERVER, ConfigError, DataError, ProtocolError
+from flower_pca.base.errors import OTHER_SERVER, ConfigError, DataError, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.base.shown import brief
 from flower_pca.core.kinds import Shape
@@ -59,7 +59,7 @@ def respond(arrays: Arrays, data: Stream, memory: Arrays, complete: Complete) ->
     if "P" in arrays and not (arrays["P"].ndim == 2 and 0 < arrays["P"].shape[1] <= len(arrays["P"])):
         raise ProtocolError(
             f"The basis of a message has shape {arrays['P'].shape}, and it must have at least one column and no more "
-            f"columns than rows. {ASK_SERVER}"
+            f"columns than rows. {OTHER_SERVER}"
         )
     if arrays["refine"] and "P" in arrays and newest[0] == step - 1 and "found" in memory:
         # The previous batch is completed again, with the basis found from it. Its outliers stay.
@@ -154,8 +154,8 @@ def require_columns(columns: int, own: int, who: str) -> None:
     """Require rows to have as many columns as the rows of the run so far."""
     if columns != own:
         raise DataError(
-            f"The rows of {who} have {labels.count(own, 'column')}, and the run has had {columns} so far. Align the "
-            "features first."
+            f"The rows of {who} have {labels.count(own, 'column')}, but the run has had {columns} so far. Give all "
+            "clients the same columns."
         )
 
 
@@ -211,8 +211,8 @@ def _draw(arrays: Arrays, L: Array, widest: Widest | None) -> Array:
     width = min(int(arrays["width"]), L.shape[1])
     if widest is not None and width > widest(*L.shape):
         raise ProtocolError(
-            f"The message asks for a width of {width}, and a node with so few rows in a batch has no memory for so "
-            "many columns. Ask for fewer columns."
+            f"The message asks for a width of {width}, but a node reserves memory by the rows of its batch, which are "
+            "too few for this many columns. Ask for fewer columns."
         )
     return linalg.random_basis(L.shape[1], width, int(arrays["seed"]))
 
@@ -263,8 +263,8 @@ def _as_long(S: Array, other: Array) -> Array:
     """
     if len(S) and len(other) and len(S) != len(other):
         raise ProtocolError(
-            f"The rows of this client have {labels.count(len(S), 'column')}, and those of the clients before it have "
-            f"{len(other)}. Align the features first."
+            f"The rows of this client have {labels.count(len(S), 'column')}, but earlier clients have {len(other)}. "
+            "Give all clients the same columns."
         )
     if len(S) or not len(other):
         return S

@@ -225,7 +225,7 @@ class TrackState:
         if over and steps not in (None, self.step):
             raise ConfigError(
                 f"The run in the checkpoint has ended after {labels.count(self.step, 'step')}, so steps cannot be "
-                f"{steps}. Leave steps out, or delete the checkpoint to begin anew.",
+                f"{steps}. Leave steps out, or delete the checkpoint to start again.",
                 setting="steps",
                 value=steps,
             )

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from flower_pca.base import checks, labels, linalg
-from flower_pca.base.errors import ASK_CLIENT, ConfigError, DataError, ProtocolError
+from flower_pca.base.errors import OTHER_CLIENT, ConfigError, DataError, ProtocolError
 from flower_pca.base.history import Outcome, Status
 from flower_pca.base.linalg import Array
 from flower_pca.base.options import option
@@ -198,13 +198,13 @@ class Tracker(Stage[TrackState]):
     def inspect(self, state: TrackState, reply: Arrays) -> None:
         if fault := fault_of(reply):
             counts = [float(reply[name]) for name in COUNTS if name in reply]
-            raise ProtocolError(f"An answer {fault}: its counts are {counts}. {ASK_CLIENT}")
+            raise ProtocolError(f"An answer {fault}: its counts are {counts}. {OTHER_CLIENT}")
         if state.solver is None and not state.closing and len(reply["S"]):
             d, width = reply["S"].shape
             if width != min(self._width(state), d):
                 raise ProtocolError(
                     f"A client answered with a matrix S of {labels.count(width, 'column')}, but the server asked for "
-                    f"{min(self._width(state), d)}. {ASK_CLIENT}"
+                    f"{min(self._width(state), d)}. {OTHER_CLIENT}"
                 )
 
     def merging(self, state: TrackState) -> Merge:

@@ -36,7 +36,7 @@ from flower_pca.vertical.rows import PartyCounts
 from flower_pca.vertical.stages import ColumnsOpening, Loadings
 
 BY_POSITION: Final = (
-    "Rows were matched by position, as no party has given ids: row 1 of each table has to be of the same person."
+    "Rows were matched by position, because no party gave ids: row 1 of each table must belong to the same person."
 )
 
 
@@ -207,9 +207,9 @@ class ColumnsResult(PCAResult):
         if number not in spans:
             known = ", ".join(labels.client_name(self.site_names, client) for client in spans)
             raise ConfigError(
-                f"The loadings of party {shown(party)} are not at hand "
-                f"({f'only those of {known} are' if known else 'no party handed its own over'}). They are in the file "
-                "that the party's node has written."
+                f"The loadings of party {shown(party)} are not available "
+                f"({f'only those of {known} are' if known else 'no party shared its own'}). They are in the file that "
+                "the party's node has written."
             )
         columns = slice(*spans[int(number)])
         names = self.feature_names_in_
@@ -240,7 +240,7 @@ class ColumnsResult(PCAResult):
             ids = ", with other ids" if len(people) > 1 else ""
             got = f"{len(X)} of {', '.join(map(str, rows))} rows{ids}"
             raise ConfigError(
-                f"transform needs the columns of all {self.parties_} parties for the same people, and {got} are "
+                f"transform needs the columns of all {self.parties_} parties for the same people, but {got} are "
                 "given. Add what is missing."
             )
         tables_of = zip(X, tables, strict=True)
@@ -301,8 +301,8 @@ class ColumnsResult(PCAResult):
     def _require_whole(self) -> None:
         if not self.whole:
             raise ConfigError(
-                f"Only {len(self.spans_)} of {self.parties_} parties have handed over their loadings, and all of them "
-                "are needed here. Have each party project its columns."
+                f"Only {len(self.spans_)} of {self.parties_} parties have shared their loadings, but all of them are "
+                "needed here. Let each party project its own columns."
             )
 
 

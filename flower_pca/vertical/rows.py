@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from flower_pca.base import checks, labels
-from flower_pca.base.errors import ASK_SERVER, DataError, private
+from flower_pca.base.errors import OTHER_SERVER, DataError, private
 from flower_pca.base.linalg import Array
 from flower_pca.base.options import option
 from flower_pca.core.layer import Layer, Work
@@ -104,8 +104,8 @@ class PartyColumns(LocalData):
         """These very columns, which are framed already."""
         if frame.arrays:
             raise DataError(
-                "A message about columns at different places brings a mean or a scale, and here each party centers "
-                f"and scales its own columns. {ASK_SERVER}"
+                "The server sent a mean or a scale in a run over columns, but each party centers and scales its own "
+                f"columns. {OTHER_SERVER}"
             )
         return self
 
@@ -165,7 +165,7 @@ def _column_frame(table: LocalData, split: Split) -> Frame:
         raise checks.not_finite(table.who, table.missing)
     there = table.observed()
     with private():
-        _refuse(table, np.asarray(there.seen) == 0, "are no values at all", then="Leave such columns out.")
+        _refuse(table, np.asarray(there.seen) == 0, "are no values at all", then="Leave these columns out.")
         scale = _scale(table, split)
     frame = Frame(scale=scale, names=table.names)
     if split.center:

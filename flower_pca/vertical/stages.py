@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from flower_pca.base import checks, linalg
-from flower_pca.base.errors import ASK_CLIENT, ASK_SERVER, DataError, ProtocolError
+from flower_pca.base.errors import OTHER_CLIENT, OTHER_SERVER, DataError, ProtocolError
 from flower_pca.base.history import Status
 from flower_pca.base.linalg import Array
 from flower_pca.core.kinds import BLOCK, COUNT, ROWS, VALUES, Ask, Kind, Part
@@ -73,7 +73,7 @@ class ColumnsOpening(Stage[ColumnsState]):
 
     def inspect(self, state: ColumnsState, reply: Arrays) -> None:
         if float(reply["squares"]) < 0.0:
-            raise ProtocolError(f"An answer has a negative sum of squares. {ASK_CLIENT}")
+            raise ProtocolError(f"An answer has a negative sum of squares. {OTHER_CLIENT}")
 
     def merging(self, state: ColumnsState) -> Merge:
         if state.summed:
@@ -98,7 +98,7 @@ class ColumnsOpening(Stage[ColumnsState]):
         trace = float(total["squares"])
         if not trace > 0.0:
             raise DataError(
-                "All parties together have the same row everywhere, so there is nothing to find. Check the columns."
+                "All parties together have the same row everywhere, so there are no components. Check the columns."
             )
         block = block_or_drawn(state.block, people, state.width, state.seed)
         return after_opening(
@@ -156,8 +156,8 @@ class Loadings(Stage[LoadingsState]):
         U, values = arrays["U"], arrays["values"]
         if U.ndim != 2 or values.shape != U.shape[1:] or len(U) != data.d:
             raise ProtocolError(
-                f"U and values of a message have shapes {U.shape} and {values.shape}, and this party of {data.d} "
-                f"people needs ({data.d}, k) and (k,). {ASK_SERVER}"
+                f"U and values of a message have shapes {U.shape} and {values.shape}, but this party of {data.d} "
+                f"people needs ({data.d}, k) and (k,). {OTHER_SERVER}"
             )
         return {"n": np.array(data.n)}, {"U": U, "values": values}
 

@@ -22,6 +22,6 @@ def read_packed(kind: str, record: Mapping[str, Any]) -> bytes:
     if not isinstance(packed, bytes):
         got = harmless(", ".join(map(str, record)) or "nothing")
         raise ProtocolError(
-            f"The record has no {kind} in it, but {got}. Send result.to_record() as a train_config, or put it into one."
+            f"The record has no {kind}, only: {got}. Pass result.to_record() as train_config, or merge it into yours."
         )
     return packed

@@ -50,9 +50,7 @@ def read_arrays(record: ArrayRecord | None) -> list[Array]:
     try:
         return [read_array(array) for name, array in record.items() if name != _EMPTY]
     except Exception as error:  # numpy may raise almost any error for foreign bytes
-        raise ProtocolError(
-            f"A message has bytes that numpy cannot read as an array without pickles ({type(error).__name__}). {SENDER}"
-        ) from error
+        raise ProtocolError(f"An array in this message could not be read ({type(error).__name__}). {SENDER}") from error
 
 
 def names_in(record: ArrayRecord) -> str:
@@ -106,8 +104,8 @@ def by_name(who: str, arrays: Sequence[Array], config: Mapping[str, Any]) -> Arr
         )
     if len(names) != len(arrays) or len(set(names)) != len(names):
         raise ProtocolError(
-            f"{who} has {labels.count(len(arrays), 'array')} for the names {harmless(text) or 'none'}, and each name "
-            f"needs an array of its own. {SENDER}"
+            f"{who} has {labels.count(len(arrays), 'array')} for the names {harmless(text) or 'none'}, but each name "
+            f"needs its own array. {SENDER}"
         )
     return dict(zip(names, arrays, strict=True))
 
@@ -125,7 +123,7 @@ def check_spoken(who: str, config: Mapping[str, Any], stranger: str, *, newest: 
         )
     theirs = harmless(f"flower_pca {version or 'before 0.1'} with layout {layout}")
     raise ProtocolError(
-        f"{who} comes from {theirs}, and this machine has flower_pca {VERSION} with layout {LAYOUT}. Install "
+        f"{who} comes from {theirs}, but this machine has flower_pca {VERSION} with layout {LAYOUT}. Install "
         f"flower_pca {newest} everywhere."
     )
 

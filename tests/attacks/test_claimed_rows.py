@@ -11,7 +11,7 @@ pytestmark = pytest.mark.usefixtures("lines")
 RNG = np.random.default_rng(0)
 SHARDS = [RNG.standard_normal((60 + i, 5)) * [5, 4, 3, 2, 1] for i in range(4)]
 CLAIMED = 10**9
-WHY = "it says that it has 1,000,000,000 rows, and max_rows allows 100"
+WHY = "it reports 1,000,000,000 rows, but max_rows allows 100"
 
 
 def claiming() -> FakeGrid:
@@ -45,7 +45,7 @@ def test_so_it_is_from_a_scaling_and_from_the_steps_of_a_tracker():
     assert fitted_to(claiming(), Standardize, max_rows=100).left_out[1].why == WHY
     streams = [Stream(X, batch=30 if i == 1 else 10) for i, X in enumerate(SHARDS)]
     steps = fitted_to(grid_of(streams), TrackingStrategy, n_components=2, steps=2, max_rows=10)
-    assert [out.why for out in steps.left_out.values()] == ["it says that it has 30 rows, and max_rows allows 10"]
+    assert [out.why for out in steps.left_out.values()] == ["it reports 30 rows, but max_rows allows 10"]
 
 
 def test_so_it_is_where_nodes_host_clients():

@@ -130,7 +130,7 @@ def test_clients_are_numbers_each_once(clients, lines):
     result = found_with_change(change)
     assert result.n_samples_ == OTHERS
     assert any("was left out: " in line and "Look at the log of that node." in line for line in lines)
-    assert "whose clients nobody knows, was left out: " in " ".join(result.hints)
+    assert "whose clients are unknown, was left out: " in " ".join(result.hints)
 
 
 @pytest.mark.slow
@@ -150,7 +150,7 @@ def test_a_node_that_never_says_which_clients_it_hosts_is_waited_for_twice():
     assert result.n_samples_ == OTHERS
     assert len(result.history) > 2
     assert asked == 2
-    assert f"Node {bad}, whose clients nobody knows, was left out: " in " ".join(result.hints)
+    assert f"Node {bad}, whose clients are unknown, was left out: " in " ".join(result.hints)
 
 
 def test_a_node_alone_that_says_nothing_leaves_too_few():

@@ -99,7 +99,7 @@ def test_a_file_of_something_else_is_no_file_of_events(content, tmp_path):
     """A last line that the machine has stopped in the midst of is cut off; nothing that no run has written."""
     path = tmp_path / "steps.jsonl"
     path.write_bytes(content)
-    with pytest.raises(DataError, match="is not the file of events of the run that goes on"):
+    with pytest.raises(DataError, match="is not the event file of this run"):
         Events(path, resume=True)
     assert path.read_bytes() == content
 

@@ -52,7 +52,7 @@ def test_a_site_that_leaves_is_told_by_the_sums_of_the_others_as_the_command_say
     consent = tmp_path / "consent.txt"
     assert leave(configs[3], "--go", "--consent", consent) == 0
     said = capsys.readouterr().out
-    assert "the number of rows, the means and the covariance matrix of your rows, exactly" in said
+    assert "exactly the number of rows, the means and the covariance matrix of your rows" in said
     assert said.endswith("Nothing is done yet. Run it again with --yes.\n")
     assert not consent.exists()
     assert leave(configs[3], "--go", "--consent", consent, "--yes") == 0
@@ -119,7 +119,7 @@ def test_a_signature_for_another_list_of_nodes_is_none_for_this_one(four, tmp_pa
     assert leave(elsewhere, "--go", "--consent", consent, "--yes") == 0
     capsys.readouterr()
     assert leave(configs[0], "--consent", consent, "--yes") == 2
-    assert "about just these keys" in capsys.readouterr().err
+    assert "for exactly these keys" in capsys.readouterr().err
 
 
 def test_a_site_that_was_in_no_sum_has_nothing_to_leave(four, tmp_path, capsys):

@@ -69,7 +69,7 @@ def test_a_run_cannot_name_a_budget_beyond_that_of_the_node():
     node = Node(0, X, max_epsilon=2.0, max_delta=1e-6)
     with pytest.raises(RefusedError, match="privacy budget is larger than this node allows: max_epsilon=2 at"):
         node.ask("ssi", {**NOISED, "dp.budget": 1e9})
-    with pytest.raises(RefusedError, match=r"answers only with noise, and the message asks for none"):
+    with pytest.raises(RefusedError, match=r"answers only with noise, but the message asks for none"):
         node.ask("ssi", {"Z": ONE})
 
 
@@ -197,9 +197,9 @@ def test_messages_are_counted_over_all_runs():
 
 
 REFUSED = {
-    "too few rows": ({"min_rows": 1000}, {"Z": ONE}, "fewer than 1000 rows, its min_rows"),
+    "too few rows": ({"min_rows": 1000}, {"Z": ONE}, "fewer rows than its min_rows, 1000"),
     "a block that is none": ({}, {"Z": np.full((D, 1), 1e80)}, "entries above 1e"),
-    "of other columns": ({}, {"Z": np.eye(D + 1)[:, :1]}, "This node has 12 columns, and Z of this message is for 13"),
+    "of other columns": ({}, {"Z": np.eye(D + 1)[:, :1]}, "This node has 12 columns, but Z of this message is for 13"),
     "beyond the columns": ({"max_columns": 1}, {"Z": np.eye(D)[:, :2]}, "max_columns"),
 }
 
@@ -223,9 +223,9 @@ def test_colluders_that_the_server_does_not_name_weaken_no_noise(tmp_path):
     bounds = {"Y": 1.0, "n": 1.0}
     asked = {**NOISED, "dp.budget": 10.0}
     for among, colluders, words in (
-        (3, 2, "and 1 answers are seen"),
+        (3, 2, "sees only sums of 1 answers"),
         (3, 3, "3 may collude by this node's max_colluders"),
-        (4, 0, "and 3 answers are seen"),
+        (4, 0, "sees only sums of 3 answers"),
     ):
         nodes = signed(tmp_path / f"{among}-{colluders}", SHARDS, max_colluders=colluders)
         with pytest.raises(RefusedError, match=words):

@@ -523,5 +523,5 @@ def test_no_masked_sum_is_of_entries_of_rows_or_of_nothing(stage, tmp_path):
     """What is summed up has to be sums: the largest values of each column are entries of rows at every node."""
     sums = Sums(Foe("masked", tmp_path).nodes(), algorithm="krylov")
     shapes = {part: which.shape for part, which in registry.STAGES[stage].parts(NO_SUMS[stage], 6).items()}
-    with pytest.raises(RefusedError, match="would show a node's own results"):
+    with pytest.raises(RefusedError, match="would reveal a node's own results"):
         sums.sum(stage, NO_SUMS[stage], shapes, dict.fromkeys(shapes, 0.0))

@@ -145,7 +145,7 @@ def test_a_checkpoint_is_no_link_of_anothers(shared, tmp_path):
         drive(*at_rest(), checkpoint=path, watchers=[OnRound(stop)])
     path.rename(other)
     path.symlink_to(other)
-    with pytest.raises(DataError, match=r"is a link, and others may write to its folder"):
+    with pytest.raises(DataError, match=r"is a link, and other users may write to its folder"):
         drive(*at_rest(), checkpoint=path)
     shared.chmod(0o700)
     drive(*at_rest(), checkpoint=path)  # in a folder of one's own a link is one's own
@@ -197,7 +197,7 @@ def test_in_a_folder_of_anothers_no_link_of_his_is_locked(of_another, tmp_path):
     folder.mkdir()
     put_in_its_place(folder / "run.npz.lock", "link", other)
     of_another(folder)
-    with pytest.raises(DataError, match=r"run\.npz\.lock is a link, and others may write to its folder"):
+    with pytest.raises(DataError, match=r"run\.npz\.lock is a link, and other users may write to its folder"):
         drive(*at_rest(), checkpoint=folder / "run.npz")
     assert not other.exists()
 
@@ -223,6 +223,6 @@ def test_events_are_not_written_through_a_link_of_anothers(shared, tmp_path):
     other = tmp_path / "other"
     other.touch()
     put_in_its_place(shared / "steps.jsonl", "link", other)
-    with pytest.raises(ConfigError, match=r"^The file of events .* cannot be written: "):
+    with pytest.raises(ConfigError, match=r"^The event file .* cannot be written: "):
         Events(shared / "steps.jsonl")
     assert not other.read_bytes()

@@ -92,7 +92,7 @@ def test_max_share_keeps_the_turn_below_what_the_status_states(how):
         bad = {**BAD, **CLAIM}[how](rng, shards[0])
         result = simulate("krylov", [bad, *shards[1:]], n_components=K, max_share=0.06)
         words = result.status.words
-        assert "any one client alone turns the components by at most" in words
+        assert "any single client turns the components by at most" in words
         stated = float(words.rpartition("by at most ")[2].partition(" degrees")[0])
         assert stated < 30.0
         assert turn(result.components_, leading(shards[1:], K)) <= stated + 0.5

@@ -48,7 +48,7 @@ BOUNDED = {  # what may be asked for with noise
 }
 PARTS = {"Y": (D, 1), "n": ()}
 # for which some stages are refused first
-OTHERS = "compare single rows|allow_noise is not set|is about columns, and this one"
+OTHERS = "compare single rows|allow_noise is not set|must be about columns, but this one"
 
 
 def algorithm_of(stage):
@@ -260,7 +260,7 @@ def only_columns_that_others_have_measured(foe):
         for i, shard in enumerate(rows):
             if i or callable(value):
                 shard[:, -1] = value(i) if callable(value) else value
-        foe.refused("have measured column 5, so the sum would tell what a single site has", rows)
+        foe.refused("have measured column 5, so the sum would reveal what a single site has", rows)
     for shard in rows:
         shard[:, -1] = 1.0
     assert error_of(foe.product(foe.nodes(rows)), sum(shard.T @ shard for shard in rows)) < 1e-9

@@ -45,7 +45,7 @@ def test_a_masked_opening_is_of_raw_rows(tmp_path):
 def test_what_is_no_sum_is_refused_under_masks(stage, asked, shapes, tmp_path):
     """No strategy of ours asks for it."""
     sums = Sums(signed(tmp_path, SHARDS, allow=[stage]), algorithm=stage)
-    with pytest.raises(RefusedError, match=f"A masked {stage} with these arrays would show a node's own results"):
+    with pytest.raises(RefusedError, match=f"A masked {stage} with these arrays would reveal a node's own results"):
         sums.sum(stage, asked, shapes, dict.fromkeys(shapes, 1e6))
 
 
@@ -70,6 +70,9 @@ def test_no_refusal_compares_a_product_with_a_number_of_the_server(stage, named,
         except RefusedError as error:
             said.add(str(error))
     if size > 1e60:
-        assert said == {f"{named} of a message has entries above 1e+60 in size. Check the sender."}
+        assert said == {
+            f"{named} of a message has entries above 1e+60 in size. The server may run another version of flower_pca. "
+            "Install the same version everywhere."
+        }
     else:
         assert said == {"answered"}

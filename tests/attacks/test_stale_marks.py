@@ -72,5 +72,5 @@ def test_nor_are_they_the_version_that_was_released(tmp_path):
     lots = {"memory_dir": tmp_path, "min_change": 20}
     before = Node(0, X, **lots).ask("ssi", {"Z": ALL}, run="a")["Y"]
     np.testing.assert_array_equal(Node(0, forged(), **lots).ask("ssi", {"Z": ALL}, run="b")["Y"], before)
-    with pytest.raises(RefusedError, match="its rule on_small_change is refuse"):
+    with pytest.raises(RefusedError, match="its on_small_change is 'refuse'"):
         Node(0, forged(), **lots, on_small_change="refuse").ask("ssi", {"Z": ALL}, run="c")

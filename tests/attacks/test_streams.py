@@ -52,11 +52,11 @@ def test_a_stream_without_an_end_is_not_read_through(step):
 def test_a_node_without_rows_makes_no_product_longer_than_its_rows_could_be(source, length):
     asked = {**MESSAGE, "width": 20, "d": length}
     with pytest.raises(
-        RefusedError, match=r"A run of .* columns asks for|The rows of the client have .*, and the run has had"
+        RefusedError, match=r"A run of .* columns asks for|The rows of the client have .*, but the run has had"
     ):
         node("st_miss", source).ask("st_miss", asked)
     with pytest.raises(
-        RefusedError, match=r"A run of .* columns asks for|The rows of the client have .*, and the run has had"
+        RefusedError, match=r"A run of .* columns asks for|The rows of the client have .*, but the run has had"
     ):
         node("st_miss", source).ask("st_miss", {**asked, "width": 1, "block": np.zeros((3, 1000))})
 
@@ -65,13 +65,13 @@ def test_rows_of_another_length_than_the_runs_are_refused_alike_before_a_batch_i
     said = []
     for source, how in ((X, {"batch": BATCH}), (lambda step: X[:BATCH], {})):
         with pytest.raises(
-            RefusedError, match=r"have 6 columns, and the run has had 7 so far\. Align the features"
+            RefusedError, match=r"have 6 columns, but the run has had 7 so far\. Give all clients"
         ) as refused:
             node("st_miss", source, **how).ask("st_miss", {**MESSAGE, "d": 7})
         said.append(str(refused.value))
     assert len(set(said)) == 1
     request = wire.Request("st_miss", "st_miss", "r", 0, {"d": np.array(7)}, Frame())
-    with pytest.raises(DataError, match=r"The rows of the client have 6 columns, and the run has had 7 so far\."):
+    with pytest.raises(DataError, match=r"The rows of the client have 6 columns, but the run has had 7 so far\."):
         limits.check_sizes(request, D)
 
 
@@ -86,7 +86,10 @@ def test_a_few_bytes_take_no_memory_beyond_the_rows_taken_twice(how):
     tracemalloc.start()
     try:
         asked = {**MESSAGE, "width": 4000 if cut else 1000}
-        with pytest.raises(RefusedError, match="a node with so few rows in a batch has no memory for so many columns"):
+        with pytest.raises(
+            RefusedError,
+            match="a node reserves memory by the rows of its batch, which are too few for this many columns",
+        ):
             taken.ask("st_miss", asked)
         assert tracemalloc.get_traced_memory()[1] <= 2 * rows.nbytes + 1e8
         assert taken.ask("st_miss", {**asked, "width": 300})["S"].shape == (4000, 300)

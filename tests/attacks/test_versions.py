@@ -156,7 +156,7 @@ def test_the_rows_of_a_node_stay_as_they_were_first_answered_from(how, tmp_path,
     assert np.array_equal(after, before)
     assert "differ from the copy of the rows that it has answered from. It answers from the copy" in caplog.text
     words = (
-        r"The rows of this node differ from those that it has answered from, and its rule on_small_change is refuse\."
+        r"The rows of this node differ from the rows that it has answered from, and its on_small_change is 'refuse'\."
     )
     with pytest.raises(RefusedError, match=words):
         product(rows, tmp_path, on_small_change="refuse")
@@ -423,7 +423,7 @@ def test_batches_of_a_stream_are_no_versions_and_the_node_says_so(tmp_path, capl
     with caplog.at_level(logging.WARNING, "flwr"):
         client = PCAClient(Stream(X, batch=50), context=context, memory_dir=tmp_path, allow=["st_miss"], **LOT)
         client.get_properties({})
-    assert "min_change does not hold for a Stream" in caplog.text
+    assert "min_change does not protect a Stream" in caplog.text
 
 
 def table_of_wards(more):

@@ -220,7 +220,7 @@ def test_sparse_rows_stored_by_columns_are_refused(tmp_path):
 def test_a_loader_that_shuffles_or_changes_is_refused():
     torch = pytest.importorskip("torch")
     tensor = torch.from_numpy(ROWS)
-    with pytest.raises(DataError, match=r"another order at each pass\. Build it with shuffle=False"):
+    with pytest.raises(DataError, match=r"a different order at each pass\. Build it with shuffle=False"):
         adapters.of(torch.utils.data.DataLoader(tensor, batch_size=30, shuffle=True))
     with pytest.raises(DataError, match="one row of real numbers per sample"):
         adapters.of(torch.utils.data.DataLoader(torch.zeros(9), batch_size=3))
@@ -233,7 +233,7 @@ def test_a_loader_that_shuffles_or_changes_is_refused():
             return tensor[i] + torch.rand(1)
 
     loader = adapters.of(torch.utils.data.DataLoader(Augmented(), batch_size=50))
-    with pytest.raises(DataError, match="gave other rows at a later pass"):
+    with pytest.raises(DataError, match="gave other rows in a later pass"):
         list(loader.pieces())
 
 

@@ -130,7 +130,7 @@ def test_parameters_names_the_unknown_one():
         "ssi has no parameter 'Patiense'. It has tol, patience. Did you mean 'patience'?"
     )
     assert refused(ConfigError, checks.parameters, "opening", {"tol": 1}, []) == (
-        "opening has no parameters, and 'tol' is given. Leave it out."
+        "opening has no parameters, but 'tol' is given. Leave it out."
     )
 
 

@@ -96,9 +96,9 @@ def test_a_part_that_is_too_large_is_refused_and_names_its_client(name, stage, p
         assert said == [""]
     else:
         assert (
-            said[0].startswith(f"The answer of client {SMALL}, {part}, has entries that are larger")
+            said[0].startswith(f"The array {part} in the answer of client {SMALL} has entries that are larger")
             or said[0].startswith(f"{part} in the answer of client {SMALL} must be")
-            or said[0].startswith(f"Client {SMALL} speaks of ")
+            or said[0].startswith(f"Client {SMALL} reports ")
             or "The columns of V of an answer are not orthonormal" in said[0]
         )
 
@@ -129,7 +129,9 @@ def test_the_number_of_rows_is_that_of_the_opening():
     run = run_of("ssi")
     drive(run, transport)
     (said,) = [r.failures[str(SMALL)] for r in run.history if r.failures]
-    assert said == "Client 2 speaks of 29 rows in its answer, n, and of 30 in the opening. Check the client's data."
+    assert (
+        said == "Client 2 reports 29 rows (n) in this answer, but reported 30 in the opening. Check the client's data."
+    )
 
 
 KINDS = {

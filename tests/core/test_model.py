@@ -45,7 +45,7 @@ def test_k_of_a_fraction_grows_with_what_is_known():
 
 
 def test_columns_need_the_opening():
-    with pytest.raises(RuntimeError, match="the opening has not been held"):
+    with pytest.raises(RuntimeError, match="the opening has not taken place"):
         _ = model().columns
 
 

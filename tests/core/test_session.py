@@ -25,7 +25,7 @@ def test_messages_go_opening_then_algorithm_then_end_and_result_needs_the_end():
     run, nodes = session(EXACT), local_clients(SHARDS)
     with pytest.raises(RuntimeError, match=r"advance\(\) takes the answers to a message of pending\(\)"):
         run.advance([])
-    with pytest.raises(RuntimeError, match=r"the run is not finished: pending\(\) still returns messages"):
+    with pytest.raises(RuntimeError, match=r"the run is not finished, because pending\(\) still returns messages"):
         run.result()
     assert run.estimate() is None
     opening = step(run, nodes)
@@ -83,7 +83,7 @@ def test_a_late_answer_is_discarded_and_named_but_its_client_stays():
     assert 1 in message.to
     assert (record.asked, record.answered) == (4, 4)
     assert record.failures == {
-        "1": "Client 1 answered message 1 when message 2 was open. Its answer came late, and was not counted."
+        "1": "Client 1 answered message 1 when message 2 was open. This late answer was not counted."
     }
     assert 1 in disturbed.pending(range(4)).to
     step(untouched, nodes)
@@ -108,12 +108,12 @@ def test_a_client_that_answers_twice_counts_once():
 
 
 SPOILED = {
-    "absent": ({"S": None}, "The answer of client 2 has nothing, and should have S. Install the same flower_pca"),
+    "absent": ({"S": None}, "The array 2 has nothing, but should have only S. Install the same flower_pca"),
     "renamed": (
         {"S": None, "Q": np.zeros((10, 4))},
-        "The answer of client 2 has Q, and should have S. Install the same flower_pca everywhere.",
+        "The array 2 has Q, but should have only S. Install the same version of flower_pca everywhere.",
     ),
-    "surplus": ({"n": np.array(3)}, "The answer of client 2 has S, n, and should have S. Install the same"),
+    "surplus": ({"n": np.array(3)}, "The array 2 has S, n, but should have only S. Install the same"),
     "shape": (
         {"S": np.zeros((10, 3))},
         "S in the answer of client 2 must be a real array of shape (10, 4). Got shape (10, 3) and dtype float64. Check",
@@ -198,7 +198,9 @@ def test_most_clients_decide_how_many_columns_there_are(odd):
     short = {"mean": np.zeros(9), "m2": np.zeros(9), "product": np.zeros((9, 4))}
     step(run, nodes, change=replace_arrays(odd, **short))
     assert run.history[0].failures == {
-        str(odd): f"The columns of client {odd} do not fit: there are 9, instead of the 10 of the run. Align the "
-        "features first."
+        str(
+            odd
+        ): f"The columns of client {odd} do not fit: there are 9 instead of the 10 of the run. Give all clients the "
+        "same columns."
     }
     assert_pca_of(drive(run, nodes), rows_without(odd))

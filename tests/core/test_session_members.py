@@ -102,7 +102,7 @@ def test_newcomers_at_every_end_stop_the_run_with_a_status():
             here.append(len(here))
     result = run.result()
     assert result.status.outcome is Outcome.CLIENTS_CHANGED
-    assert result.status.words.startswith("the set of clients kept changing, 5 restarts did not help")
+    assert result.status.words.startswith("the set of clients kept changing, and 5 restarts did not help")
     assert not result.status.ok
 
 
@@ -120,7 +120,7 @@ def test_rounds_without_any_answer_end_the_run(algorithm, before):
     with pytest.raises(NotEnoughNodes) as caught:
         silence()
     assert str(caught.value) == (
-        "A message needs 1 usable answer, and got none in 3 successive rounds. Look at these clients."
+        "A message needs 1 usable answer, but got none in 3 successive rounds. Look at the logs of these clients."
     )
 
 
@@ -141,14 +141,14 @@ def test_fewer_clients_than_min_clients_end_the_run(stage):
         step(run, nodes)
     with pytest.raises(NotEnoughNodes) as caught:
         run.pending([0, 1])
-    assert str(caught.value) == ("The run needs 3 clients, and 2 are there. Start more clients, or lower min_nodes.")
+    assert str(caught.value) == ("The run needs 3 clients, but 2 are there. Start more clients, or lower min_nodes.")
     assert_pca_of(drive(run, nodes), X)
 
 
 def test_clients_that_were_turned_away_do_not_count_as_present():
     run, nodes = session(EXACT, min_nodes=4), local_clients(SHARDS)
     step(run, nodes, change=without_answer(1, lasting=True))
-    with pytest.raises(NotEnoughNodes, match=r"needs 4 clients, and 3 are there, and 1 left out"):
+    with pytest.raises(NotEnoughNodes, match=r"needs 4 clients, but 3 are there, and 1 left out"):
         run.pending(range(4))
 
 

@@ -170,5 +170,5 @@ def test_large_sparse_rows_answer_as_small_ones_do(frame, monkeypatch):
                lambda data: data.norm2(), lambda data: data.moments().m2, lambda data: data.local_product(Z)[1],
                lambda data: data.sketch(Z)[1](data.sketch(Z)[0])):  # fmt: skip
         np.testing.assert_allclose(of(big), of(small), rtol=0, atol=1e-6 * size)
-    with pytest.raises(DataError, match=r"The 90 rows and 8 columns of the client are too many for what"):
+    with pytest.raises(DataError, match=r"The 90 rows and 8 columns of the client are too many for this"):
         big.gram()

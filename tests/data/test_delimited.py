@@ -183,7 +183,7 @@ def test_that_the_first_line_was_taken_for_a_row_is_hinted_at(tmp_path):
     for i, name in enumerate(("a", "b", "c")):
         np.savetxt(tmp_path / f"{name}.csv", np.random.default_rng(i).standard_normal((60, 3)), delimiter=",")
     shards = [make(str(tmp_path / f"{name}.csv")) for name in ("a", "b", "c")]
-    words = "was taken for a row of numbers; header=True makes it names."
+    words = "was read as a row of numbers. If it has names, use header=True."
     assert simulate("krylov", shards[:1], n_components=2).hints == (f"The first line of a.csv {words}",)
     assert simulate("krylov", shards, n_components=2).hints == (
         f"The first line of a.csv, and of 2 more files, {words}",
@@ -195,4 +195,4 @@ def test_that_the_first_line_was_taken_for_a_row_is_hinted_at(tmp_path):
 def test_a_node_says_it_in_its_own_log(tmp_path, caplog):
     np.savetxt(tmp_path / "a.csv", np.random.default_rng(7).standard_normal((9, 2)), delimiter=",")
     node_rows(make(str(tmp_path / "a.csv")), Rules())
-    assert "Of this node's rows: The first line of a.csv was taken for a row of numbers" in caplog.text
+    assert "Of this node's rows: The first line of a.csv was read as a row of numbers" in caplog.text

@@ -57,9 +57,7 @@ def test_what_stands_between_thousands_is_said(case, tmp_path):
     text, mark, rows = MARKS[case]
     path = str(tmp_path / "x.csv")
     (tmp_path / "x.csv").write_text(text, encoding="utf-8")
-    with pytest.raises(
-        DataError, match=r"\(line 2\).*(thousands|may stand before decimals or between thousands\. Write csv)"
-    ):
+    with pytest.raises(DataError, match=r"\(line 2\).*(thousands|may separate decimals or thousands\. Write csv)"):
         np.asarray(make(path))
     assert np.array_equal(make(f"csv(path={path!r}, thousands={mark!r})"), rows)
 
@@ -76,7 +74,7 @@ UNCLEAR = {
 def test_a_thousand_and_eight_or_a_little_more_than_one_is_an_error_until_somebody_says(case, tmp_path):
     text, place = UNCLEAR[case]
     (tmp_path / "x.csv").write_text(text)
-    with pytest.raises(DataError, match="may stand before decimals or between thousands") as caught:
+    with pytest.raises(DataError, match="may separate decimals or thousands") as caught:
         make(str(tmp_path / "x.csv"))
     assert place in str(caught.value)
     assert "008" not in str(caught.value)
@@ -159,4 +157,4 @@ def test_the_command_leaves_out_sites_of_a_column(tmp_path, capsys):
     assert sorted(PCAResult.load(tmp_path / "out/result.npz").site_names.values()) == ["0", "1"]
     code, _, err = flower_pca(capsys, "run", tmp_path / "x.csv", "--clients", 3, "--without", "2")
     assert code == 2
-    assert "No site to leave out matches '2'. There is none at all. Leave it out." in err
+    assert "No site to leave out matches '2'. The list is empty. Leave it out." in err

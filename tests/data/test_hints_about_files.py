@@ -160,7 +160,7 @@ FAULTS = {
     ),
     "rows twice": (
         lambda site: lines_of(np.r_[patients_of(site), patients_of(site)]),
-        r"hint: 40 rows of jena are there twice: the first is line 42 of .*jena\.csv",
+        r"hint: 40 rows of jena repeat earlier rows. The first is line 42 of .*jena\.csv",
     ),
     "a column twice": (
         "all",
@@ -197,7 +197,7 @@ FAULTS = {
     "numbered rows": (
         "all",
         with_more_columns("n", lambda rows, site: np.arange(len(rows)) + 1),
-        r"hint: Column n holds whole numbers, no two alike, which go up by one",
+        r"hint: Column n holds whole numbers, all different, which go up by one",
     ),
     "mmol/l": (
         column_changed("glucose", lambda g: np.round(g / 18.016, 1)),
@@ -227,16 +227,16 @@ FAULTS = {
         lambda site: [re.sub(r"^(\d+),[^,]*,", r"\1,,", line) for line in lines_of(patients_of(site))],
         r"hint: Column weight has no value at jena",
     ),
-    "a site of two rows": (lambda site: lines_of(patients_of(site, 2)), r"hint: Jena has 2 rows: what they send is"),
+    "a site of two rows": (lambda site: lines_of(patients_of(site, 2)), r"hint: Jena has 2 rows: what they send"),
     "a point between thousands": (
         thousand,
-        r"error: .*jena\.csv has a number in column age \(line \d+\) in which '\.' may stand before decimals or",
+        r"error: .*jena\.csv has a number in column age \(line \d+\) in which '\.' may separate decimals or",
     ),
     "commas between thousands": (cell(4, "platelets", '"1 008"'), r"error: .*'1 008' in column platelets \(line 4\)"),
     "a decimal comma among points": (cell(4, "weight", '"76,5"'), r"error: .*'76,5' in column weight \(line 4\)"),
     "a word for a gap": (
         cell(6, "height", "k.A."),
-        r"error: .*'k\.A\.' in column height \(line 6\) among numbers\. Mend such cells, or empty them",
+        r"error: .*'k\.A\.' in column height \(line 6\) among numbers\. Correct such cells, or empty them",
     ),
     "a limit of detection": (cell(7, "glucose", "<5"), r"error: .*'<5' in column glucose \(line 7\) among numbers"),
     "an error of Excel": (cell(7, "age", "#DIV/0!"), r"error: .*'#DIV/0!' in column age \(line 7\) among numbers"),
@@ -246,7 +246,7 @@ FAULTS = {
     ),
     "a title above the names": (
         lambda site: ["Export 2024-05-01", *lines_of(patients_of(site))],
-        r"error: Line 2 of .*jena\.csv has 7 cells, and the first line has 1\. .*take away what stands above the names",
+        r"error: Line 2 of .*jena\.csv has 7 cells, but the first line has 1\. .*remove the lines above the names",
     ),
     "a name twice": (
         lambda site: [lines_of(patients_of(site))[0].replace("glucose", "weight"), *lines_of(patients_of(site))[1:]],
@@ -506,9 +506,9 @@ def test_rows_twice_are_told_of_few_columns_and_not_where_values_come_again_by_t
         sites[0] = np.vstack([sites[0], sites[0]])
     else:
         sites = [rng.integers(0, 12, (200, 3)).astype(float) for _ in range(3)]
-    said = [hint for hint in simulate("krylov", sites, n_components=2).hints if "there twice" in hint]
+    said = [hint for hint in simulate("krylov", sites, n_components=2).hints if "repeat earlier rows" in hint]
     assert len(said) == twice
-    assert not twice or said[0].startswith("25 rows of client 0 are there twice: the first is row 25")
+    assert not twice or said[0].startswith("25 rows of client 0 repeat earlier rows. The first is row 25")
 
 
 SIX = ("bonn", "jena", "trier", "ulm", "kiel", "mainz")

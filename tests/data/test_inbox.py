@@ -108,7 +108,7 @@ def test_what_cannot_be_read_is_said_once_and_read_when_it_is_mended(tmp_path, i
 
     result = track("st_miss", inbox(mend).streams(), n_components=2)
     assert result.rows_.tolist() == [6, 6, 6]
-    assert [words.split(" is left until it changes. ")[0] for words in heard] == ["a_1.csv", "a_2.csv", "a_4.npy"]
+    assert [words.split(" is ignored until it changes. ")[0] for words in heard] == ["a_1.csv", "a_2.csv", "a_4.npy"]
     assert "'much' in column c (line 3)" in heard[0]
     assert "other" in heard[1]
 
@@ -230,7 +230,7 @@ def test_a_folder_that_is_gone_for_a_while_and_a_file_of_no_site_are_both_said(t
     assert track("st_miss", inbox(more, lambda: None).streams(), n_components=2).rows_.tolist() == [6]
     assert heard == [
         f"The folder {tmp_path} cannot be read: Permission denied. The run waits for it.",
-        "0.csv names no site, as files did when the run began: such files are left.",
+        "0.csv names no site, unlike the files at the start of the run, so such files are ignored.",
     ]
 
 
@@ -241,7 +241,7 @@ def test_a_site_that_comes_later_is_said_unless_it_was_named(tmp_path, inbox, he
         write_batch(tmp_path, "b_0.csv", arriving_batches(1)[0])
 
     assert track("st_miss", inbox(more).streams(), n_components=2).rows_.tolist() == [6]
-    assert heard == ["b_0.csv is of b, which was no site when the run began: its files are left."]
+    assert heard == ["b_0.csv is of b, which was not there when the run began, so its files are ignored."]
     (tmp_path / "b_0.csv").unlink()
     named = inbox(more, sites=("a", "b")).streams()
     assert track("st_miss", named, n_components=2).rows_.tolist() == [6, 6]

@@ -230,16 +230,13 @@ def damage(path, *, head=None, cut=0, bim=None, fam=None):
 @pytest.mark.parametrize(
     ("how", "said"),
     [
-        (
-            {"cut": 5},
-            r"has 46 bytes, but 12 variants of 13 people in a.fam take 51. Copy it anew if it has been cut off",
-        ),
-        ({"head": b"\x6c\x1b\x00"}, r"has one person after another, in individual-major order. Write it anew"),
-        ({"head": b"chr1"}, r"is no .bed file of PLINK, as it begins with other bytes than 6c 1b 01"),
+        ({"cut": 5}, r"has 46 bytes, but 12 variants of 13 people in a.fam take 51. Copy it again if it is incomplete"),
+        ({"head": b"\x6c\x1b\x00"}, r"has one person after another, in individual-major order. Write it again"),
+        ({"head": b"chr1"}, r"is not a .bed file of PLINK, because it does not begin with the bytes 6c 1b 01"),
         ({"bim": lambda lines: lines[:-2]}, r"holds 12 variants of the 13 people in a.fam, but a.bim lists 10"),
         ({"fam": lambda lines: lines[:-2]}, r"holds 16 variants of the 11 people in a.fam, but a.bim lists 12"),
-        ({"bim": "gone"}, r"a.bim, which lists the variants of a.bed, is not there. Copy it beside it"),
-        ({"fam": "gone"}, r"a.fam, which lists the people of a.bed, is not there. Copy it beside it"),
+        ({"bim": "gone"}, r"a.bim, which lists the variants of a.bed, is not there. Copy it into the"),
+        ({"fam": "gone"}, r"a.fam, which lists the people of a.bed, is not there. Copy it into the"),
         ({"bim": lambda lines: [*lines[:-1], lines[4]]}, r"Lines 5 and 12 of .*a.bim are the same variant, 1:1004:A:G"),
         ({"fam": lambda lines: [*lines[:-1], lines[0]]}, r"Lines 1 and 13 of .*a.fam name the same person"),
         ({"bim": lambda lines: ["1 rs0 0 1000\n", *lines[1:]]}, r"Line 1 of .*a.bim has 4 fields instead of 6"),

@@ -110,8 +110,8 @@ def test_another_separator_than_commas_is_found(case, tmp_path):
     options = f"sep={sep!r}" + (", decimal=','" if "," in text else "")
     by_file = f"sep={ {'x': sep}!r}" + (", decimal={'x': ','}" if "," in text else "")
     assert str(caught.value) == (
-        f"{path} is to be read with ',' between two cells, and its first line shows {sep!r} between them. "
-        f"Write csv(path={str(path)!r}, {options}); of a folder, folder(..., {by_file}), or leave sep out."
+        f"{path} is to be read with ',' between two cells, but its first line has {sep!r} between them. Write "
+        f"csv(path={str(path)!r}, {options}); of a folder, folder(..., {by_file}), or leave sep out."
     )
     spec = str(caught.value).split("Write ")[1].split("; of a")[0]
     assert np.asarray(make(spec)).tolist() == rows

@@ -189,7 +189,7 @@ def test_the_federation_of_the_compose_file_goes_on_where_its_superlink_was_kill
     assert run.returncode == 0
     assert 0.0 < own < MOST
     assert "finished:completed" in containers.log("run")
-    assert "Going on from" in containers.log("run")
+    assert "Continuing from" in containers.log("run")
     shards = [np.load(tmp_path / f"data/rows-{i}.npy") for i in range(len(NODES))]
     reference = simulate("auto(oversample='auto')", shards, n_components=3, answers="fixed")
     result = PCAResult.load(tmp_path / "superlink/out/result.npz")

@@ -82,15 +82,15 @@ def test_a_client_that_strays_is_out_of_the_sum_by_name_and_then_all_begin_afres
     run = Run(LOW, ROBUST, n_components=5, masks=MaskedSums(self_masks=self_masks)).until("upload", 5)
     run.memories[3]["mask.past"] = np.full(32, 7, dtype=np.uint8)
     record = run.step()
-    reason = "Client 3 was sent other messages of this run than most clients, or in another order."
-    assert record.failures == {"3": f"{reason} This sum goes on without it, and all clients begin afresh."}
+    reason = "Client 3 received other messages of this run than most clients, or in another order."
+    assert record.failures == {"3": f"{reason} This sum continues without it, and all clients begin again."}
     assert record.answered == 4
     run.step()  # the shares that take it out of the sum
     assert run.due("keys", 0)
     assert len({course_of(run, i) for i in (0, 1, 2, 4)}) == 1
     record = run.step()
     assert (record.answered, record.failures) == (5, {})
-    assert record.notes == {"3": f"{reason} All clients begin afresh."}
+    assert record.notes == {"3": f"{reason} All clients begin again."}
     assert run.message().arrays_for(1)["mask.afresh"]
     run.step()
     assert {course_of(run, i) for i in range(5)} == {NOTHING}
@@ -114,7 +114,7 @@ def test_a_client_that_missed_a_sum_is_named_when_it_is_back_where_that_matters(
         page = pages.failures(result.history, result.site_names)
         assert (
             ("Clients that had strayed" in page)
-            == ("Client 2 was sent other messages of this run" in page)
+            == ("Client 2 received other messages of this run" in page)
             == bool(named)
         )
 
@@ -162,5 +162,5 @@ def test_over_flower_a_node_that_forgets_is_named_in_the_log(lines):
     result = strategies.ExactPerPCA(n_components=2, **own, mask=True).fit(grid)
     (note,) = [r.notes for r in result.history if r.notes]
     assert list(note) == [str(grid.node(1))]
-    assert any(f"Client {grid.node(1)} was sent other messages of this run than most clients" in line for line in lines)
+    assert any(f"Client {grid.node(1)} received other messages of this run than most clients" in line for line in lines)
     assert result.angle_to(simulate(make("exact_per_pca", **own), FIVE, n_components=2)) < 1e-6

@@ -108,7 +108,7 @@ def test_a_budget_covers_it() -> None:
 
 def test_sites_cannot_be_harmonized_with_none() -> None:
     shards = as_tables(three_sites())
-    with pytest.raises(DataError, match=r"^The data of client 1 has no rows, and harmonize compares"):
+    with pytest.raises(DataError, match=r"^The data of client 1 has no rows, but harmonize compares"):
         simulate("krylov", with_an_empty_one(shards, 1), n_components=2, mask=True, harmonize="combat")
 
 
@@ -223,7 +223,7 @@ def test_compare_and_audit_name_it_and_measure_the_others(
         given = [command, str(folder), "--out", str(tmp_path / "out"), "--components", "2"]
         assert main([*given, *(["--algorithms", "krylov,uda"] if command == "compare" else ["--mask"])]) == 0
         said = capsys.readouterr()
-        named = "flower-pca: left out, because there are no rows: b\n" in said.err
+        named = "flower-pca: not in the run, because they have no rows: b\n" in said.err
         assert named == (folder.name == "one_empty")
         name = "comparison.csv" if command == "compare" else "leaks.csv"
         tables.append(
@@ -256,7 +256,7 @@ def test_rows_of_the_others_are_scored_and_reported(
         assert main([command, result, str(folder), "-o", out]) == 0
         written.append(Path(out).read_text().replace(f"Principal components of {folder.name}", ""))
     assert written[0] == written[1]
-    assert capsys.readouterr().err.count("left out, because there are no rows: b\n") == 1
+    assert capsys.readouterr().err.count("not in the run, because they have no rows: b\n") == 1
 
 
 @every("algorithm", ["krylov", "consensus_rpca", "exact_per_pca"])
@@ -305,7 +305,7 @@ def test_min_rows_keeps_no_site_without_rows_out_and_min_change_does(tmp_path: P
     """Its zeros tell nothing of rows. A node with min_change has no copy of its rows yet."""
     tables = [table.drop(columns="age") for table in as_tables(three_sites())]
     nodes = [*tables, sources.make(files_without_rows(tmp_path)[0])]
-    for rules, out in (({"min_rows": 5}, []), ({"min_change": 20, "memory_dir": str(tmp_path)}, ["20 rows on"])):
+    for rules, out in (({"min_rows": 5}, []), ({"min_change": 20, "memory_dir": str(tmp_path)}, ["min_change, 20"])):
         with in_a_run():
             found = PCAStrategy("krylov", n_components=2, mask=True, min_nodes=2).fit(grid_of(nodes, **rules))
         assert found.n_samples_ == 95

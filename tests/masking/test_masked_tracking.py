@@ -124,7 +124,8 @@ def test_columns_that_differ_are_named_at_the_set_up():
     streams[2] = lambda t: FIVE[2][t][:, :20]
     masked = track(BRIEF, streams, n_components=R, steps=2, mask=True)
     assert masked.history[0].failures == {
-        "2": "The columns of client 2 do not fit: there are 20, instead of the 24 of the run. Align the features first."
+        "2": "The columns of client 2 do not fit: there are 20 instead of the 24 of the run. Give all clients the "
+        "same columns."
     }
     assert masked.rows_.tolist() == [48, 48]
     assert masked.history[-1].asked == 4
@@ -235,7 +236,7 @@ def test_below_the_threshold_and_alone_the_run_ends():
         run.step(range(5))
     with pytest.raises(NotEnoughNodes, match=r"^Too few clients are ready for a masked sum: 2 of at least 3,"):
         run.step([0, 1])
-    with pytest.raises(NotEnoughNodes, match="A masked sum needs at least 2 clients, and 1 of the 1 asked answered"):
+    with pytest.raises(NotEnoughNodes, match="A masked sum needs at least 2 clients, but 1 of the 1 asked answered"):
         track(BRIEF, FIVE[:1], n_components=R, mask=True)
 
 
@@ -352,5 +353,5 @@ def test_a_node_with_rows_at_rest_is_left_out_by_name():
     node = str(grid.node(3))
     result = TrackingStrategy(n_components=R, steps=2, min_nodes=3, mask=True).fit(grid)
     (reason,) = {r.failures[node] for r in result.history if node in r.failures}
-    assert re.match("st_miss works on a Stream, and this client has plain rows", reason)
+    assert re.match("st_miss works on a Stream, but this client has plain rows", reason)
     assert result.rows_.tolist() == [36, 36]

@@ -167,7 +167,7 @@ def test_a_late_upload_of_a_dropped_client_is_discarded_and_never_unmasked():
     stale = Reply(2, run.message().number, late.arrays)  # the same under a new number is no answer to anything else
     record = run.session.advance([stale, *(run.answer(run.message(), i) for i in (0, 1, 3, 4))])
     assert record.answered == 4
-    assert "and should have" in record.failures["2"]
+    assert "but should have" in record.failures["2"]
 
 
 def messages_to(run, client, arrays):
@@ -244,7 +244,7 @@ def test_a_server_that_puts_a_mask_key_of_its_own_in_a_peer_s_place_is_refused()
     asked = run.message().arrays_for(0)
     asked["mask.keys"] = asked["mask.keys"].copy()
     asked["mask.keys"][1] = messages.raw(primitives.public(bytes(16)))
-    with pytest.raises(ProtocolError, match="A peer's key for this sum is not the one that the peer has sealed"):
+    with pytest.raises(ProtocolError, match="A peer's key for this sum differs from the key that the peer sealed"):
         messages_to(run, 0, asked)
 
 

@@ -226,7 +226,7 @@ def test_a_client_shares_the_noise_with_no_more_than_must_survive_in_its_own_gro
     kept = dict(node.memories[1])
     with pytest.raises(ProtocolError) as caught:
         node.answer(message, 1)
-    rule = "A message shares its noise among "
+    rule = "A message divides its noise among "
     several = "A message with noise has several numbers in among instead of one."
     assert (several if among.ndim else rule) in str(caught.value)
     assert node.memories[1].keys() == kept.keys()
@@ -237,7 +237,7 @@ def test_without_masks_a_client_adds_the_noise_in_full():
     Z = np.eye(4)[:, :2]
     says = noise.instruction(clip=1.0, std=2.0, budget=9.0)
     client_half.answer("ssi", {"Z": Z}, LocalData(np.eye(4)), {}, layers={"dp": {**says, **noise.sharing(1)}})
-    with pytest.raises(ProtocolError, match=r"among 2 clients, and 1 answers are seen together only"):
+    with pytest.raises(ProtocolError, match=r"among 2 clients, but the server sees only sums of 1 answers"):
         client_half.answer("ssi", {"Z": Z}, LocalData(np.eye(4)), {}, layers={"dp": {**says, **noise.sharing(2)}})
     with pytest.raises(ProtocolError, match="A message with noise"):
         client_half.answer("ssi", {"Z": Z}, LocalData(np.eye(4)), {}, layers={"dp": noise.sharing(1)})
@@ -278,7 +278,7 @@ def test_a_sum_that_is_lost_costs_a_round(number):
     result = node.finish()
     assert result.rounds == 3
     assert result.status.ok
-    assert result.status.words.startswith("3 of the 4 rounds that the privacy budget is dealt out to are done; answers")
+    assert result.status.words.startswith("3 of the 4 planned rounds are done; answers")
     assert len(result.history.of("mask.keys")) == 2
     assert result.privacy.messages == 5
     assert result.privacy.epsilon == pytest.approx(2.0, rel=1e-9)

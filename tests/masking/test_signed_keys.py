@@ -103,7 +103,7 @@ def test_keys_of_ssh_keygen_load_and_sign(bits, form, tmp_path):
     with pytest.raises(ProtocolError, match="A peer's keys are not those that SHA256:"):
         Identity(None, identity.trusted).check({3: b"texts"}, {3: signed})
     said = subprocess.run(["ssh-keygen", "-lf", f"{path}.pub"], capture_output=True, text=True, check=True).stdout
-    with pytest.raises(ProtocolError, match=re.escape(f"{said.split()[1]} has signed the keys of two members")):
+    with pytest.raises(ProtocolError, match=re.escape(f"{said.split()[1]} signed the keys of two members")):
         identity.check({3: b"text"}, {3: signed})  # its own
 
 
@@ -148,11 +148,11 @@ MEDDLING = {
     ),
     "a peer twice": (
         lambda asked, others: put(asked, 1, others["again"]),
-        r"SHA256:.* has signed the keys of two members of this set-up\.",
+        r"SHA256:.* signed the keys of two members of this set-up\.",
     ),
     "the node itself as its peer": (
         lambda asked, others: put(asked, 1, others["own"]),
-        "has signed the keys of two members",
+        "signed the keys of two members",
     ),
     "a signature dropped": (
         lambda asked, others: put_one(asked, "signatures", bytes(messages.SIGNATURE)),
@@ -210,7 +210,7 @@ def test_keys_signed_before_under_the_same_name_get_no_upload(signing_run):
         **{"mask.keys": np.stack(firsts), "mask.shares": np.stack(letters)},
     }
     with pytest.raises(
-        ProtocolError, match="has not signed the same run, members and threshold of this set-up as the server sent here"
+        ProtocolError, match="did not sign the run, members and threshold of this set-up that the server sent here"
     ):
         answer_of(signing_run, 0, upload)
     signing_run.memories[0]["mask.vouched"] = np.array([1, 2, 3])  # if they had signed that group as well
@@ -247,10 +247,10 @@ def test_nodes_that_are_told_of_different_groups_send_nothing(how, signing_run):
         with pytest.raises(ProtocolError) as caught:
             answer_of(signing_run, i, upload.arrays_for(i))
         assert str(caught.value) == (
-            f"{name} has not signed the same run, members and threshold of this set-up as the server sent here. "
-            "This node sent nothing in return. Ask the operator of the server why."
+            f"{name} did not sign the run, members and threshold of this set-up that the server sent here. This node "
+            "sent nothing in return. Ask the operator of the server why."
         )
-    with pytest.raises(ProtocolError, match="has not signed the same run, members and threshold"):
+    with pytest.raises(ProtocolError, match="did not sign the run, members and threshold"):
         answer_of(signing_run, 2, upload.arrays_for(2))
 
 
@@ -272,9 +272,7 @@ def test_a_signature_of_the_group_is_asked_for_of_every_peer(how, signing_run):
         asked["mask.agreed"][1] = {"zeros": 0, "of another": asked["mask.agreed"][0], "of another set-up": replayed}[
             how
         ]
-    with pytest.raises(
-        ProtocolError, match=r"^SHA256:.* has not signed the same run, members and threshold of this set-up"
-    ):
+    with pytest.raises(ProtocolError, match=r"^SHA256:.* did not sign the run, members and threshold of this set-up"):
         answer_of(signing_run, 0, asked)
 
 
@@ -291,7 +289,7 @@ def test_a_peer_that_comes_in_later_must_have_signed_as_well(signing_run):
     assert "mask.agreed" not in later
     signing_run.memories[0]["mask.vouched"] = np.array([1, 2])
     with pytest.raises(
-        ProtocolError, match="has not signed the same run, members and threshold of this set-up as the server sent here"
+        ProtocolError, match="did not sign the run, members and threshold of this set-up that the server sent here"
     ):
         answer_of(signing_run, 0, later)
 
@@ -324,7 +322,7 @@ def test_the_mask_key_of_the_first_sum_is_that_of_the_letter(signing_run):
     asked = signing_run.message().arrays_for(0)
     asked["mask.keys"] = asked["mask.keys"].copy()
     asked["mask.keys"][1] = messages.raw(primitives.public(bytes(16)))
-    with pytest.raises(ProtocolError, match="A peer's key for this sum is not the one that the peer has sealed"):
+    with pytest.raises(ProtocolError, match="A peer's key for this sum differs from the key that the peer sealed"):
         answer_of(signing_run, 0, asked)
 
 

@@ -106,7 +106,7 @@ def test_a_late_upload_is_discarded():
     assert run.session.message is None  # the sum is delivered ...
     stale = Reply(2, run.message().number, late.arrays)  # ... and under another number it is no answer to anything
     record = run.session.advance([stale, *(run.answer(run.message(), i) for i in (0, 1, 3, 4))])
-    assert "and should have" in record.failures["2"]
+    assert "but should have" in record.failures["2"]
     assert run.finish().angle_to(leading(parts_without(2))) < 1e-4
 
 
@@ -205,7 +205,7 @@ def test_a_server_that_tells_one_client_of_self_masks_and_others_not_gets_no_upl
         "mask.keys": messages.rows([a["mask.key"].tobytes() for a in (r.arrays for r in replies)], 32),
         "mask.shares": np.stack(held),
     }
-    with pytest.raises(ProtocolError, match="A sealed share belongs to a set-up of another kind"):
+    with pytest.raises(ProtocolError, match="A sealed share belongs to a different kind of set-up"):
         client_half.answer("masked", asked, run.nodes[0], run.memories[0])
 
 

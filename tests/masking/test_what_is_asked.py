@@ -70,7 +70,7 @@ def test_clients_that_are_asked_different_things_do_not_cancel(other, self_masks
     if self_masks:
         with pytest.raises(
             ProtocolError,
-            match=r"looks like noise .* at least one client sent wrong shares or was asked another question\.",
+            match=r"looks like noise .* at least one client sent wrong shares or received a different message\.",
         ):
             sum_with_change(run, change)
         return
@@ -137,7 +137,7 @@ class Partial(SSI):
 
 def test_a_stage_that_tells_clients_different_things_is_refused_at_the_server():
     with pytest.raises(
-        ConfigError, match=r"ssi sends each client a message of its own, and masked sums need the same message for all"
+        ConfigError, match=r"ssi sends each client a different message, but masked sums need the same message for all"
     ):
         Run(FIVE, Partial()).finish()
 
@@ -179,7 +179,7 @@ def test_fixed_point_suits_the_clients_of_the_sum(clients, settings, monkeypatch
     run = Run(FIVE, "ssi(max_rounds=2)", **settings).until("upload", 1)
     monkeypatch.setattr(fixed, "encode", lambda *_: pytest.fail("the answer was computed"))
     with pytest.raises(
-        ProtocolError, match=r"The number of clients in this masked sum is .*, and has to be from 5 to 8,192\."
+        ProtocolError, match=r"The number of clients in this masked sum is .*, but must be from 5 to 8,192\."
     ):
         answer_to_change(run, 0, {"mask.clients": clients})
 
@@ -258,7 +258,7 @@ def test_noise_is_not_shared_where_a_late_upload_could_be_opened():
     assert Secrets.of(run.memories[0]).summed == 1
     assert Secrets.of(Run(FIVE, "ssi").until("upload", 1).memories[0]).summed == 3
     told = {**flat.noise(clip=3.0, std=9.0, budget=9.0), "dp.among": np.array(3)}
-    with pytest.raises(ProtocolError, match=r"among 3 clients, and 1 answers are seen together only\."):
+    with pytest.raises(ProtocolError, match=r"among 3 clients, but the server sees only sums of 1 answers\."):
         answer_to_change(run, 0, told)
 
 

@@ -171,7 +171,7 @@ def test_they_are_served_by_name_only(name):
 def test_an_answer_that_is_not_finite_is_refused():
     with pytest.raises(RefusedError) as refusal:
         Node(0, twins()[0]).ask("ssi", {"Z": np.full((D, 1), 1e60)}, Frame(mean=np.full(D, 1e140)))
-    wanted = "The answer of this node is not finite, so it is not sent. Check the frame and the block."
+    wanted = "The answer of this node is not finite, so it is not sent. Run flower-pca check on its rows."
     assert str(refusal.value) == wanted
 
 

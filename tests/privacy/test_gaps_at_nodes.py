@@ -43,8 +43,8 @@ def test_two_fills_tell_the_rows_with_gaps_where_a_server_chooses_them(fills):
     with pytest.raises(RefusedError) as refusal:
         told_of_gaps(products_of(Node(0, X)), fills)
     assert str(refusal.value) == (
-        "This node fills missing values with its own means only, and the run asks for "
-        'missing="mean". Run with missing="own_mean", or ask the node\'s operator.'
+        'This node fills missing values with its own means only, but the run asks for missing="mean". Run with '
+        'missing="own_mean", or ask the node\'s operator.'
     )
 
 

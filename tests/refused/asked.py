@@ -48,7 +48,7 @@ def refused_by_node(given: dict[str, Any], sentence: str) -> Refused:
 
 
 OTHER_STAGE = "^A message about columns cannot ask for the stage "
-FRAMED = "^A message about columns has a frame, although each node centers and scales its own columns."
+FRAMED = "^The server sent a center or a scale in a run over columns, but each node uses its own."
 OF_COLUMNS = [
     *[
         refused_by_node(
@@ -84,7 +84,7 @@ OF_ROWS = [
                 "frame": Frame(**{part: np.full(8, 2.0)}),
                 "algorithm": "krylov",
             },
-            f"An opening works on raw rows, and this one has a frame with {part}",
+            f"An opening works on raw rows, but this message centers, scales or adjusts them: {part}",
         )
         for part in ("mean", "scale", "fill")
         for stage, reference in (("opening", {}), ("summed_opening", {"reference": np.zeros(8)}))
@@ -92,7 +92,7 @@ OF_ROWS = [
     *[
         refused_by_node(
             {"stage": "exact_per_pca", "arrays": {"B": BASIS, "samples": False, **message, "auto": True}},
-            "A message lets this client choose among up to .* own components, and clients choose among up to 10. Ask",
+            "The server lets this client choose among up to .* own components, but at most 10 are possible. The server",
         )
         for message in (
             {"U": BASIS, "b": ONE, "steps": 0, "own": 9},
@@ -107,7 +107,7 @@ OF_ROWS = [
     ),
     refused_by_node(
         {"stage": "ssi", "arrays": {"Z": ONE}, "min_rows": 100},
-        "^This node has fewer than 100 rows, its min_rows. Ask again when it has more.",
+        "^This node has fewer rows than its min_rows, 100. Start the run again when it has more.",
     ),
 ]
 OF_STEPS = [

@@ -133,13 +133,13 @@ SOURCE = [
     Refused({"text": "npyy(path='x')"}, "^The data source must be one of npy, npz.* Got 'npyy'. Did you mean 'npy'?"),
     Refused({"text": "npy(pth='x')"}, "^npy has no parameter 'pth'"),
     Refused({"text": "npy"}, "^npy needs path. Write npy(path=...)."),
-    Refused({"text": "npy(path=3)"}, "^path is 3, and it must be text. Put it in quotes."),
+    Refused({"text": "npy(path=3)"}, "^path is 3, but it must be text. Put it in quotes."),
     Refused({"text": "/data/x.doc"}, "^No file or folder named '/data/x.doc'.$", DataError),
     Refused({"text": None}, "^The data source must be .* Got None."),
     Refused({"text": "synthetic(n=0)"}, "^n must be a whole number of at least 1. Got 0."),
     Refused(
         {"text": "synthetic(n=3, clients=4)"},
-        "^n is 3, and each of the 4 clients needs at least one row. Use fewer clients.",
+        "^n is 3, but each of the 4 clients needs at least one row. Use fewer clients.",
     ),
     Refused({"text": "sklearn('iriss')"}, "must be one of 'breast_cancer', .* Got 'iriss'. Did you mean 'iris'?"),
     Refused({"text": "x.gz"}, "^flower_pca cannot read x.gz: it ends in .gz. Unpack it first.$"),
@@ -158,17 +158,17 @@ PATIENTS = [
             ({"columns": ["bmj"]}, "patients.{ending} has no column 'bmj'. Did you mean 'bmi'?"),
             (
                 {"columns": ["glucose"]},
-                "^/.*/patients.{ending} has no column 'glucose'. Name others, or mend the file.",
+                "^/.*/patients.{ending} has no column 'glucose'. Name other columns, or correct the file.",
             ),
             ({"beside": ["sit"]}, "patients.{ending} has no column 'sit'. Did you mean 'site'?"),
-            ({"columns": "age"}, "^columns is 'age', and it must be a list of names. Write columns=['a', 'b']."),
-            ({"beside": 3}, "^beside is 3, and it must be a list of names. Write beside=['a', 'b']."),
+            ({"columns": "age"}, "^columns is 'age', but it must be a list of names. Write columns=['a', 'b']."),
+            ({"beside": 3}, "^beside is 3, but it must be a list of names. Write beside=['a', 'b']."),
         )
     ],
     *[
         Refused(
             {"ending": ending, "columns": ["age", "site"]},
-            "must hold numbers. Got .* in column site.* Choose others with",
+            "must hold numbers. Got .* in column site.* Choose other columns with",
             DataError,
         )
         for ending in ("csv", "parquet")
@@ -178,7 +178,7 @@ RUN_OF_PATIENTS = [
     Refused({"ending": ending, **options}, sentence, DataError)
     for ending in ("csv", "parquet")
     for options, sentence in (
-        ({}, "must hold numbers. Got .* in column site.*. Choose others with"),
+        ({}, "must hold numbers. Got .* in column site.*. Choose other columns with"),
         ({"columns": ["age", "bmi"]}, '1 missing value .* or use missing="mean".'),
     )
 ]
@@ -204,7 +204,7 @@ ARCHIVE = [
     ),
     Refused(
         {"npz": {"X": SQUARES, "columns": np.array(["a", "b"])}},
-        "^columns of /.*/x.npz has 2 names for 3 columns. Name each column, or leave the names out.",
+        "^columns of /.*/x.npz has 2 names but 3 columns. Name each column, or leave the names out.",
         DataError,
     ),
     Refused(
@@ -220,7 +220,10 @@ ARRAY_FILE = [
         "another source.",
         DataError,
     ),
-    Refused({"npy": SQUARES, "columns": ["size"]}, "^columns names size, and the data has no names of columns."),
+    Refused(
+        {"npy": SQUARES, "columns": ["size"]},
+        "^columns selects columns by name (size), but the data has no column names.",
+    ),
 ]
 BROKEN_FILE = [
     Refused(
@@ -247,17 +250,17 @@ FOLDER = [
             (
                 {"a.csv": "age,bmi\n1,2\n", "b.csv": "age,size\n1,2\n"},
                 {},
-                "b.csv do not fit: there are 2, without 'bmi' and with, beyond them, 'size', instead of",
+                "b.csv do not fit: there are 2, without 'bmi' and with, beyond them, 'size' instead of",
             ),
             (
                 AGE_AND_ARRAY,
                 {},
-                "c.npy do not fit: there are 3 without names, instead of the 2 of a.csv, which have names. Give",
+                "c.npy do not fit: there are 3 without names instead of the 2 of a.csv, which have names. Let all",
             ),
             (
                 {"a.npy": np.ones((2, 2)), "b.csv": "age,bmi\n1,2\n"},
                 {},
-                "b.csv do not fit: there are 2 with names, instead of the 2 of a.npy, which have no names. Give",
+                "b.csv do not fit: there are 2 with names instead of the 2 of a.npy, which have no names. Let all",
             ),
             (
                 AGE_AND_ARRAY,
@@ -279,13 +282,13 @@ FOLDER = [
             (
                 {"x.csv": None},
                 {"spec": "csv(path='{}/x.csv')"},
-                "^/.*/x.csv is a folder, and this reads a file. Write folder(path='/.*/x.csv').",
+                "^/.*/x.csv is a folder, but this source reads a file. Write folder(path='/.*/x.csv').",
             ),
-            ({**AGE, "b.csv": ""}, {}, "^The data file /.*/b.csv has no rows. Mend it, or take it away."),
+            ({**AGE, "b.csv": ""}, {}, "^The data file /.*/b.csv has no rows. Correct it, or remove it."),
             (
                 {"a.csv": "age\n", "b.csv": "age\n"},
                 {},
-                "^The data file /.*/a.csv has no rows. Mend it, or take it away.",
+                "^The data file /.*/a.csv has no rows. Correct it, or remove it.",
             ),
             (
                 {"bonn.csv": "age,note\n1,x\n", "jena.csv": "age,note\n1,x\n"},
@@ -321,26 +324,26 @@ DEALT = [
                 "by": "by_column('site')",
                 "beside": ["site"],
             },
-            f"^The site of every row, site, is needed, and there is {got}, the first in line 3 of .*a.csv. Fill it, or",
+            f"^The site of every row, site, is needed, but there is {got}, the first in line 3 of .*a.csv. Fill it, or",
             DataError,
         )
-        for gap, got in (("", "none in 1 row"), ("NA", "'NA', which stands for none, in 1 row"))
+        for gap, got in (("", "none in 1 row"), ("NA", "'NA', which stands for a missing value, in 1 row"))
     ],
     Refused(
         {"files": {f"{i}.npy": np.ones((2, 2)) for i in range(3)}, "by": None, "clients": 2},
-        "^The data has 3 clients, one for each file, and not 2. Leave the number of clients out, or name a "
-        "partition to mix their rows.",
+        "^The data has 3 clients, one for each file, not 2. Leave the number of clients out, or name a partition to "
+        "mix their rows.",
     ),
     Refused(
         {"files": {}, "by": None, "spec": "synthetic(n=20, clients=3)", "clients": 2},
-        "The data has 3 clients, and not 2. Leave the number of clients out, or name a partition to mix their rows.",
+        "The data has 3 clients, not 2. Leave the number of clients out, or name a partition to mix their rows.",
     ),
 ]
 INBOX = [
     Refused({"files": {}}, "The folder /.* is empty. Make a folder for each site in it, or name the sites.", DataError),
     Refused(
         {"files": {}, "spec": "{}/none"},
-        "There is no folder /.*/none to follow. Make it first; files may arrive later.",
+        "There is no folder /.*/none to follow. Create it first. Files may arrive later.",
         DataError,
     ),
     Refused(
@@ -371,22 +374,25 @@ PARTITION = [
             ("iid(1, 2)", BY_NAME),
             ("iid(1, seed=2)", BY_NAME),
             ("contiguous(1)", BY_NAME),
-            ("dirichlet(0.3)", "dirichlet deals rows out by the column 'y', and the data has none beside its rows."),
+            (
+                "dirichlet(0.3)",
+                "dirichlet deals rows out by the column 'y', but the data has none in addition to its rows.",
+            ),
             ("by_column", "by_column needs column."),
             ("iid(seed=-1)", "seed must be a whole number of at least 0. Got -1."),
             ("by_size", "by_size needs sizes. Write by_size(sizes=...)."),
             (
                 "by_size(sizes=[1, 2])",
-                "sizes is a list of length 2, and it must hold 3 positive numbers, one for each client.",
+                "sizes is a list of length 2, but it must hold 3 positive numbers, one for each client.",
             ),
-            ("by_size(sizes=[1, 0, 2])", "sizes is a list of length 3, and it must hold 3 positive numbers"),
-            ("by_size(sizes='abc')", "sizes is 'abc', and it must hold 3 positive numbers"),
+            ("by_size(sizes=[1, 0, 2])", "sizes is a list of length 3, but it must hold 3 positive numbers"),
+            ("by_size(sizes='abc')", "sizes is 'abc', but it must hold 3 positive numbers"),
             ("power_law(exponent=-1)", "exponent must be a finite number of at least 0 and at most 20. Got -1."),
         )
     ],
     Refused(
         {"text": "contiguous", "n": 3, "clients": 4},
-        "^Each client needs at least one row, and there are 3 rows for 4 clients. Use fewer clients.",
+        "^Each client needs at least one row, but there are 3 rows for 4 clients. Use fewer clients.",
         DataError,
     ),
     Refused(
@@ -395,11 +401,11 @@ PARTITION = [
     ),
     Refused(
         {"text": "by_column('site')", "n": 6, "clients": 2, "beside": {"site": TOWNS}},
-        "^There are 3 clients, one for each value of site, and not 2. Leave the number of clients out.",
+        "^There are 3 clients, one for each value of site, not 2. Leave the number of clients out.",
     ),
     Refused(
         {"text": "by_column('town')", "n": 6, "clients": None, "beside": {"site": TOWNS}},
-        "^by_column deals rows out by the column 'town', and the data has only site beside its rows. Write "
+        "^by_column deals rows out by the column 'town', but the data has only site in addition to its rows. Write "
         "by_column(..., column='...').",
     ),
 ]

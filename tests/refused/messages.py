@@ -136,9 +136,9 @@ def misspelt(who: str) -> list[Refused]:
     return [
         protocol(given, f"^{who} {sentence}")
         for given, sentence in (
-            ({"names": None}, f"has 2 arrays for the names none, and each name needs an array of its own. {ASK}"),
-            ({"names": "a"}, f"has 2 arrays for the names a, and each name needs an array of its own. {ASK}"),
-            ({"names": "a,a"}, f"has .* for the names a,a, and each name needs an array of its own. {ASK}"),
+            ({"names": None}, f"has 2 arrays for the names none, but each name needs its own array. {ASK}"),
+            ({"names": "a"}, f"has 2 arrays for the names a, but each name needs its own array. {ASK}"),
+            ({"names": "a,a"}, f"has .* for the names a,a, but each name needs its own array. {ASK}"),
             ({"names": 3}, f"has names=3, which is not of the kind str. {ASK}"),
             ({"names": ["a"]}, f"has names=['a'], which is not of the kind str. {ASK}"),
             ({"number": None}, f"has no number (int). {ASK}"),
@@ -150,13 +150,13 @@ def misspelt(who: str) -> list[Refused]:
 
 
 FOREIGN = ((RecordDict(), "none"), (RecordDict({"x": ConfigRecord({"a": 1})}), "x"))
-UNREAD = f"^A message has bytes that numpy cannot read as an array without pickles (ValueError). {ASK}"
+UNREAD = f"^An array in this message could not be read (ValueError). {ASK}"
 EXPONENTS = "a.exponents of a message should have one number of 32 or 16 bits"
 REQUEST = [
     *misspelt("A message"),
     protocol(
         {"flower_pca": 99},
-        "^A message comes from flower_pca .* with layout 99, and this machine has flower_pca .* with layout .*. "
+        "^A message comes from flower_pca .* with layout 99, but this machine has flower_pca .* with layout .*. "
         "Install flower_pca .* everywhere.",
     ),
     protocol(
@@ -185,7 +185,7 @@ REQUEST = [
     *[protocol({"given": {"arrays": unreadable(data)}, "layout": wire.MESSAGE_API}, UNREAD) for data in BYTES],
     protocol(
         {"given": {"arrays": ArrayRecord({"a,b": FlowerArray(EYE)})}, "layout": wire.MESSAGE_API},
-        f"^A message has 1 array for the names a,b, and each name needs an array of its own. {ASK}",
+        f"^A message has 1 array for the names a,b, but each name needs its own array. {ASK}",
     ),
     protocol(
         {"given": {"arrays": ArrayRecord({"a\n": FlowerArray(EYE)})}, "layout": wire.MESSAGE_API},
@@ -274,10 +274,10 @@ WITH_NOISE = [
             ({"Z": np.ones((3, 2))}, "Z of a message with noise has the norm 2.449"),
             ({"Z": 1e12 * EYE[None]}, "Z of a message with noise has 3 dimensions"),
             ({"Z": 1e12 * EYE[0]}, "Z of a message with noise has 1 dimension"),
-            ({"dp.noise": np.array(0.0)}, "above 0, and has 1, 0, 9."),
+            ({"dp.noise": np.array(0.0)}, "positive clip, noise and budget, but has 1, 0, 9."),
             ({"dp.noise": np.ones(2)}, "has several numbers in noise instead of one."),
-            ({"dp.clip": np.array(-1.0)}, "above 0, and has -1, 1, 9."),
-            ({"dp.budget": np.array(np.inf)}, "above 0, and has 1, 1, inf."),
+            ({"dp.clip": np.array(-1.0)}, "positive clip, noise and budget, but has -1, 1, 9."),
+            ({"dp.budget": np.array(np.inf)}, "positive clip, noise and budget, but has 1, 1, inf."),
         )
     ],
 ]
@@ -285,12 +285,11 @@ INCOMPLETE = [protocol({"dp.clip": np.array(1.0)}, "A message with noise")]
 PRIVATE_OPENING = [
     protocol({"sums": np.array(True), "columns": np.array(True)}, "A private opening works on clipped rows")
 ]
-SHARE = [protocol({"clients": 3}, "and 2 answers are seen together only")]
+SHARE = [protocol({"clients": 3}, "but the server sees only sums of 2 answers")]
 PROBE = [
     protocol(
         {"stage": stage, "shape": shape},
-        f"^The probe of own components has shape {shape}, and this node needs one vector of 9 numbers. Ask the "
-        "operator",
+        f"^The probe of own components has shape {shape}, but this node needs one vector of 9 numbers. The server",
     )
     for stage in PERSONAL
     for shape in ((9, 9), (9, 2), (9, 0), (9,), (1, 9), (8, 1))

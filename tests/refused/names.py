@@ -70,30 +70,29 @@ def estimated_for(table: pd.DataFrame, data: Any, **asked: Any) -> None:
 BY_NAME = [
     Refused(
         {"data": [*ALIKE_NAMED[:2], Table(GOOD[50:], (*NAMES, "dose"))]},
-        "^The columns of client 2 do not fit: there are 5, with, beyond them, 'dose', instead of the 4 of client 0. "
+        "^The columns of client 2 do not fit: there are 5, with, beyond them, 'dose' instead of the 4 of client 0. "
         "Name the columns of the run (columns=[...]), or align the files.",
         DataError,
     ),
     Refused(
         {"data": [*ALIKE_NAMED[:2], Table(GOOD[50:, :3], NAMES[:3])]},
-        "^The columns of client 2 do not fit: there are 3, without 'beat', instead of the 4 of client 0. Align",
+        "^The columns of client 2 do not fit: there are 3, without 'beat' instead of the 4 of client 0. Align",
         DataError,
     ),
     Refused(
         {"data": [*ALIKE_NAMED[:2], Table(GOOD[50:, :4], (*NAMES[:3], "pulse"))]},
-        "there are 4, without 'beat' and with, beyond them, 'pulse', instead of .* Align the files.",
+        "there are 4, without 'beat' and with, beyond them, 'pulse' instead of .* Align the files.",
         DataError,
     ),
     Refused(
         {"data": [*ALIKE_NAMED[:2], GOOD[50:, :4]]},
-        "^The columns of client 2 do not fit: there are 4 without names, instead of the 4 of client 0, which have "
-        "names. "
-        "Give all clients names of columns, or none.",
+        "^The columns of client 2 do not fit: there are 4 without names instead of the 4 of client 0, which have "
+        "names. Let all clients name their columns, or none.",
         DataError,
     ),
     Refused(
         {"data": [GOOD[:30, :4], *ALIKE_NAMED[1:]]},
-        "^The columns of client 0 do not fit: there are 4 without names, instead of the 4 of client 1, which",
+        "^The columns of client 0 do not fit: there are 4 without names instead of the 4 of client 1, which",
         DataError,
     ),
     Refused(
@@ -119,12 +118,12 @@ BY_NAME = [
             (
                 [*ALIKE_NAMED[:2], GOOD[50:, :4]],
                 {"columns": NAMES},
-                "^The run names its columns, and the 4 of client 2 have no names.",
+                "^The run names its columns, but the 4 of client 2 have no names.",
             ),
             (
                 {"a": ALIKE_NAMED[0], "b": GOOD[30:, :4]},
                 {},
-                "^The columns of client 1 (b) do not fit: there are 4 without names, instead of the 4 of client 0 (a)",
+                "^The columns of client 1 (b) do not fit: there are 4 without names instead of the 4 of client 0 (a)",
             ),
             (
                 [OF_PANDAS.assign(weight=OF_PANDAS["weight"].where(OF_PANDAS.index != 3)), *ALIKE_NAMED],
@@ -148,11 +147,11 @@ BY_NAME = [
                 "has .* missing value.*column age",
             ),
             ([OF_POLARS.with_columns(kind=pl.lit("x"))], {}, "must hold numbers. Got 'x' in column kind"),
-            ([LETTERED], {}, "'a' in column site. Choose others with columns=[...], or encode them.$"),
+            ([LETTERED], {}, "'a' in column site. Choose other columns with columns=[...], or encode them.$"),
             (
                 [LETTERED],
                 {"columns": ["age", "site"]},
-                "column site. Choose others with columns=[...], or encode them.$",
+                "column site. Choose other columns with columns=[...], or encode them.$",
             ),
             *(
                 (
@@ -174,14 +173,14 @@ BY_NAME = [
     ],
 ]
 COLUMNS_NAMED = [
-    Refused({"names": names}, "is no name of a column of the rows: names are texts", DataError)
+    Refused({"names": names}, "is not a valid column name of the rows, because names must be text", DataError)
     for names in ((1, "a"), ("", "a"))
 ]
 ROWS_NAMED = [Refused({"X": FEW, "names": ("a", "b")}, "^the client has .* name", DataError)]
 WHOLE_TABLE = [
     Refused({"table": table}, sentence, DataError)
     for table, sentence in (
-        (pd.DataFrame(FEW[:, :2], columns=["a", 1]), "are texts, and others are not: 'a' and 1"),
+        (pd.DataFrame(FEW[:, :2], columns=["a", 1]), "are text, but others are not: 'a' and 1"),
         (pd.DataFrame(FEW[:, :2], columns=["a", "a"]), "have the same name: 'a' more than once"),
         (pd.DataFrame({"a": ["x"]}), "must hold numbers. Got 'x' in column a"),
     )
@@ -199,7 +198,7 @@ FOLLOWED = [
             ),
             ([BATCHES, OTHERS], {}, "^The columns of client 1 do not fit: there are 4, w"),
             ([[*BATCHES[:2], *OTHERS[2:]]], {}, f"{AT_2}do not fit: .* of the batches before. "),
-            ([[*BATCHES[:2], GOOD[:15, :4]]], {}, f"{AT_2}.* there are 4 without names, .* Give all"),
+            ([[*BATCHES[:2], GOOD[:15, :4]]], {}, f"{AT_2}.* there are 4 without names .* Let all"),
             (
                 [
                     [
@@ -241,7 +240,7 @@ ESTIMATED = [
             (
                 OF_PANDAS.set_axis(["a", "b", 3, 4], axis=1),
                 {},
-                "Some names of the columns of X are texts, and others are not: 'a' and 3",
+                "Some names of the columns of X are text, but others are not: 'a' and 3",
                 DataError,
             ),
             (
@@ -253,7 +252,7 @@ ESTIMATED = [
             (
                 GOOD[:, :4],
                 {"columns": NAMES},
-                "columns chooses columns by their names, and X, an array of shape (60, 4), has none. Give data",
+                "columns selects columns by name, but X, an array of shape (60, 4), has no column names. Give data",
                 ConfigError,
             ),
             (OF_PANDAS, {"columns": ["dose"]}, "The columns of X have no 'dose' among", DataError),
@@ -261,7 +260,7 @@ ESTIMATED = [
             (
                 OF_PANDAS.assign(site=SITES),
                 {"columns": NAMES, "sites": "site"},
-                "sites is 'site', and it must hold the site of each row. Give the column itself",
+                "sites is 'site', but it must hold the site of each row. Give the column itself",
                 ConfigError,
             ),
             (OF_PANDAS, {"sites": [None, *SITES[1:]]}, "sites has no name for 1 row. Name the site", DataError),
@@ -282,7 +281,7 @@ ESTIMATED = [
         for data, sentence in (
             (
                 from_frame(OF_PANDAS.assign(site=SITES, note="x"), by="site"),
-                "The columns of east must hold numbers. Got 'x' in column note. Choose others",
+                "The columns of east must hold numbers. Got 'x' in column note. Choose other columns",
             ),
             (
                 [OF_PANDAS, OF_PANDAS.rename(columns={"age": "z"}), OF_PANDAS],
@@ -294,22 +293,22 @@ ESTIMATED = [
             ),
             (
                 {"north": OF_PANDAS, "south": OF_PANDAS.drop(columns="beat")},
-                "The columns of south do not fit: there are 3, without 'beat', instead of the 4 of north.",
+                "The columns of south do not fit: there are 3, without 'beat' instead of the 4 of north.",
             ),
         )
     ],
     Refused({"data": [GOOD, GOOD[:, :4]]}, "X has 4 features, but FederatedPCA is expecting 5", ValueError),
     Refused(
         {"data": np.eye(4), "categorical": "ward"},
-        "categorical is about columns with names, and X, an array of shape (4, 4), has none. Give data frames, or "
-        "leave categorical out.",
+        "categorical names columns, but X, an array of shape (4, 4), has no column names. Give data frames, or leave "
+        "categorical out.",
     ),
 ]
 ESTIMATED_FOR = [
     Refused({"table": OF_PANDAS.assign(site=SITES), "data": OF_PANDAS}, "Feature names unseen at fit time", ValueError),
     Refused(
         {"table": TABLES["west"].assign(ward="burns"), "data": TABLES, "categorical": "ward,sex"},
-        "are eye, icu, medicine, surgery, and its rows have 'burns'",
+        "are eye, icu, medicine, surgery, but its rows also have 'burns'",
         DataError,
     ),
 ]
@@ -334,7 +333,7 @@ PROJECTED = [
             Table(GOOD[:, :3], NAMES[:3]),
             ALIKE_NAMED,
             {},
-            "^The columns of the rows given lack 'beat', which the result needs. Give all features that the run had.$",
+            "^The columns of the rows given lack 'beat', which the result needs. Give all features of the run.$",
             ConfigError,
         ),
         *(
@@ -346,7 +345,7 @@ PROJECTED = [
 COMPARED = [
     Refused(
         {"columns": NAMES[1:]},
-        "The columns of the other result do not fit: there are 3, without 'weight', instead of the 4 of this one.",
+        "The columns of the other result do not fit: there are 3, without 'weight' instead of the 4 of this one.",
     )
 ]
 DOORS: dict[str, tuple[Callable[..., Any], list[Refused]]] = {

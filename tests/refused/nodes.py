@@ -58,7 +58,7 @@ STRATEGY = [
     Refused({"algorithm": "ssi", "action": "a b"}, "action is 'a b', which is not a Python identifier. Use"),
     Refused(
         {"algorithm": "covariance", "dp": SEEDED},
-        "noise_seed of dp is 3, and nodes draw their noise from their operating system",
+        "noise_seed of dp is 3, but nodes draw their noise from their operating system",
     ),
     *[Refused({"hosted": way}, "hosted must be one of None, 'stacked'") for way in ("summed", 3, True)],
 ]
@@ -88,9 +88,9 @@ NOISE_AT_NODES = [
     Refused({"rules": rules, "dp": dp, **asked}, sentence, NotEnoughNodes)
     for asked in ({}, {"mask": True})
     for rules, dp, sentence in (
-        ({"min_noise": 5.0}, None, "This node answers only with noise, and the message asks for none."),
-        ({"min_noise": 1e9}, BUDGET, "This node answers only with noise of at least 1e+09 clip^2, and the message has"),
-        ({"max_clip": 2.0}, BUDGET, "This node clips rows at 2 or below, and the message asks for 3."),
+        ({"min_noise": 5.0}, None, "This node answers only with noise, but the message asks for none."),
+        ({"min_noise": 1e9}, BUDGET, "This node answers only with noise of at least 1e+09 clip^2, but the message has"),
+        ({"max_clip": 2.0}, BUDGET, "This node clips rows at 2 or below, but the message asks for 3."),
     )
 ]
 FLWR_RUN = [

@@ -88,8 +88,8 @@ ALGORITHM = [
     ),
     Refused(
         {"algorithm": "triple_pca", "local_components": "auto"},
-        "local_components of triple_pca cannot be 'auto', because far entries would be held out with the rows. Give "
-        "a whole number, or a mapping from clients to such numbers.",
+        "local_components of triple_pca cannot be 'auto', because outlying entries would be held out with the rows. "
+        "Give a whole number, or a mapping from clients to such numbers.",
     ),
     Refused(
         {"algorithm": "triple_pca", "threshold": 0.5}, "threshold of triple_pca must be a finite number of at least 1"
@@ -111,7 +111,10 @@ ALGORITHM = [
             ({0: -1}, f"{OWN}for client 0 must be a whole number of at least 0. Got -1."),
             ({"Bonn": 2.5}, "for client 'Bonn' must be a whole number of at least 0. Got 2.5."),
             ({-1: 2}, f"Every client in {OWN}must be a whole number .* Got -1. Name clients by"),
-            ({"": 2}, "Got ''. Name clients by position, by the name of their site, or all that are left as 'others'."),
+            (
+                {"": 2},
+                "Got ''. Name clients by position or by the name of their site, and all other clients as 'others'.",
+            ),
         )
     ],
     *[
@@ -124,8 +127,8 @@ ALGORITHM = [
     *[
         Refused(
             {"algorithm": name, "local_components": "auto", "init": "random"},
-            f"local_components of {name} cannot be 'auto' with init=\"random\", because a random start does not look "
-            'at the rows. Use init="projection".$',
+            f"local_components of {name} cannot be 'auto' with init=\"random\", because a random start does not use "
+            'the rows. Use init="projection".$',
         )
         for name in ("exact_per_pca", "per_pca")
     ],
@@ -138,7 +141,7 @@ ALGORITHM = [
             (
                 {"choice": 2, "retraction": "qr"},
                 'choice 2 of per_pca needs retraction="polar", because the columns of a QR do not take each other '
-                'into account. Write retraction="polar".',
+                'into account. Add retraction="polar".',
             ),
             ({"step": 0.0}, "step of per_pca must be a finite number"),
             ({"local_components": -1}, "local_components of per_pca must be a whole number of at least 0"),
@@ -155,8 +158,8 @@ ALGORITHM = [
             ({"mu": -1}, "^mu of faps must be a finite number of at least 0 and at most 1. Got -1. Try 0.01."),
             (
                 {"beta_0": 0.3, "theta": 0.2},
-                "^faps with penalty='measured' has no use for beta_0, theta, because only the penalties of the "
-                'paper have such settings. Leave them out, or use penalty="paper".',
+                "^faps with penalty='measured' does not use beta_0, theta, because only the paper's "
+                'penalty has them. Leave them out, or use penalty="paper".',
             ),
         )
     ],
@@ -196,7 +199,7 @@ ALGORITHM = [
     Refused({"algorithm": "krylov", "oversample": "auto", "max_basis": 2}, "max_basis of krylov must be"),
     Refused(
         {"algorithm": "krylov", "oversample": "wide"},
-        "^oversample of krylov is 'wide', and it must be a whole number or \"auto\". Use 2.",
+        "^oversample of krylov is 'wide', but it must be a whole number or \"auto\". Use 2.",
     ),
     Refused(
         {"algorithm": "local_power(align='signs')"},
@@ -212,8 +215,8 @@ ALGORITHM = [
     ),
     Refused(
         {"algorithm": "consensus_rpca", "noise": "much"},
-        "noise of consensus_rpca is 'much', and it must be \"auto\" or a number of at least 0. Leave it out to have "
-        "it estimated.",
+        "noise of consensus_rpca is 'much', but it must be \"auto\" or a number of at least 0. Leave it out, and "
+        "it is estimated.",
     ),
 ]
 TRACKER = [
@@ -258,13 +261,19 @@ CLIENT = [
     Refused({"share_own": "false"}, "share_own must be one of True, False. Got 'false'. Choose one of these, without"),
     *[
         Refused(
-            {name: given}, f"{name} needs the path of a file, and {given!r} is none. Name a file, or leave {name} out."
+            {name: given},
+            f"{name} needs the path of a file, but {given!r} is not a path. Name a file, or leave {name} out.",
         )
         for name in ("sign_key", "trusted_keys")
         for given in (5, "", True)
     ],
 ]
-STREAMING_CLIENT = [Refused({"max_epsilon": 1.0, "max_delta": 1e-6}, "may tell, and this client has a Stream")]
+STREAMING_CLIENT = [
+    Refused(
+        {"max_epsilon": 1.0, "max_delta": 1e-6},
+        "max_epsilon needs rows that do not change, but this client serves a Stream",
+    )
+]
 RULES = [
     Refused({"max_epsilon": 1.0}, "only one of them is given: max_epsilon=1.0, max_delta=None."),
     Refused({"max_delta": 1e-6}, "only one of them is given"),
@@ -375,7 +384,7 @@ STREAM = [
         Refused({"batches": [batch]}, "^The data of the client at step 0 must be a two-dimensional", DataError)
         for batch in (np.ones(3), np.array([["a"]]))
     ],
-    Refused({"batches": [TEN], "batch": 4}, "this source has batches already. Leave batch=4 out."),
+    Refused({"batches": [TEN], "batch": 4}, "this source already has batches. Leave batch=4 out."),
     Refused(
         {"batches": TEN, "batch": 0}, "^The batch of a stream that is an array must be a whole number of at least 1"
     ),
@@ -394,14 +403,14 @@ BOTH = [
     ),
     Refused(
         {"training": PCAClient(GOOD), "pca": NumPyClient()},
-        "pca must be a PCAClient. Got a NumPyClient. Give the client itself",
+        "pca must be a PCAClient. Got a NumPyClient. Pass the client itself",
     ),
 ]
 DIMENSION = [
     Refused(
         {"variances": np.ones(4), "n": 3},
-        "To estimate the number of components, there must be at least as many rows as columns, and there are 3 rows "
-        "of 4 columns. Give a number of components.",
+        "The number of components can be estimated only from at least as many rows as columns, but there are 3 rows "
+        "and 4 columns. Give a number of components.",
         DataError,
     )
 ]

@@ -103,7 +103,7 @@ def thing(path: Path) -> None:
 RECORD = [
     Refused(
         {"record": record},
-        "The record has no projection in it, but .*. Send result.to_record() as a train_config, or put",
+        "The record has no projection, only: .*. Pass result.to_record() as train_config, or merge",
         ProtocolError,
     )
     for record in ({}, {"lr": 0.1}, ConfigRecord({"flower_pca.projection": "text"}))
@@ -114,15 +114,15 @@ PROJECTION = [
         (b"", "These bytes are not a projection of flower_pca: they cannot be read"),
         (packed(components_=np.eye(2))[:-30], "they cannot be read"),
         (squeezed(), "they cannot be read (ValueError)"),
-        (files.to_bytes("result", {}, {"components_": np.eye(2)}), "read (ValueError). Check the sender"),
+        (files.to_bytes("result", {}, {"components_": np.eye(2)}), "read (ValueError). Ask the sender to save"),
         (
             packed(components_=np.eye(2), local=np.eye(2)),
-            "The arrays of a projection are not those of its fields: components_, local. Ask whoever has sent it to "
-            "send result.to_record() again.",
+            "The arrays of a projection do not match its fields: components_, local. Ask whoever has sent it to send "
+            "result.to_record() again.",
         ),
         (
             packed(mean_=np.ones(2)),
-            "The arrays of a projection are not those of its fields: mean_. Ask whoever has sent it to send "
+            "The arrays of a projection do not match its fields: mean_. Ask whoever has sent it to send "
             "result.to_record() again.",
         ),
         (
@@ -140,13 +140,13 @@ PROJECTION = [
         (packed({"feature_names": ["a"]}, components_=np.eye(2)), "'feature_names_in_': (1,)}"),
         (
             files.to_bytes("projection", {}, {"components_": np.eye(2)}),
-            "The names of a projection are not all texts: [None, None]. Ask whoever has sent it to send "
+            "The names of a projection are not all text: [None, None]. Ask whoever has sent it to send "
             "result.to_record() again.",
         ),
         (
             packed({"feature_names": 3}, components_=np.eye(2)),
-            "The names of a projection are not all texts: ['', 3]. Ask whoever has sent it to send "
-            "result.to_record() again.",
+            "The names of a projection are not all text: ['', 3]. Ask whoever has sent it to send result.to_record() "
+            "again.",
         ),
         (
             packed(components_=np.eye(2) * np.nan),
@@ -164,7 +164,7 @@ PROJECTION = [
     )
 ]
 SCALING_RECORD = [
-    Refused({"record": {"lr": 0.1}}, "The record has no scaling in it, but lr. ", ProtocolError),
+    Refused({"record": {"lr": 0.1}}, "The record has no scaling, only: lr. ", ProtocolError),
     Refused({"record": {"flower_pca.scaling": b"damaged"}}, "are not a scaling of flower_pca", DataError),
 ]
 SCALING = [
@@ -174,7 +174,7 @@ SCALING = [
 SCALING_PARTS = [
     Refused(
         {**SCALES, "n_samples_": 3, **wrong},
-        "The arrays of a scaling are not finite numbers for each column",
+        "The arrays of a scaling must be finite numbers for each column",
         DataError,
     )
     for wrong in ({"scale_": np.array([1.0, 0.0, 1.0, 1.0])}, {"mean_": np.zeros(3)}, {"scale_": np.full(4, np.nan)})

@@ -152,8 +152,8 @@ PICTURE = [
     ),
     Refused(
         {"what": "split", "algorithm": "exact_per_pca"},
-        'The picture "split" needs the rows of the clients, and a result that knows their own components. Draw it '
-        "from the result of a simulation, and add shards=[...].",
+        'The picture "split" needs the rows of the clients, and a result that knows '
+        "their own components. Draw it from the result of a simulation, and add shards=[...].",
     ),
     Refused(
         {"what": "own_map", "algorithm": "exact_per_pca"},
@@ -168,11 +168,11 @@ PICTURE_OF_STEPS = [
 RESULT = [
     Refused(
         {"act": "transform", "given": TWO[0][:, :5]},
-        "^The rows have 5 columns, and the run had 12. Give the features that the run had, in its order.$",
+        "^The rows have 5 columns, but the run had 12. Give the features that the run had, in its order.$",
     ),
     Refused(
         {"act": "angle_to", "given": TWO[0][:12, :3]},
-        "^The other components must be rows of 12 features, and have shape (12, 3). Transpose them.$",
+        "^The other components must be rows of 12 features, but have shape (12, 3). Transpose them.$",
     ),
     Refused({"act": "transform", "given": np.full((1, 12), np.nan)}, "The data of the rows given has ", DataError),
     Refused(
@@ -194,28 +194,28 @@ RESULT = [
     ),
 ]
 OF_STEPS = [
-    Refused({"act": "transform", "given": np.ones((2, 3))}, "The rows have 3 columns, and the run had 12."),
+    Refused({"act": "transform", "given": np.ones((2, 3))}, "The rows have 3 columns, but the run had 12."),
     Refused({"act": "subspace_error", "given": np.ones((3, 5, 12))}, "The truth must have shape (5, r, 12), or"),
 ]
 OF_PARTIES = [
     Refused(
         {"act": "transform", "given": ({**ALIGNED, "lab": ALIGNED["lab"].rename(index={"P001": "P900"})},)},
-        "transform needs the columns of all 2 parties for the same people, and 2 of 90 rows, with other ids are "
+        "transform needs the columns of all 2 parties for the same people, but 2 of 90 rows, with other ids are "
         "given. Add what is missing.",
     ),
     Refused(
         {"act": "transform", "given": ({"lab": ALIGNED["lab"]},)},
-        "transform needs the columns of all 2 parties for the same people, and 1 of 90 rows are given. Add what is "
+        "transform needs the columns of all 2 parties for the same people, but 1 of 90 rows are given. Add what is "
         "missing.",
     ),
     Refused(
         {"act": "transform", "given": (people.X,), "named": False, "hide_local": (1,)},
-        "Only 2 of 3 parties have handed over their loadings, and all of them are needed here. Have each party "
-        "project its columns.",
+        "Only 2 of 3 parties have shared their loadings, but all of them are needed here. Let each party project its "
+        "own columns.",
     ),
     Refused(
         {"act": "loadings", "given": (1,), "named": False, "hide_local": (1,)},
-        "The loadings of party 1 are not at hand (only those of client 0, client 2 are). They are in the file that "
+        "The loadings of party 1 are not available (only those of client 0, client 2 are). They are in the file that "
         "the party's node has written.",
     ),
     Refused(
@@ -225,19 +225,19 @@ OF_PARTIES = [
 ]
 FILLED = [Refused({"center": False}, "^The run was neither centered nor allowed for missing values")]
 OF_ROBUST = [
-    Refused({"use": use}, f"{what} needs a result that projects rows, and a RobustResult does more than that. {remedy}")
+    Refused({"use": use}, f"{what} needs a result that only projects rows, but a RobustResult does more. {remedy}")
     for use, what, remedy in (
-        (to_sklearn, "scikit-learn's PCA", "Use the transform of the result."),
+        (to_sklearn, "scikit-learn's PCA", "Use result.transform instead."),
         (lambda result: result.to_record(), "A record", "Save it"),
     )
 ]
 PROJECTING = [
-    Refused({"rows": TWO[0][:, :7]}, "The rows have 7 columns, and the run had 12. Give the features"),
+    Refused({"rows": TWO[0][:, :7]}, "The rows have 7 columns, but the run had 12. Give the features"),
     Refused({"rows": NAMED[0].drop(columns="c"), "data": NAMED}, "lack 'c', which the result needs"),
     Refused({"rows": NAMED[0].rename(columns={"a": "z"}), "data": NAMED, "digest": True}, "12 with other names"),
     Refused(
         {"rows": NAMED[0].rename(columns={"a": "z"}), "data": NAMED, "digest": True, "as_result": True},
-        "do not fit: there are 12 with other names, instead of the 12 of the result.",
+        "do not fit: there are 12 with other names instead of the 12 of the result.",
     ),
 ]
 PROJECTING_FILE = [
@@ -254,16 +254,16 @@ PROJECTING_FILE = [
 LIMITS = [
     Refused(
         {"asked": {"source": "clients"}},
-        'Limits from the clients need a run with monitor=True, and all of its components. Use source="theory".',
+        'Limits from the clients need a run with monitor=True, and all components of its result. Use source="theory".',
     ),
     Refused(
         {"asked": {"source": "clients"}, "monitor": True, "only": 2},
-        'Limits from the clients need a run with monitor=True, and all of its components. Use source="theory".',
+        'Limits from the clients need a run with monitor=True, and all components of its result. Use source="theory".',
     ),
     *[Refused({"asked": {"level": level}}, "level must be a finite number of at least") for level in (1.0, "high")],
     Refused(
         {"asked": {"trained": True, "source": "theory"}, "data": [TWO[0][:3]]},
-        "Limits from theory need more than 3 rows, and the run had 3. Use fewer components, or limits from the "
+        "Limits from theory need more than 3 rows, but the run had 3. Use fewer components, or limits from the "
         "clients.",
     ),
     Refused(
@@ -275,36 +275,33 @@ MONITORING = [
     Refused({"only": 4}, "n_components of a Monitor must be a whole number of at least 1 and at most 3"),
     Refused(
         {"algorithm": "consensus_rpca", "max_rounds": 2},
-        "Rows cannot be scored by a RobustResult, because its components are not all that is expected of a row. Run "
-        "krylov.",
+        "Rows cannot be scored by a RobustResult, because its components alone do not say what rows should look "
+        "like. Run krylov.",
     ),
     Refused(
         {"algorithm": "ssi", "max_rounds": 3, "dp": DP},
         "Rows cannot be scored by the result of a run with dp, because the variances that limits are made of have "
-        "noise. Score against a result without a budget.",
+        "noise. Use a result of a run without dp.",
     ),
 ]
 SCORED = [Refused({"rows": NAMED[0].drop(columns="b")}, "lack 'b', which the result needs")]
 ROTATED = [
-    Refused(
-        {"k": 1},
-        "A rotation needs at least 2 components, and this result has 1. Ask for more, or read its one component as "
-        "it is.",
-    ),
+    Refused({"k": 1}, "A rotation needs at least 2 components, but this result has 1. Ask for more components."),
     *[
         Refused(
             {"algorithm": name, "max_rounds": 5},
-            f"Only orthonormal components of the covariance of all rows can be rotated, and those of {name}",
+            f"Only orthonormal components of the covariance of all rows can be rotated, but {name}",
         )
         for name in ("sparse_pca", "per_pca", "dcf_pca")
     ],
     Refused(
         {"algorithm": "covariance", "dp": "dp(epsilon=5.0, delta=1e-6, clip=9.0)"},
-        "The components of a run with dp cannot be rotated, because their variances have noise. Read them as they are.",
+        "The components of a run with dp cannot be rotated, because their variances have noise. Use the components "
+        "as they are.",
     ),
     Refused(
         {"algorithm": "covariance", "k": 3, "data": [X[:, :2] @ np.ones((2, 4)) for X in TWO]},
-        "Components without variance cannot be rotated, and the smallest variance is .*. Ask for fewer components.",
+        "Components without variance cannot be rotated, but the smallest variance is .*. Ask for fewer components.",
     ),
     *[
         Refused({"method": method, "scale": "std"}, words)
@@ -318,8 +315,8 @@ ROTATED = [
 ROTATED_PARTS = [
     Refused(
         {},
-        "Only 1 of 2 parties have handed over their loadings, and all of them are needed here. Have each party "
-        "project its columns.",
+        "Only 1 of 2 parties have shared their loadings, but all of them are needed here. Let each party project its "
+        "own columns.",
     )
 ]
 DISTANCES = [
@@ -332,13 +329,13 @@ DISTANCES = [
 EMBEDDED = [
     Refused(
         {"rho": np.triu(np.ones((3, 3)))},
-        "rho, of shape (3, 3), is not a symmetric matrix. Use what `distances` returns.",
+        "rho, of shape (3, 3), is not a symmetric matrix. Pass what `distances` returns.",
     )
 ]
 RANKS = [
     Refused(
         {"shards": TWO, "pairs": [(1, 1)], "test": TWO[:1]},
-        "There are rows to test on of 1 client, and 2 clients in the run.",
+        "The test rows are from 1 client, but the run has 2 clients.",
         DataError,
     ),
     Refused({"shards": TWO, "pairs": [(1, 1)], "algorithm": "krylov"}, "krylov has no parameter"),
@@ -346,7 +343,7 @@ RANKS = [
 OTHERS_THAN = [
     Refused(
         {"algorithm": "exact_per_pca", "data": [*TWO, TWO[0]]},
-        "The result has local components of 2 clients, and there are 3 clients",
+        "The result has local components of 2 clients, but there are 3 clients",
         DataError,
     ),
     Refused({"algorithm": "krylov", "data": TWO}, "has no local components, because its algorithm is not personalized"),
@@ -354,7 +351,7 @@ OTHERS_THAN = [
 SPOILT = [
     Refused(
         {"array": array, "to": to},
-        "^The arrays of the result in /.*/r.npz do not go together, or are not finite.",
+        "^The arrays of the result in /.*/r.npz do not fit together, or are not finite.",
         DataError,
     )
     for array, to in (

@@ -141,8 +141,8 @@ OF_RUN = [
                 (
                     [sp.csr_array(np.diag(np.arange(1.0, 9.0)))],
                     {"algorithm": name},
-                    "Most entries are 0, or too small beside the root mean square, so their median does not tell "
-                    "the size of an ordinary entry. Give sigma, the size of an entry of the low-rank part.",
+                    "Most entries are 0, or very small compared with the root mean square, so their median does not "
+                    "show the size of an ordinary entry. Give sigma, the size of an entry of the low-rank part.",
                 )
                 for name in ("consensus_rpca", "dcf_pca")
             ),
@@ -181,7 +181,7 @@ OF_STEPS = [
             "steps": 2,
             "mask": True,
         },
-        "The rows of client 2 have 20 columns, and the run has had 24 so far.",
+        "The rows of client 2 have 20 columns, but the run has had 24 so far.",
         DataError,
     ),
     Refused(
@@ -243,7 +243,7 @@ CHECKPOINT = [
     Refused({"content": None}, "is a result, not a checkpoint. Check the path.", DataError),
 ]
 GOING_ON = [
-    Refused({"of": of}, "The checkpoint belongs to a run of other rows. Give the shards of that run")
+    Refused({"of": of}, "The checkpoint belongs to a run with other rows. Give the shards of that run")
     for of in (
         deal(GOOD[:20], (10, 5, 5)),
         deal(GOOD[:20], (10, 10)),
@@ -254,13 +254,13 @@ GOING_ON = [
 DENSITY = [
     Refused(
         {"X": X, "use": use},
-        f"needs a covariance of full rank, and this one has rank {rank} in {X.shape[1]} columns. Ask for fewer",
+        f"needs a covariance of full rank, but this one has {X.shape[1]} columns and rank {rank}. Ask for fewer",
         DataError,
     )
     for X, rank in ((GOOD[:4], 3), (GOOD[:, [0, 1, 1]], 2))
     for use in (lambda pca, X: pca.score(X), lambda pca, X: pca.score_samples(X), lambda pca, X: pca.get_precision())
 ]
-SIGNAL = [Refused({"columns": 30_000}, "is possible for at most 25575 columns here, and there are 30000", DataError)]
+SIGNAL = [Refused({"columns": 30_000}, "is possible for at most 25575 columns here, but there are 30000", DataError)]
 DOORS: dict[str, tuple[Callable[..., Any], list[Refused]]] = {
     "rows of a run": (ran, OF_RUN),
     "rows of parties": (by_columns, OF_PARTIES),

@@ -150,7 +150,7 @@ def columns_that_are_none(name: str) -> list[tuple[dict[str, Any], dict[str, Any
         (
             {"age": "x"},
             {},
-            f"The columns of {name} must hold numbers. Got 'x' in column age. Choose others with columns=",
+            f"The columns of {name} must hold numbers. Got 'x' in column age. Choose other columns with columns=",
         ),
         ({"age": pd.Categorical(["a", "b"] * 30)}, {}, "must hold numbers. Got 'a' in column age."),
         ({"age": pd.date_range("2020", periods=60)}, {}, "must hold numbers. Got 'datetime64.*' in column age."),
@@ -216,12 +216,12 @@ SIMULATE = [
     Refused({"mask": "masks(neighbors=2)"}, "masks has no parameter .* Did you mean 'neighbours'"),
     Refused(
         {"data": two_lead(1), "mask": True},
-        "A masked sum needs at least 2 clients, and 1 of the 1 asked answered. Start more",
+        "A masked sum needs at least 2 clients, but 1 of the 1 clients answered. Start more",
         NotEnoughNodes,
     ),
     Refused(
         {"algorithm": "ssi", "data": three_lead(3), "dp": BUDGET, "mask": MaskedSums(bound=9.0)},
-        "the bound of the masks follows from the noise. Leave bound=9.0 out.",
+        "the noise sets the bound of the masks. Leave bound=9.0 out.",
     ),
     Refused(
         {"algorithm": "faps", "dp": BUDGET, "mask": True},
@@ -236,10 +236,10 @@ SIMULATE = [
     ),
     Refused(
         {"algorithm": "ssi(max_rounds=2)", "data": three_lead(3), "dp": COLLUDING, "mask": True},
-        "needs more clients than may collude: it has .* and 3 may collude",
+        "needs more clients than may collude, but it has .* and 3 may collude",
         NotEnoughNodes,
     ),
-    *[Refused({"max_share": share}, "^max_share is 0.19, and 5 clients need at least 1/5") for share in (0.19, "19%")],
+    *[Refused({"max_share": share}, "^max_share is 0.19, but 5 clients need at least 1/5") for share in (0.19, "19%")],
     *[Refused({"max_share": share}, f"{SHARE}above 0 and at most 1.") for share in (0.0, -0.1, 1.5, "much", True)],
     *[Refused({"algorithm": name, "max_share": 0.6}, PRODUCTS) for name in ("faps", "dcf_pca", "exact_per_pca")],
     *[
@@ -255,15 +255,15 @@ SIMULATE = [
     ),
     Refused(
         {"algorithm": "sparse_pca", "n_components": 0.9},
-        "n_components of sparse_pca is 0.9, and it must be a whole number. Give a number of components.",
+        "n_components of sparse_pca is 0.9, but it must be a whole number. Give a number of components.",
     ),
     Refused(
         {"algorithm": "sparse_pca(cardinality=(3, 3, 3))"},
-        "cardinality of sparse_pca has 3 numbers for 2 components. Give one number, or one for each component.",
+        "cardinality of sparse_pca has 3 numbers, but n_components is 2. Give one number, or one for each component.",
     ),
     Refused(
         {"algorithm": "exact_per_pca", "n_components": 0.9},
-        "n_components of exact_per_pca is 0.9, and it must be a whole number. Give a number: "
+        "n_components of exact_per_pca is 0.9, but it must be a whole number. Give a number: "
         "`flower_pca.comparison.ranks.rank_table` helps to choose it.",
     ),
     Refused(
@@ -271,23 +271,21 @@ SIMULATE = [
     ),
     Refused(
         strangers(of={3: 1, "others": 1}),
-        "names the client 3, which is not one of 3 clients, by position or by the name of its site.",
+        "names client 3, but the run has 3 clients, named by position from 0 on or by site.",
     ),
-    Refused(strangers(of={"Bon": 1, "others": 1}), "names the client 'Bon', .* Did you mean 'Bonn'?"),
+    Refused(strangers(of={"Bon": 1, "others": 1}), "names client 'Bon', .* Did you mean 'Bonn'?"),
     Refused(strangers(of={1: 1, "Bonn": 1, "others": 1}), "local_components .* names client 1 twice."),
-    Refused(
-        strangers(of={0: 1, 1: 1}), "has no number for Trier. Give one, or a number for all other clients by 'others'."
-    ),
+    Refused(strangers(of={0: 1, 1: 1}), "has no number for Trier. Add one, or add 'others' for"),
     Refused(
         {"algorithm": "dcf_pca", "init": "random"},
-        "^init takes an earlier result, its file, or components to begin with, and 'random' is a setting of dcf_pca. "
+        "^init takes an earlier result, its file, or components to begin with, but 'random' is a setting of dcf_pca. "
         "Write \"dcf_pca(init='random')\" for the algorithm instead.$",
     ),
     *[
         Refused(
             {"algorithm": "krylov", "init": name},
-            f"^init is {name!r}, and there is no file of this name. Give the result of an earlier run, its file, or an "
-            "array with one component per row.$",
+            f"^init is {name!r}, but there is no file of this name. Give the result of an earlier run, its file, or "
+            "an array with one component per row.$",
         )
         for name in ("random", "none.npz")
     ],
@@ -339,8 +337,8 @@ SIMULATE = [
     *[
         Refused(
             {"algorithm": "auto", "dp": "dp(epsilon=1.0, delta=1e-6, clip=10.0)", **rounds},
-            "^max_rounds is at most 100 with dp, because every round takes a part of the budget. It is "
-            f"{got}. Start with max_rounds=5.",
+            f"^max_rounds is at most 100 with dp, because every round takes a part of the budget, but it is {got}. "
+            "Start with max_rounds=5.",
         )
         for rounds, got in (({}, "1000, the default of auto"), ({"max_rounds": 200}, "200"))
     ],
@@ -376,7 +374,7 @@ SIMULATE = [
     *[
         Refused(
             {"algorithm": name, "n_components": 0.9},
-            f"n_components of {name} is 0.9, and it must be a whole number, the rank",
+            f"n_components of {name} is 0.9, but it must be a whole number, the rank",
         )
         for name in ("consensus_rpca", "dcf_pca")
     ],
@@ -386,7 +384,7 @@ SIMULATE = [
     ),
     Refused(
         {"backend": {"num_cpus_per_client": 2}},
-        "backend is a dict of length 1, and it must be 'in_process', 'ray' or a Ray(...). ",
+        "backend is a dict of length 1, but it must be 'in_process', 'ray' or a Ray(...). ",
     ),
     Refused({"data": [*two_lead(5), np.full((4, 8), np.nan)], "mask": True}, "missing=", DataError),
     Refused(
@@ -396,7 +394,7 @@ SIMULATE = [
     ),
     Refused(
         {"algorithm": "median_pca", "data": list(np.random.default_rng(0).standard_normal((6, 1, 5)))},
-        "Half of the clients or more have one row.*Join clients of few rows",
+        "Half of the clients or more have one row.*Combine clients with few rows",
         DataError,
     ),
     Refused(
@@ -418,7 +416,8 @@ SIMULATE = [
 ONE_TABLE = [
     Refused(
         on(TABLE, TABLE[:, :4]),
-        "The columns of client 1 do not fit: there are 4, instead of the 5 of client 0. Align the features first.",
+        "The columns of client 1 do not fit: there are 4 instead of the 5 of client 0. Give all clients the same "
+        "columns.",
         DataError,
     ),
     Refused(
@@ -448,8 +447,8 @@ ONE_TABLE = [
     Refused(on(TABLE[:, :0]), "The data of client 0 has no columns. Leave it out.", DataError),
     Refused(
         on(TABLE, TABLE[:, 0]),
-        "The data of client 1 must be a two-dimensional array of real numbers with one row per sample. This one "
-        "has 1 dimension and dtype float64. Convert it first: x[:, None] makes a column of a vector.",
+        "The data of client 1 must be a two-dimensional array of real numbers with one row per sample. This one has "
+        "1 dimension and dtype float64. Convert it first: for example, x[:, None] turns a vector into a column.",
         DataError,
     ),
     Refused(
@@ -526,7 +525,7 @@ ONE_TABLE = [
     ),
     Refused(
         {"fraction": lambda m: [0, 1]},
-        "The function given as fraction named client 1, and the clients are numbered from 0 to 0. Let it return "
+        "The function given as fraction named client 1, but the clients are numbered from 0 to 0. Let it return "
         "positions in shards.",
     ),
     Refused(
@@ -543,19 +542,19 @@ BY_COLUMNS = [
     ),
     Refused(
         lab(lambda t: t.rename(index={"P007": "P999"})),
-        "The ids of the rows of client 1 (lab) are not those of client 0 (hospital): there are 90, without 'P007' "
-        "and with, beyond them, 'P999'. Keep the rows of the same people",
+        "The ids of the rows of client 1 (lab) differ from the ids of client 0 (hospital): there are 90, without "
+        "'P007' and with, beyond them, 'P999'. Keep the rows of the same people",
         DataError,
     ),
     Refused(
         lab(lambda t: t.rename(index={"P007": "P008"})),
-        "The ids of the rows of client 1 (lab) are not different: 'P008' more than once. Keep one",
+        "The ids of the rows of client 1 (lab) repeat: 'P008' more than once. Keep one",
         DataError,
     ),
     Refused(lab(lambda t: t.rename(index={"P007": " "})), "1 row of client 1 (lab) has no id", DataError),
     Refused(
         lab(lambda t: t.reset_index(drop=True)),
-        "The rows of client 0 (hospital) have ids, and those of client 1 (lab) have none. Give ids",
+        "The rows of client 0 (hospital) have ids, but the rows of client 1 (lab) have none. Give ids",
         DataError,
     ),
     Refused(
@@ -566,12 +565,12 @@ BY_COLUMNS = [
     ),
     Refused(
         {"tables": [people.X, np.column_stack([people.X[:, 0], np.full(90, np.nan)])], "missing": "mean"},
-        "There are no values at all in column 1 of client 1. Leave such columns out.",
+        "There are no values at all in column 1 of client 1. Leave these columns out.",
         DataError,
     ),
     Refused(
         {"tables": [np.ones((9, 2)), np.zeros((9, 3))], "n_components": 1},
-        "All parties together have the same row everywhere, so there is nothing to find. Check the columns.",
+        "All parties together have the same row everywhere, so there are no components. Check the columns.",
         DataError,
     ),
     Refused(
@@ -583,9 +582,7 @@ BY_COLUMNS = [
     Refused({"n_components": 13}, "^At most 12 components are possible (90 rows, 12 columns), not"),
     Refused({"algorithm": "faps"}, "must be one that needs nothing but products: krylov, ssi, fed_oapm, covariance"),
     *[Refused({"algorithm": name}, f"Got {name}. Use krylov.") for name in ("dcf_pca", "per_pca")],
-    Refused(
-        {"algorithm": "ssi", "max_rounds": 5, "dp": "dp(epsilon=1, delta=1e-6, clip=1)"}, "because to hide one per"
-    ),
+    Refused({"algorithm": "ssi", "max_rounds": 5, "dp": "dp(epsilon=1, delta=1e-6, clip=1)"}, "because hiding one per"),
     Refused(
         {"algorithm": "ssi", "channel": "air(noise_std=1.0)"},
         'channel with partitioned_by="columns" must be left out, because each party',
@@ -600,7 +597,7 @@ BY_COLUMNS = [
     ),
     Refused(
         {"reconstruction_error": True},
-        'reconstruction_error with partitioned_by="columns" must be False, because the variance left out says it',
+        'reconstruction_error with partitioned_by="columns" must be False, because left_out_variance_ already gives it',
     ),
     Refused(
         {"monitor": True},
@@ -612,7 +609,7 @@ BY_COLUMNS = [
     ),
     Refused(
         {"init": np.eye(12)[:2]},
-        'init with partitioned_by="columns" must be left out, because it begins with scores of people',
+        'init with partitioned_by="columns" must be left out, because a run over columns begins with scores',
     ),
     Refused(
         {"fraction": lambda number: [0]},
@@ -645,11 +642,12 @@ QUESTION = [
 BITS = [
     Refused(
         {"algorithm": "krylov(tol=1e-9)", "wire": "float32"},
-        '^tol of krylov is 1e-09, which wire="float32" cannot reach: its numbers allow 1e-07.',
+        '^tol of krylov is 1e-09, which wire="float32" cannot reach: the smallest possible tol is 1e-07.',
     ),
     Refused(
         {"algorithm": "ssi", "wire": "float16"},
-        '^tol of ssi is 1e-06, which wire="float16" cannot reach: its numbers allow 0.001. Raise tol, or use',
+        '^tol of ssi is 1e-06, which wire="float16" cannot reach: the smallest possible tol is 0.001. Raise tol, or '
+        "use",
     ),
     Refused(
         {"algorithm": "ssi", "wire": "float8"},
@@ -666,7 +664,7 @@ BITS = [
     *[
         Refused(
             {"algorithm": algorithm, "wire": bits},
-            "^The algorithm with fewer bits must be one in which no rounding builds up",
+            "^The algorithm with fewer bits must be one without rounding errors that accumulate",
         )
         for algorithm, bits in (("faps(tol=0.001)", "float16"), ("exact_per_pca(local_components=1)", "float32"))
     ],
@@ -679,12 +677,12 @@ WITH_BUDGET = [
     Refused({"algorithm": "uda"}, "Got uda."),
     Refused(
         {"algorithm": "ssi"},
-        "max_rounds is at most 100 with dp, because every round takes a part of the budget. It is 1000, the "
+        "max_rounds is at most 100 with dp, because every round takes a part of the budget, but it is 1000, the "
         "default of ssi. Start with max_rounds=5.",
     ),
     Refused({"n_components": 0.9}, "n_components with dp must be a whole number. Got 0.9."),
     Refused({"scale": "max_abs"}, "scale with dp must be None or \"std\". Got 'max_abs'."),
-    Refused({"scale": "std"}, "With a scale, dp needs its reach."),
+    Refused({"scale": "std"}, "With a scale, dp needs reach, a bound on the raw rows."),
     Refused({"reconstruction_error": True}, "reconstruction_error with dp must be False."),
     Refused({"missing": "mean"}, "missing with dp must be \"error\". Got 'mean'."),
     Refused({"checkpoint": "run.ckpt"}, "checkpoint with dp must be left out. Got 'run.ckpt'."),
@@ -706,7 +704,7 @@ TRACKED = [
     ),
     Refused(
         {"streams": [np.ones((60, 4)), np.ones((60, 3))]},
-        "^The columns of client 1 do not fit: there are 3, instead of the 4 of the clients before it",
+        "^The columns of client 1 do not fit: there are 3 instead of the 4 of the clients before it",
         DataError,
     ),
     Refused(
@@ -782,36 +780,36 @@ ESTIMATOR = [
     Refused({"n_components": 9}, "At most 8 components are possible (93 rows, 8 columns), not 9"),
     Refused(
         {"sites": [0]},
-        "sites is given together with several tables, and each of these is a site already. Give one table with "
+        "sites is given together with several tables, but each of these is already a site. Give one table with "
         "sites, or several tables without.",
     ),
     Refused({"data": GOOD, "sites": [0, 1]}, "inconsistent numbers of samples", ValueError),
     Refused({"data": []}, "Expected 2D array", ValueError),
     Refused(
         {"n_components": 1, "data": GOOD[:1]},
-        "Rows vary about their mean only if there are several, and X has 1 sample. Give more rows.",
+        "Rows vary about their mean only if there are several, but X has 1 sample. Give more rows.",
         DataError,
     ),
     Refused(
         {"n_components": 1, "data": GOOD[:7], "sites": ["a", "b", None, "a", np.nan, "a", "a"]},
-        "sites has no name for 2 rows. Name the site of each, or leave these rows out.",
+        "sites has no name for 2 rows. Name the site of each row, or leave these rows out.",
         DataError,
     ),
     Refused({"algorithm": "krilov"}, "Did you mean 'krylov'"),
     Refused({"n_components": "mlee"}, "one of 'mle', 'signal', 'shared'. Got 'mlee'. Did you mean 'mle'"),
     Refused(
         {"n_components": "mle", "data": GOOD[:4]},
-        'n_components="mle" needs at least as many rows as columns, and there are 4 rows of 5 columns. Give a '
+        'n_components="mle" needs at least as many rows as columns, but there are 4 rows and 5 columns. Give a '
         "number of components.",
         DataError,
     ),
     Refused(
         {"n_components": None, "dp": BUDGET},
-        "n_components is None, and with dp it must be a whole number. Give a number of components.",
+        "n_components is None, but with dp it must be a whole number. Give a number of components.",
     ),
     Refused(
         {"n_components": "mle", "dp": BUDGET},
-        "n_components is 'mle', and with dp it must be a whole number. Give a number of components.",
+        "n_components is 'mle', but with dp it must be a whole number. Give a number of components.",
     ),
     Refused({"dp": BUDGET, "max_rounds": 2, "checkpoint": "there"}, "checkpoint with dp must be left out"),
     Refused({"backend": "rey"}, "backend must be one of 'in_process', 'ray'"),
@@ -834,7 +832,7 @@ UNFITTED = [
 FITTED = [
     Refused(
         {"X": np.ones((3, 4))},
-        "X has 4 columns, and inverse_transform needs one for each of the 2 components. Give what transform returns.",
+        "X has 4 columns, but inverse_transform needs one for each of the 2 components. Give what transform returns.",
     )
 ]
 DOORS: dict[str, tuple[Callable[..., Any], list[Refused]]] = {

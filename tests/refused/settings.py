@@ -42,7 +42,7 @@ TWO = shards((60, 25), 0.8 ** np.arange(12))
 BUDGET = "dp(epsilon=1.0, delta=1e-6, clip=10.0)"
 TABLE = pd.DataFrame(GOOD, columns=list("abcde"))
 LISTED = f"{', '.join(registry.ALGORITHMS)}, auto"
-MONITORED = "The algorithm with monitor must be one whose components are all there is to say of a row, .* Got "
+MONITORED = "The algorithm with monitor must be one whose components alone describe a row and .* Got "
 SPOILING = {
     "LocalDpMod": LocalDpMod(1.0, 1.0, 1.0, 1e-5),
     "fixedclipping_mod": fixedclipping_mod,
@@ -142,18 +142,17 @@ TOGETHER = [
     *[
         Refused(
             {"algorithm": name, "n_components": "signal"},
-            f'with n_components="signal" must be one whose components are {why}',
+            f'with n_components="signal" must be one whose components {why}',
         )
         for name, why in (
-            ("sparse_pca", "orthonormal: .*, fed_oapm, covariance. Got"),
-            ("median_pca", "those of all rows"),
-            ("per_pca", "all there is to say"),
+            ("sparse_pca", "are orthonormal: .*, fed_oapm, covariance. Got"),
+            ("median_pca", "are those of all rows"),
+            ("per_pca", "alone describe a row"),
         )
     ],
     *[
         Refused(
-            {"algorithm": name, "n_components": "shared"},
-            "must be one whose clients have components of their own beside shared",
+            {"algorithm": name, "n_components": "shared"}, "must be one whose clients have shared and own components"
         )
         for name in ("krylov", "triple_pca", "consensus_rpca")
     ],
@@ -171,7 +170,7 @@ TOGETHER = [
     *[
         Refused(
             {"algorithm": ExactPerPCA(given=given), "data": TWO},
-            "given of exact_per_pca has .*, and it must hold 12 x 2 finite numbers. Give",
+            "`given` has .*, but exact_per_pca needs a 12 x 2 array of finite numbers. Pass",
         )
         for given in (np.eye(12), np.full((12, 2), np.nan))
     ],
@@ -183,7 +182,7 @@ TOGETHER = [
 AS_IT_STANDS = [
     Refused(
         {"algorithm": PCAConfig(make("krylov"), n_components=2), "shards": TWO, "seed": 1, "tol": 1e-3},
-        "already has its settings, and seed, tol was given beside it. Change the configuration by dataclasses",
+        "already has its settings, so seed, tol cannot be given as well. Use dataclasses",
     ),
     Refused(
         {"algorithm": "krylov", "shards": TWO, "n_component": 2},
@@ -191,7 +190,7 @@ AS_IT_STANDS = [
     ),
     Refused(
         {"algorithm": TWO, "shards": "auto", "n_components": 2},
-        '^The algorithm comes first, and the data second: simulate("krylov", shards, n_components=2).$',
+        '^The algorithm comes first, then the data: simulate("krylov", shards, n_components=2).$',
     ),
 ]
 STARTED = [
@@ -233,7 +232,7 @@ MADE = [
 OPENED_THROUGH = [
     Refused(
         {"channel": AirChannel(noise_std=0.0, gain=(0.1, 3.0)), "position": 2},
-        "The channel has 2 gains, and there are at least 3 clients",
+        "The channel has 2 gains, but there are at least 3 clients",
     )
 ]
 SHARES = [Refused({"std": 1.0, "survivors": 0}, "survivors must be")]
@@ -255,7 +254,7 @@ RESTORED = [
     )
 ]
 LIVE_PAGE = [
-    Refused({"name": "rows.npy"}, "its name has to end in .html, unlike .*rows.npy."),
+    Refused({"name": "rows.npy"}, "its name must end in .html, unlike .*rows.npy."),
     Refused({"name": "no/live.html"}, "The folder of the live page, .*no, does not exist."),
     Refused({"name": "live.html", "every": 0.0}, "every must be a finite number of at least 0.1"),
 ]
@@ -292,7 +291,7 @@ NAMED_STRATEGIES = [
 BESIDE = [
     Refused(
         {"algorithm": "ssi", "fraction": 0.5, "fraction_train": 0.5},
-        "fraction and fraction_train are two names of one setting, and both are given. Keep one",
+        "fraction and fraction_train are two names of one setting, but both are given. Keep one",
     ),
     Refused(
         {"algorithm": "ssi", "min_nodes": 2, "min_train_nodes": 3},

@@ -114,20 +114,20 @@ FRAME = [
             (
                 TABLE.replace("west", None),
                 "site",
-                "The site of every row, site, is needed, and there is none in 1 row.",
+                "The site of every row, site, is needed, but there is none in 1 row.",
             ),
             *(
-                (TABLE.assign(site=gap), "site", "The site of every row, site, is needed, and there is none in 1 row.")
+                (TABLE.assign(site=gap), "site", "The site of every row, site, is needed, but there is none in 1 row.")
                 for gap in (pd.array([*SITES[:8], None], dtype="string"), [*range(8), np.nan])
             ),
             (
                 TABLE.assign(site=["a", "NA", "#N/A", *SITES[:6]]),
                 "site",
-                "The site of every row, site, .* there is 'NA', which stands for none, in 2 rows. Fill it",
+                "The site of every row, site, .* there is 'NA', which stands for a missing value, in 2 rows. Fill it",
             ),
-            (BARE, [*SITES[:7], np.nan, " "], "The site of every row is needed, and there is none in 2 rows."),
-            (TABLE.iloc[:0], "site", "The table has no row. Look"),
-            (TABLE[["site"]], "site", "The table has no column beside the sites. Look"),
+            (BARE, [*SITES[:7], np.nan, " "], "The site of every row is needed, but there is none in 2 rows."),
+            (TABLE.iloc[:0], "site", "The table has no row. Check"),
+            (TABLE[["site"]], "site", "The table has no column beside the sites. Check"),
             (TABLE.set_axis(["a", "site", "b", "site"], axis=1), "site", "The columns of the table have the same name"),
             (
                 TABLE.groupby("site"),
@@ -150,8 +150,8 @@ LOCAL = [
     *[
         Refused(
             {"X": X},
-            "^The data of client 2 must be a two-dimensional array of real numbers with one row per sample. "
-            f"This one has {got}. Convert it first: x[:, None] makes a column of a vector.",
+            "^The data of client 2 must be a two-dimensional array of real numbers with one row per sample. This one "
+            f"has {got}. Convert it first: for example, x[:, None] turns a vector into a column.",
             DataError,
         )
         for X, got in (

@@ -19,11 +19,11 @@ LETTERS = "größe,gewicht\n1.5,2\n3,4\n"
 NUMBERED = np.round(np.random.default_rng(0).standard_normal((30, 3)), 4)
 INDEXED = pd.DataFrame(NUMBERED, columns=["age", "bmi", "pulse"]).to_csv()
 INDEX = (
-    "have no name of their own. Got column 1 without a name (it looks like the index that pandas writes). "
-    "Leave it out with beside=[''], name the others with columns=[...], or write the file without it.$"
+    "have no name of their own. Got column 1 without a name (it looks like the index that pandas writes). Leave it "
+    "out with beside=[''], name the other columns with columns=[...], or write the file without it.$"
 )
 TWICE = "a,b,a,c,\n1,2,3,4,\n5,6,7,8,\n"
-ENCODED = ".* Choose others with columns=[...], keep these apart with beside=[...], or encode them."
+ENCODED = ".* Choose other columns with columns=[...], keep these apart with beside=[...], or encode them."
 UNLIKE = (
     ("Age", "age", "'age' and 'Age' differ only by case"),
     ("\u0430ge", "age", "'age' and '\u0430ge' only look alike: 'age' has U+0061, '\u0430ge' has U+0430"),
@@ -65,37 +65,40 @@ TEXT_FILE = [
     *[
         Refused({"content": content}, sentence, DataError)
         for content, sentence in (
-            ("", "^The data file /.*/x.csv has no rows. Mend it, or take it away."),
-            ("a,b\n", "The data file /.*/x.csv has no rows. Mend it, or take it away."),
+            ("", "^The data file /.*/x.csv has no rows. Correct it, or remove it."),
+            ("a,b\n", "The data file /.*/x.csv has no rows. Correct it, or remove it."),
             (
                 "# of 2026\na,b\n1,2\n",
-                "^Line 2 of /.*/x.csv has 2 cells, and the first line has 1. Mend the line, or take away what "
-                "stands above the names.",
+                "^Line 2 of /.*/x.csv has 2 cells, but the first line has 1. Correct the line, or remove the lines "
+                "above the names.",
             ),
             (
                 'a,b\n1,2\n\n3,"4\n5,6\n7",8\n',
-                "^Line 4 of /.*/x.csv has 3 cells, and the first line has 2. Close its quotation marks: it goes on "
-                "to line 6.",
+                "^Line 4 of /.*/x.csv has 3 cells, but the first line has 2. Close its quotation marks, because the "
+                "record continues to line 6.",
             ),
             (f"a,b\n1,{'x' * 99}\n", f"Got '{'x' * 26}…{'x' * 13}' in column b (line 2)."),
             (
                 "a,b\n1,2\n3,\0\n",
-                "The data file /.*/x.csv has a zero byte in line 3, so it is not text. Mend the line, or name the "
-                "source by a spec that reads this kind of file.",
+                "The data file /.*/x.csv has a zero byte in line 3, so it is not text. Correct the line, or name the "
+                "source with a spec that reads this kind of file.",
             ),
-            ("a,b\n1 234.5,2\n", "Got '1 234.5' in column a (line 2). Read what .* with thousands=' '."),
+            (
+                "a,b\n1 234.5,2\n",
+                "Got '1 234.5' in column a (line 2). Read separators of thousands with thousands=' '.",
+            ),
             ("a,b,\n1,2,\n", "Got column 3 without a name. .* with beside=[''], or name the "),
             (
                 LETTERS.encode("latin-1"),
-                "^The data file /.*/x.csv is not text in UTF-8: it has the byte 0xf6 in line 1 (byte 3 of it). "
-                "Write csv(path='/.*/x.csv', encoding='latin-1'); of a folder, folder(..., "
-                "encoding={'x': 'latin-1'}), or the encoding that it has.",
+                "^The data file /.*/x.csv is not text in UTF-8: it has the byte 0xf6 in line 1 (byte 3 of it). Write "
+                "csv(path='/.*/x.csv', encoding='latin-1'); of a folder, folder(..., encoding={'x': 'latin-1'}), or "
+                "the encoding of the file.",
             ),
             (
                 b"a,b\n1,2\n3,\xe94\n",
                 "The data file /.*/x.csv is not text in UTF-8: it has the byte 0xe9 in line 3 (byte 3 of it). Write "
-                "csv(path='/.*/x.csv', encoding='latin-1'); of a folder, folder(..., encoding={'x': 'latin-1'}), "
-                "or the encoding that it has.",
+                "csv(path='/.*/x.csv', encoding='latin-1'); of a folder, folder(..., encoding={'x': 'latin-1'}), or "
+                "the encoding of the file.",
             ),
             (
                 LETTERS.encode("utf-16-le"),
@@ -104,12 +107,12 @@ TEXT_FILE = [
             ),
             (
                 LETTERS.encode("utf-16") + b"\0",
-                "The data file /.*/x.csv is not text in UTF-16: it has bytes that are none (truncated data). Write "
-                "csv(path='/.*/x.csv', encoding='utf-8'); of a folder, folder(..., encoding={'x': 'utf-8'}), or "
-                "the encoding that it has.",
+                "The data file /.*/x.csv is not text in UTF-16: it has bytes that are not text (truncated data). "
+                "Write csv(path='/.*/x.csv', encoding='utf-8'); of a folder, folder(..., encoding={'x': 'utf-8'}), "
+                "or the encoding of the file.",
             ),
-            (b"\x1f\x8b\x08\x00", "The data file /.*/x.csv is packed by gzip. Unpack it."),
-            (b"PK\x03\x04\x14\x00", "The data file /.*/x.csv is packed by zip. Unpack it."),
+            (b"\x1f\x8b\x08\x00", "The data file /.*/x.csv is compressed with gzip. Unpack it."),
+            (b"PK\x03\x04\x14\x00", "The data file /.*/x.csv is compressed with zip. Unpack it."),
             *(
                 (numbered(head), f"may be names or values: it has numbers .*{words}")
                 for head, words in (
@@ -124,9 +127,8 @@ TEXT_FILE = [
     *[
         Refused(
             {"content": "a,b,c\n1.5,2,3\n", "options": options},
-            "/.*/x.csv is to be read with ';' between two cells, and its first line shows ',' between them. Write "
-            "csv(path='/.*/x.csv', sep=','); of a folder, folder(..., sep={'x': ','}), or leave sep and decimal "
-            "out.",
+            "/.*/x.csv is to be read with ';' between two cells, but its first line has ',' between them. Write "
+            "csv(path='/.*/x.csv', sep=','); of a folder, folder(..., sep={'x': ','}), or leave sep and decimal out.",
             DataError,
         )
         for options in ("sep=';'", "sep=';', decimal=','", "decimal=','")
@@ -150,12 +152,12 @@ TEXT_FILE = [
     ),
     Refused(
         {"content": "a;b\n3,14;2,7\n", "options": "decimal=';'"},
-        "^decimal is ';', and it must be '.' or ','. Write decimal=','.",
+        "^decimal is ';', but it must be '.' or ','. Write decimal=','.",
     ),
     *[
         Refused(
             {"content": LETTERS, "options": f"encoding={name!r}"},
-            "^encoding is .*, and it must be the name of an encoding, such as 'utf-8', .* Write encoding='latin-1'",
+            "^encoding is .*, but it must be the name of an encoding, such as 'utf-8', .* Write encoding='latin-1'",
         )
         for name in ("latin-17", "base64", 3)
     ],
@@ -163,7 +165,7 @@ TEXT_FILE = [
         {"content": LETTERS, "options": "encoding='ascii'"},
         "The data file /.*/x.csv is not text in ascii: it has the byte 0xc3 in line 1 (byte 3 of it). Write "
         "csv(path='/.*/x.csv', encoding='latin-1'); of a folder, folder(..., encoding={'x': 'latin-1'}), or the "
-        "encoding that it has.",
+        "encoding of the file.",
         DataError,
     ),
     *[
@@ -183,14 +185,14 @@ TEXT_FILE = [
                 "numbers. Write csv(path='/.*/x.csv', header=True) or header=False; of a folder, folder(..., "
                 "header=True).",
             ),
-            (TWICE, "columns=['a']", "have no name of their own. Got 'a' more than once. Name them, each"),
-            (TWICE, "beside=['a']", "have no name of their own. Got 'a' more than once. Name them, each"),
+            (TWICE, "columns=['a']", "have no name of their own. Got 'a' more than once. Give each a different name"),
+            (TWICE, "beside=['a']", "have no name of their own. Got 'a' more than once. Give each a different name"),
             *(
                 (
                     "a,b,c\n1,2,3\n4,5,6,7\n",
                     options,
-                    "^Line 3 of /.*/x.csv has 4 cells, and the first line has 3. Mend the line, or take away what "
-                    "stands above the names.",
+                    "^Line 3 of /.*/x.csv has 4 cells, but the first line has 3. Correct the line, or remove the "
+                    "lines above the names.",
                 )
                 for options in (None, "columns=['a']", "beside=['b']")
             ),
@@ -201,7 +203,7 @@ TEXT_FILE = [
                 f"x.csv must hold numbers. Got 'Bonn' in column city (line 2), 'f' in column sex (line 2).{ENCODED}",
             ),
             ("1,2\nx,4\n", None, "must hold numbers. Got 'x' in column 1 (line 2)."),
-            ("a,b\n1,2\n\n3\n", None, "^Line 4 of /.*/x.csv has 1 cell, and the first line has 2. Mend the line."),
+            ("a,b\n1,2\n\n3\n", None, "^Line 4 of /.*/x.csv has 1 cell, but the first line has 2. Mend the line."),
             ("a\n1_000\n", None, "must hold numbers. Got '1_000' in column a (line 2)."),
         )
     ],
@@ -214,11 +216,11 @@ TEXT_FILE = [
         for options in ("thousands='_'", "thousands=',', decimal=','")
     ],
     Refused(
-        {"content": "a;b\n1;2\n", "options": "sep=';;'"}, "^sep is ';;', and it must be one character. Write sep=';'."
+        {"content": "a;b\n1;2\n", "options": "sep=';;'"}, "^sep is ';;', but it must be one character. Write sep=';'."
     ),
     Refused(
         {"content": "who,x\n007,1\n", "options": "ids=3"},
-        'ids is 3, and it must be the name of a column. Write ids="patient".',
+        'ids is 3, but it must be the name of a column. Write ids="patient".',
     ),
     *[
         Refused(
@@ -250,7 +252,7 @@ ARRAY_OF_TEXT = [
     Refused({"content": INDEXED}, INDEX, DataError),
     Refused(
         {"content": TWICE},
-        "have no name of their own. Got 'a' more than once, column 5 without a name. Name them, each",
+        "have no name of their own. Got 'a' more than once, column 5 without a name. Give each a different name",
         DataError,
     ),
     Refused({"content": "age,site\n1,Bonn\n"}, "must hold numbers. Got .* in column site", DataError),

@@ -78,12 +78,13 @@ LEVELS = [
             (
                 NAMED_PEOPLE,
                 {"categorical": "name", "columns": "age"},
-                "Every row has another level in column name of north.*identifier",
+                "Every row has a different level in column name of north.*identifier",
             ),
             (
                 TABLES,
                 {"categorical": {"ward": ["medicine", "surgery"]}, "columns": "age"},
-                "column ward of client 1 (south) are medicine, surgery, and its rows have 'icu' in row .* have 'other'",
+                "column ward of client 1 (south) are medicine, surgery, but its rows also have 'icu' in row .* level "
+                "'other'",
             ),
             (
                 with_gaps(north=([3], None), west=([1, 2], np.nan)),

@@ -17,7 +17,7 @@ import numpy as np
 
 from flower_pca.algorithms.personal import held_out
 from flower_pca.base import checks, linalg
-from flower_pca.base.errors import ASK_SERVER, ConfigError, ProtocolError
+from flower_pca.base.errors import OTHER_SERVER, ConfigError, ProtocolError
 from flower_pca.base.history import Outcome, Status
 from flower_pca.base.linalg import Array
 from flower_pca.base.options import option
@@ -134,8 +134,8 @@ class Probe:
         """
         if b.shape != (len(V), 1):
             raise ProtocolError(
-                f"The probe of own components has shape {b.shape}, and this node needs one vector of {len(V)} "
-                f"numbers. {ASK_SERVER}"
+                f"The probe of own components has shape {b.shape}, but this node needs one vector of {len(V)} "
+                f"numbers. {OTHER_SERVER}"
             )
         return {"Vb": V @ (V.T @ b), "probed": np.array(1.0)}
 
@@ -254,7 +254,7 @@ class Personalized(Iterative[S]):
     def width(self, n_components: int | float) -> int:
         if not isinstance(n_components, int):
             raise ConfigError(
-                f"{option('n_components')} of {self.name} is {shown(n_components)}, and it must be a whole number. "
+                f"{option('n_components')} of {self.name} is {shown(n_components)}, but it must be a whole number. "
                 "Give a number: `flower_pca.comparison.ranks.rank_table` helps to choose it.",
                 setting="n_components",
                 value=n_components,
@@ -287,8 +287,8 @@ class Personalized(Iterative[S]):
             if U.shape != (d, r) or not np.isfinite(U).all():
                 wrong = f"has shape {U.shape}" if U.shape != (d, r) else "has entries that are not finite"
                 raise ConfigError(
-                    f"given of {self.name} {wrong}, and it must hold {d} x {r} finite numbers. Give the transposed "
-                    "components of a result.",
+                    f"`given` {wrong}, but {self.name} needs a {d} x {r} array of finite numbers. Pass the components "
+                    "of a result, transposed.",
                     setting="given",
                 )
             U = linalg.orth(U)
@@ -423,7 +423,7 @@ class Personalized(Iterative[S]):
         if self.init == "random" and self.given is None:
             raise ConfigError(
                 f'local_components of {self.name} cannot be {shown(word)} with init="random", because a random start '
-                'does not look at the rows. Use init="projection".',
+                'does not use the rows. Use init="projection".',
                 setting="local_components",
                 value=word,
             )
@@ -436,8 +436,8 @@ class Personalized(Iterative[S]):
             every = np.hstack([reply["E"] for reply in total.values()])
             if not every.shape[1]:
                 raise ProtocolError(
-                    f'No node has sent components for init={self.init!r}. Use init="projection", or let nodes agree '
-                    "by share_own=True."
+                    f'No node has sent components for init={self.init!r}. Use init="projection", or let nodes permit '
+                    "it with share_own=True."
                 )
             return replace(state, U=linalg.leading(every, r), start=None, progress=progress)
         image = total["P"] / float(total["w"])

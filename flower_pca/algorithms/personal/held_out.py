@@ -21,7 +21,7 @@ import numpy as np
 
 from flower_pca.algorithms.personal import deflation
 from flower_pca.base import labels, linalg
-from flower_pca.base.errors import ASK_SERVER, ProtocolError
+from flower_pca.base.errors import OTHER_SERVER, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.core.kinds import FLAG, OWN_WIDTH, Ask, Kind, Part
 from flower_pca.core.stage import Arrays
@@ -211,8 +211,8 @@ def require_all_numbers(own: int, *, full: bool = False) -> None:
     """
     if own != MOST and not (full and 0 <= own < MOST):
         raise ProtocolError(
-            f"A message lets this client choose among up to {own} own components, and clients choose among up to "
-            f"{MOST}. {ASK_SERVER}"
+            f"The server lets this client choose among up to {own} own components, but at most {MOST} are possible. "
+            f"{OTHER_SERVER}"
         )
 
 
@@ -273,10 +273,10 @@ def words(counts: Array) -> str:
     if few:
         have = {1: "has"}.get(few, "have")
         lacking = f"{labels.count(few, 'client')} that {have} fewer than {folds.FEWEST} rows"
-        found.append(f"{FEW} at {lacking}, too few to hold some out")
+        found.append(f"{FEW} at {lacking}, too few to hold any out")
     if found:
         return f"{said}: {', '.join(found)}"
-    return f"{said}; how many is told by nodes that agree by share_own, or under masks"
+    return f"{said}; only nodes that set share_own, or a run with masks, say how many"
 
 
 def largest(counts: Array) -> int:

@@ -162,7 +162,7 @@ class PerPCA(Personalized[PerState]):
         if self.choice == 2 and self.retraction == "qr":
             raise ConfigError(
                 f'choice 2 of {self.name} needs retraction="polar", because the columns of a QR do not take each '
-                'other into account. Write retraction="polar".',
+                'other into account. Add retraction="polar".',
                 setting="retraction",
                 value=self.retraction,
             )

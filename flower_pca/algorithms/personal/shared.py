@@ -114,7 +114,7 @@ class Shared(Stage[SharedState]):
         if clients < FEWEST:
             raise DataError(
                 f"{option('n_components', 'shared')} needs at least {FEWEST} clients with {folds.FEWEST} rows or more "
-                f"each, and this run has {clients}. Give a number of components instead, because so few clients have "
+                f"each, but this run has {clients}. Give a number of components instead, because few clients have "
                 "much in common by chance.",
                 setting="n_components",
             )

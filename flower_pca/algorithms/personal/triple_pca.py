@@ -406,16 +406,16 @@ class TriplePCA(ExactPerPCA):
         if followed and 2.0 * max(structured, followed) >= clients:
             left, some = ("structure", structured) if structured > followed else ("tails of far entries", followed)
             words = (
-                f"{status.words}, but the components may follow far entries, because they leave {left} at {some:.0f} "
-                f"of {labels.count(round(float(clients)), 'client')}. Leave out clients with many far entries, or ask "
-                "for one component more"
+                f"{status.words}, but the components may follow outlying entries, because they leave {left} at "
+                f"{some:.0f} of {labels.count(round(float(clients)), 'client')}. Leave out clients with many outlying "
+                "entries, or ask for one component more"
             )
             return Status(Outcome.STALLED, words)
         if clients >= _SEVERAL and float(model.left["loud"]) > _LOUD**2 and float(model.left["swayed"]) > _SWAYED:
             words = (
-                f"{status.words}, but the components are not to be relied on, because they hang on one client, which "
-                "has several times the noise of all others together. Its noise may be far entries. Leave out clients "
-                "with many far entries"
+                f"{status.words}, but the components are not reliable, because they depend on one client, whose noise "
+                "is several times that of all other clients together. Its noise may be outlying entries. Leave out "
+                "clients with many outlying entries"
             )
             return Status(Outcome.STALLED, words)
         return status
@@ -437,8 +437,8 @@ class TriplePCA(ExactPerPCA):
 
     def _check_auto(self, word: str) -> None:
         raise ConfigError(
-            f"local_components of {self.name} cannot be {shown(word)}, because far entries would be held out with the "
-            "rows. Give a whole number, or a mapping from clients to such numbers.",
+            f"local_components of {self.name} cannot be {shown(word)}, because outlying entries would be held out "
+            "with the rows. Give a whole number, or a mapping from clients to such numbers.",
             setting="local_components",
             value=word,
         )

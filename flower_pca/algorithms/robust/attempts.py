@@ -346,6 +346,6 @@ class ConsensusState:
             return state
         if self.log.best is not None:
             return replace(state, verdict=self.log.status(rounds))
-        many = f"{labels.count(rounds, 'round')} were not enough for one attempt: nothing is proven. Go beyond "
+        many = f"{labels.count(rounds, 'round')} were not enough for one attempt: nothing is proven. Use more than "
         end = Status(Outcome.MAX_ROUNDS, f"{many}{option('max_rounds', problem.most_rounds)}")
         return replace(state, log=self.log.add(abandon(attempt, problem)), verdict=end)

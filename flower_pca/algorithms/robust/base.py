@@ -160,8 +160,8 @@ class Robust(Iterative[S]):
     def width(self, n_components: int | float) -> int:
         if not isinstance(n_components, int):
             raise ConfigError(
-                f"{option('n_components')} of {self.name} is {shown(n_components)}, and it must be a whole number, "
-                "the rank of the low-rank part. Give a rank.",
+                f"{option('n_components')} of {self.name} is {shown(n_components)}, but it must be a whole number, "
+                "the rank of the low-rank part. Give a whole number.",
                 setting="n_components",
                 value=n_components,
             )
@@ -244,8 +244,8 @@ def spread(counts: Array, rms: float) -> float:
     sigma = NORMAL * sizes.median(counts, sizes.top(rms))
     if sigma == 0.0 < rms:
         raise DataError(
-            "Most entries are 0, or too small beside the root mean square, so their median does not tell the size of "
-            "an ordinary entry. Give sigma, the size of an entry of the low-rank part."
+            "Most entries are 0, or very small compared with the root mean square, so their median does not show the "
+            "size of an ordinary entry. Give sigma, the size of an entry of the low-rank part."
         )
     return sigma
 

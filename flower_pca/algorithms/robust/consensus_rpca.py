@@ -369,8 +369,8 @@ class ConsensusRPCA(Robust[ConsensusState]):
             checks.number("noise of consensus_rpca", self.noise, least=0.0)
         elif self.noise != "auto":
             raise ConfigError(
-                f'noise of consensus_rpca is {shown(self.noise)}, and it must be "auto" or a number of at least 0. '
-                "Leave it out to have it estimated.",
+                f'noise of consensus_rpca is {shown(self.noise)}, but it must be "auto" or a number of at least 0. '
+                "Leave it out, and it is estimated.",
                 setting="noise",
                 value=self.noise,
             )

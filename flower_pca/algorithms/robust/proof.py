@@ -29,7 +29,7 @@ from flower_pca.algorithms.robust.attempt import EXACT, STEPS, Attempt, Problem
 from flower_pca.algorithms.robust.sizes import TINY
 from flower_pca.algorithms.robust.verdict import CLEAN, MOST_NOISE, SMALL, Verdict
 from flower_pca.base import linalg
-from flower_pca.base.errors import ASK_SERVER, ProtocolError
+from flower_pca.base.errors import OTHER_SERVER, ProtocolError
 from flower_pca.base.linalg import Array
 from flower_pca.core.kinds import ROWS, Kind, Part
 
@@ -167,7 +167,9 @@ def answer(
     hidden entry whether it is clean, and `seen` counts the entries of each row.
     """
     if x is None and V.shape[1] > EXACT:
-        raise ProtocolError(f"The message of a proof has no block, which more than {EXACT} columns need. {ASK_SERVER}")
+        raise ProtocolError(
+            f"The message of a proof has no block, but more than {EXACT} columns need one. {OTHER_SERVER}"
+        )
     W = clean.astype(np.float64)
     rest = (clean & rested).astype(np.float64)
     weak = unsound_rows(rest, Q, seen)

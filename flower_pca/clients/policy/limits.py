@@ -20,7 +20,7 @@ import numpy as np
 
 from flower_pca import client_half, registry, wire
 from flower_pca.base import labels
-from flower_pca.base.errors import ProtocolError
+from flower_pca.base.errors import OTHER_SERVER, ProtocolError
 from flower_pca.base.shown import brief
 from flower_pca.core.algorithm import EmptyStage
 from flower_pca.core.kinds import MOST_STEPS, SMALLEST, Ask, Message
@@ -50,7 +50,6 @@ _OPENINGS: Final = (
     "harmonized_opening",
     "harmonized_summed_opening",
 )
-_SENDER: Final = "Check the sender."
 
 
 @dataclass(frozen=True)
@@ -97,8 +96,8 @@ class Demand:
         numbers, strange = single.tables(request.layers[SINGLE])
         if strange:
             raise ProtocolError(
-                f"Numbers for single clients come as tables. This message has {', '.join(sorted(strange))[:100]}. "
-                f"{_SENDER}"
+                "A message with a number for each client has arrays that are not tables of numbers: "
+                f"{', '.join(sorted(strange))[:100]}. {OTHER_SERVER}"
             )
         return cls(stage, asks, Message({**arrays, **numbers}), frozenset(numbers), masked)
 
@@ -107,9 +106,9 @@ class Demand:
         if unknown := sorted(self.arrays.keys() - self.asks.keys()):
             # The sender chooses the names, so messages shorten them.
             raise ProtocolError(
-                f"A message of {self.stage or 'a set-up'} has the array {', '.join(unknown)[:100]}, and should have "
-                f"{', '.join(self.asks) or 'none'} only. Install the same flower_pca everywhere; an algorithm of your "
-                "own names its arrays in its asks."
+                f"A message of {self.stage or 'a set-up'} has the array {', '.join(unknown)[:100]}, but should have "
+                f"only {', '.join(self.asks) or 'none'}. Install the same version of flower_pca everywhere. If the "
+                "algorithm is your own, name the array in its asks."
             )
         for name, a in self.arrays.items():
             ask = self.asks[name]
@@ -121,7 +120,7 @@ class Demand:
         steps = math.prod(max(1.0, float(self.arrays[name])) for name in loops)
         if steps > MOST_STEPS:
             raise ProtocolError(
-                f"{' times '.join(loops)} is {steps:g} steps in one message, and a node takes at most {MOST_STEPS}. "
+                f"{' times '.join(loops)} is {steps:g} steps in one message, but a node takes at most {MOST_STEPS}. "
                 "Ask for fewer steps."
             )
 
@@ -133,24 +132,24 @@ class Demand:
             columns = self._columns(name)
             if columns > most or (a.ndim == 2 and not ask.by_column and len(a) > most):
                 raise ProtocolError(
-                    f"{name} of a message has {labels.count(columns, 'column')}, and at most {most} are possible. "
-                    "Ask for fewer columns."
+                    f"{name} of a message has {labels.count(columns, 'column')}, but at most {most} are possible. Ask "
+                    "for fewer columns."
                 )
             if ask.by_column and d is not None and len(a) != d:
                 if name == "block" and self.stage in _OPENINGS:  # The block comes from the start of the run.
                     raise ProtocolError(start_of_other_columns(len(a), d))
                 raise ProtocolError(
-                    f"This node has {labels.count(d, 'column')}, and {name} of this message is for {len(a)}. Align "
-                    "the features first."
+                    f"This node has {labels.count(d, 'column')}, but {name} of this message is for {len(a)}. Give all "
+                    "clients the same columns."
                 )
             if ask.by_column and a.ndim == 2 and np.max(np.abs(a), initial=0.0) > LONGEST:
-                raise ProtocolError(f"{name} of a message has entries above {LONGEST:g} in size. {_SENDER}")
+                raise ProtocolError(f"{name} of a message has entries above {LONGEST:g} in size. {OTHER_SERVER}")
             if ask.makes_columns and d is not None and n is not None:
                 room = widest(n, d, made=_BLOCKS[self.masked or ask.own])
                 if min(columns, n if ask.of_rows else d) > room:
                     raise ProtocolError(
-                        f"{name} of a message has {labels.count(columns, 'column')}, and a node of so few rows has "
-                        f"memory for {room}. Ask for fewer columns."
+                        f"{name} of a message has {labels.count(columns, 'column')}, but this node reserves memory by "
+                        f"its number of rows, for at most {room}. Ask for fewer columns."
                     )
 
     def check_length(self, d: int | None) -> None:
@@ -164,8 +163,8 @@ class Demand:
             if d is None and 8 * _BLOCKS[self.masked] * length * width > SPARE:
                 columns = labels.count(width, "column")
                 raise ProtocolError(
-                    f"A run of {labels.count(length, 'column')} asks for {columns} of a product, for which a node "
-                    f"that has seen no rows yet has too little memory. {_SENDER}"
+                    f"A run of {labels.count(length, 'column')} asks for {columns} of a product, but this node has "
+                    f"seen no rows yet and does not reserve memory for this many. {OTHER_SERVER}"
                 )
 
     def _columns(self, name: str) -> int:
@@ -194,7 +193,7 @@ class Demand:
 
 def _malformed(name: str, wrong: tuple[str, str]) -> ProtocolError:
     rule, got = wrong
-    return ProtocolError(f"{name} of a message must be {rule}. Got {got}. {_SENDER}")
+    return ProtocolError(f"{name} of a message must be {rule}. Got {got}. {OTHER_SERVER}")
 
 
 def check(request: wire.Request) -> None:
@@ -204,18 +203,19 @@ def check(request: wire.Request) -> None:
             got = "NaN or infinite entries"
             if a.dtype.kind not in "fiub":
                 got = f"dtype {a.dtype}"
-            raise ProtocolError(f"{name} of a message has {got}, and real, finite numbers are needed. {_SENDER}")
+            raise ProtocolError(f"{name} of a message has {got}, but must have real, finite numbers. {OTHER_SERVER}")
         # LAPACK accepts no others.
         if a.dtype.kind == "f" and a.dtype.itemsize not in (4, 8):
             raise ProtocolError(
-                f"{name} of a message has the dtype {a.dtype}, and numbers of 32 or 64 bits are needed. {_SENDER}"
+                f"{name} of a message has the dtype {a.dtype}, but must have numbers of 32 or 64 bits. {OTHER_SERVER}"
             )
         if a.dtype.kind == "f" and np.max(np.abs(a), initial=0.0) > LARGEST:
-            raise ProtocolError(f"{name} of a message has entries above {LARGEST:g} in size. {_SENDER}")
+            raise ProtocolError(f"{name} of a message has entries above {LARGEST:g} in size. {OTHER_SERVER}")
     if request.frame.arrays and Demand.of(request).stage in _OPENINGS:
         # An opening's products are of raw rows, whatever the frame, so other results must be about raw rows, too.
         raise ProtocolError(
-            f"An opening works on raw rows, and this one has a frame with {', '.join(request.frame.arrays)}. {_SENDER}"
+            "An opening works on raw rows, but this message centers, scales or adjusts them: "
+            f"{', '.join(request.frame.arrays)}. {OTHER_SERVER}"
         )
 
 
@@ -223,7 +223,7 @@ def check_arrays(request: wire.Request) -> None:
     """Refuse arrays that the stage of the message does not name, or that do not fit its description."""
     if request.stage == messages.STAGE:
         if strange := messages.strange(request.arrays):
-            raise ProtocolError(f"{', '.join(strange)[:100]} is no array of a masked sum. {_SENDER}")
+            raise ProtocolError(f"{', '.join(strange)[:100]} is not an array of a masked sum. {OTHER_SERVER}")
         for name, ask in messages.SENT.items():
             if name in request.arrays and (wrong := ask.fault(request.arrays[name])):
                 raise _malformed(name, wrong)
@@ -324,16 +324,19 @@ def _check_frame(request: wire.Request, d: int | None) -> None:
         shapes = {"covariate_mean": (covariates.adjusted,), "slopes": (covariates.adjusted, d)}
         there = {"covariate_mean", "slopes", "grand", "sigma"} & framed.keys()
         if there not in (set(), {"covariate_mean", "slopes"}, {"slopes", "grand", "sigma"}):
-            raise ProtocolError(f"A message about covariates has some of their numbers and lacks others. {_SENDER}")
+            raise ProtocolError(
+                f"A message about covariates has only some of the numbers that describe them. {OTHER_SERVER}"
+            )
     for name, a in framed.items():
         shape = shapes.get(name, (d,))
         if a.shape != shape or a.dtype.kind != "f":
             rule = " x ".join(f"{side}" for side in shape)
             raise ProtocolError(
-                f"The {name} of a message needs {rule} numbers, and has shape {a.shape} and dtype {a.dtype}. {_SENDER}"
+                f"The {name} of a message needs {rule} numbers, but has shape {a.shape} and dtype {a.dtype}. "
+                f"{OTHER_SERVER}"
             )
     for name in {"scale", "sigma"} & framed.keys():
         if not (framed[name] > 0.0).all():
-            raise ProtocolError(f"The {name} of a message has entries of 0 or below. {_SENDER}")
+            raise ProtocolError(f"The {name} of a message has entries of 0 or below. {OTHER_SERVER}")
         if framed[name].min() < SMALLEST:
-            raise ProtocolError(f"The {name} of a message has entries below {SMALLEST:g}. {_SENDER}")
+            raise ProtocolError(f"The {name} of a message has entries below {SMALLEST:g}. {OTHER_SERVER}")

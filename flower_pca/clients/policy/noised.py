@@ -46,8 +46,8 @@ def usable(rows: Table, rules: Rules) -> Table:
         if unread:
             with private():
                 raise ConfigError(
-                    f"The rows of this node have text in column {unread[0]}, and came without what is written there. "
-                    "Give a table of pandas, or leave the column out."
+                    f"The rows of this node have text in column {unread[0]}, but not as a pandas table, so the text "
+                    "cannot be read as numbers. Give a table of pandas, or leave the column out."
                 )
         read = np.column_stack([_numbers(rows.texts[name]) for name in texts])
         values = np.column_stack([values, read]) if names else read
@@ -123,7 +123,7 @@ def _warn(values: Any, names: tuple[str, ...] | None, rules: Rules) -> None:
     if found:
         log.warning(
             "Cells of this node are no numbers in %s%s. A row with such a cell counts as a row of zeros in every run "
-            "of that column. Name constants in gap_values, mend the file, or leave the column out.",
+            "of that column. Name constants in gap_values, correct the file, or leave the column out.",
             ", ".join(found[:_NAMED]),
             "" if len(found) <= _NAMED else f" and {len(found) - _NAMED} more",
         )

@@ -11,7 +11,7 @@ from flwr.app import Context
 
 from flower_pca import registry, wire
 from flower_pca.base import labels
-from flower_pca.base.errors import ConfigError
+from flower_pca.base.errors import OTHER_SERVER, ConfigError
 from flower_pca.clients.policy import limits, small_cells
 from flower_pca.clients.policy.refusals import OPERATOR, RefusalError
 from flower_pca.clients.policy.rules import Rules, everything
@@ -80,7 +80,7 @@ class Policy:
             limits.check_arrays(request)  # `bare` derives the parts of an answer from these arrays.
             if limits.bare(stage, request.arrays):
                 raise RefusalError(
-                    f"A masked {stage} with these arrays would show a node's own results. Check the sender."
+                    f"A masked {stage} with these arrays would reveal a node's own results. {OTHER_SERVER}"
                 )
         unserved, stages = algorithms - self._served, registry.STAGES
         unnamed = sorted(name for name in unserved if name in everything() and stages[name].by_row)
@@ -153,7 +153,7 @@ class Policy:
         answered = int(records.values_in(self._context.state, _ANSWERED).get("messages", 0))
         if answered >= most:
             raise RefusalError(
-                f"This node answers at most {labels.count(most, 'message')} of a run, its max_messages. Ask the "
+                f"This node answers at most {labels.count(most, 'message')} in a run (its max_messages). Ask the "
                 "node's operator, or use an algorithm of fewer rounds."
             )
         records.put_values(self._context.state, _ANSWERED, {"messages": answered + 1})
@@ -189,7 +189,7 @@ class Policy:
         remedy = 'Run with missing="own_mean", or ask the node\'s operator.'
         if self._rules.missing != "mean":
             raise RefusalError(
-                f'This node fills missing values with its own means only, and the run asks for missing="mean". {remedy}'
+                f'This node fills missing values with its own means only, but the run asks for missing="mean". {remedy}'
             )
         if small_cells.has_few_gaps(data, self._rules.min_rows):
             raise RefusalError(

@@ -150,7 +150,7 @@ def check(
         logging.getLogger("flwr").warning(
             "Fewer than min_rows=%d rows of this node have a value, or another than most, in %s. So no run gets %s. "
             "Leave one of the columns out of the file, merge columns, or name one of them in allow_sparse_columns if "
-            "its carriers may be told.",
+            "its carriers may become known.",
             rules.min_rows,
             enumeration(found[name] for name in refused),
             enumeration(refused),

@@ -34,8 +34,8 @@ def warn(path: Path, data: LocalData, context: Context) -> None:
         return
     if found := knowing(path.parent, data):
         logging.getLogger("flwr").warning(
-            "%s in another folder knows the rows of this node, and what it counts, %s does not. Give every node that "
-            "serves these rows the same memory_dir.",
+            "%s in another folder also knows the rows of this node, but %s does not include what it counts. Give "
+            "every node that serves these rows the same memory_dir.",
             ", ".join(map(str, found)),
             path,
         )

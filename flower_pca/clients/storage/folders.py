@@ -169,8 +169,8 @@ def folder_of(path: Path) -> None:
     if files.free_for_all(path.parent):
         with private():
             raise ConfigError(
-                f"Every user may write to {path.parent}, so a node cannot keep anything there. Name a folder in it: "
-                "the node makes it for its owner alone."
+                f"Every user may write to {path.parent}, so a node cannot keep anything there. Name a new folder in "
+                "it, which the node then makes for its owner alone."
             )
 
 
@@ -179,8 +179,8 @@ def lock(path: Path) -> Iterator[None]:
     """Keep other processes from this file until the end."""
     if files.fcntl is None:
         raise ConfigError(
-            f"This system ({os.name}) cannot lock files, which keeping a memory needs. Leave memory_dir, output_dir "
-            "and rules that need a ledger out, or run the node on another system."
+            f"This system ({os.name}) cannot lock files, which a node needs to keep a memory. Leave memory_dir, "
+            "output_dir and rules that need a ledger out, or run the node on another system."
         )
     folder_of(path)
     with files.lock(path):

@@ -321,8 +321,8 @@ class Account:
         named = [path for path in (self._path, *others) if folders.is_named(path)]
         if others and named:
             logging.getLogger("flwr").warning(
-                "%s and %s know the same rows, and what one of them counts, the other does not, because data_name "
-                "names one of them. Give every node that serves these rows the same data_name.",
+                "%s and %s know the same rows, but count separately, because data_name names one of them. Give every "
+                "node that serves these rows the same data_name.",
                 self._path.name,
                 ", ".join(path.name for path in others),
             )

@@ -48,7 +48,7 @@ from flower_pca.rows.stream import Stream
 
 _KIND: Final = "released rows of a node"
 _RUNS: Final = 64  # the most runs whose version is remembered
-_STREAM: Final = "min_change does not hold for a Stream: what each batch tells is told as it comes."
+_STREAM: Final = "min_change does not protect a Stream, because every batch is answered as it comes."
 
 
 @dataclass(frozen=True)
@@ -201,8 +201,8 @@ class ReleasedRows:
                     self._settle(rules, entries)
         if self._pending:
             raise RefusalError(
-                "The rows of this node differ from those that it has answered from, and its rule on_small_change is "
-                "refuse. Ask the node's operator."
+                "The rows of this node differ from the rows that it has answered from, and its on_small_change is "
+                "'refuse'. Ask the node's operator."
             )
         rows: LocalData | Stream = self.data
         return rows
@@ -265,7 +265,7 @@ class ReleasedRows:
         self._pending = rules.on_small_change == "refuse" and rules.max_epsilon is None
         goes = "It answers from the copy."
         if self._pending:
-            goes = "It refuses, because its rule on_small_change is refuse."
+            goes = "It refuses, because its on_small_change is 'refuse'."
         logging.getLogger("flwr").warning(
             "The rows of this node differ from the copy of the rows that it has answered from. %s To release the rows "
             "as they are now, run flower-pca forget --what rows: whoever has the answers before and after can then "

@@ -74,7 +74,7 @@ class Policy:
             got = f"{stage} with one" if "opening" in stage else stage
             raise RefusalError(
                 f"{request.algorithm} may ask nodes only for an opening without a block, but this message asks "
-                f"for {got}. Check the sender."
+                f"for {got}. {OTHER_SERVER}"
             )
         if inner is not None:
             limits.check_arrays(request)  # `bare` derives the parts of an answer from these arrays.

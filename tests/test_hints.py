@@ -107,8 +107,8 @@ def test_hints_are_saved_and_shown_with_the_names_of_columns(tmp_path, capsys):
 
 
 WHY = {
-    "counted": "Column {} holds whole numbers, no two alike, which go up by one. Leave it out if it numbers the rows: ",
-    "called": "Column {} holds whole numbers, no two alike, and its name looks like an identifier. Leave it out if it",
+    "counted": "Column {} holds whole numbers, all different, which go up by one. Leave it out if it numbers the rows: ",
+    "called": "Column {} holds whole numbers, all different, and its name looks like an identifier. Leave it out if it",
 }
 COUNTED = {
     "of all rows, shuffled": IDS,

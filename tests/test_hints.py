@@ -107,7 +107,7 @@ def test_hints_are_saved_and_shown_with_the_names_of_columns(tmp_path, capsys):
 
 
 WHY = {
-    "counted": "Column {} holds whole numbers, all different, which go up by one. Leave it out if it numbers the rows: ",
+    "counted": "Column {} holds whole numbers, all different, which go up by one. Leave it out if it numbers the rows",
     "called": "Column {} holds whole numbers, all different, and its name looks like an identifier. Leave it out if it",
 }
 COUNTED = {

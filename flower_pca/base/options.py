@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 
 from flower_pca.base.settings import SETTINGS
 
-# What else the command line has options for. A run-config has most of them by the same names, with hyphens.
+# Further options of the command line. Most exist in a run-config under the same names, with hyphens.
 _OTHERS: Final = (
     "algorithm", "algorithms", "tol", "max_rounds", "backend", "level", "init", "checkpoint", "resume", "ids",
     "ranges", "without", "gaps",

@@ -329,7 +329,7 @@ class Position:
         return replace(again, last=True)
 
     def _end(self, status: Status, layers: Iterable[Layer], *, anew: bool = True) -> Position:
-        """Add the status and the rounds of an algorithm that has ended."""
+        """Return the position after the algorithm, with warnings added to its status."""
         algorithm = self.algorithm
         # A closing message that measures the components detects wrong ones.
         if self.disturbed and algorithm.measured:

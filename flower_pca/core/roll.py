@@ -312,8 +312,8 @@ class Roll:
         `counted` says that an absent member counts with its last answer.
         """
         now = frozenset(here)
-        # A client that failed the newest opening does not count as new, because each end would then lead back to an
-        # opening.
+        # A client that failed the newest opening does not count as new, because otherwise every end of the run would
+        # lead back to an opening.
         joined = now - self.unfit - self.members
         gone = self.members - now
         # A sample leaves out members on purpose.

@@ -24,7 +24,7 @@ from flower_pca.names.columns import enumeration, no_numbers
 
 _LARGE: Final = 2**28  # bytes of rows that are read from a file of any size
 HELD: Final = 2**28  # Bytes of rows that are kept in memory. A larger file is read again at each pass.
-_PACKED: Final = 200  # Beyond `_LARGE`, rows may take so many times the size of their file.
+_PACKED: Final = 200  # Beyond `_LARGE`, rows may take at most this many times the size of their file.
 
 
 def ending(path: object) -> str:

@@ -444,7 +444,7 @@ def files_of(path: str, pattern: str, without: Sequence[str] = ()) -> tuple[Path
 
 def _others(files: Sequence[Path]) -> list[Path]:
     """Return the files that may be tables by their ending, but that flower_pca cannot read."""
-    # Other programs' files begin with these signs, for example the lock of an open table.
+    # Skip files of other programs, such as the lock file of an open spreadsheet.
     seen = [file for file in files if not file.name.startswith((".", "~")) and ending(file) not in ENDINGS]
     return [file for file in seen if file.suffix.lower() in _UNREAD and file.stem.lower() not in _WORDS]
 

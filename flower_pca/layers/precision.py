@@ -98,10 +98,10 @@ class Precision(Layer):
         return {**up, **rounded}
 
 
-def bits_in(says: Arrays) -> int:
+def bits_in(settings: Arrays) -> int:
     """The bits that a message asks for."""
-    bits = says.get(_BITS)
-    known = bits is not None and len(says) == 1 and not bits.ndim and bits.dtype.kind in "iuf"
+    bits = settings.get(_BITS)
+    known = bits is not None and len(settings) == 1 and not bits.ndim and bits.dtype.kind in "iuf"
     if bits is None or not known or bits.item() not in FLOORS:
         got = f"{bits}"[:50]
         raise ProtocolError(

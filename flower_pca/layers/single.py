@@ -51,7 +51,7 @@ def check(what: str, numbers: object) -> dict[int | str, int]:
 
 
 def require(what: str, numbers: NumbersByClient, names: Sequence[str]) -> None:
-    """Require that every client that is named is there, once, and that none is left out; `names` are those of sites."""
+    """Require that the mapping names each client exactly once, and no others. `names` are the names of sites."""
     found = [client for client in numbers if client != OTHERS]
     places: set[int] = set()
     for client in found:

@@ -26,7 +26,7 @@ _TILE: Final = 256  # the side of the squares in which a triangle is copied to t
 # The share of stored entries up to which sparse rows are multiplied as they are. Measured beside dense blocks: at 1 %
 # .07 to .2 of their time, at 3 % .25 to 1.2, at 5 % .5 to 3.3.
 _SPARSE: Final = 0.04
-_FILLED: Final = 0.1  # the share of a product from which it is added as a dense matrix
+_FILLED: Final = 0.1  # fill above which a product is added as a dense matrix
 _PRODUCTS: Final = 2**22  # products of two entries that are formed before they are added to the sum
 
 

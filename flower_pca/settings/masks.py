@@ -28,8 +28,8 @@ class MaskedSums:
     Parameters
     ----------
     threshold : float, default=0.5
-        The sum can be computed if more than this share of every client and its neighbors answer. It is at least one
-        half, because below one half a server that lies about drop-outs could see an answer.
+        The share of each neighborhood (a client and its neighbors) that must be exceeded for the sum to be computed.
+        It is at least one half, because below one half a server that lies about drop-outs could see an answer.
     bound : float or None, default=None
         The largest absolute entry that any client may send after the opening. By default, it follows from the sums of
         the opening. A client with a larger entry sends nothing, and reports this.

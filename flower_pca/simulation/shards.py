@@ -190,8 +190,7 @@ def weight(client: Any) -> int:
     """Return about how many bytes a client takes: its statistics, and rows that are not mapped."""
     if not isinstance(client, LocalData):
         return _STREAM
-    # Statistics are X'X or a root of it, whichever is smaller; an entry of a sparse matrix takes 8 bytes
-    # and its column 4.
+    # The statistics are X'X or its factor, whichever is smaller. A sparse entry takes 8 bytes, and 4 for its index.
     return _LEAST + (12 * int(client.measured.csr.nnz) if client.sparse else 8 * client.d * min(client.n, client.d))
 
 

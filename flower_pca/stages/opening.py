@@ -267,7 +267,7 @@ class Opening(Stage[OpeningState]):
     def client(arrays: Arrays, data: LocalData, memory: Arrays) -> tuple[Arrays, Arrays]:
         block = block_of(arrays, data.d)
         if len(block) != data.d:
-            raise DataError(start_of_other_columns(len(block), data.d))
+            raise DataError(start_mismatch(len(block), data.d))
         if "gaps" not in arrays:
             data.complete()
         eps = np.array(np.finfo(data.dtype).eps, dtype=np.float64)
@@ -451,7 +451,7 @@ def blames_start(refusal: str) -> bool:
     return refusal.startswith(_OTHER_START)
 
 
-def start_of_other_columns(start: int, d: int) -> str:
+def start_mismatch(start: int, d: int) -> str:
     """Say that the components of the start do not fit the rows. Either of the two may be the mistake."""
     return (
         f"{_OTHER_START}{labels.count(start, 'column')}, but the rows have {d}. If {d} is right, "

@@ -63,7 +63,7 @@ class NodeKeywords(TypedDict, total=False):
 
 
 def take_fixed_parameters(keywords: Any) -> None:
-    """Remove those parameters of Flower's strategies from a strategy's keywords that change nothing for PCA.
+    """Remove from the keywords those parameters of Flower's strategies that have no effect on PCA.
 
     Raises
     ------

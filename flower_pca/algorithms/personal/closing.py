@@ -1,4 +1,4 @@
-"""The closing message of personalized PCA: the order of the shared components, local components, theta, the error.
+"""The closing message of personalized PCA: it orders the shared components, and measures own ones, theta and the error.
 
 All personalized algorithms share it. Each client computes or corrects its local components and keeps
 them with their variances, which become its local result (`own_results`). The server orders the shared

@@ -28,7 +28,7 @@ from flower_pca.core.stage import Arrays, Stage
 from flower_pca.layers import NOISE, SINGLE
 from flower_pca.masking import messages
 from flower_pca.rows.stream import Stream, Widest
-from flower_pca.stages.opening import Opening, start_of_other_columns
+from flower_pca.stages.opening import Opening, start_mismatch
 from flower_pca.stages.summed_opening import SummedOpening
 from flower_pca.tracking.batch import require_columns
 
@@ -137,7 +137,7 @@ class Demand:
                 )
             if ask.by_column and d is not None and len(a) != d:
                 if name == "block" and self.stage in _OPENINGS:  # The block comes from the start of the run.
-                    raise ProtocolError(start_of_other_columns(len(a), d))
+                    raise ProtocolError(start_mismatch(len(a), d))
                 raise ProtocolError(
                     f"This node has {labels.count(d, 'column')}, but {name} of this message is for {len(a)}. Give all "
                     "clients the same columns."

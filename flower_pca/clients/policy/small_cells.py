@@ -85,7 +85,7 @@ def find(data: LocalData, rules: Rules, kept: Path | None = None) -> dict[str, s
     def look() -> dict[str, str]:
         names = labels.column_names(data.names, data.d)
         found = {names[i]: names[i] for i in _rare(data, rules.min_rows) if names[i] not in allowed}
-        kinds = [_coded(data), _with_gaps(data) if rules.missing == "mean" else []]
+        kinds = [_code_columns(data), _with_gaps(data) if rules.missing == "mean" else []]
         codes, gaps = ([i for i in kind if names[i] not in allowed | found.keys()] for kind in kinds)
         if data.names is not None:
             codes.sort(key=data.names.__getitem__)
@@ -199,7 +199,7 @@ def _tells_few(column: Array, least: int) -> bool:
     return 0 < others < least and len(there) - others > 1
 
 
-def _coded(data: LocalData) -> list[int]:
+def _code_columns(data: LocalData) -> list[int]:
     """Return the positions of the columns with few different values, but more than one."""
     found = []
     for start in range(0, data.d, _CHUNK):

@@ -399,7 +399,7 @@ class Account:
         with self._open() as ledgers:
             for ledger in ledgers:
                 self._weigh_noise(ledger, request)
-                self._weigh_columns(ledger, stage, request, data, up)
+                self._count_columns(ledger, stage, request, data, up)
 
     def _weigh_noise(self, ledger: Ledger, request: wire.Request) -> None:
         most = self._rules.budget
@@ -412,7 +412,7 @@ class Account:
                 f"{self._rules.max_epsilon:g} at delta {self._rules.max_delta:g}. {OPERATOR}"
             )
 
-    def _weigh_columns(
+    def _count_columns(
         self, ledger: Ledger, stage: str, request: wire.Request, data: LocalData | Stream, up: Arrays
     ) -> None:
         """Count the numbers of an answer as columns of d numbers. Under masks, count those that the sum shows.

@@ -225,7 +225,7 @@ class ReleasedRows:
     def _settle(self, rules: Rules, entries: Ledger) -> None:
         """Load the released version, and add the people who may be added. The ledger is locked."""
         given: LocalData = self.data
-        version = _released(self._place, entries)
+        version = _released_version(self._place, entries)
         if version is None:
             least = rules.min_change
             if least is not None and given.n < least:
@@ -249,7 +249,7 @@ class ReleasedRows:
 
     def _release(self, entries: Ledger) -> None:
         """Write the first version before the first answer from it. The ledger is locked."""
-        there = _released(self._place, entries)
+        there = _released_version(self._place, entries)
         if there is None:
             # The ledger must exist first, because a version without a ledger means that somebody has deleted
             # the ledger.
@@ -288,7 +288,7 @@ def _ledger_of(data: LocalData, rules: Rules, context: Context | None) -> Path:
     return there[0] if there else own
 
 
-def _released(place: Path, entries: Ledger) -> Version | None:
+def _released_version(place: Path, entries: Ledger) -> Version | None:
     """Return the version in the node's folder, if it is the one that the ledger knows."""
     file = folders.rows_beside(place)
     version = read(file)

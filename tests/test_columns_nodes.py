@@ -136,7 +136,7 @@ def test_each_node_writes_its_loadings_with_the_names_of_its_columns_and_people(
         ),
         (
             changed("lab", lambda t: t.iloc[:80]),
-            r"there are (90|80) with ids, and the run has (90|80) with ids\. Keep the rows of the same people",
+            r"there are (90|80) with ids, but the run has (90|80) with ids\. Keep the rows of the same people",
         ),
         (
             changed("lab", lambda t: t.reset_index(drop=True)),

@@ -678,7 +678,7 @@ def test_fewer_answers_than_min_nodes_are_not_taken_for_the_whole():
         reply if message.metadata.dst_node_id == grid.node(0) else Message(Error(2, "out of disk"), reply_to=message)
     )
     with pytest.raises(
-        NotEnoughNodes, match=r"needs 4 usable answers, and got 1 in 3 .*the first because: error 2: out of disk"
+        NotEnoughNodes, match=r"needs 4 usable answers, but got 1 in 3 .*the first because: error 2: out of disk"
     ):
         strategy("ssi", min_nodes=4, node_timeout=0.3).fit(grid)
 

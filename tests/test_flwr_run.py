@@ -69,7 +69,7 @@ def test_it_takes_what_the_run_config_says(superlink):
 def test_a_crash_is_seen(superlink):
     run = superlink.run(HUB, 2, f"data='{superlink.folder}/none.npy' output='{superlink.folder}/crashed'")
     assert run.status == "finished:failed", run
-    assert "needs 2 usable answers, and got none in 3 successive rounds, the first because: " in run.details
+    assert "needs 2 usable answers, but got none in 3 successive rounds, the first because: " in run.details
     assert f"No file or folder named '{superlink.folder}/none.npy'." in run.log
     assert not list((superlink.folder / "crashed").iterdir())
     assert "Traceback" not in run.log

@@ -280,7 +280,7 @@ def brought_out(foe, name):
 
 WORDS = {  # of a refusal, by what the page says
     "Answers compare rows, which only the rule allow can permit.": "compare single rows",
-    "Answers cannot be summed, and masked_only requires sums.": "would show a node's own results",
+    "Answers cannot be summed, and masked_only requires sums.": "would reveal a node's own results",
     "Noise cannot cover the answers, and the rules require noise.": "only with noise|asks for noise|bounded answers",
 }
 FIRST = {  # what else may be refused before

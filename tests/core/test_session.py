@@ -108,12 +108,12 @@ def test_a_client_that_answers_twice_counts_once():
 
 
 SPOILED = {
-    "absent": ({"S": None}, "The array 2 has nothing, but should have only S. Install the same flower_pca"),
+    "absent": ({"S": None}, "The answer of client 2 has nothing, but should have S. Install the same version"),
     "renamed": (
         {"S": None, "Q": np.zeros((10, 4))},
-        "The array 2 has Q, but should have only S. Install the same version of flower_pca everywhere.",
+        "The answer of client 2 has Q, but should have S. Install the same version of flower_pca everywhere.",
     ),
-    "surplus": ({"n": np.array(3)}, "The array 2 has S, n, but should have only S. Install the same"),
+    "surplus": ({"n": np.array(3)}, "The answer of client 2 has S, n, but should have S. Install the same"),
     "shape": (
         {"S": np.zeros((10, 3))},
         "S in the answer of client 2 must be a real array of shape (10, 4). Got shape (10, 3) and dtype float64. Check",

@@ -156,7 +156,7 @@ FAULTS = {
     "the file of another site": (lambda site: lines_of(patients_of(0)), r"hint: jena holds the same rows as bonn"),
     "rows of another site": (
         lambda site: lines_of(np.r_[patients_of(site), patients_of(0)[5:20]]),
-        r"hint: 15 rows of jena are rows of bonn as well.*line 42 of .*jena\.csv",
+        r"hint: 15 rows of jena are also in bonn.*line 42 of .*jena\.csv",
     ),
     "rows twice": (
         lambda site: lines_of(np.r_[patients_of(site), patients_of(site)]),
@@ -192,7 +192,7 @@ FAULTS = {
     "numbers of patients": (
         "all",
         with_more_columns("patient_id", lambda rows, site: 7000 + 13 * np.arange(len(rows)) + 1000 * site),
-        r"hint: Column patient_id holds whole numbers, no two alike",
+        r"hint: Column patient_id holds whole numbers, all different",
     ),
     "numbered rows": (
         "all",
@@ -253,7 +253,7 @@ FAULTS = {
         r"error: Columns of .*jena\.csv have no name of their own. Got 'weight' more than once",
     ),
     "a cell too many": (with_line("1,2,3,4,5,6,7,8", 9),
-                        r"error: Line 10 of .*jena\.csv has 8 cells, and the first line has 7\."),
+                        r"error: Line 10 of .*jena\.csv has 8 cells, but the first line has 7\."),
     "another name": (lambda site: ["Age" + lines_of(patients_of(site))[0][3:], *lines_of(patients_of(site))[1:]],
                      r"error: The columns of .*jena\.csv.*'age' and 'Age' differ only by case"),
 }  # fmt: skip
@@ -310,8 +310,8 @@ def test_no_fault_hides_another(tmp_path, capsys):
         r"Line 42 of .*kiel\.csv is the sum of the lines above it",
         r"essen holds the same rows as essen \(1\)|essen \(1\) holds the same rows as essen",
         r"Column glucose holds -999 1 time.* line 6 of .*jena\.csv",
-        r"Column patient_id holds whole numbers, no two alike",
-        r"Column visit holds whole numbers, no two alike",
+        r"Column patient_id holds whole numbers, all different",
+        r"Column visit holds whole numbers, all different",
         r"Column visit holds dates such as 20240101",
         r"Column glucose looks as if essen.* had other units.*mmol/l of glucose",
     ):

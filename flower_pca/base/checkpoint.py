@@ -42,7 +42,7 @@ class Checkpoint:
     def __init__(self, path: Path, kind: str) -> None:
         self._path, self._kind = path, kind
         self._newest = path.with_name(f"{path.name}.newest")
-        self._columns = _Columns(path.with_name(f"{path.name}.columns"))
+        self._columns = _AppendedColumns(path.with_name(f"{path.name}.columns"))
         self._mark, self._count = secrets.token_hex(8), 0
         self._synced: float | None = None
 
@@ -101,7 +101,7 @@ class Checkpoint:
         self._columns.remove()
 
 
-class _Columns:
+class _AppendedColumns:
     """The file of an array that grows by columns. Only new columns are written.
 
     If another array replaces it, that array is written after it, because the checkpoint on the disk refers to the old

@@ -111,7 +111,8 @@ def test_a_file_of_another_kind_is_named(name, other, tmp_path):
     if name == "csv" and other == "svmlight":
         return  # a table of one column of text
     with pytest.raises(
-        (DataError, ConfigError), match=r"/x\.(npy|npz|csv|parquet|svmlight) (cannot be read as|is packed by|has) "
+        (DataError, ConfigError),
+        match=r"/x\.(npy|npz|csv|parquet|svmlight) (cannot be read as|is compressed with|has) ",
     ):
         make(f"{name}(path={str(path)!r})")
 

@@ -69,7 +69,7 @@ def test_columns_that_are_picked_are_in_the_order_of_their_names_and_no_others_a
         table.pick(["height"])
     with pytest.raises(DataError, match="'north' in column ward"):
         table.pick(["ward"])
-    with pytest.raises(ConfigError, match="Name the columns"):
+    with pytest.raises(ConfigError, match="but the data has no column names"):
         Table(X).pick(["age"])
 
 

@@ -123,7 +123,7 @@ def check(config: PCAConfig, **beside: Any) -> PCAConfig:
     algorithm = config.algorithm
     if _has_ranges(config):
         # If the columns are known, `auto` chooses its algorithm now, and the check applies to that algorithm.
-        algorithm, _ = _adapted_to_noise(config)
+        algorithm, _ = _as_configured(config)
     compatible.check(algorithm, on, registry.ALGORITHMS)
     return config
 
@@ -133,7 +133,7 @@ def _has_ranges(config: PCAConfig) -> bool:
     return config.dp is not None and bool(config.dp.public_ranges)
 
 
-def _adapted_to_noise(config: PCAConfig) -> tuple[Algorithm[Any], dict[str, str]]:
+def _as_configured(config: PCAConfig) -> tuple[Algorithm[Any], dict[str, str]]:
     """Return the algorithm that the run begins with, and the reason if it differs from the requested one."""
     algorithm, why = config.algorithm, ""
     private, over_air = config.dp is not None, config.channel is not None
@@ -164,7 +164,7 @@ def outlook(config: PCAConfig, *, rows: int, columns: int, clients: int) -> Outl
         return None
     from flower_pca.layers.noise import plan
 
-    budget, _ = plan(config.dp, _adapted_to_noise(config)[0], PrivateOpening.name)
+    budget, _ = plan(config.dp, _as_configured(config)[0], PrivateOpening.name)
     if config.mask is not None:
         budget = budget.divide(config.mask.quorum(config.mask.degree(clients) + 1))
     return budget.outlook(rows=rows, columns=columns, clients=clients)
@@ -186,7 +186,7 @@ def run(config: PCAConfig, *, judged: bool = True, init: Start | None = None) ->
         if config.columns is None or not config.coding.is_known:
             return _run_on_agreed_columns(config, judged=judged, init=init)
         config = replace(config, columns=config.coding.spread(config.columns))
-    algorithm, decisions = _adapted_to_noise(config)
+    algorithm, decisions = _as_configured(config)
     if config.partitioned_by == "columns":
         return _with_masks(config.mask, vertical.run(config, algorithm, decisions))
     bits, tol = 64, None
@@ -228,7 +228,7 @@ def _run_on_agreed_columns(config: PCAConfig, *, judged: bool, init: Start | Non
     def then(columns: tuple[str, ...], found: Coding) -> AnyRun:
         return run(config.with_coding(found, columns), judged=judged, init=init)
 
-    algorithm, decisions = _adapted_to_noise(config)
+    algorithm, decisions = _as_configured(config)
     first = Run(
         (Naming(),),
         model=_model(config, algorithm, decisions, None),
@@ -259,7 +259,7 @@ def _run_on_chosen_columns(config: PCAConfig, *, judged: bool) -> AnyRun:
     first_stage: Stage[Any] = Totals(width=0, judged=judged) if not summed else SummedTotals(width=0)
     if genes is not None:
         first_stage = GeneSums(of_counts=genes.of_counts)
-    algorithm, decisions = _adapted_to_noise(config)
+    algorithm, decisions = _as_configured(config)
     first = Run(
         (first_stage, ScalingOnly()),
         model=_model(config, algorithm, decisions, None),

@@ -209,7 +209,7 @@ def test_the_means_of_all_rows_are_not_known_if_each_site_removes_its_own():
     with pytest.raises(ConfigError) as refusal:
         simulate("krylov", people_with_gaps(13), n_components=2, adjust=("age", "sex", "site"), missing="mean")
     assert str(refusal.value) == (
-        "adjust=['age', 'sex', 'site'] subtracts the means of each site, and no site sends its means, so nobody knows "
+        "adjust subtracts the means of each site, and no site sends its means, so nobody knows "
         'the means of all rows. Use missing="own_mean".'
     )
 

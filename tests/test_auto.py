@@ -49,7 +49,7 @@ FEW, MORE, MANY = (
 def test_the_choice_follows_from_columns_components_and_tolerance(d, k, tol, taken):
     found = simulate(f"auto(tol={tol})", [np.random.default_rng(0).standard_normal((12, d))] * 2, n_components=k)
     assert found.algorithm.split("(")[0] == taken
-    assert found.decisions[0].startswith(f"auto took {taken}, as ")
+    assert found.decisions[0].startswith(f"auto took {taken}, because ")
     assert re.search(
         rf"covariance .* one .*message, of {d * (d + 1) // 2:,} numbers for {d} columns", found.decisions[0]
     )

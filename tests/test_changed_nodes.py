@@ -91,7 +91,7 @@ def run_over(grid, name, *, cut, rounds=ROUNDS, mask=False):
         stage_of_changed(name, cut), n_components=len(reference), min_nodes=2, mask=mask, seed=1
     )
     if cut:  # by `start`, whose Result has no more than the arrays: this is what it makes of num_rounds
-        nodes = base._nodes(grid, strategy._begin(num_rounds=rounds), strategy._waits)
+        nodes = base._nodes(grid, strategy._begin(num_rounds=rounds), strategy._node_settings)
         return strategy._run(nodes, base.OnRound(None), base.GrowingResult())
     return strategy.fit(grid)
 
@@ -197,4 +197,4 @@ def test_a_masked_run_that_is_cut_short_ends_with_what_it_knew_of_the_former_nod
         assert error_of_changed(result, "krylov") < 1e-4, (at, str(result.status))
         if not result.status.ok:
             assert result.n_samples_ == sum(SIZES[:4])
-            assert "are those of the rows before the change" in str(result.status)
+            assert "are from the rows before the change" in str(result.status)

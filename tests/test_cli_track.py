@@ -128,7 +128,7 @@ def test_the_files_of_a_folder_are_clients_each_with_its_own_time(track_command,
     assert [own["site"] for own in found[0]["clients"].values()] == ["north", "west"]
     for more, sentence in {
         ("--clients", 3): "The data has 2 clients, not 3. Leave --clients out.",
-        ("--batch", 31): "--batch must be divisible by the number of clients (2), and 31 is not. Choose",
+        ("--batch", 31): "--batch must be divisible by the number of clients (2), but 31 is not. Choose",
     }.items():
         code, _, err = flower_pca(capsys, *track_command, *more)
         assert code == 2

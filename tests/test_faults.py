@@ -332,7 +332,7 @@ def test_nodes_that_come_while_the_server_waits(monkeypatch):
 def test_too_few_nodes_left_end_the_run():
     grid = grid_of(SHARDS)
     at(grid, {1}, BAD_REPLIES["nan"][0])
-    with pytest.raises(NotEnoughNodes, match=r"needs 5 clients, and 4 are there, and 1 left out"):
+    with pytest.raises(NotEnoughNodes, match=r"needs 5 clients, but 4 are there, and 1 left out"):
         strategy("krylov", min_nodes=5, node_timeout=0.3).fit(grid)
 
 

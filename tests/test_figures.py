@@ -299,7 +299,7 @@ class OtherComponents(UDA):
 
 def test_components_that_are_not_those_of_all_rows_are_not_chosen_by_what_all_rows_say() -> None:
     parts = evenly(ROWS["falling"], 3)
-    with pytest.raises(RuntimeError, match=r"left a basis of 4 columns for 2 components.*return 2 columns"):
+    with pytest.raises(RuntimeError, match=r"left a basis of 4 columns for 2 components.*Return 2 columns"):
         simulate(OtherComponents(oversample=2), parts, n_components=2)
     result = simulate(OtherComponents(), parts, n_components=2)
     assert result.residuals_ is None

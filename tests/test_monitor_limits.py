@@ -286,7 +286,7 @@ def test_a_file_from_before_says_that_its_components_know_the_rows(tmp_path):
     del header["histograms_of"]
     old = PCAResult.load(files.write(tmp_path / "old.npz", "result", header, arrays))
     assert old.histograms_of == "rows"
-    assert "which the components were fitted to" in Monitor(old).limits().words
+    assert "to which the components were fitted" in Monitor(old).limits().words
     assert "run again with monitor" in Monitor(old).limits().words
 
 

@@ -116,8 +116,8 @@ def test_a_node_with_other_columns_is_left_out_and_told_why(mask):
     assert "(west) do not fit: there are 3, without 'beat' instead of the 4 of the run. Align the files." in text
     text = refusal_of_run(named_grid([*named_shards()[:2], X[50:]]), mask=mask)
     assert (
-        "(west) do not fit: there are 4 without names instead of the 4 of the run, which have names. Give all "
-        "clients names" in text
+        "(west) do not fit: there are 4 without names instead of the 4 of the run, which have names. Let all "
+        "clients name their columns, or none." in text
     )
     text = refusal_of_run(named_grid([*named_shards()[:2], MORE], share_names=False), mask=mask)
     assert (
@@ -140,7 +140,7 @@ def test_the_columns_of_a_run_are_picked_by_nodes(mask):
     rule = "west: The columns of this node lack 'beat', which the run needs."
     assert rule in text
     text = refusal_of_run(named_grid([*named_shards()[:2], X[50:]]), columns=NAMES, mask=mask)
-    assert "west: The run names its columns, and the 4 of this node have no names." in text
+    assert "west: The run names its columns, but the 4 of this node have no names." in text
 
 
 def test_a_node_that_has_a_column_twice_is_left_out():
@@ -201,7 +201,7 @@ def test_a_heading_that_cannot_be_is_refused():
         assert "The columns of an answer do not match its digest." in tampered(**changes)
     for names in ("{}", '["a", "a"]', "[", '[""]', f'["{"a" * 201}"]'):
         text = tampered(columns=names)
-        assert "The columns of an answer need different names of at most 200 characters. Check" in text
+        assert "The columns of an answer need different names of at most 200 characters. The client" in text
     assert "(a\\nb" in tampered(**{"site": "a\nb" * 200, "columns.digest": "other"})
 
 

@@ -213,7 +213,7 @@ def test_a_result_that_does_not_know_all_sites_draws_no_scores(tmp_path):
     loaded = PCAResult.load(given.save(tmp_path / "result.npz"))
     assert {"scores", BY_COLUMN, "errors"} <= set(available(given, tables))
     assert not {"scores", BY_COLUMN, "errors"} & set(available(loaded, tables))
-    with pytest.raises(ConfigError, match="the result does not have them for all sites"):
+    with pytest.raises(ConfigError, match="this result does not have them for all sites"):
         loaded.plot("scores", tmp_path / "scores.svg", shards=tables)
 
 

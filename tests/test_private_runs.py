@@ -100,7 +100,7 @@ def test_the_run_takes_exactly_its_rounds_and_says_so():
     assert result.rounds == 6
     assert result.status.ok
     assert result.status.outcome is Outcome.BUDGET_SPENT
-    assert "all 6 rounds" in result.status.words
+    assert "all 6 planned rounds" in result.status.words
     narrow = simulate("krylov(max_rounds=9)", [X[:, :4] for X in SHARDS], n_components=2, dp=weak())
     assert narrow.rounds == 9  # although the space is used up after one: how many rounds tells nothing
 

@@ -107,7 +107,7 @@ def test_captions_of_a_run_with_noise_say_what_may_be(noisy_result, tmp_path):
     assert captions[0].startswith("How much of the total variance may lie along each component")
     assert "How much the first components may explain together: anything within the band." in captions
     assert not any("lies along" in caption for caption in captions)
-    assert any("The privacy budget does not cover them" in words for words in read.text["p"])
+    assert any("the privacy budget does not cover them" in words for words in read.text["p"])
     plain = Reader(report_page(noisy_result, tmp_path))
     assert not any("does not cover" in words for words in plain.text["p"])
 

@@ -201,20 +201,19 @@ class PCAConfig:
             plain["columns"] = tuple(name for name in plain["columns"] if name not in beside)
         if self.dp is not None and self.dp.public_ranges:
             plain["columns"] = self._columns_with_ranges(self.dp.public_ranges, plain.get("columns"))
-        adjust, keep = (option(name, list(plain[name])) for name in ("adjust", "keep"))
         if plain["keep"] and (self.harmonize is None or SITE in plain["keep"]):
             raise ConfigError(
-                f"{keep} names what stays when sites are harmonized. Add {option('harmonize', 'combat')}, and leave "
+                f"keep names what stays when sites are harmonized. Add {option('harmonize', 'combat')}, and leave "
                 f"{SITE} out of keep."
             )
         if SITE in plain["adjust"] and SITE in plain["explain"]:
             raise ConfigError(
-                f"{adjust} subtracts the means of each site from its rows, so the share between sites would always be "
+                f"adjust subtracts the means of each site from its rows, so the share between sites would always be "
                 f"0. Leave {SITE} out of {option('explain')}."
             )
         if SITE in plain["adjust"] and self.missing == "mean":
             raise ConfigError(
-                f"{adjust} subtracts the means of each site, and no site sends its means, so nobody knows the means "
+                f"adjust subtracts the means of each site, and no site sends its means, so nobody knows the means "
                 f"of all rows. Use {option('missing', 'own_mean')}.",
                 setting="missing",
             )
@@ -226,7 +225,7 @@ class PCAConfig:
             )
         if plain["adjust"] and self.center is False:
             raise ConfigError(
-                f"{adjust} removes what covariates explain about the means, so columns are centered. Leave center out."
+                "adjust removes what covariates explain about the means, so columns are centered. Leave center out."
             )
         if self.categorical is not None:
             if self.center is False:

@@ -253,12 +253,13 @@ class Budget(Layer):
     def _ending(self, status: Status, rounds: int) -> Status:
         if status.outcome is Outcome.DONE:
             return status
-        words = f"the privacy budget is spent: all {self.rounds} planned rounds are done"
+        done = f"all {self.rounds} planned rounds are done"
         if self.rounds == 1:
-            words = "the privacy budget is spent: the one planned round is done"
+            done = "the one planned round is done"
         if rounds < self.rounds:
-            words = f"{rounds} of the {words[4:]}; answers that gave no sum have cost the others"
-        return Status(Outcome.BUDGET_SPENT, words)
+            planned = labels.count(self.rounds, "planned round")
+            done = f"{rounds} of {planned} gave a sum, and the others were spent on answers that gave none"
+        return Status(Outcome.BUDGET_SPENT, f"the privacy budget is spent: {done}")
 
     def measure(self, model: Model) -> Model:
         assert model.status is not None

@@ -327,7 +327,8 @@ def read_names(who: str, plain: Mapping[str, Any]) -> tuple[str, ...] | None:
         rule = f"different names of at most {LONGEST} characters"
         if odd:
             rule = f"{rule}, in normal form (NFC) and without control characters"
-        raise ProtocolError(f"The columns of {who.lower()} need {rule}. {OTHER_SERVER}")
+        remedy = OTHER_CLIENT if who == "An answer" else OTHER_SERVER
+        raise ProtocolError(f"The columns of {who.lower()} need {rule}. {remedy}")
     return tuple(names)
 
 

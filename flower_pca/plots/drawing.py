@@ -34,7 +34,7 @@ def with_rows(result: Result, shards: Shards | Mapping[str, Any]) -> tuple[Resul
     rows = list(shards.values()) if isinstance(shards, Mapping) else shards
     if rows is None or not isinstance(result, PCAResult):
         return result, rows
-    there = [i for i, part in enumerate(rows) if getattr(part, "shape", (len(part),))[0]]
+    there = [i for i, part in enumerate(rows) if (part.shape[0] if hasattr(part, "shape") else len(part))]
     if len(there) == len(rows):
         return result, rows
     moved = {old: new for new, old in enumerate(there)}

@@ -193,5 +193,5 @@ def test_columns_that_differ_are_named_at_the_set_up():
     grid = grid_of(parts)
     result = strategies.Krylov(n_components=2, mask=True).fit(grid)
     (reason,) = [r.failures[str(grid.node(2))] for r in result.history if r.failures]
-    assert re.search(r"The columns of client \d+ do not fit: there are 7, instead of the 8 of the run\.", reason)
+    assert re.search(r"The columns of client \d+ do not fit: there are 7 instead of the 8 of the run\.", reason)
     assert is_pca_of(result, [X for i, X in enumerate(parts) if i != 2])

@@ -278,7 +278,7 @@ def test_a_sum_that_is_lost_costs_a_round(number):
     result = node.finish()
     assert result.rounds == 3
     assert result.status.ok
-    assert result.status.words.startswith("3 of the 4 planned rounds are done; answers")
+    assert result.status.words.startswith("the privacy budget is spent: 3 of 4 planned rounds gave a sum")
     assert len(result.history.of("mask.keys")) == 2
     assert result.privacy.messages == 5
     assert result.privacy.epsilon == pytest.approx(2.0, rel=1e-9)
